@@ -134,7 +134,7 @@ left_out() {
 
 # Not `ui`, which runs only the compiler; not `fork`: its child starts threads, which
 # ThreadSanitizer refuses.
-quick_threads=(--lib --test={threads,traps,coordinator,dynamic,services,model,helping,burial}
+quick_threads=(--lib --test={threads,traps,coordinator,dynamic,services,model,helping,reclaim}
     --test={slices,oracle_threads})
 quick_memory=(--lib --test={threads,hostile,dynamic,sizes,regressions,slices,oracle}
     --test={oracle_threads,stress_modes})

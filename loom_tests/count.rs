@@ -127,7 +127,7 @@ impl Object {
         if !self.with(|header| header.try_drop_local(me)) {
             let dropped =
                 self.with(|h| if h.is_owned_by(me) { h.drop_local() } else { h.drop_shared() });
-            self.settle(dropped);
+            self.destroy_if_dead(dropped);
         }
     }
 
@@ -143,7 +143,7 @@ impl Object {
         }
     }
 
-    fn settle(&self, dropped: Dropped) {
+    fn destroy_if_dead(&self, dropped: Dropped) {
         match dropped {
             Dropped::Alive => {}
             Dropped::Dead => self.destroy(),
@@ -167,7 +167,7 @@ impl Object {
     /// Merges the object after its owner has ended.
     fn merge_ended(&self) {
         let merged = self.with(Header::merge_ended);
-        self.settle(merged);
+        self.destroy_if_dead(merged);
     }
 
     /// `release::empty_queue`, of any queue with this object.
@@ -670,7 +670,7 @@ fn loom_a_finalizer_drops_what_a_stranger_counted() {
                 object.drop_ref(OWNER);
             }
             let dropped = object.with(|header| header.drop_ref(OWNER));
-            object.settle(dropped);
+            object.destroy_if_dead(dropped);
         }
         dropped => assert_eq!(dropped, Dropped::Alive),
     };
@@ -764,6 +764,6 @@ fn drop_and_merge(object: &Object, coordinator: &Coordinator<MergeQueue>, owner:
                 Err(OwnerEnded) => object.merge_ended(),
             }
         }
-        dropped => object.settle(dropped),
+        dropped => object.destroy_if_dead(dropped),
     }
 }

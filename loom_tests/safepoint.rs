@@ -9,7 +9,7 @@
 //! The page of `safepoint` describes the states, and `docs/safepoints.md` names the steps.
 //!
 //! * detached to attached: Enter, LookIn: `stop_meets_attach`, `poke_meets_attach`,
-//!   `a_look_at_the_attached_meets_attach`
+//!   `a_list_of_the_attached_meets_attach`
 //! * attached to detached to attached: StepBack, the gate: `stop_meets_attach`, `birth_during_stop`
 //! * attached to detached: Leave, LookOut: `stop_meets_detach`, `poke_meets_detach`
 //! * attached to detached to attached, by parking: `stop_meets_safepoint`,
@@ -33,7 +33,7 @@
 //! * a late LookOut of a guard: `late_acknowledgement`
 //! * request bits raised and taken: `a_request_carries_what_was_written`, `poke_meets_attach`,
 //!   `poke_meets_detach`
-//! * a requester spins before it sleeps: `stop_looks_before_it_sleeps`
+//! * a requester spins before it sleeps: `stop_checks_before_it_sleeps`
 //! * orphaned, then ended, or not: `a_thread_ends_before_its_participant`,
 //!   `a_thread_ends_attached`, `two_requesters_and_a_thread_that_ends_attached`
 //! * past the exit watcher, refused to attach, or detached: `no_attach_past_the_exit_watcher`,
@@ -317,7 +317,7 @@ fn loom_stop_meets_suspension_from_inside() {
 /// Mutation: `count` counts a counted thread again: the requester waits for ever.
 #[test]
 fn loom_suspension_before_the_acknowledgement() {
-    suspend_a_leaver(|world, guard, me| {
+    suspend_an_ending_thread(|world, guard, me| {
         world.touch();
         drop(guard);
         drop(me);
@@ -330,7 +330,7 @@ fn loom_suspension_before_the_acknowledgement() {
 /// Mutation: `detached_in_a_stop` acknowledges although the record is suspended by then.
 #[test]
 fn loom_acknowledgement_during_a_suspension() {
-    suspend_a_leaver(|world, guard, me| {
+    suspend_an_ending_thread(|world, guard, me| {
         drop(me);
         world.touch();
         drop(guard);
@@ -339,7 +339,7 @@ fn loom_acknowledgement_during_a_suspension() {
 
 /// One thread detaches, another stops the world, and this thread suspends the first and then calls
 /// `act`.
-fn suspend_a_leaver(act: fn(&World, Suspended<'_, ()>, Participant)) {
+fn suspend_an_ending_thread(act: fn(&World, Suspended<'_, ()>, Participant)) {
     // With fewer preemptions, the acknowledgement never comes during the suspension.
     Model::new().at_least(4).at_most(5).check(move || {
         let world = World::new();
@@ -492,7 +492,7 @@ fn loom_poke_meets_detach() {
 /// One thread stores a flag and then reads the attached threads. Another thread attaches and then
 /// loads the flag. At least one sees the other.
 #[test]
-fn loom_a_look_at_the_attached_meets_attach() {
+fn loom_a_list_of_the_attached_meets_attach() {
     model(|| {
         let coordinator = Coordinator::<()>::new();
         let asked = Arc::new(AtomicBool::new(false));
@@ -651,7 +651,7 @@ fn loom_own_suspension_meets_exit() {
 ///
 /// Mutation: it relies on the 0 that it has read without the lock.
 #[test]
-fn loom_stop_looks_before_it_sleeps() {
+fn loom_stop_checks_before_it_sleeps() {
     model(|| {
         let world = World::with(Config { spin: 1, ..Config::default() });
         let me = world.attached();

@@ -68,7 +68,7 @@ pub use typed::weak::{GcWeak, WeakCallback, WeakRef};
 /// Lines on standard error, for the C library.
 #[doc(hidden)]
 pub mod stderr {
-    pub use crate::base::event::is_warning_heard;
+    pub use crate::base::event::is_warning_enabled;
     pub use crate::base::outside::{abort, line};
 }
 pub use base::stress::{ParseStressError, Stress, StressStats};

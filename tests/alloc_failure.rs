@@ -911,7 +911,7 @@ fn collecting_with_legacy_finalizers_and_moody_traversals() {
 // --------------------------------------------------------------------------------- everything else
 
 #[test]
-fn allocating_objects_asks_nobody_for_memory() {
+fn allocating_objects_calls_no_other_allocator() {
     let _alone = one_at_a_time();
     let state = State::new(builder().limit(1 << 20));
     let filled: Vec<Gc<Node>> = Vec::with_capacity(100_000);
@@ -931,7 +931,7 @@ fn allocating_objects_asks_nobody_for_memory() {
 }
 
 #[test]
-fn looking_at_a_heap() {
+fn inspecting_a_heap() {
     let _alone = one_at_a_time();
     let mut state = State::new(builder());
     mixed(&mut state, 40);

@@ -205,7 +205,7 @@ fn a_collection_drops_what_was_deferred_when_it_began() {
 /// gets one after the collection that is running; it does not compete with those that the heap
 /// starts.
 #[test]
-fn a_thread_that_asks_for_a_collection_is_next() {
+fn a_thread_that_requests_a_collection_is_next() {
     const THREADS: usize = 16;
     const REQUESTS: usize = 6;
     let heap = Heap::builder().workers(1).checked(false).build().unwrap();

@@ -263,7 +263,7 @@ fn births_do_not_wait_but_attaching_does() {
 }
 
 #[test]
-fn back_to_back_stops_leave_everybody_a_turn() {
+fn back_to_back_stops_starve_no_thread() {
     let coordinator = Coordinator::new();
     let turns: [AtomicUsize; 3] = Default::default();
     let done = AtomicBool::new(false);
@@ -402,7 +402,7 @@ fn reports_of_a_slow_stop_begin_after_a_millisecond_and_get_rarer_whatever_the_i
 
 /// Each of the three ways to wait for the end of a stop, and the end of a suspension.
 #[test]
-fn a_thread_that_waits_for_the_end_of_a_stop_or_a_suspension_reports_whose_it_is() {
+fn a_thread_that_waits_for_a_stop_or_a_suspension_names_its_thread() {
     type Wait = fn(&Participant<()>);
     let park: Wait = |me| {
         while me.poll() & STOP == 0 {
@@ -583,7 +583,7 @@ fn a_thread_that_leaks_its_participant_after_its_last_destructor_fails_every_sto
 }
 
 #[test]
-fn a_requester_that_waits_already_hears_of_a_leak() {
+fn a_requester_that_waits_already_fails_after_a_leak() {
     let coordinator = Coordinator::new();
     let (started, start) = mpsc::channel();
     let leaker = thread::spawn({

@@ -611,7 +611,7 @@ fn s_092_s_093_s_095_handlers_that_visit_too_much_refuse_or_panic() {
 }
 
 #[test]
-fn s_094_checked_mode_notices_a_handler_that_changes_its_mind() {
+fn s_094_checked_mode_reports_a_handler_that_visits_other_references() {
     let _watch = deadline("fickle");
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     unsafe extern "C" fn traverse(
@@ -1211,7 +1211,7 @@ fn a_dealloc_handler_that_counts_its_object_up_and_down_destroys_nothing_else() 
 /// What another thread drops last is in its owner's queue until the next safepoint, also if the
 /// owner, who has the only reference that is left, moves it or gives its memory back before.
 #[test]
-fn what_is_in_a_queue_leaves_it_before_its_memory_is_given_back() {
+fn a_queued_object_leaves_its_queue_before_its_memory_is_freed() {
     let _watch = deadline("queued");
     let record = items_type();
     for moves in [true, false] {

@@ -174,7 +174,7 @@ fn typed_objects_have_no_attributes_and_no_type() {
 
 #[test]
 #[should_panic(expected = "another heap")]
-fn the_type_of_an_object_of_another_heap_is_not_told() {
+fn the_type_of_an_object_of_another_heap_is_withheld() {
     let (heap, other) = (heap(), self::heap());
     let object = other
         .attach_scoped(|m| Class::new("tests.Foreign").make(m).unwrap().instantiate(m).unwrap());
@@ -220,7 +220,7 @@ struct Visits {
     last: usize,
 }
 
-unsafe extern "C" fn note_visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn record_visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     // SAFETY: called with the argument of `visits`.
     let visits = unsafe { &mut *arg.cast::<Visits>() };
     visits.seen.push(target);
@@ -235,7 +235,7 @@ fn visits(object: Ptr, last: usize) -> (c_int, Vec<*mut RawObject>) {
     let answer = unsafe {
         let handler =
             dynamic::Obj::new(object).record().slots().traverse.expect("a traverse handler");
-        handler(object.as_ptr(), note_visit, (&raw mut visits).cast())
+        handler(object.as_ptr(), record_visit, (&raw mut visits).cast())
     };
     (answer, visits.seen)
 }
@@ -257,12 +257,12 @@ fn the_managed_dictionary_of_a_type_is_none() {
         let arg = (&raw mut seen).cast();
         assert_eq!(
             dynamic::Obj::new(dynamic::as_raw(of_type))
-                .visit_managed_dict(dynamic::Visitor::new(note_visit, arg)),
+                .visit_managed_dict(dynamic::Visitor::new(record_visit, arg)),
             0
         );
         assert_eq!(
             dynamic::Obj::new(dynamic::as_raw(&object))
-                .visit_managed_dict(dynamic::Visitor::new(note_visit, arg)),
+                .visit_managed_dict(dynamic::Visitor::new(record_visit, arg)),
             0
         );
         assert_eq!(seen.seen, [dynamic::as_raw(&object).as_ptr()]);
@@ -418,7 +418,7 @@ fn handlers_of_the_library_bear_null_and_objects_that_are_not_whole() {
         unsafe {
             let arg = (&raw mut seen).cast();
             assert_eq!(
-                slots.traverse.unwrap()(std::ptr::null_mut(), note_visit, arg),
+                slots.traverse.unwrap()(std::ptr::null_mut(), record_visit, arg),
                 0,
                 "{}",
                 record.name()
@@ -436,7 +436,7 @@ fn handlers_of_the_library_bear_null_and_objects_that_are_not_whole() {
             let slots = record.slots();
             let arg = (&raw mut seen).cast();
             assert_eq!(
-                slots.traverse.unwrap()(object.as_ptr(), note_visit, arg),
+                slots.traverse.unwrap()(object.as_ptr(), record_visit, arg),
                 0,
                 "{}",
                 record.name()
@@ -722,7 +722,7 @@ fn a_reference_that_a_clear_handler_leaves_is_no_mistake() {
     assert_eq!(take(&reports), []);
 }
 
-unsafe extern "C" fn note_mistakes(_: *mut RawObject, _: VisitProc, _: *mut c_void) -> c_int {
+unsafe extern "C" fn record_mistakes(_: *mut RawObject, _: VisitProc, _: *mut c_void) -> c_int {
     let fault = || Fault::new(Code::Custom, "tests");
     dynamic::record_fault(fault()).unwrap();
     dynamic::record_fault(fault().of_type("tests.Named")).unwrap();
@@ -732,11 +732,11 @@ unsafe extern "C" fn note_mistakes(_: *mut RawObject, _: VisitProc, _: *mut c_vo
 /// A walk over an object's references is a traversal. What its handler notes is told right after
 /// it, outside, with the type that the note names, or else with that of the object.
 #[test]
-fn a_mistake_in_a_walk_is_told_when_the_walk_is_over() {
+fn a_mistake_in_a_walk_is_reported_when_the_walk_is_over() {
     let (heap, reports) = recorded(false);
     let m = heap.attach();
     let mut spec = bare_spec("tests.Noting");
-    spec.slots.traverse = Some(note_mistakes);
+    spec.slots.traverse = Some(record_mistakes);
     // SAFETY: the handlers are for any object.
     let ty =
         Type::from_static(unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap());
@@ -1098,7 +1098,7 @@ fn checked_mode_tracks_no_object_with_a_reference_to_a_freed_one() {
 /// What an address is looked up as: an object of the heap, one that was freed, another heap's, a
 /// static one, other memory, or nothing that could be read.
 #[test]
-fn an_address_is_told_by_what_lies_there() {
+fn an_address_is_classified_by_the_memory_there() {
     use standstill::dynamic::Address;
     let ((heap, _), (other, _)) = (recorded(true), recorded(false));
     let foreign = other.attach_scoped(|m| Class::new("tests.Foreign").make(m).unwrap());

@@ -116,7 +116,7 @@ impl Oracle<'_> {
 
     /// These are gone: their finalizers were called if they had not been, and the callbacks of
     /// their weak references, each once.
-    fn bury(&mut self, dead: Vec<Shadow>) {
+    fn check_dead(&mut self, dead: Vec<Shadow>) {
         let mut finalized: Vec<usize> = Vec::new();
         let mut called: Vec<usize> = Vec::new();
         for shadow in dead {
@@ -142,11 +142,11 @@ impl Oracle<'_> {
     }
 
     /// What nothing refers to is dead by counting, and what only that referred to.
-    fn settle(&mut self, mut dead: Vec<Shadow>) {
+    fn remove_dead(&mut self, mut dead: Vec<Shadow>) {
         while let Some(id) = self.objects.keys().copied().find(|&id| self.count(id) == 0) {
             dead.extend(self.objects.remove(&id));
         }
-        self.bury(dead);
+        self.check_dead(dead);
     }
 
     /// What a program's references lead to.
@@ -271,7 +271,7 @@ impl Oracle<'_> {
                 }
             }
         }
-        self.settle(Vec::new());
+        self.remove_dead(Vec::new());
     }
 
     fn collect(&mut self) {
@@ -282,7 +282,7 @@ impl Oracle<'_> {
         self.objects = kept;
         assert_eq!((report.collected, report.uncollectable), (dead.len(), 0));
         // What only these referred to dies with them, also what is untracked.
-        self.settle(dead.into_values().collect());
+        self.remove_dead(dead.into_values().collect());
     }
 
     fn check(&mut self) {
@@ -703,7 +703,7 @@ fn a_field_that_leads_to_another_heap_is_no_mistake() {
 
 /// A mistake of a handler is told with the type of the object that was being traversed.
 #[test]
-fn a_mistake_in_a_traversal_is_told_with_its_type() {
+fn a_mistake_in_a_traversal_is_reported_with_its_type() {
     unsafe extern "C" fn visits_null(
         _: *mut RawObject,
         visit: VisitProc,
@@ -739,7 +739,7 @@ fn a_mistake_in_a_traversal_is_told_with_its_type() {
 /// What a handler leaves in a runtime's error indicator is told with the place, the type and the
 /// address.
 #[test]
-fn an_error_that_a_handler_leaves_is_told_with_its_place() {
+fn an_error_that_a_handler_leaves_is_reported_with_its_place() {
     thread_local! {
         static LEFT: Cell<bool> = const { Cell::new(false) };
     }

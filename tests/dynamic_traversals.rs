@@ -162,7 +162,7 @@ fn nothing_dies_at_a_safepoint_under_a_guard_and_nothing_is_forgotten() {
 
 /// A mutator that ends under a guard leaves what it would have destroyed to the others.
 #[test]
-fn what_a_mutator_leaves_that_ends_under_a_guard_dies_elsewhere() {
+fn objects_of_a_mutator_that_ends_under_a_guard_die_elsewhere() {
     let _watch = deadline("mutators that end under a guard");
     for others in [false, true] {
         let heap = heap();

@@ -119,7 +119,7 @@ fn a_collection_without_candidates_has_no_roots_and_marks_nothing() {
 }
 
 #[test]
-fn a_promotion_is_told() {
+fn a_promotion_emits_an_event() {
     let pacing = Pacing::default().with_young_objects(200).with_full_minimum(2_000);
     let heap = Heap::builder().name("built").pacing(pacing).build().expect("a heap");
     let mut m = heap.attach();
@@ -150,7 +150,7 @@ fn a_promotion_is_told() {
 }
 
 #[test]
-fn a_failure_is_told() {
+fn a_failure_emits_an_event() {
     let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
     heap.on_unraisable(|_| ());
     let mut m = heap.attach();
@@ -218,7 +218,7 @@ fn a_slow_stop_names_the_thread() {
 }
 
 #[test]
-fn a_leaked_mutator_is_told() {
+fn a_leaked_mutator_emits_an_event() {
     let heap = Heap::builder().name("left").pacing(Pacing::manual()).build().expect("a heap");
     let leaks = {
         let heap = heap.clone();
@@ -243,7 +243,7 @@ fn a_leaked_mutator_is_told() {
 }
 
 #[test]
-fn a_slow_lock_is_told() {
+fn a_slow_lock_emits_an_event() {
     let heap = Heap::builder().slow_stop(Duration::from_millis(1)).pacing(Pacing::manual()).build();
     let heap = heap.expect("a heap");
     let cell = heap.attach_scoped(|m| m.alloc(GcCell::new(0u32)));

@@ -89,7 +89,7 @@ fn beside<'a>(
 }
 
 #[test]
-fn a_parked_thread_looks_at_objects() {
+fn a_parked_thread_traverses_objects() {
     static LOOKS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
     static NEVER: AtomicBool = AtomicBool::new(false);
     if is_alone() {

@@ -477,7 +477,7 @@ fn hubs_are_counted_exactly<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-fn young_collections_leave_the_old_alone<const STABLE: bool>() {
+fn young_collections_ignore_old_objects<const STABLE: bool>() {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
     let old = ring(&m, 0, 3);
@@ -627,7 +627,7 @@ fn drops_that_were_put_off_are_merged<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-fn immortals_keep_what_they_refer_to<const STABLE: bool>() {
+fn immortals_keep_their_targets<const STABLE: bool>() {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
     let forever = alloc(&m, FOREVER, 1, true);
@@ -699,7 +699,7 @@ fn objects_that_cannot_be_read_lie_among_others<const STABLE: bool>() {
 /// Objects that are to show the same twice, and of which a field could be read once only, are not
 /// blamed: that can be somebody's lock. It is tried again; and what can never be read is left
 /// alone.
-fn doubted_objects_may_be_unreadable<const STABLE: bool>() {
+fn verified_objects_may_be_unreadable<const STABLE: bool>() {
     for (kind, later) in [(WINKS, 0), (SHUT, 0), (0, SHUT), (WINKS, SHUT)] {
         let heap = heap::<STABLE>();
         let mut m = heap.attach();
@@ -716,7 +716,7 @@ fn doubted_objects_may_be_unreadable<const STABLE: bool>() {
 }
 
 /// A model that is asked to look at objects and looks at none is told so, and nothing else happens.
-fn a_model_that_looks_at_nothing_is_told<const STABLE: bool>() {
+fn a_model_that_traverses_nothing_is_reported<const STABLE: bool>() {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
     let lost = ring(&m, 0, 3);
@@ -818,17 +818,17 @@ for_both! {
     acyclic_objects_die_by_count;
     rings_are_collected_and_what_is_held_is_not;
     hubs_are_counted_exactly;
-    young_collections_leave_the_old_alone;
+    young_collections_ignore_old_objects;
     tracking_late_and_no_more;
     what_is_published_after_a_stop_is_new;
     finalizers_bring_objects_back_once;
     weak_references_end_with_their_target;
     drops_that_were_put_off_are_merged;
-    immortals_keep_what_they_refer_to;
+    immortals_keep_their_targets;
     a_traversal_that_panics_changes_nothing;
     objects_that_cannot_be_read_lie_among_others;
-    doubted_objects_may_be_unreadable;
-    a_model_that_looks_at_nothing_is_told;
+    verified_objects_may_be_unreadable;
+    a_model_that_traverses_nothing_is_reported;
     two_threads_build_and_one_collects(false) as two_threads_build_and_one_collects;
     two_threads_build_and_one_collects(true) as two_threads_build_under_stress;
 }

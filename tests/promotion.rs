@@ -60,7 +60,7 @@ fn build_until_a_promotion(
 }
 
 #[test]
-fn what_is_built_is_mostly_not_looked_at_and_nobody_hears_of_it() {
+fn most_new_objects_are_promoted_without_a_traversal_or_a_report() {
     let Some(heap) = heap(pacing(), Stress::none()) else { return };
     let looked_at = Arc::new(AtomicUsize::new(0));
     let told = Arc::new(AtomicUsize::new(0));
@@ -127,7 +127,7 @@ fn what_was_promoted_is_old_and_a_full_collection_finds_it() {
 /// However suddenly: the garbage is found within a period and a look, and what was promoted
 /// meanwhile is all that waits for a full collection.
 #[test]
-fn a_program_that_turns_from_building_to_making_garbage_is_noticed() {
+fn a_program_that_turns_from_building_to_making_garbage_is_detected() {
     let Some(heap) = heap(pacing(), Stress::none()) else { return };
     for kept_objects in [50_000, 100_000, 150_000] {
         let census = Census::new();
@@ -174,7 +174,7 @@ fn no_thresholds_no_explicit_policy_and_no_small_heap_promotes() {
 
 /// Where most pages are in use, all that is garbage counts.
 #[test]
-fn a_tight_heap_looks() {
+fn a_tight_heap_promotes_nothing() {
     let builder = Heap::builder().reserve(1 << 30).pacing(pacing());
     let heap = builder.limit(16 << 20).build().unwrap();
     if heap_collects_anyway(&heap) {
@@ -248,7 +248,7 @@ struct Link(GcCell<Option<Gc<Link>>>);
 /// A thread that freed more than it took told nobody, so that a program which makes and frees as it
 /// goes collected, again and again, in proportion to what it had made.
 #[test]
-fn what_is_freed_as_it_goes_makes_no_collection_due() {
+fn objects_that_counting_frees_make_no_collection_due() {
     let heap = Heap::new();
     if heap_collects_anyway(&heap) {
         return;

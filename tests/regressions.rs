@@ -19,7 +19,7 @@ use standstill::{
     Pacing, Trace, Tracer,
 };
 
-/// A heap that collects when it is told to.
+/// A heap that collects when it is reports to.
 fn manual() -> Heap {
     Heap::builder().pacing(Pacing::manual()).build().expect("a heap")
 }
@@ -34,7 +34,7 @@ fn panics<R>(f: impl FnOnce() -> R) -> bool {
 }
 
 /// Collects until what was put off (deferred, retired) is done with.
-fn settle(m: &mut Mutator) {
+fn collect_completely(m: &mut Mutator) {
     for _ in 0..3 {
         m.safepoint();
         m.collect();
@@ -107,7 +107,7 @@ fn a_borrow_from_a_lent_mutator_outlasts_safepoints() {
         assert_eq!(borrowed.iter().sum::<u64>(), 7000);
     })
     .expect("attached");
-    settle(&mut m);
+    collect_completely(&mut m);
     assert_eq!(heap.stats().live_objects, 0);
 }
 
@@ -198,7 +198,7 @@ fn a_detach_inside_a_traversal_panics_before_it_does_anything() {
         });
     }));
     assert!(!ran.get());
-    settle(&mut m);
+    collect_completely(&mut m);
     assert_eq!(heap.stats().live_objects, 0);
     m.detach(|| ());
 }
@@ -274,7 +274,7 @@ fn a_reference_thrown_inside_an_inspection_is_destroyed_once() {
     armed.store(true, SeqCst);
     let _ = panics(|| m.referrers(&target));
     armed.store(false, SeqCst);
-    settle(&mut m);
+    collect_completely(&mut m);
     assert_eq!(deaths.load(SeqCst), 1);
     assert!(!in_stop.load(SeqCst));
     m.verify().expect("a whole heap");
@@ -291,7 +291,7 @@ fn a_reference_thrown_inside_a_collection_dies_after_the_stop() {
     let (thrower, armed) = thrower(&m, m.alloc(mortal));
     armed.store(true, SeqCst);
     assert!(m.collect().abandoned.is_some());
-    settle(&mut m);
+    collect_completely(&mut m);
     assert_eq!(deaths.load(SeqCst), 1);
     assert!(!in_stop.load(SeqCst));
     assert_eq!(heap.stats().live_objects, 1);
@@ -307,7 +307,7 @@ fn a_plain_value_thrown_inside_a_collection_is_freed() {
     let (thrower, armed) = thrower(&m, m.alloc("last".to_owned()));
     armed.store(true, SeqCst);
     assert!(!panics(|| m.collect()));
-    settle(&mut m);
+    collect_completely(&mut m);
     assert_eq!(heap.stats().live_objects, 1);
     drop(thrower);
 }
@@ -497,7 +497,7 @@ impl Trace for Doubtful {
 /// What an object that became unreadable between counting and marking referred to was cleared
 /// alive.
 #[test]
-fn an_object_unreadable_the_second_time_keeps_what_it_refers_to() {
+fn an_object_unreadable_the_second_time_keeps_its_targets() {
     let heap = manual();
     let mut m = heap.attach();
     let data = m.alloc(String::from("x"));
@@ -576,7 +576,7 @@ fn a_chain_that_is_retired_while_a_mutator_ends_is_freed() {
     }
     slot.store(&m, None);
     drop(m);
-    settle(&mut heap.attach());
+    collect_completely(&mut heap.attach());
     assert_eq!(heap.stats().live_objects, 0);
 }
 
@@ -627,8 +627,8 @@ impl Drop for PanicsTwice {
 #[test]
 fn a_payload_that_panics_when_dropped_stays_inside() {
     let heap = Heap::new();
-    let told = Arc::<AtomicUsize>::default();
-    let t = Arc::clone(&told);
+    let reports = Arc::<AtomicUsize>::default();
+    let t = Arc::clone(&reports);
     heap.on_unraisable(move |_| {
         t.fetch_add(1, SeqCst);
     });
@@ -636,11 +636,11 @@ fn a_payload_that_panics_when_dropped_stays_inside() {
     let gc = m.alloc(PanicsTwice);
     std::thread::spawn(move || drop(gc)).join().expect("deferred");
     assert!(!panics(|| m.safepoint()));
-    assert_eq!(told.load(SeqCst), 1);
+    assert_eq!(reports.load(SeqCst), 1);
     for _ in 0..2 {
         drop(m.alloc("later".to_owned()));
     }
-    settle(&mut m);
+    collect_completely(&mut m);
     assert_eq!(heap.stats().live_objects, 0);
 }
 
@@ -659,8 +659,8 @@ fn a_slot_emptied_through_another_heap_leaks_nothing() {
         assert!(panics(|| slots[2].swap(&m, Some(m.alloc("other".to_owned())))));
     }
     drop(slots);
-    settle(&mut home.attach());
-    settle(&mut foreign.attach());
+    collect_completely(&mut home.attach());
+    collect_completely(&mut foreign.attach());
     assert_eq!((home.stats().live_objects, foreign.stats().live_objects), (0, 0));
 }
 
@@ -681,7 +681,7 @@ impl Drop for Marked<'_> {
 /// What was taken out through another heap's mutator was dropped while threads of its own heap were
 /// looking at it.
 #[test]
-fn a_slot_emptied_through_another_heap_waits_for_those_who_look() {
+fn a_slot_emptied_through_another_heap_waits_for_its_readers() {
     static ENDED: AtomicUsize = AtomicUsize::new(0);
     let ways: [fn(&AtomicGc<Marked<'static>>, &Mutator); 3] = [
         |slot, m| assert!(panics(|| slot.take(m))),
@@ -715,7 +715,7 @@ fn a_slot_emptied_through_another_heap_waits_for_those_who_look() {
             (0..3).for_each(|_| drop(home.attach()));
             settled.wait();
         });
-        settle(&mut home.attach());
+        collect_completely(&mut home.attach());
         assert_eq!((home.stats().live_objects, ENDED.load(SeqCst)), (0, done + 1));
     }
 }
@@ -783,7 +783,7 @@ fn a_drop_in_a_prepared_fork_waits_for_its_end() {
     drop((gc, plain));
     assert_eq!(deaths.load(SeqCst), 0);
     fork.parent();
-    settle(&mut m);
+    collect_completely(&mut m);
     assert_eq!(deaths.load(SeqCst), 1);
     assert!(!in_stop.load(SeqCst));
     assert_eq!(heap.stats().live_objects, 0);
@@ -801,21 +801,21 @@ fn a_foreign_drop_in_a_prepared_fork_does_not_wait() {
     let fork = m.prepare_fork().expect("the world stops");
     drop(gc);
     fork.parent();
-    settle(&mut m);
+    collect_completely(&mut m);
     assert_eq!(heap.stats().live_objects, 0);
 }
 // -------------------------------------------------------------------------- destructors that panic
 
-/// What a heap's hook was told: when, of which type, and the message.
-type Told = Arc<Mutex<Vec<(standstill::During, &'static str)>>>;
+/// What a heap's hook was reports: when, of which type, and the message.
+type Reports = Arc<Mutex<Vec<(standstill::During, &'static str)>>>;
 
-fn told(heap: &Heap) -> Told {
-    let told = Told::default();
-    let to = Arc::clone(&told);
+fn reports(heap: &Heap) -> Reports {
+    let reports = Reports::default();
+    let to = Arc::clone(&reports);
     heap.on_unraisable(move |what| {
         to.lock().unwrap_or_else(PoisonError::into_inner).push((what.during, what.type_name));
     });
-    told
+    reports
 }
 
 /// Counts itself through the token, and panics when it is dropped.
@@ -849,14 +849,15 @@ impl Drop for Quiet {
 #[test]
 fn destructors_that_panic_side_by_side() {
     let (heap, token) = (stressed(), Arc::new(()));
-    let told = told(&heap);
+    let reports = reports(&heap);
     let m = heap.attach();
     let several: Vec<_> = (0..3).map(|_| m.alloc(Panics { _token: Arc::clone(&token) })).collect();
     assert!(panics(|| drop(several)), "the first goes on to the user");
-    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(told.len(), 2, "{told:?}");
+    let reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(reports.len(), 2, "{reports:?}");
     assert!(
-        told.iter()
+        reports
+            .iter()
             .all(|(during, of)| *during == standstill::During::Drop && of.ends_with("Panics"))
     );
     assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
@@ -866,14 +867,14 @@ fn destructors_that_panic_side_by_side() {
 #[test]
 fn a_destructor_that_panics_while_unwinding() {
     let (heap, token) = (stressed(), Arc::new(()));
-    let told = told(&heap);
+    let reports = reports(&heap);
     let m = heap.attach();
     let caught = catch_unwind(AssertUnwindSafe(|| {
         let _last = m.alloc(Panics { _token: Arc::clone(&token) });
         panic!("the user's");
     }));
     assert_eq!(caught.expect_err("panics").downcast_ref::<&str>(), Some(&"the user's"));
-    assert_eq!(told.lock().unwrap_or_else(PoisonError::into_inner).len(), 1);
+    assert_eq!(reports.lock().unwrap_or_else(PoisonError::into_inner).len(), 1);
     assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
 }
 
@@ -885,9 +886,9 @@ struct Owner {
 
 /// The panic of an object that died with garbage was reported under the type of the garbage.
 #[test]
-fn a_panic_is_reported_under_the_type_whose_destructor_it_was() {
+fn a_panic_is_reported_with_the_type_of_its_destructor() {
     let (heap, token) = (stressed(), Arc::new(()));
-    let told = told(&heap);
+    let reports = reports(&heap);
     let mut m = heap.attach();
     let owner = m.alloc(Owner {
         me: GcCell::default(),
@@ -896,8 +897,8 @@ fn a_panic_is_reported_under_the_type_whose_destructor_it_was() {
     owner.me.set(&m, Some(owner.clone()));
     drop(owner);
     assert_eq!(m.collect().collected, 1);
-    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(told.len() == 1 && told[0].1.ends_with("Panics"), "{told:?}");
+    let reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(reports.len() == 1 && reports[0].1.ends_with("Panics"), "{reports:?}");
     assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
 }
 
@@ -918,9 +919,9 @@ struct Link {
 /// A destructor that panics in the common end of an object: its memory is freed, and what it held
 /// is destroyed.
 #[test]
-fn what_a_failed_destructor_leaves_is_destroyed() {
+fn the_fields_of_a_failed_destructor_are_destroyed() {
     let (heap, token) = (stressed(), Arc::new(()));
-    let told = told(&heap);
+    let reports = reports(&heap);
     let m = heap.attach();
     let quiet = || Quiet { _token: Arc::clone(&token) };
     let mut list = None;
@@ -934,8 +935,8 @@ fn what_a_failed_destructor_leaves_is_destroyed() {
         _more: (0..3).map(|_| m.alloc(Panics { _token: Arc::clone(&token) })).collect(),
     });
     assert!(panics(|| drop(parts)));
-    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(told.len(), 3, "the user hears of the first: {told:?}");
+    let reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(reports.len(), 3, "the user hears of the first: {reports:?}");
     assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
     // The mutator is fit for more.
     drop(m.alloc(quiet()));
@@ -961,14 +962,14 @@ struct Fields {
     wide: GcCell<Wide>,
 }
 
-/// A collection that takes failing values out of garbage: each is dropped once, each panic is told,
-/// under the object whose field it was, and the fields after it are cleared all the same. Fewer
-/// values than are kept, as many, and more.
+/// A collection that takes failing values out of garbage: each is dropped once, each panic is
+/// reports, under the object whose field it was, and the fields after it are cleared all the same.
+/// Fewer values than are kept, as many, and more.
 #[test]
 fn discarded_values_that_panic_are_reported_and_nothing_leaks() {
     for n in [1, 31, 32, 33, 100] {
         let (heap, token) = (stressed(), Arc::new(()));
-        let told = told(&heap);
+        let reports = reports(&heap);
         let mut m = heap.attach();
         let fails = || m.alloc(Panics { _token: Arc::clone(&token) });
         let quiet = || m.alloc(Quiet { _token: Arc::clone(&token) });
@@ -988,18 +989,18 @@ fn discarded_values_that_panic_are_reported_and_nothing_leaks() {
         }
         drop(ring);
         assert_eq!(m.collect().collected, n);
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of three side by side the first unwinds out of the value, the others are told by
+        let reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of three side by side the first unwinds out of the value, the others are reports by
         // themselves.
-        let clear = told
+        let clear = reports
             .iter()
             .filter(|t| t.0 == standstill::During::Clear && t.1.ends_with("Fields"))
             .count();
-        let drops = told
+        let drops = reports
             .iter()
             .filter(|t| t.0 == standstill::During::Drop && t.1.ends_with("Panics"))
             .count();
-        assert_eq!((clear, drops, told.len()), (3 * n, 2 * n, 5 * n), "{told:?}");
+        assert_eq!((clear, drops, reports.len()), (3 * n, 2 * n, 5 * n), "{reports:?}");
         assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
     }
 }
@@ -1062,7 +1063,7 @@ struct Cells {
 /// The hooks that ask memory ahead look into cells, and leave those alone whose guard was leaked:
 /// with a guard goes `&mut`.
 #[test]
-fn locked_cells_are_not_looked_into_ahead() {
+fn locked_cells_are_not_prefetched() {
     let heap = stressed();
     let mut m = heap.attach();
     let mut all: Vec<Gc<Cells>> = Vec::new();
@@ -1104,12 +1105,12 @@ impl Trace for FailsAhead {
 #[test]
 fn a_prefetch_that_panics_abandons_the_collection() {
     let heap = stressed();
-    let told = told(&heap);
+    let reports = reports(&heap);
     let mut m = heap.attach();
     let all: Vec<_> = (0..100u64).map(|n| m.alloc(FailsAhead(m.alloc(n)))).collect();
     let report = m.collect();
     assert!(report.abandoned.is_some_and(|why| why.contains("ahead")));
-    assert!(told.lock().unwrap_or_else(PoisonError::into_inner)[0].1.ends_with("FailsAhead"));
+    assert!(reports.lock().unwrap_or_else(PoisonError::into_inner)[0].1.ends_with("FailsAhead"));
     drop(all);
     assert_eq!(heap.stats().live_objects, 0);
 }
@@ -1254,7 +1255,7 @@ fn an_object_that_is_merged_in_its_finalizer_dies_all_the_same() {
         });
         drop(mortal);
     });
-    settle(&mut m);
+    collect_completely(&mut m);
     assert_eq!((dead.load(SeqCst), heap.stats().live_objects), (1, 0));
 }
 
@@ -1290,8 +1291,8 @@ fn an_object_with_very_many_references_leads_to_all_of_them() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// What a named root leads to is known alive, but an immortal among it is told to counting, and is
-/// tracked no more.
+/// What a named root leads to is known alive, but an immortal among it is reports to counting, and
+/// is tracked no more.
 #[test]
 fn an_immortal_that_a_named_root_leads_to_is_no_longer_tracked() {
     let heap = manual();
@@ -1321,7 +1322,8 @@ fn a_young_collection_tells_the_old_from_the_new() {
     assert_eq!((second.tracked, second.candidates), (23, 3));
 }
 
-/// Whoever may not attach is told why: what helps against one reason does not help against another.
+/// Whoever may not attach is reports why: what helps against one reason does not help against
+/// another.
 #[test]
 fn an_attach_that_is_refused_says_why() {
     struct Late(Heap, mpsc::Sender<Option<AttachError>>);
@@ -1334,7 +1336,7 @@ fn an_attach_that_is_refused_says_why() {
         static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
     }
     let heap = Heap::new();
-    let (tell, told) = mpsc::channel();
+    let (tell, reports) = mpsc::channel();
     let heap_too = heap.clone();
     std::thread::spawn(move || {
         // Before the library watches the thread: destroyed after that has ended.
@@ -1344,10 +1346,10 @@ fn an_attach_that_is_refused_says_why() {
     .join()
     .unwrap();
     // Which destructor comes first is the platform's choice.
-    assert!(matches!(told.recv().unwrap(), None | Some(AttachError::ThreadEnding)));
+    assert!(matches!(reports.recv().unwrap(), None | Some(AttachError::ThreadEnding)));
 
     let coordinator = safepoint::Coordinator::new();
-    let (tell, told) = mpsc::channel();
+    let (tell, reports) = mpsc::channel();
     let (go, gone) = mpsc::channel::<()>();
     let coordinator_too = coordinator.clone();
     let other = std::thread::spawn(move || {
@@ -1356,7 +1358,7 @@ fn an_attach_that_is_refused_says_why() {
         gone.recv().unwrap();
         drop(me);
     });
-    let safepoint::Suspend::Suspended(guard) = coordinator.suspend(told.recv().unwrap()) else {
+    let safepoint::Suspend::Suspended(guard) = coordinator.suspend(reports.recv().unwrap()) else {
         panic!("it is detached")
     };
     let error = heap.try_attach().err();

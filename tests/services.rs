@@ -542,7 +542,7 @@ fn u_01_a_young_collection_leaves_old_garbage() {
 }
 
 #[test]
-fn u_01_a_world_that_cannot_be_stopped_is_told_to_the_hook() {
+fn u_01_a_world_that_cannot_be_stopped_is_reported_to_the_hook() {
     let heap = manual();
     let failures = Log::of_unraisable(&heap);
     let mut m = heap.attach();
@@ -913,7 +913,7 @@ fn u_14_saved_objects_are_whole_and_in_the_list() {
 }
 
 #[test]
-fn u_12_a_sink_that_was_reset_hears_no_more() {
+fn u_12_a_sink_that_was_reset_receives_no_more_lines() {
     let heap = manual();
     let mut m = heap.attach();
     let log = sink(&heap, DEBUG_COLLECTABLE);
@@ -942,7 +942,7 @@ fn u_15_leak_is_the_or_of_three() {
 }
 
 #[test]
-fn u_16_a_list_that_is_not_empty_at_the_end_is_told() {
+fn u_16_a_list_that_is_not_empty_at_the_end_is_reported() {
     let heap = manual();
     let failures = Log::of_unraisable(&heap);
     let figures = Arc::new(Figures::default());
@@ -1049,7 +1049,7 @@ fn u_25_is_tracked_and_is_finalized() {
 }
 
 #[test]
-fn u_38_the_last_collection_is_quiet_and_what_is_left_is_told() {
+fn u_38_the_last_collection_is_quiet_and_remaining_objects_are_reported() {
     let heap = manual();
     let services = heap.services();
     let (log, failures) = (Log::default(), Log::of_unraisable(&heap));
@@ -1076,7 +1076,7 @@ fn u_38_a_heap_that_nobody_asked_for_services_tells_nothing() {
         let heap = manual();
         let failures = Log::of_unraisable(&heap);
         if ask {
-            heap.services().tell_leaks(false);
+            heap.services().report_leaks(false);
         }
         let left = heap.attach().alloc(7u32);
         drop(heap);
@@ -1197,7 +1197,7 @@ fn u_47_everything_from_eight_threads_at_once() {
 }
 
 #[test]
-fn the_wrong_heap_is_noticed() {
+fn the_wrong_heap_is_detected() {
     let (one, other) = (manual(), manual());
     let mut m = one.attach();
     let services = other.services();
@@ -1380,7 +1380,7 @@ fn legacy_graph(model: &Slotted, m: &ModelMutator<Slotted>) -> (Vec<Object>, Obj
 }
 
 #[test]
-fn u_17_legacy_finalizers_keep_what_they_reach() {
+fn u_17_legacy_finalizers_keep_the_objects_they_reach() {
     let heap = builder().pacing(Pacing::manual()).build_with(Slotted::default()).expect("a heap");
     let mut m = heap.attach();
     let (kept, legacy) = legacy_graph(heap.model(), &m);

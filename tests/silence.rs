@@ -192,7 +192,7 @@ fn os_thread() -> u64 {
 }
 
 #[test]
-fn a_hook_for_slow_stops_is_told_who_is_missing_and_since_when_it_is_attached() {
+fn a_hook_for_slow_stops_receives_the_missing_thread_and_the_time_of_its_attachment() {
     let _watch = deadline("a slow stop");
     let heap = builder().build().expect("a heap");
     let (dawdler, go_on) = dawdler(&heap);
@@ -422,8 +422,8 @@ fn collecting(place: Place) -> (Heap, std::thread::JoinHandle<()>, mpsc::Sender<
 }
 
 #[test]
-fn a_thread_that_waits_for_its_turn_to_collect_names_the_thread_whose_collection_does_not_end() {
-    let test = "a_thread_that_waits_for_its_turn_to_collect_names_the_thread_whose_collection_does_not_end";
+fn a_thread_that_waits_for_the_collector_lock_names_the_collecting_thread() {
+    let test = "a_thread_that_waits_for_the_collector_lock_names_the_collecting_thread";
     if role().is_some() {
         let (heap, _thread, _go_on) = collecting(Place::Finalizer);
         heap.attach().collect();
@@ -502,8 +502,8 @@ const USES: [(&str, Use); 8] = [
 ];
 
 #[test]
-fn a_thread_that_leaks_a_fork_is_told_so_and_never_waits_for_itself() {
-    let test = "a_thread_that_leaks_a_fork_is_told_so_and_never_waits_for_itself";
+fn a_thread_that_leaks_a_fork_gets_an_error_and_never_waits_for_itself() {
+    let test = "a_thread_that_leaks_a_fork_gets_an_error_and_never_waits_for_itself";
     if let Some(role) = role() {
         let (_, f) = USES.iter().find(|(name, _)| *name == role).expect("a use");
         let heap =
@@ -720,7 +720,7 @@ fn a_cell_whose_guard_was_leaked_is_reported_although_its_thread_is_gone() {
 
 /// Not a deadlock: the holder unlocks the cell as soon as the wait has been reported.
 #[test]
-fn a_hook_for_slow_locks_is_told_who_waits_and_who_holds() {
+fn a_hook_for_slow_locks_receives_the_waiting_and_the_locking_thread() {
     let _watch = deadline("a slow lock");
     let heap = builder().build().expect("a heap");
     let (report, reported) = mpsc::channel();

@@ -172,7 +172,7 @@ impl Trace for Shared {
 }
 
 #[test]
-fn cells_outside_of_objects_change_while_they_are_looked_at() {
+fn cells_outside_of_objects_change_while_they_are_read() {
     let (ours, other) = (heap(2), heap(1));
     let shared = Shared(Arc::new((0..3).map(|_| GcCell::default()).collect()));
     let mut m = ours.attach();

@@ -460,7 +460,7 @@ fn mingle_with(heap: &Heap, object: Gc<Node>) {
 }
 
 #[test]
-fn nobody_yields_without_being_told() {
+fn no_thread_yields_without_stress() {
     let heap = heap(Stress::all(1));
     mingle(&heap);
     assert!(heap.stress_stats().yields > 0);
@@ -518,8 +518,8 @@ fn with_variables(test: &str, variables: &[(&str, &str)]) -> Option<String> {
 
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
-fn the_variable_adds_to_what_the_code_asks_for() {
-    const NAME: &str = "the_variable_adds_to_what_the_code_asks_for";
+fn the_variable_adds_to_the_modes_of_the_builder() {
+    const NAME: &str = "the_variable_adds_to_the_modes_of_the_builder";
     if with_variables(NAME, &[("STANDSTILL_STRESS", "collect:2,verify")]).is_some() {
         return;
     }
@@ -533,8 +533,8 @@ fn the_variable_adds_to_what_the_code_asks_for() {
 
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
-fn a_wrong_word_in_a_variable_is_told_once_and_no_heap_fails_for_it() {
-    const NAME: &str = "a_wrong_word_in_a_variable_is_told_once_and_no_heap_fails_for_it";
+fn a_wrong_word_in_a_variable_is_reported_once_and_no_heap_fails() {
+    const NAME: &str = "a_wrong_word_in_a_variable_is_reported_once_and_no_heap_fails";
     let variables = [("STANDSTILL_STRESS", "verify,poisn"), ("STANDSTILL_CHECKED", "ture")];
     if let Some(told) = with_variables(NAME, &variables) {
         for part in ["poisn", "STANDSTILL_STRESS", "quarantine[:N]", "STANDSTILL_CHECKED", "ture"] {

@@ -34,7 +34,7 @@ static SPECIAL: AtomicU8 = AtomicU8::new(0);
 const CHECKED: u8 = 1;
 
 /// Records that a heap in checked mode exists.
-pub(crate) fn note_checked() {
+pub(crate) fn set_checked() {
     SPECIAL.fetch_or(CHECKED, Ordering::Relaxed);
 }
 
@@ -141,7 +141,7 @@ pub(crate) unsafe fn object(
     let object = some(pointer)?;
     if dynamic::is_checked(m) {
         // SAFETY: rule *argument*.
-        unsafe { look_at(m, object) }?;
+        unsafe { check_object(m, object) }?;
     }
     Ok(object)
 }
@@ -198,7 +198,7 @@ pub(crate) unsafe fn optional(
 /// # Safety
 ///
 /// Rule *argument*, except that the address may be no object.
-pub(crate) unsafe fn look_at(m: &Mutator, object: NonNull<PyObject>) -> Result<(), Fault> {
+pub(crate) unsafe fn check_object(m: &Mutator, object: NonNull<PyObject>) -> Result<(), Fault> {
     // SAFETY: as the caller says.
     unsafe { judge(dynamic::look_up(m, object), object) }
 }
@@ -230,7 +230,7 @@ unsafe fn judge(address: Address, object: NonNull<PyObject>) -> Result<(), Fault
 #[inline(always)]
 pub(crate) unsafe fn is_object(object: NonNull<PyObject>, function: &'static str) -> bool {
     // SAFETY: as the caller says.
-    !is_special() || told(unsafe { look_here(object) }, function)
+    !is_special() || is_accepted(unsafe { check_object_here(object) }, function)
 }
 
 /// Like [`is_object`], for a type, ready or not.
@@ -242,21 +242,24 @@ pub(crate) unsafe fn is_object(object: NonNull<PyObject>, function: &'static str
 pub(crate) unsafe fn is_type(face: NonNull<PyTypeObject>, function: &'static str) -> bool {
     // SAFETY: as the caller says. The first lookup has shown that the type can be read.
     !is_special()
-        || told(unsafe { look_here(face.cast()).and_then(|()| must_be_type(face)) }, function)
+        || is_accepted(
+            unsafe { check_object_here(face.cast()).and_then(|()| must_be_type(face)) },
+            function,
+        )
 }
 
-fn told(looked: Result<(), Fault>, function: &'static str) -> bool {
+fn is_accepted(looked: Result<(), Fault>, function: &'static str) -> bool {
     let Err(mut fault) = looked else { return true };
     fault.function = function;
     errors::misuse(fault);
     false
 }
 
-/// Like [`look_at`], with the heap of this thread. On a thread without a checked heap every address
-/// passes.
+/// Like [`check_object`], with the heap of this thread. On a thread without a checked heap every
+/// address passes.
 #[cold]
 #[inline(never)]
-unsafe fn look_here(object: NonNull<PyObject>) -> Result<(), Fault> {
+unsafe fn check_object_here(object: NonNull<PyObject>) -> Result<(), Fault> {
     // SAFETY: rule *argument*; `address` is the result of this lookup.
     unsafe { dynamic::look_up_here(object).map_or(Ok(()), |address| judge(address, object)) }
 }
@@ -318,7 +321,7 @@ pub(crate) unsafe fn record<'a>(
     unsafe {
         if dynamic::is_checked(m) && !face.is_null() {
             let face = NonNull::new_unchecked(face);
-            look_at(m, face.cast())?;
+            check_object(m, face.cast())?;
             must_be_type(face)?;
         }
         ready(face)

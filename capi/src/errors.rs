@@ -472,7 +472,7 @@ fn slow_stop(slow: &SlowStop) {
         thread.name = thread.name.take().or_else(|| system_name(thread.os_thread?));
     }
     let to_stderr = || {
-        if !stderr::is_warning_heard() {
+        if !stderr::is_warning_enabled() {
             stderr::line(format_args!("standstill: {slow}"));
         }
     };

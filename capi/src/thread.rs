@@ -60,7 +60,7 @@ struct AtExit;
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        if let Err(fault) = leave("standstill_detach")
+        if let Err(fault) = detach("standstill_detach")
             && fault.code != Code::NotAttached
         {
             errors::misuse(fault);
@@ -172,7 +172,7 @@ fn place() -> Result<Place, Fault> {
 /// Makes this mutator the thread's own.
 fn arrive(mutator: Mutator, mut place: Place) {
     if dynamic::is_checked(&mutator) {
-        call::note_checked();
+        call::set_checked();
     }
     crate::fork::watch();
     place.write(mutator);
@@ -200,7 +200,7 @@ fn take(function: &'static str) -> Result<(Mutator, Place), Fault> {
     }
 }
 
-fn leave(function: &'static str) -> Result<(), Fault> {
+fn detach(function: &'static str) -> Result<(), Fault> {
     take(function).map(drop)
 }
 
@@ -231,11 +231,11 @@ fn enter(heap: *mut standstill_heap, function: &'static str) -> Result<(), Fault
     Ok(())
 }
 
-fn told(result: Result<(), Fault>, tell: fn(Fault)) -> c_int {
+fn status(result: Result<(), Fault>, report: fn(Fault)) -> c_int {
     match result {
         Ok(()) => 0,
         Err(fault) => {
-            tell(fault);
+            report(fault);
             -1
         }
     }
@@ -369,7 +369,7 @@ export! {
     fn standstill_attach(heap: *mut standstill_heap) -> c_int {
         const FUNCTION: &str = "standstill_attach";
         call::outside(FUNCTION, -1, || {
-            told(enter(heap, FUNCTION), |mut fault| {
+            status(enter(heap, FUNCTION), |mut fault| {
                 fault.function = FUNCTION;
                 errors::set_fault(&fault);
             })
@@ -379,7 +379,7 @@ export! {
     /// Detaches the calling thread.
     fn standstill_detach() -> c_int {
         const FUNCTION: &str = "standstill_detach";
-        call::outside(FUNCTION, -1, || told(leave(FUNCTION), errors::misuse))
+        call::outside(FUNCTION, -1, || status(detach(FUNCTION), errors::misuse))
     }
 
     /// Whether the calling thread is attached.
@@ -391,7 +391,7 @@ export! {
     fn standstill_safepoint() {
         const FUNCTION: &str = "standstill_safepoint";
         call::outside(FUNCTION, (), || {
-            told(exclusively(FUNCTION, Mutator::safepoint), errors::misuse);
+            status(exclusively(FUNCTION, Mutator::safepoint), errors::misuse);
         });
     }
 
@@ -412,7 +412,7 @@ export! {
         const FUNCTION: &str = "PyEval_RestoreThread";
         call::outside(FUNCTION, (), || {
             if !state.is_null() {
-                told(restore(state, FUNCTION), errors::misuse);
+                status(restore(state, FUNCTION), errors::misuse);
             }
         });
     }
@@ -438,7 +438,7 @@ export! {
         const FUNCTION: &str = "PyGILState_Release";
         call::outside(FUNCTION, (), || {
             if state != LOCKED {
-                told(release(FUNCTION), errors::misuse);
+                status(release(FUNCTION), errors::misuse);
             }
         });
     }
@@ -447,7 +447,7 @@ export! {
     fn standstill_Py_Initialize() {
         const FUNCTION: &str = "Py_Initialize";
         call::outside(FUNCTION, (), || {
-            if !is_attached() && told(enter(std::ptr::null_mut(), FUNCTION), errors::misuse) != 0 {
+            if !is_attached() && status(enter(std::ptr::null_mut(), FUNCTION), errors::misuse) != 0 {
                 return;
             }
             INITIALIZED.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -464,7 +464,7 @@ export! {
             crate::gc::last_collection(FUNCTION);
             // If the thread cannot be detached, the library stays initialized, and a later call can
             // finish.
-            if told(leave(FUNCTION), errors::misuse) == 0 {
+            if status(detach(FUNCTION), errors::misuse) == 0 {
                 INITIALIZED.store(false, std::sync::atomic::Ordering::Relaxed);
             }
         });

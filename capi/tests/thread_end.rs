@@ -56,7 +56,7 @@ impl Drop for Last {
 thread_local! { static LAST: Last = const { Last }; }
 
 #[test]
-fn a_thread_that_is_ending_is_refused_its_attachment_and_told_so() {
+fn a_thread_that_is_ending_gets_an_error_when_it_attaches() {
     // SAFETY: hooks for such reports; the default heap.
     unsafe {
         standstill_set_misuse_hook(Some(misuse), std::ptr::null_mut());

@@ -26,7 +26,7 @@ pub(crate) fn examine(bytes: &[u8]) {
     let taken = Counting::most();
     assert!(taken <= allowed, "{} bytes of a file took {taken} bytes of memory", bytes.len());
     match read {
-        Ok(snapshot) => look_at_all(&snapshot),
+        Ok(snapshot) => check_all(&snapshot),
         Err(fault) => {
             assert!(
                 !fault.place.is_empty() && !fault.reason.is_empty(),
@@ -42,7 +42,7 @@ pub(crate) fn examine(bytes: &[u8]) {
 }
 
 /// Whatever has been read can be looked at.
-fn look_at_all(snapshot: &Snapshot) {
+fn check_all(snapshot: &Snapshot) {
     let nodes = snapshot.nodes().len();
     let mut edges = 0;
     for (node, record) in snapshot.nodes().iter().enumerate() {

@@ -345,10 +345,12 @@ pub(crate) fn slow_lock(
 
 /// Whether a subscriber receives warnings of this library.
 #[doc(hidden)]
-pub fn is_warning_heard() -> bool {
-    let mut is_heard = false;
-    call_outside(|| is_heard = tracing::event_enabled!(target: "standstill", tracing::Level::WARN));
-    is_heard
+pub fn is_warning_enabled() -> bool {
+    let mut is_enabled = false;
+    call_outside(|| {
+        is_enabled = tracing::event_enabled!(target: "standstill", tracing::Level::WARN)
+    });
+    is_enabled
 }
 
 /// A mistake in the use of dynamic objects.

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_enough_is_there() {
+    fn enough_room_is_kept() {
         let mut list = Vec::new();
         push(&mut list, 1).unwrap();
         append(&mut list, &mut vec![2, 3]).unwrap();

@@ -22,12 +22,12 @@ use crate::safepoint::ThreadId;
 /// The threads that continue after the stop and can reclaim the garbage on their own pages. The
 /// collecting thread reclaims all other garbage.
 #[derive(Debug, Default)]
-pub(crate) struct Homes {
+pub(crate) struct Reclaimers {
     /// By the number of the arena, which is small.
     arenas: Vec<Option<ThreadId>>,
 }
 
-impl Homes {
+impl Reclaimers {
     /// The threads that are parked now. If memory for the list runs out, the collecting thread
     /// reclaims the garbage of the missing threads.
     pub(crate) fn of_parked<M: ObjectModel>(world: &World<'_, M>) -> Self {
@@ -65,11 +65,11 @@ impl Homes {
 #[must_use]
 pub(crate) struct Unreachable<M: ObjectModel> {
     pub(super) objects: Vec<ClaimRef>,
-    pub(super) homes: Homes,
+    pub(super) reclaimers: Reclaimers,
     pub(super) callbacks: Vec<M::Callback>,
     pub(super) runs_code: bool,
     pub(super) exempt: Exempt,
-    pub(super) doubt: Option<Abandoned>,
+    pub(super) failure: Option<Abandoned>,
 }
 
 /// Unreachable objects that were removed from the set right after the claim. They are ordinary
@@ -84,47 +84,48 @@ pub(crate) struct Exempt {
     pub(super) spared: Vec<ClaimRef>,
 }
 
-/// Step 6b. Claims the unreachable objects and clears their weak references with callbacks. If
-/// nothing in the set can run code, also clears all other weak references to them.
+/// The phase `Claim`. Claims the unreachable objects and clears their weak references with
+/// callbacks. If nothing in the set can run code, also clears all other weak references to them.
 pub(crate) fn claim<M: ObjectModel>(
     world: &World<'_, M>,
     found: Vec<Stopped<'_>>,
-    homes: Homes,
+    reclaimers: Reclaimers,
     workers: usize,
 ) -> Unreachable<M> {
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
     let has_legacy = core.model.has_legacy();
-    let mut looks = claim_all(world, &found, &homes, if has_legacy { 1 } else { workers });
+    let mut summary = claim_all(world, &found, &reclaimers, if has_legacy { 1 } else { workers });
     // SAFETY: rule *counted*: `claim_all` has just taken a reference on each.
     let mut objects = unsafe { ClaimRef::all(found) };
-    let (mut left_out, mut doubt) = (Exempt::default(), None);
+    let (mut left_out, mut failure) = (Exempt::default(), None);
     if has_legacy {
         // First, so that an object that leaves the set is treated as an outside object below.
         match exempt(world, &mut objects) {
             Ok(exempt) => left_out = exempt,
             Err(abandoned) => {
                 left_out.spared = std::mem::take(&mut objects);
-                doubt = Some(abandoned);
+                failure = Some(abandoned);
             }
         }
-        looks = ClaimSummary::default();
-        objects.iter().for_each(|reference| looks.add_object(claimed(world, reference), core));
+        summary = ClaimSummary::default();
+        objects.iter().for_each(|reference| summary.add_object(claimed(world, reference), core));
     }
-    let ClaimSummary { mut runs_code, mut weak, looked } = looks;
+    let ClaimSummary { mut runs_code, mut weak, outcome } = summary;
     let due = weak.iter().map(|&object| core.model.callbacks(object)).sum();
     let mut callbacks = Vec::new();
-    let looked = looked.and_then(|()| Ok(callbacks.try_reserve_exact(due)?));
-    if let Err(no_memory) = looked {
+    let outcome = outcome.and_then(|()| Ok(callbacks.try_reserve_exact(due)?));
+    if let Err(no_memory) = outcome {
         // An unlisted weak reference, or one with a lost callback, could lead to a cleared object.
         left_out.spared = std::mem::take(&mut objects);
-        (runs_code, doubt) = (false, Some(no_memory.into()));
+        (runs_code, failure) = (false, Some(no_memory.into()));
         weak.clear();
     }
     for reference in left_out.objects.iter().chain(&left_out.spared) {
         state_of(&core.space, reference.object()).survive();
     }
-    let mut set = Unreachable { objects, homes, callbacks, runs_code, exempt: left_out, doubt };
+    let mut set =
+        Unreachable { objects, reclaimers, callbacks, runs_code, exempt: left_out, failure };
     let is_unreachable = |object: Object| {
         core.space.contains(object.address())
             && state_of(&core.space, object).get() & state::UNREACHABLE != 0
@@ -147,12 +148,12 @@ struct ClaimSummary<'w> {
     runs_code: bool,
     /// The objects with weak references.
     weak: Vec<Stopped<'w>>,
-    looked: Result<(), NoMemory>,
+    outcome: Result<(), NoMemory>,
 }
 
 impl Default for ClaimSummary<'_> {
     fn default() -> Self {
-        Self { runs_code: false, weak: Vec::new(), looked: Ok(()) }
+        Self { runs_code: false, weak: Vec::new(), outcome: Ok(()) }
     }
 }
 
@@ -162,7 +163,7 @@ impl<'w> ClaimSummary<'w> {
         let state = state_of(&core.space, object.object()).get();
         self.runs_code |= state & state::FINALIZED == 0 && core.model.has_finalizer(object.live());
         if core.model.has_weak(object.live()) {
-            self.looked = self.looked.and(fallible::push(&mut self.weak, object));
+            self.outcome = self.outcome.and(fallible::push(&mut self.weak, object));
         }
     }
 
@@ -171,13 +172,14 @@ impl<'w> ClaimSummary<'w> {
         &mut self,
         world: &World<'_, M>,
         objects: &[Stopped<'w>],
-        homes: &Homes,
+        reclaimers: &Reclaimers,
     ) {
         let core = world.core();
         steps::took(objects.len());
         for &object in objects {
             maybe_yield(&core.under, Step::Hold);
-            let holder = if homes.is_empty() { None } else { homes.of(*object, &core.space) };
+            let holder =
+                if reclaimers.is_empty() { None } else { reclaimers.of(*object, &core.space) };
             core.model.claim_ref(object, holder.unwrap_or(world.requester()));
             // No other thread changes this state: attached threads are parked, and other workers
             // process other objects.
@@ -189,7 +191,7 @@ impl<'w> ClaimSummary<'w> {
     fn add(&mut self, mut other: Self) {
         self.runs_code |= other.runs_code;
         let added = fallible::append(&mut self.weak, &mut other.weak);
-        self.looked = self.looked.and(other.looked).and(added);
+        self.outcome = self.outcome.and(other.outcome).and(added);
     }
 }
 
@@ -198,15 +200,15 @@ impl<'w> ClaimSummary<'w> {
 fn claim_all<'w, M: ObjectModel>(
     world: &World<'_, M>,
     found: &[Stopped<'w>],
-    homes: &Homes,
+    reclaimers: &Reclaimers,
     workers: usize,
 ) -> ClaimSummary<'w> {
     let space = &world.core().space;
-    let mut looks = ClaimSummary::default();
+    let mut summary = ClaimSummary::default();
     let pages = if workers > 1 { pages_of(found, space) } else { Err(NoMemory) };
     let Ok(pages) = pages else {
-        looks.claim(world, found, homes);
-        return looks;
+        summary.claim(world, found, reclaimers);
+        return summary;
     };
     let share = pages.share(1);
     let all = Mutex::new(ClaimSummary::default());
@@ -214,16 +216,16 @@ fn claim_all<'w, M: ObjectModel>(
         let mut mine = ClaimSummary::default();
         for pages in share.of(worker) {
             for range in pages {
-                mine.claim(world, &found[range.clone()], homes);
+                mine.claim(world, &found[range.clone()], reclaimers);
             }
         }
         all.lock().add(mine);
     });
-    std::mem::swap(&mut looks, &mut all.lock());
+    std::mem::swap(&mut summary, &mut all.lock());
     // In the order of memory, so that runs repeat regardless of the division of work.
-    steps::took(looks.weak.len());
-    looks.weak.sort_unstable();
-    looks
+    steps::took(summary.weak.len());
+    summary.weak.sort_unstable();
+    summary
 }
 
 /// Divides `found`, which is sorted by address, into one range for each page.
@@ -235,8 +237,8 @@ fn pages_of(found: &[Stopped<'_>], space: &Space) -> Result<WorkList<Range<usize
         let start = ranges.last().map_or(0, |range: &Range<usize>| range.end);
         fallible::push(&mut ranges, start..start + part.len())?;
     }
-    let home = |range: &Range<usize>| space.page(page(found[range.start])).arena();
-    WorkList::by_home(ranges, home, |range| range.start)
+    let arena = |range: &Range<usize>| space.page(page(found[range.start])).arena();
+    WorkList::by_arena(ranges, arena, |range| range.start)
 }
 
 /// Moves the objects with legacy finalizers, and all objects of the set that they reach, out of
@@ -268,7 +270,7 @@ fn exempt<M: ObjectModel>(
     let is_reached = |reference: &mut ClaimRef| set.is_reached(reference.object());
     let many = objects.iter().filter(|reference| set.is_reached(reference.object())).count();
     let room = found.objects.try_reserve_exact(many);
-    let doubt = match followed {
+    let failure = match followed {
         Ok(Ok(None)) => room.map_err(|_| NoMemory.into()),
         Ok(Ok(Some(object))) => Err(Abandoned {
             reason: "a field that leads from a legacy finalizer cannot be read now".into(),
@@ -277,11 +279,11 @@ fn exempt<M: ObjectModel>(
         Ok(Err(no_memory)) => Err(no_memory.into()),
         Err(abandoned) => Err(abandoned),
     };
-    if doubt.is_ok() {
+    if failure.is_ok() {
         found.objects.extend(objects.extract_if(.., is_reached));
     }
     set.forget(objects.iter().chain(&found.objects).map(ClaimRef::object));
-    doubt.map(|()| found)
+    failure.map(|()| found)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -335,7 +337,7 @@ pub(crate) mod tests {
 
     /// The thread that stops the world begins with its own pages. Here other pages lie before them.
     #[test]
-    fn weak_references_are_looked_at_in_the_order_of_memory() {
+    fn weak_references_are_processed_in_the_order_of_memory() {
         let heap = heap();
         let m = heap.attach();
         let things = things(&m);
@@ -352,20 +354,20 @@ pub(crate) mod tests {
         // The first page, of small objects, is this thread's.
         pages[..2].iter().for_each(|&page| own(page, arenas[0] + 7));
         pages[2..].iter().for_each(|&page| own(page, arenas[0]));
-        let ClaimSummary { runs_code, weak, looked } =
-            claim_all(&world, stopped(&things), &Homes::default(), 2);
+        let ClaimSummary { runs_code, weak, outcome } =
+            claim_all(&world, stopped(&things), &Reclaimers::default(), 2);
         pages.iter().zip(arenas).for_each(|(&page, arena)| own(page, arena));
-        assert_eq!((runs_code, looked), (false, Ok(())));
+        assert_eq!((runs_code, outcome), (false, Ok(())));
         assert_eq!(Stopped::objects(&weak), things);
     }
 
     #[test]
-    fn a_look_that_a_worker_had_no_memory_for_is_not_forgotten() {
-        let lost = || ClaimSummary { looked: Err(NoMemory), ..ClaimSummary::default() };
+    fn a_worker_without_memory_fails_the_claim() {
+        let lost = || ClaimSummary { outcome: Err(NoMemory), ..ClaimSummary::default() };
         let code = || ClaimSummary { runs_code: true, ..ClaimSummary::default() };
         for (mut all, more) in [(lost(), code()), (code(), lost())] {
             all.add(more);
-            assert_eq!((all.looked, all.runs_code), (Err(NoMemory), true));
+            assert_eq!((all.outcome, all.runs_code), (Err(NoMemory), true));
         }
     }
 
@@ -374,7 +376,7 @@ pub(crate) mod tests {
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();
         Script::ring(&m, &[('a', ""), ('b', "w")]);
-        let (_, told) = collect(&mut m, Collect::young());
+        let (_, calls) = collect(&mut m, Collect::young());
         let expected = [
             "start Young",
             "prepare",
@@ -382,7 +384,7 @@ pub(crate) mod tests {
             "hold a",
             "hold b",
             "weak b of ab",
-            "cut b",
+            "clear_weak b",
             "resumed",
             "judge [ab] [] []",
             "clearing 2",
@@ -395,19 +397,19 @@ pub(crate) mod tests {
             "a dies",
             "release b",
             "b dies",
-            "settle",
+            "after_clear",
             "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 2 collected, 0 uncollectable",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(calls, expected);
         // Without garbage the collection makes hardly any calls.
-        let (_, told) = collect(&mut m, Collect::full());
+        let (_, calls) = collect(&mut m, Collect::full());
         let none = "stop: 1 stops, 0 unreachable, 0 finalized, 0 resurrected, 0 collected, 0 uncollectable";
-        assert_eq!(told[..4], ["start Full", "prepare", "merge", "resumed"]);
-        assert_eq!(told[4..], ["clearing 0", "all cleared", "settle", none]);
+        assert_eq!(calls[..4], ["start Full", "prepare", "merge", "resumed"]);
+        assert_eq!(calls[4..], ["clearing 0", "all cleared", "after_clear", none]);
     }
 
     #[test]
-    fn a_legacy_finalizer_keeps_its_object_and_all_that_this_leads_to() {
+    fn a_legacy_finalizer_keeps_its_object_and_all_objects_that_it_reaches() {
         for by_the_heap in [false, true] {
             let Some(heap) = scripted_heap() else { return };
             let mut m = heap.attach();
@@ -426,9 +428,9 @@ pub(crate) mod tests {
                 Script::link(&m, outside, target);
                 heap.model().drop_ref(target, &m);
             }
-            let told = if by_the_heap {
+            let calls = if by_the_heap {
                 collect_due(&mut m, Collect::full()).expect("a turn");
-                heap.model().told()
+                heap.model().calls()
             } else {
                 collect(&mut m, Collect::full()).1
             };
@@ -442,12 +444,12 @@ pub(crate) mod tests {
                 "hold s",
                 "hold l",
                 "weak g of gh",
-                "cut g",
+                "clear_weak g",
                 "resumed",
                 "judge [gh] [rsl] [l]",
             ];
-            assert_eq!(told[..expected.len()], expected, "no finalizer runs");
-            let mut rest = told[expected.len()..].to_vec();
+            assert_eq!(calls[..expected.len()], expected, "no finalizer runs");
+            let mut rest = calls[expected.len()..].to_vec();
             let end = "stop: 1 stops, 5 unreachable, 0 finalized, 0 resurrected, 2 collected, 3 uncollectable";
             assert_eq!(rest.pop().as_deref(), Some(end));
             rest.sort_unstable();
@@ -466,7 +468,7 @@ pub(crate) mod tests {
                 "release l",
                 "release r",
                 "release s",
-                "settle",
+                "after_clear",
             ];
             assert_eq!(rest, expected, "what it kept was held by what is cleared");
             are_ordinary(&m, &reached, 1);
@@ -475,17 +477,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_legacy_finalizer_that_cannot_be_looked_at_keeps_everything() {
+    fn a_legacy_finalizer_that_cannot_be_traversed_keeps_everything() {
         let hidden = "a field that leads from a legacy finalizer cannot be read now";
-        for (looks, why) in [("sh", hidden), ("sp", "a traversal, on purpose")] {
+        for (traversals, why) in [("sh", hidden), ("sp", "a traversal, on purpose")] {
             let Some(heap) = scripted_heap() else { return };
             let mut m = heap.attach();
             let mut garbage = Script::ring(&m, &[('a', "fw"), ('b', "c")]);
-            let legacy = Script::thing(&m, 'l', "l", looks);
+            let legacy = Script::thing(&m, 'l', "l", traversals);
             Script::link(&m, garbage[0], legacy);
             heap.model().drop_ref(legacy, &m);
             garbage.push(legacy);
-            let (report, told) = collect(&mut m, Collect::full());
+            let (report, calls) = collect(&mut m, Collect::full());
             assert_eq!(report.abandoned.as_deref(), Some(why));
             let failure = format!("failure: Traverse 'thing': the collection was abandoned: {why}");
             let figures =
@@ -505,10 +507,10 @@ pub(crate) mod tests {
                 "release a",
                 "release b",
                 "release l",
-                "settle",
+                "after_clear",
                 &end,
             ];
-            assert_eq!(told, expected);
+            assert_eq!(calls, expected);
             are_ordinary(&m, &garbage, 1);
         }
     }
@@ -516,7 +518,7 @@ pub(crate) mod tests {
     /// In a collection that the heap starts, each thread reclaims the garbage on its own pages,
     /// unless all garbage fits one batch.
     #[test]
-    fn garbage_is_held_for_the_thread_that_is_to_let_go_of_it() {
+    fn garbage_is_claimed_for_the_thread_that_will_release_it() {
         for (garbage, by_the_heap) in
             [(GARBAGE_BATCH, true), (GARBAGE_BATCH + 1, true), (GARBAGE_BATCH + 1, false)]
         {

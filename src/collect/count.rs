@@ -185,7 +185,7 @@ impl<M: ObjectModel> Work<'_, M> {
         let Self { world, .. } = self;
         let (space, model) = (&world.core().space, &world.core().model);
         let (origin, states) = (space.origin(), space.states());
-        let (doubts, prefetches) = (model.verifies_traversals(), model.prefetches());
+        let (verifies, prefetches) = (model.verifies_traversals(), model.prefetches());
         let far = is_far(world, table.len());
         let mut counter =
             Counter::<YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
@@ -241,7 +241,7 @@ impl<M: ObjectModel> Work<'_, M> {
                     let mut granules = [0; BATCH];
                     counter.take_own(model, batch, &mut granules)?;
                     let mut unlogged = 0;
-                    if doubts || !M::STABLE_DURING_STOP {
+                    if verifies || !M::STABLE_DURING_STOP {
                         unlogged = counter.remember(model, batch, tracer.edges(), &ends)?;
                     }
                     if logs {

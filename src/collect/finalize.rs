@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::base::event::{self, During, Phase};
-use crate::collect::claim::{Exempt, Homes, Unreachable};
+use crate::collect::claim::{Exempt, Reclaimers, Unreachable};
 use crate::collect::scope::state_of;
 use crate::collect::traversal::Abandoned;
 use crate::heap::model::{ModelMutator, ObjectModel};
@@ -15,13 +15,13 @@ use crate::object::state;
 #[derive(Default)]
 pub(crate) struct Pending {
     pub(super) objects: Vec<ClaimRef>,
-    pub(super) homes: Homes,
+    pub(super) reclaimers: Reclaimers,
     pub(crate) finalized: usize,
     /// Whether user code ran. Otherwise nothing can have changed.
-    pub(crate) looked_at: bool,
+    pub(crate) needs_recheck: bool,
     pub(super) exempt: Exempt,
     /// The reason why everything was kept, if it was.
-    pub(crate) doubt: Option<Abandoned>,
+    pub(crate) failure: Option<Abandoned>,
 }
 
 impl Pending {
@@ -31,10 +31,12 @@ impl Pending {
     }
 }
 
-/// Step 8. With the world running: weak callbacks, then finalizers, once per object.
+/// The phases `Callbacks` and `Finalize`, with the world
+/// running. Each finalizer runs once.
 pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>) -> Pending {
-    let Unreachable { objects, homes, callbacks, runs_code, exempt, doubt } = set;
-    let mut pending = Pending { objects, homes, finalized: 0, looked_at: runs_code, exempt, doubt };
+    let Unreachable { objects, reclaimers, callbacks, runs_code, exempt, failure } = set;
+    let mut pending =
+        Pending { objects, reclaimers, finalized: 0, needs_recheck: runs_code, exempt, failure };
     if !runs_code {
         return pending;
     }
@@ -77,16 +79,16 @@ mod tests {
     use crate::collect::script::tests::{Script, are_ordinary, scripted_heap};
 
     #[test]
-    fn callbacks_alone_are_reason_enough_to_look_again() {
+    fn callbacks_alone_require_a_recheck() {
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();
         let ring = Script::ring(&m, &[('a', "c"), ('b', "")]);
         let brought_back = ring[0];
         heap.model()
             .when("call back a", move |m| Script::of(m, brought_back, |thing| thing.count += 1));
-        let (report, told) = collect(&mut m, Collect::full());
+        let (report, calls) = collect(&mut m, Collect::full());
         let end = "stop: 2 stops, 2 unreachable, 0 finalized, 2 resurrected, 0 collected, 0 uncollectable";
-        assert_eq!(told.last().map(String::as_str), Some(end));
+        assert_eq!(calls.last().map(String::as_str), Some(end));
         assert_eq!(report.finalized, 0);
         are_ordinary(&m, &ring[1..], 1);
     }
@@ -96,9 +98,9 @@ mod tests {
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();
         Script::ring(&m, &[('a', "fr"), ('b', "f")]);
-        let (report, told) = collect(&mut m, Collect::full());
+        let (report, calls) = collect(&mut m, Collect::full());
         let finalized: Vec<&String> =
-            told.iter().filter(|what| what.starts_with("finalize")).collect();
+            calls.iter().filter(|what| what.starts_with("finalize")).collect();
         assert_eq!(finalized, ["finalize b"]);
         assert_eq!(report.finalized, 1);
     }

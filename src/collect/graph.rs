@@ -201,16 +201,16 @@ mod tests {
             self.edges[from].push(to);
         }
 
-        /// Drops the test's references, except those to objects with a multiple of `but_one_of` as
-        /// number.
-        fn let_go(&mut self, but_one_of: usize) {
+        /// Drops the test's references, except those to objects with a multiple of
+        /// `except_multiples_of` as number.
+        fn drop_held(&mut self, except_multiples_of: usize) {
             for (number, held) in self.held.iter_mut().enumerate() {
-                if number % but_one_of != 0 {
+                if number % except_multiples_of != 0 {
                     *held = None;
                 }
             }
             let (finalized, calls) = self.die();
-            self.check_told(finalized, calls);
+            self.check_reported(finalized, calls);
         }
 
         /// The objects of `among` that are reachable from `from` within `among`. Includes `from`
@@ -267,11 +267,11 @@ mod tests {
         }
 
         /// Compares the finalizers and callbacks that have run with those that were due.
-        fn check_told(&mut self, mut finalized: Vec<usize>, calls: usize) {
+        fn check_reported(&mut self, mut finalized: Vec<usize>, calls: usize) {
             finalized.sort_unstable();
-            let mut told = std::mem::take(&mut *self.shared.finalized.lock().expect("no panic"));
-            told.sort_unstable();
-            assert_eq!(told, finalized, "each finalizer once");
+            let mut ran = std::mem::take(&mut *self.shared.finalized.lock().expect("no panic"));
+            ran.sort_unstable();
+            assert_eq!(ran, finalized, "each finalizer once");
             assert_eq!(
                 self.shared.called_back.swap(0, Ordering::Relaxed),
                 calls,
@@ -343,7 +343,7 @@ mod tests {
             // that object.
             let (mut others, more_calls) = self.die();
             others.extend(finalized);
-            self.check_told(others, calls + more_calls);
+            self.check_reported(others, calls + more_calls);
         }
     }
 
@@ -365,11 +365,11 @@ mod tests {
             let heap = builder.pacing(Pacing::manual()).build().expect("a heap");
             let mut graph = Graph::new(heap.attach());
             graph.grow(600, seed);
-            graph.let_go(4 * GROUP);
+            graph.drop_held(4 * GROUP);
             graph.collect(CollectionKind::Young);
             graph.collect(CollectionKind::Full);
             graph.grow(300, seed + 100);
-            graph.let_go(5 * GROUP);
+            graph.drop_held(5 * GROUP);
             graph.collect(CollectionKind::Young);
             graph.collect(CollectionKind::Full);
             assert!(graph.sums.iter().all(|&sum| sum > 10), "each happens: {:?}", graph.sums);
@@ -492,7 +492,7 @@ mod tests {
     /// The finalizer resurrects the object. The recheck then traverses it twice: to count, and to
     /// find the objects that it reaches.
     #[test]
-    fn a_field_that_is_locked_in_the_second_look_keeps_what_it_may_lead_to() {
+    fn a_field_that_is_locked_in_the_second_traversal_keeps_its_possible_targets() {
         use Look::{Hides, Panics, Shows};
         for (script, is_abandoned) in [
             (&[Shows][..], false),

@@ -38,8 +38,8 @@ const SAMPLE: usize = 64;
 /// Attempts to read a field that counting could read and marking could not.
 const RETRIES: usize = 100;
 
-/// Step 3. Marks the objects that known roots reach as alive. They are not candidates of this
-/// collection.
+/// The phase `Premark`. Marks the objects that known roots reach as alive. They are not candidates
+/// of this collection.
 ///
 /// If a field is unreadable, its targets stay candidates. They have a reference that counting does
 /// not find, so they are roots.
@@ -60,15 +60,15 @@ pub(crate) fn premark<M: ObjectModel>(
     let mut roots = Vec::new();
     roots.try_reserve_exact(named.len()).map_err(NoMemory::from)?;
     roots.extend(granules.filter(|&granule| claims.claim(granule)).map(|granule| granule as u32));
-    let met = drive(world, claims, [roots], workers)?;
-    for granule in met.immortal {
+    let leftovers = drive(world, claims, [roots], workers)?;
+    for granule in leftovers.immortal {
         // A candidate again: counting handles immortal objects.
         StateByte(&claims.states[granule as usize]).unset(state::ALIVE);
     }
     Ok(())
 }
 
-/// Step 5b. Marks the objects that the roots reach. Afterwards a candidate with byte 0 is
+/// The phase `Mark`. Marks the objects that the roots reach. Afterwards a candidate with byte 0 is
 /// unreachable.
 pub(crate) fn mark<M: ObjectModel>(
     world: &World<'_, M>,
@@ -86,13 +86,13 @@ pub(crate) fn mark<M: ObjectModel>(
     match scope.kind {
         CollectionKind::Young => {
             let claims = marks::MarkBytes::<true> { states, marks, counts, log: &log };
-            let met = drive(world, claims, roots.stacks, workers)?;
-            retry_unreadable(world, claims, met.unreadable_now)
+            let leftovers = drive(world, claims, roots.stacks, workers)?;
+            retry_unreadable(world, claims, leftovers.unreadable_now)
         }
         CollectionKind::Full => {
             let claims = marks::MarkBytes::<false> { states, marks, counts, log: &log };
             let (mut stacks, mut unreadable_now) = (roots.stacks, Vec::new());
-            if roots.noted {
+            if roots.marked {
                 let rest = pass::pass(world, PassMarks::new(marks, counts, &log))?;
                 unreadable_now = rest.unreadable_now;
                 if !rest.stack.is_empty() {
@@ -100,8 +100,8 @@ pub(crate) fn mark<M: ObjectModel>(
                 }
             }
             if !stacks.is_empty() {
-                let mut met = drive(world, claims, stacks, workers)?;
-                fallible::append(&mut unreadable_now, &mut met.unreadable_now)?;
+                let mut leftovers = drive(world, claims, stacks, workers)?;
+                fallible::append(&mut unreadable_now, &mut leftovers.unreadable_now)?;
             }
             retry_unreadable(world, claims, unreadable_now)?;
             let is_large = logs.iter().any(Log::is_large);
@@ -154,7 +154,7 @@ fn drive<M: ObjectModel, C: Claims>(
         }
     }
     let failed = Mutex::new(None);
-    let met = Mutex::new(Leftovers::default());
+    let leftovers = Mutex::new(Leftovers::default());
     world.share(workers, &|_| {
         pool.joined.fetch_add(1, Ordering::Relaxed);
         let result = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
@@ -164,9 +164,9 @@ fn drive<M: ObjectModel, C: Claims>(
                 marker.stack = chunk;
                 marker.run(&pool)?;
             }
-            let mut met = met.lock();
-            fallible::append(&mut met.unreadable_now, &mut marker.leftovers.unreadable_now)?;
-            fallible::append(&mut met.immortal, &mut marker.leftovers.immortal)
+            let mut leftovers = leftovers.lock();
+            fallible::append(&mut leftovers.unreadable_now, &mut marker.leftovers.unreadable_now)?;
+            fallible::append(&mut leftovers.immortal, &mut marker.leftovers.immortal)
         });
         if let Err(abandoned) = result.and_then(|marked| Ok(marked?)) {
             // Relaxed: a hint to finish. The lock protects the reason.
@@ -176,7 +176,7 @@ fn drive<M: ObjectModel, C: Claims>(
     });
     match failed.lock().take() {
         Some(abandoned) => Err(abandoned),
-        None => Ok(std::mem::take(&mut *met.lock())),
+        None => Ok(std::mem::take(&mut *leftovers.lock())),
     }
 }
 
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_an_eighth_of_what_is_looked_at_is_much_garbage() {
+    fn more_than_an_eighth_of_the_sampled_objects_is_much_garbage() {
         stopped(80, |world, scope, granules| {
             let marks = world.core().space.counts();
             let has_much = |unreached: &dyn Fn(usize) -> bool| {
@@ -311,7 +311,7 @@ mod tests {
             let marks = world.core().space.counts();
             granules.iter().for_each(|&at| marks[at].store(EXCLUDED, Ordering::Relaxed));
             granules[55..].iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
-            assert!(has_much_garbage(&world.core().space, scope), "9 of 64: all are looked at");
+            assert!(has_much_garbage(&world.core().space, scope), "9 of 64: all are traversed at");
             granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
         });
         stopped(63, |world, scope, granules| {
@@ -324,7 +324,7 @@ mod tests {
 
     /// Counting by several workers lists them in any order.
     #[test]
-    fn a_field_that_counting_could_not_read_either_is_no_reason_for_doubt() {
+    fn a_field_that_counting_could_not_read_either_abandons_nothing() {
         use crate::collect::script::tests::Script;
         use crate::{Heap, Pacing};
 
@@ -401,11 +401,13 @@ mod tests {
             list[..5].iter().for_each(|&object| heap.model().drop_ref(object, &m));
             let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
             assert_eq!((report.candidates, report.unreachable), (5, 0));
-            let looked: Vec<usize> =
-                list.iter().map(|&object| Script::of(&m, object, |thing| thing.looked)).collect();
-            assert_eq!(looked[0], 0, "an untracked object");
+            let traversed: Vec<usize> = list
+                .iter()
+                .map(|&object| Script::of(&m, object, |thing| thing.traversed))
+                .collect();
+            assert_eq!(traversed[0], 0, "an untracked object");
             if m.core().stress == Stress::none() {
-                assert_eq!(looked[1..], [1; 5]);
+                assert_eq!(traversed[1..], [1; 5]);
             }
         }
     }

@@ -140,10 +140,11 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             return self.tracer.lost_nothing();
         }
         let mut ends = [0; BATCH_PART];
-        let doubts = self.leftovers.unreadable_now.len();
-        let (space, met) = (self.space, &mut self.leftovers);
-        let unreadable =
-            |at: usize| met.add_unreadable(granule(space, objects[at].object()), claims.counts());
+        let unreadable_before = self.leftovers.unreadable_now.len();
+        let (space, leftovers) = (self.space, &mut self.leftovers);
+        let unreadable = |at: usize| {
+            leftovers.add_unreadable(granule(space, objects[at].object()), claims.counts())
+        };
         traverse_batch(self.model, objects, self.tracer, &mut ends, unreadable)?;
         match claims.counts() {
             None => {
@@ -158,7 +159,9 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
                     }
                 }
             }
-            Some(counts) if !counts.kept.is_empty() => self.compare(objects, &ends, counts, doubts),
+            Some(counts) if !counts.kept.is_empty() => {
+                self.compare(objects, &ends, counts, unreadable_before)
+            }
             Some(_) => {}
         }
         Ok(())
@@ -166,9 +169,15 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
 
     /// Compares the edges of objects with the edges that counting has kept. Panics if they differ.
     /// The objects that were unreadable in this traversal are in the list `unreadable_now`, from
-    /// index `doubts` on.
+    /// index `unreadable_before` on.
     #[cold]
-    fn compare(&mut self, objects: &[Stopped<'_>], ends: &[u32], counts: &Counts, doubts: usize) {
+    fn compare(
+        &mut self,
+        objects: &[Stopped<'_>],
+        ends: &[u32],
+        counts: &Counts,
+        unreadable_before: usize,
+    ) {
         let mut start = 0;
         for (&object, &end) in objects.iter().zip(ends) {
             let edges = &self.tracer.edges()[start..end as usize];
@@ -176,7 +185,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             let granule = granule(self.space, object.object());
             let Some(kept) = counts.kept.get(&granule) else { continue };
             // An unreadable object has no edges, which is no fault of its handler.
-            let unreadable_now = &self.leftovers.unreadable_now[doubts..];
+            let unreadable_now = &self.leftovers.unreadable_now[unreadable_before..];
             steps::took(1 + edges.len() + unreadable_now.len());
             if counts.unreadable.binary_search(&granule).is_ok()
                 || unreadable_now.contains(&granule)
@@ -226,37 +235,37 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     /// The number of edges of an object is unpredictable. A branch on it would cost a misprediction
     /// per object, and mispredictions would dominate the time of marking.
     fn run_by_log(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
-        let (mut asked, mut asked_len) = ([0; BATCH], 0);
+        let (mut prefetched, mut prefetched_len) = ([0; BATCH], 0);
         let (mut found, mut found_len) = ([[Entry::default(); BATCH]; 2], 0);
         let (mut edges, mut edges_len) = ([[0; BATCH * WIDE + WIDE]; 2], 0);
-        let mut turn = false;
+        let mut swapped = false;
         loop {
-            if found_len + asked_len + edges_len == 0 {
+            if found_len + prefetched_len + edges_len == 0 {
                 self.follow_few(log, pool)?;
             }
-            steps::took(1 + asked_len + found_len);
+            steps::took(1 + prefetched_len + found_len);
             // Stages 2 and 1 come first, so that their prefetches have time. Then stages 3 and 4
             // handle the batches of the previous rounds.
             let [one, other] = &mut found;
-            let (arrived, next) = if turn { (&*other, one) } else { (&*one, other) };
-            turn = !turn;
-            let (arrived, next) = (&arrived[..found_len], &mut next[..asked_len]);
-            for (entry, &granule) in next.iter_mut().zip(&asked[..asked_len]) {
+            let (arrived, next) = if swapped { (&*other, one) } else { (&*one, other) };
+            swapped = !swapped;
+            let (arrived, next) = (&arrived[..found_len], &mut next[..prefetched_len]);
+            for (entry, &granule) in next.iter_mut().zip(&prefetched[..prefetched_len]) {
                 *entry = log.find(granule);
                 if entry.is_body() {
                     prefetch_body(object_at(self.space, granule as usize));
                 }
             }
-            let next_len = asked_len;
-            asked_len = self.stack.len().min(BATCH);
-            let rest = self.stack.len() - asked_len;
-            asked[..asked_len].copy_from_slice(&self.stack[rest..]);
+            let next_len = prefetched_len;
+            prefetched_len = self.stack.len().min(BATCH);
+            let rest = self.stack.len() - prefetched_len;
+            prefetched[..prefetched_len].copy_from_slice(&self.stack[rest..]);
             self.stack.truncate(rest);
-            for &granule in &asked[..asked_len] {
+            for &granule in &prefetched[..prefetched_len] {
                 prefetch(log.word(granule));
             }
             let [one, other] = &mut edges;
-            let (waiting, edges) = if turn { (&*other, one) } else { (&*one, other) };
+            let (waiting, edges) = if swapped { (&*other, one) } else { (&*one, other) };
             let (mut len, mut bodies) = (0, 0);
             for entry in arrived {
                 if let Some(count) = entry.few() {
@@ -290,7 +299,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
                 }
             }
             found_len = next_len;
-            if found_len + asked_len + edges_len == 0 && self.stack.is_empty() {
+            if found_len + prefetched_len + edges_len == 0 && self.stack.is_empty() {
                 self.drain_delayed()?;
                 if self.stack.is_empty() {
                     return Ok(());
@@ -300,7 +309,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             if pool.failed.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            self.give_some(pool, found_len + asked_len);
+            self.give_some(pool, found_len + prefetched_len);
         }
     }
 
@@ -340,14 +349,14 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         // `RING`.
         let mut ring = [object_at(self.space, 0); RING];
         let (mut head, mut tail) = (0usize, 0usize);
-        let (mut asked, mut arrived) = (Vec::new(), Vec::new());
+        let (mut prefetched, mut arrived) = (Vec::new(), Vec::new());
         loop {
             steps::took(1);
             // Fills the ring from the stack, and traverses the oldest objects of the ring.
             head += self.enter(&mut ring, head, RING - (head - tail));
             if head == tail {
-                push_all(&mut self.stack, self.claims, &asked)?;
-                asked.clear();
+                push_all(&mut self.stack, self.claims, &prefetched)?;
+                prefetched.clear();
                 self.drain_delayed()?;
                 if self.stack.is_empty() {
                     return Ok(());
@@ -370,12 +379,12 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             // One loop handles the edges of the whole batch, so that no branch depends on the
             // number of edges of an object. The targets are claimed together with the next batch,
             // when their mark bytes have arrived.
-            std::mem::swap(&mut asked, &mut arrived);
+            std::mem::swap(&mut prefetched, &mut arrived);
             let (origin, edges) = (self.space.origin(), self.tracer.edges());
             if edges.len() <= EDGES_AT_ONCE {
-                prefetch_marks(self.claims, origin, edges, &mut asked)?;
+                prefetch_marks(self.claims, origin, edges, &mut prefetched)?;
             } else {
-                asked.clear();
+                prefetched.clear();
                 let targets = edges.iter().map(|&edge| origin.granule(edge));
                 push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
             }
@@ -533,10 +542,10 @@ mod tests {
 
     /// Two objects report other references in their second traversal.
     #[test]
-    fn doubted_objects_that_change_their_mind_give_the_collection_up() {
+    fn verified_objects_with_other_edges_abandon_the_collection() {
         let why =
-            "the traverse handler of 'doubted thing' visited other references the second time";
-        for (has, looks, is_full, found) in [
+            "the traverse handler of 'verified thing' visited other references the second time";
+        for (has, traversals, is_full, found) in [
             (["d", "d"], ["s", "s"], true, None),
             (["d", "d"], ["s", "s"], false, None),
             (["", "d"], ["s", "st"], true, Some(why)),
@@ -548,19 +557,19 @@ mod tests {
         ] {
             let Some(heap) = scripted_heap() else { return };
             let mut m = heap.attach();
-            let objects = [0, 1].map(|at| Script::thing(&m, 'a', has[at], looks[at]));
+            let objects = [0, 1].map(|at| Script::thing(&m, 'a', has[at], traversals[at]));
             let end = Script::thing(&m, 'z', "", "s");
             Script::link(&m, objects[0], end);
             Script::link(&m, objects[1], objects[0]);
             Script::link(&m, objects[1], end);
             let what = if is_full { Collect::full() } else { Collect::young() };
-            let (report, told) = collect(&mut m, what);
-            assert_eq!(report.abandoned.as_deref(), found, "{has:?} {looks:?}");
+            let (report, calls) = collect(&mut m, what);
+            assert_eq!(report.abandoned.as_deref(), found, "{has:?} {traversals:?}");
             if let Some(why) = found {
                 let failure = format!(
-                    "failure: Traverse 'doubted thing': the collection was abandoned: {why}"
+                    "failure: Traverse 'verified thing': the collection was abandoned: {why}"
                 );
-                assert!(told.contains(&failure), "{told:?}");
+                assert!(calls.contains(&failure), "{calls:?}");
             }
         }
     }
@@ -598,6 +607,6 @@ mod tests {
         assert!(leaves.iter().all(|&leaf| leaf < root));
         let (report, _) = collect(&mut m, Collect::full());
         assert_eq!((report.candidates, report.unreachable), (2_501, 0));
-        assert!(leaves.iter().all(|&leaf| Script::of(&m, leaf, |thing| thing.looked) == 1));
+        assert!(leaves.iter().all(|&leaf| Script::of(&m, leaf, |thing| thing.traversed) == 1));
     }
 }

@@ -101,7 +101,7 @@ use std::sync::Arc;
 
 use crate::base::event::{self, CollectionKind, CollectionReport};
 use crate::base::sync::Ordering;
-use crate::collect::claim::{Homes, Unreachable};
+use crate::collect::claim::{Reclaimers, Unreachable};
 use crate::collect::recheck::Garbage;
 use crate::collect::reclaim::CollectorGuard;
 use crate::collect::scope::Scope;
@@ -289,11 +289,11 @@ fn find_garbage<M: ObjectModel>(
         }
     };
     let mut pending = finalize::finalize(unreachable, m);
-    if let Some(doubt) = pending.doubt.take() {
-        open_report::abandon(m, report, doubt);
+    if let Some(failure) = pending.failure.take() {
+        open_report::abandon(m, report, failure);
     }
     report.finalized = pending.finalized;
-    let garbage = if pending.looked_at {
+    let garbage = if pending.needs_recheck {
         let mut dead = Vec::new();
         let checked = match m.stop() {
             Ok(world) => {
@@ -369,12 +369,12 @@ fn find<M: ObjectModel>(
         CollectionKind::Full => core.pace.after_full(report.candidates, found.len()),
     }
     // Garbage of at most one batch is not worth sharing.
-    let homes = if by == ReclaimedBy::Mutators && found.len() > GARBAGE_BATCH {
-        Homes::of_parked(world)
+    let reclaimers = if by == ReclaimedBy::Mutators && found.len() > GARBAGE_BATCH {
+        Reclaimers::of_parked(world)
     } else {
-        Homes::default()
+        Reclaimers::default()
     };
-    let unreachable = claim::claim(world, found, homes, workers);
+    let unreachable = claim::claim(world, found, reclaimers, workers);
     verify::stressed(world, "in a collection");
     Ok(unreachable)
 }
@@ -494,8 +494,7 @@ pub(crate) mod tests {
 
     /// The thread reclaims batches up to a limit, and the report counts each object once.
     #[test]
-    fn a_thread_that_would_rather_collect_buries_a_bounded_number_and_the_figures_are_exact_in_the_end()
-     {
+    fn a_late_thread_reclaims_up_to_a_limit_and_the_report_is_exact() {
         const REFUSING: usize = 7;
         let heap = heap();
         let ends = ends(&heap);

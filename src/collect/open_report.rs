@@ -55,7 +55,7 @@ pub(crate) fn close<M: ObjectModel>(
     verify::after(m);
     let core = m.core();
     let OpenReport { mut report, quiet, begun, span } = open;
-    core.pace.buried();
+    core.pace.after_reclaim();
     if let Some(observer) = &core.observer {
         observer.after_collection();
     }

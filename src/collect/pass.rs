@@ -66,8 +66,8 @@ const PREFETCH_DISTANCE: usize = 8;
 /// [`UNLOGGED`] edges.
 const EDGE_LIMIT: usize = 6;
 
-/// The least number of edges in a piece. A piece also has the other edges of its last object.
-const PIECE: usize = 4096;
+/// The least number of edges in a chunk. A chunk also has the other edges of its last object.
+const CHUNK: usize = 4096;
 
 /// The work that the pass leaves.
 pub(super) struct Rest {
@@ -204,9 +204,9 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
             let mut edges = sequence.edges;
             followed = edges.len();
             while cells.len() > 0 {
-                let places = owners.tell(&mut cells, sequence)?;
-                let (piece, rest) = edges.split_at(places.min(edges.len()));
-                self.follow(first, &owners.by_edge[..piece.len()], piece)?;
+                let places = owners.record(&mut cells, sequence)?;
+                let (chunk, rest) = edges.split_at(places.min(edges.len()));
+                self.follow(first, &owners.by_edge[..chunk.len()], chunk)?;
                 edges = rest;
             }
             debug_assert!(
@@ -285,11 +285,11 @@ fn push_reached(marks: &[u8], first: usize, stack: &mut Vec<u32>) -> Result<(), 
     Ok(())
 }
 
-/// The owner of each edge of a piece of a page's log.
+/// The owner of each edge of a chunk of a page's log.
 struct Owners {
     /// By edge: the granule of the object, relative to the page. 0, where no object starts, for
     /// edges without an owner.
-    by_edge: [u16; PIECE + UNLOGGED],
+    by_edge: [u16; CHUNK + UNLOGGED],
     /// Objects that are not in the log.
     unlogged: Vec<u32>,
 }
@@ -298,10 +298,10 @@ impl Owners {
     /// Records the owners of the next edges, for the next cells. Returns an upper limit of their
     /// number.
     #[inline(never)]
-    fn tell(&mut self, cells: &mut Starts, sequence: Sequence<'_>) -> Result<usize, NoMemory> {
+    fn record(&mut self, cells: &mut Starts, sequence: Sequence<'_>) -> Result<usize, NoMemory> {
         let mut at = 0;
         let mut next = cells.clone();
-        while at < PIECE
+        while at < CHUNK
             && let Some(cell) = next.next()
         {
             let count = sequence.count(cell);

@@ -72,7 +72,7 @@ impl Pool {
         // Relaxed counters: they only limit the polling. A chunk is in the queue, or a worker that
         // is not idle has it. If a worker leaves early, other workers do the remaining work.
         self.idle.fetch_add(1, Ordering::Relaxed);
-        let mut looks = 0u32;
+        let mut spins = 0u32;
         loop {
             if let Some(chunk) = self.steal() {
                 self.idle.fetch_sub(1, Ordering::Relaxed);
@@ -83,8 +83,8 @@ impl Pool {
             {
                 return None;
             }
-            looks += 1;
-            if looks.is_multiple_of(64) { yield_now() } else { spin_loop() }
+            spins += 1;
+            if spins.is_multiple_of(64) { yield_now() } else { spin_loop() }
         }
     }
 }

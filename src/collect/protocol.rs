@@ -18,7 +18,7 @@ mod tests {
     use crate::safepoint::StopError;
 
     #[test]
-    fn a_collection_asks_for_each_step_once_and_in_this_order() {
+    fn a_collection_runs_each_step_once_and_in_this_order() {
         for by_the_heap in [false, true] {
             let Some(heap) = scripted_heap() else { return };
             let mut m = heap.attach();
@@ -28,9 +28,9 @@ mod tests {
             let kept = Script::thing(&m, 'k', "fc", "s");
             heap.model().state().later.push(merged);
             heap.model().when("finalize a", move |m| m.model().state().later.push(late));
-            let told = if by_the_heap {
+            let calls = if by_the_heap {
                 collect_due(&mut m, Collect::full()).expect("a turn");
-                heap.model().told()
+                heap.model().calls()
             } else {
                 collect(&mut m, Collect::full()).1
             };
@@ -49,9 +49,9 @@ mod tests {
                 "call back b",
                 "finalize a",
                 "merge",
-                "cut a",
-                "cut b",
-                "cut c",
+                "clear_weak a",
+                "clear_weak b",
+                "clear_weak c",
                 "bury e, dying: false",
                 "e dies",
                 "resumed",
@@ -70,10 +70,10 @@ mod tests {
                 "b dies",
                 "release c",
                 "c dies",
-                "settle",
+                "after_clear",
                 "stop: 2 stops, 3 unreachable, 1 finalized, 0 resurrected, 3 collected, 0 uncollectable",
             ];
-            assert_eq!(told, expected);
+            assert_eq!(calls, expected);
             let stats = heap.stats();
             assert_eq!((stats.collections, stats.collected, stats.live_objects), (1, 3, 1));
             assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_that_panics_is_told_and_the_others_run() {
+    fn a_panicking_handler_is_reported_and_the_others_run() {
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();
         let ring = Script::ring(&m, &[('a', "fc"), ('b', "fc"), ('c', "")]);
@@ -91,8 +91,8 @@ mod tests {
         for what in ["call back a", "finalize a", "clear b"] {
             heap.model().when(what, move |_| panic!("{what}, on purpose"));
         }
-        let (_, told) = collect(&mut m, Collect::full());
-        let from = told.iter().position(|what| what == "call back a").expect("it");
+        let (_, calls) = collect(&mut m, Collect::full());
+        let from = calls.iter().position(|what| what == "call back a").expect("it");
         let expected = [
             "call back a",
             "failure: WeakCallback '': call back a, on purpose",
@@ -101,9 +101,9 @@ mod tests {
             "failure: Finalize 'thing' at its address: finalize a, on purpose",
             "finalize b",
             "merge",
-            "cut a",
-            "cut b",
-            "cut c",
+            "clear_weak a",
+            "clear_weak b",
+            "clear_weak c",
             "resumed",
             "judge [abc] [] []",
             "clearing 3",
@@ -118,11 +118,11 @@ mod tests {
             "a dies",
             "release b",
             "release c",
-            "settle",
+            "after_clear",
             "stop: 2 stops, 3 unreachable, 2 finalized, 0 resurrected, 1 collected, 2 uncollectable",
         ];
         // b is not cleared. It keeps itself and c alive.
-        assert_eq!(told[from..], expected);
+        assert_eq!(calls[from..], expected);
         are_ordinary(&m, &ring[2..], 1);
         are_ordinary(&m, &ring[1..2], 1);
     }
@@ -139,10 +139,10 @@ mod tests {
             leaks.join().expect("no panic");
         });
         m.core().pace.taken(7, 0);
-        let (report, told) = collect(&mut m, Collect::full());
+        let (report, calls) = collect(&mut m, Collect::full());
         let why = report.abandoned.expect("a reason");
         assert!(why.contains("(leaks) has ended attached"), "{why}");
-        let from = told.iter().position(|what| what == "finalize a").expect("it");
+        let from = calls.iter().position(|what| what == "finalize a").expect("it");
         let failure = format!("failure: Traverse '': the collection was abandoned: {why}");
         let figures =
             "1 stops, 2 unreachable, 1 finalized, 2 resurrected, 0 collected, 0 uncollectable";
@@ -155,10 +155,10 @@ mod tests {
             "all cleared",
             "release a",
             "release b",
-            "settle",
+            "after_clear",
             &end,
         ];
-        assert_eq!(told[from..], expected);
+        assert_eq!(calls[from..], expected);
         are_ordinary(&m, &ring, 1);
 
         // The next collection fails at its first stop. Callbacks run for it. Statistics do not
@@ -174,23 +174,23 @@ mod tests {
         let figures =
             "0 stops, 0 unreachable, 0 finalized, 0 resurrected, 0 collected, 0 uncollectable";
         let end = format!("stop: {figures}, abandoned: {error}");
-        assert_eq!(heap.model().told(), ["start Full", "prepare", &end]);
+        assert_eq!(heap.model().calls(), ["start Full", "prepare", &end]);
         assert_eq!(heap.stats().collections, before.collections);
         assert_eq!(m.core().pace.new_objects(), 0, "else every safepoint would try again");
         m.core().pace.taken(7, 0);
         assert_eq!(collect_due(&mut m, Collect::young()), Err(CollectError::Stop(error.clone())));
         assert_eq!(m.core().pace.new_objects(), 0);
-        assert_eq!(heap.model().told().len(), 3);
+        assert_eq!(heap.model().calls().len(), 3);
         m.core().pace.taken(7, 0);
         assert_eq!(promote_now(&mut m), Err(error));
         assert_eq!(m.core().pace.new_objects(), 0);
-        assert_eq!(heap.model().told(), ["prepare"]);
+        assert_eq!(heap.model().calls(), ["prepare"]);
         assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
         m.core().collector_lock.release();
     }
 
     #[test]
-    fn a_stop_that_is_refused_for_a_while_leaves_what_is_due() {
+    fn a_stop_that_is_refused_for_a_while_leaves_the_collection_due() {
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();
         m.core().pace.taken(7, 0);
@@ -210,7 +210,7 @@ mod tests {
         let ring = Script::ring(&m, &[('a', "f"), ('b', "w")]);
         heap.model().state().later.push(late);
         assert_eq!(promote(&mut m), Ok(()), "it is not due");
-        assert_eq!(heap.model().told(), [""; 0]);
+        assert_eq!(heap.model().calls(), [""; 0]);
         // The pace has recorded collections of a growing heap that find no garbage.
         let pace = &heap.0.core.pace;
         pace.after_full(1_000_000, 0);
@@ -221,10 +221,10 @@ mod tests {
         assert!(lock.try_acquire());
         assert_eq!(promote(&mut m), Err(CollectError::Busy));
         lock.release();
-        assert_eq!(heap.model().told(), [""; 0]);
+        assert_eq!(heap.model().calls(), [""; 0]);
         assert_eq!(promote(&mut m), Ok(()));
         assert_eq!(
-            heap.model().told(),
+            heap.model().calls(),
             ["prepare", "merge", "bury d, dying: false", "d dies", "resumed"]
         );
         are_ordinary(&m, &ring, 1);
@@ -233,9 +233,9 @@ mod tests {
         assert_eq!((stats.promotions, stats.collections), (1, 0));
         assert!(lock.try_acquire(), "the turn is given back");
         lock.release();
-        let (_, told) = collect(&mut m, Collect::young());
+        let (_, calls) = collect(&mut m, Collect::young());
         assert_eq!(
-            told[4..6],
+            calls[4..6],
             ["clearing 0", "all cleared"],
             "a young collection looks at nothing that is old"
         );
@@ -259,13 +259,13 @@ mod tests {
             });
             assert_eq!(receiver.recv(), Ok(Err(CollectError::Busy)));
             drop(m.stop_here().expect("the other thread detaches"));
-            assert_eq!(heap.model().told(), [""; 0], "it waits");
+            assert_eq!(heap.model().calls(), [""; 0], "it waits");
             lock.release();
-            let (report, told) = {
+            let (report, calls) = {
                 let mut m = m;
                 m.detach(|| waits.join().expect("no panic"))
             };
-            assert_eq!((report.unreachable, &told[0][..]), (0, "start Young"));
+            assert_eq!((report.unreachable, &calls[0][..]), (0, "start Young"));
         });
     }
 
@@ -279,24 +279,24 @@ mod tests {
         let mut m = heap.attach();
         let ring = Script::ring(&m, &[('a', "w"), ('b', "")]);
         heap.model().state().floods = true;
-        let (_, told) = collect(&mut m, Collect::full());
+        let (_, calls) = collect(&mut m, Collect::full());
         let end = format!("stop: 1 stops, 0 unreachable, {figures}");
-        assert_eq!(told, ["start Full", "prepare", "resumed", failure, &end]);
+        assert_eq!(calls, ["start Full", "prepare", "resumed", failure, &end]);
         heap.model().state().floods = false;
         assert_eq!(collect(&mut m, Collect::full()).0.collected, ring.len());
         // Then: no memory for that list after finalizers have run. Everything is kept.
         let ring = Script::ring(&m, &[('a', "f"), ('b', "w")]);
         heap.model().when("finalize a", |m| m.model().state().floods = true);
-        let (report, told) = collect(&mut m, Collect::full());
+        let (report, calls) = collect(&mut m, Collect::full());
         assert_eq!((report.abandoned.as_deref(), report.resurrected), (Some("memory ran out"), 2));
-        assert!(!told.iter().any(|what| what.starts_with("cut")));
+        assert!(!calls.iter().any(|what| what.starts_with("clear_weak")));
         are_ordinary(&m, &ring, 1);
         heap.model().state().floods = false;
         assert_eq!(collect(&mut m, Collect::full()).0.collected, 2);
         // Then: no memory for the list of callbacks. No weak reference is cleared, and no finalizer
         // runs.
         let ring = Script::ring(&m, &[('a', "fw"), ('b', "wm")]);
-        let (_, told) = collect(&mut m, Collect::full());
+        let (_, calls) = collect(&mut m, Collect::full());
         let end = format!("stop: 1 stops, 2 unreachable, {figures}");
         let expected = [
             "start Full",
@@ -310,10 +310,10 @@ mod tests {
             "all cleared",
             "release a",
             "release b",
-            "settle",
+            "after_clear",
             &end,
         ];
-        assert_eq!(told, expected);
+        assert_eq!(calls, expected);
         are_ordinary(&m, &ring, 1);
         Script::of(&m, ring[1], |thing| thing.has = "");
         assert_eq!(collect(&mut m, Collect::full()).0.collected, 2);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn collections_wait_for_their_turn_unless_they_are_told_not_to() {
+    fn collections_wait_for_the_collector_lock_unless_the_caller_forbids_it() {
         assert_eq!(Collect::full(), Collect::full().wait(true));
         assert_eq!(Collect::young(), Collect::young().wait(true));
         assert_ne!(Collect::full(), Collect::full().wait(false));

@@ -2,7 +2,7 @@
 
 use crate::base::event::{self, During, Phase};
 use crate::base::fallible::NoMemory;
-use crate::collect::claim::{Exempt, Homes};
+use crate::collect::claim::{Exempt, Reclaimers};
 use crate::collect::finalize::Pending;
 use crate::collect::scope::{claimed, state_of};
 use crate::collect::subset::Subset;
@@ -19,7 +19,7 @@ use crate::object::type_info::Object;
 #[derive(Default)]
 pub(crate) struct Garbage {
     pub(crate) objects: Vec<ClaimRef>,
-    pub(crate) homes: Homes,
+    pub(crate) reclaimers: Reclaimers,
     /// Claimed objects that are reachable again or no longer tracked. Only the claim's reference is
     /// dropped. There are several lists because joining them would allocate.
     pub(crate) spared: [Vec<ClaimRef>; 4],
@@ -31,23 +31,24 @@ pub(crate) struct Garbage {
 }
 
 impl Garbage {
-    fn none(homes: Homes, exempt: Exempt) -> Self {
-        Self { homes, exempt, ..Self::default() }
+    fn none(reclaimers: Reclaimers, exempt: Exempt) -> Self {
+        Self { reclaimers, exempt, ..Self::default() }
     }
 }
 
 impl Pending {
     /// No user code ran, so all unreachable objects are garbage.
     pub(crate) fn untouched(self) -> Garbage {
-        debug_assert!(!self.looked_at);
-        Garbage { objects: self.objects, ..Garbage::none(self.homes, self.exempt) }
+        debug_assert!(!self.needs_recheck);
+        Garbage { objects: self.objects, ..Garbage::none(self.reclaimers, self.exempt) }
     }
 }
 
-/// Step 9. Objects that are reachable from outside the set again leave it, and so do the objects
-/// that they reach. The other objects lose their remaining weak references.
+/// The phase `Recheck`. Objects that are reachable from outside the set again leave it, and so do
+/// the objects that they reach. The other objects lose their remaining weak references.
 ///
-/// The count is as in step 4, over the set alone. If a traversal fails, the whole set is kept.
+/// It counts as the phase `Count` does, over the set alone. If a traversal fails, the whole set is
+/// kept.
 pub(crate) fn recheck<M: ObjectModel>(
     world: &World<'_, M>,
     mut pending: Pending,
@@ -55,7 +56,7 @@ pub(crate) fn recheck<M: ObjectModel>(
     let _phase = event::phase(Phase::Recheck);
     let core = world.core();
     let model = &core.model;
-    let mut garbage = Garbage::none(pending.homes, pending.exempt);
+    let mut garbage = Garbage::none(pending.reclaimers, pending.exempt);
     let mut set = Subset::new(world);
     let followed = guard_traversal(world, &mut tracer(&core.space), |tracer| {
         let reached = set.reach_from_outside(&pending.objects, tracer)?;
@@ -99,12 +100,13 @@ pub(crate) fn keep_all<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) ->
         state_of(&m.core().space, claim.object()).survive();
     }
     let resurrected = pending.objects.len();
-    let mut garbage = Garbage { resurrected, ..Garbage::none(pending.homes, pending.exempt) };
+    let mut garbage = Garbage { resurrected, ..Garbage::none(pending.reclaimers, pending.exempt) };
     garbage.spared[0] = pending.objects;
     garbage
 }
 
-/// Between steps 9 and 10, with the world running: passes the garbage to the model, which decides.
+/// Between the phases `Recheck` and `Clear`, with the world running: passes the garbage to the
+/// model, which may keep it.
 pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -> Garbage {
     let exempt = std::mem::take(&mut garbage.exempt);
     // SAFETY: rule *counted*: these objects are among those that `exempt` holds.
@@ -149,7 +151,7 @@ mod tests {
 
     /// Also with objects that legacy finalizers keep alive.
     #[test]
-    fn objects_that_are_kept_out_of_doubt_stay_held_whatever_the_verdict() {
+    fn spared_objects_keep_their_references_for_any_verdict() {
         let heap = heap();
         let m = heap.attach();
         let things = things(&m);
@@ -163,7 +165,7 @@ mod tests {
             legacy: vec![things[0]],
             spared: claims(&things[1..3]),
         };
-        let garbage = judge(Garbage::none(Homes::default(), exempt), &m);
+        let garbage = judge(Garbage::none(Reclaimers::default(), exempt), &m);
         let [spared, exempt, doubted, kept] = garbage.spared;
         assert_eq!((spared, kept), (vec![], vec![]));
         assert_eq!((exempt, doubted), (claims(&things[..1]), claims(&things[1..3])));
@@ -181,9 +183,9 @@ mod tests {
             } else {
                 heap.model().state().keeps = true;
             }
-            let told = if by_the_heap {
+            let calls = if by_the_heap {
                 collect_due(&mut m, Collect::full()).expect("a turn");
-                heap.model().told()
+                heap.model().calls()
             } else {
                 collect(&mut m, Collect::full()).1
             };
@@ -191,17 +193,17 @@ mod tests {
             if panics {
                 expected.push("failure: Clear '': a verdict, on purpose");
             }
-            expected.extend(["clearing 0", "all cleared", "release a", "release b", "settle"]);
+            expected.extend(["clearing 0", "all cleared", "release a", "release b", "after_clear"]);
             expected.push(
                 "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 0 collected, 2 uncollectable",
             );
-            assert_eq!(told[told.len() - expected.len()..], expected);
+            assert_eq!(calls[calls.len() - expected.len()..], expected);
             are_ordinary(&m, &garbage, 1);
         }
     }
 
     #[test]
-    fn what_finalizers_bring_back_is_let_go_of_and_the_rest_is_cleared() {
+    fn resurrected_objects_are_released_and_the_rest_is_cleared() {
         for by_the_heap in [false, true] {
             let Some(heap) = scripted_heap() else { return };
             let mut m = heap.attach();
@@ -223,16 +225,17 @@ mod tests {
                 // SAFETY: rule *counted*: held since the claim.
                 assert!(unsafe { m.untrack(u) });
             });
-            let told = if by_the_heap {
+            let calls = if by_the_heap {
                 collect_due(&mut m, Collect::full()).expect("a turn");
-                heap.model().told()
+                heap.model().calls()
             } else {
                 collect(&mut m, Collect::full()).1
             };
             let end = "stop: 2 stops, 6 unreachable, 1 finalized, 3 resurrected, 2 collected, 0 uncollectable";
-            assert_eq!(told.last().map(String::as_str), Some(end));
-            let cut: Vec<&String> = told.iter().filter(|what| what.starts_with("cut")).collect();
-            assert_eq!(cut, ["cut x", "cut c"]);
+            assert_eq!(calls.last().map(String::as_str), Some(end));
+            let cleared: Vec<&String> =
+                calls.iter().filter(|what| what.starts_with("clear_weak")).collect();
+            assert_eq!(cleared, ["clear_weak x", "clear_weak c"]);
             are_ordinary(&m, &ring[1..], 1);
             are_ordinary(&m, &ring[..1], 2);
             assert_eq!((m.model().count_of(u), m.model().count_of(v)), (1, 2));
@@ -252,9 +255,9 @@ mod tests {
             Script::link(&m, from, to);
         }
         heap.model().drop_ref(hides, &m);
-        let (report, told) = collect(&mut m, Collect::full());
+        let (report, calls) = collect(&mut m, Collect::full());
         let end = "stop: 2 stops, 3 unreachable, 1 finalized, 3 resurrected, 0 collected, 0 uncollectable";
-        assert_eq!((told.last().map(String::as_str), report.abandoned), (Some(end), None));
+        assert_eq!((calls.last().map(String::as_str), report.abandoned), (Some(end), None));
         are_ordinary(&m, &ring[1..], 1);
     }
 }

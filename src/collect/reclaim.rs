@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::base::event::CollectionReport;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
-use crate::collect::claim::Homes;
+use crate::collect::claim::Reclaimers;
 use crate::collect::clear::{clear_all, release_all, uncounted};
 use crate::collect::open_report;
 use crate::collect::recheck::Garbage;
@@ -87,24 +87,24 @@ pub(crate) fn hand_over<M: ObjectModel>(
     m: &mut ModelMutator<M>,
 ) -> Option<(Garbage, OpenReport)> {
     let me = m.thread_id();
-    let Ok(mut piles) = by_thread(&garbage.objects, &garbage.homes, m) else {
+    let Ok(mut lists) = by_thread(&garbage.objects, &garbage.reclaimers, m) else {
         return Some((garbage, open));
     };
-    if piles.is_empty() && piles.try_reserve_exact(1).is_err() {
+    if lists.is_empty() && lists.try_reserve_exact(1).is_err() {
         return Some((garbage, open));
     }
-    let Garbage { objects, homes, spared, .. } = garbage;
-    if piles.is_empty() {
-        piles.push(ThreadGarbage::new(me, ClaimRef::into_objects(objects)));
+    let Garbage { objects, reclaimers, spared, .. } = garbage;
+    if lists.is_empty() {
+        lists.push(ThreadGarbage::new(me, ClaimRef::into_objects(objects)));
     } else {
         // The queue has the references.
         drop(ClaimRef::into_objects(objects));
     }
     spared.iter().for_each(|list| release_all(list, m));
-    m.core().collector_lock.hand_over(ReclaimQueue::new(piles, open));
+    m.core().collector_lock.hand_over(ReclaimQueue::new(lists, open));
     // A thread notices the queue at its next refill. A thread without a refill notices the request.
-    homes.threads().filter(|&home| home != me).for_each(|home| {
-        m.core().coordinator.poke(home, COLLECT);
+    reclaimers.threads().filter(|&reclaimer| reclaimer != me).for_each(|reclaimer| {
+        m.core().coordinator.poke(reclaimer, COLLECT);
     });
     None
 }
@@ -113,31 +113,31 @@ pub(crate) fn hand_over<M: ObjectModel>(
 /// owns all pages.
 fn by_thread<M: ObjectModel>(
     objects: &[ClaimRef],
-    homes: &Homes,
+    reclaimers: &Reclaimers,
     m: &ModelMutator<M>,
 ) -> Result<Vec<ThreadGarbage>, NoMemory> {
-    let mut piles: Vec<ThreadGarbage> = Vec::new();
-    if homes.is_empty() {
-        return Ok(piles);
+    let mut lists: Vec<ThreadGarbage> = Vec::new();
+    if reclaimers.is_empty() {
+        return Ok(lists);
     }
     let mut at = 0;
     for object in objects.iter().map(ClaimRef::object) {
-        let home = homes.of(object, &m.core().space).unwrap_or(m.thread_id());
-        // Mostly the home of the previous object: neighbours lie on one page.
+        let reclaimer = reclaimers.of(object, &m.core().space).unwrap_or(m.thread_id());
+        // Mostly the reclaimer of the previous object: neighbours lie on one page.
         steps::took(1);
-        if piles.get(at).is_none_or(|pile| !pile.is_of(home)) {
-            steps::took(piles.len());
-            at = match piles.iter().position(|pile| pile.is_of(home)) {
+        if lists.get(at).is_none_or(|part| !part.is_of(reclaimer)) {
+            steps::took(lists.len());
+            at = match lists.iter().position(|part| part.is_of(reclaimer)) {
                 Some(at) => at,
                 None => {
-                    fallible::push(&mut piles, ThreadGarbage::new(home, Vec::new()))?;
-                    piles.len() - 1
+                    fallible::push(&mut lists, ThreadGarbage::new(reclaimer, Vec::new()))?;
+                    lists.len() - 1
                 }
             };
         }
-        piles[at].push(object)?;
+        lists[at].push(object)?;
     }
-    Ok(piles)
+    Ok(lists)
 }
 
 /// Reclaims batches of one queue until about `limit` objects are cleared. `false`: there was no
@@ -375,30 +375,33 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_one_burial_are_taken_and_not_of_the_next() {
+    fn a_thread_takes_batches_of_one_collection_and_not_of_the_next() {
         const GARBAGE: usize = RECLAIMED_FIRST + 2 * GARBAGE_BATCH;
         let heap = heap();
         let mut m = heap.attach();
         for number in 1..3 {
             rings::<1>(&m, GARBAGE, &Arc::default());
             collect_due(m.raw_mut(), Collect::young()).expect("no other thread collects");
-            let mut burial = Some(number - 1);
+            let mut collection = Some(number - 1);
             assert_eq!(
-                reclaim_batch(m.raw_mut(), Owner::Any, &mut burial),
+                reclaim_batch(m.raw_mut(), Owner::Any, &mut collection),
                 None,
-                "another burial's number"
+                "another collection's number"
             );
-            let mut burial = None;
-            assert_eq!(reclaim_batch(m.raw_mut(), Owner::Any, &mut burial), Some(GARBAGE_BATCH));
-            assert_eq!(burial, Some(number));
-            while reclaim_batch(m.raw_mut(), Owner::Any, &mut burial).is_some() {}
+            let mut collection = None;
+            assert_eq!(
+                reclaim_batch(m.raw_mut(), Owner::Any, &mut collection),
+                Some(GARBAGE_BATCH)
+            );
+            assert_eq!(collection, Some(number));
+            while reclaim_batch(m.raw_mut(), Owner::Any, &mut collection).is_some() {}
             assert!(!m.raw().core().collector_lock.is_reclaiming());
         }
         assert_eq!(heap.stats().live_objects, 0);
     }
 
     #[test]
-    fn each_running_thread_buries_what_lies_on_its_own_pages() {
+    fn each_running_thread_reclaims_the_garbage_on_its_own_pages() {
         // This thread's objects lie on both sides of the other thread's objects.
         const OTHERS: usize = 700;
         const OWN: [usize; 2] = [500, 300];
@@ -422,7 +425,7 @@ mod tests {
                 }
                 let is_asked = m.raw().poll() & COLLECT != 0;
                 let whose = Owner::This(m.raw().thread_id());
-                assert!(reclaim(m.raw_mut(), whose, usize::MAX), "its own pile");
+                assert!(reclaim(m.raw_mut(), whose, usize::MAX), "its own part");
                 assert!(
                     !m.raw().core().collector_lock.is_reclaiming(),
                     "it is the last, and ends the collection"
@@ -437,7 +440,7 @@ mod tests {
             assert!(!reclaim(m.raw_mut(), whose, usize::MAX), "this thread is done");
             assert_eq!(ends.try_iter().count(), 0);
             is_left.store(true, Ordering::Release);
-            assert!(m.join(other).expect("no panic"), "it is asked to bury");
+            assert!(m.join(other).expect("no panic"), "it is requested to reclaim");
         });
         assert_eq!((died(&mine), died(&theirs)), (OWN[0] + OWN[1], OTHERS));
         assert_eq!(ends.try_iter().collect::<Vec<_>>(), [(OWN[0] + OWN[1] + OTHERS, 0)]);
@@ -487,7 +490,7 @@ mod tests {
     /// Otherwise collections without garbage would become due when a thread drops objects that
     /// another thread allocated.
     #[test]
-    fn the_pace_hears_of_frees_by_a_thread_that_allocates_nothing() {
+    fn the_pace_counts_frees_by_a_thread_that_allocates_nothing() {
         let heap = heap();
         let mut m = heap.attach();
         let shared = Arc::new(Shared::default());
@@ -517,72 +520,72 @@ mod tests {
         assert_eq!(heap.attach().raw().core().pace.new_objects(), 0);
     }
 
-    /// Collects 600 objects. In the call `asked` the thread waits until another thread requests a
+    /// Collects 600 objects. In the call `called` the thread waits until another thread requests a
     /// stop. The result is the list of calls to the model before the stop.
-    fn stopped_in(asked: &'static str) -> Option<Vec<String>> {
+    fn stopped_in(called: &'static str) -> Option<Vec<String>> {
         let heap = scripted_heap()?;
         let mut m = heap.attach();
         let named: Vec<(char, &'static str)> =
             ('\u{4e00}'..).take(600).map(|name| (name, "")).collect();
         Script::ring(&m, &named);
         let (sender, receiver) = std::sync::mpsc::channel();
-        heap.model().when(asked, move |m| {
+        heap.model().when(called, move |m| {
             sender.send(()).expect("a receiver");
             while m.poll() & crate::safepoint::STOP == 0 {
                 std::thread::yield_now();
             }
         });
-        let told = std::thread::scope(|scope| {
+        let calls = std::thread::scope(|scope| {
             let heap = &heap;
             let other = scope.spawn(move || {
                 receiver.recv().expect("a call");
                 let m = heap.attach();
                 let _world = m.stop_here().expect("a stop");
-                heap.model().told()
+                heap.model().calls()
             });
             assert_eq!(collect(&mut m, Collect::full()).0.collected, 600);
             m.detach(|| other.join()).expect("no panic")
         });
-        Some(told)
+        Some(calls)
     }
 
     #[test]
     fn a_thread_that_clears_parks_after_a_few_objects_and_drops_before_what_it_has_taken_out() {
-        let Some(told) = stopped_in("clear \u{4e00}") else { return };
-        assert_eq!(told.iter().filter(|what| what.starts_with("clear \u{4e00}")).count(), 1);
-        assert_eq!(told.iter().filter(|what| *what == "cleared").count(), 256);
-        assert_eq!(told.last().map(String::as_str), Some("all cleared"));
+        let Some(calls) = stopped_in("clear \u{4e00}") else { return };
+        assert_eq!(calls.iter().filter(|what| what.starts_with("clear \u{4e00}")).count(), 1);
+        assert_eq!(calls.iter().filter(|what| *what == "cleared").count(), 256);
+        assert_eq!(calls.last().map(String::as_str), Some("all cleared"));
     }
 
     #[test]
     fn a_thread_that_releases_parks_after_a_few_objects() {
-        let Some(told) = stopped_in("release \u{4e0a}") else { return };
-        assert_eq!(told.iter().filter(|what| what.starts_with("release")).count(), 256);
+        let Some(calls) = stopped_in("release \u{4e0a}") else { return };
+        assert_eq!(calls.iter().filter(|what| what.starts_with("release")).count(), 256);
     }
 
     #[test]
-    fn what_settling_finds_dead_is_destroyed_after_a_stop_of_its_own() {
+    fn objects_that_die_while_settling_are_destroyed_after_a_separate_stop() {
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();
         let late = Script::thing(&m, 'e', "", "s");
         Script::ring(&m, &[('a', "")]);
-        heap.model().state().settles = true;
-        heap.model().when("settle", move |m| m.model().state().later.push(late));
-        let (_, told) = collect(&mut m, Collect::full());
+        heap.model().state().needs_stop = true;
+        heap.model().when("after_clear", move |m| m.model().state().later.push(late));
+        let (_, calls) = collect(&mut m, Collect::full());
         let expected = [
-            "settle",
+            "after_clear",
             "merge",
             "bury e, dying: false",
             "e dies",
             "resumed",
             "stop: 2 stops, 1 unreachable, 0 finalized, 0 resurrected, 1 collected, 0 uncollectable",
         ];
-        assert_eq!(told[told.len() - expected.len()..], expected);
+        assert_eq!(calls[calls.len() - expected.len()..], expected);
     }
 
     /// The objects after the failed release keep their references, and count as uncollectable.
     #[test]
-    fn a_release_that_unwinds_leaves_a_collection_that_others_can_end() {
+    fn a_collection_whose_release_unwinds_is_finished_by_others() {
         for by_a_collection in [false, true] {
             unwinds(by_a_collection);
         }
@@ -598,18 +601,18 @@ mod tests {
         assert!(unwound.is_err());
         assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
         assert!(m.core().collector_lock.is_reclaiming(), "what became of them is to be counted");
-        let mut told = heap.model().told();
+        let mut calls = heap.model().calls();
         if by_a_collection {
             // The thread first finishes the unfinished collection. Then it runs its own.
-            told.extend(collect(&mut m, Collect::young()).1);
-            let from = told.iter().rposition(|what| what.starts_with("start")).expect("its start");
-            told.truncate(from);
+            calls.extend(collect(&mut m, Collect::young()).1);
+            let from = calls.iter().rposition(|what| what.starts_with("start")).expect("its start");
+            calls.truncate(from);
         } else {
             assert!(reclaim::reclaim(&mut m, Owner::Any, usize::MAX));
-            told.extend(heap.model().told());
+            calls.extend(heap.model().calls());
         }
         let end = "stop: 1 stops, 3 unreachable, 0 finalized, 0 resurrected, 1 collected, 2 uncollectable";
-        assert_eq!(told[told.len() - 4..], ["release a", "a dies", "release b", end]);
+        assert_eq!(calls[calls.len() - 4..], ["release a", "a dies", "release b", end]);
         assert!(m.core().collector_lock.try_acquire() && !m.core().collector_lock.is_reclaiming());
         m.core().collector_lock.release();
         // The objects still have the claim's references.
@@ -627,8 +630,8 @@ mod tests {
         let other = ring[1];
         // SAFETY: rule *counted*: held since the claim.
         heap.model().when("clear a", move |m| assert!(unsafe { m.untrack(other) }));
-        let (_, told) = collect(&mut m, Collect::full());
-        assert!(!told.contains(&"clear b".to_owned()), "{told:?}");
+        let (_, calls) = collect(&mut m, Collect::full());
+        assert!(!calls.contains(&"clear b".to_owned()), "{calls:?}");
         assert_eq!(heap.stats().live_objects, 0);
     }
 
@@ -648,7 +651,7 @@ mod tests {
 
     /// If pages run short, the collecting thread clears all garbage before its call returns.
     #[test]
-    fn in_a_heap_that_is_nearly_full_all_garbage_is_buried_at_once() {
+    fn in_a_heap_that_is_nearly_full_all_garbage_is_reclaimed_at_once() {
         for is_tight in [false, true] {
             let limit = if is_tight { 6 << 16 } else { 1 << 27 };
             let builder =

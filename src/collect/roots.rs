@@ -25,14 +25,15 @@ use crate::object::state::StateByte;
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     /// Whether the roots are marked in the table, for the pass, and not on stacks.
-    pub(crate) noted: bool,
+    pub(crate) marked: bool,
     /// By worker.
     pub(crate) stacks: Vec<Vec<u32>>,
     /// The candidates with more visits than references.
     pub(crate) overvisited: Vec<u32>,
 }
 
-/// Step 5a. Finds the roots by their remainders, and turns the table into marks.
+/// The phase `Roots`. Finds the roots by their remainders, and turns the table into
+/// marks.
 pub(crate) fn roots<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
@@ -54,17 +55,17 @@ pub(crate) fn roots<M: ObjectModel>(
         marks[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
     }
     // Several workers, and young collections, mark from stacks: see `mark::pass`.
-    let noted = scope.kind == CollectionKind::Full && workers == 1;
+    let marked = scope.kind == CollectionKind::Full && workers == 1;
     let share = scope.share(workers);
-    let all = Mutex::new((Roots { noted, ..Roots::default() }, Ok(())));
+    let all = Mutex::new((Roots { marked, ..Roots::default() }, Ok(())));
     world.share(workers, &|worker| {
         let (mut stack, mut overvisited) = (Vec::new(), Vec::new());
-        let told =
-            roots_of_share(space, scope, (&share, worker), noted, &mut stack, &mut overvisited);
+        let visited =
+            roots_of_share(space, scope, (&share, worker), marked, &mut stack, &mut overvisited);
         let (all, result) = &mut *all.lock();
         let added = if stack.is_empty() { Ok(()) } else { fallible::push(&mut all.stacks, stack) };
         let listed = fallible::append(&mut all.overvisited, &mut overvisited);
-        *result = result.and(told).and(added).and(listed);
+        *result = result.and(visited).and(added).and(listed);
     });
     let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
     result?;
@@ -81,7 +82,7 @@ fn roots_of_share(
     space: &Space,
     scope: &Scope,
     (share, worker): (&WorkCursor<'_, u32>, Worker),
-    noted: bool,
+    marked: bool,
     stack: &mut Vec<u32>,
     overvisited: &mut Vec<u32>,
 ) -> Result<(), NoMemory> {
@@ -99,14 +100,14 @@ fn roots_of_share(
                         let mut any = false;
                         for (&state, &mark) in states.iter().zip(&*marks) {
                             any |= scope.contains(state)
-                                & (if noted { mark as i8 > 0 } else { mark != 0 });
+                                & (if marked { mark as i8 > 0 } else { mark != 0 });
                         }
                         if any {
                             stack.try_reserve(LANES)?;
                             for (at, (&state, &mark)) in states.iter().zip(&*marks).enumerate() {
                                 if scope.contains(state) && mark != 0 {
                                     let granule = (first + chunk * LANES + at) as u32;
-                                    if !noted {
+                                    if !marked {
                                         stack.push(granule);
                                     }
                                     if mark as i8 > 0 {
@@ -116,7 +117,7 @@ fn roots_of_share(
                             }
                         }
                         for (&state, mark) in states.iter().zip(marks) {
-                            let of_root = if noted { REACHED } else { EXCLUDED };
+                            let of_root = if marked { REACHED } else { EXCLUDED };
                             *mark = match (scope.contains(state), *mark) {
                                 (false, _) => EXCLUDED,
                                 (true, 0) => 0,
@@ -197,11 +198,11 @@ mod tests {
                     list
                 };
                 assert_eq!(sorted(roots.overvisited), with(|sum| sum > 0), "{workers} workers");
-                assert_eq!(roots.noted, workers == 1);
-                let pushed = if roots.noted { Vec::new() } else { with(|sum| sum != 0) };
+                assert_eq!(roots.marked, workers == 1);
+                let pushed = if roots.marked { Vec::new() } else { with(|sum| sum != 0) };
                 assert_eq!(sorted(roots.stacks.concat()), pushed, "{workers} workers");
                 assert!(roots.stacks.iter().all(|stack| !stack.is_empty()));
-                let of_root = if roots.noted { REACHED } else { EXCLUDED };
+                let of_root = if roots.marked { REACHED } else { EXCLUDED };
                 let places: HashMap<usize, usize> = candidates.iter().copied().zip(0..).collect();
                 for at in granules(world, scope) {
                     let expected = match places.get(&at) {
@@ -229,8 +230,8 @@ mod tests {
             Script::link(&m, from, to);
             heap.model().drop_ref(to, &m);
         }
-        let (report, told) = collect(&mut m, Collect::full());
+        let (report, visited) = collect(&mut m, Collect::full());
         assert_eq!((report.overvisited, report.unreachable), (1, 0));
-        assert_eq!(told[3], "overvisited b");
+        assert_eq!(visited[3], "overvisited b");
     }
 }

@@ -67,7 +67,7 @@ impl Scope {
     pub(crate) fn sort_by_home(&mut self, space: &Space) -> Result<(), NoMemory> {
         let pages = std::mem::replace(&mut self.pages, WorkList::new(Vec::new())?).into_items();
         self.pages =
-            WorkList::by_home(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
+            WorkList::by_arena(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
         Ok(())
     }
 
@@ -202,7 +202,7 @@ pub(crate) mod tests {
 
     /// Each page is given to one thread. A page is given to its own thread first.
     #[test]
-    fn a_young_collection_looks_at_the_pages_on_which_something_may_be_new() {
+    fn a_young_collection_visits_the_pages_that_may_have_new_objects() {
         stopped(|world, scope| {
             let space = &world.core().space;
             let all = scope.pages().to_vec();

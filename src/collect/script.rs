@@ -43,8 +43,8 @@ pub(crate) mod tests {
         /// field is unreadable. `p`: it panics. `t`: it reports them twice. Later traversals repeat
         /// the last effect. `q`: a traversal of several objects that begins with this object
         /// panics. `e`: such a traversal reports the edges once more at its end.
-        pub(crate) looks: &'static str,
-        pub(crate) looked: usize,
+        pub(crate) traversals: &'static str,
+        pub(crate) traversed: usize,
     }
 
     /// A model that records each call, and then runs the action that a test has set for the call.
@@ -54,13 +54,13 @@ pub(crate) mod tests {
     #[derive(Default)]
     pub(crate) struct State {
         pub(crate) things: HashMap<Object, Thing>,
-        pub(crate) told: Vec<String>,
+        pub(crate) calls: Vec<String>,
         /// By call: an action that runs at the first such call.
         pub(crate) acts: HashMap<&'static str, Act>,
         /// References that the next merge drops.
         pub(crate) later: Vec<Object>,
-        /// Whether settling needs another stop.
-        pub(crate) settles: bool,
+        /// Whether `after_clear` needs another stop.
+        pub(crate) needs_stop: bool,
         /// Whether a merge finds more dead objects than memory for their list.
         pub(crate) floods: bool,
         /// Traversals wait until this many threads have started one.
@@ -90,26 +90,26 @@ pub(crate) mod tests {
             self.state().things[&object].has.contains(what)
         }
 
-        pub(crate) fn is_reached(told: &[String], what: &str) -> bool {
-            told.iter().any(|told| told == what)
+        pub(crate) fn is_reached(calls: &[String], what: &str) -> bool {
+            calls.iter().any(|calls| calls == what)
         }
 
         pub(crate) fn count_of(&self, object: Object) -> i64 {
             self.state().things[&object].count
         }
 
-        pub(crate) fn told(&self) -> Vec<String> {
-            std::mem::take(&mut self.state().told)
+        pub(crate) fn calls(&self) -> Vec<String> {
+            std::mem::take(&mut self.state().calls)
         }
 
-        pub(crate) fn tell(&self, what: String) {
-            self.state().told.push(what);
+        pub(crate) fn record(&self, what: String) {
+            self.state().calls.push(what);
         }
 
         /// Records a call, and runs its action.
-        pub(crate) fn asked(&self, what: String, m: &Raw) {
+        pub(crate) fn called(&self, what: String, m: &Raw) {
             let act = self.state().acts.remove(&what[..]);
-            self.tell(what);
+            self.record(what);
             if let Some(act) = act {
                 act(m);
             }
@@ -125,8 +125,13 @@ pub(crate) mod tests {
         }
 
         /// Makes a tracked object with one reference, for the caller.
-        pub(crate) fn thing(m: &Raw, name: char, has: &'static str, looks: &'static str) -> Object {
-            Self::sized(m, 32, name, has, looks)
+        pub(crate) fn thing(
+            m: &Raw,
+            name: char,
+            has: &'static str,
+            traversals: &'static str,
+        ) -> Object {
+            Self::sized(m, 32, name, has, traversals)
         }
 
         /// As `thing`, of this size.
@@ -135,10 +140,10 @@ pub(crate) mod tests {
             size: usize,
             name: char,
             has: &'static str,
-            looks: &'static str,
+            traversals: &'static str,
         ) -> Object {
             let object = Object::new(m.allocate(size, 32).expect("memory"));
-            let thing = Thing { name, count: 1, edges: Vec::new(), has, looks, looked: 0 };
+            let thing = Thing { name, count: 1, edges: Vec::new(), has, traversals, traversed: 0 };
             m.model().state().things.insert(object, thing);
             // SAFETY: rule *new*: new memory of this heap. The model's table describes the object.
             unsafe { m.publish(object, true) };
@@ -189,7 +194,7 @@ pub(crate) mod tests {
         /// Destroys an object, and returns its edges.
         pub(crate) fn destroy(&self, object: Object, m: &Raw) -> Vec<Object> {
             let Thing { name, edges, .. } = self.state().things.remove(&object).expect("alive");
-            self.tell(format!("{name} dies"));
+            self.record(format!("{name} dies"));
             // SAFETY: rule *zero*: the count is 0, and no other reference exists.
             unsafe { m.free(object.as_ptr()) };
             edges
@@ -213,7 +218,7 @@ pub(crate) mod tests {
             (!self.has(*object, 'i')).then(|| self.count_of(*object))
         }
         fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
-            let (edges, look) = {
+            let (edges, traversal) = {
                 let mut state = self.state();
                 state.there.insert(std::thread::current().id());
                 while state.there.len() < state.meets {
@@ -222,44 +227,46 @@ pub(crate) mod tests {
                     state = self.state();
                 }
                 let thing = state.things.get_mut(&*object).expect("alive");
-                let look = thing.looks.as_bytes()[thing.looked.min(thing.looks.len() - 1)];
-                thing.looked += 1;
-                (thing.edges.clone(), look)
+                let traversal =
+                    thing.traversals.as_bytes()[thing.traversed.min(thing.traversals.len() - 1)];
+                thing.traversed += 1;
+                (thing.edges.clone(), traversal)
             };
-            assert!(look != b'p', "a traversal, on purpose");
-            for edge in std::iter::repeat_n(edges, if look == b't' { 2 } else { 1 }).flatten() {
+            assert!(traversal != b'p', "a traversal, on purpose");
+            for edge in std::iter::repeat_n(edges, if traversal == b't' { 2 } else { 1 }).flatten()
+            {
                 // SAFETY: rule *counted*: the edge is counted.
                 unsafe { tracer.visit_object(edge) };
             }
-            if look == b'h' {
+            if traversal == b'h' {
                 tracer.unreadable();
             }
         }
         fn claim_ref(&self, object: Stopped<'_>, by: ThreadId) {
             self.state().holders.push(by);
-            self.tell(format!("hold {}", self.name(*object)));
+            self.record(format!("hold {}", self.name(*object)));
             self.state().things.get_mut(&*object).expect("alive").count += 1;
         }
         fn release(&self, reference: ClaimRef, m: &Raw) {
-            self.asked(format!("release {}", self.name(reference.object())), m);
+            self.called(format!("release {}", self.name(reference.object())), m);
             self.drop_ref(reference.object(), m);
         }
         fn clear(&self, object: Live<'_>, m: &Raw) {
-            self.asked(format!("clear {}", self.name(*object)), m);
+            self.called(format!("clear {}", self.name(*object)), m);
             for edge in Self::of(m, *object, |thing| std::mem::take(&mut thing.edges)) {
                 self.drop_ref(edge, m);
             }
         }
         fn clearing(&self, m: &Raw, objects: usize) {
-            self.asked(format!("clearing {objects}"), m);
+            self.called(format!("clearing {objects}"), m);
         }
         fn cleared(&self, m: &Raw, last: bool) {
-            self.asked(if last { "all cleared" } else { "cleared" }.to_owned(), m);
+            self.called(if last { "all cleared" } else { "cleared" }.to_owned(), m);
         }
         fn has_finalizer(&self, object: Live<'_>) -> bool {
             // Called once in the stop, and again just before the finalizer runs.
-            let is_asked_again = Self::is_reached(&self.state().told, "resumed");
-            if self.has(*object, 'r') && is_asked_again {
+            let is_called_again = Self::is_reached(&self.state().calls, "resumed");
+            if self.has(*object, 'r') && is_called_again {
                 let core = self.state().core.upgrade().expect("a heap");
                 // SAFETY: rule *counted*: as the caller says.
                 unsafe { core.state(object.address()) }.set(FINALIZED);
@@ -273,31 +280,31 @@ pub(crate) mod tests {
             self.has(*object, 'd')
         }
         fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-            let looks = self.state().things[&objects[0].object()].looks;
-            assert!(looks != "q", "a look at several, on purpose");
+            let traversals = self.state().things[&objects[0].object()].traversals;
+            assert!(traversals != "q", "a batch traversal, on purpose");
             // SAFETY: rule *counted*: as the caller says.
             tracer.each(objects, ends, |object, tracer| self.traverse(object, tracer));
-            if looks == "e" {
+            if traversals == "e" {
                 let edges = self.state().things[&objects[0].object()].edges.clone();
                 // SAFETY: rule *counted*: the edges are counted.
                 edges.into_iter().for_each(|edge| unsafe { tracer.visit_object(edge) });
             }
         }
         fn finalize(&self, object: Live<'_>, m: &Raw) {
-            self.asked(format!("finalize {}", self.name(*object)), m);
+            self.called(format!("finalize {}", self.name(*object)), m);
         }
         fn overvisited(&self, object: Stopped<'_>) {
-            self.tell(format!("overvisited {}", self.name(*object)));
+            self.record(format!("overvisited {}", self.name(*object)));
         }
         fn prepare(&self, m: &Raw) {
-            self.asked("prepare".to_owned(), m);
+            self.called("prepare".to_owned(), m);
         }
         fn pending(&self, _: &World<'_, Self>) -> usize {
             let state = self.state();
             if state.floods { usize::MAX } else { state.later.len() }
         }
         fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
-            self.tell("merge".to_owned());
+            self.record("merge".to_owned());
             let later = std::mem::take(&mut self.state().later);
             for object in later {
                 let mut state = self.state();
@@ -313,8 +320,12 @@ pub(crate) mod tests {
         fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
             // SAFETY: rule *zero*: it is alive until here.
             let state = unsafe { m.core().state(dead.object().address()) }.get();
-            self.asked(
-                format!("bury {}, dying: {}", self.name(dead.object()), state & DYING != 0),
+            self.called(
+                format!(
+                    "destroy_merged {}, dying: {}",
+                    self.name(dead.object()),
+                    state & DYING != 0
+                ),
                 m,
             );
             for edge in self.destroy(dead.object(), m) {
@@ -340,14 +351,14 @@ pub(crate) mod tests {
             let mut names: Vec<char> = self.names(&unreachable).chars().collect();
             names.sort_unstable();
             let name = self.name(*object);
-            self.tell(format!("weak {name} of {}", names.into_iter().collect::<String>()));
+            self.record(format!("weak {name} of {}", names.into_iter().collect::<String>()));
             due.extend(self.has(*object, 'c').then_some(name));
         }
         fn call_back(&self, callback: char, m: &Raw) {
-            self.asked(format!("call back {callback}"), m);
+            self.called(format!("call back {callback}"), m);
         }
         fn clear_weak(&self, object: Stopped<'_>) {
-            self.tell(format!("cut {}", self.name(*object)));
+            self.record(format!("clear_weak {}", self.name(*object)));
         }
         fn has_legacy(&self) -> bool {
             self.state().things.values().any(|thing| thing.has.contains('l'))
@@ -361,21 +372,21 @@ pub(crate) mod tests {
                     let objects: Vec<Object> = list.iter().map(|object| object.object()).collect();
                     self.names(&objects)
                 });
-            self.asked(format!("judge [{garbage}] [{uncollectable}] [{legacy}]"), m);
+            self.called(format!("judge [{garbage}] [{uncollectable}] [{legacy}]"), m);
             if self.state().keeps { Verdict::Keep } else { Verdict::Clear }
         }
         fn check(&self, object: Stopped<'_>) -> Result<(), String> {
             if self.has(*object, 'x') { Err("damage, on purpose".to_owned()) } else { Ok(()) }
         }
         fn type_name(&self, object: Live<'_>) -> &'static str {
-            if self.has(*object, 'd') { "doubted thing" } else { "thing" }
+            if self.has(*object, 'd') { "verified thing" } else { "thing" }
         }
         fn resumed(&self, m: &Raw) {
-            self.asked("resumed".to_owned(), m);
+            self.called("resumed".to_owned(), m);
         }
         fn after_clear(&self, m: &Raw) -> bool {
-            self.asked("settle".to_owned(), m);
-            std::mem::take(&mut self.state().settles)
+            self.called("after_clear".to_owned(), m);
+            std::mem::take(&mut self.state().needs_stop)
         }
     }
 
@@ -386,21 +397,21 @@ pub(crate) mod tests {
         let heap = builder.build_with(Script::default()).expect("a heap");
         let core = &heap.0.core;
         heap.model().state().core = Arc::downgrade(core);
-        let told = |core: &Arc<crate::heap::mutator::Core<Script>>| {
+        let calls = |core: &Arc<crate::heap::mutator::Core<Script>>| {
             let core = Arc::downgrade(core);
-            move |what: String| core.upgrade().expect("a heap").model.tell(what)
+            move |what: String| core.upgrade().expect("a heap").model.record(what)
         };
-        let (tell, tell_failure) = (told(core), told(core));
+        let (record, record_failure) = (calls(core), calls(core));
         core.hooks.on_collection(Hook::new(Arc::new(
             move |event: &CollectionEvent<'_>| match event {
-                CollectionEvent::Start(kind) => tell(format!("start {kind:?}")),
-                CollectionEvent::Stop(report) => tell(figures(report)),
+                CollectionEvent::Start(kind) => record(format!("start {kind:?}")),
+                CollectionEvent::Stop(report) => record(figures(report)),
             },
         )));
         core.hooks.on_unraisable(Hook::new(Arc::new(
             move |what: &crate::base::event::Unraisable| {
                 let address = if what.address == 0 { "" } else { " at its address" };
-                tell_failure(format!(
+                record_failure(format!(
                     "failure: {:?} '{}'{address}: {}",
                     what.during, what.type_name, what.message
                 ));
@@ -434,7 +445,7 @@ pub(crate) mod tests {
         assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
         m.core().collector_lock.release();
         assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
-        (report, m.model().told())
+        (report, m.model().calls())
     }
 
     /// Checks that all these objects are ordinary old objects with this many references.

@@ -82,27 +82,27 @@ pub(crate) fn traverse_batch<M: ObjectModel>(
     ends: &mut [u32],
     mut unreadable: impl FnMut(usize) -> Result<(), NoMemory>,
 ) -> Result<(), NoMemory> {
-    let mut looked = 0;
-    while looked < objects.len() {
+    let mut traversed = 0;
+    while traversed < objects.len() {
         let before = tracer.edges().len() as u32;
-        let mut own = Ends::new(&mut ends[looked..objects.len()]);
+        let mut own = Ends::new(&mut ends[traversed..objects.len()]);
         // A panic is attributed to this object, unless the traversal reaches a later object.
-        tracer.go_on(objects[looked].object());
-        model.traverse_each(&objects[looked..], tracer, &mut own);
+        tracer.go_on(objects[traversed].object());
+        model.traverse_each(&objects[traversed..], tracer, &mut own);
         let ends_of = own.filled();
-        assert!(!ends_of.is_empty(), "`traverse_each` has looked at no object");
+        assert!(!ends_of.is_empty(), "`traverse_each` has traversed at no object");
         let last = ends_of.len() - 1;
         if tracer.take_unreadable() {
             tracer.lost_nothing()?;
             let start = if last > 0 { ends_of[last - 1] } else { before };
             ends_of[last] = start;
             tracer.truncate(start as usize);
-            unreadable(looked + last)?;
+            unreadable(traversed + last)?;
         } else if tracer.edges().len() > ends_of[last] as usize {
             // Edges after the last end belong to no object.
             tracer.truncate(ends_of[last] as usize);
         }
-        looked += last + 1;
+        traversed += last + 1;
     }
     Ok(())
 }
@@ -128,18 +128,18 @@ mod tests {
     use crate::collect::script::tests::{Script, scripted_heap};
 
     #[test]
-    fn a_look_at_several_objects_that_fails_names_the_first_and_its_surplus_is_dropped() {
+    fn a_failed_batch_traversal_names_the_first_object_and_drops_the_surplus() {
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();
         let fails = Script::thing(&m, 'q', "", "q");
-        let (report, told) = collect(&mut m, Collect::full());
-        assert_eq!(report.abandoned.as_deref(), Some("a look at several, on purpose"));
-        assert!(told[4].starts_with("failure: Traverse 'thing': "), "{told:?}");
+        let (report, calls) = collect(&mut m, Collect::full());
+        assert_eq!(report.abandoned.as_deref(), Some("a batch traversal, on purpose"));
+        assert!(calls[4].starts_with("failure: Traverse 'thing': "), "{calls:?}");
         heap.model().drop_ref(fails, &m);
         // Edges that are reported after the last object belong to no object.
         for what in [Collect::young(), Collect::full()] {
             let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
-            Script::of(&m, ring[0], |thing| thing.looks = "e");
+            Script::of(&m, ring[0], |thing| thing.traversals = "e");
             let (report, _) = collect(&mut m, what);
             assert_eq!((report.overvisited, report.collected), (0, 2));
         }

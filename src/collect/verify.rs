@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_all_objects_are_looked_at_that_are_not_dying() {
+    fn headers_of_all_objects_except_dying_ones_are_checked() {
         for at in [0, 2] {
             let mut address = 0;
             let result = found(|m, things| {
@@ -279,7 +279,7 @@ mod tests {
                 let target = target(m, b);
                 Script::of(m, a, |thing| {
                     thing.edges.push(target);
-                    thing.looks = "h";
+                    thing.traversals = "h";
                 });
             });
             assert_eq!(result, NOTHING);
@@ -290,7 +290,7 @@ mod tests {
     fn no_object_is_visited_more_often_than_it_is_referred_to() {
         let mut text = String::new();
         let twice = |m: &Raw, [a, b, _]: [Object; 3]| {
-            Script::of(m, a, |thing| thing.looks = "t");
+            Script::of(m, a, |thing| thing.traversals = "t");
             assert_eq!(Script::of(m, b, |thing| thing.count), 2);
         };
         assert_eq!(found(twice), NOTHING, "as often as it is referred to");
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_traversal_that_panics_is_an_error_where_everything_is_to_be_seen() {
-        let result = found(|m, [a, ..]| Script::of(m, a, |thing| thing.looks = "p"));
+        let result = found(|m, [a, ..]| Script::of(m, a, |thing| thing.traversals = "p"));
         assert_eq!(result, [Ok(()), Ok(()), Err("a traversal, on purpose".to_owned())]);
     }
 
@@ -360,12 +360,12 @@ mod tests {
             }
         }));
         let text = panics.err().map_or(String::new(), |panic| *panic.downcast::<String>().unwrap());
-        let looks = heap.stress_stats().verifications;
-        (text, looks)
+        let verifications = heap.stress_stats().verifications;
+        (text, verifications)
     }
 
     #[test]
-    fn under_stress_the_heap_is_looked_at_before_within_and_after_each_collection() {
+    fn under_stress_the_heap_is_verified_before_within_and_after_each_collection() {
         let verify = Stress::none().verify(true);
         let nothing = |_: &Raw, _: &[Object]| ();
         if Heap::builder().build().unwrap().core().stress != Stress::none() {
@@ -377,20 +377,20 @@ mod tests {
         let damaged =
             |m: &Raw, objects: &[Object]| Script::of(m, objects[0], |thing| thing.has = "x");
         for (promotes, when) in [(false, "before a collection"), (true, "after a promotion")] {
-            let (text, looks) = stressed_by(verify, damaged, promotes);
+            let (text, verifications) = stressed_by(verify, damaged, promotes);
             let start = format!("{when}, heap 'scripted': the header of the object at ");
             let end = format!(" is damaged: damage, on purpose. {ADVICE}");
             assert!(text.starts_with(&start) && text.ends_with(&end), "{text}");
-            assert_eq!(looks, 0);
+            assert_eq!(verifications, 0);
         }
         // `resumed` is called on the model, and the world is running then.
         let resumed = Arc::new(AtomicBool::new(false));
-        let told = resumed.clone();
+        let is_resumed = resumed.clone();
         let looks_again = |m: &Raw, _: &[Object]| {
-            m.model().when("settle", move |m| {
+            m.model().when("after_clear", move |m| {
                 m.model().when("resumed", move |m| {
                     drop(m.stop_here().unwrap());
-                    told.store(true, Ordering::Relaxed);
+                    is_resumed.store(true, Ordering::Relaxed);
                 });
             });
         };
@@ -398,15 +398,16 @@ mod tests {
         assert!(resumed.load(Ordering::Relaxed));
         // Later damage is found by the next verification.
         let later = |m: &Raw, _: &[Object]| {
-            m.model().when("settle", |m| assert_ne!(Script::thing(m, 'z', "x", "s").address(), 0));
+            m.model()
+                .when("after_clear", |m| assert_ne!(Script::thing(m, 'z', "x", "s").address(), 0));
         };
-        let (text, looks) = stressed_by(verify, later, false);
+        let (text, verifications) = stressed_by(verify, later, false);
         assert!(text.starts_with("after a collection, heap 'scripted': the header of "), "{text}");
-        assert_eq!(looks, 2);
+        assert_eq!(verifications, 2);
     }
 
     #[test]
-    fn under_stress_a_wrong_traversal_is_an_error_only_where_counts_are_looked_at() {
+    fn under_stress_a_wrong_traversal_is_an_error_only_where_counts_are_verified() {
         let twice = |m: &Raw, objects: &[Object]| {
             let kept = Script::thing(m, 't', "", "t");
             let target = Script::thing(m, 'u', "", "s");

@@ -23,7 +23,7 @@ pub(crate) struct WorkList<T> {
 /// Pieces of one arena, one after the other.
 #[derive(Debug)]
 struct Group {
-    home: u32,
+    arena: u32,
     end: usize,
     /// The first item that no thread has taken.
     next: AtomicUsize,
@@ -32,31 +32,31 @@ struct Group {
 }
 
 impl<T> WorkList<T> {
-    /// A list without homes.
+    /// A list without arenas.
     pub(crate) fn new(items: Vec<T>) -> Result<Self, NoMemory> {
         Self::grouped(items, |_| 0)
     }
 
-    /// A list of items with a home: the number of an arena, or 0. The items are sorted by home, and
-    /// within a home by `place`.
-    pub(crate) fn by_home<K: Ord>(
+    /// A list of items with the numbers of their arenas, or 0. The items are sorted by arena, and
+    /// within an arena by `place`.
+    pub(crate) fn by_arena<K: Ord>(
         mut items: Vec<T>,
-        home: impl Fn(&T) -> u32,
+        arena: impl Fn(&T) -> u32,
         place: impl Fn(&T) -> K,
     ) -> Result<Self, NoMemory> {
-        // Unstable, since the stable sort allocates. Home 0 comes last.
-        items.sort_unstable_by_key(|item| (Reverse(home(item)), place(item)));
-        Self::grouped(items, home)
+        // Unstable, since the stable sort allocates. Arena 0 comes last.
+        items.sort_unstable_by_key(|item| (Reverse(arena(item)), place(item)));
+        Self::grouped(items, arena)
     }
 
-    fn grouped(items: Vec<T>, home: impl Fn(&T) -> u32) -> Result<Self, NoMemory> {
+    fn grouped(items: Vec<T>, arena: impl Fn(&T) -> u32) -> Result<Self, NoMemory> {
         let mut groups: Vec<Group> = Vec::new();
         for (at, item) in items.iter().enumerate() {
-            let home = home(item);
+            let arena = arena(item);
             match groups.last_mut() {
-                Some(group) if group.home == home => group.end = at + 1,
+                Some(group) if group.arena == arena => group.end = at + 1,
                 _ => {
-                    let group = Group { home, end: at + 1, next: AtomicUsize::new(at), start: at };
+                    let group = Group { arena, end: at + 1, next: AtomicUsize::new(at), start: at };
                     fallible::push(&mut groups, group)?;
                 }
             }
@@ -80,14 +80,14 @@ impl<T> WorkList<T> {
         // Relaxed, here and below: the numbers must only be unique. The start of the worker threads
         // orders the accesses to the items.
         self.groups.iter().for_each(|group| group.next.store(group.start, Ordering::Relaxed));
-        WorkCursor { portions: self, chunk }
+        WorkCursor { list: self, chunk }
     }
 }
 
 /// The distribution of the items to threads.
 #[derive(Debug)]
 pub(crate) struct WorkCursor<'a, T> {
-    portions: &'a WorkList<T>,
+    list: &'a WorkList<T>,
     chunk: usize,
 }
 
@@ -95,11 +95,11 @@ impl<'a, T> WorkCursor<'a, T> {
     /// The chunks of one thread: first from its own items, then from the items of others, until all
     /// items are taken.
     pub(crate) fn of(&self, worker: Worker) -> WorkChunks<'a, T> {
-        let groups = &self.portions.groups;
+        let groups = &self.list.groups;
         steps::took(groups.len());
         let own =
-            groups.iter().position(|group| group.home == worker.arena).unwrap_or(worker.index);
-        WorkChunks { portions: self.portions, chunk: self.chunk, group: own, left: groups.len() }
+            groups.iter().position(|group| group.arena == worker.arena).unwrap_or(worker.index);
+        WorkChunks { list: self.list, chunk: self.chunk, group: own, left: groups.len() }
     }
 }
 
@@ -107,7 +107,7 @@ impl<'a, T> WorkCursor<'a, T> {
 /// empty.
 #[derive(Debug)]
 pub(crate) struct WorkChunks<'a, T> {
-    portions: &'a WorkList<T>,
+    list: &'a WorkList<T>,
     chunk: usize,
     /// The current group, modulo the number of groups.
     group: usize,
@@ -119,7 +119,7 @@ impl<'a, T> Iterator for WorkChunks<'a, T> {
     type Item = &'a [T];
 
     fn next(&mut self) -> Option<&'a [T]> {
-        let WorkList { items, groups } = self.portions;
+        let WorkList { items, groups } = self.list;
         while self.left > 0 {
             steps::took(1);
             let group = &groups[self.group % groups.len()];
@@ -145,12 +145,12 @@ mod tests {
     #[test]
     fn everybody_begins_with_his_own_and_nothing_is_left() {
         let items: Vec<(u32, u32)> = (0..40).map(|at| (at % 4, at)).collect();
-        let portions = WorkList::by_home(items.clone(), |item| item.0, |item| item.1).unwrap();
-        for home in 0..6 {
-            let share = portions.share(3);
-            let mut seen = taken(&share, Worker { index: 1, arena: home });
-            if home < 4 {
-                let own: Vec<_> = items.iter().copied().filter(|item| item.0 == home).collect();
+        let list = WorkList::by_arena(items.clone(), |item| item.0, |item| item.1).unwrap();
+        for arena in 0..6 {
+            let share = list.share(3);
+            let mut seen = taken(&share, Worker { index: 1, arena });
+            if arena < 4 {
+                let own: Vec<_> = items.iter().copied().filter(|item| item.0 == arena).collect();
                 assert_eq!(seen[..10], own, "its own first, in their order");
             }
             seen.sort_unstable_by_key(|item| item.1);
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn two_threads_share_what_one_has_too_much_of() {
-        let portions = WorkList::new((0..10).map(|at| (7, at)).collect()).unwrap();
-        let share = portions.share(4);
+        let list = WorkList::new((0..10).map(|at| (7, at)).collect()).unwrap();
+        let share = list.share(4);
         let mut one = share.of(Worker { index: 0, arena: 7 });
         let mut other = share.of(Worker { index: 1, arena: 8 });
         assert_eq!(other.next().unwrap().len(), 4);
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn the_end_of_a_group_is_found_where_the_last_portion_is_full() {
-        let portions = WorkList::new((0..8).collect()).unwrap();
-        let share = portions.share(4);
+        let list = WorkList::new((0..8).collect()).unwrap();
+        let share = list.share(4);
         let taken: Vec<&[i32]> = share.of(Worker { index: 0, arena: 0 }).collect();
         assert_eq!(taken, [[0, 1, 2, 3], [4, 5, 6, 7]]);
         assert!(share.of(Worker { index: 1, arena: 0 }).next().is_none());
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn nothing_is_handed_out_at_once() {
-        let portions = WorkList::<(u32, u32)>::new(Vec::new()).unwrap();
-        assert!(portions.share(1).of(Worker { index: 3, arena: 2 }).next().is_none());
+        let list = WorkList::<(u32, u32)>::new(Vec::new()).unwrap();
+        assert!(list.share(1).of(Worker { index: 3, arena: 2 }).next().is_none());
     }
 }

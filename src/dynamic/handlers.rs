@@ -164,7 +164,7 @@ fn visit_with_care(tracer: &mut Tracer, target: NonNull<RawObject>) -> c_int {
         return 1;
     }
     if heap().model.is_checked()
-        && let Some(code) = doubt(heap(), target)
+        && let Some(code) = target_fault(heap(), target)
     {
         return complain(code, target.as_ptr() as usize);
     }
@@ -174,7 +174,7 @@ fn visit_with_care(tracer: &mut Tracer, target: NonNull<RawObject>) -> c_int {
 
 /// The fault of an address that a handler visits; `None`: the address is of a living object, of a
 /// static object, or in another heap.
-fn doubt(core: &ManagedCore, target: NonNull<RawObject>) -> Option<Code> {
+fn target_fault(core: &ManagedCore, target: NonNull<RawObject>) -> Option<Code> {
     let address = target.as_ptr() as usize;
     if !core.space.contains(address) {
         let known = crate::memory::space::is_in_any_heap(address) || is_static_at(target);
@@ -191,14 +191,18 @@ fn doubt(core: &ManagedCore, target: NonNull<RawObject>) -> Option<Code> {
 /// object. The object's count reveals it: the count is below the number of visits plus the
 /// collection's reference. While garbage is reclaimed in batches, that reference may be gone
 /// already.
-fn doubt_cleared(core: &ManagedCore, target: NonNull<RawObject>, times: usize) -> Option<Code> {
+fn cleared_target_fault(
+    core: &ManagedCore,
+    target: NonNull<RawObject>,
+    times: usize,
+) -> Option<Code> {
     let address = target.as_ptr() as usize;
-    doubt(core, target).or_else(|| {
+    target_fault(core, target).or_else(|| {
         if !core.space.contains(address) {
             return None;
         }
-        // SAFETY: rules *mapped* and *dynamic*: `doubt` has found a living object of this heap
-        // there.
+        // SAFETY: rules *mapped* and *dynamic*: `target_fault` has found a living object of this
+        // heap there.
         let (state, object) = unsafe { (core.state(address), Obj::new(target)) };
         let held = state.get() & state::UNREACHABLE != 0;
         let count = object.count()?;
@@ -329,12 +333,12 @@ pub(super) fn check_fields(
     for &address in &visited {
         let target = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
         let code = target.and_then(|target| match function {
-            CLEARED => doubt_cleared(
+            CLEARED => cleared_target_fault(
                 core,
                 target,
                 visited.iter().filter(|&&visited| visited == address).count(),
             ),
-            _ => doubt(core, target),
+            _ => target_fault(core, target),
         });
         if let Some(code) = code {
             let text = words!("a field refers to {address:#x}, where no object is");
@@ -370,8 +374,8 @@ pub(super) fn guarded(m: &Mutator, during: During, object: Obj<'_>, f: impl FnOn
 fn run_between(guards: CallGuards, m: &Mutator, during: During, object: Obj<'_>, f: impl FnOnce()) {
     (guards.enter)();
     // A panic passes through, and the runtime's error indicator is restored.
-    struct Leave<'a>(&'a Mutator, During, Obj<'a>, CallGuards);
-    impl Drop for Leave<'_> {
+    struct GuardedCall<'a>(&'a Mutator, During, Obj<'a>, CallGuards);
+    impl Drop for GuardedCall<'_> {
         fn drop(&mut self) {
             if let Some(text) = (self.3.leave)() {
                 let (type_name, address) = (self.2.record().kept_name(), self.2.number());
@@ -379,7 +383,7 @@ fn run_between(guards: CallGuards, m: &Mutator, during: During, object: Obj<'_>,
             }
         }
     }
-    let _leave = Leave(m, during, object, guards);
+    let _guarded = GuardedCall(m, during, object, guards);
     f();
 }
 

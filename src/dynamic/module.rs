@@ -54,10 +54,10 @@ impl ModuleSpec {
 struct Module {
     base: RawObject,
     /// Owned; null before the module is whole.
-    parts: *mut Parts,
+    parts: *mut ModuleParts,
 }
 
-struct Parts {
+struct ModuleParts {
     name: CString,
     /// Words, so that the state has the largest alignment. Cells, since the program writes to the
     /// state while references to the parts exist.
@@ -105,7 +105,7 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
         Fault::new(Code::Memory, FUNCTION).because("no memory for the module's state")
     })?;
     state.resize_with(words, || UnsafeCell::new(0));
-    let parts = fallible::boxed(Parts {
+    let parts = fallible::boxed(ModuleParts {
         name,
         state: state.into_boxed_slice(),
         state_size: spec.state_size,
@@ -127,7 +127,7 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
 
 impl<'a> Obj<'a> {
     /// The parts of a module; `None`: the object is no module.
-    fn module_parts(self) -> Option<&'a Parts> {
+    fn module_parts(self) -> Option<&'a ModuleParts> {
         if !self.record().is_subtype_of(MODULE.get()) {
             return None;
         }

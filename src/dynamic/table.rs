@@ -26,7 +26,7 @@ static INFO: TypeInfo = TypeInfo {
     has_finalizer: Some(has_finalizer),
     legacy: Some(legacy),
     drop: None,
-    end: None,
+    destroy: None,
     dealloc: Some(call_dealloc),
 };
 

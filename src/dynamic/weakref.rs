@@ -26,13 +26,13 @@ use crate::{AnyGc, Mutator};
 pub type WeakCall = unsafe extern "C" fn(callback: *mut RawObject, weak_ref: *mut RawObject);
 
 #[repr(C)]
-struct WeakRef {
+struct WeakRefObject {
     base: RawObject,
     /// Owned; null before the reference is whole.
-    parts: *mut Parts,
+    parts: *mut WeakRefParts,
 }
 
-struct Parts {
+struct WeakRefParts {
     record: Shared<WeakRecord>,
     /// Shared with the record's watcher. When set, the reference has no target any more.
     cleared: Shared<AtomicBool>,
@@ -40,7 +40,7 @@ struct Parts {
     callback: RwLock<Option<(AnyGc, WeakCall)>>,
 }
 
-pub(crate) const SIZE: usize = size_of::<WeakRef>();
+pub(crate) const SIZE: usize = size_of::<WeakRefObject>();
 pub(crate) const SLOTS: Slots = Slots {
     traverse: Some(traverse),
     clear: Some(clear),
@@ -84,14 +84,17 @@ pub unsafe fn new_weakref(
     let record = raw.model().weak.record(target.header())?;
     let cleared = Shared::new(AtomicBool::new(false))?;
     let called = callback.is_some();
-    let parts =
-        Parts { record: record.clone(), cleared: cleared.clone(), callback: RwLock::new(callback) };
+    let parts = WeakRefParts {
+        record: record.clone(),
+        cleared: cleared.clone(),
+        callback: RwLock::new(callback),
+    };
     let parts = fallible::boxed(parts)?;
     let address = instance::allocate(m, WEAKREF.get(), 0, 0)?;
     // SAFETY: rule *new*: a built-in type with objects of that size. No other thread has the
     // object. If a later step fails, the handle drops it with its parts.
     let (object, made) = unsafe {
-        (*address.cast::<WeakRef>().as_ptr()).parts = Box::into_raw(parts);
+        (*address.cast::<WeakRefObject>().as_ptr()).parts = Box::into_raw(parts);
         (Obj::new(address), from_raw(address))
     };
     if called {
@@ -124,12 +127,12 @@ impl<'a> Obj<'a> {
         Ok(managed::upgrade(m.raw(), &parts.record).map(|it| unsafe { AnyGc::from_header(it) }))
     }
 
-    fn weakref_parts(self) -> Option<&'a Parts> {
+    fn weakref_parts(self) -> Option<&'a WeakRefParts> {
         if !self.record().is_subtype_of(WEAKREF.get()) {
             return None;
         }
         // SAFETY: rule *dynamic*: a weak reference starts with these fields.
-        unsafe { (*self.address().cast::<WeakRef>().as_ptr()).parts.as_ref() }
+        unsafe { (*self.address().cast::<WeakRefObject>().as_ptr()).parts.as_ref() }
     }
 
     /// Takes the callback out of a weak reference.
@@ -177,7 +180,7 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
             let dying = Dying::new(m, object);
             dying.untrack();
             dying.clear_weak_references();
-            let this = object.address().cast::<WeakRef>().as_ptr();
+            let this = object.address().cast::<WeakRefObject>().as_ptr();
             let parts = std::mem::replace(&mut (*this).parts, std::ptr::null_mut());
             if !parts.is_null() {
                 drop(Box::from_raw(parts));

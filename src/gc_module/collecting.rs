@@ -7,7 +7,7 @@ use crate::base::error::{Code, Fault};
 use crate::base::event::{CollectionReport, During};
 use crate::base::text::words;
 use crate::collect::{Collect, CollectError};
-use crate::gc_module::garbage::tell_garbage;
+use crate::gc_module::garbage::report_garbage;
 use crate::gc_module::services::Services;
 use crate::safepoint::StopError;
 
@@ -109,7 +109,7 @@ impl Services {
     pub fn final_collection(&self, m: &mut Mutator) -> Option<CollectionReport> {
         self.check(m);
         let report = m.try_collect(Collect::full().quietly()).ok();
-        tell_garbage(self.core());
+        report_garbage(self.core());
         report
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn take_garbage(state: &GcState) -> Vec<AnyGc> {
 }
 
 /// Reports the objects in the garbage list at the end of a heap. Returns their number.
-pub(super) fn tell_garbage(core: &ManagedCore) -> usize {
+pub(super) fn report_garbage(core: &ManagedCore) -> usize {
     let state = GcState::of(core);
     let count = state.garbage.len();
     if count != 0 {
@@ -132,7 +132,7 @@ mod tests {
         has_finalizer: None,
         legacy: Some(|_| true),
         drop: Some(destroy),
-        end: None,
+        destroy: None,
         dealloc: None,
     };
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_heap_tells_what_its_garbage_list_holds_and_then_clears_it() {
+    fn the_end_of_a_heap_reports_its_garbage_list_and_then_clears_it() {
         for flags in [DEBUG_SAVEALL, DEBUG_SAVEALL | DEBUG_UNCOLLECTABLE] {
             let heap =
                 Heap::builder().name("library").pacing(Pacing::manual()).build().expect("a heap");

@@ -73,8 +73,8 @@
 //! objects, the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable) is called, the list is
 //! emptied, and the heap is collected again. If the program has used the services, the hook then
 //! gets the number of remaining objects of each type, without immortal ones; see
-//! [`Services::tell_leaks`]. If the thread cannot attach to the heap, there is no last collection,
-//! and the hook gets the number of remaining objects.
+//! [`Services::report_leaks`]. If the thread cannot attach to the heap, there is no last
+//! collection, and the hook gets the number of remaining objects.
 //!
 //! # Out of memory
 //!

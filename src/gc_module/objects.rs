@@ -151,8 +151,8 @@ impl Services {
         mut f: impl FnMut(&AnyGc, &mut Mutator) -> Visit,
     ) -> Result<usize, Fault> {
         const NAME: &str = "visit_objects";
-        struct Suspended<'a>(&'a Switch, &'a Pace);
-        impl Drop for Suspended<'_> {
+        struct RunningVisit<'a>(&'a Switch, &'a Pace);
+        impl Drop for RunningVisit<'_> {
             fn drop(&mut self) {
                 self.0.visit_finishes(self.1);
             }
@@ -161,7 +161,7 @@ impl Services {
         let (switch, pace) = (&self.state().switch, self.pace());
         switch.visit_begins(pace);
         // Dropped after the references, also when a destructor panics.
-        let _suspended = Suspended(switch, pace);
+        let _running = RunningVisit(switch, pace);
         let set = stopped(m, NAME, |m, world| snapshot(m, world, NAME, |_| true))?;
         let mut visited = 0;
         for object in set {
@@ -327,8 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_traversal_drops_is_gone_when_the_question_is_answered_and_not_before_the_world_runs()
-    {
+    fn objects_that_a_traversal_drops_die_after_the_stop_and_before_the_answer() {
         let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
         let services = heap.services();
         let mut m = heap.attach();

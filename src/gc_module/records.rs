@@ -28,10 +28,10 @@ pub struct GenerationStats {
 
 /// The records of the three generations. A finished collection adds its figures.
 #[derive(Debug, Default)]
-pub(super) struct Records(Mutex<Figures>);
+pub(super) struct Records(Mutex<GenerationRecords>);
 
 #[derive(Debug, Default)]
-struct Figures {
+struct GenerationRecords {
     generations: [GenerationStats; 3],
     /// Young collections since the last full one.
     young: usize,

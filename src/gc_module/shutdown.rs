@@ -9,7 +9,7 @@ use crate::Mutator;
 use crate::base::event::During;
 use crate::base::text::words;
 use crate::collect::{self, Collect};
-use crate::gc_module::garbage::{take_garbage, tell_garbage};
+use crate::gc_module::garbage::{report_garbage, take_garbage};
 use crate::gc_module::services::Services;
 use crate::gc_module::state::GcState;
 use crate::gc_module::stop::stopped;
@@ -19,8 +19,8 @@ use crate::object::state::DYING;
 impl Services {
     /// Sets whether the end of the heap reports the remaining objects. It does once
     /// [`Heap::services`](crate::Heap::services) has been called, unless this switches it off.
-    pub fn tell_leaks(&self, tell: bool) {
-        self.state().tell_leaks(tell);
+    pub fn report_leaks(&self, on: bool) {
+        self.state().report_leaks(on);
     }
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
     // Fails if a thread ended without dropping its mutator. Then nothing can be collected.
     let collect = |m: &mut Mutator| drop(m.try_collect(Collect::full().quietly()));
     collect(m);
-    if tell_garbage(&core) != 0 {
+    if report_garbage(&core) != 0 {
         // Without the flags, this collection clears the objects, as far as possible. No later
         // collection reads the flags.
         state.debug.set_flags(0);
@@ -39,7 +39,7 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
         collect(m);
         drop(take_garbage(state));
     }
-    if state.tells_leaks() {
+    if state.reports_leaks() {
         let mut left = BTreeMap::<&'static str, usize>::new();
         let looked = stopped(m, "at_the_end", |_, world| {
             collect::live(world, |object, state| {

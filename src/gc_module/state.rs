@@ -39,7 +39,7 @@ pub(super) struct GcState {
     /// [`Heap::services`](crate::Heap::services) has been called.
     used: AtomicBool,
     /// The end of the heap does not report the remaining objects.
-    leaks_untold: AtomicBool,
+    leaks_ignored: AtomicBool,
 }
 
 /// Makes the state of a new heap. It is the observer and the pacing rule of the heap.
@@ -68,12 +68,12 @@ impl GcState {
     }
 
     /// Whether the end of the heap reports the remaining objects.
-    pub(super) fn tells_leaks(&self) -> bool {
-        self.used.load(Ordering::Relaxed) && !self.leaks_untold.load(Ordering::Relaxed)
+    pub(super) fn reports_leaks(&self) -> bool {
+        self.used.load(Ordering::Relaxed) && !self.leaks_ignored.load(Ordering::Relaxed)
     }
 
-    pub(super) fn tell_leaks(&self, tell: bool) {
-        self.leaks_untold.store(!tell, Ordering::Relaxed);
+    pub(super) fn report_leaks(&self, on: bool) {
+        self.leaks_ignored.store(!on, Ordering::Relaxed);
     }
 }
 

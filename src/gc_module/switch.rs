@@ -26,8 +26,8 @@ impl Switch {
         // whatever order the changes reach it.
         let before = self.enabled.swap(enabled, Ordering::AcqRel);
         match (before, enabled) {
-            (true, false) => pace.hold_off(),
-            (false, true) => pace.let_go(),
+            (true, false) => pace.forbid_collections(),
+            (false, true) => pace.allow_collections(),
             _ => {}
         }
         before
@@ -41,12 +41,12 @@ impl Switch {
     /// A visit to all objects begins. The heap starts no collection until it is finished.
     pub(super) fn visit_begins(&self, pace: &Pace) {
         self.visits.fetch_add(1, Ordering::AcqRel);
-        pace.hold_off();
+        pace.forbid_collections();
     }
 
     /// A visit to all objects is finished.
     pub(super) fn visit_finishes(&self, pace: &Pace) {
-        pace.let_go();
+        pace.allow_collections();
         self.visits.fetch_sub(1, Ordering::AcqRel);
     }
 

@@ -24,22 +24,22 @@ pub(crate) struct Patience<'a, M: ObjectModel> {
     m: &'a ModelMutator<M>,
     cell: usize,
     type_name: &'static str,
-    looks: u32,
+    spins: u32,
     /// When the wait became long.
     since: Option<Instant>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl<'a, M: ObjectModel> Patience<'a, M> {
     pub(crate) fn new(m: &'a ModelMutator<M>, cell: usize, type_name: &'static str) -> Self {
-        Self { m, cell, type_name, looks: 0, since: None, is_told: false }
+        Self { m, cell, type_name, spins: 0, since: None, is_reported: false }
     }
 
     /// Waits a little. The caller has just found the cell locked by `holder`.
     pub(crate) fn wait(&mut self, holder: u64) {
-        if self.looks < SPIN_LIMIT {
-            self.looks += 1;
-            return if self.looks.is_multiple_of(64) { yield_now() } else { spin_loop() };
+        if self.spins < SPIN_LIMIT {
+            self.spins += 1;
+            return if self.spins.is_multiple_of(64) { yield_now() } else { spin_loop() };
         }
         // Models have no clock.
         if cfg!(not(all(test, any(loom, shuttle)))) {
@@ -52,14 +52,14 @@ impl<'a, M: ObjectModel> Patience<'a, M> {
     fn wait_long(&mut self, holder: u64) {
         let since = *self.since.get_or_insert_with(Instant::now);
         self.m.waits().set(self.cell, holder);
-        if self.is_told {
+        if self.is_reported {
             std::thread::sleep(Duration::from_millis(1));
             return;
         }
         let waited = since.elapsed();
         let core = self.m.core();
         if waited >= core.coordinator.slow_stop() {
-            self.is_told = true;
+            self.is_reported = true;
             // The hook is user code.
             let _lent = self.m.lend();
             core.slow.lock(&core.name, &self.report(core, waited, holder));

@@ -32,7 +32,7 @@ pub const MODEL_REQUESTS: u32 = !0xff;
 pub(crate) struct Core<M: ObjectModel> {
     pub(crate) space: Space,
     pub(crate) model: M,
-    pub(crate) coordinator: Arc<Coordinator<Shared<M>>>,
+    pub(crate) coordinator: Arc<Coordinator<MutatorShared<M>>>,
     pub(crate) pace: Pace,
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) slow: Arc<slow::SlowHooks>,
@@ -152,7 +152,7 @@ impl<M: ObjectModel> Core<M> {
 
     /// In the child of a fork: retires the arena of a mutator without a thread in this process. The
     /// id of the arena is not reused.
-    pub(crate) fn abandon(&self, ended: &Shared<M>) {
+    pub(crate) fn abandon(&self, ended: &MutatorShared<M>) {
         // SAFETY: rule *attached*: the owner does not exist, and this is the only thread.
         ended.arena.with_mut(|arena| self.retire(unsafe { &mut *arena }));
     }
@@ -212,7 +212,7 @@ pub(super) struct ArenaId<'a> {
 
 impl ArenaId<'_> {
     /// The id. The caller must return it to [`ArenaIds`].
-    pub(super) fn keep(self) -> u32 {
+    pub(super) fn into_id(self) -> u32 {
         ManuallyDrop::new(self).id
     }
 }
@@ -244,7 +244,7 @@ impl Default for Totals {
 }
 
 /// The part of a mutator that other threads can read.
-pub(crate) struct Shared<M: ObjectModel> {
+pub(crate) struct MutatorShared<M: ObjectModel> {
     pub(super) arena: UnsafeCell<Arena>,
     pub(super) arena_id: u32,
     /// The thread is parked at a safepoint and continues when the stop ends. Relaxed: the thread
@@ -255,7 +255,7 @@ pub(crate) struct Shared<M: ObjectModel> {
 }
 
 // SAFETY: the arena is touched under rule *attached*; the rest is `Sync`.
-unsafe impl<M: ObjectModel> Sync for Shared<M> {}
+unsafe impl<M: ObjectModel> Sync for MutatorShared<M> {}
 
 /// The handles and mutators of a heap share this. When the last of them is dropped, `last` tears
 /// the heap down.

@@ -8,8 +8,8 @@
 //!
 //! | data | access |
 //! |---|---|
-//! | [`Shared::arena`] | its thread, while attached; a thread with a [`World`], for all mutators |
-//! | [`Shared::local`] | all threads; it synchronises itself |
+//! | [`MutatorShared::arena`] | its thread, while attached; a thread with a [`World`], for all mutators |
+//! | [`MutatorShared::local`] | all threads; it synchronises itself |
 //! | [`Inner`] | its thread only |
 //! | `HERE` | its thread only: the mutator that `with_current` finds; null while detached |
 //!
@@ -41,7 +41,9 @@ use crate::base::event::{self, During, guarded};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicBool, Ordering, UnsafeCell, const_thread_local};
-pub(crate) use crate::heap::core::{ArenaIds, COLLECT, Core, Handle, MODEL_REQUESTS, Shared};
+pub(crate) use crate::heap::core::{
+    ArenaIds, COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared,
+};
 use crate::heap::model::ObjectModel;
 use crate::heap::slow;
 pub(crate) use crate::heap::world::World;
@@ -54,7 +56,7 @@ struct Inner<M: ObjectModel> {
     /// First, so that `with_current` can read it for any model.
     model: TypeId,
     id: u64,
-    participant: Participant<Shared<M>>,
+    participant: Participant<MutatorShared<M>>,
     core: Arc<Core<M>>,
     private: M::Private,
     arena_id: u32,
@@ -76,7 +78,7 @@ impl<M: ObjectModel> Drop for Lent<M> {
     fn drop(&mut self) {
         #[cold]
         #[inline(never)]
-        fn end<M: ObjectModel>(inner: NonNull<Inner<M>>) {
+        fn drop_lent<M: ObjectModel>(inner: NonNull<Inner<M>>) {
             // Reset first: destructors that run in the drop lend the mutator again.
             // SAFETY: rules *boxed* and *lent*, as below.
             unsafe { inner.as_ref() }.dropped.set(false);
@@ -87,7 +89,7 @@ impl<M: ObjectModel> Drop for Lent<M> {
         let inner = unsafe { self.0.as_ref() };
         inner.lent.set(inner.lent.get() - 1);
         if inner.lent.get() == 0 && inner.dropped.get() {
-            end(self.0);
+            drop_lent(self.0);
         }
     }
 }
@@ -154,7 +156,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let private = core.model.try_private().ok_or(NoMemory)?;
         let mut room = fallible::boxed(MaybeUninit::<Inner<M>>::uninit())?;
         let arena = core.take_arena_id()?;
-        let shared = Shared {
+        let shared = MutatorShared {
             arena: UnsafeCell::new(Arena::with_stress(core.stress, arena.id)?),
             arena_id: arena.id,
             parked: AtomicBool::new(false),
@@ -171,7 +173,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             });
         }
         // From here on nothing fails.
-        let arena_id = arena.keep();
+        let arena_id = arena.into_id();
         room.write(Inner {
             model: TypeId::of::<M>(),
             id: participant.id().get(),
@@ -233,7 +235,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Prepares a detach.
-    fn leave(&self) {
+    fn clear_here(&self) {
         HERE.with(|here| here.inner.set(std::ptr::null()));
     }
 
@@ -443,7 +445,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Waits a few milliseconds at most, so that the running collection catches up with this
     /// thread.
-    pub(crate) fn keep_pace(&mut self) {
+    pub(crate) fn wait_for_reclaim(&mut self) {
         let core = Arc::clone(self.core());
         self.comes_back(true);
         self.detach(|| core.collector_lock.wait_briefly());
@@ -477,8 +479,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     ) -> R {
         /// Detaches when `f` has returned or panicked, and records the previous state of the
         /// thread.
-        struct Leave<'a, M: ObjectModel>(&'a mut ModelMutator<M>, &'a mut Option<(bool, Away)>);
-        impl<M: ObjectModel> Drop for Leave<'_, M> {
+        struct DetachAtEnd<'a, M: ObjectModel>(
+            &'a mut ModelMutator<M>,
+            &'a mut Option<(bool, Away)>,
+        );
+        impl<M: ObjectModel> Drop for DetachAtEnd<'_, M> {
             fn drop(&mut self) {
                 // Otherwise `f` has leaked a guard that forbids a detach, and the thread waits
                 // attached.
@@ -496,8 +501,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         let mut left = None;
         let result = guarded(|| {
             std::thread::scope(|scope| {
-                let leave = Leave(self, &mut left);
-                f(scope, leave.0)
+                let attached = DetachAtEnd(self, &mut left);
+                f(scope, attached.0)
             })
         });
         drop(left.map(|(was_inside, away)| Reattach::new(self, was_inside, away)));
@@ -553,14 +558,14 @@ impl<M: ObjectModel> ModelMutator<M> {
             // attached.
             let requests = requests & MODEL_REQUESTS;
             if requests == 0 {
-                self.leave();
+                self.clear_here();
                 return away;
             }
             answered += 1;
             if answered > 1 && requests & !M::SHARED_REQUESTS == 0 {
                 // Each further answer would give other threads time to raise the next request.
                 self.core().coordinator.poke_attached(requests);
-                self.leave();
+                self.clear_here();
                 return away;
             }
             away.disarm();
@@ -587,12 +592,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         let inner = self.inner();
         let stopped = inner.participant.stop()?;
         event::stopped(stopped.time_to_stop());
-        let (requester, home) = (inner.participant.id(), inner.arena_id);
-        Ok(World { since: Instant::now(), core: &inner.core, requester, home, stopped })
+        let (requester, arena_id) = (inner.participant.id(), inner.arena_id);
+        Ok(World { since: Instant::now(), core: &inner.core, requester, arena_id, stopped })
     }
 
     /// Stops the world for a `fork`.
-    pub(crate) fn prepare_fork(&self) -> Result<ForkGuard<'_, Shared<M>>, StopError> {
+    pub(crate) fn prepare_fork(&self) -> Result<ForkGuard<'_, MutatorShared<M>>, StopError> {
         let participant = &self.inner().participant;
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
@@ -635,7 +640,7 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         let ended = guarded(|| self.core().model.ending(self));
         let core = Arc::clone(self.core());
         self.arena(|arena| core.retire(arena));
-        self.leave();
+        self.clear_here();
         // SAFETY: rule *boxed*: created by `Box::leak` in `attach_unchecked`, and `HERE` no longer
         // points to it.
         let Inner { participant, arena_id, handle, .. } =

@@ -93,7 +93,7 @@ pub(crate) struct Pace {
     young_objects: AtomicUsize,
     young_bytes: AtomicUsize,
     /// [`DeferGuard`](crate::DeferGuard)s alive, plus one while automatic collection is off.
-    held_off: AtomicUsize,
+    deferrals: AtomicUsize,
     new_objects: AtomicUsize,
     new_bytes: AtomicUsize,
     /// Objects that survived young collections, or were promoted, since the last full collection.
@@ -103,7 +103,7 @@ pub(crate) struct Pace {
     /// The last full collection freed little: less than an eighth.
     lean: AtomicBool,
     /// The garbage that the running collection has found and is reclaiming.
-    burying: AtomicUsize,
+    unreclaimed: AtomicUsize,
     /// Bytes that deferred drops may free once they are drained.
     deferred: AtomicU64,
     /// New objects that the rule has set aside.
@@ -121,12 +121,12 @@ impl Pace {
             unseen: AtomicUsize::new(0),
             young_objects: AtomicUsize::new(Self::first_objects(&policy)),
             young_bytes: AtomicUsize::new(Self::first_bytes(&policy)),
-            held_off: AtomicUsize::new(usize::from(!policy.automatic)),
+            deferrals: AtomicUsize::new(usize::from(!policy.automatic)),
             new_objects: AtomicUsize::new(0),
             new_bytes: AtomicUsize::new(0),
             grown_objects: AtomicUsize::new(0),
             lean: AtomicBool::new(false),
-            burying: AtomicUsize::new(0),
+            unreclaimed: AtomicUsize::new(0),
             old_objects: AtomicUsize::new(0),
             deferred: AtomicU64::new(0),
             set_aside: AtomicUsize::new(0),
@@ -159,9 +159,9 @@ impl Pace {
         change(&mut policy);
         if current.automatic != policy.automatic {
             if policy.automatic {
-                self.held_off.fetch_sub(1, Ordering::Relaxed);
+                self.deferrals.fetch_sub(1, Ordering::Relaxed);
             } else {
-                self.held_off.fetch_add(1, Ordering::Relaxed);
+                self.deferrals.fetch_add(1, Ordering::Relaxed);
             }
         }
         *current = policy;
@@ -191,12 +191,12 @@ impl Pace {
         }
     }
 
-    pub(crate) fn hold_off(&self) {
-        self.held_off.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn forbid_collections(&self) {
+        self.deferrals.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn let_go(&self) {
-        self.held_off.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn allow_collections(&self) {
+        self.deferrals.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Records cells that were taken from pages (positive) or given back to them (negative).
@@ -232,7 +232,7 @@ impl Pace {
 
     /// The action that is due now.
     pub(crate) fn due(&self) -> Due {
-        if self.held_off.load(Ordering::Relaxed) != 0 {
+        if self.deferrals.load(Ordering::Relaxed) != 0 {
             return Due::Nothing;
         }
         let bytes =
@@ -271,13 +271,13 @@ impl Pace {
     /// them, and the next collection is still smaller.
     pub(crate) fn is_overdue(&self) -> bool {
         const AHEAD: usize = 4;
-        let burying = self.burying.load(Ordering::Relaxed);
+        let unreclaimed = self.unreclaimed.load(Ordering::Relaxed);
         let young = self.young_objects.load(Ordering::Relaxed);
         let period = self.period.load(Ordering::Relaxed);
-        let objects = period.saturating_mul(AHEAD).max(burying / 2);
+        let objects = period.saturating_mul(AHEAD).max(unreclaimed / 2);
         // The limit of bytes exceeds its threshold by the same factor as the limit of objects.
         let bytes = self.young_bytes.load(Ordering::Relaxed).saturating_mul(objects / young.max(1));
-        self.held_off.load(Ordering::Relaxed) == 0
+        self.deferrals.load(Ordering::Relaxed) == 0
             && (self.new_objects.load(Ordering::Relaxed) > objects
                 || self.new_bytes.load(Ordering::Relaxed) > bytes)
     }
@@ -287,14 +287,14 @@ impl Pace {
     pub(crate) fn is_late(&self) -> bool {
         const MUCH: usize = 8;
         let period = self.period.load(Ordering::Relaxed);
-        self.held_off.load(Ordering::Relaxed) == 0
-            && self.burying.load(Ordering::Relaxed) > period.saturating_mul(MUCH)
+        self.deferrals.load(Ordering::Relaxed) == 0
+            && self.unreclaimed.load(Ordering::Relaxed) > period.saturating_mul(MUCH)
             && self.new_objects.load(Ordering::Relaxed) > period.saturating_mul(2)
     }
 
     /// The running collection is finished.
-    pub(crate) fn buried(&self) {
-        self.burying.store(0, Ordering::Relaxed);
+    pub(crate) fn after_reclaim(&self) {
+        self.unreclaimed.store(0, Ordering::Relaxed);
     }
 
     /// Resets the numbers of new objects and bytes: they were collected, promoted, or given up.
@@ -307,7 +307,7 @@ impl Pace {
     /// A young collection traversed `candidates`, of which `dead` were unreachable.
     pub(crate) fn after_young(&self, candidates: usize, dead: usize) {
         self.nothing_is_new();
-        self.burying.store(dead, Ordering::Relaxed);
+        self.unreclaimed.store(dead, Ordering::Relaxed);
         let survivors = candidates - dead.min(candidates);
         let grown = self.grown_objects.fetch_add(survivors, Ordering::Relaxed) + survivors;
         let policy = self.policy.lock();
@@ -367,7 +367,7 @@ impl Pace {
 
     /// A full collection traversed `candidates`, of which `dead` were unreachable.
     pub(crate) fn after_full(&self, candidates: usize, dead: usize) {
-        self.burying.store(dead, Ordering::Relaxed);
+        self.unreclaimed.store(dead, Ordering::Relaxed);
         let lean = dead * 8 < candidates;
         self.lean.store(lean, Ordering::Relaxed);
         self.nothing_is_new();
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_heap_is_built_few_slices_are_looked_at() {
+    fn while_a_heap_is_built_few_slices_are_traversed() {
         let p = pace(Pacing::default());
         let young = Pacing::default().young_objects;
         p.after_full(1_000_000, 0);
@@ -649,7 +649,7 @@ mod tests {
         assert!(!p.is_overdue(), "half of the garbage");
         p.taken(1, 0);
         assert!(p.is_overdue());
-        p.buried();
+        p.after_reclaim();
         p.after_young(0, 0);
         p.taken(4 * young as isize, 0);
         assert!(!p.is_overdue(), "four times the threshold, while no garbage is destroyed");
@@ -671,15 +671,15 @@ mod tests {
     }
 
     #[test]
-    fn holding_off_and_manual_pacing() {
+    fn deferral_and_manual_pacing() {
         let p = pace(Pacing::manual());
         p.taken(1 << 30, 0);
         assert_eq!(p.due(), Due::Nothing);
         p.set_policy(Pacing::default());
         assert_ne!(p.due(), Due::Nothing);
-        p.hold_off();
+        p.forbid_collections();
         assert_eq!(p.due(), Due::Nothing);
-        p.let_go();
+        p.allow_collections();
         assert_ne!(p.due(), Due::Nothing);
     }
 

@@ -60,7 +60,7 @@ fn tell<R: fmt::Display>(place: &Mutex<Option<Report<R>>>, heap: &str, report: &
     match hook {
         // The result is ignored: a panic of the hook is not repeated.
         Some(hook) => drop(hook.call(|hook| hook(report))),
-        None if event::is_warning_heard() => {}
+        None if event::is_warning_enabled() => {}
         None => event::line(format_args!("standstill: heap '{heap}': {report}")),
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::base::event::{self};
 use crate::base::steps;
 use crate::base::sync::Ordering;
-use crate::heap::core::{Core, Shared};
+use crate::heap::core::{Core, MutatorShared};
 use crate::heap::helpers::Job;
 use crate::heap::model::ObjectModel;
 use crate::memory::arena::Arena;
@@ -15,11 +15,11 @@ use crate::safepoint::{ThreadId, WorldStopped};
 /// resumes the world.
 #[derive(Debug)]
 pub struct World<'a, M: ObjectModel> {
-    pub(super) stopped: WorldStopped<'a, Shared<M>>,
+    pub(super) stopped: WorldStopped<'a, MutatorShared<M>>,
     pub(super) core: &'a Core<M>,
     pub(super) requester: ThreadId,
     /// The arena of the thread that stopped the world.
-    pub(super) home: u32,
+    pub(super) arena_id: u32,
     pub(super) since: Instant,
 }
 
@@ -56,7 +56,7 @@ impl<M: ObjectModel> World<'_, M> {
         let others = steps::HelperSteps::expect(n - 1);
         self.core
             .workers
-            .run(n, self.home, &|worker| others.part(worker.index != 0, || job(worker)));
+            .run(n, self.arena_id, &|worker| others.part(worker.index != 0, || job(worker)));
         others.join();
     }
 

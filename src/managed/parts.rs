@@ -240,7 +240,7 @@ impl Managed {
     }
 
     /// Keeps unattached threads away from the deferred list, for a fork.
-    pub(crate) fn hold_deferred(&self) -> (lock::ForkHold<'_>, lock::Guard<'_, Deferred>) {
+    pub(crate) fn lock_deferred_for_fork(&self) -> (lock::ForkHold<'_>, lock::Guard<'_, Deferred>) {
         self.deferred.lock_for_fork()
     }
 

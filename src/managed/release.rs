@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use crate::base::event;
 use crate::base::event::During;
 use crate::base::stress::{Step, maybe_yield};
-use crate::heap::core::Shared;
+use crate::heap::core::MutatorShared;
 use crate::managed::deferred::defer;
 use crate::managed::destructor::{OnPanic, Panic, run_destructor};
 use crate::managed::merge_queue::{self, MergeQueue, OwnerEnded};
@@ -107,7 +107,7 @@ unsafe fn finish_foreign_drop(
 ///
 /// A count answered [`Enqueue`](Dropped::Enqueue) for the object to this thread.
 unsafe fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
-    fn queue(shared: &Shared<Managed>) -> &MergeQueue {
+    fn queue(shared: &MutatorShared<Managed>) -> &MergeQueue {
         &shared.local.queue
     }
     let core = m.core();
@@ -176,7 +176,7 @@ pub(super) fn drop_attached(m: &Raw, reference: CountedRef) {
         }
     };
     let info = m.model().info(dead.as_ptr());
-    match info.end {
+    match info.destroy {
         Some(end) if info.finalize.is_none() && m.private().busy.get() == 0 => {
             let header = dead.into_ptr();
             // SAFETY: rules *typed* and *zero*: the object is of this type, and its last reference

@@ -147,7 +147,7 @@ mod tests {
     use crate::{Gc, Mutator};
 
     #[test]
-    fn what_was_taken_out_of_a_slot_waits_for_all_who_may_look_at_it() {
+    fn a_reference_removed_from_a_slot_waits_until_no_thread_can_read_it() {
         use crate::AtomicGc;
         let heap = plain_heap();
         let mut m = heap.attach();

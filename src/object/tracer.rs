@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_looked_at_up_to_one_that_cannot_be_read() {
+    fn a_batch_traversal_ends_at_an_unreadable_object() {
         let mut t = Tracer::new(0x1000, 0x1000);
         let objects: Vec<Object> = (0..5).map(|at| object(0x1000 + 64 * at)).collect();
         let look = |t: &mut Tracer, room: usize, unreadable: usize| {

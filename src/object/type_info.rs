@@ -50,7 +50,7 @@ pub(crate) struct TypeInfo {
     /// Destroys an object after the mutator has dropped its last reference. Used if only the
     /// destructor must run: no finalizer, no weak record. `None`: use `drop` and the rest of this
     /// table.
-    pub(crate) end: Option<unsafe fn(NonNull<Header>, *const ())>,
+    pub(crate) destroy: Option<unsafe fn(NonNull<Header>, *const ())>,
     /// Replaces the whole destruction: finalizer, weak references, value and memory.
     pub(crate) dealloc: Option<unsafe fn(NonNull<Header>, *const ())>,
 }

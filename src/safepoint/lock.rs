@@ -73,7 +73,7 @@ mod system {
 
         #[cold]
         fn wait(&self) -> std::sync::MutexGuard<'_, T> {
-            let (since, mut is_told) = (Instant::now(), false);
+            let (since, mut is_reported) = (Instant::now(), false);
             // This loop polls, because std's lock has no wait with a timeout after which the thread
             // could report.
             while let Some(keeper) =
@@ -85,8 +85,8 @@ mod system {
                      call `parent` or `child` of the fork first"
                 );
                 // Code of the user may capture standard error, and no user code runs under a lock.
-                if since.elapsed() >= REPORT_AFTER && !is_told && !are_locks_held() {
-                    is_told = true;
+                if since.elapsed() >= REPORT_AFTER && !is_reported && !are_locks_held() {
+                    is_reported = true;
                     self.report(keeper, since.elapsed());
                 }
                 if let Some(guard) = self.try_lock() {

@@ -205,7 +205,7 @@ impl<T> Participant<T> {
     /// other thread reads that this thread is detached.
     #[inline]
     pub(crate) fn detach_and_poll(&self) -> Option<u32> {
-        if !self.may_leave() {
+        if !self.may_detach() {
             return None;
         }
         let (word, stop) = (&self.record.word, &self.coordinator.stop);
@@ -238,7 +238,7 @@ impl<T> Participant<T> {
     }
 
     #[inline]
-    pub(super) fn may_leave(&self) -> bool {
+    pub(super) fn may_detach(&self) -> bool {
         self.is_attached() && self.depth.get() == 0 && !thread_words::forbids_safepoint()
     }
 
@@ -275,7 +275,7 @@ impl<T> Participant<T> {
     /// `meanwhile` tells whether the stop is still on. `meanwhile` should return soon after the
     /// stop has ended.
     pub(crate) fn park_and(&self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> bool {
-        if !self.may_leave() {
+        if !self.may_detach() {
             return false;
         }
         // A stop that reads this thread as attached sets the poll word before it waits.

@@ -47,7 +47,7 @@ impl<T> Participant<T> {
         if !self.is_attached() {
             return Err(StopError::NotAttached);
         }
-        if !self.may_leave() {
+        if !self.may_detach() {
             return Err(StopError::NoSafepoint);
         }
         let coordinator = &*self.coordinator;

@@ -39,7 +39,7 @@ impl Mutator {
             Ok(guard) => {
                 let core = raw.core();
                 let lists = Lists {
-                    _deferred: core.model.hold_deferred(),
+                    _deferred: core.model.lock_deferred_for_fork(),
                     _arenas: core.arena_ids.lock_for_fork(),
                     _job_slot: core.workers.job_slot().map(|slot| slot.lock_for_fork()),
                 };
@@ -81,7 +81,7 @@ struct Lists<'a> {
 /// that had already parked for the fork reports nothing.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct Fork<'a> {
-    guard: Option<ForkGuard<'a, crate::heap::mutator::Shared<Managed>>>,
+    guard: Option<ForkGuard<'a, crate::heap::mutator::MutatorShared<Managed>>>,
     lists: Option<Lists<'a>>,
     collector_lock: Option<Held<'a, crate::heap::collector_lock::LockState>>,
     core: &'a managed::ManagedCore,

@@ -53,7 +53,7 @@ impl<T: Trace> Typed<T> {
         has_finalizer: None,
         legacy: None,
         drop: if std::mem::needs_drop::<T>() { Some(Self::drop) } else { None },
-        end: Some(Self::end),
+        destroy: Some(Self::destroy),
         dealloc: None,
     };
 
@@ -99,7 +99,7 @@ impl<T: Trace> Typed<T> {
         T::finalize(&this, unsafe { mutator(m) });
     }
 
-    unsafe fn end(header: NonNull<Header>, m: *const ()) {
+    unsafe fn destroy(header: NonNull<Header>, m: *const ()) {
         // SAFETY: rules *typed* and *zero*: the object is dying, as the table says; `m` is a
         // mutator.
         unsafe {

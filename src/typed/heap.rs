@@ -83,7 +83,7 @@ impl Heap {
     /// Disables automatic collections while the guard is alive. Explicit collections still work.
     /// This helps a program that builds a large structure of which nothing becomes garbage.
     pub fn defer_collections(&self) -> DeferGuard {
-        self.core().pace.hold_off();
+        self.core().pace.forbid_collections();
         DeferGuard { heap: self.clone() }
     }
 
@@ -214,6 +214,6 @@ pub struct DeferGuard {
 
 impl Drop for DeferGuard {
     fn drop(&mut self) {
-        self.heap.core().pace.let_go();
+        self.heap.core().pace.allow_collections();
     }
 }

@@ -38,7 +38,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         if self.take_collect() {
             let stressed = self.core().under.as_ref().is_some_and(|strain| strain.collects_now());
             if self.core().collector_lock.is_reclaiming() {
-                self.bury_a_piece();
+                self.reclaim_one_batch();
             }
             // An error of an automatic collection has no caller to receive it.
             let result = match self.core().pace.due() {
@@ -57,7 +57,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                     && self.core().pace.is_overdue()
                     && !reclaim::reclaim(self, Owner::Any, reclaim::RECLAIMED_FIRST)
                 {
-                    self.keep_pace();
+                    self.wait_for_reclaim();
                 }
             }
             if self.core().stress.collects() {
@@ -70,7 +70,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// pause is long. It takes at most half of the thread's time, so the program progresses between
     /// the batches. If the next collection is late, the thread reclaims at each safepoint: the next
     /// collection must wait for the garbage, and becomes larger as it waits.
-    fn bury_a_piece(&mut self) {
+    fn reclaim_one_batch(&mut self) {
         if self.core().space.is_tight() {
             // Allocation fails soon, and the garbage may contain the memory that it needs. So this
             // thread reclaims all garbage, of every thread.

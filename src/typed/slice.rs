@@ -66,7 +66,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         finalize: None,
         has_finalizer: None,
         legacy: None,
-        end: None,
+        destroy: None,
         dealloc: None,
         drop: if std::mem::needs_drop::<H>() || std::mem::needs_drop::<T>() {
             Some(Self::drop)

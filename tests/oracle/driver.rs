@@ -178,7 +178,7 @@ impl Real {
     /// Puts a handle into a place; what was there is dropped.
     fn put(&mut self, place: usize, gc: Option<Ref>) {
         let old = std::mem::replace(&mut self.places[place], gc);
-        self.world.let_go(old);
+        self.world.release(old);
     }
 }
 
@@ -263,7 +263,7 @@ impl Run {
                 if let Some((gc, id)) = self.at(place).filter(|&(_, id)| self.model.is_ordered(id))
                 {
                     let old = gc.remove(m, k);
-                    self.real.world.let_go(old);
+                    self.real.world.release(old);
                     let old = self.model.remove(id, k);
                     self.model.reap(old);
                 }
@@ -271,14 +271,14 @@ impl Run {
             Step::Clear(place) => {
                 if let Some((gc, id)) = self.at(place) {
                     let old = gc.take_all(m);
-                    self.real.world.let_go(old);
+                    self.real.world.release(old);
                     let old = self.model.take_fields(id);
                     self.model.reap(old);
                 }
             }
             Step::ClearAnchor(at) => {
                 let old = self.real.anchors[at].take_all(m);
-                self.real.world.let_go(old);
+                self.real.world.release(old);
                 let old = self.model.take_fields(ANCHORS[at]);
                 self.model.reap(old);
             }
@@ -319,7 +319,7 @@ impl Run {
             Step::Watch(target, holds, place) => self.watch(m, target, holds, place),
             Step::Look(from, to) => {
                 if let Some((gc, id)) = self.at(from)
-                    && let Some(gc) = gc.look(m)
+                    && let Some(gc) = gc.upgrade_any(m)
                 {
                     self.found(m, to, gc, self.model.alive[&id].watches);
                 }
@@ -370,13 +370,13 @@ impl Run {
             }
             Step::ClearShelf => {
                 let old = std::mem::take(&mut *self.real.world.shelf.lock().unwrap());
-                self.real.world.let_go(old);
+                self.real.world.release(old);
                 let old = std::mem::take(&mut self.model.shelf);
                 self.model.reap(old);
             }
             Step::TakeGarbage => {
                 let old = m.heap().services().garbage_take(m);
-                self.real.world.let_go(old);
+                self.real.world.release(old);
                 let old = std::mem::take(&mut self.model.list);
                 self.model.reap(old);
             }
@@ -384,14 +384,14 @@ impl Run {
                 if let Some((gc, id)) = self.at(place) {
                     let named = m.heap().known_root(gc.any());
                     let old = self.real.root.replace(named);
-                    self.real.world.let_go(old);
+                    self.real.world.release(old);
                     let old = self.model.root.replace(id);
                     self.model.reap(old);
                 }
             }
             Step::Unname => {
                 let old = self.real.root.take();
-                self.real.world.let_go(old);
+                self.real.world.release(old);
                 let old = self.model.root.take();
                 self.model.reap(old);
             }
@@ -514,7 +514,7 @@ impl Run {
             }
             Errand::DropAttached => {
                 let m = heap.attach();
-                world.let_go(gc);
+                world.release(gc);
                 drop(m);
                 None
             }
@@ -701,7 +701,7 @@ fn check_object(m: &Mutator, world: &World, model: &Model, gc: &Ref, id: Id) {
     assert_eq!(any.is_tracked(m), node.tracked, "is {id} tracked?");
     assert_eq!(any.is_finalized(m), node.finalized, "is {id} finalized?");
     let id_of = |gc: Ref| gc.id(m, world);
-    if let Some(target) = gc.look(m) {
+    if let Some(target) = gc.upgrade_any(m) {
         assert_eq!(target.map(id_of), node.watches, "where the weak reference {id} leads");
     }
     if let Some(me) = gc.itself(m) {

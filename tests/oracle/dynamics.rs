@@ -128,7 +128,7 @@ unsafe extern "C" fn finalize(object: *mut RawObject) {
             let object = NonNull::new_unchecked(object);
             (&*parts(object).0.get(), object)
         };
-        tag.world.noting_bursts(|| {
+        tag.world.recording_bursts(|| {
             tag.finalize(m, || {
                 // SAFETY: whoever calls a finalizer has a reference; this handle gets one of its
                 // own.
@@ -330,7 +330,7 @@ pub(crate) fn watch(m: &Mutator, target: &AnyGc, holds: Option<AnyGc>) -> AnyGc 
 }
 
 /// What a weak reference leads to; `None`: it is none.
-pub(crate) fn look(m: &Mutator, gc: &AnyGc) -> Option<Option<AnyGc>> {
+pub(crate) fn upgrade_any(m: &Mutator, gc: &AnyGc) -> Option<Option<AnyGc>> {
     // SAFETY: alive.
     unsafe { dynamic::Obj::new(dynamic::as_raw(gc)).weakref_target(m) }.ok()
 }

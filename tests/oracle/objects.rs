@@ -372,11 +372,11 @@ impl Ref {
     }
 
     /// What a weak reference that is an object leads to; `None`: it is no weak reference.
-    pub(crate) fn look(&self, m: &Mutator) -> Option<Option<Self>> {
+    pub(crate) fn upgrade_any(&self, m: &Mutator) -> Option<Option<Self>> {
         match self {
             Self::Watch(gc) => Some(gc.upgrade(m).map(Self::Plain)),
             Self::WatchFinal(gc) => Some(gc.upgrade(m).map(Self::Final)),
-            Self::Dynamic(gc) => Some(dynamics::look(m, gc)?.map(|gc| Self::of(gc, m))),
+            Self::Dynamic(gc) => Some(dynamics::upgrade_any(m, gc)?.map(|gc| Self::of(gc, m))),
             _ => None,
         }
     }

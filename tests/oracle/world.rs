@@ -42,12 +42,12 @@ impl World {
     }
 
     /// Drops what a program lets go of. A panic of a destructor that comes back is noted.
-    pub(crate) fn let_go<T>(&self, value: T) {
-        self.noting_bursts(|| drop(value));
+    pub(crate) fn release<T>(&self, value: T) {
+        self.recording_bursts(|| drop(value));
     }
 
     /// Calls `f`, and notes the panic of a destructor that leaves it.
-    pub(crate) fn noting_bursts(&self, f: impl FnOnce()) {
+    pub(crate) fn recording_bursts(&self, f: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
             match payload.downcast::<String>() {
                 Ok(text) if text.starts_with("burst ") => {

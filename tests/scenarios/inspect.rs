@@ -115,7 +115,7 @@ fn g_22_is_tracked() {
 }
 
 #[test]
-fn an_untracked_object_is_not_collected_and_holds_what_it_refers_to() {
+fn an_untracked_object_is_not_collected_and_keeps_its_targets() {
     on_every_heap_attached(|lab, m| {
         let lone = node(m, &lab.census, 0);
         let held = ring(m, &lab.census, 1, 2);
@@ -238,7 +238,7 @@ fn g_33_objects_grow_old() {
 }
 
 #[test]
-fn young_collections_keep_what_old_objects_refer_to() {
+fn young_collections_keep_the_targets_of_old_objects() {
     on_every_heap_attached(|lab, m| {
         let old = node(m, &lab.census, 0);
         m.collect();
@@ -285,7 +285,7 @@ fn an_object_that_is_tracked_again_is_young_again() {
 }
 
 #[test]
-fn g_34_two_looks_see_the_same() {
+fn g_34_two_inspections_agree() {
     on_every_heap_attached(|lab, m| {
         let kept = ring(m, &lab.census, 0, 10);
         let first = m.objects();
@@ -437,7 +437,7 @@ fn g_42_freeze_collect_unfreeze() {
 }
 
 #[test]
-fn frozen_objects_hold_what_they_refer_to() {
+fn frozen_objects_keep_their_targets() {
     on_every_heap_attached(|lab, m| {
         let frozen = node(m, &lab.census, 0);
         m.freeze();

@@ -378,7 +378,7 @@ fn nothing_collects_inside_a_collection() {
 }
 
 #[test]
-fn a_second_collector_that_will_not_wait_is_told_that_one_is_running() {
+fn a_second_collector_that_does_not_wait_gets_an_error() {
     on_every_heap(|lab| {
         // The first collection sits in a finalizer until the second has been refused.
         let (entered, enter) = std::sync::mpsc::channel();

@@ -33,7 +33,7 @@ impl Drop for Stop<'_> {
 }
 
 /// How often to look at the heap.
-fn looks(lab: &Lab) -> usize {
+fn inspections(lab: &Lab) -> usize {
     if lab.stress { 20 } else { 100 }
 }
 
@@ -47,7 +47,7 @@ fn g_76_objects_against_allocating_threads() {
             }
             let _stop = Stop(&stop);
             let mut m = lab.heap.attach();
-            for _ in 0..looks(lab) {
+            for _ in 0..inspections(lab) {
                 for any in m.objects() {
                     if let Some(node) = any.downcast_ref::<Node>(&m) {
                         node.witness.check();
@@ -94,7 +94,7 @@ fn g_77_referrers_against_threads_that_make_referrers() {
                 .map(|_| {
                     scope.spawn(move || {
                         let mut m = lab.heap.attach();
-                        for _ in 0..looks(lab) {
+                        for _ in 0..inspections(lab) {
                             for any in m.referrers(&AnyGc::from(target.clone())) {
                                 let entry = any
                                     .downcast_ref::<Entry>(&m)

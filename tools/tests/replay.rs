@@ -113,7 +113,7 @@ fn replays_django_with_payload() {
 }
 
 #[test]
-fn frees_what_the_file_does_not_hold_and_nothing_else() {
+fn frees_the_objects_outside_the_file_and_no_others() {
     let plain = file("good.heapsnapshot", GOOD.as_bytes());
     let packed = file("packed.zst", &compress_to_vec(GOOD.as_bytes(), CompressionLevel::Fastest));
     let permuted = file("permuted.heapsnapshot", PERMUTED.as_bytes());

@@ -595,7 +595,7 @@ struct visits {
     PyObject *seen[4];
     int count, last;
 };
-static int note_visit(PyObject *object, void *arg) {
+static int record_visit(PyObject *object, void *arg) {
     struct visits *visits = arg;
     CHECK(visits->count < 4);
     visits->seen[visits->count++] = object;
@@ -606,7 +606,7 @@ static int note_visit(PyObject *object, void *arg) {
 static int visit(PyObject *object, int last, struct visits *visits) {
     memset(visits, 0, sizeof *visits);
     visits->last = last;
-    return Py_TYPE(object)->tp_traverse(object, note_visit, visits);
+    return Py_TYPE(object)->tp_traverse(object, record_visit, visits);
 }
 
 static void nothing_called(PyObject *self, PyObject *weak) {
@@ -625,7 +625,7 @@ static void tuples_and_callbacks_stop_where_the_visitor_says_so(void) {
     CHECK_INT(visits.count, 1);
     CHECK_INT(visit(tuple, 2, &visits), 7);
     CHECK_INT(visits.count, 2);
-    CHECK_INT(PyTuple_Type.tp_traverse(NULL, note_visit, &visits), 0);
+    CHECK_INT(PyTuple_Type.tp_traverse(NULL, record_visit, &visits), 0);
     PyTuple_Type.tp_dealloc(NULL);
     callback = standstill_Callback_New(nothing_called, one);
     empty = standstill_Callback_New(nothing_called, NULL);

@@ -328,7 +328,7 @@ static void blocks_until_a_line(void *arg) {
     wait_for_a_line();
     MUST(standstill_detach() == 0);
 }
-static void blocks_until_the_hook_is_told(void *arg) {
+static void blocks_until_the_hook_is_called(void *arg) {
     (void)arg;
 #ifdef __linux__
     CHECK_INT(pthread_setname_np(pthread_self(), ""), 0);
@@ -370,7 +370,7 @@ static void a_slow_stop_is_told_to_the_hook_or_on_stderr(void) {
     blocks_how = blocks_until_a_line;
     CHECK(lines_of(collects_while_one_blocks, "standstill: a stop has waited") > 0);
     standstill_set_slow_stop_hook(slow_stop_of_no_name, NULL);
-    blocks_how = blocks_until_the_hook_is_told;
+    blocks_how = blocks_until_the_hook_is_called;
     CHECK_INT(lines_of(collects_while_one_blocks, ""), 0);
     standstill_set_slow_stop_hook(NULL, NULL);
     leave_slow_heap();
@@ -390,7 +390,7 @@ static PyTypeObject Lasting_Type = {TYPE_HEAD .tp_name = "check.Lasting", .tp_ba
                                     .tp_dealloc = pair_dealloc, .tp_clear = pair_clear,
                                     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                                     .tp_traverse = lasting_traverse};
-static void wait_until_told(void) { block_for(&told_of_slow_stops); }
+static void wait_for_the_hook(void) { block_for(&told_of_slow_stops); }
 static void attaches_in_the_stop(void *arg) {
     (void)arg;
     block_for(&stop_has_begun);
@@ -436,7 +436,7 @@ static void a_stop_that_lasts_is_told_to_the_hook_or_on_stderr(void) {
     CHECK(lines_of(collects_while_one_comes, "standstill: ") > 0);
     CHECK_INT(told_of_slow_stops, 0);
     standstill_set_slow_stop_hook(note_lasting_stop, NULL);
-    lasts_until = wait_until_told;
+    lasts_until = wait_for_the_hook;
     CHECK_INT(lines_of(collects_while_one_comes, ""), 0);
     CHECK(told_of_slow_stops > 0);
     standstill_set_slow_stop_hook(asks_of_a_lasting_stop, NULL);

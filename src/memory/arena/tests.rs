@@ -84,7 +84,7 @@ fn a_million_cells_come_and_go() {
 }
 
 #[test]
-fn cached_cells_are_told() {
+fn cached_cells_are_listed() {
     let space = space();
     let mut arena = Arena::new(1);
     let mut cached = HashSet::new();

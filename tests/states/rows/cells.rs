@@ -2,7 +2,7 @@
 
 use standstill::{AtomicGc, Gc, GcCell, GcOnce, Mutator, Trace};
 
-use super::{Rows, buried, done, ok};
+use super::{Rows, done, fate, ok};
 use crate::stage::Call::{Free, Shared};
 use crate::things::{Leaf, Things};
 
@@ -73,7 +73,7 @@ pub(super) const ROWS: Rows = &[
     ("AtomicGc: Trace::clear", Shared(|t, m| done(Trace::clear(t.atomic(), m)))),
     ("AtomicGc: Default", Free(|_| done(AtomicGc::<Leaf>::default()))),
     ("AtomicGc: From", Free(|t| done(AtomicGc::from(t.leaf.clone())))),
-    ("AtomicGc: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().atomic.take())))),
+    ("AtomicGc: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().atomic.take())))),
     ("AtomicGc: Debug", Free(|t| ok(format!("{:?}", t.atomic()).starts_with("AtomicGc<")))),
     ("GcOnce::new", Free(|_| done(GcOnce::<Leaf>::new()))),
     ("GcOnce::set", Shared(|t, m| ok(t.unset().set(m, t.leaf_of(m, 30)).is_ok()))),
@@ -94,6 +94,6 @@ pub(super) const ROWS: Rows = &[
     ),
     ("GcOnce: Trace::clear", Shared(|t, m| done(Trace::clear(t.once(), m)))),
     ("GcOnce: Default", Free(|_| done(GcOnce::<Leaf>::default()))),
-    ("GcOnce: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().once.take())))),
+    ("GcOnce: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().once.take())))),
     ("GcOnce: Debug", Free(|t| ok(format!("{:?}", t.once()).starts_with("GcOnce(")))),
 ];

@@ -8,7 +8,7 @@ use standstill::dynamic::{
 };
 use standstill::{AnyGc, Code, Fault, GcWeak};
 
-use super::{Rows, done, ok, told};
+use super::{Rows, done, ok, outcome};
 use crate::stage::Call::{Free, Shared};
 use crate::things::Leaf;
 
@@ -17,38 +17,38 @@ pub(super) const ROWS: Rows = &[
     ("Class::base", Free(|t| done(Class::new("states.New").base(&t.class)))),
     ("Class::finalizer", Free(|_| done(Class::new("states.New").finalizer(|_, _| ())))),
     ("Class::module", Free(|t| done(Class::new("states.New").module(&t.instance)))),
-    ("Class::make", Shared(|_, m| told(Class::new("states.New").make(m)))),
+    ("Class::make", Shared(|_, m| outcome(Class::new("states.New").make(m)))),
     (
         "Class::make, with a base",
-        Shared(|t, m| told(Class::new("states.New").base(&t.class).make(m))),
+        Shared(|t, m| outcome(Class::new("states.New").base(&t.class).make(m))),
     ),
     (
         "Class::make, in what is no module",
-        Shared(|t, m| told(Class::new("states.New").module(&t.any).make(m))),
+        Shared(|t, m| outcome(Class::new("states.New").module(&t.any).make(m))),
     ),
     (
         "Type::instantiate",
-        Shared(|t, m| told(t.class.instantiate(m).map(|object| Type::of(&object, m)))),
+        Shared(|t, m| outcome(t.class.instantiate(m).map(|object| Type::of(&object, m)))),
     ),
     (
         "Type::instantiate, a builtin",
-        Shared(|_, m| told(BASE.handle().instantiate(m).map(|object| Type::of(&object, m)))),
+        Shared(|_, m| outcome(BASE.handle().instantiate(m).map(|object| Type::of(&object, m)))),
     ),
     (
         "Type::instantiate, a type's type",
-        Shared(|_, m| told(METATYPE.handle().instantiate(m).map(drop))),
+        Shared(|_, m| outcome(METATYPE.handle().instantiate(m).map(drop))),
     ),
     (
         "Type::instantiate, a module",
-        Shared(|_, m| told(MODULE.handle().instantiate(m).map(|object| Type::of(&object, m)))),
+        Shared(|_, m| outcome(MODULE.handle().instantiate(m).map(|object| Type::of(&object, m)))),
     ),
     (
         "Type::instantiate, a weak reference",
-        Shared(|_, m| told(WEAKREF.handle().instantiate(m).map(|object| Type::of(&object, m)))),
+        Shared(|_, m| outcome(WEAKREF.handle().instantiate(m).map(|object| Type::of(&object, m)))),
     ),
     (
         "Class::make, with the type of types as a base",
-        Shared(|_, m| told(Class::new("states.New").base(&METATYPE.handle()).make(m))),
+        Shared(|_, m| outcome(Class::new("states.New").base(&METATYPE.handle()).make(m))),
     ),
     ("Type::of", Shared(|t, m| ok(Type::of(&t.instance, m)))),
     ("Type::of, a typed object", Shared(|t, m| ok(Type::of(&t.any, m)))),
@@ -60,32 +60,32 @@ pub(super) const ROWS: Rows = &[
     ("Type: Debug", Free(|t| ok(&t.class))),
     (
         "AnyGc::attribute",
-        Shared(|t, m| told(t.instance.attribute(m, "number").map(|number| number.is::<u32>(m)))),
+        Shared(|t, m| outcome(t.instance.attribute(m, "number").map(|number| number.is::<u32>(m)))),
     ),
     (
         "AnyGc::attribute, of a typed object",
-        Shared(|t, m| told(t.any.attribute(m, "leaf").map(drop))),
+        Shared(|t, m| outcome(t.any.attribute(m, "leaf").map(drop))),
     ),
     (
         "AnyGc::attribute, no such one",
-        Shared(|t, m| told(t.instance.attribute(m, "none").map(drop))),
+        Shared(|t, m| outcome(t.instance.attribute(m, "none").map(drop))),
     ),
     (
         "AnyGc::set_attribute",
-        Shared(|t, m| told(t.instance.set_attribute(m, "leaf", Some(t.leaf_of(m, 30).into())))),
+        Shared(|t, m| outcome(t.instance.set_attribute(m, "leaf", Some(t.leaf_of(m, 30).into())))),
     ),
     (
         "AnyGc::set_attribute, to what is elsewhere",
         Shared(|t, m| {
             let gc = m.alloc(GcWeak::<Leaf>::new());
-            told(t.instance.set_attribute(m, "leaf", Some(gc.into())))
+            outcome(t.instance.set_attribute(m, "leaf", Some(gc.into())))
         }),
     ),
     (
         "AnyGc::set_attribute, removed twice",
         Shared(|t, m| {
             let _ = t.instance.set_attribute(m, "number", None);
-            told(t.instance.set_attribute(m, "number", None))
+            outcome(t.instance.set_attribute(m, "number", None))
         }),
     ),
     (
@@ -121,14 +121,14 @@ pub(super) const ROWS: Rows = &[
     ("RawObject::immortal", Free(|_| done(RawObject::immortal()))),
     (
         "dynamic::record_fault",
-        Free(|_| told(dynamic::record_fault(Fault::new(Code::Custom, "states")))),
+        Free(|_| outcome(dynamic::record_fault(Fault::new(Code::Custom, "states")))),
     ),
     (
         "dynamic::allocate",
         Shared(|t, m| {
             // SAFETY: the reference to the new object.
             let own = |object| drop(unsafe { dynamic::from_raw(object) });
-            told(dynamic::allocate(m, t.class.record(), 0, 0).map(own))
+            outcome(dynamic::allocate(m, t.class.record(), 0, 0).map(own))
         }),
     ),
     (
@@ -136,7 +136,7 @@ pub(super) const ROWS: Rows = &[
         Shared(|t, m| {
             // SAFETY: the reference to the new object.
             let own = |object| drop(unsafe { dynamic::from_raw(object) });
-            told(dynamic::allocate_tracked(m, t.class.record(), 0).map(own))
+            outcome(dynamic::allocate_tracked(m, t.class.record(), 0).map(own))
         }),
     ),
     ("dynamic::as_raw", Free(|t| ok(dynamic::as_raw(&t.instance) == dynamic::as_raw(&t.any)))),

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
 use standstill::{AnyGc, Gc, GcSlice, GcWeak, Tracer};
 
-use super::{Rows, buried, done, ok, told};
+use super::{Rows, done, fate, ok, outcome};
 use crate::stage::Call::{Free, Shared, Tracing};
 use crate::stage::impossible;
 use crate::things::{Leaf, View};
@@ -41,14 +41,14 @@ pub(super) const ROWS: Rows = &[
     ("Gc::immortalize", Shared(|t, m| done(Gc::immortalize(&t.leaf, m)))),
     ("Gc::into_any", Free(|t| ok(Gc::into_any(t.leaf.clone()) == Gc::into_any(t.leaf.clone())))),
     ("Gc: Clone", Free(|t| ok(t.leaf == t.leaf.clone()))),
-    ("Gc: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().leaf.take())))),
+    ("Gc: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().leaf.take())))),
     ("Gc: Debug", Free(|t| ok(format!("{:?}", t.leaf).starts_with("Gc<")))),
     ("Gc: Pointer", Free(|t| ok(format!("{:p}", t.leaf).starts_with("0x")))),
     ("AnyGc::is", Shared(|t, m| ok((t.any.is::<Leaf>(m), t.any.is::<u8>(m))))),
     (
         "AnyGc::downcast",
         Shared(|t, m| {
-            told(
+            outcome(
                 t.any
                     .clone()
                     .downcast::<Leaf>(m)
@@ -74,7 +74,7 @@ pub(super) const ROWS: Rows = &[
     ("AnyGc: Clone", Free(|t| ok(t.any == t.any.clone()))),
     (
         "AnyGc: Drop",
-        Free(|t| buried(t, || drop(t.spares.lock().unwrap().leaf.take().map(Gc::into_any)))),
+        Free(|t| fate(t, || drop(t.spares.lock().unwrap().leaf.take().map(Gc::into_any)))),
     ),
     ("AnyGc: Debug", Free(|t| ok(format!("{:?}", t.any).starts_with("AnyGc(")))),
     ("GcDyn::new", Free(|t| ok(View::new(t.leaf.clone(), |leaf| leaf).to_string()))),
@@ -83,14 +83,14 @@ pub(super) const ROWS: Rows = &[
     ("GcDyn: PartialEq", Free(|t| ok(t.view == t.view.clone()))),
     ("GcDyn: Hash", Free(|t| ok(hash(&t.view) == hash(&t.view.clone())))),
     ("GcDyn: Clone", Free(|t| done(t.view.clone()))),
-    ("GcDyn: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().view.take())))),
+    ("GcDyn: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().view.take())))),
     ("GcDyn: Debug", Free(|t| ok(format!("{:?}", t.view).starts_with("GcDyn<")))),
     ("GcSlice: Deref", Free(|t| ok(t.row.items[0].number))),
     ("GcSlice::into_any", Free(|t| done(GcSlice::into_any(t.row.clone())))),
     ("GcSlice: PartialEq", Free(|t| ok(t.row == t.row.clone()))),
     ("GcSlice: Hash", Free(|t| ok(hash(&t.row) == hash(&t.row.clone())))),
     ("GcSlice: Clone", Free(|t| ok(t.row == t.row.clone()))),
-    ("GcSlice: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().row.take())))),
+    ("GcSlice: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().row.take())))),
     ("GcSlice: Debug", Free(|t| ok(format!("{:?}", t.row).starts_with("GcSlice<")))),
     ("GcWeak::new", Free(|_| ok(GcWeak::<Leaf>::new() == GcWeak::new()))),
     ("GcWeak: PartialEq", Free(|t| ok(t.weak == t.weak.clone()))),

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use standstill::{Heap, Mutator, Pacing};
 
-use super::{Rows, buried, done, ok, told};
+use super::{Rows, done, fate, ok, outcome};
 use crate::stage::Call::Free;
 use crate::stage::impossible;
 
 /// A small heap, built there and then.
 fn built(builder: standstill::HeapBuilder) -> String {
-    told(builder.reserve(1 << 20).build().map(|_| ()))
+    outcome(builder.reserve(1 << 20).build().map(|_| ()))
 }
 
 pub(super) const ROWS: Rows = &[
@@ -33,8 +33,8 @@ pub(super) const ROWS: Rows = &[
     ("Heap::builder", Free(|_| built(Heap::builder()))),
     ("Heap::attach", Free(|t| done(t.heap().attach()))),
     ("Heap::attach, another heap", Free(|t| done(t.other.attach()))),
-    ("Heap::try_attach", Free(|t| told(t.heap().try_attach().map(|_| ())))),
-    ("Heap::try_attach, another heap", Free(|t| told(t.other.try_attach().map(|_| ())))),
+    ("Heap::try_attach", Free(|t| outcome(t.heap().try_attach().map(|_| ())))),
+    ("Heap::try_attach, another heap", Free(|t| outcome(t.other.try_attach().map(|_| ())))),
     ("Heap::attach_scoped", Free(|t| ok(t.heap().attach_scoped(|_| t.leaf.number)))),
     (
         "Heap::attach_scoped, another heap",
@@ -87,7 +87,7 @@ pub(super) const ROWS: Rows = &[
                 std::thread::scope(|scope| scope.spawn(|| t.leaf_of(&heap.attach(), 40)).join())
                     .expect("a leaf");
             drop(heap);
-            buried(t, || drop(gc))
+            fate(t, || drop(gc))
         }),
     ),
     ("Heap: Debug", Free(|t| ok(t.heap()))),
@@ -104,7 +104,7 @@ pub(super) const ROWS: Rows = &[
             )
         }),
     ),
-    ("KnownRoot: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().root.take())))),
+    ("KnownRoot: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().root.take())))),
     (
         "KnownRoot: Debug",
         Free(|t| ok(format!("{:?}", t.spares.lock().unwrap().root).starts_with("Some(KnownRoot("))),

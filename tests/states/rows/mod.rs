@@ -1,4 +1,4 @@
-//! The rows: what is called, and what is told of it. One file for each family of functions.
+//! The rows: what is called, and what is outcome of it. One file for each family of functions.
 
 mod cells;
 mod dynamic;
@@ -50,7 +50,7 @@ fn done<T>(value: T) -> String {
     "ok".into()
 }
 
-fn told(result: Result<impl Debug, impl Display>) -> String {
+fn outcome(result: Result<impl Debug, impl Display>) -> String {
     match result {
         Ok(value) => ok(value),
         Err(error) => format!("error: {error}"),
@@ -58,7 +58,7 @@ fn told(result: Result<impl Debug, impl Display>) -> String {
 }
 
 /// What happens to the last reference to an object that `drop` gives up.
-fn buried(things: &crate::things::Things, drop: impl FnOnce()) -> String {
+fn fate(things: &crate::things::Things, drop: impl FnOnce()) -> String {
     let before = things.census.dead();
     drop();
     if things.census.dead() > before { "ok: destroyed at once".into() } else { "deferred".into() }

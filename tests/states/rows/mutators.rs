@@ -6,7 +6,7 @@ use std::time::Duration;
 use standstill::safepoint;
 use standstill::{AnyGc, Collect, Fork, Mutator};
 
-use super::{Rows, done, ok, told};
+use super::{Rows, done, ok, outcome};
 use crate::stage::Call::{Exclusive, Owned, Parked, Shared};
 use crate::stage::caught;
 
@@ -26,10 +26,10 @@ fn some(objects: Vec<AnyGc>) -> String {
 pub(super) const ROWS: Rows = &[
     ("Mutator::heap", Shared(|t, m| ok(m.heap().ptr_eq(&t.other)))),
     ("Mutator::alloc", Shared(|t, m| ok(t.leaf_of(m, 30).number))),
-    ("Mutator::try_alloc", Shared(|t, m| told(m.try_alloc(t.value(30)).map(|gc| gc.number)))),
+    ("Mutator::try_alloc", Shared(|t, m| outcome(m.try_alloc(t.value(30)).map(|gc| gc.number)))),
     (
         "Mutator::alloc_or_collect",
-        Exclusive(|t, m| told(m.alloc_or_collect(t.value(30)).map(|gc| gc.number))),
+        Exclusive(|t, m| outcome(m.alloc_or_collect(t.value(30)).map(|gc| gc.number))),
     ),
     ("Mutator::alloc_slice", Shared(|t, m| ok(m.alloc_slice(1, [t.leaf_of(m, 30)]).header))),
     (
@@ -63,7 +63,7 @@ pub(super) const ROWS: Rows = &[
         Exclusive(|_, m| {
             let (sender, receiver) = mpsc::channel();
             sender.send(1).expect("a receiver");
-            told(m.recv(&receiver))
+            outcome(m.recv(&receiver))
         }),
     ),
     (
@@ -81,7 +81,7 @@ pub(super) const ROWS: Rows = &[
                     }
                     sender.send(1).expect("a receiver");
                 });
-                let outcome = caught(|| told(m.recv(&receiver)));
+                let outcome = caught(|| outcome(m.recv(&receiver)));
                 if !waits {
                     over.wait();
                 }
@@ -139,15 +139,15 @@ pub(super) const ROWS: Rows = &[
     ("Mutator::collect_young", Exclusive(|_, m| ok(m.collect_young().collected))),
     (
         "Mutator::try_collect",
-        Exclusive(|_, m| told(m.try_collect(Collect::full()).map(|report| report.collected))),
+        Exclusive(|_, m| outcome(m.try_collect(Collect::full()).map(|report| report.collected))),
     ),
     (
         "Mutator::try_collect, without waiting",
         Exclusive(|_, m| {
-            told(m.try_collect(Collect::young().wait(false)).map(|report| report.collected))
+            outcome(m.try_collect(Collect::young().wait(false)).map(|report| report.collected))
         }),
     ),
-    ("Mutator::prepare_fork", Exclusive(|_, m| told(m.prepare_fork().map(drop)))),
+    ("Mutator::prepare_fork", Exclusive(|_, m| outcome(m.prepare_fork().map(drop)))),
     ("Mutator::objects", Exclusive(|_, m| some(m.objects()))),
     ("Mutator::referrers", Exclusive(|t, m| some(m.referrers(&t.any)))),
     ("Mutator::referents", Exclusive(|t, m| some(m.referents(&t.any)))),
@@ -161,7 +161,7 @@ pub(super) const ROWS: Rows = &[
     ),
     ("Mutator::unfreeze", Exclusive(|_, m| done(m.unfreeze()))),
     ("Mutator::frozen", Exclusive(|_, m| ok(m.frozen()))),
-    ("Mutator::verify", Exclusive(|_, m| told(m.verify()))),
+    ("Mutator::verify", Exclusive(|_, m| outcome(m.verify()))),
     (
         "Mutator: Drop",
         Owned(|_, m| {
@@ -174,7 +174,7 @@ pub(super) const ROWS: Rows = &[
         Owned(|_, m| {
             let heap = m.heap().clone();
             drop(m);
-            told(heap.try_attach().map(drop))
+            outcome(heap.try_attach().map(drop))
         }),
     ),
     ("Mutator: Debug", Shared(|_, m| ok(format!("{m:?}").starts_with("Mutator {")))),
@@ -191,10 +191,10 @@ pub(super) const ROWS: Rows = &[
         "Detached: Debug",
         Parked(|_, detached| ok(format!("{detached:?}").starts_with("Detached {"))),
     ),
-    ("Fork::parent", Exclusive(|_, m| told(m.prepare_fork().map(Fork::parent)))),
-    ("Fork::child", Exclusive(|_, m| told(m.prepare_fork().map(Fork::child)))),
-    ("Fork: Drop", Exclusive(|_, m| told(m.prepare_fork().map(drop)))),
-    ("Fork: Debug", Exclusive(|_, m| told(m.prepare_fork()))),
+    ("Fork::parent", Exclusive(|_, m| outcome(m.prepare_fork().map(Fork::parent)))),
+    ("Fork::child", Exclusive(|_, m| outcome(m.prepare_fork().map(Fork::child)))),
+    ("Fork: Drop", Exclusive(|_, m| outcome(m.prepare_fork().map(drop)))),
+    ("Fork: Debug", Exclusive(|_, m| outcome(m.prepare_fork()))),
     (
         "Mutator::collect, after a panic in its detach",
         Exclusive(|_, m| {
@@ -234,7 +234,7 @@ pub(super) const ROWS: Rows = &[
         "Mutator::prepare_fork, inside a traversal guard",
         Exclusive(|_, m| {
             let _guard = safepoint::traversing();
-            told(m.prepare_fork().map(drop))
+            outcome(m.prepare_fork().map(drop))
         }),
     ),
     (

@@ -2,7 +2,7 @@
 
 use standstill::gc_module::{self, Visit};
 
-use super::{Rows, done, ok, told};
+use super::{Rows, done, ok, outcome};
 use crate::stage::Call::{Exclusive, Free, Shared};
 
 pub(super) const ROWS: Rows = &[
@@ -21,16 +21,19 @@ pub(super) const ROWS: Rows = &[
     (
         "Services::collect",
         Exclusive(|t, m| {
-            told(t.services().collect(m, 2).map(|report| report.map(|report| report.found())))
+            outcome(t.services().collect(m, 2).map(|report| report.map(|report| report.found())))
         }),
     ),
     (
         "Services::collect, no such generation",
         Exclusive(|t, m| {
-            told(t.services().collect(m, 3).map(|report| report.map(|report| report.found())))
+            outcome(t.services().collect(m, 3).map(|report| report.map(|report| report.found())))
         }),
     ),
-    ("Services::collect_generation", Exclusive(|t, m| told(t.services().collect_generation(m, 0)))),
+    (
+        "Services::collect_generation",
+        Exclusive(|t, m| outcome(t.services().collect_generation(m, 0))),
+    ),
     (
         "Services::final_collection",
         Exclusive(|t, m| match t.services().final_collection(m) {
@@ -38,17 +41,17 @@ pub(super) const ROWS: Rows = &[
             None => "None".into(),
         }),
     ),
-    ("Services::set_threshold", Free(|t| told(t.services().set_threshold(100, None, None)))),
+    ("Services::set_threshold", Free(|t| outcome(t.services().set_threshold(100, None, None)))),
     (
         "Services::set_threshold, negative",
-        Free(|t| told(t.services().set_threshold(-1, None, None))),
+        Free(|t| outcome(t.services().set_threshold(-1, None, None))),
     ),
     ("Services::threshold", Free(|t| ok(t.services().threshold()))),
     ("Services::set_memory_source", Free(|t| done(t.services().set_memory_source(|| None)))),
     ("Services::remove_memory_source", Free(|t| done(t.services().remove_memory_source()))),
     (
         "Services::counts",
-        Exclusive(|t, m| told(t.services().counts(m).map(|counts| counts[0] > 0))),
+        Exclusive(|t, m| outcome(t.services().counts(m).map(|counts| counts[0] > 0))),
     ),
     ("Services::stats", Free(|t| ok(t.services().stats().map(|stats| stats.collections)))),
     ("Services::add_callback", Free(|t| ok(t.services().add_callback(|_, _| ()) > 0))),
@@ -60,14 +63,14 @@ pub(super) const ROWS: Rows = &[
         "Services::remove_callback, no such one",
         Free(|t| ok(t.services().remove_callback(u64::MAX))),
     ),
-    ("Services::set_debug", Free(|t| told(t.services().set_debug(0)))),
-    ("Services::set_debug, no such flag", Free(|t| told(t.services().set_debug(1 << 30)))),
+    ("Services::set_debug", Free(|t| outcome(t.services().set_debug(0)))),
+    ("Services::set_debug, no such flag", Free(|t| outcome(t.services().set_debug(1 << 30)))),
     ("Services::debug", Free(|t| ok(t.services().debug()))),
     ("Services::set_debug_sink", Free(|t| done(t.services().set_debug_sink(|_| ())))),
     ("Services::reset_debug_sink", Free(|t| done(t.services().reset_debug_sink()))),
     ("Services::set_audit_hook", Free(|t| done(t.services().set_audit_hook(|_| ())))),
     ("Services::remove_audit_hook", Free(|t| done(t.services().remove_audit_hook()))),
-    ("Services::tell_leaks", Free(|t| done(t.services().tell_leaks(false)))),
+    ("Services::report_leaks", Free(|t| done(t.services().report_leaks(false)))),
     (
         "Services::expect_legacy_finalizers",
         Free(|t| done(t.services().expect_legacy_finalizers(true))),
@@ -82,42 +85,42 @@ pub(super) const ROWS: Rows = &[
         Exclusive(|t, m| {
             let frozen = t.services().freeze(m).map(|frozen| frozen > 0);
             let _ = t.services().unfreeze(m);
-            told(frozen)
+            outcome(frozen)
         }),
     ),
-    ("Services::unfreeze", Exclusive(|t, m| told(t.services().unfreeze(m)))),
-    ("Services::freeze_count", Exclusive(|t, m| told(t.services().freeze_count(m)))),
+    ("Services::unfreeze", Exclusive(|t, m| outcome(t.services().unfreeze(m)))),
+    ("Services::freeze_count", Exclusive(|t, m| outcome(t.services().freeze_count(m)))),
     (
         "Services::objects",
-        Exclusive(|t, m| told(t.services().objects(m, None).map(|all| !all.is_empty()))),
+        Exclusive(|t, m| outcome(t.services().objects(m, None).map(|all| !all.is_empty()))),
     ),
     (
         "Services::objects, no such generation",
-        Exclusive(|t, m| told(t.services().objects(m, Some(9)).map(|all| !all.is_empty()))),
+        Exclusive(|t, m| outcome(t.services().objects(m, Some(9)).map(|all| !all.is_empty()))),
     ),
     (
         "Services::referrers",
         Exclusive(|t, m| {
-            told(t.services().referrers(m, std::slice::from_ref(&t.any)).map(|all| all.len()))
+            outcome(t.services().referrers(m, std::slice::from_ref(&t.any)).map(|all| all.len()))
         }),
     ),
     (
         "Services::referents",
         Exclusive(|t, m| {
-            told(t.services().referents(m, std::slice::from_ref(&t.any)).map(|all| all.len()))
+            outcome(t.services().referents(m, std::slice::from_ref(&t.any)).map(|all| all.len()))
         }),
     ),
     ("Services::is_tracked", Shared(|t, m| ok(t.services().is_tracked(m, &t.any)))),
     ("Services::is_finalized", Shared(|t, m| ok(t.services().is_finalized(m, &t.any)))),
     (
         "Services::visit_objects",
-        Exclusive(|t, m| told(t.services().visit_objects(m, |_, _| Visit::Stop))),
+        Exclusive(|t, m| outcome(t.services().visit_objects(m, |_, _| Visit::Stop))),
     ),
     (
         "Services::visit_objects, which visits and collects",
         Exclusive(|t, m| {
             let services = t.services();
-            told(services.visit_objects(m, |_, m| {
+            outcome(services.visit_objects(m, |_, m| {
                 let inner = services.visit_objects(m, |_, _| Visit::Stop);
                 assert_eq!((inner, services.collect_if_enabled(m).is_some()), (Ok(1), false));
                 m.collect();
@@ -134,7 +137,7 @@ pub(super) const ROWS: Rows = &[
     (
         "CollectionReport::found",
         Exclusive(|_, m| {
-            told(m.try_collect(standstill::Collect::full()).map(|report| report.found()))
+            outcome(m.try_collect(standstill::Collect::full()).map(|report| report.found()))
         }),
     ),
 ];

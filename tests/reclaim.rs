@@ -60,7 +60,7 @@ fn heap() -> Heap {
 }
 
 #[test]
-fn a_large_collection_of_the_heaps_own_is_buried_over_many_safepoints() {
+fn a_large_automatic_collection_is_reclaimed_over_many_safepoints() {
     let (heap, deaths) = (heap(), Arc::<Deaths>::default());
     let told = Arc::new(AtomicUsize::new(0));
     heap.on_collection({
@@ -89,7 +89,7 @@ fn a_large_collection_of_the_heaps_own_is_buried_over_many_safepoints() {
 }
 
 #[test]
-fn who_asks_for_a_collection_finishes_the_one_before() {
+fn a_requested_collection_finishes_the_previous_one() {
     for wait in [true, false] {
         let (heap, deaths) = (heap(), Arc::<Deaths>::default());
         let mut m = heap.attach();
@@ -127,7 +127,7 @@ fn garbage_dies_on_the_thread_that_made_it() {
 }
 
 #[test]
-fn what_an_ended_thread_leaves_to_bury_is_buried_by_others() {
+fn garbage_of_an_ended_thread_is_reclaimed_by_other_threads() {
     let (heap, deaths) = (heap(), Arc::<Deaths>::default());
     std::thread::scope(|s| {
         s.spawn(|| {
@@ -144,7 +144,7 @@ fn what_an_ended_thread_leaves_to_bury_is_buried_by_others() {
 }
 
 #[test]
-fn a_heap_that_ends_buries_what_is_left() {
+fn a_heap_that_ends_reclaims_the_remaining_garbage() {
     let (heap, deaths) = (heap(), Arc::<Deaths>::default());
     let mut m = heap.attach();
     litter(&m, &deaths, MANY);
@@ -156,7 +156,7 @@ fn a_heap_that_ends_buries_what_is_left() {
 }
 
 #[test]
-fn a_fork_waits_for_no_burial_that_nobody_works_on() {
+fn a_fork_waits_for_no_garbage_that_no_thread_reclaims() {
     let (heap, deaths) = (heap(), Arc::<Deaths>::default());
     let mut m = heap.attach();
     litter(&m, &deaths, MANY);
@@ -167,7 +167,7 @@ fn a_fork_waits_for_no_burial_that_nobody_works_on() {
 }
 
 #[test]
-fn what_waits_to_be_buried_is_hidden_and_survives_a_panicking_destructor() {
+fn unreclaimed_garbage_is_hidden_and_survives_a_panicking_destructor() {
     struct Loud(Arc<Deaths>);
     impl Drop for Loud {
         fn drop(&mut self) {
@@ -207,7 +207,7 @@ fn what_waits_to_be_buried_is_hidden_and_survives_a_panicking_destructor() {
 }
 
 #[test]
-fn a_heap_that_is_nearly_full_is_buried_at_once() {
+fn the_garbage_of_a_nearly_full_heap_is_reclaimed_at_once() {
     // As much as one collection finds is most of the heap.
     let pacing = Pacing::default().with_young_objects(90_000).with_young_bytes(1 << 30);
     let heap = Heap::builder().reserve(1 << 30).limit(8 << 20).pacing(pacing).build().unwrap();
@@ -230,7 +230,7 @@ struct Fixed {
 /// The report of a collection that was buried in pieces counts over all of them: what died, what
 /// stayed, and what was not to be cleared from the start.
 #[test]
-fn the_figures_of_a_burial_are_those_of_all_its_pieces() {
+fn a_report_has_the_figures_of_all_batches() {
     use standstill::dynamic::{self, RawObject, TypeSpec};
     unsafe extern "C" fn legacy(_: *mut RawObject) {}
     const STUCK: usize = MANY / 10;

@@ -30,7 +30,8 @@ pub(crate) trait Claims: Copy + Sync {
     fn log(&self) -> Option<&Reader<'_>>;
 }
 
-/// In step 3: a bit in the state byte, which excludes the object from the candidates.
+/// In the phase `Premark`: a bit in the state byte, which excludes the object
+/// from the candidates.
 #[derive(Clone, Copy)]
 pub(crate) struct Premark<'a> {
     pub(super) states: &'a [AtomicU8],
@@ -61,7 +62,7 @@ impl Claims for Premark<'_> {
     }
 }
 
-/// In step 5b: as a mark in the side table.
+/// In the phase `Mark`: a mark in the side table.
 #[derive(Clone, Copy)]
 pub(crate) struct MarkBytes<'a, const YOUNG: bool> {
     pub(super) states: &'a [AtomicU8],

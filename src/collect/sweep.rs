@@ -17,7 +17,8 @@ use crate::heap::mutator::World;
 use crate::memory::space::Space;
 use crate::object::state;
 
-/// Step 6a. Lists the unreached candidates, ages the reached ones, and zeroes the side table.
+/// The phase `Sweep`. Lists the unreached candidates, ages the reached ones, and zeroes the side
+/// table.
 ///
 /// Without memory for the list the collection is over: reached objects have aged, and all else is
 /// unchanged.

@@ -91,7 +91,7 @@ impl ThreadGarbage {
     }
 }
 
-/// The garbage of one collection. Step 10 of the collection is done in batches.
+/// The garbage of one collection, which all mutators clear and release in batches.
 #[derive(Debug)]
 pub(crate) struct ReclaimQueue {
     pub(super) threads: Vec<ThreadGarbage>,

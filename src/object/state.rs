@@ -57,8 +57,8 @@ pub(crate) const OLD: u8 = 16;
 /// The running collection is about to clear the object.
 pub(crate) const UNREACHABLE: u8 = 32;
 /// Reached from a known root. It shares its bit with the opposite verdict, because all eight bits
-/// are taken. The two meanings never overlap: `ALIVE` is used from step 3 to step 6 of one stop,
-/// and `UNREACHABLE` from step 6 on.
+/// are taken. The two meanings never overlap: `ALIVE` is used from the phase `Premark` to the phase
+/// `Sweep` of one stop, and `UNREACHABLE` from the phase `Claim` on.
 pub(crate) const ALIVE: u8 = UNREACHABLE;
 /// The object's destruction has begun.
 pub(crate) const DYING: u8 = 64;

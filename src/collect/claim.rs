@@ -454,6 +454,7 @@ pub(crate) mod tests {
             assert_eq!(rest.pop().as_deref(), Some(end));
             rest.sort_unstable();
             let expected = [
+                "after_clear",
                 "all cleared",
                 "clear g",
                 "clear h",
@@ -468,7 +469,6 @@ pub(crate) mod tests {
                 "release l",
                 "release r",
                 "release s",
-                "after_clear",
             ];
             assert_eq!(rest, expected, "what it kept was held by what is cleared");
             are_ordinary(&m, &reached, 1);

@@ -43,7 +43,7 @@ mod tests {
                 "hold c",
                 "weak b of abc",
                 "weak c of abc",
-                "bury d, dying: false",
+                "destroy_merged d, dying: false",
                 "d dies",
                 "resumed",
                 "call back b",
@@ -52,7 +52,7 @@ mod tests {
                 "clear_weak a",
                 "clear_weak b",
                 "clear_weak c",
-                "bury e, dying: false",
+                "destroy_merged e, dying: false",
                 "e dies",
                 "resumed",
                 "judge [abc] [] []",
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(promote(&mut m), Ok(()));
         assert_eq!(
             heap.model().calls(),
-            ["prepare", "merge", "bury d, dying: false", "d dies", "resumed"]
+            ["prepare", "merge", "destroy_merged d, dying: false", "d dies", "resumed"]
         );
         are_ordinary(&m, &ring, 1);
         assert_eq!((pace.due(), pace.new_objects()), (Due::Nothing, 0));

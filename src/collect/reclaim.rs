@@ -575,7 +575,7 @@ mod tests {
         let expected = [
             "after_clear",
             "merge",
-            "bury e, dying: false",
+            "destroy_merged e, dying: false",
             "e dies",
             "resumed",
             "stop: 2 stops, 1 unreachable, 0 finalized, 0 resurrected, 1 collected, 0 uncollectable",

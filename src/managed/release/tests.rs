@@ -386,7 +386,7 @@ fn fails(freed: bool) -> &'static TypeInfo {
             has_finalizer: None,
             legacy: None,
             drop: None,
-            end: None,
+            destroy: None,
             dealloc: Some(dealloc),
         }
     }

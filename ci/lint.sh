@@ -8,8 +8,9 @@ limited 900 "$@"
 cargo fmt --all --check
 cargo clippy --quiet --workspace --all-targets -- -D warnings
 
-# Names.
+# Names; columns.
 ci/names.py
+ci/width.py
 
 # Each lock file fits its manifest; otherwise a build would change it.
 git ls-files '*Cargo.toml' | while read -r manifest; do

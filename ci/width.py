@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = 100
+# The header as it was before 0.1.0. It does not change: `capi/tests/older_header.rs` compiles it.
+FROZEN = "capi/tests/older/standstill.h"
 KINDS = {".rs", ".md", ".sh", ".bash", ".py", ".toml", ".h"}
 COMMENT = {".rs": "//", ".h": ("/*", "*", "//"), ".c": ("/*", "*", "//"), ".md": "", ".toml": "#"}
 
@@ -33,6 +35,8 @@ def main():
     for name in listed.stdout.split():
         path = ROOT / name
         if path.suffix not in KINDS or name.startswith(("docs/generated/", "docs/performance")):
+            continue
+        if name == FROZEN:
             continue
         fenced = False
         for number, line in enumerate(path.read_text().splitlines(), 1):

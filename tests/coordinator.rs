@@ -1,6 +1,7 @@
 //! The coordinator with real threads: what a profiler, a debugger or a fork handler sees of it.
 #![cfg(not(loom))]
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::mpsc;
@@ -606,7 +607,7 @@ fn a_requester_that_waits_already_fails_after_a_leak() {
 #[test]
 fn a_participant_in_a_thread_local_ends_with_its_thread() {
     thread_local! {
-        static ME: std::cell::RefCell<Option<Participant>> = const { std::cell::RefCell::new(None) };
+        static ME: RefCell<Option<Participant>> = const { RefCell::new(None) };
     }
     let coordinator = Coordinator::new();
     let body = {

@@ -475,7 +475,8 @@ fn s_041_to_s_047_resize() {
         refused(-1, Code::BadSize);
         refused(isize::MAX, Code::Memory);
         refused(2, Code::CutReferences);
-        dynamic::Obj::new(object).track(&m).unwrap_err(); // fields that are no objects: checked mode says so
+        // The fields are no objects, which checked mode reports.
+        dynamic::Obj::new(object).track(&m).unwrap_err();
         for i in 0..4 {
             items(object).add(i).write(0);
         }

@@ -1078,7 +1078,8 @@ fn law_6_a_refused_collection_is_an_error() {
     }
     on_every_heap_attached(|lab, m| {
         if lab.stress {
-            return; // the second thread would collect, and wait for the first, before it is asked to
+            // The second thread would collect too early, and wait for the first.
+            return;
         }
         let refused = Arc::new(Mutex::new(Vec::new()));
         let gc = fin(m, &lab.census, 0, |_, _| ());

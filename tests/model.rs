@@ -724,7 +724,7 @@ fn a_model_that_traverses_nothing_is_reported<const STABLE: bool>() {
     m.model().idle.store(true, Relaxed);
     let report = m.try_collect(Collect::full()).unwrap();
     assert!(
-        report.abandoned.is_some_and(|why| why.contains("`traverse_each` has looked at no object"))
+        report.abandoned.is_some_and(|why| why.contains("`traverse_each` has traversed no object"))
     );
     m.model().idle.store(false, Relaxed);
     assert_eq!(collect(&mut m, Collect::full()).collected, 3);

@@ -547,9 +547,12 @@ fn every_byte_of_a_value_is_its_own() {
         // With the 16 bytes of the header: around one and several granules, the largest cell, one
         // page, and two.
         each_value!(m, 0 1 7 8 15 16 17 24 47 48 49 111 112 113 495 496 497 511 512 513);
-        each_value!(m, PAGE / 2 - 81 PAGE / 2 - 80 PAGE / 2 - 49 PAGE / 2 - 48 PAGE / 2 - 47 PAGE / 2 - 16 PAGE / 2);
-        each_value!(m, PAGE - 88 PAGE - 81 PAGE - 80 PAGE - 79 PAGE - 17 PAGE - 16 PAGE - 15 PAGE PAGE + 1);
-        each_value!(m, 2 * PAGE - 88 2 * PAGE - 81 2 * PAGE - 80 2 * PAGE - 79 2 * PAGE - 16 2 * PAGE - 15);
+        const HALF: usize = PAGE / 2;
+        each_value!(m, HALF - 81 HALF - 80 HALF - 49 HALF - 48 HALF - 47 HALF - 16 HALF);
+        each_value!(m, PAGE - 88 PAGE - 81 PAGE - 80 PAGE - 79 PAGE - 17 PAGE - 16 PAGE - 15);
+        each_value!(m, PAGE PAGE + 1);
+        const TWO: usize = 2 * PAGE;
+        each_value!(m, TWO - 88 TWO - 81 TWO - 80 TWO - 79 TWO - 16 TWO - 15);
     }
 }
 

@@ -93,7 +93,7 @@ proptest! {
     #[test]
     fn what_slices_lead_to_lives_and_nothing_else(
         sizes in proptest::collection::vec(0..20usize, 1..120),
-        edges in proptest::collection::vec((any::<usize>(), any::<usize>(), any::<usize>()), 0..600),
+        edges in proptest::collection::vec(any::<(usize, usize, usize)>(), 0..600),
         held in proptest::collection::vec(any::<usize>(), 0..4),
         named in any::<bool>(),
         workers in 1..3usize,

@@ -9,6 +9,7 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 
@@ -554,7 +555,9 @@ fn many_short_lives() {
 /// A handle kept in a thread-local is dropped when the thread's locals are, after its mutator went.
 #[test]
 fn handles_in_thread_locals() {
-    thread_local! { static KEPT: std::cell::RefCell<Vec<Gc<Node>>> = const { std::cell::RefCell::new(Vec::new()) }; }
+    thread_local! {
+        static KEPT: RefCell<Vec<Gc<Node>>> = const { RefCell::new(Vec::new()) };
+    }
     on_every_heap(|lab| {
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -580,7 +583,9 @@ fn handles_in_thread_locals() {
 /// A mutator kept in a thread-local ends with the thread, and the heap does not wait for it.
 #[test]
 fn mutators_in_thread_locals() {
-    thread_local! { static MINE: std::cell::RefCell<Option<Mutator>> = const { std::cell::RefCell::new(None) }; }
+    thread_local! {
+        static MINE: RefCell<Option<Mutator>> = const { RefCell::new(None) };
+    }
     on_every_heap(|lab| {
         let threads: Vec<_> = (0..4)
             .map(|_| {

@@ -1,6 +1,8 @@
-//! What objects with handlers in C cost beside typed ones, in one run: `cargo bench -p standstill-capi`.
+//! Compares the costs of objects with handlers in C and of typed objects, in one run of
+//! `cargo bench -p standstill-capi`.
 //!
-//! Compiles `objects.c` with `cc` against the static library, and alternates it with the same work on typed objects. Medians.
+//! Compiles `objects.c` with `cc` against the static library. Alternates it with the same work on
+//! typed objects, and prints medians.
 
 #![allow(missing_docs)]
 

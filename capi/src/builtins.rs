@@ -465,7 +465,8 @@ macro_rules! checks {
                     }
                     if $exact {
                         let record = dynamic::try_type_of(object);
-                        c_int::from(record.is_some_and(|record| std::ptr::eq(record, (*$face.get()).ss_own.get())))
+                        let own = (*$face.get()).ss_own.get();
+                        c_int::from(record.is_some_and(|record| std::ptr::eq(record, own)))
                     } else {
                         c_int::from(is_a(object, &$face))
                     }
@@ -537,14 +538,18 @@ fn new_long(m: &Mutator, value: c_longlong) -> Result<*mut PyObject, Fault> {
 export! {
     /// Makes a tuple of null items.
     fn standstill_PyTuple_New(size: isize) -> *mut PyObject {
-        call::fallible("PyTuple_New", std::ptr::null_mut(), |m| new_tuple(m, size).map(NonNull::as_ptr))
+        call::fallible("PyTuple_New", std::ptr::null_mut(), |m| {
+            new_tuple(m, size).map(NonNull::as_ptr)
+        })
     }
 
     /// The number of items of a tuple.
     fn standstill_PyTuple_Size(object: *mut PyObject) -> isize {
         const FUNCTION: &str = "PyTuple_Size";
         // SAFETY: rule *argument*.
-        call::fallible(FUNCTION, -1, |m| unsafe { Ok(items(tuple(m, object, FUNCTION)?).len() as isize) })
+        call::fallible(FUNCTION, -1, |m| unsafe {
+            Ok(items(tuple(m, object, FUNCTION)?).len() as isize)
+        })
     }
 
     /// An item of a tuple, borrowed.
@@ -553,12 +558,20 @@ export! {
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             // SAFETY: rule *argument*.
             let items = unsafe { items(tuple(m, object, FUNCTION)?) };
-            usize::try_from(index).ok().and_then(|at| items.get(at)).map(Cell::get).ok_or_else(|| no_item(FUNCTION, index))
+            usize::try_from(index)
+                .ok()
+                .and_then(|at| items.get(at))
+                .map(Cell::get)
+                .ok_or_else(|| no_item(FUNCTION, index))
         })
     }
 
     /// Sets an item of a tuple. Takes over the reference to `item` in any case.
-    fn standstill_PyTuple_SetItem(object: *mut PyObject, index: isize, item: *mut PyObject) -> c_int {
+    fn standstill_PyTuple_SetItem(
+        object: *mut PyObject,
+        index: isize,
+        item: *mut PyObject,
+    ) -> c_int {
         const FUNCTION: &str = "PyTuple_SetItem";
         let came = Cell::new(false);
         let result = call::fallible(FUNCTION, -1, |m| {
@@ -607,7 +620,12 @@ export! {
             let bytes = text.to_bytes_with_nul();
             // SAFETY: rules *statics* and *new*: a ready, static type with room for the bytes.
             unsafe {
-                let object = dynamic::allocate(m, own(&standstill_PyUnicode_Type)?, bytes.len() as isize, 0)?;
+                let object = dynamic::allocate(
+                    m,
+                    own(&standstill_PyUnicode_Type)?,
+                    bytes.len() as isize,
+                    0,
+                )?;
                 let place = object.as_ptr().byte_add(STRING_SIZE).cast::<u8>();
                 place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
                 Ok(object.as_ptr())
@@ -622,7 +640,9 @@ export! {
             // SAFETY: rule *argument*.
             unsafe {
                 let object = call::object(m, object)?;
-                string(object).map(CStr::as_ptr).ok_or_else(|| expected(FUNCTION, "a string", object))
+                string(object)
+                    .map(CStr::as_ptr)
+                    .ok_or_else(|| expected(FUNCTION, "a string", object))
             }
         })
     }

@@ -14,7 +14,10 @@ use crate::types;
 
 /// Defines exported functions. The header describes them.
 macro_rules! export {
-    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {$(
+    ($(
+        $(#[$meta:meta])*
+        fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block
+    )*) => {$(
         $(#[$meta])*
         ///
         /// # Safety

@@ -53,7 +53,10 @@ export! {
     }
 
     /// The value of an attribute.
-    fn standstill_PyObject_GetAttrString(object: *mut PyObject, name: *const c_char) -> *mut PyObject {
+    fn standstill_PyObject_GetAttrString(
+        object: *mut PyObject,
+        name: *const c_char,
+    ) -> *mut PyObject {
         const FUNCTION: &str = "PyObject_GetAttrString";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             // SAFETY: rule *argument*.
@@ -70,8 +73,10 @@ export! {
         call::reported(FUNCTION, 0, |m| {
             // SAFETY: rule *argument*.
             match unsafe { place(m, object, name, FUNCTION) } {
-                // SAFETY: as above.
-                Ok((object, name)) => Ok(c_int::from(unsafe { dynamic::Obj::new(object).has_attribute(m, name) })),
+                Ok((object, name)) => {
+                    // SAFETY: as above.
+                    Ok(c_int::from(unsafe { dynamic::Obj::new(object).has_attribute(m, name) }))
+                }
                 Err(fault) if fault.code == Code::NoAttribute => Ok(0),
                 Err(fault) => Err(fault),
             }
@@ -79,7 +84,11 @@ export! {
     }
 
     /// Visits the values in an instance's dictionary.
-    fn standstill_PyObject_VisitManagedDict(object: *mut PyObject, visit: Option<VisitProc>, arg: *mut c_void) -> c_int {
+    fn standstill_PyObject_VisitManagedDict(
+        object: *mut PyObject,
+        visit: Option<VisitProc>,
+        arg: *mut c_void,
+    ) -> c_int {
         const FUNCTION: &str = "PyObject_VisitManagedDict";
         let (Some(object), Some(visit)) = (NonNull::new(object), visit) else {
             errors::misuse(Fault::new(Code::NullArgument, FUNCTION));

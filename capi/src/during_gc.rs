@@ -56,11 +56,16 @@ unsafe fn ready<'a>(face: *mut PyTypeObject, function: &'static str) -> Option<&
 
 export! {
     /// Like `PyObject_GetTypeData`.
-    fn standstill_PyObject_GetTypeData_DuringGC(object: *mut PyObject, class: *mut PyTypeObject) -> *mut c_void {
+    fn standstill_PyObject_GetTypeData_DuringGC(
+        object: *mut PyObject,
+        class: *mut PyTypeObject,
+    ) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetTypeData_DuringGC";
         // SAFETY: rule *argument*.
         or_null(FUNCTION, || unsafe {
-            dynamic::Obj::new(known(object, FUNCTION)?).type_data(ready(class, FUNCTION)?).map(NonNull::as_ptr)
+            dynamic::Obj::new(known(object, FUNCTION)?)
+                .type_data(ready(class, FUNCTION)?)
+                .map(NonNull::as_ptr)
         })
     }
 
@@ -90,7 +95,10 @@ export! {
     }
 
     /// Like `PyModule_GetToken`.
-    fn standstill_PyModule_GetToken_DuringGC(module: *mut PyObject, result: *mut *mut c_void) -> c_int {
+    fn standstill_PyModule_GetToken_DuringGC(
+        module: *mut PyObject,
+        result: *mut *mut c_void,
+    ) -> c_int {
         const FUNCTION: &str = "PyModule_GetToken_DuringGC";
         let inside = is_inside(FUNCTION);
         if result.is_null() {
@@ -98,7 +106,9 @@ export! {
         }
         // SAFETY: rule *argument*.
         unsafe {
-            let token = known(module, FUNCTION).filter(|_| inside).and_then(|module| dynamic::Obj::new(module).module_token());
+            let token = known(module, FUNCTION)
+                .filter(|_| inside)
+                .and_then(|module| dynamic::Obj::new(module).module_token());
             *result = std::ptr::with_exposed_provenance_mut(token.unwrap_or(0));
             if token.is_some() { 0 } else { -1 }
         }
@@ -139,11 +149,15 @@ export! {
     }
 
     /// Like `PyType_GetModuleByToken`.
-    fn standstill_PyType_GetModuleByToken_DuringGC(face: *mut PyTypeObject, token: *const c_void) -> *mut PyObject {
+    fn standstill_PyType_GetModuleByToken_DuringGC(
+        face: *mut PyTypeObject,
+        token: *const c_void,
+    ) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModuleByToken_DuringGC";
         // SAFETY: rule *argument*.
         or_null(FUNCTION, || unsafe {
-            dynamic::type_module_by_token(ready(face, FUNCTION)?, token as usize).map(NonNull::as_ptr)
+            dynamic::type_module_by_token(ready(face, FUNCTION)?, token as usize)
+                .map(NonNull::as_ptr)
         })
     }
 }

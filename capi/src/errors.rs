@@ -531,7 +531,9 @@ export! {
 
     /// Sets an out-of-memory error.
     fn standstill_PyErr_NoMemory() -> *mut PyObject {
-        call::outside("PyErr_NoMemory", (), || set_fault(&Fault::new(Code::Memory, "PyErr_NoMemory")));
+        call::outside("PyErr_NoMemory", (), || {
+            set_fault(&Fault::new(Code::Memory, "PyErr_NoMemory"))
+        });
         std::ptr::null_mut()
     }
 
@@ -554,7 +556,9 @@ export! {
                 return 0;
             }
             let matches = with(|errors| {
-                errors.now.as_ref().is_some_and(|now| builtins::exception_matches(now.exception.as_ptr(), exception))
+                errors.now.as_ref().is_some_and(|now| {
+                    builtins::exception_matches(now.exception.as_ptr(), exception)
+                })
             });
             c_int::from(matches == Some(true))
         })
@@ -585,7 +589,9 @@ export! {
     /// The message of the current error.
     fn standstill_error_message() -> *const c_char {
         call::outside("standstill_error_message", std::ptr::null(), || {
-            let text = with(|errors| errors.now.as_ref().map_or(std::ptr::null(), |now| now.message.as_ptr()));
+            let text = with(|errors| {
+                errors.now.as_ref().map_or(std::ptr::null(), |now| now.message.as_ptr())
+            });
             text.unwrap_or(std::ptr::null())
         })
     }
@@ -595,7 +601,9 @@ export! {
         hook: Option<unsafe extern "C" fn(*const standstill_misuse, *mut c_void)>,
         arg: *mut c_void,
     ) {
-        call::outside("standstill_set_misuse_hook", (), || *locked(&MISUSE) = Bound { function: hook, arg });
+        call::outside("standstill_set_misuse_hook", (), || {
+            *locked(&MISUSE) = Bound { function: hook, arg }
+        });
     }
 
     /// Sets the hook for errors that no caller can receive.
@@ -603,7 +611,9 @@ export! {
         hook: Option<unsafe extern "C" fn(*const standstill_unraisable, *mut c_void)>,
         arg: *mut c_void,
     ) {
-        call::outside("standstill_set_unraisable_hook", (), || *locked(&UNRAISABLE) = Bound { function: hook, arg });
+        call::outside("standstill_set_unraisable_hook", (), || {
+            *locked(&UNRAISABLE) = Bound { function: hook, arg }
+        });
     }
 
     /// Sets the hook for slow stops.
@@ -611,7 +621,9 @@ export! {
         hook: Option<unsafe extern "C" fn(*const standstill_slow_stop, *mut c_void)>,
         arg: *mut c_void,
     ) {
-        call::outside("standstill_set_slow_stop_hook", (), || *locked(&SLOW_STOP) = Bound { function: hook, arg });
+        call::outside("standstill_set_slow_stop_hook", (), || {
+            *locked(&SLOW_STOP) = Bound { function: hook, arg }
+        });
     }
 }
 

@@ -18,7 +18,8 @@ use crate::thread;
 thread_local! {
     /// The mutator and its stopped world, between the two calls around a fork. The value is never
     /// dropped. It needs no destructor, so a thread that is ending can fork too.
-    static FORKING: Cell<Option<ManuallyDrop<(*mut Mutator, Fork<'static>)>>> = const { Cell::new(None) };
+    static FORKING: Cell<Option<ManuallyDrop<(*mut Mutator, Fork<'static>)>>> =
+        const { Cell::new(None) };
 }
 
 type Handler = Option<unsafe extern "C" fn()>;

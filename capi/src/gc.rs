@@ -220,10 +220,11 @@ export! {
     fn standstill_PyGC_Collect() -> isize {
         const FUNCTION: &str = "PyGC_Collect";
         call::outside(FUNCTION, 0, || {
-            collecting(FUNCTION, |services, m| Ok(found(services.collect_if_enabled(m)))).unwrap_or_else(|fault| {
-                errors::misuse(fault);
-                0
-            })
+            collecting(FUNCTION, |services, m| Ok(found(services.collect_if_enabled(m))))
+                .unwrap_or_else(|fault| {
+                    errors::misuse(fault);
+                    0
+                })
         })
     }
 
@@ -350,12 +351,15 @@ export! {
 
     /// Registers a callback, which runs before and after collections.
     fn standstill_gc_add_callback(
-        callback: Option<unsafe extern "C" fn(*const c_char, *const standstill_gc_info, *mut c_void)>,
+        callback: Option<
+            unsafe extern "C" fn(*const c_char, *const standstill_gc_info, *mut c_void),
+        >,
         arg: *mut c_void,
     ) -> c_int {
         const FUNCTION: &str = "standstill_gc_add_callback";
         ask(FUNCTION, -1, |services, _| {
-            let function: Progress = callback.ok_or_else(|| Fault::new(Code::NullArgument, FUNCTION))?;
+            let function: Progress =
+                callback.ok_or_else(|| Fault::new(Code::NullArgument, FUNCTION))?;
             let bound = Bound { function, arg };
             let id = services.try_add_callback(move |phase, info| {
                 let info = standstill_gc_info {
@@ -420,10 +424,12 @@ export! {
     fn standstill_gc_garbage_get(index: isize) -> *mut PyObject {
         const FUNCTION: &str = "standstill_gc_garbage_get";
         ask(FUNCTION, std::ptr::null_mut(), |services, m| {
-            let object = usize::try_from(index).ok().and_then(|index| services.garbage_get(m, index));
+            let object =
+                usize::try_from(index).ok().and_then(|index| services.garbage_get(m, index));
             let object = object.filter(dynamic::is_dynamic);
             object.map(|object| dynamic::into_raw(object).as_ptr()).ok_or_else(|| {
-                Fault::new(Code::BadSize, FUNCTION).because(words!("there is no object {index} in the garbage list"))
+                Fault::new(Code::BadSize, FUNCTION)
+                    .because(words!("there is no object {index} in the garbage list"))
             })
         })
     }
@@ -513,7 +519,9 @@ export! {
 
     /// The number of objects in the heap.
     fn standstill_live_objects() -> c_longlong {
-        call::fallible("standstill_live_objects", -1, |m| Ok(m.heap().stats().live_objects as c_longlong))
+        call::fallible("standstill_live_objects", -1, |m| {
+            Ok(m.heap().stats().live_objects as c_longlong)
+        })
     }
 
     /// The size of the objects in the heap, in bytes.

@@ -77,10 +77,15 @@ export! {
     }
 
     /// Makes a module with the name from a spec.
-    fn standstill_PyModule_FromDefAndSpec(def: *mut PyModuleDef, spec: *mut PyObject) -> *mut PyObject {
+    fn standstill_PyModule_FromDefAndSpec(
+        def: *mut PyModuleDef,
+        spec: *mut PyObject,
+    ) -> *mut PyObject {
         const FUNCTION: &str = "PyModule_FromDefAndSpec";
         // SAFETY: rule *argument*.
-        call::fallible(FUNCTION, std::ptr::null_mut(), |m| unsafe { new_module(m, def, spec, FUNCTION) })
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| unsafe {
+            new_module(m, def, spec, FUNCTION)
+        })
     }
 
     /// The state of a module.
@@ -104,7 +109,9 @@ export! {
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
-                let face = dynamic::Obj::new(module).module_face().ok_or_else(|| no_module(FUNCTION, module))?;
+                let face = dynamic::Obj::new(module)
+                    .module_face()
+                    .ok_or_else(|| no_module(FUNCTION, module))?;
                 Ok(face.cast_mut().cast())
             }
         })
@@ -119,7 +126,10 @@ export! {
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
-                dynamic::Obj::new(module).module_token().map(Some).ok_or_else(|| no_module(FUNCTION, module))
+                dynamic::Obj::new(module)
+                    .module_token()
+                    .map(Some)
+                    .ok_or_else(|| no_module(FUNCTION, module))
             }
         });
         if !result.is_null() {
@@ -137,7 +147,10 @@ export! {
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
-                dynamic::Obj::new(module).module_name().map(CStr::as_ptr).ok_or_else(|| no_module(FUNCTION, module))
+                dynamic::Obj::new(module)
+                    .module_name()
+                    .map(CStr::as_ptr)
+                    .ok_or_else(|| no_module(FUNCTION, module))
             }
         })
     }

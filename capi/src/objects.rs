@@ -293,7 +293,10 @@ export! {
     }
 
     /// Allocates a container object with extra bytes at its end, untracked.
-    fn standstill_PyUnstable_Object_GC_NewWithExtraData(face: *mut PyTypeObject, extra: usize) -> *mut PyObject {
+    fn standstill_PyUnstable_Object_GC_NewWithExtraData(
+        face: *mut PyTypeObject,
+        extra: usize,
+    ) -> *mut PyObject {
         const FUNCTION: &str = "PyUnstable_Object_GC_NewWithExtraData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             // SAFETY: rule *argument*.
@@ -302,7 +305,9 @@ export! {
                 family_fits(record, Family::Container, FUNCTION)?;
                 if record.item_size() != 0 {
                     let text = "the extra bytes would overlap the items";
-                    return Err(Fault::new(Code::BadSize, FUNCTION).of_type(record.kept_name()).because(text));
+                    return Err(Fault::new(Code::BadSize, FUNCTION)
+                        .of_type(record.kept_name())
+                        .because(text));
                 }
                 dynamic::allocate(m, record, 0, extra).map(NonNull::as_ptr)
             }
@@ -442,7 +447,10 @@ export! {
     }
 
     /// The part of an instance that a type reserves.
-    fn standstill_PyObject_GetTypeData(object: *mut PyObject, class: *mut PyTypeObject) -> *mut c_void {
+    fn standstill_PyObject_GetTypeData(
+        object: *mut PyObject,
+        class: *mut PyTypeObject,
+    ) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetTypeData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             // SAFETY: rule *argument*.
@@ -451,7 +459,9 @@ export! {
                 let record = call::record(m, class)?;
                 object.type_data(record).map(NonNull::as_ptr).ok_or_else(|| {
                     let text = words!("the object has no part of type '{}'", record.name());
-                    Fault::new(Code::WrongType, FUNCTION).at(object.address().as_ptr() as usize).because(text)
+                    Fault::new(Code::WrongType, FUNCTION)
+                        .at(object.address().as_ptr() as usize)
+                        .because(text)
                 })
             }
         })
@@ -466,7 +476,9 @@ export! {
                 let object = call::typed_object(m, object, Code::WrongType)?;
                 object.item_data().map(NonNull::as_ptr).ok_or_else(|| {
                     let text = "the type does not keep its items at the end";
-                    Fault::new(Code::WrongType, FUNCTION).at(object.address().as_ptr() as usize).because(text)
+                    Fault::new(Code::WrongType, FUNCTION)
+                        .at(object.address().as_ptr() as usize)
+                        .because(text)
                 })
             }
         })

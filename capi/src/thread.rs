@@ -23,7 +23,8 @@ thread_local! {
     /// The number of callers up the stack that have lent the mutator by [`lend_again`]. While it is
     /// not 0, the mutator must stay in its place.
     static GUESTS: Cell<usize> = const { Cell::new(0) };
-    static PUT_DOWN: RefCell<PutDown> = const { RefCell::new(PutDown { saved: Vec::new(), ensured: Vec::new() }) };
+    static PUT_DOWN: RefCell<PutDown> =
+        const { RefCell::new(PutDown { saved: Vec::new(), ensured: Vec::new() }) };
     static AT_EXIT: AtExit = const { AtExit };
 }
 
@@ -447,7 +448,8 @@ export! {
     fn standstill_Py_Initialize() {
         const FUNCTION: &str = "Py_Initialize";
         call::outside(FUNCTION, (), || {
-            if !is_attached() && status(enter(std::ptr::null_mut(), FUNCTION), errors::misuse) != 0 {
+            if !is_attached() && status(enter(std::ptr::null_mut(), FUNCTION), errors::misuse) != 0
+            {
                 return;
             }
             INITIALIZED.store(true, std::sync::atomic::Ordering::Relaxed);

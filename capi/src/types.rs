@@ -576,7 +576,9 @@ export! {
                 let checked = Mutator::with_current(dynamic::is_checked) == Some(true);
                 if check_intact(face, record, checked, FUNCTION) {
                     let text = "Py_TPFLAGS_HAVE_GC of a ready type cannot be changed";
-                    return Err(Fault::new(Code::WrittenAfterReady, FUNCTION).of_type(record.kept_name()).because(text));
+                    return Err(Fault::new(Code::WrittenAfterReady, FUNCTION)
+                        .of_type(record.kept_name())
+                        .because(text));
                 }
                 Ok(())
             });
@@ -600,7 +602,10 @@ export! {
     }
 
     /// Makes a heap type with these bases.
-    fn standstill_PyType_FromSpecWithBases(spec: *mut PyType_Spec, bases: *mut PyObject) -> *mut PyObject {
+    fn standstill_PyType_FromSpecWithBases(
+        spec: *mut PyType_Spec,
+        bases: *mut PyObject,
+    ) -> *mut PyObject {
         // SAFETY: rule *argument*.
         call::fallible("PyType_FromSpecWithBases", std::ptr::null_mut(), |m| unsafe {
             from_spec(m, std::ptr::null_mut(), spec, bases)
@@ -622,7 +627,9 @@ export! {
     /// Whether one type is another or derives from it.
     fn standstill_PyType_IsSubtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> c_int {
         const FUNCTION: &str = "PyType_IsSubtype";
-        let (Some(one), Some(other)) = (NonNull::new(a), NonNull::new(b)) else { return null_type(FUNCTION) };
+        let (Some(one), Some(other)) = (NonNull::new(a), NonNull::new(b)) else {
+            return null_type(FUNCTION);
+        };
         // SAFETY: rule *argument*; neither is null.
         unsafe {
             let known = call::is_type(one, FUNCTION) && call::is_type(other, FUNCTION);
@@ -638,7 +645,9 @@ export! {
         };
         // SAFETY: rules *argument* and *record*.
         unsafe {
-            if !call::is_object(object, FUNCTION) || !call::is_type(NonNull::new_unchecked(face), FUNCTION) {
+            if !call::is_object(object, FUNCTION)
+                || !call::is_type(NonNull::new_unchecked(face), FUNCTION)
+            {
                 return 0;
             }
             match (dynamic::try_type_of(object), own(face)) {
@@ -711,7 +720,9 @@ export! {
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             // SAFETY: rule *argument*.
             let record = unsafe { call::record(m, face) }?;
-            dynamic::type_module(record).map(NonNull::as_ptr).ok_or_else(|| no_module(FUNCTION, record))
+            dynamic::type_module(record)
+                .map(NonNull::as_ptr)
+                .ok_or_else(|| no_module(FUNCTION, record))
         })
     }
 
@@ -722,14 +733,18 @@ export! {
             // SAFETY: rule *argument*; the type owns its module.
             unsafe {
                 let record = call::record(m, face)?;
-                let module = dynamic::type_module(record).ok_or_else(|| no_module(FUNCTION, record))?;
+                let module =
+                    dynamic::type_module(record).ok_or_else(|| no_module(FUNCTION, record))?;
                 Ok(dynamic::Obj::new(module).module_state().unwrap_or(std::ptr::null_mut()))
             }
         })
     }
 
     /// The first module in the resolution order that was made from `def`, borrowed.
-    fn standstill_PyType_GetModuleByDef(face: *mut PyTypeObject, def: *mut PyModuleDef) -> *mut PyObject {
+    fn standstill_PyType_GetModuleByDef(
+        face: *mut PyTypeObject,
+        def: *mut PyModuleDef,
+    ) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModuleByDef";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             call::some(def)?;
@@ -737,7 +752,9 @@ export! {
             unsafe {
                 let record = call::record(m, face)?;
                 let found = record.mro().filter_map(dynamic::type_module).find(|&module| {
-                    dynamic::Obj::new(module).module_face().is_some_and(|face| std::ptr::addr_eq(face, def))
+                    dynamic::Obj::new(module)
+                        .module_face()
+                        .is_some_and(|face| std::ptr::addr_eq(face, def))
                 });
                 found.map(NonNull::as_ptr).ok_or_else(|| no_module(FUNCTION, record))
             }
@@ -745,7 +762,10 @@ export! {
     }
 
     /// The first module in the resolution order that has this token.
-    fn standstill_PyType_GetModuleByToken(face: *mut PyTypeObject, token: *const c_void) -> *mut PyObject {
+    fn standstill_PyType_GetModuleByToken(
+        face: *mut PyTypeObject,
+        token: *const c_void,
+    ) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModuleByToken";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             call::some(token.cast_mut())?;

@@ -199,7 +199,9 @@ mod mocked {
 
     macro_rules! const_thread_local {
         ($(#[$meta:meta])* static $name:ident: $ty:ty = $init:expr) => {
-            $crate::base::model_sync::tool::thread_local! { $(#[$meta])* static $name: $ty = $init; }
+            $crate::base::model_sync::tool::thread_local! {
+                $(#[$meta])* static $name: $ty = $init;
+            }
         };
     }
     pub(crate) use const_thread_local;
@@ -371,7 +373,10 @@ mod loomed {
         )*};
     }
 
-    atomics!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize, AtomicPtr<T>: *mut T);
+    atomics!(
+        AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize,
+        AtomicPtr<T>: *mut T
+    );
     arithmetic! {
         AtomicBool: bool: ;
         AtomicU8: u8: fetch_or, fetch_and;
@@ -413,7 +418,10 @@ mod shuttled {
         )*};
     }
 
-    atomics!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize, AtomicPtr<T>: *mut T);
+    atomics!(
+        AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize,
+        AtomicPtr<T>: *mut T
+    );
 }
 
 #[cfg(loom)]

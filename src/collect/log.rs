@@ -698,18 +698,25 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_pages_come_back(
-            sizes in proptest::collection::vec(proptest::collection::vec(
-                proptest::prop_oneof![20 => 0..5usize, 5 => 0..70usize, 1 => 500..5000usize], 0..200), 1..8),
+            sizes in proptest::collection::vec(
+                proptest::collection::vec(
+                    proptest::prop_oneof![20 => 0..5usize, 5 => 0..70usize, 1 => 500..5000usize],
+                    0..200,
+                ),
+                1..8,
+            ),
             stride in 1u32..10,
             chunk in 0..20_000usize,
             left in 0..1_000_000usize,
         ) {
             let budget = Budget { left: AtomicUsize::new(left), ..budget(chunk) };
+            let numbered = sizes.into_iter().enumerate();
             let pages: Vec<_> =
-                sizes.into_iter().enumerate().map(|(at, sizes)| (at as u32, page(stride, sizes))).collect();
+                numbered.map(|(at, sizes)| (at as u32, page(stride, sizes))).collect();
             check(&[log(&budget, &pages)], &pages);
             let all = Budget { left: AtomicUsize::new(usize::MAX), ..budget };
-            let few = pages.iter().flat_map(|(_, page)| page).filter(|(_, edges)| edges.len() < UNLOGGED).count();
+            let objects = pages.iter().flat_map(|(_, page)| page);
+            let few = objects.filter(|(_, edges)| edges.len() < UNLOGGED).count();
             assert_eq!(check(&[log(&all, &pages)], &pages), few);
         }
     }

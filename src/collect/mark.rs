@@ -311,7 +311,7 @@ mod tests {
             let marks = world.core().space.counts();
             granules.iter().for_each(|&at| marks[at].store(EXCLUDED, Ordering::Relaxed));
             granules[55..].iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
-            assert!(has_much_garbage(&world.core().space, scope), "9 of 64: all are traversed at");
+            assert!(has_much_garbage(&world.core().space, scope), "9 of 64: all are sampled");
             granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
         });
         stopped(63, |world, scope, granules| {

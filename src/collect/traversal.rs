@@ -90,7 +90,7 @@ pub(crate) fn traverse_batch<M: ObjectModel>(
         tracer.go_on(objects[traversed].object());
         model.traverse_each(&objects[traversed..], tracer, &mut own);
         let ends_of = own.filled();
-        assert!(!ends_of.is_empty(), "`traverse_each` has traversed at no object");
+        assert!(!ends_of.is_empty(), "`traverse_each` has traversed no object");
         let last = ends_of.len() - 1;
         if tracer.take_unreadable() {
             tracer.lost_nothing()?;

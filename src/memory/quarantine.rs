@@ -185,9 +185,9 @@ impl Quarantine {
         };
         Err(format!(
             "memory was written to after it was freed: {bytes} bytes at {address:#x}, where {what} \
-             last; bytes {first} to {last} are no longer {POISON:#04x} and begin with: {}. A pointer \
-             without a counted reference wrote there: look for it in unsafe code or in a C extension \
-             that uses this type",
+             last; bytes {first} to {last} are no longer {POISON:#04x} and begin with: {}. A \
+             pointer without a counted reference wrote there: look for it in unsafe code or in a C \
+             extension that uses this type",
             found.join(" ")
         ))
     }

@@ -107,7 +107,9 @@ functions! {
 /// Types with a fixed number of parts. `$this` names the value. Each `$part` is a reference into
 /// it.
 macro_rules! parts {
-    ($($(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $($owner:ty = $part:expr),+;)*) => {$(
+    ($(
+        $(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $($owner:ty = $part:expr),+;
+    )*) => {$(
         $(#[$doc])*
         impl<$($params)*> Trace for $ty {
             const TRACKED: bool = $(<$owner>::TRACKED)||+;

@@ -7,9 +7,9 @@
 //! says, and afterwards the heaps must be sound, empty, and every object destroyed once: what is
 //! left alive is part of the outcome.
 //!
-//! `docs/generated/states.md` is made of `expected.tsv` by `ci/states.py`, which also fails when a public
-//! function has no row. To write the table anew: `STATES_BLESS=1 cargo test --test states`, and
-//! read every line that changed.
+//! `ci/states.py` makes `docs/generated/states.md` from `expected.tsv`. It fails if a public
+//! function has no row. To write the table anew: `STATES_BLESS=1 cargo test --test states`. Then
+//! review every line that changed.
 
 #![cfg(not(loom))]
 #![allow(clippy::unit_arg, reason = "a row is one expression, whatever it gives")]

@@ -1,23 +1,25 @@
-/* A small object system on top of standstill: lists, dictionaries, tuples, instances with attributes, pairs, and a
- * class with a value for each thread. See main.c for the program that uses it.
+/* A small object system on top of standstill: lists, dictionaries, tuples, instances with
+ * attributes, pairs, and a class with a value for each thread. The program that uses it is main.c.
  *
- * HOW IT STAYS RIGHT WITH MANY THREADS. There is no global lock, so:
+ * THREAD SAFETY. There is no global lock. These rules replace it:
  *
- * 1. Every object whose members change after others can see it has a mutex, and its functions take it around each
- *    change and each read. Objects whose members do not change (tuples, locals) have none.
+ * 1. An object whose members change while other threads can access it has a mutex. Its functions
+ *    lock the mutex around each change and each read. Objects with constant members (tuples,
+ *    locals) have no mutex.
  *
- * 2. A mutex is held for as long as it takes to move some pointers. While a thread holds one, it does not reach a
- *    safepoint, does not detach, and drops no reference (that could run a deallocator, which takes mutexes):
- *    references that are to be dropped are moved into local variables, and dropped after the unlock.
+ * 2. A thread holds a mutex only while it moves some pointers. Meanwhile it reaches no safepoint,
+ *    does not detach, and drops no reference: a drop could run a deallocator, which locks mutexes.
+ *    A function moves the references that it will drop into local variables, and drops them after
+ *    the unlock.
  *
- * 3. Therefore nobody holds a mutex while the world is stopped: an attached thread is stopped at a safepoint, where
- *    it holds none by rule 2, and a detached one does not touch objects. So a traverse handler finds every object
- *    between two changes, and needs no mutex. It must not take one, either: waiting is not allowed there.
+ * 3. So no thread holds a mutex while the world is stopped. An attached thread is stopped at a
+ *    safepoint, where rule 2 applies. A detached thread does not access objects. A traverse handler
+ *    therefore finds every object between two changes, and needs no mutex. It must not lock one:
+ *    a traverse handler may not wait.
  *
- * 4. A clear handler runs while the world runs, so it takes the mutex like any other function.
+ * 4. A clear handler runs while the world runs, so it locks the mutex like any other function.
  *
- * 5. A thread that waits for a mutex while it is attached delays collections; by rule 2 it waits for some pointers
- *    being moved, no longer.
+ * 5. An attached thread that waits for a mutex delays collections. By rule 2 the delay is short.
  */
 #ifndef OBJECTS_H
 #define OBJECTS_H
@@ -74,7 +76,7 @@ PyTypeObject *object_type(PyObject *module);
 PyTypeObject *node_type(PyObject *module, PyTypeObject *object);
 PyTypeObject *local_type(PyObject *module);
 
-/* ISO C has no conversion from function pointers to void *, of which slots are made; through a number it has. */
+/* A slot is a void *. ISO C converts function pointers to it only through a number. */
 #define SLOT(function) ((void *)(uintptr_t)(function))
 
 static inline void lock(pthread_mutex_t *mutex)
@@ -91,7 +93,8 @@ static inline void unlock(pthread_mutex_t *mutex)
     }
 }
 
-/* All functions below: a new reference, or NULL and an error; 0, or -1 and an error. Arguments are borrowed. */
+/* All functions below return a new reference, or NULL and an error; or 0, or -1 and an error.
+ * Arguments are borrowed. */
 
 /* ---- list.c: as many items as one likes ---- */
 

@@ -1,8 +1,9 @@
-/* What the tests of the conformance table share: checks, recorders of reports, a few types, threads.
+/* Shared by the tests of the conformance table: checks, recorders of reports, some types, threads.
  *
- * A test runs in a process of its own, on a thread attached to a fresh heap (check_heap). When it returns, every misuse
- * report and every unraisable error must have been asked for with EXPECT_MISUSE or EXPECT_UNRAISABLE, and no error may be
- * pending: a test that provokes nothing also shows that nothing is reported. */
+ * A test runs in a process of its own, on a thread that is attached to a fresh heap (check_heap).
+ * When it returns, it must have expected every misuse report and every unraisable error with
+ * EXPECT_MISUSE or EXPECT_UNRAISABLE, and no error may be pending. So a test without mistakes also
+ * shows that nothing is reported. */
 
 #ifndef CHECK_H
 #define CHECK_H
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Registration ------------------------------------------------------------------------------------------------------ */
+/* Registration --------------------------------------------------------------------------------- */
 
 enum {
     CHECKED_ONLY = 1,   /* needs checked mode */
@@ -34,35 +35,38 @@ struct test {
 #define TEST_AS(fn, how) { #fn, fn, how }
 #define TESTS_END { NULL, NULL, 0 }
 
-/* Checks ------------------------------------------------------------------------------------------------------------ */
+/* Checks --------------------------------------------------------------------------------------- */
 
 void check_failed(const char *file, int line, const char *format, ...);
 
-#define CHECK(condition)                                                                                              \
-    do {                                                                                                              \
-        if (!(condition))                                                                                             \
-            check_failed(__FILE__, __LINE__, "%s", #condition);                                                       \
+#define CHECK(condition)                                                                         \
+    do {                                                                                         \
+        if (!(condition))                                                                        \
+            check_failed(__FILE__, __LINE__, "%s", #condition);                                  \
     } while (0)
 
-#define CHECK_INT(found, wanted)                                                                                      \
-    do {                                                                                                              \
-        long long check_found = (long long)(found), check_wanted = (long long)(wanted);                               \
-        if (check_found != check_wanted)                                                                              \
-            check_failed(__FILE__, __LINE__, "%s is %lld, not %s (%lld)", #found, check_found, #wanted, check_wanted); \
+#define CHECK_INT(found, wanted)                                                                 \
+    do {                                                                                         \
+        long long check_found = (long long)(found), check_wanted = (long long)(wanted);          \
+        if (check_found != check_wanted)                                                         \
+            check_failed(__FILE__, __LINE__, "%s is %lld, not %s (%lld)", #found, check_found,   \
+                         #wanted, check_wanted);                                                 \
     } while (0)
 
 /* A library function's own failure inside a helper. */
-#define MUST(condition)                                                                                               \
-    do {                                                                                                              \
-        if (!(condition))                                                                                             \
-            check_failed(__FILE__, __LINE__, "%s: error %d: %s", #condition, standstill_error_code(),                 \
-                         standstill_error_message() ? standstill_error_message() : "-");                              \
+#define MUST(condition)                                                                          \
+    do {                                                                                         \
+        if (!(condition))                                                                        \
+            check_failed(__FILE__, __LINE__, "%s: error %d: %s", #condition,                     \
+                         standstill_error_code(),                                                \
+                         standstill_error_message() ? standstill_error_message() : "-");         \
     } while (0)
 
 /* The indicator holds exactly this code; it is cleared. */
 #define EXPECT_ERROR(code) check_error(__FILE__, __LINE__, code)
-/* Reports that a traverse handler provokes are made when the world runs again: ask for them after the collection.
- * Exactly n reports of this code were made since the last time one asked; they are forgotten. n < 0: one or more. */
+/* Exactly n reports of this code were made since the last call; n < 0: one or more. The reports are
+ * then forgotten. A report that a traverse handler causes is made when the world runs again, so a
+ * test expects it after the collection. */
 #define EXPECT_MISUSE(code, n) check_misuse(__FILE__, __LINE__, code, n)
 /* Exactly n unraisable errors; n < 0: one or more. */
 #define EXPECT_UNRAISABLE(n) check_unraisable(__FILE__, __LINE__, n)
@@ -70,8 +74,8 @@ void check_failed(const char *file, int line, const char *format, ...);
 void check_error(const char *file, int line, int code);
 void check_misuse(const char *file, int line, int code, int n);
 void check_unraisable(const char *file, int line, int n);
-int misuses(int code); /* not yet asked for; 0: of all codes */
-/* Reports of this code by this function (not yet asked for). */
+int misuses(int code); /* not yet expected; 0: of all codes */
+/* Reports of this code by this function that were not yet expected. */
 int misuses_in(int code, const char *function);
 int unraisables(void);
 void forget_misuses(void);
@@ -99,11 +103,11 @@ extern int check_is_checked;
 
 #define LIVE() ((long long)standstill_live_objects())
 
-/* Types ------------------------------------------------------------------------------------------------------------- */
+/* Types ---------------------------------------------------------------------------------------- */
 
 #define TYPE_HEAD .ob_base = PyVarObject_HEAD_INIT(NULL, 0)
 
-/* Two references, and a number that nobody looks at. */
+/* Two references, and a number that no handler reads. */
 typedef struct {
     PyObject_HEAD
     PyObject *a;
@@ -135,7 +139,7 @@ extern PyTypeObject Holder_Type;
 extern PyTypeObject Leaf_Type;
 #define ROW_SIZE ((Py_ssize_t)offsetof(Row, items))
 
-/* Calls of the handlers of Pair, and of what inherits them. */
+/* Calls of the handlers of Pair and of the types that inherit them. */
 struct calls {
     long traversed, cleared, finalized, freed;
 };
@@ -161,7 +165,7 @@ Holder *holder(void *ref);
 Leaf *leaf(void);
 Row *row(Py_ssize_t n); /* tracked, empty */
 
-/* A ring of n, each with a reference to the next in a. The caller owns one reference to the first. */
+/* A ring of n pairs. `a` of each refers to the next. The caller owns a reference to the first. */
 Pair *ring_of(PyTypeObject *type, int n);
 /* The same, but nobody owns a reference. The result is an address to compare with. */
 Pair *garbage_ring_of(PyTypeObject *type, int n);
@@ -170,11 +174,12 @@ Pair *garbage_ring_of(PyTypeObject *type, int n);
 void set_a(void *pair, void *object); /* a new reference; the old one is dropped */
 void set_b(void *pair, void *object);
 
-/* A heap type whose instances are Pairs, visiting their type. flags are added; the slots after its own are `more`, to a
- * slot 0, or NULL. */
+/* A heap type with Pairs as instances, which visit their type. `flags` are added to its flags.
+ * `more` is NULL, or slots that follow its own, up to a slot 0. */
 PyTypeObject *heap_pair_type(const char *name, unsigned int flags, const PyType_Slot *more);
 /* A heap type with these slots alone. NULL on failure. */
-PyTypeObject *type_of_slots(const char *name, int basicsize, int itemsize, unsigned int flags, PyType_Slot *slots);
+PyTypeObject *type_of_slots(const char *name, int basicsize, int itemsize, unsigned int flags,
+                            PyType_Slot *slots);
 
 int is_alive(PyObject *weak);       /* of a weak reference */
 PyObject *weak_to(void *object);    /* without a callback */
@@ -183,7 +188,7 @@ PyObject *counting_weak(void *object, long *counter);
 /* Runs `run` attached to a heap that holds a few pages of objects and no more. */
 void in_small_heap(void (*run)(void));
 
-/* Threads ----------------------------------------------------------------------------------------------------------- */
+/* Threads -------------------------------------------------------------------------------------- */
 
 typedef struct {
     pthread_t id;
@@ -194,7 +199,7 @@ typedef struct {
 
 /* Starts a thread, attached to check_heap. */
 void start(thread *t, void (*run)(void *), void *arg);
-/* The same, knowing nothing of the library. */
+/* Starts a thread that is not attached. */
 void start_raw(thread *t, void (*run)(void *), void *arg);
 /* Waits, detached. */
 void join(thread *t);

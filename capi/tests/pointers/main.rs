@@ -7,8 +7,8 @@
 //! for such an argument. A process that dies without a word, or hangs, is a crash, and no crash is
 //! expected. The functions for traverse handlers are called in one.
 //!
-//! `docs/generated/pointers.md` is made of `expected.tsv` by `ci/states.py`. To write the table anew:
-//! `POINTERS_BLESS=1 cargo test -p standstill-capi --test pointers`, and read every line that
+//! `ci/states.py` makes `docs/generated/pointers.md` from `expected.tsv`. To write the table anew:
+//! `POINTERS_BLESS=1 cargo test -p standstill-capi --test pointers`. Then review every line that
 //! changed.
 
 #[path = "../library/mod.rs"]

@@ -1,11 +1,12 @@
-/* The process's allocator, which refuses memory when a test wants it to. A program that has allocator.c is linked with
- * `--wrap` for malloc and its relatives, so that each call of theirs, the library's too, goes through it. */
+/* The allocator of the process. A test can make it refuse memory. A program with allocator.c is
+ * linked with `--wrap` for malloc and its relatives, so all their calls, also those of the library,
+ * go through it. */
 #ifndef REFUSING_ALLOCATOR_H
 #define REFUSING_ALLOCATOR_H
 
-/* The allocation after `after` others is refused, on whatever thread; `lasting`: and all later ones. */
+/* Refuses the allocation after `after` others, on any thread. `lasting`: also all later ones. */
 void refuse_memory(long after, int lasting);
-/* Nothing is refused any more. 1: something was, since the last call; else 0. */
+/* Refuses nothing any more. 1: an allocation was refused since the last call; otherwise 0. */
 int grant_memory(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the cases share with the program that runs them. */
+/* Shared by the cases and the program that runs them. */
 #ifndef REFUSED_PROGRAM_H
 #define REFUSED_PROGRAM_H
 
@@ -9,8 +9,8 @@
 
 #include "standstill.h"
 
-/* One call of one function. `act` gives what the function gave, as a number: a pointer counts as 1, NULL as 0.
- * `failure`: the number that says that it failed. */
+/* One call of one function. `act` returns the result of the function as a number: 1 for a pointer,
+ * 0 for NULL. `failure` is the number that means failure. */
 struct refused_case {
     const char *function; /* the exported name without its prefix */
     const char *name;
@@ -25,17 +25,18 @@ struct refused_case {
 
 void refused_add(const struct refused_case *one);
 
-/* From here on the allocator refuses what it was told to refuse, and: no longer. */
+/* From `refuse` to `grant` the allocator refuses memory, as the program has set it. */
 void refuse(void);
 void grant(void);
 
-#define REGISTER(id, fn, label, prepared, called, failed, is_bare, is_itself)                              \
-    static void prepare_##id(void) { prepared; }                                                           \
-    static long act_##id(void) { called; }                                                                 \
-    __attribute__((constructor)) static void add_##id(void)                                                \
-    {                                                                                                      \
-        static const struct refused_case one = { fn, label, prepare_##id, act_##id, failed, is_bare, is_itself }; \
-        refused_add(&one);                                                                                 \
+#define REGISTER(id, fn, label, prepared, called, failed, is_bare, is_itself)                    \
+    static void prepare_##id(void) { prepared; }                                                 \
+    static long act_##id(void) { called; }                                                       \
+    __attribute__((constructor)) static void add_##id(void)                                      \
+    {                                                                                            \
+        static const struct refused_case one = {                                                 \
+            fn, label, prepare_##id, act_##id, failed, is_bare, is_itself };                     \
+        refused_add(&one);                                                                       \
     }
 
 /* A pointer is expected. */
@@ -53,7 +54,8 @@ void grant(void);
 /* In a traverse handler. */
 #define IN_TRAVERSAL(function, expression)                                     \
     static void probe_##function(void) { probed = (long)(expression); }        \
-    REGISTER(function, #function, #function, , return in_traversal(probe_##function), NO_FAILURE, 0, 1)
+    REGISTER(function, #function, #function, , return in_traversal(probe_##function), NO_FAILURE, \
+             0, 1)
 /* A further case of a function. */
 #define ALSO(id, function, prepared, called, failed) \
     REGISTER(id, #function, #id, prepared, return (long)(called), failed, 0, 0)

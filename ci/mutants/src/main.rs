@@ -27,8 +27,8 @@ use table::Table;
 use tree::{AREAS, Entry, Tree};
 
 const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
-    (nothing)          a sample, drawn by the commit, within the time of --seconds (100), against the
-                       programs that catch most in little time, unless --program names some
+    (nothing)          a sample, drawn by the commit, within the time of --seconds (100), against
+                       the programs that catch most in little time, unless --program names some
     --all              every mutant
     --file PART        mutants of files with PART in the path
     --function PART    mutants of functions with PART in the name

@@ -145,9 +145,10 @@ fn place(contestant: &str) -> usize {
 fn table(heaps: &[Heap<'_>], lines: &[Line]) -> String {
     let rounds = lines.iter().map(|line| line.round + 1).max().unwrap_or(0);
     let mut text = format!(
-        "# Collections of real programs' heaps\n\n{}; medians of {rounds} round{}. Times in ms, with the least and \
-         the greatest of the rounds; in parentheses ns an object. × ideal: the stopped time, by the ideal mark with \
-         as many workers. × CPython: the caller's time, by CPython's; where there are several, by the fastest.\n",
+        "# Collections of real programs' heaps\n\n{}; medians of {rounds} round{}. Times in ms, with \
+         the least and the greatest of the rounds; in parentheses ns an object. × ideal: the \
+         stopped time, divided by the time of the ideal mark with as many workers. × CPython: the \
+         time of the caller, divided by the time of the fastest CPython.\n",
         machine::describe(),
         if rounds == 1 { "" } else { "s" },
     );

@@ -238,9 +238,10 @@ impl Report {
 
     fn write(&self, options: &Options, rounds: usize, out: &Path) -> Result<(), Box<dyn Error>> {
         let text = format!(
-            "Heaps of growing size, {} worker{}; ns and bytes an object, medians of {rounds} processes. {}\n\n\
-             {}\nHow much an object costs more than in the size before, and in brackets beyond the ideal mark; \
-             suspicious, **beyond {SUSPICIOUS}**:\n\n{}",
+            "Heaps of growing size, {} worker{}; ns and bytes an object, medians of {rounds} \
+             processes. {}\n\n{}\nThe growth of the cost of an object over the size before, and in \
+             brackets the growth beyond that of the ideal mark; suspicious, **beyond \
+             {SUSPICIOUS}**:\n\n{}",
             options.workers,
             if options.workers == 1 { "" } else { "s" },
             machine::describe(),

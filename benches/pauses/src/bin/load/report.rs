@@ -134,9 +134,9 @@ fn blocked(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let abandoned = run.abandoned + outcome.build.abandoned;
     writeln!(
         text,
-        "\nOf {all:.2} thread-seconds that mutators were blocked, the world was stopped for about {stopped:.2}, one of them \
-         collected with the world running for {collecting:.2}, and {rest:.2} were for being slowed down, or waking up. \
-         {abandoned} collection(s) gave up."
+        "\nMutators were blocked for {all:.2} thread-seconds. The world was stopped for about \
+         {stopped:.2} of them. In {collecting:.2} a mutator collected while the world ran. The \
+         remaining {rest:.2} are delays and wake-ups. {abandoned} collection(s) were abandoned."
     )
 }
 

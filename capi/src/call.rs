@@ -1,4 +1,4 @@
-//! How calls from C run, and how the pointers in them are checked.
+//! Calls from C, which check their pointers and catch panics.
 
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! The error indicator, reports of misuse, and the unraisable hook.
+//! Errors: the indicator of the thread, reports of misuse, the unraisable hook.
 //!
 //! Each thread has its own indicator. While the collector calls a handler, the indicator is set
 //! aside: the handler starts with an empty one. An error that the handler leaves there is reported
@@ -133,12 +133,12 @@ struct Errors {
 }
 
 /// The nesting depth up to which errors can be set aside without more memory.
-const ASIDE: usize = 8;
+const ASIDE_DEPTH: usize = 8;
 
 /// Prepares the indicator of a thread that is about to attach. Afterwards the thread can set errors
 /// aside without allocating.
 pub(crate) fn prepare() -> Result<(), NoMemory> {
-    with(|errors| Ok(errors.aside.try_reserve(ASIDE)?)).unwrap_or(Ok(()))
+    with(|errors| Ok(errors.aside.try_reserve(ASIDE_DEPTH)?)).unwrap_or(Ok(()))
 }
 
 thread_local! {
@@ -147,7 +147,7 @@ thread_local! {
     /// any handler fails.
     static IS_SET: Cell<bool> = const { Cell::new(false) };
     /// How often an empty indicator was set aside since the last error was.
-    static NOTHING_ASIDE: Cell<u32> = const { Cell::new(0) };
+    static EMPTY_ASIDE: Cell<u32> = const { Cell::new(0) };
     /// Whether this thread runs a hook.
     static IN_HOOK: Cell<bool> = const { Cell::new(false) };
 }
@@ -178,7 +178,7 @@ unsafe fn set(code: Code, exception: NonNull<PyObject>, message: Text) {
     let new = Indicator { code, exception, held, message };
     let old = with(|errors| {
         // Without this room the error could not be set aside and would be lost. This needs more
-        // than `ASIDE` nested handlers and a refusal of memory.
+        // than `ASIDE_DEPTH` nested handlers and a refusal of memory.
         errors.aside.try_reserve(1).ok();
         errors.now.replace(new)
     });
@@ -220,7 +220,7 @@ pub(crate) fn set_aside() {
     if IS_SET.get() {
         set_something_aside();
     } else {
-        NOTHING_ASIDE.set(NOTHING_ASIDE.get() + 1);
+        EMPTY_ASIDE.set(EMPTY_ASIDE.get() + 1);
     }
 }
 
@@ -229,19 +229,19 @@ pub(crate) fn set_aside() {
 fn set_something_aside() {
     with(|errors| {
         let now = errors.now.take();
-        if fallible::push(&mut errors.aside, (now, NOTHING_ASIDE.get())).is_ok() {
-            NOTHING_ASIDE.set(0);
+        if fallible::push(&mut errors.aside, (now, EMPTY_ASIDE.get())).is_ok() {
+            EMPTY_ASIDE.set(0);
         } else {
-            NOTHING_ASIDE.set(NOTHING_ASIDE.get() + 1);
+            EMPTY_ASIDE.set(EMPTY_ASIDE.get() + 1);
         }
     });
 }
 
 /// Puts back the indicator that [`set_aside`] removed. Returns the error that was set meanwhile.
 pub(crate) fn put_back() -> Option<Cow<'static, str>> {
-    let times = NOTHING_ASIDE.get();
+    let times = EMPTY_ASIDE.get();
     if times > 0 {
-        NOTHING_ASIDE.set(times - 1);
+        EMPTY_ASIDE.set(times - 1);
         if !IS_SET.get() {
             return None;
         }
@@ -254,11 +254,11 @@ pub(crate) fn put_back() -> Option<Cow<'static, str>> {
 fn put_something_back(over_nothing: bool) -> Option<Cow<'static, str>> {
     let left = with(|errors| {
         let (before, nothing) = if over_nothing {
-            (None, NOTHING_ASIDE.get())
+            (None, EMPTY_ASIDE.get())
         } else {
             errors.aside.pop().unwrap_or_default()
         };
-        NOTHING_ASIDE.set(nothing);
+        EMPTY_ASIDE.set(nothing);
         std::mem::replace(&mut errors.now, before)
     });
     left.flatten().map(|left| left.message.into_words())
@@ -704,7 +704,7 @@ mod tests {
                 assert_eq!(IS_SET.get(), at(depth).is_some());
             }
             put(None);
-            assert_eq!(NOTHING_ASIDE.get(), 0);
+            assert_eq!(EMPTY_ASIDE.get(), 0);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The collector, and the services of the `gc` module. They work on the heap to which the calling
+//! The services of the `gc` module. They work on the heap to which the calling
 //! thread is attached.
 
 use std::cell::Cell;

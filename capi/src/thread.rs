@@ -23,7 +23,7 @@ thread_local! {
     /// The number of callers up the stack that have lent the mutator by [`lend_again`]. While it is
     /// not 0, the mutator must stay in its place.
     static GUESTS: Cell<usize> = const { Cell::new(0) };
-    static PUT_DOWN: RefCell<PutDown> =
+    static DETACHED: RefCell<PutDown> =
         const { RefCell::new(PutDown { saved: Vec::new(), ensured: Vec::new() }) };
     static AT_EXIT: AtExit = const { AtExit };
 }
@@ -66,7 +66,7 @@ impl Drop for AtExit {
         {
             errors::misuse(fault);
         }
-        let saved = PUT_DOWN
+        let saved = DETACHED
             .try_with(|down| std::mem::take(&mut down.borrow_mut().saved))
             .unwrap_or_default();
         for state in saved {
@@ -179,9 +179,9 @@ fn arrive(mutator: Mutator, mut place: Place) {
     place.write(mutator);
     MUTATOR.set(Box::into_raw(place).cast());
     // Thread-locals are destroyed in the reverse order of their first use. `AT_EXIT` must be
-    // destroyed before the library's own watch over the thread and before `PUT_DOWN`, so it is used
+    // destroyed before the library's own watch over the thread and before `DETACHED`, so it is used
     // after them. On a thread whose thread-locals are gone there is nothing left to end.
-    PUT_DOWN.try_with(|_| ()).unwrap_or(());
+    DETACHED.try_with(|_| ()).unwrap_or(());
     AT_EXIT.try_with(|_| ()).unwrap_or(());
 }
 
@@ -245,7 +245,7 @@ fn status(result: Result<(), Fault>, report: fn(Fault)) -> c_int {
 /// Fails on a thread that is ending and has lost the list of its saved states. Callers check this
 /// before they change anything.
 fn must_not_be_ending(function: &'static str) -> Result<(), Fault> {
-    PUT_DOWN.try_with(|_| ()).map_err(|_| {
+    DETACHED.try_with(|_| ()).map_err(|_| {
         Fault::new(Code::NotAllowedHere, function)
             .because("the thread is ending and can no longer attach or detach")
     })
@@ -254,14 +254,14 @@ fn must_not_be_ending(function: &'static str) -> Result<(), Fault> {
 /// Undoes a `PyGILState_Ensure`.
 fn release(function: &'static str) -> Result<(), Fault> {
     must_not_be_ending(function)?;
-    let last = PUT_DOWN.with(|down| down.borrow().ensured.last().copied());
+    let last = DETACHED.with(|down| down.borrow().ensured.last().copied());
     let Some(last) = last else {
         return Err(
             Fault::new(Code::NotAllowedHere, function).because("there was no PyGILState_Ensure")
         );
     };
     let (mutator, place) = take(function)?;
-    PUT_DOWN.with(|down| down.borrow_mut().ensured.pop());
+    DETACHED.with(|down| down.borrow_mut().ensured.pop());
     let Ensured::TakenUp(state) = last else {
         drop(mutator);
         return Ok(());
@@ -283,13 +283,13 @@ fn save(function: &'static str) -> Result<*mut standstill_thread_state, Fault> {
     must_not_be_ending(function)?;
     // All allocations come first: a thread that stays attached can report a failure.
     let mut state = fallible::boxed(standstill_thread_state { detached: None, place: None })?;
-    PUT_DOWN.with(|down| down.borrow_mut().saved.try_reserve(1)).map_err(NoMemory::from)?;
+    DETACHED.with(|down| down.borrow_mut().saved.try_reserve(1)).map_err(NoMemory::from)?;
     let (mutator, place) = take(function)?;
     match mutator.into_detached() {
         Ok(detached) => {
             (state.detached, state.place) = (Some(detached), Some(place));
             let state = Box::into_raw(state);
-            PUT_DOWN.with(|down| down.borrow_mut().saved.push(state));
+            DETACHED.with(|down| down.borrow_mut().saved.push(state));
             Ok(state)
         }
         Err(mutator) => {
@@ -305,7 +305,7 @@ fn restore(state: *mut standstill_thread_state, function: &'static str) -> Resul
     let fault =
         |code, text: &'static str| Err(Fault::new(code, function).at(address).because(text));
     must_not_be_ending(function)?;
-    let known = PUT_DOWN
+    let known = DETACHED
         .with(|down| down.borrow().saved.iter().rposition(|&saved| std::ptr::eq(saved, state)));
     let Some(at) = known else {
         return fault(Code::ForeignPointer, "this is no saved state of this thread");
@@ -318,7 +318,7 @@ fn restore(state: *mut standstill_thread_state, function: &'static str) -> Resul
     };
     match detached.attach() {
         Ok(mutator) => {
-            PUT_DOWN.with(|down| down.borrow_mut().saved.remove(at));
+            DETACHED.with(|down| down.borrow_mut().saved.remove(at));
             // SAFETY: as above; the state is no longer in the list.
             drop(unsafe { Box::from_raw(state) });
             arrive(mutator, place);
@@ -339,8 +339,8 @@ fn ensure(function: &'static str) -> Result<Option<Ensured>, Fault> {
         return Ok(None);
     }
     must_not_be_ending(function)?;
-    PUT_DOWN.with(|down| down.borrow_mut().ensured.try_reserve(1)).map_err(NoMemory::from)?;
-    let state = PUT_DOWN.with(|down| down.borrow().saved.last().copied());
+    DETACHED.with(|down| down.borrow_mut().ensured.try_reserve(1)).map_err(NoMemory::from)?;
+    let state = DETACHED.with(|down| down.borrow().saved.last().copied());
     // SAFETY: rule *pinned*: the state is in the list.
     let parts = state.map(|state| unsafe { ((*state).detached.take(), (*state).place.take()) });
     if let Some(state) = state
@@ -424,7 +424,7 @@ export! {
         call::outside(FUNCTION, LOCKED, || match ensure(FUNCTION) {
             Ok(None) => LOCKED,
             Ok(Some(ensured)) => {
-                PUT_DOWN.with(|down| down.borrow_mut().ensured.push(ensured));
+                DETACHED.with(|down| down.borrow_mut().ensured.push(ensured));
                 UNLOCKED
             }
             Err(fault) => {

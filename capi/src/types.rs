@@ -1,4 +1,6 @@
-//! Types: makes records from C's structs, and writes inherited values back into the faces.
+//! Types: makes records from C's structs.
+//!
+//! The values that a record inherits are written back into the struct.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_int, c_ulong, c_void};

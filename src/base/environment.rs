@@ -31,8 +31,8 @@ pub(crate) struct Environment {
 impl Environment {
     /// The environment of this process at the first call.
     pub(crate) fn get() -> &'static Self {
-        static READ: OnceLock<Environment> = OnceLock::new();
-        READ.get_or_init(|| {
+        static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
+        ENVIRONMENT.get_or_init(|| {
             if system::has_more_rights_than_its_caller() {
                 return Self::default();
             }

@@ -299,13 +299,13 @@ mod tests {
     #[test]
     fn a_stop_takes_no_more_steps_than_the_heap_has_objects() {
         const WORKERS: usize = 3;
-        const WHAT: [&str; 4] = ["young", "full", "full, garbage", "young, garbage"];
+        const COLLECTIONS: [&str; 4] = ["young", "full", "full, garbage", "young, garbage"];
         WAITS.set(true);
         for (name, build, n) in SHAPES {
             let sizes = [n, 2 * n, 4 * n];
             let one = sizes.map(|n| steps(build, 1, n).steps);
             let several = sizes.map(|n| steps(build, WORKERS, n));
-            for (at, what) in WHAT.into_iter().enumerate() {
+            for (at, what) in COLLECTIONS.into_iter().enumerate() {
                 let [small, middle, large] = one.map(|took| took[at]);
                 assert!(
                     is_linear(small, middle) && is_linear(middle, large),

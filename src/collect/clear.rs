@@ -1,4 +1,4 @@
-//! Clearing garbage, and releasing it.
+//! `Phase::Clear`: clearing all garbage before any of it is released.
 //!
 //! All objects of a batch are cleared before one of them is released. An object dies only when no
 //! reference to it is left, and the collection has one until it releases the object. So a

@@ -271,7 +271,7 @@ impl<M: ObjectModel> Work<'_, M> {
 }
 
 /// A one in each of eight bytes.
-const EACH: u64 = 0x0101_0101_0101_0101;
+const BYTE_ONES: u64 = 0x0101_0101_0101_0101;
 
 /// Gathers the candidates of the page that begins at granule `first`. Examines eight state bytes at
 /// a time.
@@ -282,7 +282,7 @@ fn gather<const YOUNG: bool>(
     candidates: &mut Vec<Stopped<'_>>,
     counts: &mut Counts,
 ) {
-    const ALIVE: u64 = EACH * state::ALIVE as u64;
+    const ALIVE: u64 = BYTE_ONES * state::ALIVE as u64;
     candidates.clear();
     let room = candidates.spare_capacity_mut();
     let (mut known_alive, mut others) = (0, 0);
@@ -320,17 +320,17 @@ fn gather<const YOUNG: bool>(
 /// of each equal byte.
 #[inline(always)]
 fn matching(word: u64, mask: u8, value: u8) -> u64 {
-    const LOW: u64 = 0x7f * EACH;
-    let differs = (word & (EACH * u64::from(mask))) ^ (EACH * u64::from(value));
+    const LOW_BITS: u64 = 0x7f * BYTE_ONES;
+    let differs = (word & (BYTE_ONES * u64::from(mask))) ^ (BYTE_ONES * u64::from(value));
     // A byte is 0 if its highest bit is clear and adding 0x7f to its low bits does not set it.
-    !(((differs & LOW) + LOW) | differs | LOW)
+    !(((differs & LOW_BITS) + LOW_BITS) | differs | LOW_BITS)
 }
 
 /// The number of bytes that [`matching`] has found.
 #[inline(always)]
 fn matches(found: u64) -> usize {
     // Not all target machines have an instruction that counts bits.
-    ((found >> 7).wrapping_mul(EACH) >> 56) as usize
+    ((found >> 7).wrapping_mul(BYTE_ONES) >> 56) as usize
 }
 
 /// The counting state of one worker.

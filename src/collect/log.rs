@@ -16,8 +16,8 @@
 //! number of edges of each of the eight objects. It also contains the position in the segment at
 //! which the edges of its last object end. The edges of the other objects lie before it, without
 //! gaps. So a reader finds the edges of an object by adding at most eight numbers, with two masks
-//! and a multiplication. A reader reads [`WIDE`] edges at a time, without a branch on the number.
-//! The filler keeps the last read in the segment.
+//! and a multiplication. A reader reads [`READ_WIDTH`] edges at a time, without a branch on the
+//! number. The filler keeps the last read in the segment.
 //!
 //! # The log is optional
 //!
@@ -55,7 +55,7 @@ use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::space::{PAGE_GRANULES, PAGE_SIZE, Space};
 
 /// The number of edges in one read.
-pub(crate) const WIDE: usize = 8;
+pub(crate) const READ_WIDTH: usize = 8;
 
 /// Granules that share a word.
 pub(crate) const GROUP: usize = 8;
@@ -64,24 +64,24 @@ pub(crate) const GROUP: usize = 8;
 const WORDS: usize = PAGE_GRANULES.div_ceil(GROUP);
 
 /// Bits for the number of an object's edges.
-pub(crate) const FIELD: usize = 6;
+pub(crate) const FIELD_BITS: usize = 6;
 
 /// The field of an object that is not logged. An object with this many edges or more is not logged.
 /// In the sums the field counts as this many edges, so the segment has unused room for them.
-pub(crate) const UNLOGGED: usize = (1 << FIELD) - 1;
+pub(crate) const UNLOGGED: usize = (1 << FIELD_BITS) - 1;
 
 /// The first bit of a word's end.
-pub(crate) const END: usize = FIELD * GROUP;
+pub(crate) const END_SHIFT: usize = FIELD_BITS * GROUP;
 
 /// The bits of all fields of a word.
-pub(crate) const FIELDS: u64 = (1 << END) - 1;
+pub(crate) const FIELDS: u64 = (1 << END_SHIFT) - 1;
 
 /// The bits of every other field of a word.
-pub(crate) const EVEN: u64 = 0x03f0_3f03_f03f;
+pub(crate) const EVEN_FIELDS: u64 = 0x03f0_3f03_f03f;
 
 /// The greatest end of a page's logged edges. If no later object of the same word is logged, the
 /// sums of the word still fit its end.
-const MOST: usize = (1 << 16) - UNLOGGED * GROUP;
+const END_LIMIT: usize = (1 << 16) - UNLOGGED * GROUP;
 
 /// The first estimate of a page's room, in elements: the words, and three edges for each of a
 /// thousand objects.
@@ -92,7 +92,7 @@ const PAGE_ROOM: usize = PAGE_SIZE / 16;
 const CHUNK: usize = 8 << 20;
 
 /// The log's memory is at most the size of the pages in use, divided by this number.
-const PART: usize = 2;
+const MEMORY_DIVISOR: usize = 2;
 
 /// The memory that the workers of one collection may use for their logs.
 #[derive(Debug)]
@@ -124,9 +124,13 @@ impl<'a> Budget<'a> {
         }
         Self {
             spare,
-            left: AtomicUsize::new(if is_tight { 0 } else { space.in_use_bytes() / PART }),
+            left: AtomicUsize::new(if is_tight {
+                0
+            } else {
+                space.in_use_bytes() / MEMORY_DIVISOR
+            }),
             chunk: chunk.min(CHUNK),
-            most: if stress.shrink(MOST) < MOST { 2 * WORDS + 3 } else { MOST },
+            most: if stress.shrink(END_LIMIT) < END_LIMIT { 2 * WORDS + 3 } else { END_LIMIT },
         }
     }
 
@@ -234,12 +238,12 @@ impl<'a> Writer<'a> {
 
     /// Makes room for `least` elements of the segment. Without memory it closes the page.
     fn open(&mut self, least: usize) {
-        let least = least + WIDE;
+        let least = least + READ_WIDTH;
         if self.chunk.spare().len() < least && self.change_chunk(least).is_err() {
             self.close();
             return;
         }
-        self.end = (self.chunk.spare().len() - WIDE).min(self.budget.most);
+        self.end = (self.chunk.spare().len() - READ_WIDTH).min(self.budget.most);
     }
 
     /// Takes another chunk, and copies the incomplete segment to it.
@@ -347,8 +351,8 @@ impl<'a> Writer<'a> {
     fn write_field(&mut self, granule: u32, edges: usize, end: usize) {
         let word = &mut self.words[granule as usize % PAGE_GRANULES / GROUP];
         *word = (*word & FIELDS)
-            | ((edges as u64) << (granule as usize % GROUP * FIELD))
-            | ((end as u64) << END);
+            | ((edges as u64) << (granule as usize % GROUP * FIELD_BITS))
+            | ((end as u64) << END_SHIFT);
         self.at = end;
     }
 
@@ -366,8 +370,8 @@ impl<'a> Writer<'a> {
         }
         let (page, chunk) = (self.page, self.log.chunks.len() as u32);
         // The read of the last edges goes beyond their end.
-        self.chunk.spare()[len..len + WIDE].fill(MaybeUninit::new(0));
-        let len = len + WIDE;
+        self.chunk.spare()[len..len + READ_WIDTH].fill(MaybeUninit::new(0));
+        let len = len + READ_WIDTH;
         self.log.segments.push(Segment { page, chunk, start: start as u32, len: len as u32 });
         // SAFETY: rule *bounds*: the words and the filler are written above. `write` and `skip`
         // have written the elements between them. The callers of `write` pass iterators of slices,
@@ -398,7 +402,7 @@ mod tests {
 
     fn budget(chunk: usize) -> Budget<'static> {
         static SPARE: LazyLock<SpareBuffers> = LazyLock::new(SpareBuffers::default);
-        Budget { spare: &SPARE, left: AtomicUsize::new(usize::MAX), chunk, most: MOST }
+        Budget { spare: &SPARE, left: AtomicUsize::new(usize::MAX), chunk, most: END_LIMIT }
     }
 
     /// Logs pages with one worker, as counting does, and checks that every edge is counted.
@@ -468,7 +472,7 @@ mod tests {
             assert_eq!(spare.len(), 1, "large enough to be kept");
             let budget = Budget::new(&spare, space, Stress::none(), kept.len(), 1);
             let left = budget.left.load(Ordering::Relaxed);
-            assert_eq!(left, if is_tight { 0 } else { space.in_use_bytes() / PART });
+            assert_eq!(left, if is_tight { 0 } else { space.in_use_bytes() / MEMORY_DIVISOR });
             assert_eq!(spare.len(), usize::from(!is_tight));
         }
     }
@@ -491,7 +495,7 @@ mod tests {
                 assert_eq!(all, edges, "page {page}, granule {within}");
                 match entry.few() {
                     Some(count) => assert_eq!(entry.edges[..count], edges[..]),
-                    None => assert!(edges.len() > WIDE),
+                    None => assert!(edges.len() > READ_WIDTH),
                 }
             }
         }
@@ -532,11 +536,11 @@ mod tests {
     fn fields_add_up() {
         for at in 0..GROUP {
             for value in [0, 1, 31, UNLOGGED] {
-                assert_eq!(sum((value as u64) << (at * FIELD)), value);
+                assert_eq!(sum((value as u64) << (at * FIELD_BITS)), value);
             }
         }
         assert_eq!(sum(FIELDS), GROUP * UNLOGGED);
-        assert_eq!(sum(FIELDS >> FIELD), (GROUP - 1) * UNLOGGED);
+        assert_eq!(sum(FIELDS >> FIELD_BITS), (GROUP - 1) * UNLOGGED);
     }
 
     #[test]
@@ -572,13 +576,13 @@ mod tests {
         // These edges end exactly at the limit. Words for all granules lie before them.
         let words = 2 * WORDS;
         let mut just: Page = page(1, [62; 2000]);
-        just.truncate((MOST - words) / 62);
-        let rest = (MOST - words) % 62;
+        just.truncate((END_LIMIT - words) / 62);
+        let rest = (END_LIMIT - words) % 62;
         just.push((2046, vec![7; rest]));
         let mut over = just.clone();
         over.last_mut().unwrap().1.push(8);
         for (page, logged) in
-            [(&many, (MOST - words) / 60), (&just, just.len()), (&over, just.len() - 1)]
+            [(&many, (END_LIMIT - words) / 60), (&just, just.len()), (&over, just.len() - 1)]
         {
             let pages = [(1, page.clone())];
             assert_eq!(check(&[log(&budget(CHUNK), &pages)], &pages), logged);
@@ -642,7 +646,7 @@ mod tests {
         space.acquire_large(PAGE_SIZE, 1).unwrap();
         let budget = Budget::new(&spare, &space, Stress::none(), 1, 1);
         assert!(budget.chunk(1).is_ok());
-        assert_eq!(budget.left.into_inner(), 2 * PAGE_SIZE / PART - 4 * PAGE_ROOM);
+        assert_eq!(budget.left.into_inner(), 2 * PAGE_SIZE / MEMORY_DIVISOR - 4 * PAGE_ROOM);
         let budget = Budget::new(&spare, &space, Stress::from(true), 1, 1);
         let pages = [(0, page(2, [2; 1000]))];
         let logged = check(&[log(&budget, &pages)], &pages);

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 use crate::base::prefetch::prefetch;
-use crate::collect::log::{END, EVEN, FIELD, FIELDS, GROUP, Log, Segment, UNLOGGED, WIDE};
+use crate::collect::log::{
+    END_SHIFT, EVEN_FIELDS, FIELD_BITS, FIELDS, GROUP, Log, READ_WIDTH, Segment, UNLOGGED,
+};
 use crate::memory::space::PAGE_GRANULES;
 
 /// Read access to the logs of all workers.
@@ -45,7 +47,7 @@ impl<'a> Reader<'a> {
         let (words, edges) = segment.split_at_checked(begin(first, first & FIELDS))?;
         Some(Sequence {
             words: words.as_chunks().0,
-            edges: &edges[..edges.len().checked_sub(WIDE)?],
+            edges: &edges[..edges.len().checked_sub(READ_WIDTH)?],
         })
     }
 
@@ -80,7 +82,7 @@ impl<'a> Reader<'a> {
         let at = 2 * (granule % PAGE_GRANULES / GROUP);
         let &[low, high] = segment.get(at..at + 2)?.first_chunk::<2>()?;
         let word = joined([low, high]);
-        let fields = (word & FIELDS) >> (granule % GROUP * FIELD);
+        let fields = (word & FIELDS) >> (granule % GROUP * FIELD_BITS);
         Some((fields as usize & UNLOGGED, segment.get(begin(word, fields)..)?))
     }
 }
@@ -99,7 +101,7 @@ impl Sequence<'_> {
     #[inline(always)]
     pub(crate) fn count(&self, granule: usize) -> usize {
         let word = self.words.get(granule % PAGE_GRANULES / GROUP).map_or(0, |&word| joined(word));
-        (word >> (granule % GROUP * FIELD)) as usize & UNLOGGED
+        (word >> (granule % GROUP * FIELD_BITS)) as usize & UNLOGGED
     }
 }
 
@@ -113,21 +115,21 @@ fn joined([low, high]: [u32; 2]) -> u64 {
 /// and of all later objects of the word.
 #[inline(always)]
 fn begin(word: u64, fields: u64) -> usize {
-    ((word >> END) as usize).wrapping_sub(sum(fields))
+    ((word >> END_SHIFT) as usize).wrapping_sub(sum(fields))
 }
 
 /// The log entry of an object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     /// Its edges, if they are few, followed by edges of other objects.
-    pub(crate) edges: &'a [u32; WIDE],
+    pub(crate) edges: &'a [u32; READ_WIDTH],
     count: u32,
     pub(crate) granule: u32,
 }
 
 impl Default for Entry<'_> {
     fn default() -> Self {
-        Self { edges: &[0; WIDE], count: UNLOGGED as u32, granule: 0 }
+        Self { edges: &[0; READ_WIDTH], count: UNLOGGED as u32, granule: 0 }
     }
 }
 
@@ -136,7 +138,7 @@ impl Entry<'_> {
     #[inline(always)]
     pub(crate) fn few(&self) -> Option<usize> {
         let count = self.count as usize;
-        (count <= WIDE).then_some(count)
+        (count <= READ_WIDTH).then_some(count)
     }
 
     /// Whether the object is not logged.
@@ -150,6 +152,6 @@ impl Entry<'_> {
 #[inline(always)]
 pub(crate) fn sum(fields: u64) -> usize {
     // Four sums of two, of twelve bits each; the multiplication adds them up in the highest.
-    let pairs = (fields & EVEN) + (fields >> FIELD & EVEN);
+    let pairs = (fields & EVEN_FIELDS) + (fields >> FIELD_BITS & EVEN_FIELDS);
     (pairs.wrapping_mul(0x0010_0100_1001) >> 36) as usize & 0xfff
 }

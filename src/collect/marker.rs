@@ -14,7 +14,7 @@ use crate::base::steps;
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
 use crate::collect::count::Counts;
-use crate::collect::log::WIDE;
+use crate::collect::log::READ_WIDTH;
 use crate::collect::log_reader::{Entry, Reader};
 use crate::collect::marks::Claims;
 use crate::collect::pool::{CHUNK, Pool, give_oldest};
@@ -40,10 +40,10 @@ const BATCH: usize = 32;
 
 /// The most edges of a batch that wait together for their mark bytes. The mark bytes of more edges
 /// would not stay in the caches, and the list of targets takes memory.
-const EDGES_AT_ONCE: usize = 2048;
+const EDGE_BATCH: usize = 2048;
 
 /// With fewer objects on the stack, batches have no cache misses to overlap.
-const FEW_OBJECTS: usize = 4;
+const MIN_BATCH: usize = 4;
 
 /// The number of objects that a worker keeps when it gives work away, including the ring.
 const KEPT_OBJECTS: usize = 8;
@@ -229,7 +229,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     /// 1. The words of the log are prefetched.
     /// 2. The words are read, and the edges are prefetched.
     /// 3. The edges are copied into one list, and the mark bytes of their targets are prefetched.
-    ///    The copy of an object's edges always has the length [`WIDE`].
+    ///    The copy of an object's edges always has the length [`READ_WIDTH`].
     /// 4. The targets are claimed in one loop.
     ///
     /// The number of edges of an object is unpredictable. A branch on it would cost a misprediction
@@ -237,7 +237,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     fn run_by_log(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let (mut prefetched, mut prefetched_len) = ([0; BATCH], 0);
         let (mut found, mut found_len) = ([[Entry::default(); BATCH]; 2], 0);
-        let (mut edges, mut edges_len) = ([[0; BATCH * WIDE + WIDE]; 2], 0);
+        let (mut edges, mut edges_len) = ([[0; BATCH * READ_WIDTH + READ_WIDTH]; 2], 0);
         let mut swapped = false;
         loop {
             if found_len + prefetched_len + edges_len == 0 {
@@ -269,7 +269,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             let (mut len, mut bodies) = (0, 0);
             for entry in arrived {
                 if let Some(count) = entry.few() {
-                    edges[len..len + WIDE].copy_from_slice(entry.edges);
+                    edges[len..len + READ_WIDTH].copy_from_slice(entry.edges);
                     len += count;
                 } else if let Some(all) = log.all(entry.granule) {
                     let targets = all.iter().map(|&target| target as usize);
@@ -317,7 +317,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     /// add latency there.
     fn follow_few(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let mut ticks = 0u32;
-        while self.stack.len() < FEW_OBJECTS
+        while self.stack.len() < MIN_BATCH
             && let Some(granule) = self.stack.pop()
         {
             steps::took(1);
@@ -381,7 +381,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             // when their mark bytes have arrived.
             std::mem::swap(&mut prefetched, &mut arrived);
             let (origin, edges) = (self.space.origin(), self.tracer.edges());
-            if edges.len() <= EDGES_AT_ONCE {
+            if edges.len() <= EDGE_BATCH {
                 prefetch_marks(self.claims, origin, edges, &mut prefetched)?;
             } else {
                 prefetched.clear();
@@ -576,7 +576,7 @@ mod tests {
 
     #[test]
     fn everything_that_many_edges_lead_to_is_found() {
-        // More than `RING` objects, and more than `EDGES_AT_ONCE` edges.
+        // More than `RING` objects, and more than `EDGE_BATCH` edges.
         for width in [300, 2_500] {
             for workers in [1, 2] {
                 for is_small in [false, true] {

@@ -40,7 +40,7 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicU8, Ordering};
 use crate::collect::count::Counts;
-use crate::collect::log::{UNLOGGED, WIDE};
+use crate::collect::log::{READ_WIDTH, UNLOGGED};
 use crate::collect::log_reader::{Reader, Sequence};
 use crate::collect::marker::{Marker, marker, prefetch_body};
 use crate::collect::marks::Claims;
@@ -306,10 +306,10 @@ impl Owners {
         {
             let count = sequence.count(cell);
             let owner = (cell % PAGE_GRANULES) as u16;
-            if count <= WIDE {
+            if count <= READ_WIDTH {
                 // The number cannot be predicted, so the fill is always this long. The next object
                 // overwrites the excess.
-                self.by_edge[at..at + WIDE].fill(owner);
+                self.by_edge[at..at + READ_WIDTH].fill(owner);
             } else if count < UNLOGGED {
                 self.by_edge[at..at + count].fill(owner);
             } else {

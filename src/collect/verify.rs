@@ -1,5 +1,6 @@
-//! Verification of a whole heap: for stress modes, tests, and
-//! [`Mutator::verify`](crate::Mutator::verify).
+//! Verification of a whole heap.
+//!
+//! The stress modes, the tests and [`Mutator::verify`](crate::Mutator::verify) use it.
 //!
 //! The verifier compares two views of the same memory. The *pages*: the free cells according to the
 //! pool, the arenas' lists, the free bits, the remote stacks and the quarantine. The *objects*: the
@@ -215,7 +216,7 @@ mod tests {
         std::array::from_fn(|_| Err(text.clone()))
     }
 
-    const NOTHING: [Result<(), String>; 3] = [const { Ok(()) }; 3];
+    const NO_ERRORS: [Result<(), String>; 3] = [const { Ok(()) }; 3];
 
     fn state(m: &Raw, object: Object) -> StateByte<'_> {
         // SAFETY: rule *mapped*: on a page that was handed out.
@@ -238,7 +239,7 @@ mod tests {
             Script::of(m, a, |thing| thing.has = "x");
             state(m, a).set(DYING);
         };
-        assert_eq!(found(dying), NOTHING);
+        assert_eq!(found(dying), NO_ERRORS);
     }
 
     #[test]
@@ -274,7 +275,7 @@ mod tests {
                 let target = target(m, b);
                 Script::of(m, c, |thing| thing.edges.push(target));
             });
-            assert_eq!(result, NOTHING);
+            assert_eq!(result, NO_ERRORS);
             let result = found(|m, [a, b, _]| {
                 let target = target(m, b);
                 Script::of(m, a, |thing| {
@@ -282,7 +283,7 @@ mod tests {
                     thing.traversals = "h";
                 });
             });
-            assert_eq!(result, NOTHING);
+            assert_eq!(result, NO_ERRORS);
         }
     }
 
@@ -293,7 +294,7 @@ mod tests {
             Script::of(m, a, |thing| thing.traversals = "t");
             assert_eq!(Script::of(m, b, |thing| thing.count), 2);
         };
-        assert_eq!(found(twice), NOTHING, "as often as it is referred to");
+        assert_eq!(found(twice), NO_ERRORS, "as often as it is referred to");
         let [structure, counts, complete] = found(|m, things| {
             twice(m, things);
             m.model().drop_ref(things[1], m);
@@ -309,7 +310,7 @@ mod tests {
             m.model().drop_ref(things[1], m);
             state(m, things[1]).set(UNREACHABLE);
         };
-        assert_eq!(found(unreachable), NOTHING);
+        assert_eq!(found(unreachable), NO_ERRORS);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Calls of traverse handlers, and the checks around a call of any handler.
+//! Calls of the handlers of dynamic objects.
 //!
 //! A traverse handler receives a C function as its visitor, and the tracer as an opaque argument.
 //! The visitor uses the argument only if it is the tracer that this thread handed out last and its

@@ -21,7 +21,7 @@ use crate::object::type_info::Object;
 use crate::{AnyGc, Mutator};
 
 /// The most bytes that an instance, or a type's object, may have.
-pub(super) const MOST: usize = isize::MAX as usize / 2;
+pub(super) const SIZE_LIMIT: usize = isize::MAX as usize / 2;
 
 /// Allocates an instance of the type: zeroed, with one reference, untracked.
 ///
@@ -171,7 +171,7 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
         .and_then(|bytes| bytes.checked_add(extra))
         .and_then(|bytes| bytes.checked_next_multiple_of(size_of::<usize>()));
     match size {
-        Some(size) if size <= MOST => Ok(size),
+        Some(size) if size <= SIZE_LIMIT => Ok(size),
         _ => fault(Code::Memory, "the object would be larger than any object can be".into()),
     }
 }
@@ -186,7 +186,7 @@ pub(super) fn allocate_sized(
     tail: bool,
 ) -> Result<NonNull<RawObject>, Fault> {
     refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.kept_name()))?;
-    debug_assert!(size <= MOST);
+    debug_assert!(size <= SIZE_LIMIT);
     let whole = size + if tail { size_of::<usize>() } else { 0 };
     let cell =
         m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, words!("{reason}")))?;

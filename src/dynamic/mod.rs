@@ -1,4 +1,4 @@
-//! Floor 5: dynamic objects: types made at run time, with handlers, as in CPython's object
+//! Dynamic objects: types made at run time, with handlers, as in CPython's object
 //! protocol.
 //!
 //! This module is for runtimes whose programs make types: classes, extension types, modules. The C

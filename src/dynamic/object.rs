@@ -1,4 +1,4 @@
-//! The layout of an object, and pointers to objects.
+//! The layout of a dynamic object, as its pointers see it.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;

@@ -118,7 +118,7 @@ fn fault(code: Code, name: &str, text: fmt::Arguments<'_>) -> Fault {
 
 /// The largest size of an instance that is allocated by `instance::allocate_common`, which clears
 /// the fields in a plain loop.
-const COMMON: usize = 128;
+const COMMON_SIZE: usize = 128;
 
 /// The record of a type, before it has its final address.
 pub(super) struct Draft {
@@ -228,7 +228,8 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             item_size,
             data,
             class,
-            common_class: class.filter(|_| gc && !tail && item_size == 0 && basic_size <= COMMON),
+            common_class: class
+                .filter(|_| gc && !tail && item_size == 0 && basic_size <= COMMON_SIZE),
             ends_simply,
             object: std::ptr::null_mut(),
             mro: linearize(name, &bases)?,
@@ -373,12 +374,12 @@ fn sizes(name: &str, asked: isize, base: &TypeRecord) -> Result<(usize, (usize, 
                 format_args!("its own part would overlap the items of '{}'", base.name),
             ));
         }
-        // A base has at most `MOST` bytes, and `asked` is at least -2^63. So rounding up cannot
-        // overflow.
+        // A base has at most `SIZE_LIMIT` bytes, and `asked` is at least -2^63. So rounding up
+        // cannot overflow.
         let start = base.basic_size.next_multiple_of(ALIGN);
         let size = asked.unsigned_abs().next_multiple_of(ALIGN);
         return match start.checked_add(size) {
-            Some(whole) if whole <= instance::MOST => Ok((whole, (start, size))),
+            Some(whole) if whole <= instance::SIZE_LIMIT => Ok((whole, (start, size))),
             _ => Err(fault(Code::BadSize, name, format_args!("too large"))),
         };
     }
@@ -389,7 +390,9 @@ fn sizes(name: &str, asked: isize, base: &TypeRecord) -> Result<(usize, (usize, 
             name,
             format_args!("{size} bytes are less than the {} of '{}'", base.basic_size, base.name),
         )),
-        size if size > instance::MOST => Err(fault(Code::BadSize, name, format_args!("too large"))),
+        size if size > instance::SIZE_LIMIT => {
+            Err(fault(Code::BadSize, name, format_args!("too large")))
+        }
         size => Ok((size, (0, 0))),
     }
 }
@@ -514,7 +517,7 @@ pub unsafe fn ready_heap(
     init: impl FnOnce(NonNull<RawObject>, &TypeRecord),
 ) -> Result<Type, Fault> {
     let size = spec.face_size.max(FACE);
-    if size > instance::MOST {
+    if size > instance::SIZE_LIMIT {
         return Err(fault(Code::BadSize, &spec.name, format_args!("a face of {size} bytes")));
     }
     let mut record = fallible::boxed(draft(spec, true)?.record)?;

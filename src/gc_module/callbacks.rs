@@ -1,4 +1,4 @@
-//! The callbacks for the start and the end of collections.
+//! The callbacks around a collection.
 
 #![forbid(unsafe_code)]
 

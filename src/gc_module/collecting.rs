@@ -1,4 +1,4 @@
-//! The calls that switch automatic collections on and off, and that collect.
+//! The calls that collect, or that switch automatic collections.
 
 #![forbid(unsafe_code)]
 

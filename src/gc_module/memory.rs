@@ -52,12 +52,12 @@ impl MemoryCondition {
     /// new that a collection is due anyway.
     pub(super) fn holds(&self, t0: u32, new: usize) -> bool {
         /// With more new objects than this many times the threshold, a collection is due anyway.
-        const PATIENCE: usize = 40;
+        const OVERRUN_LIMIT: usize = 40;
         let (source, last) = match &*self.source.lock() {
             Some(slot) => (slot.source.clone(), slot.last),
             None => return true,
         };
-        if new > PATIENCE * t0 as usize {
+        if new > OVERRUN_LIMIT * t0 as usize {
             return true;
         }
         let (Some(last), Some(now)) = (last, ask(&source)) else { return true };

@@ -1,4 +1,4 @@
-//! Floor 5: the services of CPython's `gc` module, for a heap of typed and dynamic objects.
+//! The services of CPython's `gc` module, for a heap of typed and dynamic objects.
 //!
 //! [`Heap::services`](crate::Heap::services) returns a handle. It switches automatic collections on
 //! and off, sets thresholds, callbacks and debugging flags, reads counters, records and the garbage

@@ -1,4 +1,4 @@
-//! The calls that list and freeze the objects of a heap.
+//! The calls about the objects of a heap: lists, referrers, freezing.
 
 #![forbid(unsafe_code)]
 

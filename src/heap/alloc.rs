@@ -1,4 +1,4 @@
-//! Floor 3: the memory of objects, from the allocation to the release.
+//! The memory of objects, from the allocation to the release.
 //!
 //! The safety rule:
 //!

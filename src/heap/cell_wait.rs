@@ -1,4 +1,4 @@
-//! Floor 2: the wait of a thread for a cell that another thread has locked.
+//! The wait of a thread for a cell that another thread has locked.
 
 #![forbid(unsafe_code)]
 

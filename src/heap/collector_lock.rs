@@ -1,4 +1,4 @@
-//! Floor 2: the right to collect, which one thread of a heap has at a time.
+//! The right to collect, which one thread of a heap has at a time.
 //!
 //! A thread that collects holds the [`CollectorLock`]. A collection that a thread requested is over
 //! when the call returns. A collection that the heap started goes on after its thread has resumed
@@ -410,20 +410,23 @@ mod tests {
 
     #[test]
     fn a_wait_in_which_nothing_changes_is_overdue_and_again_when_it_has_doubled() {
-        const SLOW: Duration = Duration::from_millis(1);
+        const SLOW_WAIT: Duration = Duration::from_millis(1);
         let lock = CollectorLock::new();
         assert!(lock.try_acquire());
         let (mut first, mut second) = (lock.request(), lock.request());
         let waited =
-            |request: &mut Request<'_>| request.wait(SLOW).expect("nothing changes").waited;
-        assert_eq!([(); 4].map(|()| waited(&mut first)), [1, 2, 4, 8].map(|times| times * SLOW));
+            |request: &mut Request<'_>| request.wait(SLOW_WAIT).expect("nothing changes").waited;
+        assert_eq!(
+            [(); 4].map(|()| waited(&mut first)),
+            [1, 2, 4, 8].map(|times| times * SLOW_WAIT)
+        );
         // Another requester does not report the same wait again.
-        assert_eq!(waited(&mut second), 16 * SLOW);
-        assert_eq!(waited(&mut first), 32 * SLOW);
+        assert_eq!(waited(&mut second), 16 * SLOW_WAIT);
+        assert_eq!(waited(&mut first), 32 * SLOW_WAIT);
         // The next thread has the lock: a new wait begins.
         lock.release();
         assert!(first.try_acquire());
-        assert_eq!(waited(&mut second), SLOW);
+        assert_eq!(waited(&mut second), SLOW_WAIT);
     }
 
     #[test]

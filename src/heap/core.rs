@@ -1,4 +1,4 @@
-//! Floor 3: the data that the threads of one heap share.
+//! The data that the threads of one heap share.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Floor 2: one job, which parked threads join.
+//! One job, which parked threads join.
 //!
 //! The thread that has stopped the world runs the phases of a collection as *jobs*, one after the
 //! other ([`JobSlot::run_on`]). A job is a closure that several threads can call at once; the

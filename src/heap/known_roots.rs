@@ -1,4 +1,4 @@
-//! Floor 2: the roots that a runtime has named, for example its modules and interned strings.
+//! The roots that a runtime has named, for example its modules and interned strings.
 //!
 //! The list is a hint. A named object is held, so it is alive, and so are all objects reachable
 //! from it. A full collection marks them first, and neither counts nor traverses them again. A

@@ -1,4 +1,4 @@
-//! Floor 3: the interface between the collector and the objects of a runtime.
+//! The interface between the collector and the objects of a runtime.
 //!
 //! The collector works on addresses and side tables. It calls an [`ObjectModel`] for everything
 //! about the objects: their counts, their references, how to clear them and how to destroy them.

@@ -1,4 +1,4 @@
-//! Floor 3: a heap of objects of any model.
+//! A heap of objects of any model.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Floor 3: a thread that is attached to a heap.
+//! A thread that is attached to a heap.
 //!
 //! A [`ModelMutator`] is the proof that the calling thread is attached to one heap. It is neither
 //! `Send` nor `Sync`. It parks only through `&mut self`, and every borrow from an object borrows

@@ -1,4 +1,4 @@
-//! Floor 3: the interface to a module that observes the collections of a heap and may pace them.
+//! The interface to a module that observes or paces the collections of a heap.
 //!
 //! A heap has at most one [`Observer`], set when the heap is built. The core and the collector do
 //! not depend on a particular observer.

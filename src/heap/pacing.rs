@@ -1,4 +1,4 @@
-//! Floor 3: when to collect.
+//! When to collect.
 //!
 //! The heap decides this each time a mutator has refilled its arena, so never on the fast path. A
 //! young collection is due when there are enough *new* cells. A full collection is due when the
@@ -27,8 +27,8 @@
 //! The number of slices of the next period is:
 //!
 //! * 1, so that nothing is promoted: in a new heap; after a young collection in which at least one
-//!   in [`LITTLE`] candidates was dead; after a full collection that was not lean; after a change
-//!   of the policy;
+//!   in [`NEGLIGIBLE_SHARE`] candidates was dead; after a full collection that was not lean; after
+//!   a change of the policy;
 //! * doubled, up to [`SLICES`], while a slice has at least `young_objects`: after a young
 //!   collection with enough candidates, of which fewer were dead, if the last full collection was
 //!   lean;
@@ -46,8 +46,8 @@
 //!   can leave this much of it unfound.
 //! * Promoted objects count as growth, like survivors. So the full collection that finds the
 //!   garbage among them is due as early as without promotions.
-//! * Of objects that grow steadily, less than one in `LITTLE` may be garbage that only a full
-//!   collection finds.
+//! * Of objects that grow steadily, less than one in `NEGLIGIBLE_SHARE` may be garbage that only a
+//!   full collection finds.
 //! * Garbage that lives longer than a slice and at most a period looks like live data to the
 //!   samples. If the next full collection finds much of it, nothing is promoted until a full
 //!   collection is lean again.
@@ -76,7 +76,7 @@ const SLICES: usize = 8;
 /// A young collection finds little if fewer than one in this many candidates are dead. One in eight
 /// would be enough to limit the cost of young collections. But all growth may contain this share of
 /// garbage until a full collection finds it.
-const LITTLE: usize = 32;
+const NEGLIGIBLE_SHARE: usize = 32;
 
 /// A heap's pace: its policy and its counters. All counters are relaxed: they only advise.
 #[derive(Debug)]
@@ -270,11 +270,11 @@ impl Pace {
     /// allocate half as many objects as are being reclaimed. So a large collection does not delay
     /// them, and the next collection is still smaller.
     pub(crate) fn is_overdue(&self) -> bool {
-        const AHEAD: usize = 4;
+        const LEAD_PERIODS: usize = 4;
         let unreclaimed = self.unreclaimed.load(Ordering::Relaxed);
         let young = self.young_objects.load(Ordering::Relaxed);
         let period = self.period.load(Ordering::Relaxed);
-        let objects = period.saturating_mul(AHEAD).max(unreclaimed / 2);
+        let objects = period.saturating_mul(LEAD_PERIODS).max(unreclaimed / 2);
         // The limit of bytes exceeds its threshold by the same factor as the limit of objects.
         let bytes = self.young_bytes.load(Ordering::Relaxed).saturating_mul(objects / young.max(1));
         self.deferrals.load(Ordering::Relaxed) == 0
@@ -285,10 +285,10 @@ impl Pace {
     /// Whether much garbage is left to reclaim while twice as many objects are new as a collection
     /// should have. The next collection cannot begin before the garbage is reclaimed.
     pub(crate) fn is_late(&self) -> bool {
-        const MUCH: usize = 8;
+        const LATE_PERIODS: usize = 8;
         let period = self.period.load(Ordering::Relaxed);
         self.deferrals.load(Ordering::Relaxed) == 0
-            && self.unreclaimed.load(Ordering::Relaxed) > period.saturating_mul(MUCH)
+            && self.unreclaimed.load(Ordering::Relaxed) > period.saturating_mul(LATE_PERIODS)
             && self.new_objects.load(Ordering::Relaxed) > period.saturating_mul(2)
     }
 
@@ -325,13 +325,14 @@ impl Pace {
             now
         };
         let slices = self.slices.load(Ordering::Relaxed);
-        let slices = if !self.lean.load(Ordering::Relaxed) || dead * LITTLE >= candidates.max(1) {
-            1
-        } else if candidates * 2 >= policy.young_objects {
-            slices * 2
-        } else {
-            slices
-        };
+        let slices =
+            if !self.lean.load(Ordering::Relaxed) || dead * NEGLIGIBLE_SHARE >= candidates.max(1) {
+                1
+            } else if candidates * 2 >= policy.young_objects {
+                slices * 2
+            } else {
+                slices
+            };
         self.begin_period(&policy, next, slices);
     }
 

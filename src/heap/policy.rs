@@ -1,4 +1,4 @@
-//! Floor 3: the settings that decide when a heap collects.
+//! The settings that decide when a heap collects.
 
 #![forbid(unsafe_code)]
 

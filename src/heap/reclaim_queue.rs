@@ -1,4 +1,4 @@
-//! Floor 2: the garbage of a collection, which all mutators of the heap reclaim in batches.
+//! The garbage of a collection, which all mutators of the heap reclaim in batches.
 //!
 //! The queue holds the garbage by thread: each object is listed under the thread that owns the
 //! object's page. A mutator takes a [`GarbageBatch`] at its own safepoints and reclaims it. The

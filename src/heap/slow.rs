@@ -1,4 +1,4 @@
-//! Floor 2: reports of slow waits.
+//! Reports of slow waits.
 //!
 //! A thread may wait long for a stop, for the end of a stop, to collect, or for the lock of a cell.
 //! All reports go the same way. `tracing` gets an event. Then the heap's hook is called, if there

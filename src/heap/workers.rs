@@ -1,4 +1,4 @@
-//! Floor 2: the threads that work on a collection.
+//! The threads that work on a collection.
 //!
 //! Threads share the work through the [job slot](super::helpers). Mutators that are parked for the
 //! stop join by themselves. For more threads, the heap has its own rayon pool, which is started at
@@ -290,7 +290,7 @@ mod tests {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
-        static TOLD: AtomicUsize = AtomicUsize::new(0);
+        static WARNINGS: AtomicUsize = AtomicUsize::new(0);
 
         let workers = Workers::new(4).unwrap();
         assert_eq!(workers.plan_workers(2, 1), 4);
@@ -300,13 +300,13 @@ mod tests {
         let refused =
             || rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
         tracing::subscriber::with_default(
-            tracing_subscriber::registry().with(Counter(&TOLD)),
+            tracing_subscriber::registry().with(Counter(&WARNINGS)),
             || {
                 workers.call_pool_from(2, &refused);
             },
         );
         drop(own);
-        assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+        assert_eq!(WARNINGS.load(Ordering::Relaxed), 1);
         assert!(matches!(*workers.pool.lock(), PoolState::Unavailable));
         assert_eq!(workers.plan_workers(2, 1), 1);
         // The child of a fork has no helpers, and tries again to start the pool.

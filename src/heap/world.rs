@@ -1,4 +1,4 @@
-//! Floor 3: the proof that the world is stopped.
+//! The proof that the world is stopped.
 
 use std::time::{Duration, Instant};
 

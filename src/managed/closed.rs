@@ -1,4 +1,4 @@
-//! Floor 3: references to objects of a closed heap.
+//! References to objects of a closed heap.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;

@@ -1,4 +1,4 @@
-//! Floor 3: references that are dropped on a thread that may not lower the count.
+//! References that are dropped on a thread that may not lower the count.
 
 use std::sync::Arc;
 

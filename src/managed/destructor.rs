@@ -1,4 +1,4 @@
-//! Floor 3: the call of a destructor, and its panic.
+//! The call of a destructor, which may panic.
 
 use std::ptr::NonNull;
 

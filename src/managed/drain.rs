@@ -1,4 +1,4 @@
-//! Floor 3: the drop of the deferred references.
+//! The drop of the deferred references.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Floor 3: a batch of values that were removed from garbage, to be dropped later.
+//! A batch of values that were removed from garbage, to be dropped later.
 //!
 //! To clear a field takes a lock for a short time. To drop its value counts references to objects
 //! anywhere in memory. If each value were dropped at once, each count would wait for one cache

@@ -1,4 +1,4 @@
-//! Floor 3: the merge queue of a mutator.
+//! The merge queue of a mutator.
 //!
 //! A drop by another thread can make the shared half of an object negative. The sum of both halves
 //! is known only to a thread that may read the owner's half. So the object goes into the queue of

@@ -1,4 +1,4 @@
-//! Floor 3: the built-in object model.
+//! The built-in object model.
 //!
 //! Objects have biased counts, and name their type by an index. A thread destroys an object when
 //! its count reaches 0.

@@ -1,4 +1,4 @@
-//! Floor 3: the data of the built-in model: one part per heap, two parts per mutator.
+//! The data of the built-in model: one part per heap, two parts per mutator.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

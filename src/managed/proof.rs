@@ -1,4 +1,4 @@
-//! Floor 3: values that prove a right to an object.
+//! Values that prove a right to an object.
 //!
 //! A [`CountedRef`] is a reference that its former owner has given up. Its holder may use the
 //! object, and drops the reference once.

@@ -1,4 +1,4 @@
-//! Floor 3: the drop of a reference, with which its object may die.
+//! The drop of a reference, with which its object may die.
 
 use std::panic::resume_unwind;
 use std::ptr::NonNull;

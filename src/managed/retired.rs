@@ -1,4 +1,4 @@
-//! Floor 3: retired references, which wait until every thread has passed a safepoint.
+//! Retired references, which wait until every thread has passed a safepoint.
 
 use std::ptr::NonNull;
 

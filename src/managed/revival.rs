@@ -1,4 +1,4 @@
-//! Floor 3: the revival of a dying dynamic object while a handler runs.
+//! The revival of a dying dynamic object while a handler runs.
 
 use std::ptr::NonNull;
 

@@ -1,4 +1,4 @@
-//! Helpers of the tests in this folder, and tests of the model as a whole.
+//! Tests of the model as a whole, with the helpers of this folder's tests.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 

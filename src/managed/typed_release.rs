@@ -1,4 +1,4 @@
-//! Floor 3: the drop of a reference to an object of a known type.
+//! The drop of a reference to an object of a known type.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Floor 3: the upgrade of weak references to dynamic objects.
+//! The upgrade of weak references to dynamic objects.
 
 use std::ptr::NonNull;
 

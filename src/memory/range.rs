@@ -64,7 +64,7 @@ mod mapped {
     /// time once the heap is far larger than the reach of the second-level TLB (about 8 MiB). In a
     /// smaller heap the gain does not justify the memory that is lost when every hole is rounded up
     /// to 2 MiB.
-    const HUGE_PAGES_FROM: usize = 32 << 20;
+    const HUGE_PAGES_THRESHOLD: usize = 32 << 20;
 
     /// The collector's lists store granules as `u32`.
     const MAX_PAGES: usize = (1 << 32) / PAGE_GRANULES;
@@ -176,7 +176,7 @@ mod mapped {
                     .map_err(|error| error.raw_os_error())?;
                 total += to;
             }
-            if (from * PAGE_SIZE) < HUGE_PAGES_FROM && to * PAGE_SIZE >= HUGE_PAGES_FROM {
+            if (from * PAGE_SIZE) < HUGE_PAGES_THRESHOLD && to * PAGE_SIZE >= HUGE_PAGES_THRESHOLD {
                 self.advise_huge();
             }
             Ok((to, total))
@@ -299,11 +299,11 @@ mod mapped {
     fn addresses() -> usize {
         /// The fewest bits of an address: the smallest address space of RISC-V, without the
         /// system's half.
-        const FEWEST: u32 = 38;
+        const MIN_ADDRESS_BITS: u32 = 38;
         let here = 0u8;
         let bits = usize::BITS - (&raw const here).addr().leading_zeros();
         let linux = cfg!(any(target_os = "linux", target_os = "android"));
-        1 << if linux { bits.max(FEWEST) } else { 47 }
+        1 << if linux { bits.max(MIN_ADDRESS_BITS) } else { 47 }
     }
 
     /// Bytes of memory of this machine. It is a guess if the system has no file that says it.

@@ -1,4 +1,4 @@
-//! The layout of pages: where an object begins in its run of pages, and which bytes belong to it.
+//! The layout of pages: the first and the last byte of each object in its run of pages.
 //!
 //! ```text
 //!  a small page                               a run of pages with one large object

@@ -87,7 +87,7 @@ impl Edge<'_> {
 const BUFFER_STEP: usize = 256;
 /// How many handles are read without testing their number: as many as a parent and two children in
 /// a tree. With four, lists and trees would pay for handles that they do not have.
-const HANDLES_READ_AHEAD: usize = 3;
+const HANDLE_BATCH: usize = 3;
 
 impl Tracer {
     /// A tracer for the objects that lie in `len` bytes from `base`.
@@ -181,7 +181,7 @@ impl Tracer {
     /// As [`edge`](Self::edge), for the targets of all `handles`.
     ///
     /// The number of handles of the next object is unpredictable, and a mispredicted branch costs
-    /// as much as all other work for it. So [`HANDLES_READ_AHEAD`] handles are read without testing
+    /// as much as all other work for it. So [`HANDLE_BATCH`] handles are read without testing
     /// the number. The last handle is read again in place of missing ones.
     #[inline(always)]
     pub(crate) fn edges_to<H>(&mut self, handles: &[H], mut target: impl FnMut(&H) -> Edge<'_>) {
@@ -190,7 +190,7 @@ impl Tracer {
             return;
         }
         // A slice of zero-sized values may have any length.
-        let most = count.saturating_add(HANDLES_READ_AHEAD);
+        let most = count.saturating_add(HANDLE_BATCH);
         // SAFETY: rule *bounds*: both pointers point into the buffer or one past it.
         if most > unsafe { self.end.offset_from_unsigned(self.next) } && !self.grow(most) {
             return;
@@ -198,12 +198,12 @@ impl Tracer {
         let (base, len) = (self.base, self.len);
         let is_inside = |address: usize| address.wrapping_sub(base) < len;
         let mut next = self.next;
-        if count <= HANDLES_READ_AHEAD {
+        if count <= HANDLE_BATCH {
             let mut are_inside = true;
-            for at in 0..HANDLES_READ_AHEAD {
+            for at in 0..HANDLE_BATCH {
                 let Edge { address, .. } = target(&handles[at.min(count - 1)]);
                 are_inside &= is_inside(address);
-                // SAFETY: rule *bounds*: there is room for `HANDLES_READ_AHEAD` more addresses than
+                // SAFETY: rule *bounds*: there is room for `HANDLE_BATCH` more addresses than
                 // handles.
                 unsafe { next.add(at).write(address) };
             }

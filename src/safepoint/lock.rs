@@ -26,7 +26,7 @@ mod system {
     pub(crate) type Guard<'a, T> = CountedGuard<std::sync::MutexGuard<'a, T>>;
 
     /// How long a thread waits for a fork before it reports the wait.
-    const REPORT_AFTER: Duration = Duration::from_secs(1);
+    const REPORT_DELAY: Duration = Duration::from_secs(1);
 
     #[derive(Debug)]
     pub(crate) struct ForkMutex<T> {
@@ -85,7 +85,7 @@ mod system {
                      call `parent` or `child` of the fork first"
                 );
                 // Code of the user may capture standard error, and no user code runs under a lock.
-                if since.elapsed() >= REPORT_AFTER && !is_reported && !are_locks_held() {
+                if since.elapsed() >= REPORT_DELAY && !is_reported && !are_locks_held() {
                     is_reported = true;
                     self.report(keeper, since.elapsed());
                 }

@@ -1,4 +1,4 @@
-//! Floor 1: stopping the threads that registered. This module knows nothing about objects.
+//! Stopping the threads that registered. This module knows nothing about objects.
 //!
 //! A [`Coordinator`] knows each registered thread by its [`Participant`]. A participant is
 //! *attached* while its thread uses the data that a stop protects, and *detached* while it does

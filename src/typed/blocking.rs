@@ -1,4 +1,4 @@
-//! Floor 5: blocking operations during which the thread is detached, so stops do not wait for it:
+//! Blocking operations during which the thread is detached, so stops do not wait for it:
 //! [`Mutator::lock`], [`join`](Mutator::join), [`recv`](Mutator::recv) and
 //! [`scope`](Mutator::scope).
 

@@ -1,4 +1,4 @@
-//! Floor 5: the settings of a heap, and its construction.
+//! The builder of a heap, which takes its settings.
 
 #![forbid(unsafe_code)]
 
@@ -21,10 +21,10 @@ use crate::typed::heap::Heap;
 use crate::typed::teardown::teardown;
 
 /// Default of [`HeapBuilder::serial_below`].
-const SERIAL_BELOW: usize = 50_000;
+const SERIAL_LIMIT: usize = 50_000;
 /// The largest value of [`HeapBuilder::workers`]. Each worker has a table of counts and a list in
 /// memory. With more workers the setup of these takes longer than the divided work.
-const MOST_WORKERS: usize = 1024;
+const MAX_WORKERS: usize = 1024;
 
 /// The settings of a new heap. Made by [`Heap::builder`].
 #[derive(Clone, Debug)]
@@ -194,13 +194,13 @@ impl<M: ObjectModel> ModelHeap<M> {
                     "`workers` is 0; at least one thread collects".into(),
                 ));
             }
-            Some(workers) if workers > MOST_WORKERS => {
+            Some(workers) if workers > MAX_WORKERS => {
                 return Err(BuildError::Setting(words!(
-                    "`workers` is {workers}; at most {MOST_WORKERS} threads collect"
+                    "`workers` is {workers}; at most {MAX_WORKERS} threads collect"
                 )));
             }
             Some(workers) => workers,
-            None => std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS),
+            None => std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS),
         };
         for (name, value) in [("reserve", builder.reserve), ("limit", builder.limit)] {
             if value.is_some_and(|bytes| bytes < crate::memory::space::PAGE_SIZE) {
@@ -226,7 +226,7 @@ impl<M: ObjectModel> ModelHeap<M> {
             CoreConfig {
                 name: builder.name?,
                 stress,
-                serial_below: builder.serial_below.unwrap_or(stress.shrink(SERIAL_BELOW)),
+                serial_below: builder.serial_below.unwrap_or(stress.shrink(SERIAL_LIMIT)),
                 workers,
                 slow_stop: builder.slow_stop,
                 pacing: builder.pacing,

@@ -1,4 +1,4 @@
-//! Floor 5: mutators of detached threads.
+//! Mutators of detached threads.
 
 use std::fmt;
 

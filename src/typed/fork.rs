@@ -1,4 +1,4 @@
-//! Floor 5: a stop around a `fork`.
+//! A stop around a `fork`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Floor 5: a heap of typed objects.
+//! A heap of typed objects.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Floor 5: objects from which full collections start.
+//! Objects from which full collections start.
 
 #![forbid(unsafe_code)]
 

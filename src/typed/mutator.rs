@@ -1,4 +1,4 @@
-//! Floor 5: mutators of a heap of typed objects.
+//! Mutators of a heap of typed objects.
 
 use std::fmt;
 use std::marker::PhantomData;

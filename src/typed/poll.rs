@@ -1,4 +1,4 @@
-//! Floor 5: the work of a thread at a safepoint.
+//! The work of a thread at a safepoint.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Floor 5: the end of a heap of typed objects.
+//! The end of a heap of typed objects.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Floor 5: the operations of an object's type that the collector calls.
+//! The operations of an object's type that the collector calls.
 //!
 //! [`Trace`] is the whole contract between a type and the collector. `trace_std` implements it for
 //! types of other crates. The types of this crate ([`Gc`], [`GcCell`] and so on) implement it in

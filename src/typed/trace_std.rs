@@ -1,4 +1,4 @@
-//! Floor 5: `Trace` for types of the standard library.
+//! `Trace` for types of the standard library.
 //!
 //! Three kinds of implementation:
 //!

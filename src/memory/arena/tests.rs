@@ -1,3 +1,5 @@
+//! Tests of the arena.
+
 use std::collections::HashSet;
 use std::sync::mpsc;
 

@@ -8,5 +8,6 @@ source ci/common.bash
 limited 600 "$@"
 
 cargo clippy --quiet -p standstill --lib --no-default-features -- -D warnings
-cargo clippy --quiet -p standstill --lib --tests --no-default-features --features derive -- -D warnings
-cargo test --quiet -p standstill --no-default-features --features derive --test laws --test traps --test threads
+derive=(-p standstill --no-default-features --features derive)
+cargo clippy --quiet "${derive[@]}" --lib --tests -- -D warnings
+cargo test --quiet "${derive[@]}" --test laws --test traps --test threads

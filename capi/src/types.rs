@@ -574,7 +574,9 @@ export! {
                     may_become_ready(known)?;
                 }
                 let _one = readying();
-                let Some(record) = (*face).ss_own.get().as_ref() else { return ready_static(face, 0) };
+                let Some(record) = (*face).ss_own.get().as_ref() else {
+                    return ready_static(face, 0);
+                };
                 let checked = Mutator::with_current(dynamic::is_checked) == Some(true);
                 if check_intact(face, record, checked, FUNCTION) {
                     let text = "Py_TPFLAGS_HAVE_GC of a ready type cannot be changed";

@@ -44,9 +44,7 @@ use loom::thread;
 
 use super::Model;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
-use crate::heap::model::{
-    ClaimRef, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
-};
+use crate::model::{ClaimRef, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer};
 use crate::safepoint::ThreadId;
 use crate::{Collect, Heap, Pacing};
 

@@ -53,7 +53,7 @@ pub mod fallible {
     pub use crate::base::text::*;
 }
 pub use collect::{Collect, CollectError};
-pub use heap::model;
+pub use heap::api as model;
 pub use typed::any::{AnyGc, GcDyn};
 pub use typed::blocking::Join;
 pub use typed::builder::HeapBuilder;

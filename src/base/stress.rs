@@ -412,7 +412,7 @@ fn mix(counter: u64) -> u64 {
 }
 
 /// Statistics of a heap's stress modes: see
-/// [`ModelHeap::stress_stats`](crate::heap::model::ModelHeap::stress_stats).
+/// [`ModelHeap::stress_stats`](crate::model::ModelHeap::stress_stats).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StressStats {

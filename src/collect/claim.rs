@@ -292,7 +292,7 @@ pub(crate) mod tests {
     use crate::collect::reclaim;
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Raw, Script, are_ordinary, scripted_heap};
-    use crate::heap::model::ModelHeap;
+    use crate::heap::model_heap::ModelHeap;
     use std::sync::Arc;
 
     use crate::base::event::CollectionKind;

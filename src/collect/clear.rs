@@ -8,7 +8,8 @@
 use crate::base::event::{self, During, Phase};
 use crate::base::steps;
 use crate::collect::scope::state_of;
-use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
 use crate::object::live::{ClaimRef, Live};
 use crate::object::state;
 

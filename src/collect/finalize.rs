@@ -6,7 +6,8 @@ use crate::base::event::{self, During, Phase};
 use crate::collect::claim::{Exempt, Reclaimers, Unreachable};
 use crate::collect::scope::state_of;
 use crate::collect::traversal::Abandoned;
-use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
 use crate::object::live::ClaimRef;
 use crate::object::state;
 

@@ -28,7 +28,7 @@
 //! * An object on a page with more edges than the words can address.
 //! * An object on a page for which there was no memory.
 //! * An object for which the model compares traversals
-//!   ([`ObjectModel::verifies_traversal`](crate::heap::model::ObjectModel::verifies_traversal)).
+//!   ([`ObjectModel::verifies_traversal`](crate::model::ObjectModel::verifies_traversal)).
 //!
 //! # Invariants
 //!

@@ -9,8 +9,9 @@ use crate::base::sync::Ordering;
 use crate::collect::request::Collect;
 use crate::collect::traversal::Abandoned;
 use crate::collect::verify;
-use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::model::ObjectModel;
 use crate::heap::mutator::Core;
+use crate::heap::mutator::ModelMutator;
 use crate::heap::reclaim_queue::OpenReport;
 use crate::safepoint::StopError;
 

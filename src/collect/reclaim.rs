@@ -22,7 +22,8 @@ use crate::collect::open_report;
 use crate::collect::recheck::Garbage;
 use crate::collect::scope::state_of;
 use crate::collect::stop;
-use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
 use crate::heap::mutator::{COLLECT, Core};
 use crate::heap::reclaim_queue::{
     Cleared, GARBAGE_BATCH, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task,

@@ -7,7 +7,7 @@
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests {
     use crate::base::event::Hook;
-    use crate::heap::model::ModelHeap;
+    use crate::heap::model_heap::ModelHeap;
     use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
     use crate::object::state::{DYING, FINALIZED, OLD, TRACKED, UNREACHABLE};
     use std::collections::{HashMap, HashSet};
@@ -18,7 +18,8 @@ pub(crate) mod tests {
     use crate::base::event::{CollectionEvent, CollectionReport};
     use crate::base::stress::Stress;
     use crate::collect::Collect;
-    use crate::heap::model::{Found, ModelMutator, ObjectModel, Verdict};
+    use crate::heap::model::{Found, ObjectModel, Verdict};
+    use crate::heap::mutator::ModelMutator;
     use crate::heap::mutator::{Core, World};
     use crate::object::type_info::{Ends, Object, Tracer};
     use crate::safepoint::ThreadId;

@@ -2,6 +2,7 @@
 
 #[allow(unsafe_code)]
 pub(crate) mod alloc;
+pub mod api;
 pub(crate) mod cell_wait;
 pub(crate) mod collector_lock;
 #[allow(unsafe_code)]
@@ -10,7 +11,7 @@ pub(crate) mod core;
 pub(crate) mod helpers;
 pub(crate) mod known_roots;
 #[allow(unsafe_code)]
-pub mod model;
+pub(crate) mod model;
 #[allow(unsafe_code)]
 pub(crate) mod model_heap;
 #[allow(unsafe_code)]

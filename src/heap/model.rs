@@ -1,29 +1,9 @@
-//! The interface between the collector and the objects of a runtime.
-//!
-//! The collector works on addresses and side tables. It calls an [`ObjectModel`] for everything
-//! about the objects: their counts, their references, how to clear them and how to destroy them.
-//! The typed API ([`Gc`](crate::Gc), [`Trace`](crate::Trace)) is one model. A runtime that already
-//! has objects implements its own model and gets the same collector, monomorphised.
-//!
-//! The objects of a model lie in memory from [`ModelMutator::allocate`]. The side tables of the
-//! heap therefore cover them, and the collector recognises an object of its heap without reading
-//! it.
-//!
-//! # The end of a heap
-//!
-//! No method is called when a heap ends. When the last [`ModelHeap`] and the last mutator are
-//! dropped, the heap unmaps its memory. Objects that still exist are not collected, cleared or
-//! destroyed: resources that they own outside the heap leak, and their addresses dangle. A runtime
-//! that wants its objects destroyed releases its references and collects before it drops the heap.
-//! (The typed API does more: it collects once more, and keeps the memory mapped while references to
-//! objects exist.)
+//! The trait by which the collector uses the objects of a runtime. See [`model`](crate::model).
 
-pub use crate::heap::core::MODEL_REQUESTS;
-pub use crate::heap::model_heap::ModelHeap;
-pub use crate::heap::mutator::ModelMutator;
-pub use crate::heap::world::World;
-pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
-pub use crate::object::type_info::{Ends, Object, Tracer};
+use crate::heap::mutator::ModelMutator;
+use crate::heap::world::World;
+use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
+use crate::object::type_info::{Ends, Object, Tracer};
 use crate::safepoint::ThreadId;
 
 /// The result of a collection, for [`ObjectModel::judge`].
@@ -58,7 +38,7 @@ pub enum Verdict {
     Keep,
 }
 
-/// The objects of a runtime, as a [`ModelHeap`] uses them.
+/// The objects of a runtime, as a [`ModelHeap`](crate::model::ModelHeap) uses them.
 ///
 /// # Safety
 ///
@@ -105,7 +85,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// the record.
     const STABLE_DURING_STOP: bool;
 
-    /// The requests of [`MODEL_REQUESTS`] that another thread may answer for the requested thread:
+    /// The requests of [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS) that another thread may answer for the requested thread:
     /// any attached thread, or the next thread that attaches.
     ///
     /// A thread answers its pending requests before it detaches. Shared requests that arrive
@@ -359,7 +339,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Answers requests that the model has raised with the bits of [`MODEL_REQUESTS`]. Called at a
+    /// Answers requests that the model has raised with the bits of [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS). Called at a
     /// safepoint, before a detach and after an attach.
     fn answer(&self, requests: u32, m: &ModelMutator<Self>) {
         let _ = (requests, m);

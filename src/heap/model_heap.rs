@@ -8,12 +8,13 @@ use crate::base::error::AttachError;
 use crate::base::event::Hook;
 use crate::base::stress::StressStats;
 use crate::base::sync::Ordering;
-use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::model::ObjectModel;
 use crate::heap::mutator::Handle;
+use crate::heap::mutator::ModelMutator;
 use crate::object::type_info::Object;
 use crate::safepoint::SlowStop;
 
-/// A heap of objects of model `M`: a counted handle. See [`model`](crate::heap::model).
+/// A heap of objects of model `M`: a counted handle. See [`model`](crate::model).
 #[repr(transparent)]
 pub struct ModelHeap<M: ObjectModel>(pub(crate) Arc<Handle<M>>);
 

@@ -119,7 +119,7 @@ unsafe impl<T> Sync for Unmarked<T> {}
 /// A thread attached to a heap of objects of model `M`.
 ///
 /// The typed API wraps it as [`Mutator`](crate::Mutator). A runtime with its own objects uses it
-/// directly, see [`model`](crate::heap::model).
+/// directly, see [`model`](crate::model).
 pub struct ModelMutator<M: ObjectModel> {
     inner: Unmarked<NonNull<Inner<M>>>,
     /// Neither `Send` nor `Sync`.

@@ -269,7 +269,7 @@ impl Tracer {
     }
 
     /// Reports a reference to an object of a custom
-    /// [`ObjectModel`](crate::heap::model::ObjectModel).
+    /// [`ObjectModel`](crate::model::ObjectModel).
     ///
     /// # Safety
     ///
@@ -377,7 +377,7 @@ impl Tracer {
     /// end. Stops after an object with a field that could not be read. If there was one before, it
     /// does nothing.
     ///
-    /// For [`ObjectModel::traverse_each`](crate::heap::model::ObjectModel::traverse_each).
+    /// For [`ObjectModel::traverse_each`](crate::model::ObjectModel::traverse_each).
     #[inline(always)]
     pub fn each<O: Copy + Into<Object>>(
         &mut self,

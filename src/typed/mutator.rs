@@ -8,7 +8,7 @@ use crate::base::error::AttachError;
 use crate::base::event::CollectionReport;
 use crate::collect::{Collect, CollectError};
 use crate::heap::core::Handle;
-use crate::heap::model::ModelMutator;
+use crate::heap::mutator::ModelMutator;
 use crate::heap::mutator::Unmarked;
 use crate::managed::{Managed, Raw};
 use crate::typed::heap::Heap;

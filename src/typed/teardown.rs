@@ -10,7 +10,7 @@ use crate::base::fallible::{self};
 use crate::base::text::words;
 use crate::collect::Collect;
 use crate::heap::core::Handle;
-use crate::heap::model::ModelMutator;
+use crate::heap::mutator::ModelMutator;
 use crate::managed::{self};
 use crate::typed::mutator::Mutator;
 

@@ -66,7 +66,7 @@ fn random(m: &Mutator, n: usize) -> Gc<Node> {
     nodes[0].clone()
 }
 
-/// Everybody refers to one object, and it to everybody.
+/// All objects refer to one object, and it refers to all of them.
 fn hub(m: &Mutator, n: usize) -> Gc<Node> {
     let hub = node(m);
     for _ in 1..n {

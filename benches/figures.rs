@@ -160,7 +160,7 @@ fn full<T>(workers: usize, build: impl Fn(&Mutator) -> T) -> impl FnMut() -> f64
     }
 }
 
-/// As `full` with one worker, with what is held named as a known root.
+/// As `full` with one worker. The held object is named as a known root.
 fn hinted<T: Trace>(build: impl Fn(&Mutator) -> Gc<T>) -> impl FnMut() -> f64 {
     let heap = heap(1);
     let root = {
@@ -241,7 +241,7 @@ struct Row {
     name: &'static str,
     unit: &'static str,
     ours: fn() -> Measure,
-    /// What a user would pick instead.
+    /// The alternatives of a user.
     yardstick: Option<Yardstick>,
     goal: Option<f64>,
 }

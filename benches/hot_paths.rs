@@ -1,4 +1,4 @@
-//! What mutators do all the time: `cargo bench --bench hot_paths`.
+//! The most frequent operations of mutators: `cargo bench --bench hot_paths`.
 
 #![allow(missing_docs)]
 #![cfg(not(loom))]

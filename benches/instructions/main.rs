@@ -1,12 +1,11 @@
 //! How many instructions the hot paths take: `ci/instructions.sh`, or `cargo bench --bench
 //! instructions`.
 //!
-//! Times on shared machines are noise; instructions are not. Each row of [`workloads::ROWS`] runs
-//! once under valgrind's callgrind, in a process of its own, which counts inside
-//! [`workloads::measured`] alone. What comes out, divided by the operations, is compared with
-//! `counts.tsv` beside this file. A row that has become worse by more than the tolerance is a
-//! failure. One that has become better is told, and to be stored, or it could be lost again
-//! unnoticed.
+//! Times on shared machines are noise, and instructions are not. Each row of [`workloads::ROWS`]
+//! runs once under valgrind's callgrind, in a process of its own, which counts only inside
+//! [`workloads::measured`]. The count, divided by the operations, is compared with `counts.tsv`
+//! beside this file. A row that is worse by more than the tolerance is a failure. A better row is
+//! reported, and should be stored: otherwise it could be lost again unnoticed.
 //!
 //! `-- --update` stores the counts; other words select rows. Where a row's instructions go is in
 //! its profile, which is kept: `callgrind_annotate --inclusive=yes
@@ -27,8 +26,8 @@ use workloads::{ROWS, Row, Workload};
 const STORED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions/counts.tsv");
 const PROFILES: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/instructions");
 
-/// How much worse a row may be: by a share of what is stored, or by some instructions, whichever is
-/// more.
+/// The tolerance of a row: a share of the stored count, or a number of instructions. The larger one
+/// counts.
 struct Tolerance {
     share: f64,
     instructions: f64,
@@ -75,7 +74,7 @@ impl Stored {
     }
 }
 
-/// The compiler's version and the machine it compiles for, as it tells them itself.
+/// The compiler's version, and the machine that it compiles for, as the compiler prints them.
 fn compiler() -> String {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").output().expect("rustc tells its version");
@@ -136,8 +135,8 @@ fn run(name: &str, which: Option<&str>) {
     println!("{}", workload());
 }
 
-/// Measures the rows that are asked for, beside what was stored, which gives way to it; returns how
-/// many are worse, better, and new.
+/// Measures the requested rows, compares them with the stored ones, and replaces those. Returns the
+/// numbers of worse, better and new rows.
 fn table(names: &[String], stored: &mut Stored, tolerance: &Tolerance) -> [usize; 3] {
     let [mut worse, mut better, mut new] = [0; 3];
     println!("{:<52} {:>10} {:>10} {:>9}", "instructions", "stored", "seen", "change");

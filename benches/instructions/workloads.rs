@@ -1,5 +1,5 @@
-//! What is counted: a workload for each row, always the same one, with one thread at work while it
-//! is counted.
+//! The counted workloads: one for each row. A workload is always the same, and one thread works
+//! while it is counted.
 
 use std::array;
 use std::ffi::{c_int, c_void};
@@ -19,8 +19,8 @@ pub(crate) type Workload = fn() -> usize;
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) work: Workload,
-    /// Subtracted, instructions and operations alike: what is left are the operations that `work`
-    /// has more.
+    /// Subtracted, instructions and operations alike. The rest are the operations that only `work`
+    /// has.
     pub(crate) less: Option<Workload>,
 }
 
@@ -76,9 +76,9 @@ pub(crate) const ROWS: &[Row] = &[
     row("dynamic, garbage, a node of a ring", dynamic_garbage),
 ];
 
-/// Repetitions of what is short.
+/// Repetitions of short workloads.
 const TIMES: usize = 10_000;
-/// Objects of what is collected.
+/// The number of collected objects.
 const NODES: usize = 100_000;
 /// Of these, how many are new to a young collection, and how many a ring has.
 const NEW: usize = 10_000;
@@ -93,7 +93,7 @@ fn standstill_measured(work: &mut dyn FnMut()) {
     black_box(());
 }
 
-/// Does what the row is about.
+/// Runs the operations of the row.
 fn measured<R>(work: impl FnOnce() -> R) -> R {
     let (mut work, mut result) = (Some(work), None);
     standstill_measured(&mut || result = work.take().map(|work| work()));
@@ -117,7 +117,7 @@ fn here<R>(work: impl FnOnce(&mut Mutator) -> R) -> R {
     work(&mut heap().attach())
 }
 
-/// Runs a workload with what another thread has made, which is detached meanwhile.
+/// Runs a workload with objects of another thread, which is detached meanwhile.
 fn made_elsewhere<T: Send>(
     make: impl FnOnce(&Mutator) -> T + Send,
     work: impl FnOnce(&mut Mutator, T) -> usize,
@@ -193,7 +193,7 @@ fn clone_and_drop<T>(gc: &Gc<T>) -> usize {
     each(|| drop(black_box(gc.clone())))
 }
 
-/// An object whose owner has given up its last reference.
+/// An object whose owner has dropped its last reference.
 fn merged(heap: &Heap) -> Gc<Plain> {
     let maker = || {
         let m = heap.attach();
@@ -287,7 +287,8 @@ fn edges(edges: usize, mut set: impl FnMut(usize, usize, usize)) {
     }
 }
 
-/// What keeps a graph alive: its first node, or all nodes if there are no edges.
+/// The handles that keep a graph alive: one to its first node, or one to each node if there are no
+/// edges.
 fn graph<const E: usize>(m: &Mutator) -> Vec<Gc<Node<E>>> {
     let node = |_| m.alloc(Node { edges: array::from_fn(|_| GcCell::default()) });
     let mut nodes: Vec<_> = (0..NODES).map(node).collect();
@@ -321,7 +322,7 @@ fn named<const E: usize>() -> usize {
     })
 }
 
-/// A collection that frees everything it looks at.
+/// A collection that frees all objects that it traverses.
 fn collect_garbage(m: &mut Mutator, nodes: usize) -> usize {
     let report = measured(|| if nodes == NEW { m.collect_young() } else { m.collect() });
     assert_eq!((report.candidates, report.collected), (nodes, nodes));
@@ -335,7 +336,7 @@ fn garbage_graph() -> usize {
     })
 }
 
-/// Rings that nobody refers to.
+/// Rings without references from outside.
 fn rings(m: &Mutator, nodes: usize) {
     for _ in 0..nodes / RING {
         let ring: [_; RING] = array::from_fn(|_| m.alloc(Link::default()));
@@ -411,7 +412,7 @@ unsafe extern "C" fn traverse<const E: usize>(
 }
 
 unsafe extern "C" fn clear<const E: usize>(object: *mut RawObject) -> c_int {
-    // SAFETY: called for a living object, which owns what its fields refer to.
+    // SAFETY: called for a living object, which owns the references in its fields.
     unsafe {
         for field in fields::<E>(object) {
             if let Some(old) = NonNull::new(std::mem::replace(field, null_mut())) {
@@ -456,9 +457,9 @@ fn objects<const E: usize>(m: &Mutator) -> Vec<AnyGc> {
     (0..NODES).map(object).collect()
 }
 
-/// Makes an object, whose field is empty, refer to another.
+/// Makes an object with an empty field refer to another.
 fn refer<const E: usize>(from: &AnyGc, edge: usize, to: &AnyGc) {
-    // SAFETY: a living object of this type, which nobody else looks at.
+    // SAFETY: a living object of this type, which no other thread accesses.
     unsafe {
         fields::<E>(dynamic::as_raw(from).as_ptr())[edge] = dynamic::into_raw(to.clone()).as_ptr()
     };

@@ -12,7 +12,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatte
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// What an axis shows.
+/// The quantity on an axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis<'a> {
     /// Its name, with the unit.
@@ -157,7 +157,7 @@ const WIDTH: u32 = 960;
 const TEXT: (&str, i32) = ("sans-serif", 13);
 const GRID: RGBColor = RGBColor(224, 224, 224);
 
-/// Colours that most eyes can tell apart (Okabe and Ito), the strongest first.
+/// Colours that most eyes can distinguish (Okabe and Ito), the strongest first.
 const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -173,14 +173,14 @@ fn color(series: usize) -> RGBColor {
     COLORS[series % COLORS.len()]
 }
 
-/// About how many pixels a text takes; nobody here knows the viewer's font.
+/// The approximate width of a text in pixels: the viewer's font is unknown.
 fn text_width(text: &str) -> u32 {
     7 * text.chars().count() as u32
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Draws the title, and the legend below it, and gives what is left of the page.
+/// Draws the title, and the legend below it. Returns the rest of the page.
 fn frame<'a>(page: &Area<'a>, title: &str, names: &[&str]) -> Result<Area<'a>, Box<dyn Error>> {
     page.fill(&WHITE)?;
     page.draw(&Text::new(title.to_owned(), (14, 12), ("sans-serif", 17)))?;
@@ -207,7 +207,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// A scale that shows all of `values`, but what has no logarithm.
+    /// A scale for all of `values`, except values without a logarithm.
     fn of(values: impl Iterator<Item = f64>, log: bool) -> Self {
         let shown = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
         let (least, greatest) = shown

@@ -1,21 +1,21 @@
-//! What the machine can do on a graph with no collector at all.
+//! The machine's limit for a graph without any collector.
 //!
-//! A [`Graph`] is nothing but memory: each node has the size of an object with its header, and its
-//! edges lie in its body. Over it run three loops, each a limit of its own:
+//! A [`Graph`] is only memory: each node has the size of an object with its header, and contains
+//! its edges. Three loops run over it, each a limit of its own:
 //!
-//! - [`Graph::chase`]: every load waits for the one before. No collector is slower than this.
-//! - [`Graph::independent`]: the same loads, none waiting. No collector is faster.
-//! - [`Graph::mark`]: the *ideal mark*, the fastest way known to find what roots reach.
+//! - [`Graph::chase`]: every load waits for the load before. No collector is slower.
+//! - [`Graph::independent`]: the same loads without waits. No collector is faster.
+//! - [`Graph::mark`]: the *ideal mark*, the fastest known way to find the reachable nodes.
 //!
-//! The ideal mark knows one kind of object, so it calls nothing to find the edges. What it writes
-//! lies beside the nodes: a byte each, in a table that fits the caches where the nodes do not. A
+//! The ideal mark knows one kind of object, so it finds the edges without a call. It writes only
+//! beside the nodes: one byte for each, in a table that fits the caches if the nodes do not. A
 //! target is claimed when it is found: its byte is read and set, and its number stays on the stack
-//! if the byte was clear, without a branch that could be mispredicted. What leaves the stack goes
-//! through a ring, and is asked for from memory [`RING`] nodes before it is looked at. Where the
-//! table itself is too large for the caches, a second ring does the same for the bytes of the
-//! targets. Workers have stacks of their own, and give half away when somebody has nothing to do.
-//! They claim with plain loads and stores, so that two may, rarely, look at one node; that is
-//! cheaper than being sure.
+//! if the byte was clear, without a branch that could be mispredicted. A node that leaves the stack
+//! goes through a ring, and is prefetched [`RING`] nodes before its edges are read. If the table
+//! itself is too large for the caches, a second ring does the same for the bytes of the targets.
+//! Each worker has its own stack, and shares half of it with an idle worker. Workers claim with
+//! plain loads and stores, so two workers may, rarely, visit one node. That is cheaper than
+//! exclusion.
 //!
 //! ```text
 //!   a node, in units of 16 bytes
@@ -26,8 +26,8 @@
 //! +---------+---------+-------------------+---------+---------+-- ─ ─
 //! ```
 //!
-//! Rule *place*: whatever the graph calls a *place* (edges, stacks, the chase) is the unit at which
-//! one of its own nodes begins.
+//! Rule *place*: every *place* of the graph (in edges, on stacks, in the chase) is the unit at
+//! which one of its own nodes begins.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::hint::{black_box, spin_loop};
@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use crate::random::SplitMix;
 
-/// How many nodes are asked for from memory before the first of them is looked at.
+/// The distance in nodes between the prefetch of a node and the read of its edges.
 pub const RING: usize = 64;
 
 /// The same for the marks of its targets, where the marks are far away.
@@ -68,20 +68,21 @@ pub struct Graph {
     shuffled: Vec<u32>,
 }
 
-/// What a mark found.
+/// The result of a mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Marked {
     /// Nodes that the roots reach, each counted once.
     pub visited: usize,
-    /// How often a node was looked at: with several workers a few more, because two may claim one.
+    /// The number of visits of nodes. With several workers it is slightly larger, because two may
+    /// claim one node.
     pub scanned: usize,
     /// From the first worker's first node to the last worker's last one.
     pub time: Duration,
 }
 
 impl Graph {
-    /// A graph of nodes of these sizes in bytes, header included, and these edges by number. Sizes
-    /// are rounded up to 16, and to what the edges need.
+    /// A graph of nodes of these sizes in bytes, including the header, and these edges by number.
+    /// Sizes are rounded up to 16, and to the size that the edges need.
     ///
     /// # Panics
     ///
@@ -149,7 +150,8 @@ impl Graph {
         self.a_node(begun.elapsed())
     }
 
-    /// The ideal mark of what `roots`, by number, reach, by this thread and `workers - 1` others.
+    /// The ideal mark of the nodes that `roots` (numbers) reach, by this thread and `workers - 1`
+    /// others.
     ///
     /// Making the threads and clearing the marks takes no part of the time.
     ///
@@ -214,8 +216,8 @@ impl Graph {
 
     #[inline(always)]
     fn header(&self, place: u32) -> &[u32; WORDS] {
-        // SAFETY: rule *place*: a node begins there, with a header of one unit. Nobody writes once
-        // `new` has returned.
+        // SAFETY: rule *place*: a node begins there, with a header of one unit. No thread writes to
+        // it after `new` has returned.
         unsafe { &*self.body(place).cast() }
     }
 
@@ -227,7 +229,7 @@ impl Graph {
         unsafe { std::slice::from_raw_parts(self.body(place).add(WORDS), count) }
     }
 
-    /// Marks the node; whether it was not yet. Two workers may both be told so.
+    /// Marks the node. Returns whether it was unmarked. Two workers may both get `true`.
     #[inline(always)]
     fn claim(&self, place: u32) -> bool {
         let at = (place >> self.shift) as usize;
@@ -262,7 +264,7 @@ impl Graph {
 #[inline(always)]
 fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on caches, whatever the address.
+    // SAFETY: a prefetch of any address affects only caches.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
@@ -308,9 +310,9 @@ impl<const N: usize> Ring<N> {
 struct Worker<'a> {
     graph: &'a Graph,
     stack: Vec<u32>,
-    /// Nodes whose bodies are on their way.
+    /// Nodes that are being prefetched.
     bodies: Ring<RING>,
-    /// After that, if they are far away: nodes the marks of whose targets are.
+    /// If they are far away: nodes whose targets' marks are being prefetched after that.
     marks: Ring<MARKS_RING>,
     scanned: usize,
 }
@@ -344,7 +346,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The next node to look at; all that this takes was asked for some time ago.
+    /// The next node to visit. All its memory was prefetched some time ago.
     #[inline(always)]
     fn next(&mut self) -> Option<u32> {
         if !self.graph.far {
@@ -359,7 +361,7 @@ impl<'a> Worker<'a> {
         self.marks.take()
     }
 
-    /// The next node whose body was asked for some time ago.
+    /// The next node that was prefetched some time ago.
     #[inline(always)]
     fn next_body(&mut self) -> Option<u32> {
         while let Some(place) = self.stack.pop() {
@@ -371,7 +373,7 @@ impl<'a> Worker<'a> {
         self.bodies.take()
     }
 
-    /// Claims what the node's edges lead to.
+    /// Claims the targets of the node's edges.
     #[inline(always)]
     fn scan(&mut self, place: u32) {
         self.scanned += 1;
@@ -403,14 +405,14 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Who has less to do than this gives nothing away.
+/// A worker with less work than this shares nothing.
 const FEW: usize = 8;
 
-/// Work that was given away, and who waits for some.
+/// Shared work, and the workers that wait for it.
 struct Spare {
     stacks: Mutex<Stacks>,
     changed: Condvar,
-    /// Somebody waits, and there is nothing for him. Only a hint: the truth is under the lock.
+    /// A worker waits, and there is no work for it. Only a hint: the state under the lock decides.
     wanted: AtomicBool,
     /// There is something to take, or everything is done. A hint as well.
     ready: AtomicBool,
@@ -445,7 +447,7 @@ impl Spare {
         self.changed.notify_one();
     }
 
-    /// Waits for work; `None` once nobody has any.
+    /// Waits for work; `None` once no worker has any.
     fn take(&self) -> Option<Vec<u32>> {
         const SPINS: usize = 2_000;
         let mut stacks = self.lock();

@@ -1,4 +1,4 @@
-//! What the tools of this package share: charts, seeded numbers, medians, the machine's
+//! The shared code of this package's tools: charts, seeded numbers, medians, the machine's
 //! description, and the walk over a plain graph that no collector can beat.
 
 pub mod chart;

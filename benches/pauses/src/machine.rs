@@ -1,9 +1,9 @@
-//! What the figures were taken on.
+//! The machine on which the figures were measured.
 
 use std::fs::read_to_string;
 
-/// The machine in one line of Markdown: processor, cores, memory, kernel, huge pages. What the
-/// system does not say is left out.
+/// The machine in one line of Markdown: processor, cores, memory, kernel, huge pages. Facts that
+/// the system does not report are left out.
 pub fn describe() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let parts = [
@@ -48,7 +48,7 @@ fn huge_pages() -> Option<String> {
     Some(chosen.split_once(']')?.0.to_owned())
 }
 
-/// What stands behind `name:` in the first line that begins with it.
+/// The value behind `name:` in the first line that begins with it.
 fn field(text: &str, name: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim().to_owned())

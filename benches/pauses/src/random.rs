@@ -1,4 +1,4 @@
-//! SplitMix64: the same graphs for everybody, on every machine.
+//! SplitMix64: the same graphs on every machine.
 
 /// A seeded sequence.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`; the bias is less than 2^-32 for what is asked here.
+    /// A number below `n`. The bias is less than 2^-32 for the numbers used here.
     #[inline]
     pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize

@@ -1,4 +1,4 @@
-//! Starts one child for each measurement, the contestants in turn, and keeps what they say.
+//! Starts one child for each measurement, the contestants in turn, and stores their outputs.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -18,11 +18,11 @@ const STACK: usize = 8;
 /// The stack of the second try of a contestant that overflowed it.
 const LARGE_STACK: usize = 4096;
 
-/// What is to be measured.
+/// The selected measurements.
 pub struct Plan {
     /// Which workloads.
     pub workloads: Vec<Workload>,
-    /// Of whom.
+    /// The selected contestants.
     pub contestants: Vec<&'static Contestant>,
     /// With how many threads.
     pub threads: Vec<usize>,
@@ -44,8 +44,8 @@ struct Cell {
 }
 
 impl Plan {
-    /// All of a round. Each round begins with another contestant, so that nobody always follows the
-    /// same one.
+    /// All measurements of a round. Each round begins with another contestant, so that no
+    /// contestant always follows the same one.
     fn round(&self, round: usize) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &workload in &self.workloads {
@@ -78,8 +78,8 @@ pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let mut results = File::create(out.join("results.jsonl"))?;
     let style = ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")?;
     let progress = ProgressBar::new((plan.round(0).len() * plan.rounds) as u64).with_style(style);
-    // Who was over the limit once is not waited for again; who overflowed gets the large stack at
-    // once.
+    // A contestant that was over the limit once is not measured again. One that overflowed its
+    // stack gets the large stack at once.
     let (mut hopeless, mut deep) = (HashSet::new(), HashSet::new());
     for round in 0..plan.rounds {
         for cell in plan.round(round) {
@@ -168,7 +168,7 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<S
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What came before an error is kept.
+            // Figures that precede an error are kept.
             let _ = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()

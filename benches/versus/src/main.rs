@@ -1,8 +1,8 @@
 //! standstill beside everything a Rust user could pick instead.
 //!
-//! One program, its own driver and worker: the driver starts itself once for each measurement, so
-//! that a crash, a hang and the peak of memory are one measurement's own. The README says what is
-//! measured and how to read it.
+//! One program is driver and worker. The driver starts itself once for each measurement, so that a
+//! crash, a hang and the peak of memory belong to one measurement. The README describes the
+//! measurements and how to read them.
 
 mod chart;
 mod contestants;

@@ -1,8 +1,8 @@
-//! What a contestant whose references are handles must have; the workloads are written over it
-//! once.
+//! The interface to a contestant with references that are handles. The workloads use it, so they
+//! are written once.
 //!
-//! A contestant whose references cannot be kept over a collection (gc-arena) writes its workloads
-//! itself, with the same shapes.
+//! A contestant with references that cannot be kept over a collection (gc-arena) has its own
+//! workloads, with the same shapes.
 
 use std::any::Any;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use crate::tally::Tally;
 use crate::task::{Measured, Task, Workload};
 
-/// A collector whose handles can be cloned and kept.
+/// A collector with handles that can be cloned and kept.
 ///
 /// A node holds one [`Tally`] and a growing list of edges behind the lock or cell that the
 /// contestant's own users would take.
 pub trait Peer {
-    /// What all threads share: the heap, if it is a value.
+    /// The data that all threads share: the heap, if it is a value.
     type Shared: Sync;
-    /// What each thread has.
+    /// The data of each thread.
     type Local<'a>;
     /// A handle to a node.
     type Node: Clone + 'static;
@@ -40,7 +40,7 @@ pub trait Peer {
     fn safepoint(_local: &mut Self::Local<'_>) {}
     /// Collects everything; returns for how long others were stopped, where that is not all of it.
     fn collect(local: &mut Self::Local<'_>) -> Option<Duration>;
-    /// Names a root, as long as what is returned lives.
+    /// Names a root for the lifetime of the returned value.
     fn hint(_local: &Self::Local<'_>, _root: &Self::Node) -> Option<Box<dyn Any>> {
         None
     }
@@ -62,9 +62,9 @@ pub enum Can {
 pub struct Contestant {
     /// As in the table.
     pub name: &'static str,
-    /// Somebody else's: counts for "the best rival".
+    /// Another project: counts for "the best rival".
     pub rival: bool,
-    /// What it can do.
+    /// The capabilities.
     pub can: fn(Workload) -> Can,
     /// Does it.
     pub run: fn(&Task) -> Measured,

@@ -11,15 +11,15 @@ use crate::task::{Line, Workload};
 
 /// One contestant in one row of the plan: a workload with a number of threads.
 pub struct Entry {
-    /// Who.
+    /// The contestant.
     pub contestant: String,
-    /// Whose figures these are: somebody else's.
+    /// Whether the contestant is another project.
     pub rival: bool,
     /// The median and the extremes in nanoseconds a unit, of rounds that passed their checks.
     pub ns: Option<[f64; 3]>,
     /// The largest peak, in MiB.
     pub peak: Option<f64>,
-    /// What went wrong, and how often, or what else is to be said.
+    /// The failures with their numbers, and other remarks.
     pub notes: Vec<String>,
     /// Medians of the facts.
     facts: BTreeMap<String, f64>,
@@ -204,7 +204,7 @@ fn details(text: &mut String, group: &Group) {
         group.workload.unit()
     );
     let (arc, best) = (group.median_of("Arc"), group.best_rival().map(|(_, ns)| ns));
-    // The facts that anybody has, as columns; how much leaked is a note.
+    // The facts of all contestants, as columns. The number of leaked nodes is a remark.
     let mut facts: Vec<&str> =
         group.entries.iter().flat_map(|entry| entry.facts.keys().map(String::as_str)).collect();
     facts.sort_unstable();

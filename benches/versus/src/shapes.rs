@@ -13,8 +13,8 @@ pub fn tree(n: usize, mut edge: impl FnMut(usize, usize)) {
     while let Some((root, count)) = parts.pop() {
         let left = (count - 1) / 2;
         let right = count - 1 - left;
-        // The right part first: what is pushed last is next, so lists of edges grow in allocation
-        // order too.
+        // The right part first: the part that was pushed last is next, so lists of edges also grow
+        // in allocation order.
         for (child, below) in [(root + 1 + left, right), (root + 1, left)] {
             if below > 0 {
                 edge(root, child);

@@ -1,8 +1,8 @@
 //! Births and deaths of nodes, counted by the nodes themselves.
 //!
-//! What a collector says of itself is not evidence; what its destructors did is. Every node holds
-//! one [`Tally`]. The counts lie in shards, one for each thread, so that counting neither shares
-//! cache lines nor orders threads.
+//! A collector's own report is not evidence; the calls of destructors are. Every node holds one
+//! [`Tally`]. The counts lie in shards, one for each thread, so counting neither shares cache lines
+//! nor orders threads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -57,10 +57,9 @@ impl Tally {
         Self { id, state: AtomicU32::new(ALIVE) }
     }
 
-    /// What the node was called.
+    /// The node's name.
     ///
-    /// Ends the process when the node is dead: a collector has then freed what can still be
-    /// reached.
+    /// Ends the process if the node is dead: the collector has then freed a reachable node.
     #[inline]
     pub fn id(&self) -> u32 {
         if self.state.load(Relaxed) != ALIVE {
@@ -95,7 +94,7 @@ pub fn births() -> u64 {
     COUNTS.iter().take(USED.load(Relaxed)).map(|shard| shard.births.load(Relaxed)).sum()
 }
 
-/// Nodes whose destructor ran.
+/// Nodes with a destructor that ran.
 pub fn deaths() -> u64 {
     COUNTS.iter().take(USED.load(Relaxed)).map(|shard| shard.deaths.load(Relaxed)).sum()
 }

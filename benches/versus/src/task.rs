@@ -1,4 +1,4 @@
-//! What one child process is asked, and what it answers.
+//! The task of one child process, and its answer.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// The workloads; the README says what each does.
+/// The workloads. The README describes each.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
@@ -62,7 +62,7 @@ impl Workload {
         }
     }
 
-    /// What the figure is per.
+    /// The unit of the figure.
     pub fn unit(self) -> &'static str {
         match self {
             Self::W1 | Self::W2 | Self::W3 | Self::W4t | Self::W4g | Self::W5 => "node",
@@ -71,7 +71,7 @@ impl Workload {
         }
     }
 
-    /// What `T` counts: threads that work, or threads of the collector.
+    /// The meaning of `T`: threads that work, or threads of the collector.
     pub fn threads_are_workers(self) -> bool {
         matches!(self, Self::W4t | Self::W4g | Self::W5)
     }
@@ -100,7 +100,7 @@ pub struct Task {
     pub stack: usize,
 }
 
-/// What came out of it.
+/// The outcome.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// From the first thread's start to the last one's end.

@@ -1,10 +1,9 @@
-//! `stops`: what it costs to bring threads to a standstill, and what a collection costs beside what
-//! it looks for.
+//! `stops`: the cost of bringing threads to a standstill, and the fixed cost of a collection.
 //!
-//! A heap of typed objects has no call that stops the world and does nothing else, but
-//! [`Mutator::prepare_fork`] followed by [`Fork::parent`](standstill::Fork::parent) is one: beside
-//! the stop it takes and gives back two locks that nobody else wants. [`Participant::stop`] is the
-//! coordinator's own, without them.
+//! A heap of typed objects has no call that only stops the world. But [`Mutator::prepare_fork`]
+//! followed by [`Fork::parent`](standstill::Fork::parent) comes close: beside the stop it takes and
+//! releases two uncontended locks. [`Participant::stop`] is the coordinator's own stop, without
+//! them.
 //!
 //! Each row is measured in a process of its own, so that neither threads nor memory of another one
 //! are in its way.
@@ -28,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use standstill::safepoint::{Coordinator, Participant};
 use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
-/// What it costs to bring threads to a standstill.
+/// Measures the cost of bringing threads to a standstill.
 #[derive(Clone, Debug, Parser)]
 struct Args {
     /// How often each row is measured.
@@ -242,7 +241,7 @@ fn in_us(nanoseconds: Vec<f64>) -> Vec<f64> {
     nanoseconds.into_iter().map(|ns| ns / 1e3).collect()
 }
 
-/// Runs `measure` while `n` threads wait, each keeping what `prepare` has given it.
+/// Runs `measure` while `n` threads wait. Each keeps the value that `prepare` has given it.
 fn beside<T>(
     n: usize,
     prepare: impl Fn() -> T + Sync,
@@ -304,9 +303,9 @@ struct RunningStop {
     until_it_runs: f64,
 }
 
-/// Calls `stop` beside a thread that calls `poll` all the time, when that runs again after the last
-/// stop. The median of what `value` picks, of each round. `stop` returns the time to stop, and
-/// holds the stop for so long.
+/// Calls `stop` beside a thread that calls `poll` all the time, each time after that thread has
+/// resumed. Returns the median of the values that `value` selects in each round. `stop` returns the
+/// time to stop, and holds the stop for so long.
 fn beside_running(
     args: &Args,
     poller: impl FnOnce(&mut dyn FnMut(&mut dyn FnMut())) + Send,
@@ -451,7 +450,7 @@ fn young(args: &Args, value: fn(&standstill::CollectionReport) -> Duration) -> V
     (0..args.rounds()).map(|_| round()).collect()
 }
 
-/// What becomes of the objects in [`memory`].
+/// The fate of the objects in [`memory`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Live,
@@ -464,7 +463,7 @@ struct Memory {
     peak: f64,
 }
 
-/// Of a list whose nodes refer to random earlier ones as well.
+/// A list whose nodes also refer to random earlier nodes.
 fn memory(workers: usize, fate: Fate, value: fn(Memory) -> f64) -> Vec<f64> {
     const N: usize = 1_000_000;
     let peak = || machine::peak_memory().map_or(f64::NAN, |bytes| bytes as f64);

@@ -49,7 +49,7 @@ impl Peer for Sync {
 
     #[inline]
     fn link((): &(), from: &Gc<Node>, to: &Gc<Node>) {
-        // Cloned outside of the lock: what counting does is the contestant's business.
+        // Cloned outside of the lock, so that the contestant's counting is not serialised.
         let to = to.clone();
         from.edges.lock().expect("edges").push(to);
     }

@@ -1,9 +1,9 @@
 //! gc-arena: incremental mark and sweep inside an arena, for one thread.
 //!
-//! References cannot leave `mutate`, so the workloads are written again here, with the same shapes.
-//! What other contestants hold on the stack lies in the root; `collect_debt` stands where others
-//! have a safepoint or collect in an allocation. W7 has no meaning: a reference is copied, and
-//! dropping it does nothing.
+//! References cannot leave `mutate`, so this file has its own workloads, with the same shapes.
+//! Objects that other contestants hold on the stack lie in the root. `collect_debt` stands in the
+//! places where others have a safepoint or collect in an allocation. W7 has no meaning: a reference
+//! is copied, and a drop does nothing.
 
 use std::time::{Duration, Instant};
 

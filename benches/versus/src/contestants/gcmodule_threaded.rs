@@ -88,7 +88,8 @@ impl Peer for Threaded {
     #[inline]
     fn safepoint(local: &mut Local<'_>) {
         local.polls += 1;
-        // Looking whether it is time reads what all threads count: not each time.
+        // The test for a due collection reads a counter of all threads, so it does not run each
+        // time.
         if local.polls.is_multiple_of(256)
             && let Ok(mut trigger) = local.space.trigger.try_lock()
         {

@@ -30,7 +30,7 @@ pub const ALL: &[Contestant] = &[
     gc_arena::GC_ARENA,
 ];
 
-/// What a contestant can do whose handles stay on their thread.
+/// The capabilities of a contestant with handles that stay on their thread.
 fn one_thread(workload: Workload) -> Can {
     match workload {
         Workload::W6 | Workload::W7hot => Can::No,

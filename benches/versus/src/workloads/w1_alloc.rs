@@ -20,7 +20,7 @@ pub(super) fn run<P: Peer>(task: &Task) -> Measured {
     });
     let units = (task.n * task.threads) as u64;
     let mut measured = Measured::new(wall, units, cores(task.threads));
-    // What a tracing collector has not freed yet is not timed.
+    // Objects that a tracing collector has not freed yet are not timed.
     drain::<P>(&mut P::attach(&shared));
     check_all_freed::<P>(&mut measured);
     measured.check(tally::births() == units, || "nodes are missing".into());

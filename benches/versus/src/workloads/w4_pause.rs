@@ -20,7 +20,7 @@ pub(super) fn run<P: Peer>(task: &Task) -> Measured {
     drop(root.clone());
     let (touched, stopped) = timed::<P>(&mut local);
 
-    // The time of one pause counts, whatever number of cores works in it: so `cores` is one.
+    // The time of one pause counts, with any number of cores at work in it. So `cores` is one.
     let mut measured = Measured::new(touched, task.n as u64, 1);
     measured.fact("first_ns", first.as_nanos() as f64);
     measured.fact("idle_ns", idle.as_nanos() as f64);

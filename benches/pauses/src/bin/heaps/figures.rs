@@ -1,8 +1,8 @@
-//! What one measurement gives.
+//! The figures of one measurement.
 
 use serde::{Deserialize, Serialize};
 
-/// Times in milliseconds. What a contestant cannot say is left out.
+/// Times in milliseconds. A figure that a contestant does not report is left out.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Figures {
@@ -14,7 +14,7 @@ pub(crate) struct Figures {
     /// From letting go of the root to the end of the collection after it: nothing is left then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dropped_ms: Option<f64>,
-    /// How much of that the collection took; before it, counting freed what it could.
+    /// The part of that time for the collection. Counting has freed some objects before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dropped_collecting_ms: Option<f64>,
     /// How long the world was stopped in it.

@@ -18,7 +18,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// What strong edges reach from the snapshot's root, in the order of the file.
+    /// The objects that strong edges reach from the snapshot's root, in the order of the file.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let strong = |node| {
             snapshot.edges_of(node).iter().filter(|edge| !edge.is_weak()).map(|edge| edge.target())
@@ -69,7 +69,7 @@ impl Graph {
         fs::write(file, numbers.flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>())
     }
 
-    /// Reads what [`write`](Self::write) wrote.
+    /// Reads a file of [`write`](Self::write).
     pub(crate) fn read(file: &Path) -> io::Result<Self> {
         let bytes = fs::read(file)?;
         let (words, _) = bytes.as_chunks();

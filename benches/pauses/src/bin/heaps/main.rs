@@ -1,11 +1,11 @@
 //! How long collections of real programs' heaps stop the world, beside the ideal mark of the same
 //! graph, and beside CPython with the same graph.
 //!
-//! One program, its own driver and worker: the heaps are read once ([`snapshot`], [`graph`]) and
-//! written as bare graphs; then each measurement is a process of its own, which builds its graph
-//! from the file ([`measure`], [`typed`]; [`python`], `pause.py`) and says what it took
-//! ([`figures`]). The contestants take turns, each round beginning with another one. [`report`]
-//! makes the table and the charts. The README says how to read them.
+//! One program is driver and worker. The driver reads the heaps once ([`snapshot`], [`graph`]) and
+//! writes them as bare graphs. Each measurement is a process of its own. It builds its graph from
+//! the file ([`measure`], [`typed`]; [`python`], `pause.py`) and prints its times ([`figures`]).
+//! The contestants alternate, and each round begins with another contestant. [`report`] makes the
+//! table and the charts. The README explains how to read them.
 
 #[path = "../../../../../tools/replay/bad_input.rs"]
 mod bad_input;

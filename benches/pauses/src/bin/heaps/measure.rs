@@ -12,16 +12,16 @@ use crate::figures::Figures;
 use crate::graph::Graph;
 use crate::typed;
 
-/// What stands in the table beside CPython.
+/// The rows of the table beside CPython's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub(crate) enum Contestant {
     /// Edges in a `Vec`; the collector knows counts alone
     Vec,
-    /// Edges in a `Vec`; the collector is told the root
+    /// Edges in a `Vec`; the root is named to the collector
     VecNamed,
     /// Edges in the object; the collector knows counts alone
     Inline,
-    /// Edges in the object; the collector is told the root
+    /// Edges in the object; the root is named to the collector
     InlineNamed,
     /// No collector: the mark alone, over a plain graph
     Ideal,

@@ -1,4 +1,4 @@
-//! The interpreters there are, and what they take for the same graph.
+//! The installed interpreters, and their times for the same graph.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// Builds the graph, collects, and prints [`Figures`](crate::figures::Figures).
 const SCRIPT: &str = include_str!("pause.py");
-/// Says what an interpreter is.
+/// The version and the build of an interpreter.
 const PROBE: &str = "\
 import json, os, sys
 print(json.dumps({
@@ -47,7 +47,8 @@ impl Interpreter {
         for word in asked {
             let several: Vec<Self> = match word.as_str() {
                 "none" => Vec::new(),
-                // A shim may stand for a version that is not chosen: only what answers is there.
+                // A shim may stand for a version that is not selected, so only interpreters that
+                // answer are listed.
                 "auto" => NAMES.iter().filter_map(|name| Self::probe(name).ok()).collect(),
                 path => vec![Self::probe(path)?],
             };

@@ -33,7 +33,7 @@ pub(crate) fn write(out: &Path, lines: &[Line]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What is different, in the order of its first appearance.
+/// The distinct values, in the order of first appearance.
 fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for item in items {
@@ -60,7 +60,7 @@ impl<'a> Row<'a> {
     fn of(lines: &[&'a Line]) -> Self {
         let trouble =
             lines.iter().map(|line| line.outcome.as_str()).find(|outcome| *outcome != "ok");
-        // A figure whose check failed is none.
+        // A figure with a failed check does not count.
         let over = |figure: fn(&Figures) -> Option<f64>| {
             let values: Vec<f64> = lines.iter().filter_map(|line| figure(&line.figures)).collect();
             if trouble.is_none() { spread(&values) } else { None }
@@ -87,7 +87,7 @@ fn median(values: &[f64]) -> Option<f64> {
     spread(values).map(|spread| spread.median)
 }
 
-/// What all contestants took for one heap.
+/// The times of all contestants for one heap.
 struct Heap<'a> {
     name: &'a str,
     objects: usize,

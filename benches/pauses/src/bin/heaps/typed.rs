@@ -39,7 +39,7 @@ struct Node {
     edges: GcCell<Vec<Gc<Node>>>,
 }
 
-/// Builds the graph of objects whose edges lie in a `Vec`; what comes back alone holds it.
+/// Builds the graph of objects with edges in a `Vec`. Only the returned value holds it.
 pub(crate) fn with_vec(m: &Mutator, graph: &Graph) -> AnyGc {
     let nodes: Vec<Gc<Node>> = (0..graph.nodes())
         .map(|_| m.alloc(Node { _witness: Witness, edges: GcCell::default() }))
@@ -62,8 +62,7 @@ type InlineNode = GcSlice<Head, Edge>;
 #[derive(Default, Trace)]
 struct Edge(GcCell<Option<InlineNode>>);
 
-/// Builds the graph of objects whose edges lie in the object itself; what comes back alone holds
-/// it.
+/// Builds the graph of objects with edges in the object itself. Only the returned value holds it.
 pub(crate) fn inline(m: &Mutator, graph: &Graph) -> AnyGc {
     let nodes: Vec<InlineNode> = graph
         .targets()

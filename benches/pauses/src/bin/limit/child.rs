@@ -1,6 +1,6 @@
-//! One measurement, one process: its memory and what it has warmed up are its own.
+//! One measurement in one process, with its own memory and its own warm-up.
 //!
-//! A child is this program with a [`Task`]; it says what it measured as lines of JSON.
+//! A child is this program with a [`Task`]. It prints its measurements as lines of JSON.
 
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{growth, shapes};
 
-/// What a child is to do.
+/// The task of a child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     /// All measurements of one shape.

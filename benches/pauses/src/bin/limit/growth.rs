@@ -21,7 +21,7 @@ use crate::shapes::{ideal_graph, ideal_mark, stopped};
 use crate::table::{Table, grouped, number, or_nothing};
 use crate::typed;
 
-/// What is measured.
+/// The selection of measurements.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The smallest heap
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-/// What a child measures: one size.
+/// The task of a child: one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Task {
     shape: Shape,
@@ -55,7 +55,7 @@ pub(crate) struct Task {
     workers: usize,
 }
 
-/// What a figure is of.
+/// The key of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum What {
@@ -138,8 +138,8 @@ fn half_decades(min: usize, max: usize) -> Vec<usize> {
     all.filter(|n| (min.max(1)..=max).contains(n)).collect()
 }
 
-/// How often a process measures what it can repeat: small heaps are over soon, and easily
-/// disturbed.
+/// The repetitions in one process: small heaps are collected quickly, and a disturbance changes
+/// their times most.
 fn often(n: usize) -> usize {
     (1_000_000 / n).clamp(3, 30)
 }
@@ -201,10 +201,10 @@ pub(crate) fn measure_ideal(task: &Task) -> Result<(), Box<dyn Error>> {
     say(What::Chase, graph.chase())
 }
 
-/// Medians by what they are of.
+/// Medians by key.
 struct Report(BTreeMap<(Task, What), f64>);
 
-/// What may not grow faster than the ideal does, and by how much more it has to be worth a look.
+/// The figures that must not grow faster than the ideal mark, with the tolerated excess of each.
 const STEPS: [(What, &str); 5] = [
     (What::Build, "build"),
     (What::First, "first"),

@@ -1,8 +1,8 @@
-//! How near standstill's pauses are to what the machine can do, and how they grow.
+//! The distance of standstill's pauses from the machine's limit, and their growth.
 //!
-//! `limit shapes` measures full collections of one size beside the ideal mark of the same graph;
-//! `limit growth`, collections of every size. Each measurement has a process of its own: the tool
-//! starts itself. The README says what is measured and how to read it.
+//! `limit shapes` measures full collections of one size beside the ideal mark of the same graph.
+//! `limit growth` measures collections of every size. The tool starts itself for each measurement,
+//! so each has a process of its own. The README describes the measurements and how to read them.
 
 mod child;
 mod growth;
@@ -15,7 +15,7 @@ use std::error::Error;
 
 use clap::{Parser, Subcommand};
 
-/// Measures how near standstill's pauses are to what the machine can do
+/// Measures the distance of standstill's pauses from the machine's limit
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]

@@ -90,9 +90,9 @@ fn tree(n: usize, mut edge: impl FnMut(usize, usize, usize)) {
     }
 }
 
-/// Four edges an object. First each object but 0 gets one from among the `window` before it, so
-/// that all are reached; then whatever is empty is filled, `near` times of 15 from the
-/// neighbourhood.
+/// Four edges an object. First each object except 0 gets an edge from one of the `window` objects
+/// before it, so all are reached. Then the empty places are filled, in `near` of 15 cases with a
+/// neighbour.
 fn graph(
     n: usize,
     window: usize,

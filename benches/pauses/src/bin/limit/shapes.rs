@@ -20,7 +20,7 @@ use crate::shape::Shape;
 use crate::table::{Table, grouped, number, or_nothing, with_extremes};
 use crate::typed;
 
-/// What is measured.
+/// The selection of measurements.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Objects in a heap
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-/// What a child measures: one shape.
+/// The task of a child: one shape.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     shape: Shape,
@@ -52,7 +52,7 @@ pub(crate) struct Task {
     rounds: usize,
 }
 
-/// What a figure is of.
+/// The key of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum What {
@@ -66,7 +66,7 @@ enum What {
     NamedStopped,
     /// The ideal mark.
     Ideal,
-    /// The independent loads; one thread, whatever the workers.
+    /// The independent loads, with one thread for any number of workers.
     Independent,
     /// The dependent loads; as above.
     Chase,
@@ -114,7 +114,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Report::of(&lines).write(&tasks, &options.out)
 }
 
-/// As asked for, else what the machine has cores for.
+/// The requested number, or otherwise the number of the machine's cores.
 fn workers(asked: &[usize]) -> Vec<usize> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let usual = [1, 2, 4, 8, 16].into_iter().filter(|workers| *workers <= cores);
@@ -232,7 +232,7 @@ pub(crate) fn measure(task: &Task) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The figures by what they are of.
+/// The figures by key.
 struct Report(BTreeMap<(Shape, usize, What), Spread>);
 
 impl Report {
@@ -402,7 +402,7 @@ impl Report {
     }
 }
 
-/// What is charted by the number of workers.
+/// The figures that are charted by the number of workers.
 const SCALING: [(What, &str, &str); 3] = [
     (What::Stopped, "counts", "Scaling of a full collection, counts alone"),
     (What::NamedStopped, "named", "Scaling of a full collection, root named"),

@@ -10,7 +10,7 @@ struct Node<const N: usize> {
     edges: [GcCell<Option<Gc<Node<N>>>>; N],
 }
 
-/// Builds `n` objects of a shape; what is returned holds them all.
+/// Builds `n` objects of a shape. The returned value holds them all.
 pub(crate) fn build(m: &Mutator, shape: Shape, n: usize) -> AnyGc {
     match shape.degree() {
         1 => build_with::<1>(m, shape, n),

@@ -1,4 +1,5 @@
-//! Intervals of a timeline in which somebody could not work, and what they leave to the mutator.
+//! The intervals of a timeline in which a thread could not work, and the mutator's share of the
+//! time between them.
 
 /// From when to when, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +74,7 @@ impl Pauses {
     /// The minimum mutator utilisation: the least that any window of this length leaves; none if
     /// the period is shorter.
     ///
-    /// Exact: what a sliding window leaves is least where it begins with a pause or ends with one.
+    /// Exact: the share in a sliding window is least if the window begins or ends with a pause.
     pub(crate) fn minimum(&self, window: u64) -> Option<f64> {
         let last = self.period.to.checked_sub(window).filter(|&last| last >= self.period.from)?;
         let begins = self.pauses.iter().map(|pause| pause.from);
@@ -82,7 +83,7 @@ impl Pauses {
         Some(windows.map(|from| self.left(from, window)).fold(1.0, f64::min))
     }
 
-    /// What windows of this length leave, one beside the other.
+    /// The shares in consecutive windows of this length.
     pub(crate) fn windows(&self, window: u64) -> impl Iterator<Item = f64> {
         let n = self.period.length() / window;
         (0..n).map(move |i| self.left(self.period.from + i * window, window))

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pauses::random::SplitMix;
 use standstill::Trace;
 
-/// What one thread has seen. The others only read it, so a load and a store are an increment.
+/// The observations of one thread. Other threads only read them, so a load and a store are an
+/// increment.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Page {
@@ -33,7 +34,7 @@ struct Sum {
 impl Sum {
     #[inline]
     fn add(&self, number: u64) {
-        // Relaxed: whoever needs exact sums joins the thread first.
+        // Relaxed: a reader that needs exact sums joins the thread first.
         let add = |to: &AtomicU64, by| {
             to.store(to.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed)
         };
@@ -87,12 +88,12 @@ impl Drop for Witness {
     }
 }
 
-/// What the whole ledger says.
+/// The sums of the whole ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) born: u64,
     pub(crate) dead: u64,
-    /// Zero when those who died are those who were born.
+    /// Zero if the dead objects are the born objects.
     difference: u64,
 }
 
@@ -117,7 +118,7 @@ impl Tally {
         self.born.saturating_sub(self.dead)
     }
 
-    /// Whether everybody has died, and once.
+    /// Whether every object has died, once.
     pub(crate) fn is_settled(&self) -> bool {
         self.born == self.dead && self.difference == 0
     }

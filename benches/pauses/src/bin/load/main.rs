@@ -1,9 +1,9 @@
 //! `load`: how long a server's threads are kept waiting by standstill.
 //!
 //! Threads serve requests from a table of long-lived objects, one after the other, under automatic
-//! collection ([`server`]). What the collector says of itself ([`observer`]) and what the threads
-//! see themselves are told as percentiles and as utilisation ([`busy`]). Every object's birth and
-//! death is counted ([`ledger`]): at the end all must have died, once.
+//! collection ([`server`]). The reports of the collector ([`observer`]) and the observations of the
+//! threads are printed as percentiles and as utilisation ([`busy`]). The birth and the death of
+//! every object are counted ([`ledger`]): at the end each must have died once.
 //!
 //! Each number of threads is measured in a process of its own, so that its peak memory is its own
 //! too.
@@ -195,7 +195,7 @@ fn measure(args: &Args, threads: usize) -> Result<Outcome, Box<dyn Error>> {
     })
 }
 
-/// Looks at the memory sixty times.
+/// Reads the memory use sixty times.
 fn watch_memory(length: Duration) -> Vec<Sample> {
     const SAMPLES: u32 = 60;
     let begun = Instant::now();
@@ -221,7 +221,7 @@ fn distributions(
     for served in served {
         latencies.add(&served.latencies).expect("it resizes itself");
     }
-    // What requests would have met that a closed loop does not begin while it waits.
+    // The waits of requests that a closed loop does not begin while it waits.
     let corrected = latencies.clone_correct(latencies.value_at_quantile(0.5));
     vec![
         Distribution::of_lengths("time to stop", all().map(|stop| stop.time_to_stop)),

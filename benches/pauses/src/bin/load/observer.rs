@@ -1,8 +1,8 @@
-//! What the collector says of itself: a `tracing` subscriber notes the stops and phases of each
+//! The collector's own record: a `tracing` subscriber records the stops and phases of each
 //! collection, and the heap's callback completes the record with the report.
 //!
-//! Only one collection runs at a time, and its events and spans come from the thread that runs it;
-//! so what was noted since the last report belongs to this one.
+//! Only one collection runs at a time, and its thread emits its events and spans. So all records
+//! since the last report belong to this one.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};

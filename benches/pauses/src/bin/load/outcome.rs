@@ -1,4 +1,4 @@
-//! What one process has measured: the line of JSON that it hands to the process that started it.
+//! The figures of one process: a line of JSON for the process that started it.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -25,11 +25,11 @@ pub(crate) struct Outcome {
     pub(crate) peak_mib: f64,
     /// Milliseconds of the collection after everything was dropped.
     pub(crate) last_collection_ms: f64,
-    /// Everybody who was born, which is everybody who died.
+    /// The born objects, all of which have died.
     pub(crate) died: u64,
 }
 
-/// A stretch of time, and what the collector did in it.
+/// A stretch of time, with the work of the collector in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Work {
     pub(crate) seconds: f64,
@@ -43,7 +43,7 @@ pub(crate) struct Work {
     pub(crate) blocked_s: f64,
 }
 
-/// What the collections of one kind did.
+/// The collections of one kind.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Collections {
     pub(crate) count: usize,
@@ -51,8 +51,8 @@ pub(crate) struct Collections {
     pub(crate) duration_s: f64,
     /// From the requests for stops to the resumptions.
     pub(crate) paused_s: f64,
-    /// Before the requests: what is left to do with the world running, and waiting for one's turn
-    /// to stop it.
+    /// Before the requests: the remaining work with the world running, and the wait for the
+    /// collector lock.
     pub(crate) prepared_s: f64,
     pub(crate) candidates: u64,
     pub(crate) collected: u64,
@@ -120,7 +120,7 @@ pub(crate) struct Distribution {
     pub(crate) p999: f64,
     pub(crate) max: f64,
     pub(crate) mean: f64,
-    /// What one in so many reaches.
+    /// The value that one in so many reaches.
     pub(crate) curve: Vec<(f64, f64)>,
 }
 
@@ -158,7 +158,7 @@ const WINDOWS: [u64; 10] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 /// The window that has a distribution, in milliseconds.
 pub(crate) const WINDOW: u64 = 10;
 
-/// What somebody's pauses leave.
+/// The mutator's share beside the pauses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Utilisation {
     pub(crate) name: String,

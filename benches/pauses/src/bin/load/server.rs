@@ -97,7 +97,7 @@ impl Table {
     }
 }
 
-/// What all threads share.
+/// The data that all threads share.
 pub(crate) struct Plan<'p> {
     pub(crate) heap: &'p Heap,
     pub(crate) threads: usize,
@@ -105,10 +105,10 @@ pub(crate) struct Plan<'p> {
     /// Sessions that a thread keeps before it drops the oldest.
     pub(crate) recent: usize,
     pub(crate) length: Duration,
-    /// The clock that pauses are told on.
+    /// The clock of the pauses.
     pub(crate) now: &'p (dyn Fn() -> u64 + Sync),
-    /// Met by all threads, and by who runs them, between the steps: shards made, table made, table
-    /// filled, served.
+    /// A barrier for all threads and the main thread, between the steps: shards made, table made,
+    /// table filled, served.
     pub(crate) step: &'p Barrier,
     pub(crate) made: Mutex<Vec<Gc<Shard>>>,
     pub(crate) table: Mutex<Option<Gc<Table>>>,
@@ -130,7 +130,7 @@ impl Plan<'_> {
     }
 }
 
-/// What a thread has seen while it served.
+/// The observations of a thread while it served.
 pub(crate) struct Served {
     pub(crate) requests: u64,
     /// Nanoseconds that each took.
@@ -173,7 +173,7 @@ impl Server<'_> {
         self.m.detach(|| self.plan.step.wait());
     }
 
-    /// A safepoint, with a look at the clock.
+    /// A safepoint that reads the clock.
     fn safepoint(&mut self) {
         let from = (self.plan.now)();
         self.m.safepoint();

@@ -1,5 +1,5 @@
-//! What the process and its neighbours use of the machine, as Linux tells it; not a number
-//! elsewhere.
+//! The machine's resources that the process and its neighbours use, as Linux reports them. Not a
+//! number elsewhere.
 
 use std::fs::read_to_string;
 
@@ -20,7 +20,7 @@ pub(crate) struct Processors {
 
 impl Processors {
     pub(crate) fn now() -> Self {
-        // Both files count in these, whatever the kernel's own ticks are.
+        // Both files count in these units, independently of the kernel's ticks.
         const PER_SECOND: f64 = 100.0;
         let sum = |text: &str, skip: usize, take: usize| {
             let numbers =

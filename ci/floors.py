@@ -45,8 +45,9 @@ CIRCLES = {
     "dynamic types": (
         {
             "dynamic/attributes", "dynamic/builtin", "dynamic/class", "dynamic/dealloc",
-            "dynamic/handlers", "dynamic/instance", "dynamic/module", "dynamic/object",
-            "dynamic/ready", "dynamic/record", "dynamic/tracking", "dynamic/weakref",
+            "dynamic/entries", "dynamic/handlers", "dynamic/instance", "dynamic/lookup",
+            "dynamic/module", "dynamic/object", "dynamic/parts", "dynamic/ready",
+            "dynamic/record", "dynamic/tracking", "dynamic/weakref",
         },
         "types are objects, and objects have types",
     ),

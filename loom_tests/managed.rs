@@ -567,7 +567,8 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
         // gets `Dead` destroys the object.
         unsafe {
             if header.as_ref().drop_ref(id) == Dropped::Dead {
-                managed::mark_dying_for_upgrades(m.raw(), header);
+                let state = m.raw().core().state(header.as_ptr() as usize);
+                managed::mark_dying_for_upgrades(m.raw(), header.as_ref(), state);
                 header.as_ref().clone_ref(id);
                 let after = header.as_ref().drop_ref(id);
                 assert_eq!(
@@ -575,7 +576,7 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
                     Dropped::Dead,
                     "somebody took the handler's count for a reference"
                 );
-                managed::clear_weak_references(m.raw(), header);
+                managed::clear_weak_references(m.raw(), header.as_ref());
                 m.raw().model().types.get(0).value(header).cast::<Value>().drop_in_place();
                 m.raw().free(header.cast());
             }

@@ -128,7 +128,8 @@ impl Shared {
     fn weak(&self, target: &AnyGc, m: &Mutator) -> AnyGc {
         let callback = one_in(2).then(|| (self.make(m), called as dynamic::WeakCall));
         // SAFETY: a living object; the function is for any callback.
-        unsafe { dynamic::new_weakref(m, dynamic::as_raw(target), callback) }.expect("memory")
+        unsafe { dynamic::new_weakref(m, dynamic::Obj::new(dynamic::as_raw(target)), callback) }
+            .expect("memory")
     }
 
     fn act(&self, held: &mut Vec<AnyGc>, m: &mut Mutator) {

@@ -311,7 +311,11 @@ fn u_33_u_35_weak_references_with_callbacks() {
     let weak = |target: &AnyGc, callback: Option<AnyGc>| {
         // SAFETY: a living target.
         unsafe {
-            dynamic::new_weakref(&m, dynamic::as_raw(target), callback.map(|c| (c, called as _)))
+            dynamic::new_weakref(
+                &m,
+                dynamic::Obj::new(dynamic::as_raw(target)),
+                callback.map(|c| (c, called as _)),
+            )
         }
         .unwrap()
     };
@@ -1164,9 +1168,14 @@ fn what_a_handler_lets_go_of_by_a_typed_handle_may_panic() {
     let (target, callback) = (new(&m, record), new(&m, record));
     set(&target, 0, Some(&target));
     // SAFETY: a living object, and a function for the callback.
-    let weak =
-        unsafe { dynamic::new_weakref(&m, dynamic::as_raw(&target), Some((callback, call))) }
-            .unwrap();
+    let weak = unsafe {
+        dynamic::new_weakref(
+            &m,
+            dynamic::Obj::new(dynamic::as_raw(&target)),
+            Some((callback, call)),
+        )
+    }
+    .unwrap();
     drop(target);
     assert_eq!(m.collect().collected, 1);
     assert_eq!((live(&heap), armed.load(SeqCst)), (1, 94));
@@ -1337,7 +1346,9 @@ fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
     let mut m = heap.attach();
     let object = new(&m, record);
     // SAFETY: a living target.
-    let weak = unsafe { dynamic::new_weakref(&m, dynamic::as_raw(&object), None) }.unwrap();
+    let weak =
+        unsafe { dynamic::new_weakref(&m, dynamic::Obj::new(dynamic::as_raw(&object)), None) }
+            .unwrap();
     std::thread::scope(|scope| {
         let (heap, weak) = (&heap, weak.clone());
         let asking = scope.spawn(move || {

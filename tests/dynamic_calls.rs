@@ -73,7 +73,7 @@ fn in_a_traversal_what_makes_or_changes_objects_is_refused_and_does_nothing() {
     let tracked = dynamic::as_raw(&object);
     // SAFETY: ready types that live; objects of this thread, each of which is given back once.
     unsafe {
-        let weak = dynamic::new_weakref(&m, tracked, None).unwrap();
+        let weak = dynamic::new_weakref(&m, dynamic::Obj::new(tracked), None).unwrap();
         let untracked = dynamic::allocate(&m, bytes.record(), 3, 0).unwrap();
         let (count, live) = (dynamic::Obj::new(tracked).count(), heap.stats().live_objects);
         let guard = safepoint::traversing();
@@ -89,12 +89,12 @@ fn in_a_traversal_what_makes_or_changes_objects_is_refused_and_does_nothing() {
             ("track", code(dynamic::Obj::new(untracked).track(&m))),
             ("untrack", code(dynamic::Obj::new(tracked).untrack(&m))),
             ("free", code(dynamic::free(&m, untracked, Family::Container))),
-            ("new_weakref", code(dynamic::new_weakref(&m, tracked, None))),
+            ("new_weakref", code(dynamic::new_weakref(&m, dynamic::Obj::new(tracked), None))),
             ("weakref_target", code(dynamic::Obj::new(dynamic::as_raw(&weak)).weakref_target(&m))),
         ];
         let fault = dynamic::resize(&m, untracked, 5).unwrap_err();
         assert_eq!(fault.function, "resize", "before anything is looked at");
-        let fault = dynamic::new_weakref(&m, tracked, None).unwrap_err();
+        let fault = dynamic::new_weakref(&m, dynamic::Obj::new(tracked), None).unwrap_err();
         assert_eq!(fault.function, "new_weakref");
         assert!(!dynamic::Obj::new(tracked).has_attribute(&m, "name"));
         assert!(
@@ -366,8 +366,10 @@ fn a_visitor_that_wants_no_more_is_called_no_more() {
     // SAFETY: a living target; the function does nothing with the callback.
     let (called, plain) = unsafe {
         let target = dynamic::as_raw(&value);
-        let called = dynamic::new_weakref(&m, target, Some((value.clone(), no_call))).unwrap();
-        (called, dynamic::new_weakref(&m, target, None).unwrap())
+        let called =
+            dynamic::new_weakref(&m, dynamic::Obj::new(target), Some((value.clone(), no_call)))
+                .unwrap();
+        (called, dynamic::new_weakref(&m, dynamic::Obj::new(target), None).unwrap())
     };
     let at = |gc: &AnyGc| dynamic::as_raw(gc).as_ptr();
     let type_at = |ty: &Type| at(ty.object().unwrap());
@@ -1137,7 +1139,7 @@ fn an_address_is_classified_by_the_memory_there() {
         assert!(dynamic::try_type_of(fixed).is_none() && !dynamic::Obj::new(fixed).is_gc());
         dynamic::set_static_type(fixed, BASE.get());
         assert!(dynamic::try_type_of(fixed).is_some_and(|record| std::ptr::eq(record, BASE.get())));
-        assert_eq!(code(dynamic::new_weakref(&m, fixed, None)), Code::WrongType);
+        assert_eq!(code(dynamic::new_weakref(&m, dynamic::Obj::new(fixed), None)), Code::WrongType);
         assert!(
             dynamic::Obj::new(fixed).incref()
                 && dynamic::decref(fixed)
@@ -1378,7 +1380,7 @@ fn a_cleared_weak_reference_calls_nothing() {
         let make = || {
             dynamic::new_weakref(
                 &m,
-                dynamic::as_raw(&target),
+                dynamic::Obj::new(dynamic::as_raw(&target)),
                 Some((callback.clone(), count_calls)),
             )
             .unwrap()

@@ -239,7 +239,7 @@ impl Oracle<'_> {
                     let calls = self.random & 8 != 0;
                     let callback =
                         calls.then(|| (self.callback.clone(), count_call as dynamic::WeakCall));
-                    let weak = dynamic::new_weakref(m, at, callback).unwrap();
+                    let weak = dynamic::new_weakref(m, dynamic::Obj::new(at), callback).unwrap();
                     self.objects.get_mut(&id).unwrap().weak.push((weak, calls));
                 }
                 9 => {
@@ -418,8 +418,12 @@ fn memory_that_is_given_back_takes_weak_references_and_attributes_along() {
             let object = dynamic::allocate(&m, ty.record(), 3, 0).unwrap();
             let value = Gc::into_any(m.alloc(1u8));
             dynamic::Obj::new(object).set_attribute(&m, "value", Some(value)).unwrap();
-            let weak =
-                dynamic::new_weakref(&m, object, Some((callback.clone(), count_call))).unwrap();
+            let weak = dynamic::new_weakref(
+                &m,
+                dynamic::Obj::new(object),
+                Some((callback.clone(), count_call)),
+            )
+            .unwrap();
             assert_eq!(live(&heap), before + 3);
             dynamic::free(&m, object, Family::Container).unwrap();
             assert!(
@@ -800,8 +804,13 @@ fn an_error_that_a_handler_leaves_is_reported_with_its_place() {
     let m = heap.attach();
     let (target, callback) = (plain.instantiate(&m).unwrap(), plain.instantiate(&m).unwrap());
     // SAFETY: alive.
-    let weak =
-        unsafe { dynamic::new_weakref(&m, dynamic::as_raw(&target), Some((callback, call_badly))) };
+    let weak = unsafe {
+        dynamic::new_weakref(
+            &m,
+            dynamic::Obj::new(dynamic::as_raw(&target)),
+            Some((callback, call_badly)),
+        )
+    };
     let weak = weak.unwrap();
     drop(target);
     assert_eq!(
@@ -844,7 +853,8 @@ fn an_object_that_a_finalizer_untracks_does_not_count_as_resurrected() {
     let [a, b] = ring(&m, &ty);
     TO_UNTRACK.set(dynamic::as_raw(&b).as_ptr());
     // SAFETY: alive.
-    let weak = unsafe { dynamic::new_weakref(&m, dynamic::as_raw(&a), None) }.unwrap();
+    let weak =
+        unsafe { dynamic::new_weakref(&m, dynamic::Obj::new(dynamic::as_raw(&a)), None) }.unwrap();
     drop((a, b));
     let report = m.collect();
     // What is untracked counts as outside: what it refers to is reachable from there.
@@ -923,8 +933,10 @@ fn weak_callbacks_come_in_the_order_of_memory() {
             if at % 10 == 0 {
                 let callback = Some((callback.clone(), called as dynamic::WeakCall));
                 // SAFETY: alive.
-                let made =
-                    unsafe { dynamic::new_weakref(&m, dynamic::as_raw(target), callback) }.unwrap();
+                let made = unsafe {
+                    dynamic::new_weakref(&m, dynamic::Obj::new(dynamic::as_raw(target)), callback)
+                }
+                .unwrap();
                 weak.insert(dynamic::as_raw(target), made);
             }
         }

@@ -283,7 +283,8 @@ impl Filled {
     /// With a weak reference that leads to it. It cannot be resized any more.
     fn with_weak(mut self, m: &Mutator) -> Self {
         // SAFETY: a living object to which there is a reference.
-        self.weak = Some(unsafe { dynamic::new_weakref(m, self.raw(), None) }.unwrap());
+        self.weak =
+            Some(unsafe { dynamic::new_weakref(m, dynamic::Obj::new(self.raw()), None) }.unwrap());
         self
     }
 

@@ -34,7 +34,9 @@ pub(crate) static DEFAULTS: Defaults = Defaults {
 unsafe extern "C" fn generic_dealloc(object: *mut PyObject) {
     call::reported("tp_dealloc", (), |m| {
         // SAFETY: rule *argument*: called for a dying object.
-        unsafe { dynamic::dealloc(m, call::object(m, object)?) };
+        unsafe {
+            dynamic::Dying::new(m, call::typed_object(m, object, Code::WrongType)?).dealloc()
+        };
         Ok(())
     });
 }

@@ -37,6 +37,7 @@ export! {
                         ));
                     }
                 };
+                let target = dynamic::Obj::new(target);
                 Ok(dynamic::into_raw(dynamic::new_weakref(m, target, callback)?).as_ptr())
             }
         })

@@ -11,17 +11,17 @@
 //! The visitor of a traversal cannot take the lock again, because all functions for attributes fail
 //! in a traverse handler. A visitor outside of traversals can, so it is called without the lock.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::c_int;
 
 use crate::base::error::{Code, Fault};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::RwLock;
 use crate::base::text::words;
 use crate::dynamic::handlers;
-use crate::dynamic::object::{Obj, RawObject, Visitor, refuse_in_traversal, tail_slot};
+use crate::dynamic::object::{Obj, Visitor, refuse_in_traversal};
 use crate::dynamic::record::Flags;
 use crate::safepoint::is_traversing;
 use crate::{AnyGc, Mutator};
@@ -91,23 +91,13 @@ fn no_attribute(object: Obj<'_>, name: &str, function: &'static str) -> Fault {
 }
 
 impl<'a> Obj<'a> {
-    /// The tail of an object with a managed dictionary; `None`: its type has no dictionaries.
-    fn dict_slot(self) -> Option<&'a AtomicPtr<c_void>> {
-        let has_dict = self.record().flags().has(Flags::MANAGED_DICT);
-        // SAFETY: rule *dynamic*; with the flag there is a tail.
-        has_dict.then(|| unsafe { tail_slot(self.address()) })
-    }
-
     /// The dictionary of an instance, or of a heap type's object. `None`: there can be none, or it
     /// was not made yet.
     fn attributes(self) -> Option<&'a Attributes> {
-        let Some(slot) = self.dict_slot() else {
-            return self.describe().map(|record| &record.attributes);
-        };
-        // Acquire: pairs with the exchange in `make_attributes`.
-        let dict = slot.load(Ordering::Acquire).cast::<Attributes>();
-        // SAFETY: rule *dynamic*: the tail of such an object points to its dictionary, or is null.
-        unsafe { dict.as_ref() }
+        match self.tail::<Attributes>() {
+            Some(slot) => slot.get(),
+            None => self.describe().map(|record| &record.attributes),
+        }
     }
 
     /// As [`attributes`](Self::attributes), but makes the dictionary. Fails if its type has none.
@@ -115,29 +105,11 @@ impl<'a> Obj<'a> {
         if let Some(attributes) = self.attributes() {
             return Ok(attributes);
         }
-        let Some(slot) = self.dict_slot() else {
+        let Some(slot) = self.tail::<Attributes>() else {
             let text = words!("objects of type '{}' have no attributes", self.record().kept_name());
             return Err(self.fault(Code::NoAttribute, function).because(text));
         };
-        let made = Box::into_raw(fallible::boxed(Attributes::default())?);
-        // AcqRel: publishes the empty dictionary, or acquires the dictionary of another thread.
-        let other = slot.compare_exchange(
-            std::ptr::null_mut(),
-            made.cast(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        // SAFETY: rule *dynamic*: the winner's dictionary lives as long as the object. No other
-        // thread has the address of a loser's.
-        unsafe {
-            Ok(match other {
-                Ok(_) => &*made,
-                Err(theirs) => {
-                    drop(Box::from_raw(made));
-                    &*theirs.cast::<Attributes>()
-                }
-            })
-        }
+        Ok(slot.set(fallible::boxed(Attributes::default())?))
     }
 
     /// The value of an attribute.
@@ -198,26 +170,14 @@ impl<'a> Obj<'a> {
     }
 }
 
-/// Frees the dictionary of an object, with its values.
-///
-/// # Safety
-///
-/// The object's type has managed dictionaries, and the object is being freed.
-pub(super) unsafe fn drop_dict(object: NonNull<RawObject>) {
-    // SAFETY: rules *dynamic* and *zero*: with the flag there is a tail, and the freeing thread has
-    // exclusive access.
-    unsafe {
-        let dict = tail_slot(object).swap(std::ptr::null_mut(), Ordering::AcqRel);
-        if !dict.is_null() {
-            drop(Box::from_raw(dict.cast::<Attributes>()));
-        }
-    }
-}
-
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::ffi::c_void;
+
     use super::*;
     use crate::Heap;
+    use crate::dynamic::object::RawObject;
 
     /// Starts a second visit during a visit, as two markers do that traverse one object.
     unsafe extern "C" fn again(_: *mut RawObject, arg: *mut c_void) -> c_int {

@@ -1,14 +1,15 @@
 //! Classes: types for objects that have only attributes. Making a class needs no unsafe code.
 
-use std::ptr::NonNull;
+#![forbid(unsafe_code)]
 
 use crate::base::error::{Code, Fault};
 use crate::base::text::words;
 use crate::dynamic::builtin::{METATYPE, MODULE};
+use crate::dynamic::entries::RustHandlers;
 use crate::dynamic::instance;
-use crate::dynamic::object::{AllocProc, Obj, RawObject, from_raw};
-use crate::dynamic::ready::{TypeSpec, ready_heap};
-use crate::dynamic::record::{Flags, Type};
+use crate::dynamic::object::{AllocProc, Obj};
+use crate::dynamic::ready::ready_class;
+use crate::dynamic::record::Type;
 use crate::{AnyGc, Mutator};
 
 /// A description of a class: a heap type for objects with attributes.
@@ -75,23 +76,7 @@ impl Class {
             let text = words!("the module of class '{}' is an object that is no module", self.name);
             return Err(Fault::new(Code::WrongType, "make").because(text));
         }
-        let mut spec = TypeSpec::new(self.name);
-        spec.bases = self.bases;
-        spec.module = self.module;
-        spec.flags = Flags::BASE_TYPE;
-        // A base with the flag `HAVE_GC` passes on its flags and handlers.
-        if !spec.bases.first().is_some_and(|base| base.record().has_gc()) {
-            let own = TypeSpec::with_attributes("");
-            spec.flags = own.flags;
-            spec.slots = own.slots;
-        }
-        if self.finalizer.is_some() {
-            spec.slots.finalize = Some(finalize);
-        }
-        spec.finalizer = self.finalizer;
-        // SAFETY: rule *handlers*: the handlers serve attributes. The type has both of its own, or
-        // inherits both.
-        unsafe { ready_heap(m, &spec, |_, _| {}) }
+        ready_class(m, self.name, self.bases, self.module, self.finalizer)
     }
 }
 
@@ -99,25 +84,22 @@ fn is_module(object: &AnyGc, m: &Mutator) -> bool {
     Obj::of(object, m).is_some_and(|object| object.record().is_subtype_of(MODULE.get()))
 }
 
-/// Calls the finalizer of a class.
-unsafe extern "C" fn finalize(object: *mut RawObject) {
-    Mutator::with_current(|m| {
-        // SAFETY: rules *handlers* and *counted*: called for a living object. The caller's
-        // reference outlives this handle, which borrows it.
-        let (object, this) = unsafe {
-            let Some(object) = Obj::from_ptr(object) else { return };
-            (object, std::mem::ManuallyDrop::new(from_raw(object.address())))
-        };
+/// The finalize handler of classes.
+pub(super) struct Finalizing;
+
+impl RustHandlers for Finalizing {
+    fn finalize(m: &Mutator, object: Obj<'_>) {
         let finalizer = object.record().mro().find_map(|record| record.finalizer);
         if let Some(finalizer) = finalizer
-            && let Err(payload) = crate::base::event::guarded(|| finalizer(&this, m))
+            && let Err(payload) =
+                crate::base::event::guarded(|| object.lend(|this| finalizer(this, m)))
         {
             // The panic must not pass through the frames of a C program.
             let name = object.record().kept_name();
             let message = crate::base::event::panic_message(payload);
             m.raw().core().hooks.unraisable(crate::During::Finalize, name, message);
         }
-    });
+    }
 }
 
 impl Type {
@@ -141,24 +123,13 @@ impl Type {
         let generic: AllocProc = instance::generic_alloc;
         if std::ptr::fn_addr_eq(record.alloc, generic) {
             // Called directly: the generic allocator cannot read a face of another runtime.
-            let made = instance::allocate_tracked(m, record, 0)?;
-            // SAFETY: rule *new*: the handle takes over the reference of the new object.
-            return Ok(unsafe { from_raw(made) });
+            return instance::allocate_handle(m, record, true);
         }
-        // SAFETY: rule *handlers*: the allocator of a ready type, called with the type's face,
-        // returns a new reference.
-        unsafe {
-            let made = NonNull::new((record.alloc)(record.face(), 0));
-            match made {
-                Some(object) if std::ptr::eq(Obj::new(object).record(), record) => {
-                    Ok(from_raw(object))
-                }
-                Some(object) => {
-                    drop(from_raw(object));
-                    Err(Fault::new(Code::BadAllocResult, FUNCTION).of_type(record.kept_name()))
-                }
-                None => Err(Fault::new(Code::Memory, FUNCTION).of_type(record.kept_name())),
-            }
+        let fault = |code| Fault::new(code, FUNCTION).of_type(record.kept_name());
+        let made = record.run_alloc().ok_or_else(|| fault(Code::Memory))?;
+        match Obj::of(&made, m) {
+            Some(object) if std::ptr::eq(object.record(), record) => Ok(made),
+            _ => Err(fault(Code::BadAllocResult)),
         }
     }
 

@@ -13,14 +13,14 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use crate::base::error::{Code, Fault};
-use crate::dynamic::object::{Obj, RawObject, is_checked, raw, refuse_in_traversal};
-use crate::dynamic::record::{Flags, TypeRecord};
-use crate::dynamic::tracking::state_of;
-use crate::dynamic::{attributes, handlers};
+use crate::dynamic::attributes::Attributes;
+use crate::dynamic::handlers;
+use crate::dynamic::object::{Obj, RawObject, from_raw, is_checked, raw, refuse_in_traversal};
+use crate::dynamic::tracking::InHeap;
 use crate::object::header::Header;
 use crate::object::state;
 use crate::typed::mutator::mutator;
-use crate::{AnyGc, During, Mutator, managed, safepoint};
+use crate::{During, Mutator, managed, safepoint};
 
 /// The two kinds of objects, by the function that frees their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,19 +33,29 @@ pub enum Family {
 
 /// An object in its dealloc handler, on the thread that runs the handler.
 #[derive(Debug)]
-pub struct Dying<'m> {
-    m: &'m Mutator,
-    object: Obj<'m>,
-}
+pub struct Dying<'m>(InHeap<'m>);
 
 impl<'m> Dying<'m> {
     /// The object of a dealloc handler.
     ///
     /// # Safety
     ///
-    /// The object lies in the mutator's heap, and its dealloc handler runs on this thread.
+    /// The object lies in the mutator's heap, and its dealloc handler runs on this thread. Other
+    /// values for the object are not used after a call that destroys it or its parts.
+    #[inline(always)]
     pub unsafe fn new(m: &'m Mutator, object: Obj<'m>) -> Self {
-        Self { m, object }
+        // SAFETY: as the caller says.
+        Self(unsafe { InHeap::new(m, object) })
+    }
+
+    fn m(&self) -> &'m Mutator {
+        self.0.mutator()
+    }
+
+    /// The object.
+    #[inline(always)]
+    pub(super) fn object(&self) -> Obj<'m> {
+        self.0.object()
     }
 
     /// Takes the object out of the tracked set.
@@ -56,66 +66,148 @@ impl<'m> Dying<'m> {
     /// Removes bits of the state byte.
     #[inline(always)]
     fn change_plainly(&self, bits: u8) {
-        // SAFETY: rules *mapped* and *zero*: an object of this heap, to which this thread has
-        // exclusive access.
-        unsafe { raw(self.m).core().state(self.object.number()) }.change_plainly(0, bits);
+        self.0.state().change_plainly(0, bits);
     }
 
     /// Calls the finalizer; `true`: the object is alive again, and the handler must return at once.
     pub fn call_finalizer(&self) -> bool {
-        let Self { m, object } = *self;
+        let (m, object) = (self.m(), self.object());
         if object.record().finalize.is_none() || object.is_finalized(m) {
             return false;
         }
-        // SAFETY: rule *zero*: dying on this thread.
-        !unsafe { managed::revived(raw(m), object.header_ptr(), || object.call_finalizer(m)) }
-    }
-
-    /// Clears the weak references to the object, and calls their callbacks.
-    pub fn clear_weak_references(&self) {
-        // SAFETY: rule *zero*: dying on this thread.
-        unsafe { managed::clear_weak_references(raw(self.m), self.object.header_ptr()) };
+        self.survives(|| object.call_finalizer(m))
     }
 
     /// Calls the legacy finalizer; `true`: the object is alive again.
     fn call_legacy(&self) -> bool {
-        let Self { m, object } = *self;
+        let (m, object) = (self.m(), self.object());
         if object.record().del.is_none() {
             return false;
         }
-        let call = || {
-            handlers::guarded(m, During::Finalize, object, || object.run(|record| record.del));
-        };
+        self.survives(|| handlers::guarded(m, During::Finalize, object, || object.run_del()))
+    }
+
+    /// Revives the object for a call; `true`: it is alive afterwards.
+    fn survives(&self, call: impl FnOnce()) -> bool {
         // SAFETY: rule *zero*: dying on this thread.
-        !unsafe { managed::revived(raw(m), object.header_ptr(), call) }
+        !unsafe { managed::revived(raw(self.m()), self.object().header_ptr(), call) }
+    }
+
+    /// Clears the weak references to the object, and calls their callbacks.
+    pub fn clear_weak_references(&self) {
+        managed::clear_weak_references(raw(self.m()), self.object().header());
     }
 
     /// Calls the clear handler, if the type has one.
     #[inline(always)]
     fn clear(&self) {
-        let Self { m, object } = *self;
+        let object = self.object();
         if object.record().clear.is_some() {
-            handlers::guarded(m, During::Clear, object, || object.run_clear());
+            handlers::guarded(self.m(), During::Clear, object, || object.run_clear());
         }
     }
 
     /// The reference that the object owns to its heap type, for the end of the dealloc handler.
     #[inline(always)]
-    fn take_type(&self) -> OwnedType {
-        OwnedType(NonNull::new(self.object.record().object))
+    pub(super) fn take_type(&self) -> OwnedType {
+        OwnedType(NonNull::new(self.object().record().object))
+    }
+
+    /// As [`free()`]. A fault is reported as misuse.
+    pub(super) fn free_or_report(self, family: Family) {
+        let m = self.m();
+        if let Err(fault) = self.free(family) {
+            raw(m).core().hooks.misuse(&fault);
+        }
+    }
+
+    /// As [`free()`], for an object of the mutator's heap.
+    fn free(self, family: Family) -> Result<(), Fault> {
+        const FUNCTION: &str = "free";
+        let (m, object, state) = (self.m(), self.object(), self.0.state());
+        let record = object.record();
+        if record.has_gc() != (family == Family::Container) {
+            return Err(object.fault(Code::WrongAllocator, FUNCTION));
+        }
+        // From here on no weak reference can be upgraded. In a dealloc handler this is so already.
+        let before = managed::mark_dying_for_upgrades(raw(m), object.header(), state);
+        let was_dying = before & state::DYING != 0;
+        // A constructor owns one reference, and a dealloc handler none. In a dealloc handler any
+        // reference was added by the handler, and still exists.
+        if !object.is_last(m, 0) && (was_dying || !object.is_last(m, 1)) {
+            if !was_dying {
+                state.unset(state::DYING);
+            }
+            return Err(object.fault(Code::ReferencesLeft, FUNCTION));
+        }
+        // This thread has exclusive access.
+        let was_tracked = state.change_alone(0, state::TRACKED) & state::TRACKED != 0;
+        let result =
+            if was_tracked { Err(object.fault(Code::StillTracked, FUNCTION)) } else { Ok(()) };
+        self.clear_weak_references();
+        drop(self.take_tail::<Attributes>());
+        self.give_back();
+        result
+    }
+
+    /// Frees the memory. In checked mode it goes through the quarantine.
+    pub(super) fn give_back(self) {
+        let m = self.m();
+        let model = raw(m).model();
+        if !model.is_checked() {
+            return self.free_memory();
+        }
+        self.0.state().death();
+        // The header stays: a stress mode reads its type when the memory is freed.
+        // SAFETY: rule *zero*: no code uses the object any more. The others are freed objects, and
+        // only this thread has taken them from the list.
+        unsafe {
+            let mut due = model.quarantine.admit(self.0.cell(), size_of::<RawObject>());
+            while let Some(oldest) = due {
+                raw(m).free(oldest.start());
+                due = model.quarantine.pop_excess();
+            }
+        }
+    }
+
+    /// Frees the memory at once.
+    #[inline(always)]
+    fn free_memory(self) {
+        // SAFETY: rule *zero*: no code uses the object any more.
+        unsafe { raw(self.m()).free(self.object().address().cast()) };
+    }
+
+    /// Calls the dealloc handler of the object's type: its own, or the generic one.
+    #[inline(always)]
+    fn destroy(self) {
+        let record = self.object().record();
+        match record.dealloc.filter(|_| record.own_dealloc) {
+            Some(handler) => self.run_dealloc(handler),
+            None => self.dealloc(),
+        }
+    }
+
+    /// The generic dealloc handler.
+    #[inline]
+    pub fn dealloc(self) {
+        if self.object().record().ends_simply && !is_checked(self.m()) {
+            dealloc_simply(self);
+        } else {
+            dealloc_in_full(self);
+        }
     }
 }
 
 /// The reference of a dying object to its heap type; `None`: the type is static. It is released
 /// after the object is freed: it may be the last one, and freeing still reads the type's record.
-struct OwnedType(Option<NonNull<RawObject>>);
+pub(super) struct OwnedType(Option<NonNull<RawObject>>);
 
 impl OwnedType {
     #[inline(always)]
-    fn release(self) {
+    pub(super) fn release(self) {
         if let Some(type_object) = self.0 {
             // SAFETY: rule *counted*: a dying object gives up its reference, once.
-            drop(unsafe { AnyGc::from_header(type_object.cast()) });
+            drop(unsafe { from_raw(type_object) });
         }
     }
 }
@@ -126,13 +218,13 @@ impl Obj<'_> {
         if self.record().finalize.is_none() {
             return;
         }
-        if let Some(state) = state_of(m, self)
+        if let Some(here) = self.here(m)
             // Set before the call, so that a nested call does nothing.
-            && state.set(state::FINALIZED) & state::FINALIZED != 0
+            && here.state().set(state::FINALIZED) & state::FINALIZED != 0
         {
             return;
         }
-        handlers::guarded(m, During::Finalize, self, || self.run(|record| record.finalize));
+        handlers::guarded(m, During::Finalize, self, || self.run_finalize());
     }
 
     /// Whether the object has exactly `count` references, and no merge queue contains it. The entry
@@ -165,38 +257,11 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
     const FUNCTION: &str = "free";
     refuse_in_traversal(FUNCTION)?;
     // SAFETY: as the caller says.
-    let dying = Dying { m, object: unsafe { Obj::new(object) } };
-    let object = dying.object;
-    let record = object.record();
-    let Some(state) =
-        state_of(m, object).filter(|_| record.has_gc() == (family == Family::Container))
-    else {
-        return Err(object.fault(Code::WrongAllocator, FUNCTION));
-    };
-    // From here on no weak reference can be upgraded. In a dealloc handler this is so already.
-    // SAFETY: rule *zero*: as the caller says.
-    let before = unsafe { managed::mark_dying_for_upgrades(raw(m), object.header_ptr()) };
-    let was_dying = before & state::DYING != 0;
-    // A constructor owns one reference, and a dealloc handler none. In a dealloc handler any
-    // reference was added by the handler, and still exists.
-    if !object.is_last(m, 0) && (was_dying || !object.is_last(m, 1)) {
-        if !was_dying {
-            state.unset(state::DYING);
-        }
-        return Err(object.fault(Code::ReferencesLeft, FUNCTION));
+    let object = unsafe { Obj::new(object) };
+    match object.here(m) {
+        Some(here) => Dying(here).free(family),
+        None => Err(object.fault(Code::WrongAllocator, FUNCTION)),
     }
-    // This thread has exclusive access.
-    let was_tracked = state.change_alone(0, state::TRACKED) & state::TRACKED != 0;
-    let result = if was_tracked { Err(object.fault(Code::StillTracked, FUNCTION)) } else { Ok(()) };
-    dying.clear_weak_references();
-    // SAFETY: as the caller says.
-    unsafe {
-        if record.flags().has(Flags::MANAGED_DICT) {
-            attributes::drop_dict(object.address());
-        }
-        give_back(m, object.address());
-    }
-    result
 }
 
 /// The common case of [`free`] for objects that take part in cycle collection: dying, untracked,
@@ -210,66 +275,23 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
 pub unsafe fn free_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
     debug_assert!(!is_checked(m));
     // SAFETY: as the caller says.
-    let this = unsafe { Obj::new(object) };
-    let Some(state) = state_of(m, this) else { return false };
+    let Some(here) = unsafe { Obj::new(object) }.here(m) else { return false };
     // Types with a common class take part in cycle collection, and have no dictionaries.
-    if this.record().common_class.is_none() {
+    if here.object().record().common_class.is_none() {
         return false;
     }
-    let dying = state.get() & (state::DYING | state::TRACKED) == state::DYING;
-    if !dying || !this.header().is_spent() {
+    let dying = here.state().get() & (state::DYING | state::TRACKED) == state::DYING;
+    if !dying || !here.object().header().is_spent() {
         return false;
     }
-    // SAFETY: as the caller says.
-    unsafe { raw(m).free(object.cast()) };
+    Dying(here).free_memory();
     true
 }
 
-/// Frees memory. In checked mode it goes through the quarantine.
-///
-/// # Safety
-///
-/// As for [`free`].
-pub(super) unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
-    let model = raw(m).model();
-    // SAFETY: as the caller says.
-    unsafe {
-        if !model.is_checked() {
-            raw(m).free(object.cast());
-            return;
-        }
-        let core = raw(m).core();
-        core.state(object.as_ptr() as usize).death();
-        // The header stays: a stress mode reads its type when the memory is freed.
-        let head = size_of::<RawObject>();
-        let mut due = model.quarantine.admit(core.space.memory(object.cast()), head);
-        while let Some(oldest) = due {
-            raw(m).free(oldest.start());
-            due = model.quarantine.pop_excess();
-        }
-    }
-}
-
-/// The generic dealloc handler.
-///
-/// # Safety
-///
-/// `object` is a dynamic object of the mutator's heap, and its dealloc handler runs on this thread.
-#[inline]
-pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
-    // SAFETY: as the caller says.
-    let dying = unsafe { Dying::new(m, Obj::new(object)) };
-    if dying.object.record().ends_simply && !is_checked(m) {
-        dealloc_simply(dying);
-    } else {
-        dealloc_in_full(dying);
-    }
-}
-
-/// [`dealloc`] with all its steps.
+/// [`Dying::dealloc`] with all its steps.
 #[inline(never)]
 fn dealloc_in_full(dying: Dying<'_>) {
-    let object = dying.object;
+    let object = dying.object();
     let record = object.record();
     // The object is still tracked, so a revival needs to restore nothing.
     if dying.call_finalizer() {
@@ -294,35 +316,28 @@ fn dealloc_in_full(dying: Dying<'_>) {
     let base = primary.find(|base| base.own_dealloc).filter(|_| !record.own_dealloc);
     if let Some((base, dealloc)) = base.and_then(|base| Some((base, base.dealloc?))) {
         let base_is_heap_type = base.is_heap_type();
-        // SAFETY: rule *handlers*: called for an object of a derived type.
-        unsafe { dealloc(object.address().as_ptr()) };
+        dying.run_dealloc(dealloc);
         if !base_is_heap_type {
             owned_type.release();
         }
         return;
     }
     dying.clear();
-    // SAFETY: rule *handlers*: called at the end of an object of its type.
-    unsafe { (record.free)(object.address().as_ptr().cast()) };
+    dying.run_free();
     owned_type.release();
 }
 
-/// [`dealloc`] for a type with [`ends_simply`](TypeRecord::ends_simply).
+/// [`Dying::dealloc`] for a type with [`ends_simply`](crate::dynamic::TypeRecord).
 #[inline(never)]
 fn dealloc_simply(dying: Dying<'_>) {
-    let (m, object) = (dying.m, dying.object);
-    let record = object.record();
     dying.untrack();
     dying.clear_weak_references();
     let owned_type = dying.take_type();
     dying.clear();
-    // SAFETY: rules *zero* and *handlers*: the end of an object of this type.
-    unsafe {
-        if object.header().is_spent() {
-            raw(m).free(object.address().cast());
-        } else {
-            (record.free)(object.address().as_ptr().cast());
-        }
+    if dying.object().header().is_spent() {
+        dying.free_memory();
+    } else {
+        dying.run_free();
     }
     owned_type.release();
 }
@@ -343,8 +358,8 @@ pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
     unsafe {
         let last = !safepoint::is_traversing() && header.as_ref().take_last(m.raw().id());
         if last {
-            managed::destroy_dynamic_in_place(m.raw(), header, |raw| {
-                call_dealloc(header, (&raw const *raw).cast());
+            managed::destroy_dynamic_in_place(m.raw(), header, |_| {
+                Dying::new(m, Obj::new(object)).destroy();
             });
         }
         last
@@ -358,28 +373,22 @@ pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
 /// Rule *typed*: a dying dynamic object; `m` is a mutator.
 #[inline]
 pub(super) unsafe fn call_dealloc(header: NonNull<Header>, m: *const ()) {
-    let object = header.cast::<RawObject>();
-    // SAFETY: as the caller says; rules *zero* and *handlers*.
-    unsafe {
-        let record: &TypeRecord = Obj::new(object).record();
-        match record.dealloc.filter(|_| record.own_dealloc) {
-            Some(handler) => handler(object.as_ptr()),
-            None => dealloc(mutator(m), object),
-        }
-    }
+    // SAFETY: as the caller says; rule *zero*.
+    unsafe { Dying::new(mutator(m), Obj::new(header.cast())) }.destroy();
 }
 
 /// The default free function: [`free`] with the family of the object's type.
 pub(super) unsafe extern "C" fn generic_free(object: *mut c_void) {
     Mutator::with_current(|m| {
         // SAFETY: rule *handlers*: called by a dealloc handler, or by a constructor that failed.
-        let result = unsafe {
-            let Some(object) = Obj::from_ptr(object.cast()) else { return };
-            let is_container = object.record().has_gc();
-            let family = if is_container { Family::Container } else { Family::Plain };
-            free(m, object.address(), family)
+        let freed = unsafe {
+            Obj::from_ptr(object.cast()).map(|object| {
+                let is_container = object.record().has_gc();
+                let family = if is_container { Family::Container } else { Family::Plain };
+                free(m, object.address(), family)
+            })
         };
-        if let Err(fault) = result {
+        if let Some(Err(fault)) = freed {
             raw(m).core().hooks.misuse(&fault);
         }
     });

@@ -14,29 +14,27 @@ use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use crate::During;
-use crate::Mutator;
 use crate::base::error::{Code, Fault};
 use crate::base::event;
 use crate::base::hooks::CallGuards;
 use crate::base::sync::Aside;
 use crate::base::sync::const_thread_local;
 use crate::base::text::words;
-use crate::dynamic::object::{Obj, RawObject, TraverseProc, VisitProc, Visitor, is_static_at, raw};
+use crate::dynamic::dealloc::Dying;
+use crate::dynamic::entries::RustHandlers;
+use crate::dynamic::lookup::live_at;
+use crate::dynamic::object::{
+    Destructor, FreeProc, Inquiry, Obj, RawObject, TraverseProc, VisitProc, Visitor, from_raw,
+    is_static_at, raw,
+};
 use crate::dynamic::record::{Flags, TypeRecord};
 use crate::managed::ManagedCore;
-use crate::memory::space::Space;
 use crate::object::state;
 use crate::object::type_info::Tracer;
-use crate::safepoint;
+use crate::{AnyGc, During, Mutator, safepoint};
 
 const_thread_local! {
-    /// The heap of the tracer that was handed out last.
-    static HEAP: Cell<*const ManagedCore> = Cell::new(std::ptr::null())
-}
-
-const_thread_local! {
-    /// The object of the traverse handler that this thread runs, in `HEAP`; null: it runs none.
+    /// The object of the traverse handler that this thread runs; null: it runs none.
     static RUNNING: Cell<*mut RawObject> = Cell::new(std::ptr::null_mut())
 }
 
@@ -44,13 +42,6 @@ const_thread_local! {
     /// Whether a traverse handler of this thread has visited a managed dictionary since the last
     /// reset.
     static DICT_VISITED: Cell<bool> = Cell::new(false)
-}
-
-/// The core of the heap that an object lies in. The object is being traversed.
-fn core_of<'a>(object: Obj<'a>) -> &'a ManagedCore {
-    // SAFETY: rule *counted*: the object is alive, so its heap is; the callers have an object of a
-    // heap.
-    unsafe { &*Space::heap_of(object.number()).cast::<ManagedCore>() }
 }
 
 /// Traverses an object of a heap.
@@ -74,8 +65,7 @@ pub(super) fn traverse(object: Obj<'_>, tracer: &mut Tracer) {
 /// the next one in its traversal.
 #[cold]
 fn begin(object: Obj<'_>, tracer: &mut Tracer) {
-    let core = core_of(object);
-    HEAP.with(|word| word.set(core));
+    let Some(core) = object.core() else { return };
     let model = &core.model;
     tracer.careful = (model.is_checked() && !tracer.takes_everything()) || tracer.seeks();
     tracer.timing = model.slow_handler() != 0;
@@ -85,9 +75,8 @@ fn begin(object: Obj<'_>, tracer: &mut Tracer) {
 fn call(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) -> c_int {
     let address = object.address().as_ptr();
     RUNNING.with(|word| word.set(address));
-    // SAFETY: rule *handlers*; the visitor belongs to its argument. This call does not unwind: a
-    // panic that leaves an `extern "C"` function aborts the process.
-    let result = unsafe { handler(address, visit, (&raw mut *tracer).cast()) };
+    // This call does not unwind: a panic that leaves an `extern "C"` function aborts the process.
+    let result = object.visit_by(handler, visit, (&raw mut *tracer).cast());
     RUNNING.with(|word| word.set(std::ptr::null_mut()));
     result
 }
@@ -98,8 +87,8 @@ fn call(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) -> c_int {
 #[inline(never)]
 fn call_specially(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) {
     let record = object.record();
-    let alone =
-        record.flags().has(Flags::SERIAL_TRAVERSE).then(|| core_of(object).model.serial.lock());
+    let serial = object.core().filter(|_| record.flags().has(Flags::SERIAL_TRAVERSE));
+    let alone = serial.map(|core| core.model.serial.lock());
     // A handler starts no traversal, so it cannot need this lock.
     let _known = alone.as_ref().map(|_| Aside::all());
     let begun = if tracer.timing { Some(Instant::now()) } else { None };
@@ -115,10 +104,11 @@ fn call_specially(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) {
 /// Records a fault of a handler that took too long.
 #[cold]
 fn check_time(begun: Instant, object: Obj<'_>) {
-    let (took, model) = (begun.elapsed(), &heap().model);
-    if took.as_nanos() > u128::from(model.slow_handler()) {
+    let (took, core) = (begun.elapsed(), object.core());
+    let slow = core.filter(|core| took.as_nanos() > u128::from(core.model.slow_handler()));
+    if let Some(core) = slow {
         let text = words!("the traverse handler took {took:?}: does it wait for something?");
-        model.record_fault(object.fault(Code::SlowHandler, "traverse").because(text));
+        core.model.record_fault(object.fault(Code::SlowHandler, "traverse").because(text));
     }
 }
 
@@ -163,9 +153,8 @@ fn visit_with_care(tracer: &mut Tracer, target: NonNull<RawObject>) -> c_int {
     if tracer.has_found() {
         return 1;
     }
-    if heap().model.is_checked()
-        && let Some(code) = target_fault(heap(), target)
-    {
+    let checked = traversed_heap().filter(|core| core.model.is_checked());
+    if let Some(code) = checked.and_then(|core| target_fault(core, target)) {
         return complain(code, target.as_ptr() as usize);
     }
     tracer.edge(target.as_ptr() as usize);
@@ -180,10 +169,7 @@ fn target_fault(core: &ManagedCore, target: NonNull<RawObject>) -> Option<Code> 
         let known = crate::memory::space::is_in_any_heap(address) || is_static_at(target);
         return (!known).then_some(Code::ForeignPointer);
     }
-    // SAFETY: rule *mapped*: objects can start there, so the page was handed out.
-    let lives =
-        core.space.starts_at(address) && unsafe { core.state(address) }.get() & state::LIVE != 0;
-    (!lives).then_some(Code::FreedPointer)
+    live_at(core, target).is_none().then_some(Code::FreedPointer)
 }
 
 /// The fault of an address that a cleared object's handler visits `times` times. The collection
@@ -196,16 +182,10 @@ fn cleared_target_fault(
     target: NonNull<RawObject>,
     times: usize,
 ) -> Option<Code> {
-    let address = target.as_ptr() as usize;
     target_fault(core, target).or_else(|| {
-        if !core.space.contains(address) {
-            return None;
-        }
-        // SAFETY: rules *mapped* and *dynamic*: `target_fault` has found a living object of this
-        // heap there.
-        let (state, object) = unsafe { (core.state(address), Obj::new(target)) };
+        let (header, state) = live_at(core, target)?;
         let held = state.get() & state::UNREACHABLE != 0;
-        let count = object.count()?;
+        let count = header.count()?;
         let hold = i64::from(!core.collector_lock.is_reclaiming());
         (held && count < hold + times as i64).then_some(Code::FreedPointer)
     })
@@ -214,28 +194,23 @@ fn cleared_target_fault(
 /// Records a fault of the running handler. It is reported when the world runs again.
 #[cold]
 fn complain(code: Code, address: usize) -> c_int {
-    let type_name = running().map_or("", TypeRecord::kept_name);
-    heap().model.record_fault(Fault::new(code, "traverse").of_type(type_name).at(address));
+    let type_name = running().map_or("", |object| object.record().kept_name());
+    if let Some(core) = traversed_heap() {
+        core.model.record_fault(Fault::new(code, "traverse").of_type(type_name).at(address));
+    }
     0
-}
-
-/// The heap of the traversal that this thread is in.
-fn heap<'a>() -> &'a ManagedCore {
-    // SAFETY: rule *pinned*: the callers have a tracer that was handed out. The word was set with
-    // it, to the heap that is being traversed.
-    unsafe { &*HEAP.with(Cell::get) }
 }
 
 /// The heap of the traverse handler that this thread runs, if it runs one.
 pub(crate) fn traversed_heap<'a>() -> Option<&'a ManagedCore> {
-    (!RUNNING.with(Cell::get).is_null()).then(heap)
+    running()?.core()
 }
 
-/// The type of the object whose traverse handler this thread runs, if it runs one.
-fn running<'a>() -> Option<&'a TypeRecord> {
+/// The object whose traverse handler this thread runs, if it runs one.
+fn running<'a>() -> Option<Obj<'a>> {
     // SAFETY: rules *counted* and *dynamic*: the object is being traversed, and lives while its
     // handler runs.
-    unsafe { Obj::from_ptr(RUNNING.with(Cell::get)) }.map(Obj::record)
+    unsafe { Obj::from_ptr(RUNNING.with(Cell::get)) }
 }
 
 /// Records a fault of the traverse handler that runs on this thread. It is reported when the world
@@ -246,11 +221,12 @@ fn running<'a>() -> Option<&'a TypeRecord> {
 ///
 /// The fault itself, if this thread runs no traverse handler.
 pub fn record_fault(mut fault: Fault) -> Result<(), Fault> {
-    let Some(record) = running() else { return Err(fault) };
+    let Some(object) = running() else { return Err(fault) };
+    let Some(core) = object.core() else { return Err(fault) };
     if fault.type_name.is_empty() {
-        fault.type_name = record.kept_name();
+        fault.type_name = object.record().kept_name();
     }
-    heap().model.record_fault(fault);
+    core.model.record_fault(fault);
     Ok(())
 }
 
@@ -387,51 +363,139 @@ fn run_between(guards: CallGuards, m: &Mutator, during: During, object: Obj<'_>,
     f();
 }
 
-/// The traverse handler of a heap type that has none of its own and a static base. It visits the
-/// type, and then calls the handler of the base. Derived types inherit it unchanged, so the type is
-/// visited once.
-pub(crate) unsafe extern "C" fn traverse_inherited(
-    object: *mut RawObject,
-    visit: VisitProc,
-    arg: *mut c_void,
-) -> c_int {
-    // SAFETY: rule *handlers*: called for a living object, with a visitor and its argument.
-    unsafe {
-        let Some(this) = Obj::from_ptr(object) else { return 0 };
-        let record = this.record();
-        if let Some(type_object) = record.type_object() {
-            let result = Visitor::new(visit, arg).visit(type_object);
-            if result != 0 {
-                return result;
-            }
+/// The handlers of a heap type that has none of its own and a static base.
+pub(super) struct Inherited;
+
+impl RustHandlers for Inherited {
+    /// Visits the type, and then calls the handler of the base. Derived types inherit this handler
+    /// unchanged, so the type is visited once.
+    fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
+        let record = object.record();
+        match visitor.visit_all(record.type_object()) {
+            0 => object.run_static_traverse(visitor),
+            answer => answer,
         }
-        record.static_traverse.map_or(0, |handler| handler(object, visit, arg))
     }
 }
 
-/// The traverse handler of types that have only attributes.
-pub(crate) unsafe extern "C" fn traverse_attributes(
-    object: *mut RawObject,
-    visit: VisitProc,
-    arg: *mut c_void,
-) -> c_int {
-    // SAFETY: rule *handlers*: called for a living object, with a visitor and its argument.
-    let (object, visitor) = unsafe { (Obj::from_ptr(object), Visitor::new(visit, arg)) };
-    let Some(object) = object else { return 0 };
-    if let Some(type_object) = object.record().type_object() {
-        let result = visitor.visit(type_object);
-        if result != 0 {
-            return result;
+/// The handlers of types that have only attributes.
+pub(super) struct OnlyAttributes;
+
+impl RustHandlers for OnlyAttributes {
+    fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
+        match visitor.visit_all(object.record().type_object()) {
+            0 => object.visit_managed_dict(visitor),
+            answer => answer,
         }
     }
-    object.visit_managed_dict(visitor)
-}
 
-/// The clear handler of types that have only attributes.
-pub(crate) unsafe extern "C" fn clear_attributes(object: *mut RawObject) -> c_int {
-    // SAFETY: rule *handlers*: called for a living object.
-    if let Some(object) = unsafe { Obj::from_ptr(object) } {
+    fn clear(object: Obj<'_>) -> c_int {
         object.clear_managed_dict();
+        0
     }
-    0
+}
+
+// Each call of a handler is here. The methods find the handler in the record of the object's type,
+// or in the parts of a module. Only they call `visit_by`, `run`, `ask` and `free_by`.
+impl Obj<'_> {
+    /// Calls the finalize handler of the object's type, if it has one.
+    #[inline(always)]
+    pub(super) fn run_finalize(self) {
+        self.run(self.record().finalize);
+    }
+
+    /// Calls the legacy finalizer of the object's type, if it has one.
+    #[inline(always)]
+    pub(super) fn run_del(self) {
+        self.run(self.record().del);
+    }
+
+    /// Calls the clear handler of the object's type, if it has one.
+    #[inline(always)]
+    pub(super) fn run_clear(self) {
+        self.record().clear.map(|handler| self.ask(handler));
+    }
+
+    /// Whether the object passes the test of its type, if the type has a test.
+    pub(super) fn passes_own_test(self) -> bool {
+        self.record().is_gc.is_none_or(|test| self.ask(test) != 0)
+    }
+
+    /// Calls the traverse handler of the nearest static base, if there is one.
+    fn run_static_traverse(self, visitor: Visitor<'_>) -> c_int {
+        let (visit, arg) = visitor.parts();
+        self.record().static_traverse.map_or(0, |handler| self.visit_by(handler, visit, arg))
+    }
+
+    /// Calls the traverse handler of a module's state, if there is one.
+    pub(super) fn run_state_traverse(self, visitor: Visitor<'_>) -> c_int {
+        let (visit, arg) = visitor.parts();
+        let handler = self.state_handlers().traverse;
+        handler.map_or(0, |handler| self.visit_by(handler, visit, arg))
+    }
+
+    /// Calls the clear handler of a module's state, if there is one.
+    pub(super) fn run_state_clear(self) -> c_int {
+        self.state_handlers().clear.map_or(0, |handler| self.ask(handler))
+    }
+
+    #[inline(always)]
+    fn visit_by(self, handler: TraverseProc, visit: VisitProc, arg: *mut c_void) -> c_int {
+        // SAFETY: rule *handlers*: called for an object of the handler's type, with a visitor and
+        // the visitor's argument.
+        unsafe { handler(self.address().as_ptr(), visit, arg) }
+    }
+
+    #[inline(always)]
+    fn run(self, handler: Option<Destructor>) {
+        if let Some(handler) = handler {
+            // SAFETY: rule *handlers*: called for an object of the handler's type.
+            unsafe { handler(self.address().as_ptr()) };
+        }
+    }
+
+    #[inline(always)]
+    fn ask(self, handler: Inquiry) -> c_int {
+        // SAFETY: rule *handlers*: called for an object of the handler's type.
+        unsafe { handler(self.address().as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn free_by(self, handler: FreeProc) {
+        // SAFETY: rule *handlers*: called at the end of an object of the handler's type.
+        unsafe { handler(self.address().as_ptr().cast()) };
+    }
+}
+
+impl Dying<'_> {
+    /// Calls a dealloc handler, of the object's type or of a base.
+    #[inline(always)]
+    pub(super) fn run_dealloc(self, handler: Destructor) {
+        self.object().run(Some(handler));
+    }
+
+    /// Calls the function of the object's type that frees the memory.
+    #[inline(always)]
+    pub(super) fn run_free(self) {
+        let object = self.object();
+        object.free_by(object.record().free);
+    }
+
+    /// Calls the function that a module's state has for its end, if there is one. No reference to
+    /// the state exists during the call.
+    pub(super) fn run_state_free(&self) {
+        let object = self.object();
+        if let Some(handler) = object.state_handlers().free {
+            object.free_by(handler);
+        }
+    }
+}
+
+impl TypeRecord {
+    /// A new instance from the allocator of the type; `None`: there is no memory.
+    pub(super) fn run_alloc(&self) -> Option<AnyGc> {
+        // SAFETY: rule *handlers*: the allocator of a ready type, called with the type's face,
+        // returns a new reference.
+        unsafe { NonNull::new((self.alloc)(self.face(), 0)).map(|made| from_raw(made)) }
+    }
 }

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 
 use crate::base::error::{Code, Fault};
 use crate::base::text::words;
+use crate::dynamic::attributes::Attributes;
 use crate::dynamic::builtin::METATYPE;
-use crate::dynamic::dealloc::give_back;
+use crate::dynamic::dealloc::Dying;
 use crate::dynamic::handlers;
 use crate::dynamic::object::{
-    Obj, RawObject, RawVarObject, TYPE_INDEX, is_checked, raw, refuse_in_traversal, tail_slot,
+    Obj, RawObject, RawVarObject, TYPE_INDEX, from_raw, is_checked, raw, refuse_in_traversal,
 };
 use crate::dynamic::record::{Flags, TypeRecord};
 use crate::memory::space::GRANULE;
@@ -37,7 +38,30 @@ pub fn allocate(
     items: isize,
     extra: usize,
 ) -> Result<NonNull<RawObject>, Fault> {
-    allocate_as(m, record, items, extra, false)
+    allocate_as(m, record, items, extra, false).map(Obj::address)
+}
+
+/// As [`allocate`], or as [`allocate_tracked`] if `tracked`, without items. The handle owns the
+/// object's reference.
+pub(super) fn allocate_handle(
+    m: &Mutator,
+    record: &TypeRecord,
+    tracked: bool,
+) -> Result<AnyGc, Fault> {
+    if tracked { allocate_tracked(m, record, 0) } else { allocate(m, record, 0, 0) }.map(handle)
+}
+
+/// The object of a heap type: untracked, of `size` bytes, with an empty tail.
+pub(super) fn allocate_type(m: &Mutator, size: usize) -> Result<AnyGc, Fault> {
+    let metatype = METATYPE.get();
+    let object = Fresh::of_size(m, metatype, size, true)?.be_born(metatype, None, true, false);
+    Ok(handle(object.address()))
+}
+
+/// The handle to an object that a function of this file has just allocated.
+fn handle(made: NonNull<RawObject>) -> AnyGc {
+    // SAFETY: rule *new*: the handle takes over the only reference to the new object.
+    unsafe { from_raw(made) }
 }
 
 /// As [`allocate`], but tracked at once if the type takes part in cycle collection. The fields are
@@ -53,24 +77,22 @@ pub fn allocate_tracked(
     items: isize,
 ) -> Result<NonNull<RawObject>, Fault> {
     let object = allocate_as(m, record, items, 0, record.has_gc())?;
-    if is_checked(m) && record.has_gc() && !record.tried.load(Ordering::Relaxed) {
-        // SAFETY: rule *new*: just made.
-        let made = unsafe { Obj::new(object) };
-        if let Err(fault) = handlers::check_fields(m, made, "allocation") {
-            raw(m).core().hooks.misuse(&fault);
-        }
+    if is_checked(m)
+        && record.has_gc()
+        && !record.tried.load(Ordering::Relaxed)
+        && let Err(fault) = handlers::check_fields(m, object, "allocation")
+    {
+        raw(m).core().hooks.misuse(&fault);
     }
-    Ok(object)
+    Ok(object.address())
 }
 
 /// The common case of [`allocate_tracked`]: a type that takes part in cycle collection, without
 /// items or a dictionary, with small instances. `None`: [`allocate_tracked`] must be called.
 ///
-/// # Safety
-///
-/// This thread runs no traverse handler.
+/// A traverse handler must not call it: this function makes no check.
 #[inline(always)]
-pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNull<RawObject>> {
+pub fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNull<RawObject>> {
     let class = record.common_class?;
     if is_checked(m) {
         return None;
@@ -104,13 +126,14 @@ fn own_type(type_object: Obj<'_>) {
 }
 
 #[inline]
-fn allocate_as(
-    m: &Mutator,
+fn allocate_as<'m>(
+    m: &'m Mutator,
     record: &TypeRecord,
     items: isize,
     extra: usize,
     tracked: bool,
-) -> Result<NonNull<RawObject>, Fault> {
+) -> Result<Obj<'m>, Fault> {
+    let tail = record.flags().has(Flags::MANAGED_DICT);
     if items == 0
         && extra == 0
         && record.item_size == 0
@@ -118,23 +141,14 @@ fn allocate_as(
         && !crate::safepoint::is_traversing()
     {
         // The common case: the size is known.
-        let size = record.basic_size + if record.flags().has(Flags::MANAGED_DICT) { 8 } else { 0 };
-        let cell =
-            m.raw().allocate_cell(class).map_err(|reason| memory(record, words!("{reason}")))?;
-        // SAFETY: rule *new*: fresh memory of at least `size` bytes.
-        return Ok(unsafe { be_born(m, record, cell, size, tracked) });
+        return Ok(Fresh::of_class(m, record, class)?.be_born(record, None, tail, tracked));
     }
     let size = instance_size(record, items, extra)?;
-    let object = allocate_sized(m, record, size, record.flags().has(Flags::MANAGED_DICT))?;
-    // SAFETY: rule *new*: just made. Objects with items have a word for their number.
-    unsafe {
-        if record.item_size != 0 {
-            (*object.cast::<RawVarObject>().as_ptr()).size = items;
-        }
-        if tracked {
-            m.raw().track(Object::new(object.cast()));
-            m.raw().core().state(object.as_ptr() as usize).set(state::BY_ALLOCATOR);
-        }
+    let items = (record.item_size != 0).then_some(Items { number: items, contents: &[] });
+    let object = Fresh::of_size(m, record, size, tail)?.be_born(record, items, tail, false);
+    if tracked && let Some(here) = object.here(m) {
+        here.put_in();
+        here.state().set(state::BY_ALLOCATOR);
     }
     Ok(object)
 }
@@ -176,55 +190,83 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
     }
 }
 
-/// Allocates `size` bytes as an untracked object of a type, with or without a tail. The size is at
-/// least that of an instance. If the type has managed dictionaries, the tail is null. Otherwise it
-/// is uninitialised.
-pub(super) fn allocate_sized(
-    m: &Mutator,
-    record: &TypeRecord,
-    size: usize,
-    tail: bool,
-) -> Result<NonNull<RawObject>, Fault> {
-    refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.kept_name()))?;
-    debug_assert!(size <= SIZE_LIMIT);
-    let whole = size + if tail { size_of::<usize>() } else { 0 };
-    let cell =
-        m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, words!("{reason}")))?;
-    // SAFETY: rule *new*: fresh memory of that size.
-    Ok(unsafe { be_born(m, record, cell, size, false) })
+/// The items of a new object.
+struct Items<'a> {
+    number: isize,
+    /// The bytes behind the number, as many as fit. The rest is zero.
+    contents: &'a [u8],
 }
 
-/// Makes an object of fresh memory.
-///
-/// # Safety
-///
-/// The memory has `size` bytes, and a word more for a tail.
-#[inline(always)]
-unsafe fn be_born(
-    m: &Mutator,
-    record: &TypeRecord,
+/// Fresh memory for an object. It has `size` bytes, and a word more for a tail.
+struct Fresh<'m> {
+    m: &'m Mutator,
     cell: NonNull<u8>,
     size: usize,
-    tracked: bool,
-) -> NonNull<RawObject> {
-    let object = cell.cast::<RawObject>();
-    // SAFETY: rule *new*: the memory is fresh, and of that size; no other thread has its address.
-    unsafe {
-        object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
-        let head = size_of::<RawObject>();
-        cell.add(head).write_bytes(0, size - head);
-        if record.flags().has(Flags::MANAGED_DICT) {
-            tail_slot(object).store(std::ptr::null_mut(), Ordering::Release);
-        }
-        if let Some(type_object) = record.type_object() {
-            std::mem::forget(type_object.share());
-        }
-        m.raw().publish_as(
-            Object::new(cell),
-            if tracked { state::TRACKED | state::BY_ALLOCATOR } else { 0 },
-        );
+}
+
+impl<'m> Fresh<'m> {
+    /// For an instance of a type with this size class.
+    #[inline(always)]
+    fn of_class(m: &'m Mutator, record: &TypeRecord, class: u8) -> Result<Self, Fault> {
+        let cell =
+            m.raw().allocate_cell(class).map_err(|reason| memory(record, words!("{reason}")))?;
+        Ok(Self { m, cell, size: record.basic_size })
     }
-    object
+
+    /// For an object of `size` bytes, at least as many as an instance has.
+    fn of_size(
+        m: &'m Mutator,
+        record: &TypeRecord,
+        size: usize,
+        tail: bool,
+    ) -> Result<Self, Fault> {
+        refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.kept_name()))?;
+        debug_assert!(size <= SIZE_LIMIT);
+        let whole = size + if tail { size_of::<usize>() } else { 0 };
+        let cell = m
+            .raw()
+            .allocate(whole, GRANULE)
+            .map_err(|reason| memory(record, words!("{reason}")))?;
+        Ok(Self { m, cell, size })
+    }
+
+    /// Makes an object of the memory. A type with items gives their number.
+    #[inline(always)]
+    fn be_born(
+        self,
+        record: &TypeRecord,
+        items: Option<Items<'_>>,
+        tail: bool,
+        tracked: bool,
+    ) -> Obj<'m> {
+        let Self { m, cell, size } = self;
+        // SAFETY: rule *new*: the memory is fresh, and of that size. Objects with items have a word
+        // for their number. No other thread has the address.
+        unsafe {
+            let object = cell.cast::<RawObject>();
+            object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
+            let head = size_of::<RawObject>();
+            cell.add(head).write_bytes(0, size - head);
+            if let Some(items) = items {
+                let head = size_of::<RawVarObject>();
+                (*cell.cast::<RawVarObject>().as_ptr()).size = items.number;
+                let contents = &items.contents[..items.contents.len().min(size - head)];
+                cell.add(head)
+                    .copy_from_nonoverlapping(NonNull::from(contents).cast(), contents.len());
+            }
+            let object = Obj::new(object);
+            if tail {
+                let cell = m.raw().core().space.memory(cell);
+                cell.start().add(cell.room().last_word()).cast::<usize>().write(0);
+            }
+            if let Some(type_object) = record.type_object() {
+                std::mem::forget(type_object.share());
+            }
+            let bits = if tracked { state::TRACKED | state::BY_ALLOCATOR } else { 0 };
+            m.raw().publish_as(Object::new(cell), bits);
+            object
+        }
+    }
 }
 
 /// Changes the number of an object's items. New items are zero. The object moves, and the old
@@ -238,6 +280,7 @@ unsafe fn be_born(
 /// - Its type has no items, or takes no part in cycle collection.
 /// - The number is negative or too large.
 /// - The object's present number of items is larger than its cell.
+/// - The object lies in another heap.
 /// - There is no memory.
 /// - In checked mode: a reference would be cut off.
 /// - A traverse handler runs on this thread.
@@ -272,8 +315,8 @@ pub unsafe fn resize(
     let size = instance_size(record, items, 0)?;
     let dict = record.flags().has(Flags::MANAGED_DICT);
     let count = old.items();
-    // SAFETY: rule *mapped*: an object of this heap.
-    let room = unsafe { m.raw().core().space.memory(object.cast()) }.room();
+    let Some(here) = old.here(m) else { return fault(Code::ForeignPointer) };
+    let room = here.cell().room();
     // The program can write to the number, so the copy is limited by the cell.
     let most = if dict { room.last_word() } else { room.bytes() }.saturating_sub(record.basic_size);
     let before = match count.unsigned_abs().checked_mul(record.item_size) {
@@ -286,65 +329,57 @@ pub unsafe fn resize(
     };
     // `instance_size` has checked this product.
     let after = items.unsigned_abs() * record.item_size;
+    let head = size_of::<RawVarObject>();
+    let fields = record.basic_size - head;
+    // SAFETY: rule *bounds*: `before` was compared with the cell. No other thread writes to the
+    // object.
+    let contents = unsafe {
+        std::slice::from_raw_parts(object.cast::<u8>().add(head).as_ptr(), fields + before)
+    };
     if is_checked(m) && record.flags().has(Flags::ITEMS_ARE_REFERENCES) {
-        let mut cut = (after..before).step_by(size_of::<usize>());
-        // SAFETY: rule *bounds*: `before` was compared with the cell.
-        let at = |offset: usize| unsafe {
-            object.cast::<u8>().add(record.basic_size + offset).cast::<usize>().read()
-        };
-        if cut.any(|offset| at(offset) != 0) {
+        let is_cut = contents.iter().skip(fields + after).any(|&byte| byte != 0);
+        if is_cut {
             return fault(Code::CutReferences);
         }
     }
-    let new = allocate_sized(m, record, size, dict)?;
-    // Everything after the head, up to the end of the shorter object.
-    let head = size_of::<RawObject>();
-    let kept = record.basic_size - head + before.min(after);
-    // SAFETY: rules *bounds* and *new*: both objects have that many bytes. This thread has
-    // exclusive access to both.
-    unsafe {
-        object.cast::<u8>().add(head).copy_to_nonoverlapping(new.cast::<u8>().add(head), kept);
-        (*new.cast::<RawVarObject>().as_ptr()).size = items;
-        if dict {
-            let dict = tail_slot(object).load(Ordering::Acquire);
-            tail_slot(new).store(dict, Ordering::Release);
-        }
-        if old.is_finalized(m) {
-            m.raw().core().state(new.as_ptr() as usize).set(state::FINALIZED);
-        }
-        give_back(m, object);
-        if let Some(type_object) = NonNull::new(record.object) {
-            // The reference of the old object: the new object has its own.
-            drop(AnyGc::from_header(type_object.cast()));
-        }
+    let contents = &contents[..fields + before.min(after)];
+    let new = Fresh::of_size(m, record, size, dict)?.be_born(
+        record,
+        Some(Items { number: items, contents }),
+        dict,
+        false,
+    );
+    // SAFETY: rule *zero*: the caller gives up the only reference.
+    let old = unsafe { Dying::new(m, old) };
+    if let (Some(slot), Some(dict)) = (new.tail::<Attributes>(), old.take_tail()) {
+        slot.set(dict);
     }
-    Ok(new)
+    if here.state().get() & state::FINALIZED != 0
+        && let Some(new) = new.here(m)
+    {
+        new.state().set(state::FINALIZED);
+    }
+    // The new object has a reference of its own.
+    let owned_type = old.take_type();
+    old.give_back();
+    owned_type.release();
+    Ok(new.address())
 }
 
 /// The default allocator: [`allocate_tracked`] for a face that is a type's record or object.
 pub(super) unsafe extern "C" fn generic_alloc(face: *mut c_void, items: isize) -> *mut RawObject {
     let made = Mutator::with_current(|m| {
-        // SAFETY: rule *handlers*: a type with this allocator has its record or its object as its
-        // face.
-        let record = unsafe { record_of_face(m, face) }?;
+        let face = NonNull::new(face)?;
+        // SAFETY: rule *handlers*: a type with this allocator has its record as its face, or its
+        // object, which lies in this heap.
+        let record = unsafe {
+            if raw(m).owns(Object::new(face.cast())) {
+                Obj::new(face.cast()).describe()?
+            } else {
+                face.cast::<TypeRecord>().as_ref()
+            }
+        };
         allocate_tracked(m, record, items).ok()
     });
     made.flatten().map_or(std::ptr::null_mut(), NonNull::as_ptr)
-}
-
-/// The record behind a default face: the face is the record itself, or the type's object.
-///
-/// # Safety
-///
-/// The face is null, or the default face of a type.
-unsafe fn record_of_face<'a>(m: &Mutator, face: *mut c_void) -> Option<&'a TypeRecord> {
-    let face = NonNull::new(face)?;
-    // SAFETY: as the caller says: a type's object in this heap, or a static type's record.
-    unsafe {
-        if raw(m).owns(Object::new(face.cast())) {
-            Obj::new(face.cast()).describe()
-        } else {
-            Some(face.cast::<TypeRecord>().as_ref())
-        }
-    }
 }

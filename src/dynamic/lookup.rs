@@ -6,6 +6,8 @@ use crate::Mutator;
 use crate::dynamic::handlers;
 use crate::dynamic::object::{RawObject, is_static_at};
 use crate::managed;
+use crate::object::header::Header;
+use crate::object::state::{self, StateByte};
 
 /// The result of looking up an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +61,22 @@ fn look_up_in(core: &managed::ManagedCore, object: NonNull<RawObject>) -> Addres
     if !core.space.starts_at(address) {
         return Address::Foreign;
     }
+    if live_at(core, object).is_some() { Address::Live } else { Address::Freed }
+}
+
+/// The header and the state of the object at an address; `None`: no living object of this heap lies
+/// there.
+pub(super) fn live_at(
+    core: &managed::ManagedCore,
+    object: NonNull<RawObject>,
+) -> Option<(&Header, StateByte<'_>)> {
+    let address = object.as_ptr() as usize;
+    if !core.space.contains(address) || !core.space.starts_at(address) {
+        return None;
+    }
     // SAFETY: rule *mapped*: an object can start there, so its page was handed out.
-    let state = unsafe { core.state(address) }.get();
-    if state & crate::object::state::LIVE != 0 { Address::Live } else { Address::Freed }
+    let (header, state) = unsafe { (object.cast::<Header>().as_ref(), core.state(address)) };
+    (state.get() & state::LIVE != 0).then_some((header, state))
 }
 
 /// Looks up an address outside of the heap.

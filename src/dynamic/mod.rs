@@ -66,14 +66,13 @@
 //! * **handlers**: each handler fulfils its contract for all objects of its type. The function
 //!   that makes a type with handlers is unsafe, because its caller promises this.
 
-#[allow(unsafe_code)]
 mod attributes;
-#[allow(unsafe_code)]
 mod builtin;
-#[allow(unsafe_code)]
 mod class;
 #[allow(unsafe_code)]
 mod dealloc;
+#[allow(unsafe_code)]
+mod entries;
 #[allow(unsafe_code)]
 mod handlers;
 #[allow(unsafe_code)]
@@ -84,6 +83,8 @@ mod lookup;
 mod module;
 #[allow(unsafe_code)]
 mod object;
+#[allow(unsafe_code)]
+mod parts;
 #[allow(unsafe_code)]
 mod ready;
 #[allow(unsafe_code)]
@@ -97,7 +98,7 @@ mod weakref;
 
 pub use builtin::{BASE, METATYPE, MODULE, WEAKREF};
 pub use class::{Class, Finalizer};
-pub use dealloc::{Dying, Family, dealloc, decref_last, free, free_common};
+pub use dealloc::{Dying, Family, decref_last, free, free_common};
 pub use handlers::record_fault;
 pub use instance::{allocate, allocate_common, allocate_tracked, resize};
 pub use lookup::{Address, look_up, look_up_here};

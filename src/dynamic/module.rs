@@ -6,13 +6,12 @@ use std::ptr::NonNull;
 
 use crate::base::error::{Code, Fault};
 use crate::base::fallible;
-use crate::dynamic::builtin::MODULE;
+use crate::dynamic::builtin::{Builtin, MODULE};
 use crate::dynamic::dealloc::Dying;
-use crate::dynamic::instance;
-use crate::dynamic::object::{
-    Destructor, FreeProc, Inquiry, Obj, RawObject, TraverseProc, VisitProc, from_raw,
-};
-use crate::dynamic::record::{Slots, TypeRecord};
+use crate::dynamic::entries::RustHandlers;
+use crate::dynamic::object::{FreeProc, Inquiry, Obj, RawObject, TraverseProc, Visitor};
+use crate::dynamic::record::TypeRecord;
+use crate::dynamic::{instance, parts};
 use crate::{AnyGc, Mutator};
 
 /// A description of a module.
@@ -49,15 +48,8 @@ impl ModuleSpec {
     }
 }
 
-/// A module's object.
-#[repr(C)]
-struct Module {
-    base: RawObject,
-    /// Owned; null before the module is whole.
-    parts: *mut ModuleParts,
-}
-
-struct ModuleParts {
+/// The parts of a module's object.
+pub(super) struct ModuleParts {
     name: CString,
     /// Words, so that the state has the largest alignment. Cells, since the program writes to the
     /// state while references to the parts exist.
@@ -65,22 +57,24 @@ struct ModuleParts {
     state_size: usize,
     token: usize,
     face: *const c_void,
-    traverse: Option<TraverseProc>,
-    clear: Option<Inquiry>,
-    free: Option<FreeProc>,
+    handlers: StateHandlers,
 }
 
-pub(crate) const SIZE: usize = size_of::<Module>();
-pub(crate) const SLOTS: Slots = Slots {
-    traverse: Some(traverse),
-    clear: Some(clear),
-    dealloc: Some(dealloc as Destructor),
-    finalize: None,
-    del: None,
-    is_gc: None,
-    alloc: None,
-    free: None,
-};
+/// The handlers of a module's state. They are called with the module.
+#[derive(Clone, Copy, Default)]
+pub(super) struct StateHandlers {
+    pub(super) traverse: Option<TraverseProc>,
+    pub(super) clear: Option<Inquiry>,
+    /// Called before the state is freed.
+    pub(super) free: Option<FreeProc>,
+}
+
+// SAFETY: rule *dynamic*: `Builtin::make` gives the type this size.
+unsafe impl parts::Parts for ModuleParts {
+    fn builtin() -> &'static Builtin {
+        &MODULE
+    }
+}
 
 /// Makes a module.
 ///
@@ -111,28 +105,27 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
         state_size: spec.state_size,
         token: spec.token,
         face: spec.face,
-        traverse: spec.traverse,
-        clear: spec.clear,
-        free: spec.free,
+        handlers: StateHandlers { traverse: spec.traverse, clear: spec.clear, free: spec.free },
     })?;
-    let object = instance::allocate(m, MODULE.get(), 0, 0)?;
-    // SAFETY: rule *new*: a built-in type with objects of that size. No other thread has the
-    // object.
-    unsafe {
-        (*object.cast::<Module>().as_ptr()).parts = Box::into_raw(parts);
-        m.raw().track(crate::object::type_info::Object::new(object.cast()));
-        Ok(from_raw(object))
+    let module = instance::allocate_handle(m, MODULE.get(), false)?;
+    if let Some(object) = Obj::of(&module, m) {
+        if let Some(slot) = object.parts_slot::<ModuleParts>() {
+            slot.set(parts);
+        }
+        object.put_in(m);
     }
+    Ok(module)
 }
 
 impl<'a> Obj<'a> {
     /// The parts of a module; `None`: the object is no module.
     fn module_parts(self) -> Option<&'a ModuleParts> {
-        if !self.record().is_subtype_of(MODULE.get()) {
-            return None;
-        }
-        // SAFETY: rule *dynamic*: types derived from `module` start with the same fields.
-        unsafe { (*self.address().cast::<Module>().as_ptr()).parts.as_ref() }
+        self.parts()
+    }
+
+    /// The handlers of a module's state.
+    pub(super) fn state_handlers(self) -> StateHandlers {
+        self.module_parts().map(|parts| parts.handlers).unwrap_or_default()
     }
 
     /// The state of a module; `None`: the object is no module. Null: it has no state.
@@ -164,54 +157,32 @@ impl<'a> Obj<'a> {
 /// The module that exactly this type belongs to, borrowed. It lives as long as the type belongs to
 /// it, and at least until this thread's next safepoint.
 pub fn type_module(record: &TypeRecord) -> Option<NonNull<RawObject>> {
-    NonNull::new(record.module())
+    record.module_object().map(Obj::address)
 }
 
 /// The first module with this token, of the types in `record`'s order. Borrowed, as from
 /// [`type_module`].
 pub fn type_module_by_token(record: &TypeRecord, token: usize) -> Option<NonNull<RawObject>> {
-    record.mro().filter_map(type_module).find(|&module| {
-        // SAFETY: rule *counted*: the type owns a reference to its module.
-        token != 0 && unsafe { Obj::new(module) }.module_token() == Some(token)
-    })
+    let mut modules = record.mro().filter_map(TypeRecord::module_object);
+    let found = modules.find(|module| token != 0 && module.module_token() == Some(token));
+    found.map(Obj::address)
 }
 
-unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
-    // SAFETY: rule *handlers*: called for a living module, with a visitor and its argument.
-    unsafe {
-        let parts = Obj::from_ptr(object).and_then(Obj::module_parts);
-        parts.and_then(|parts| parts.traverse).map_or(0, |handler| handler(object, visit, arg))
+impl RustHandlers for ModuleParts {
+    fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
+        object.run_state_traverse(visitor)
     }
-}
 
-unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
-    // SAFETY: rule *handlers*: called for a living module.
-    unsafe {
-        let parts = Obj::from_ptr(object).and_then(Obj::module_parts);
-        parts.and_then(|parts| parts.clear).map_or(0, |handler| handler(object))
+    fn clear(object: Obj<'_>) -> c_int {
+        object.run_state_clear()
     }
-}
 
-unsafe extern "C" fn dealloc(object: *mut RawObject) {
-    Mutator::with_current(|m| {
-        // SAFETY: rules *handlers* and *zero*: called once, for a dying module.
-        unsafe {
-            let Some(object) = Obj::from_ptr(object) else { return };
-            let dying = Dying::new(m, object);
-            dying.untrack();
-            dying.clear_weak_references();
-            let record = object.record();
-            // The handler may use the state, so no reference to the parts exists during the call.
-            if let Some(free) = object.module_parts().and_then(|parts| parts.free) {
-                free(object.address().as_ptr().cast());
-            }
-            let module = object.address().cast::<Module>().as_ptr();
-            let parts = std::mem::replace(&mut (*module).parts, std::ptr::null_mut());
-            if !parts.is_null() {
-                drop(Box::from_raw(parts));
-            }
-            // Also for a heap type derived from this one: its dealloc handler drops the type.
-            (record.free)(object.address().as_ptr().cast());
-        }
-    });
+    fn dealloc(dying: Dying<'_>) {
+        dying.untrack();
+        dying.clear_weak_references();
+        dying.run_state_free();
+        drop(dying.take_parts::<Self>());
+        // Also for a heap type derived from this one: its dealloc handler drops the type.
+        dying.run_free();
+    }
 }

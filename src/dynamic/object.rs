@@ -3,12 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicPtr;
 
 use crate::base::error::{Code, Fault};
 use crate::dynamic::record::TypeRecord;
-use crate::managed::{self, Raw};
+use crate::managed::{self, ManagedCore, Raw};
 use crate::memory::space::Space;
 use crate::object::header::Header;
 use crate::object::type_info::Object;
@@ -123,6 +123,12 @@ impl<'a> Obj<'a> {
         is_dynamic(gc).then(|| unsafe { Self::new(as_raw(gc)) })
     }
 
+    /// Calls `f` with a handle that borrows the caller's reference.
+    pub(super) fn lend<R>(self, f: impl FnOnce(&AnyGc) -> R) -> R {
+        // SAFETY: rule *counted*: the object lives for the call, and the handle is never dropped.
+        f(&ManuallyDrop::new(unsafe { from_raw(self.address) }))
+    }
+
     /// Its address.
     #[inline(always)]
     pub fn address(self) -> NonNull<RawObject> {
@@ -152,29 +158,17 @@ impl<'a> Obj<'a> {
         self.address.cast()
     }
 
+    /// The core of its heap; `None`: a static object lies in no heap.
+    pub(super) fn core(self) -> Option<&'a ManagedCore> {
+        // SAFETY: rule *counted*: the object is alive, so its heap is.
+        (!self.is_static()).then(|| unsafe { &*Space::heap_of(self.number()).cast() })
+    }
+
     /// The record of its type.
     #[inline(always)]
     pub fn record(self) -> &'a TypeRecord {
         // SAFETY: rule *dynamic*: the object has a type, and keeps its record.
         unsafe { &*(*self.address.as_ptr()).record }
-    }
-
-    /// Calls a handler of the object's type, if the type has this handler.
-    #[inline(always)]
-    pub(super) fn run(self, slot: impl FnOnce(&TypeRecord) -> Option<Destructor>) {
-        if let Some(handler) = slot(self.record()) {
-            // SAFETY: rule *handlers*: called for an object of its type.
-            unsafe { handler(self.address.as_ptr()) };
-        }
-    }
-
-    /// Calls the clear handler of the object's type, if it has one.
-    #[inline(always)]
-    pub(super) fn run_clear(self) {
-        if let Some(handler) = self.record().clear {
-            // SAFETY: rule *handlers*: called for an object of its type.
-            unsafe { handler(self.address.as_ptr()) };
-        }
     }
 
     /// Adds a reference; `false`: refused, in a traverse handler. [`share`](Self::share) makes a
@@ -353,31 +347,13 @@ pub fn as_raw(gc: &AnyGc) -> NonNull<RawObject> {
 
 /// The reference of a handle, as an address.
 pub fn into_raw(gc: AnyGc) -> NonNull<RawObject> {
-    let gc = std::mem::ManuallyDrop::new(gc);
+    let gc = ManuallyDrop::new(gc);
     gc.header().cast()
 }
 
 /// Whether a handle refers to a dynamic object.
 pub fn is_dynamic(gc: &AnyGc) -> bool {
-    // SAFETY: rule *counted*: the handle keeps the object alive.
-    unsafe { gc.header().as_ref() }.type_index() == TYPE_INDEX
-}
-
-/// The tail: the last word of an object's cell. It is written with release and read with acquire,
-/// so that a reader also sees the memory that it points to.
-///
-/// # Safety
-///
-/// The object lies in a heap, and was allocated with a tail.
-pub(super) unsafe fn tail_slot<'a>(object: NonNull<RawObject>) -> &'a AtomicPtr<c_void> {
-    let address = object.as_ptr() as usize;
-    // SAFETY: rules *counted* and *mapped*: the object lives, and so does the core of its heap. The
-    // cell is at least as large as the allocation, the last word included.
-    unsafe {
-        let core = &*Space::heap_of(address).cast::<managed::ManagedCore>();
-        let cell = core.space.memory(object.cast());
-        cell.start().add(cell.room().last_word()).cast::<AtomicPtr<c_void>>().as_ref()
-    }
+    gc.header_ref().type_index() == TYPE_INDEX
 }
 
 /// Whether a static object lies at an address outside of all heaps, as far as the bytes there tell.
@@ -431,6 +407,20 @@ impl Visitor<'_> {
     #[inline(always)]
     pub unsafe fn new(visit: VisitProc, arg: *mut c_void) -> Self {
         Self { visit, arg, argument: PhantomData }
+    }
+
+    /// The function and its argument, for another traverse handler.
+    pub(super) fn parts(self) -> (VisitProc, *mut c_void) {
+        (self.visit, self.arg)
+    }
+
+    /// Visits references up to the first with an answer other than 0, and returns that answer.
+    pub(super) fn visit_all<'o>(self, targets: impl IntoIterator<Item = Obj<'o>>) -> c_int {
+        targets
+            .into_iter()
+            .map(|target| self.visit(target))
+            .find(|&answer| answer != 0)
+            .unwrap_or(0)
     }
 
     /// Visits one reference: 0, or the answer that the handler must return.

@@ -27,11 +27,12 @@ use crate::base::event;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::text::words;
 use crate::dynamic::attributes::Attributes;
-use crate::dynamic::builtin::{BASE, METATYPE};
-use crate::dynamic::class::Finalizer;
-use crate::dynamic::object::{FreeProc, RawObject, RawVarObject, into_raw};
+use crate::dynamic::builtin::{BASE, Builtin};
+use crate::dynamic::class::{Finalizer, Finalizing};
+use crate::dynamic::handlers::{Inherited, OnlyAttributes};
+use crate::dynamic::object::{FreeProc, Obj, RawObject, RawVarObject, as_raw, into_raw};
 use crate::dynamic::record::{Defaults, Flags, RecordRef, Slots, Type, TypeRecord};
-use crate::dynamic::{dealloc, handlers, instance, object};
+use crate::dynamic::{dealloc, entries, instance};
 use crate::memory::arena::class_for;
 use crate::{AnyGc, Mutator};
 
@@ -104,8 +105,8 @@ impl TypeSpec {
     pub fn with_attributes(name: impl Into<String>) -> Self {
         let mut spec = Self::new(name);
         spec.flags = Flags::HAVE_GC.and(Flags::MANAGED_DICT).and(Flags::BASE_TYPE);
-        spec.slots.traverse = Some(handlers::traverse_attributes);
-        spec.slots.clear = Some(handlers::clear_attributes);
+        spec.slots.traverse = Some(entries::traverse::<OnlyAttributes>);
+        spec.slots.clear = Some(entries::clear::<OnlyAttributes>);
         spec
     }
 }
@@ -233,7 +234,7 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             ends_simply,
             object: std::ptr::null_mut(),
             mro: linearize(name, &bases)?,
-            bases: bases.into(),
+            bases: own_bases(&bases)?,
             name: fallible::owned(name)?.into_boxed_str(),
             keeps: spec.keeps.clone(),
             module: AtomicPtr::new(std::ptr::null_mut()),
@@ -243,6 +244,12 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             tried: AtomicBool::new(false),
         },
     })
+}
+
+/// Handles to the bases, which own references to heap types.
+fn own_bases(bases: &[RecordRef]) -> Result<Box<[Type]>, NoMemory> {
+    let bases = bases.iter().map(|base| Type::from_record(base.get()));
+    Ok(fallible::collect(bases)?.into())
 }
 
 fn is_root(record: &TypeRecord) -> bool {
@@ -356,7 +363,7 @@ fn inherit_collection(
     slots.traverse = match base.traverse {
         // Instances of a heap type own a reference to it. A static base's handler does not visit
         // it.
-        Some(_) if heap_type && !base.is_heap_type() => Some(handlers::traverse_inherited),
+        Some(_) if heap_type && !base.is_heap_type() => Some(entries::traverse::<Inherited>),
         inherited => inherited,
     };
     slots.clear = base.clear;
@@ -522,30 +529,59 @@ pub unsafe fn ready_heap(
     }
     let mut record = fallible::boxed(draft(spec, true)?.record)?;
     // It stays untracked until its tail is set: a traversal reads the record there.
-    let object = instance::allocate_sized(m, METATYPE.get(), size, true)
+    let object = instance::allocate_type(m, size)
         .map_err(|why| fault(why.code, &record.name, format_args!("{}", why.text)))?;
-    record.object = object.as_ptr();
-    *record.face.get_mut() = object.as_ptr().cast();
+    let address = as_raw(&object);
+    record.object = address.as_ptr();
+    *record.face.get_mut() = address.as_ptr().cast();
     if let Some(module) = &spec.module {
         *record.module.get_mut() = into_raw(module.clone()).as_ptr();
     }
-    for base in &record.bases {
-        if let Some(base) = base.get().type_object() {
-            // The type owns a reference to each heap type among its bases.
-            std::mem::forget(base.share());
-        }
+    let made = Obj::of(&object, m).and_then(|object| Some((object, object.tail()?)));
+    let (this, slot) = made.expect("an object of the metatype");
+    // Before any other code can read the record from the object.
+    let record = slot.set(record);
+    init(address, record);
+    this.put_in(m);
+    let record = RecordRef(NonNull::from(record));
+    Ok(Type { record, object: Some(object) })
+}
+
+/// Makes a class: a heap type for objects with attributes.
+///
+/// # Errors
+///
+/// As for [`ready_heap`].
+pub(super) fn ready_class(
+    m: &Mutator,
+    name: String,
+    bases: Vec<Type>,
+    module: Option<AnyGc>,
+    finalizer: Option<Finalizer>,
+) -> Result<Type, Fault> {
+    let mut spec = TypeSpec::with_attributes(name);
+    // A base with the flag `HAVE_GC` passes on its flags and handlers.
+    if bases.first().is_some_and(|base| base.record().has_gc()) {
+        spec.flags = Flags::BASE_TYPE;
+        spec.slots = Slots::default();
     }
-    let record = Box::into_raw(record);
-    // SAFETY: rule *new*: the object has a tail. No other thread has its address until it is
-    // tracked. The handle takes over the reference.
-    unsafe {
-        // Before any other code can read the record from the object.
-        object::tail_slot(object).store(record.cast(), Ordering::Release);
-        init(object, &*record);
-        m.raw().track(crate::object::type_info::Object::new(object.cast()));
-        Ok(Type {
-            record: RecordRef(NonNull::new_unchecked(record)),
-            object: Some(AnyGc::from_header(object.cast())),
-        })
+    if finalizer.is_some() {
+        spec.slots.finalize = Some(entries::finalize::<Finalizing>);
+    }
+    (spec.bases, spec.module, spec.finalizer) = (bases, module, finalizer);
+    // SAFETY: rule *handlers*: the handlers serve attributes. The type has both of its own, or
+    // inherits both.
+    unsafe { ready_heap(m, &spec, |_, _| {}) }
+}
+
+impl Builtin {
+    /// Gives the built-in type a face, before it has instances or derived types.
+    ///
+    /// # Safety
+    ///
+    /// The functions in the type's slots can be called with the face.
+    pub unsafe fn set_face(&self, face: *mut c_void) {
+        // Relaxed: as in `TypeRecord::face`.
+        self.get().face.store(face, Ordering::Relaxed);
     }
 }

@@ -18,7 +18,7 @@ use crate::base::sync::Mutex;
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::class::Finalizer;
 use crate::dynamic::object::{
-    AllocProc, Destructor, FreeProc, Inquiry, Obj, RawObject, TraverseProc,
+    AllocProc, Destructor, FreeProc, Inquiry, Obj, RawObject, TraverseProc, from_raw,
 };
 
 /// Flags of a type: CPython's bits.
@@ -164,7 +164,7 @@ pub struct TypeRecord {
     pub(super) face: AtomicPtr<c_void>,
     pub(crate) traverse: Option<TraverseProc>,
     /// The traverse handler of the nearest static type in the chain of primary bases; see
-    /// `handlers::traverse_inherited`.
+    /// `handlers::Inherited`.
     pub(crate) static_traverse: Option<TraverseProc>,
     pub(crate) clear: Option<Inquiry>,
     pub(crate) finalize: Option<Destructor>,
@@ -192,7 +192,8 @@ pub struct TypeRecord {
     pub(crate) ends_simply: bool,
     /// The object of a heap type; null: static.
     pub(crate) object: *mut RawObject,
-    pub(crate) bases: Box<[RecordRef]>,
+    /// The bases. The record owns the references to those that are heap types.
+    pub(crate) bases: Box<[Type]>,
     /// All bases in the order in which they are searched, without the type itself.
     pub(super) mro: Box<[RecordRef]>,
     pub(super) name: Box<str>,
@@ -310,12 +311,12 @@ impl TypeRecord {
 
     /// The primary base.
     pub fn base(&self) -> Option<&Self> {
-        self.bases.first().map(RecordRef::get)
+        self.bases.first().map(Type::record)
     }
 
     /// The bases, the primary one first.
     pub fn bases(&self) -> impl Iterator<Item = &Self> {
-        self.bases.iter().map(RecordRef::get)
+        self.bases.iter().map(Type::record)
     }
 
     /// The type and all its bases, in the order in which they are searched.
@@ -330,9 +331,16 @@ impl TypeRecord {
 
     /// The module that the type belongs to; null: none. Borrowed.
     pub fn module(&self) -> *mut RawObject {
-        // Acquire: pairs with the release in `take_module`. `clear_type` retires the module, so the
-        // module lives until this thread's next safepoint.
+        // Acquire: pairs with the release in `take_module`.
         self.module.load(Ordering::Acquire)
+    }
+
+    /// The module that the type belongs to. It lives until this thread's next safepoint: the clear
+    /// handler of the type retires the type's reference.
+    pub(super) fn module_object(&self) -> Option<Obj<'_>> {
+        // SAFETY: rule *counted*: the type owns a reference, which is retired when the type is
+        // cleared.
+        unsafe { Obj::from_ptr(self.module()) }
     }
 
     /// The token by which [`base_by_token`] finds the type; 0: it has none.
@@ -340,8 +348,11 @@ impl TypeRecord {
         self.token
     }
 
-    pub(crate) fn take_module(&self) -> *mut RawObject {
-        self.module.swap(std::ptr::null_mut(), Ordering::AcqRel)
+    /// Takes the module out of the type.
+    pub(super) fn take_module(&self) -> Option<AnyGc> {
+        let module = NonNull::new(self.module.swap(std::ptr::null_mut(), Ordering::AcqRel));
+        // SAFETY: rule *counted*: the type has owned the reference, and gives it up once.
+        module.map(|module| unsafe { from_raw(module) })
     }
 }
 
@@ -371,15 +382,18 @@ impl<'a> Obj<'a> {
     pub fn type_data(self, record: &TypeRecord) -> Option<NonNull<c_void>> {
         let (start, size) = record.data;
         let has_part = size != 0 && self.record().is_subtype_of(record);
-        // SAFETY: rule *dynamic*: instances are at least that large.
-        has_part.then(|| unsafe { self.address().cast::<u8>().add(start).cast() })
+        if has_part { self.field(start) } else { None }
     }
 
     /// The first item of an object. `None`: its type does not place items at the end.
     pub fn item_data(self) -> Option<NonNull<c_void>> {
         let record = self.record();
         let has_items = record.flags.has(Flags::ITEMS_AT_END) && record.item_size != 0;
-        // SAFETY: rule *dynamic*: instances are at least that large.
-        has_items.then(|| unsafe { self.address().cast::<u8>().add(record.basic_size).cast() })
+        if has_items { self.field(record.basic_size) } else { None }
+    }
+
+    /// The address at an offset.
+    fn field(self, offset: usize) -> Option<NonNull<c_void>> {
+        NonNull::new(self.address().as_ptr().cast::<c_void>().wrapping_byte_add(offset))
     }
 }

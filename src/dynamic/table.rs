@@ -3,7 +3,6 @@
 use std::any::TypeId;
 use std::ptr::NonNull;
 
-use crate::During;
 use crate::dynamic::builtin::make_builtins;
 use crate::dynamic::dealloc::call_dealloc;
 use crate::dynamic::handlers::{CLEARED, check_fields, guarded, traverse};
@@ -12,6 +11,7 @@ use crate::object::header::Header;
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
 use crate::typed::extensions::DynamicTypes;
 use crate::typed::mutator::mutator;
+use crate::{AnyGc, During, Mutator};
 
 /// The table for the type index of dynamic objects.
 static INFO: TypeInfo = TypeInfo {
@@ -34,52 +34,39 @@ static INFO: TypeInfo = TypeInfo {
 pub(crate) const EXTENSION: DynamicTypes =
     DynamicTypes { info: &INFO, index: TYPE_INDEX, make_builtins, type_name, takes_part };
 
-unsafe fn type_name(header: &Header) -> &str {
-    // SAFETY: rule *typed*: the object keeps its type alive.
-    unsafe { obj(NonNull::from(header)) }.record().name()
+fn type_name<'a>(object: &'a AnyGc, m: &'a Mutator) -> &'a str {
+    Obj::of(object, m).map_or("", |object| object.record().name())
 }
 
-unsafe fn takes_part(header: NonNull<Header>) -> bool {
-    // SAFETY: rule *typed*.
-    unsafe { obj(header) }.is_gc()
-}
-
-/// The dynamic object with this header.
-///
-/// # Safety
-///
-/// Rule *typed*: a function of the table was called with it.
-#[inline(always)]
-unsafe fn obj<'a>(header: NonNull<Header>) -> Obj<'a> {
-    // SAFETY: rules *typed* and *dynamic*: a living dynamic object.
-    unsafe { Obj::new(header.cast()) }
+fn takes_part(object: &AnyGc, m: &Mutator) -> bool {
+    Obj::of(object, m).is_some_and(Obj::is_gc)
 }
 
 unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
     tracer.each(objects, ends, |object, tracer| {
         // SAFETY: rules *typed* and *dynamic*: called for living dynamic objects.
-        traverse(unsafe { obj(object.as_ptr().cast()) }, tracer);
+        traverse(unsafe { Obj::new(object.as_ptr().cast()) }, tracer);
     });
 }
 
 unsafe fn name(header: NonNull<Header>) -> &'static str {
     // SAFETY: rule *typed*.
-    unsafe { obj(header) }.record().kept_name()
+    unsafe { Obj::new(header.cast()) }.record().kept_name()
 }
 
 unsafe fn legacy(header: NonNull<Header>) -> bool {
     // SAFETY: rule *typed*.
-    unsafe { obj(header) }.record().del.is_some()
+    unsafe { Obj::new(header.cast()) }.record().del.is_some()
 }
 
 unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
     // SAFETY: rule *typed*.
-    unsafe { obj(header) }.record().finalize.is_some()
+    unsafe { Obj::new(header.cast()) }.record().finalize.is_some()
 }
 
 unsafe fn clear(value: NonNull<u8>, m: *const ()) {
     // SAFETY: rule *typed*; `m` is a mutator.
-    let (object, m) = unsafe { (obj(value.cast()), mutator(m)) };
+    let (object, m) = unsafe { (Obj::new(value.cast()), mutator(m)) };
     if object.record().clear.is_none() {
         return;
     }
@@ -93,11 +80,11 @@ unsafe fn clear(value: NonNull<u8>, m: *const ()) {
 
 unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
     // SAFETY: rule *typed*: the state was set before; `m` is a mutator.
-    let (object, m) = unsafe { (obj(header), mutator(m)) };
+    let (object, m) = unsafe { (Obj::new(header.cast()), mutator(m)) };
     if object.record().finalize.is_none() {
         return;
     }
     guarded(m, During::Finalize, object, || {
-        raw(m).private().in_handler(|| object.run(|record| record.finalize));
+        raw(m).private().in_handler(|| object.run_finalize());
     });
 }

@@ -3,14 +3,59 @@
 use crate::Mutator;
 use crate::base::error::{Code, Fault};
 use crate::dynamic::handlers;
-use crate::dynamic::object::{Inquiry, Obj, is_checked, raw, refuse_in_traversal};
+use crate::dynamic::object::{Obj, is_checked, raw, refuse_in_traversal};
+use crate::memory::shape::Cell;
 use crate::object::state::{self, StateByte};
 
-/// The state of an object; `None`: it is not of the mutator's heap.
-#[inline(always)]
-pub(super) fn state_of<'m>(m: &'m Mutator, object: Obj<'m>) -> Option<StateByte<'m>> {
-    // SAFETY: rules *mapped* and *dynamic*: an object of this heap.
-    raw(m).owns(object.object()).then(|| unsafe { raw(m).core().state(object.number()) })
+/// An object of the mutator's heap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InHeap<'m> {
+    m: &'m Mutator,
+    object: Obj<'m>,
+}
+
+impl<'m> InHeap<'m> {
+    /// An object of the mutator's heap.
+    ///
+    /// # Safety
+    ///
+    /// The object lies in this heap.
+    #[inline(always)]
+    pub(super) unsafe fn new(m: &'m Mutator, object: Obj<'m>) -> Self {
+        Self { m, object }
+    }
+
+    /// The mutator.
+    #[inline(always)]
+    pub(super) fn mutator(self) -> &'m Mutator {
+        self.m
+    }
+
+    /// The object.
+    #[inline(always)]
+    pub(super) fn object(self) -> Obj<'m> {
+        self.object
+    }
+
+    /// The state of the object.
+    #[inline(always)]
+    pub(super) fn state(self) -> StateByte<'m> {
+        // SAFETY: rules *mapped* and *dynamic*: an object of this heap.
+        unsafe { raw(self.m).core().state(self.object.number()) }
+    }
+
+    /// The memory of the object.
+    pub(super) fn cell(self) -> Cell {
+        // SAFETY: rule *mapped*: an object of this heap.
+        unsafe { raw(self.m).core().space.memory(self.object.address().cast()) }
+    }
+
+    /// Puts the object into the tracked set; `false`: it was there.
+    #[inline(always)]
+    pub(super) fn put_in(self) -> bool {
+        // SAFETY: rule *stopped*: a living object of this heap.
+        unsafe { raw(self.m).track(self.object.object()) }
+    }
 }
 
 /// Clears the bit with which a constructor may track an object that its allocator has tracked;
@@ -26,6 +71,23 @@ fn take_over(m: &Mutator, object: Obj<'_>, state: &StateByte<'_>) -> bool {
 }
 
 impl<'m> Obj<'m> {
+    /// The object as one of the mutator's heap; `None`: it lies elsewhere.
+    #[inline(always)]
+    pub(super) fn here(self, m: &'m Mutator) -> Option<InHeap<'m>> {
+        raw(m).owns(self.object()).then_some(InHeap { m, object: self })
+    }
+
+    /// The state of an object of the mutator's heap.
+    #[inline(always)]
+    fn state(self, m: &'m Mutator) -> Option<StateByte<'m>> {
+        self.here(m).map(InHeap::state)
+    }
+
+    /// Puts a new object into the tracked set. Does nothing for one of another heap.
+    pub(super) fn put_in(self, m: &'m Mutator) {
+        self.here(m).map(InHeap::put_in);
+    }
+
     /// Puts the object into the tracked set.
     ///
     /// # Errors
@@ -38,7 +100,8 @@ impl<'m> Obj<'m> {
     pub fn track(self, m: &'m Mutator) -> Result<(), Fault> {
         const FUNCTION: &str = "track";
         refuse_in_traversal(FUNCTION)?;
-        let state = self.tracked_state(m, FUNCTION)?;
+        let here = self.gc_here(m, FUNCTION)?;
+        let state = here.state();
         let was_tracked = state.get() & state::TRACKED != 0;
         // Two conventions exist: the allocator tracks the object, or its constructor does.
         if was_tracked && !take_over(m, self, &state) {
@@ -48,8 +111,7 @@ impl<'m> Obj<'m> {
             handlers::check_fields(m, self, FUNCTION)?;
         }
         if !was_tracked {
-            // SAFETY: rule *stopped*: a living object of this heap.
-            unsafe { raw(m).track(self.object()) };
+            here.put_in();
         }
         Ok(())
     }
@@ -62,7 +124,7 @@ impl<'m> Obj<'m> {
     pub fn untrack(self, m: &'m Mutator) -> Result<(), Fault> {
         const FUNCTION: &str = "untrack";
         refuse_in_traversal(FUNCTION)?;
-        let state = self.tracked_state(m, FUNCTION)?;
+        let state = self.gc_here(m, FUNCTION)?.state();
         if state.get() & state::DYING != 0 {
             // In its dealloc handler, which has exclusive access.
             state.change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
@@ -72,40 +134,34 @@ impl<'m> Obj<'m> {
         Ok(())
     }
 
-    /// The state of an object of the mutator's heap that takes part in cycle collection.
-    fn tracked_state(self, m: &'m Mutator, function: &'static str) -> Result<StateByte<'m>, Fault> {
-        let state = if self.is_gc() { state_of(m, self) } else { None };
-        state.ok_or_else(|| self.fault(Code::NotGcObject, function))
+    /// The object as one of the mutator's heap that takes part in cycle collection.
+    fn gc_here(self, m: &'m Mutator, function: &'static str) -> Result<InHeap<'m>, Fault> {
+        let here = if self.is_gc() { self.here(m) } else { None };
+        here.ok_or_else(|| self.fault(Code::NotGcObject, function))
     }
 
     /// The common case of [`track`](Self::track), in which no error occurs and no code of the
     /// program runs. `false`: nothing was done; `track` must be called.
     ///
-    /// # Safety
-    ///
-    /// The heap is not in checked mode, and this thread runs no traverse handler in a stop.
+    /// The heap must not be in checked mode: this function makes none of its checks.
     #[inline]
-    pub unsafe fn track_common(self, m: &'m Mutator) -> bool {
+    pub fn track_common(self, m: &'m Mutator) -> bool {
         debug_assert!(!is_checked(m));
-        let Some(state) = state_of(m, self) else { return false };
+        let Some(here) = self.here(m) else { return false };
+        let state = here.state();
         let now = state.get();
         if now & state::TRACKED == 0 {
-            // SAFETY: rule *stopped*: a living object of this heap.
-            return self.is_common() && unsafe { raw(m).track(self.object()) };
+            return self.is_common() && here.put_in();
         }
         // The allocator tracks only objects that take part in cycle collection.
         now & state::BY_ALLOCATOR != 0 && take_over(m, self, &state)
     }
 
     /// The common case of [`untrack`](Self::untrack), as [`track_common`](Self::track_common).
-    ///
-    /// # Safety
-    ///
-    /// As for [`track_common`](Self::track_common).
     #[inline]
-    pub unsafe fn untrack_common(self, m: &'m Mutator) -> bool {
+    pub fn untrack_common(self, m: &'m Mutator) -> bool {
         debug_assert!(!is_checked(m));
-        let Some(state) = state_of(m, self) else { return false };
+        let Some(state) = self.state(m) else { return false };
         let now = state.get();
         if now & (state::DYING | state::TRACKED) == state::DYING | state::TRACKED {
             // In its dealloc handler, which has exclusive access.
@@ -127,12 +183,12 @@ impl<'m> Obj<'m> {
 
     /// Whether the object is in the tracked set.
     pub fn is_tracked(self, m: &'m Mutator) -> bool {
-        state_of(m, self).is_some_and(|state| state.get() & state::TRACKED != 0)
+        self.state(m).is_some_and(|state| state.get() & state::TRACKED != 0)
     }
 
     /// Whether its finalizer was called.
     pub fn is_finalized(self, m: &'m Mutator) -> bool {
-        state_of(m, self).is_some_and(|state| state.get() & state::FINALIZED != 0)
+        self.state(m).is_some_and(|state| state.get() & state::FINALIZED != 0)
     }
 
     /// Whether the object takes part in cycle collection: its type does, and the type's own test
@@ -142,9 +198,6 @@ impl<'m> Obj<'m> {
             // It may have no type yet.
             return false;
         }
-        let record = self.record();
-        // SAFETY: rule *handlers*: the test is called for an object of its type.
-        let passes = |test: Inquiry| unsafe { test(self.address().as_ptr()) } != 0;
-        record.has_gc() && record.is_gc.is_none_or(passes)
+        self.record().has_gc() && self.passes_own_test()
     }
 }

@@ -1,7 +1,7 @@
 //! Weak references as objects. A weak reference owns and visits its callback, and does not own its
 //! target.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use crate::During;
@@ -9,13 +9,11 @@ use crate::base::error::{Code, Fault};
 use crate::base::fallible;
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering, RwLock};
-use crate::dynamic::builtin::WEAKREF;
+use crate::dynamic::builtin::{Builtin, WEAKREF};
 use crate::dynamic::dealloc::Dying;
-use crate::dynamic::object::{
-    Destructor, Obj, RawObject, VisitProc, Visitor, as_raw, from_raw, refuse_in_traversal,
-};
-use crate::dynamic::record::Slots;
-use crate::dynamic::{handlers, instance};
+use crate::dynamic::entries::RustHandlers;
+use crate::dynamic::object::{Obj, RawObject, Visitor, as_raw, refuse_in_traversal};
+use crate::dynamic::{handlers, instance, parts};
 use crate::managed;
 use crate::object::header::Header;
 use crate::object::weak::{WeakRecord, WeakWatcher};
@@ -25,14 +23,8 @@ use crate::{AnyGc, Mutator};
 /// Calls a callback with itself and the weak reference.
 pub type WeakCall = unsafe extern "C" fn(callback: *mut RawObject, weak_ref: *mut RawObject);
 
-#[repr(C)]
-struct WeakRefObject {
-    base: RawObject,
-    /// Owned; null before the reference is whole.
-    parts: *mut WeakRefParts,
-}
-
-struct WeakRefParts {
+/// The parts of a weak reference's object.
+pub(super) struct WeakRefParts {
     record: Shared<WeakRecord>,
     /// Shared with the record's watcher. When set, the reference has no target any more.
     cleared: Shared<AtomicBool>,
@@ -40,17 +32,12 @@ struct WeakRefParts {
     callback: RwLock<Option<(AnyGc, WeakCall)>>,
 }
 
-pub(crate) const SIZE: usize = size_of::<WeakRefObject>();
-pub(crate) const SLOTS: Slots = Slots {
-    traverse: Some(traverse),
-    clear: Some(clear),
-    dealloc: Some(dealloc as Destructor),
-    finalize: None,
-    del: None,
-    is_gc: None,
-    alloc: None,
-    free: None,
-};
+// SAFETY: rule *dynamic*: `Builtin::make` gives the type this size.
+unsafe impl parts::Parts for WeakRefParts {
+    fn builtin() -> &'static Builtin {
+        &WEAKREF
+    }
+}
 
 /// Makes a weak reference to a dynamic object, with an optional callback.
 ///
@@ -64,18 +51,15 @@ pub(crate) const SLOTS: Slots = Slots {
 ///
 /// # Safety
 ///
-/// `target` is a living dynamic object to which the caller has a reference. The function can be
-/// called with the callback.
+/// The function can be called with the callback.
 pub unsafe fn new_weakref(
     m: &Mutator,
-    target: NonNull<RawObject>,
+    target: Obj<'_>,
     callback: Option<(AnyGc, WeakCall)>,
 ) -> Result<AnyGc, Fault> {
     const FUNCTION: &str = "new_weakref";
     refuse_in_traversal(FUNCTION)?;
     let raw = m.raw();
-    // SAFETY: as the caller says.
-    let target = unsafe { Obj::new(target) };
     if !raw.owns(target.object()) {
         return Err(Fault::new(Code::WrongType, FUNCTION)
             .at(target.number())
@@ -90,19 +74,18 @@ pub unsafe fn new_weakref(
         callback: RwLock::new(callback),
     };
     let parts = fallible::boxed(parts)?;
-    let address = instance::allocate(m, WEAKREF.get(), 0, 0)?;
-    // SAFETY: rule *new*: a built-in type with objects of that size. No other thread has the
-    // object. If a later step fails, the handle drops it with its parts.
-    let (object, made) = unsafe {
-        (*address.cast::<WeakRefObject>().as_ptr()).parts = Box::into_raw(parts);
-        (Obj::new(address), from_raw(address))
-    };
-    if called {
-        let own = raw.model().weak.record(object.header())?;
-        record.watch(WeakWatcher { weak_ref: own, cleared, invoke })?;
+    // If a later step fails, the handle drops the object with its parts.
+    let made = instance::allocate_handle(m, WEAKREF.get(), false)?;
+    if let Some(object) = Obj::of(&made, m) {
+        if let Some(slot) = object.parts_slot::<WeakRefParts>() {
+            slot.set(parts);
+        }
+        if called {
+            let own = raw.model().weak.record(object.header())?;
+            record.watch(WeakWatcher { weak_ref: own, cleared, invoke })?;
+        }
+        object.put_in(m);
     }
-    // SAFETY: rule *new*: a living object of this heap.
-    unsafe { raw.track(object.object()) };
     Ok(made)
 }
 
@@ -128,11 +111,7 @@ impl<'a> Obj<'a> {
     }
 
     fn weakref_parts(self) -> Option<&'a WeakRefParts> {
-        if !self.record().is_subtype_of(WEAKREF.get()) {
-            return None;
-        }
-        // SAFETY: rule *dynamic*: a weak reference starts with these fields.
-        unsafe { (*self.address().cast::<WeakRefObject>().as_ptr()).parts.as_ref() }
+        self.parts()
     }
 
     /// Takes the callback out of a weak reference.
@@ -155,37 +134,25 @@ unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
     }
 }
 
-unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
-    // SAFETY: rule *handlers*: called for a living weak reference, with a visitor and its argument.
-    let (object, visitor) = unsafe { (Obj::from_ptr(object), Visitor::new(visit, arg)) };
-    let Some(parts) = object.and_then(Obj::weakref_parts) else { return 0 };
-    // An attached thread holds the lock only for a moment, so in a stop it is free. Markers share
-    // it, since two may visit one object at the same time. If it is locked, the callback is not
-    // visited, and the reference counts as an external one.
-    let Some(callback) = parts.callback.try_read() else { return 0 };
-    callback.as_ref().map_or(0, |(callback, _)| visitor.visit_gc(callback))
-}
+impl RustHandlers for WeakRefParts {
+    fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
+        let Some(parts) = object.weakref_parts() else { return 0 };
+        // An attached thread holds the lock only for a moment, so in a stop it is free. Markers
+        // share it, since two may visit one object at the same time. If it is locked, the callback
+        // is not visited, and the reference counts as an external one.
+        let Some(callback) = parts.callback.try_read() else { return 0 };
+        callback.as_ref().map_or(0, |(callback, _)| visitor.visit_gc(callback))
+    }
 
-unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
-    // SAFETY: rule *handlers*: called for a living weak reference.
-    drop(unsafe { Obj::from_ptr(object) }.and_then(Obj::take_callback));
-    0
-}
+    fn clear(object: Obj<'_>) -> c_int {
+        drop(object.take_callback());
+        0
+    }
 
-unsafe extern "C" fn dealloc(object: *mut RawObject) {
-    Mutator::with_current(|m| {
-        // SAFETY: rules *handlers* and *zero*: called once, for a dying weak reference.
-        unsafe {
-            let Some(object) = Obj::from_ptr(object) else { return };
-            let dying = Dying::new(m, object);
-            dying.untrack();
-            dying.clear_weak_references();
-            let this = object.address().cast::<WeakRefObject>().as_ptr();
-            let parts = std::mem::replace(&mut (*this).parts, std::ptr::null_mut());
-            if !parts.is_null() {
-                drop(Box::from_raw(parts));
-            }
-            (object.record().free)(object.address().as_ptr().cast());
-        }
-    });
+    fn dealloc(dying: Dying<'_>) {
+        dying.untrack();
+        dying.clear_weak_references();
+        drop(dying.take_parts::<Self>());
+        dying.run_free();
+    }
 }

@@ -352,12 +352,11 @@ fn destroy_dynamic(
 #[inline(always)]
 pub(super) unsafe fn mark_dying(m: &Raw, header: NonNull<Header>) -> u8 {
     // SAFETY: as the caller says.
-    unsafe {
-        if header.as_ref().has_weak() {
-            return mark_dying_for_upgrades(m, header);
-        }
-        m.core().state(header.as_ptr() as usize).change_plainly(state::DYING, 0)
+    let (header, state) = unsafe { (header.as_ref(), m.core().state(header.as_ptr() as usize)) };
+    if header.has_weak() {
+        return mark_dying_for_upgrades(m, header, state);
     }
+    state.change_plainly(state::DYING, 0)
 }
 
 /// Runs the finalizer of a dead object, once. `None`: the finalizer revived the object.

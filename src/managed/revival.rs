@@ -33,13 +33,7 @@ pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce())
 }
 
 /// Clears the weak references to a dying object, and calls their callbacks.
-///
-/// # Safety
-///
-/// As for [`revived`].
-pub(crate) unsafe fn clear_weak_references(m: &Raw, header: NonNull<Header>) {
-    // SAFETY: as the caller says.
-    let dying = unsafe { header.as_ref() };
+pub(crate) fn clear_weak_references(m: &Raw, dying: &Header) {
     if dying.has_weak() {
         notify_watchers(m, dying);
     }

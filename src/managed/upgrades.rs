@@ -5,24 +5,19 @@ use std::ptr::NonNull;
 use crate::base::stress::{Step, maybe_yield};
 use crate::managed::parts::Raw;
 use crate::object::header::Header;
-use crate::object::state;
+use crate::object::state::{self, StateByte};
 use crate::object::weak::WeakRecord;
 
 /// Sets `DYING` of an object that may have a weak record, and returns the state byte before.
 ///
 /// The lock of the record orders this and upgrades.
-///
-/// # Safety
-///
-/// The object is alive, or dying on this thread.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn mark_dying_for_upgrades(m: &Raw, header: NonNull<Header>) -> u8 {
+pub(crate) fn mark_dying_for_upgrades(m: &Raw, header: &Header, state: StateByte<'_>) -> u8 {
     maybe_yield(&m.core().under, Step::Weak);
-    let record = m.model().weak.get(header);
+    let record = m.model().weak.get(NonNull::from(header));
     let _no_upgrade = record.as_deref().map(WeakRecord::block_upgrades);
-    // SAFETY: as the caller says.
-    unsafe { m.core().state(header.as_ptr() as usize) }.set(state::DYING)
+    state.set(state::DYING)
 }
 
 /// Adds a reference to the target of a weak record; `None`: the target is dying or dead, or lies in

@@ -8,11 +8,11 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::base::prefetch::prefetch;
-use crate::managed::{drop_reference, object};
+use crate::managed::{self, drop_reference, object};
+use crate::memory::space::is_in_any_heap;
 use crate::object::header::Header;
 use crate::object::type_info::{Edge, Tracer, TypeInfo};
 use crate::safepoint::current;
-use crate::typed::extensions::DynamicTypes;
 use crate::typed::gc::Gc;
 use crate::typed::gc::{Layout, check, strong_count};
 use crate::{Mutator, Trace};
@@ -69,15 +69,43 @@ impl AnyGc {
         self.header
     }
 
+    /// The header of the object.
+    #[inline(always)]
+    pub(crate) fn header_ref(&self) -> &Header {
+        // SAFETY: rule *counted*: this reference keeps the object alive.
+        unsafe { self.header.as_ref() }
+    }
+
+    /// Retires the reference, which was in a slot. Other threads may have read it there, and may
+    /// still use the object.
+    pub(crate) fn retire(self) {
+        let address = self.header.as_ptr() as usize;
+        if self.header_ref().is_static() && !is_in_any_heap(address) {
+            // A static object never dies.
+            return;
+        }
+        let header = self.into_header();
+        let is_retired = Mutator::with_current(|m| {
+            let is_here = m.raw().owns(object(header));
+            if is_here {
+                managed::retire(m.raw(), header);
+            }
+            is_here
+        });
+        if is_retired != Some(true) {
+            // SAFETY: rule *counted*: the reference of this handle, which is given up.
+            unsafe { managed::retire_elsewhere(header) };
+        }
+    }
+
     fn into_header(self) -> NonNull<Header> {
         ManuallyDrop::new(self).header
     }
 
     #[track_caller]
-    fn info(&self, m: &Mutator) -> &'static TypeInfo {
+    pub(super) fn info(&self, m: &Mutator) -> &'static TypeInfo {
         check(self.header, m);
-        // SAFETY: rule *counted*: this reference keeps the object alive.
-        m.raw().model().types.get(unsafe { self.header.as_ref() }.type_index())
+        m.raw().model().types.get(self.header_ref().type_index())
     }
 
     /// Whether the value is a `T`.
@@ -124,27 +152,6 @@ impl AnyGc {
         })
     }
 
-    /// The name of the object's type.
-    ///
-    /// For a typed object it is the result of [`std::any::type_name`]. For a dynamic object it is
-    /// the name of its dynamic type.
-    ///
-    /// # Panics
-    ///
-    /// If the object belongs to another heap than the mutator.
-    #[track_caller]
-    pub fn type_name(&self, m: &Mutator) -> &str {
-        let info = self.info(m);
-        // SAFETY: rules *counted*, *typed* and *dynamic*: this reference keeps the object alive,
-        // and the object keeps its type.
-        unsafe {
-            match DynamicTypes::of(info) {
-                Some(types) => (types.type_name)(self.header.as_ref()),
-                None => (info.name)(self.header),
-            }
-        }
-    }
-
     /// See [`Gc::strong_count`].
     ///
     /// # Panics
@@ -167,25 +174,15 @@ impl AnyGc {
         unsafe { m.raw().is_tracked(object(self.header)) }
     }
 
-    /// See [`Gc::track`].
-    ///
-    /// If the type of a dynamic object takes no part in cycle collection, the object stays
-    /// untracked. The result is then `false`.
-    ///
-    /// # Panics
-    ///
-    /// If the object belongs to another heap than the mutator.
-    #[track_caller]
-    pub fn track(&self, m: &Mutator) -> bool {
+    /// The name of the object's type, as its table has it.
+    pub(super) fn name_by(&self, info: &TypeInfo) -> &'static str {
+        // SAFETY: rules *counted* and *typed*: this reference keeps the object alive.
+        unsafe { (info.name)(self.header) }
+    }
+
+    /// Puts the object into the tracked set. Its type takes part in cycle collection.
+    pub(super) fn track_typed(&self, m: &Mutator) -> bool {
         check(self.header, m);
-        if let Some(types) = DynamicTypes::of(self.info(m)) {
-            // SAFETY: rules *counted*, *typed* and *dynamic*: a dynamic object, which this
-            // reference keeps alive.
-            let takes_part = unsafe { (types.takes_part)(self.header) };
-            if !takes_part {
-                return false;
-            }
-        }
         // SAFETY: as in `is_tracked`.
         unsafe { m.raw().track(object(self.header)) }
     }
@@ -222,8 +219,7 @@ impl AnyGc {
     #[track_caller]
     pub fn immortalize(&self, m: &Mutator) {
         check(self.header, m);
-        // SAFETY: rule *counted*: this reference keeps the object alive.
-        unsafe { self.header.as_ref() }.make_immortal();
+        self.header_ref().make_immortal();
     }
 }
 
@@ -254,8 +250,7 @@ impl Hash for AnyGc {
 impl Clone for AnyGc {
     #[inline(always)]
     fn clone(&self) -> Self {
-        // SAFETY: rule *counted*: this reference keeps the object alive.
-        unsafe { self.header.as_ref() }.clone_ref(current());
+        self.header_ref().clone_ref(current());
         Self { header: self.header }
     }
 }

@@ -5,14 +5,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::ptr::NonNull;
-
-use crate::Mutator;
 use crate::base::error::Fault;
 use crate::base::fallible::NoMemory;
 use crate::heap::observer::ObserverAndRule;
-use crate::object::header::Header;
 use crate::object::type_info::TypeInfo;
+use crate::{AnyGc, Mutator};
 
 /// The functions that a heap of typed objects calls in modules above this folder.
 pub(crate) struct Extensions {
@@ -37,16 +34,51 @@ pub(crate) struct DynamicTypes {
     pub(crate) index: u32,
     /// Makes the builtin types, once in a process.
     pub(crate) make_builtins: fn() -> Result<(), Fault>,
-    /// The name of an object's type. The object must be alive and its table must be `info`.
-    pub(crate) type_name: unsafe fn(&Header) -> &str,
-    /// Whether an object takes part in cycle collection. The object must be alive and its table
-    /// must be `info`.
-    pub(crate) takes_part: unsafe fn(NonNull<Header>) -> bool,
+    /// The name of a dynamic object's type.
+    pub(crate) type_name: for<'a> fn(&'a AnyGc, &'a Mutator) -> &'a str,
+    /// Whether a dynamic object takes part in cycle collection.
+    pub(crate) takes_part: fn(&AnyGc, &Mutator) -> bool,
 }
 
 impl DynamicTypes {
     /// The dynamic types, if `info` is their table.
-    pub(super) fn of(info: &TypeInfo) -> Option<&'static Self> {
+    fn of(info: &TypeInfo) -> Option<&'static Self> {
         crate::EXTENSIONS.dynamic.as_ref().filter(|types| std::ptr::eq(info, types.info))
+    }
+}
+
+impl AnyGc {
+    /// The name of the object's type.
+    ///
+    /// For a typed object it is the result of [`std::any::type_name`]. For a dynamic object it is
+    /// the name of its dynamic type.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
+    #[track_caller]
+    pub fn type_name<'a>(&'a self, m: &'a Mutator) -> &'a str {
+        let info = self.info(m);
+        match DynamicTypes::of(info) {
+            Some(types) => (types.type_name)(self, m),
+            None => self.name_by(info),
+        }
+    }
+
+    /// See [`Gc::track`].
+    ///
+    /// If the type of a dynamic object takes no part in cycle collection, the object stays
+    /// untracked. The result is then `false`.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
+    #[track_caller]
+    pub fn track(&self, m: &Mutator) -> bool {
+        let info = self.info(m);
+        if DynamicTypes::of(info).is_some_and(|types| !(types.takes_part)(self, m)) {
+            return false;
+        }
+        self.track_typed(m)
     }
 }

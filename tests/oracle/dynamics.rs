@@ -325,8 +325,14 @@ pub(crate) fn watch(m: &Mutator, target: &AnyGc, holds: Option<AnyGc>) -> AnyGc 
         .expect("handlers run attached");
     }
     // SAFETY: the target is alive, and the function takes such callbacks.
-    unsafe { dynamic::new_weakref(m, dynamic::as_raw(target), holds.map(|gc| (gc, called as _))) }
-        .expect("memory")
+    unsafe {
+        dynamic::new_weakref(
+            m,
+            dynamic::Obj::new(dynamic::as_raw(target)),
+            holds.map(|gc| (gc, called as _)),
+        )
+    }
+    .expect("memory")
 }
 
 /// What a weak reference leads to; `None`: it is none.

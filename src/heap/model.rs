@@ -85,8 +85,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// the record.
     const STABLE_DURING_STOP: bool;
 
-    /// The requests of [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS) that another thread may answer for the requested thread:
-    /// any attached thread, or the next thread that attaches.
+    /// The requests of [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS) that another thread may
+    /// answer for the requested thread: any attached thread, or the next thread that attaches.
     ///
     /// A thread answers its pending requests before it detaches. Shared requests that arrive
     /// meanwhile are passed on to the attached threads. Without this, other threads could delay the
@@ -339,8 +339,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Answers requests that the model has raised with the bits of [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS). Called at a
-    /// safepoint, before a detach and after an attach.
+    /// Answers requests that the model has raised with the bits of
+    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS). Called at a safepoint, before a detach and
+    /// after an attach.
     fn answer(&self, requests: u32, m: &ModelMutator<Self>) {
         let _ = (requests, m);
     }

@@ -1,15 +1,15 @@
 //! Allocation failure, at every allocation in turn.
 //!
-//! Each test builds a heap, and then does one thing to it again and again, each time in a forked
-//! child with a copy of the same heap: the first child is refused its first allocation, the second
-//! its second, and so on, until one needs no more. All is done twice: refused one allocation and
-//! given the others, and refused all from that one on. In whichever way the thing ends, the child
-//! then checks that the heap is whole, and that the next collection does what the first could not.
+//! Each test builds a heap, and then runs one operation on it again and again, each time in a
+//! forked child with a copy of the same heap. The first child is refused its first allocation, the
+//! second its second, and so on, until an operation needs no more. This is done twice: with one
+//! refused allocation, and with all refused from that one on. After any outcome the child checks
+//! that the heap is whole, and that the next collection completes the work of the first.
 //!
-//! Where the refusal ends the process all the same, because the allocation is made inside std or
-//! another package, and cannot be asked for in a way that could fail, the function is in the test's
-//! list of such places, and there is no other: so these lists are the whole of what a program
-//! without memory can die of in the library.
+//! A refusal still ends the process if the allocation is made inside std or another package and
+//! cannot fail gracefully. The function is then in the test's list of such places, and there is no
+//! other. So these lists contain all the ways in which a program without memory can die in the
+//! library.
 
 #![cfg(not(loom))]
 #![allow(missing_docs, clippy::type_complexity)]
@@ -38,14 +38,14 @@ use standstill::{
 
 // ----------------------------------------------------------------------------------- the allocator
 
-/// The system's allocator, until it is told to refuse.
+/// The system's allocator, which can be made to refuse.
 struct Refusing;
 
 /// Allocations until the one to refuse; 0: none is refused. On all threads.
 static LEFT: AtomicIsize = AtomicIsize::new(0);
 /// Whether those after it are refused too.
 static ALL_LATER: AtomicBool = AtomicBool::new(false);
-/// What `ALL_LATER` was when it last mattered.
+/// The value of `ALL_LATER` at its last use.
 static LASTING: AtomicBool = AtomicBool::new(false);
 /// Whether any was refused.
 static REFUSED: AtomicBool = AtomicBool::new(false);
@@ -59,7 +59,7 @@ fn refuses() -> bool {
         left if left > 1 || !ALL_LATER.load(SeqCst) => return false,
         _ => {}
     }
-    // Not 0, which is nobody's.
+    // Not 0, which is the id of no thread.
     LEFT.store(if ALL_LATER.load(SeqCst) { -1 } else { 0 }, SeqCst);
     true
 }
@@ -71,7 +71,7 @@ fn arm(n: usize, all_later: bool) {
     LEFT.store(n as isize, SeqCst);
 }
 
-/// Refuses nothing any more, and tells whether anything was refused.
+/// Refuses nothing any more. Returns whether an allocation was refused.
 fn disarm() -> bool {
     ALL_LATER.store(false, SeqCst);
     LEFT.store(0, SeqCst);
@@ -115,7 +115,7 @@ static ALLOCATOR: Refusing = Refusing;
 
 // ------------------------------------------------------------------------------------ the children
 
-/// What a child says with its exit status. More it says on its standard error.
+/// The exit status of a child. Details go to its standard error.
 const WHOLE: i32 = 0;
 const NOT_REACHED: i32 = 1;
 const WRONG: i32 = 2;
@@ -155,7 +155,7 @@ fn site_of(addresses: &str, names: &mut HashMap<usize, Vec<String>>) -> String {
             names
         }));
     }
-    // What is not Rust's has no path.
+    // Functions outside of Rust have no path.
     functions.retain(|function| function.contains("::"));
     const STD: [&str; 7] =
         ["std", "core", "alloc", "hashbrown", "lock_api", "backtrace", "alloc_failure"];
@@ -178,24 +178,24 @@ fn site_of(addresses: &str, names: &mut HashMap<usize, Vec<String>>) -> String {
     }
 }
 
-/// Past the test harness, which captures what a test prints.
+/// Past the test harness, which captures the output of tests.
 fn eprint_raw(text: &str) {
     // SAFETY: the bytes of the text.
     unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
 }
 
-/// Does `f` in a forked child, and returns what it said.
+/// Runs `f` in a forked child, and returns its outcome.
 fn in_child(f: impl FnOnce() -> i32) -> (i32, String) {
     let mut ends = [0; 2];
     // SAFETY: two descriptors are made.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0, "no pipe");
-    // SAFETY: the child does what this thread would do, and leaves without destructors; no other
-    // thread of the process has what it needs (`one_at_a_time`).
+    // SAFETY: the child does the work of this thread, and leaves without destructors. No other
+    // thread of the process holds a lock or memory that it needs (`one_at_a_time`).
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {
-        // SAFETY: what the child says goes to the pipe; if it hangs it is killed; if it is aborted
-        // it says where.
+        // SAFETY: the child's output goes to the pipe. If it hangs, it is killed; if it is aborted,
+        // it prints the place.
         unsafe {
             libc::dup2(ends[1], 2);
             libc::alarm(20);
@@ -304,12 +304,12 @@ fn one_at_a_time() -> std::sync::MutexGuard<'static, ()> {
 
 // --------------------------------------------------------------------------------------- the heaps
 
-/// A heap with something in it, and what a collection has said of it.
+/// A heap with objects, and the report of a collection.
 struct State {
     heap: Heap,
     m: Mutator,
     census: Arc<Census>,
-    /// What holds everything that is alive.
+    /// The handles that hold all living objects.
     kept: Vec<AnyGc>,
     /// How many objects that is.
     live: usize,
@@ -339,8 +339,8 @@ impl State {
         self.report = Some(self.m.try_collect(Collect::full()).expect("the world can be stopped"));
     }
 
-    /// The heap is whole, whatever has become of the collection; the next one finds all garbage,
-    /// and when nothing is kept any more, nothing stays.
+    /// The heap is whole after any outcome of the collection. The next collection finds all
+    /// garbage. When no object is kept any more, none stays.
     fn check(mut self) {
         let live = self.live;
         if let Some(report) = &self.report {
@@ -381,9 +381,10 @@ fn keep(state: &mut State, nodes: Vec<Gc<Node>>) {
     state.kept.extend(nodes.into_iter().next().map(AnyGc::from));
 }
 
-/// Live rings and garbage rings, a hub, and one object that nobody counts.
+/// Live rings and garbage rings, a hub, and one object without counted references.
 fn mixed(state: &mut State, n: usize) {
-    // Garbage first: what is lost of it when there is no memory for its counts would keep it alive.
+    // Garbage first: garbage that is lost when there is no memory for its counts would keep the hub
+    // alive.
     let garbage = ring(&state.m, &state.census, n, n);
     let alive = ring(&state.m, &state.census, 0, n);
     // More references than a byte counts, from both sides.
@@ -401,7 +402,8 @@ fn mixed(state: &mut State, n: usize) {
         hub.edges.lock(m).retain(|to| !hubs.contains(to));
     });
     keep(state, alive);
-    // What the hub alone leads to: as many at once as a work list never has room for by chance.
+    // The objects behind the hub: so many at once that a work list never has room for them by
+    // chance.
     for name in 3 * n..4 * n {
         link(&state.m, &hubs[0], &node(&state.m, &state.census, name));
     }
@@ -443,11 +445,11 @@ fn collecting_without_being_asked() {
             state.m.safepoint();
         }
     };
-    // What is to be cleared in pieces is listed by thread and piece.
+    // Garbage to be cleared in batches is listed by thread and batch.
     assert!(refuse_each(state, &[], |_| {}, pass, State::check) > 0);
 }
 
-/// What large garbage needs: values that are taken out are kept back, and dropped together.
+/// The memory that large garbage needs: removed values are kept, and dropped together.
 #[test]
 fn collecting_with_small_constants() {
     let _alone = one_at_a_time();
@@ -456,8 +458,8 @@ fn collecting_with_small_constants() {
     assert!(refuse_each(state, &[], |_| {}, State::collect, State::check) > 0);
 }
 
-/// Leads to itself by a slot that is read without a lock, so that what is taken out waits for its
-/// readers.
+/// Refers to itself through a slot that is read without a lock. So a removed reference waits for
+/// its readers.
 #[derive(standstill::Trace)]
 struct Slotted {
     slot: AtomicGc<Slotted>,
@@ -498,9 +500,9 @@ fn collecting_with_lock_free_slots() {
     assert!(refuse_each(state, &[], |_| {}, State::collect, check) > 0);
 }
 
-/// What it has taken out of slots, and that others may still be looking at, it hands over. Where
-/// there is no memory to write that down, the references stay for ever; the thread ends all the
-/// same.
+/// The thread hands over references that it removed from slots and that other threads may still be
+/// reading. Without memory to record that, the references stay for ever, and the thread ends all
+/// the same.
 #[test]
 fn ending_a_thread_that_has_emptied_slots() {
     let _alone = one_at_a_time();
@@ -597,7 +599,7 @@ fn registering_progress_callbacks() {
     assert!(refuse_each((state, services, calls, 0), &["fallible::arc"], |_| {}, add, check) > 0);
 }
 
-/// Garbage that cannot be saved stays what it is, and a hook is told.
+/// Garbage that cannot be saved stays garbage, and a hook is called.
 #[test]
 fn saving_garbage() {
     let _alone = one_at_a_time();
@@ -742,9 +744,9 @@ fn collecting_in_parallel() {
         // The pool's threads are running. They are the child's: a fork takes no thread along.
         state.m.try_collect(Collect::young()).expect("the world can be stopped");
     };
-    // Calling the pool: what its queues take. Where memory is short already, it is not done. Of the
-    // pool's own threads some may still be starting, and who has to wait for a lock for the first
-    // time has a queue made.
+    // A call of the pool fills its queues. If memory is short already, no call is made. Some of the
+    // pool's own threads may still be starting, and a thread that waits for a lock for the first
+    // time allocates a queue.
     let ends = [
         "Workers::call_pool_from, in rayon_core",
         "?thread_start",
@@ -756,7 +758,7 @@ fn collecting_in_parallel() {
 
 // ----------------------------------------------------------------------------------- another model
 
-/// Objects of two slots, whose traversals need not repeat themselves, and which may have finalizers
+/// Objects with two slots. Their traversals may differ within a stop, and they may have finalizers
 /// of both kinds.
 struct Slots;
 
@@ -777,7 +779,7 @@ enum Kind {
 }
 
 fn cells<'a>(object: Object) -> &'a Cells {
-    // SAFETY: objects start with this, and whoever names one has a reference.
+    // SAFETY: objects start with this, and a caller that names one has a reference.
     unsafe { object.as_ptr().cast().as_ref() }
 }
 
@@ -904,7 +906,7 @@ fn collecting_with_legacy_finalizers_and_moody_traversals() {
         assert_eq!(heap.stats().live_objects, 2 * RINGS);
         std::mem::forget(m);
     };
-    // This heap has no hook, and what it prints goes into the test harness' memory.
+    // This heap has no hook, and its output goes into the test harness' memory.
     assert!(refuse_each((heap, m, None), &["?Hooks::unraisable_at"], |_| {}, collect, check) > 0);
 }
 
@@ -982,8 +984,8 @@ fn dropping_references() {
         state.m.detach(|| deferred.drain(..).for_each(drop));
         state.m.safepoint();
     };
-    // A drop gives no errors: what it cannot note down is told to the hook, and stays for ever.
-    // What dies with an object needs no note.
+    // A drop returns no errors. A reference that it cannot record is reported to the hook, and
+    // stays for ever. A reference that dies with an object needs no record.
     let lost = Arc::new(AtomicUsize::new(0));
     state.heap.on_unraisable({
         let lost = Arc::clone(&lost);

@@ -1,4 +1,4 @@
-//! Bounds: what the settings of a heap, other threads and other heaps can make one call cost.
+//! Bounds: the cost that the settings of a heap, other threads and other heaps can add to one call.
 #![allow(missing_docs, clippy::unwrap_used)]
 #![cfg(not(loom))]
 
@@ -113,8 +113,8 @@ fn churn(heap: &Heap) {
 
 // ---------------------------------------------------------------------------------- deferred drops
 
-/// A link of a chain whose end makes a thread that is not attached drop the next link, and waits
-/// until it has.
+/// A link of a chain. Its end makes a thread that is not attached drop the next link, and waits for
+/// that.
 struct Link {
     next: Mutex<Option<Gc<Link>>>,
     dropper: mpsc::Sender<(Gc<Link>, mpsc::Sender<()>)>,
@@ -268,7 +268,7 @@ fn has_room(bytes: usize) -> bool {
     }
 }
 
-/// Runs the rest of a test in a process of its own, where it can use up what the tests share.
+/// Runs the rest of a test in a process of its own, where it can use up resources that tests share.
 fn alone(test: &str, body: impl FnOnce()) {
     if role().is_some() {
         return body();
@@ -306,7 +306,7 @@ fn thousands_of_default_heaps_leave_room() {
                 let m = heap.attach();
                 assert_eq!(*m.alloc(7), 7);
             }
-            // Those that end give their part back, whichever they are.
+            // Heaps that end return their part, in any order.
             drop(heaps);
         }
         drop(first);

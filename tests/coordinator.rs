@@ -1,4 +1,4 @@
-//! The coordinator with real threads: what a profiler, a debugger or a fork handler sees of it.
+//! The coordinator with real threads, from the view of a profiler, a debugger or a fork handler.
 #![cfg(not(loom))]
 
 use std::cell::RefCell;
@@ -54,7 +54,7 @@ fn attached<T: Send + Sync + 'static>(
     me
 }
 
-/// What a stop protects: two words that attached threads change one after the other.
+/// The data that a stop protects: two words that attached threads change one after the other.
 #[derive(Default)]
 struct World(AtomicUsize, AtomicUsize);
 
@@ -348,7 +348,7 @@ fn a_slow_stop_names_who_is_missing() {
     let straggler_id = start.recv().unwrap();
     let me = attached(&coordinator, ());
     let mine = me.id();
-    // A callback that fails keeps nobody from anything, and may look around.
+    // A callback that fails delays no thread, and may inspect the coordinator.
     coordinator.on_slow_stop(|_| panic!("a callback that panics; nothing is wrong"));
     let weak = Arc::downgrade(&coordinator);
     coordinator.on_slow_stop(move |report| {
@@ -447,7 +447,7 @@ fn a_thread_that_waits_for_a_stop_or_a_suspension_names_its_thread() {
                 let me = attached(coordinator, ());
                 ready.send(thread::current().id()).unwrap();
                 wait(&me);
-                // The attachment is what it was.
+                // The attachment is unchanged.
                 assert_eq!(current(), me.id().get());
                 assert!(me.is_attached());
             });
@@ -874,9 +874,8 @@ fn a_forked_child_has_one_thread_and_a_world() {
         let mut statuses = Vec::new();
         for _ in 0..20 {
             let guard = coordinator.prepare_fork(&me).unwrap();
-            // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds,
-            // and the allocator, which the system's fork handlers keep usable, and leaves by
-            // `_exit`.
+            // SAFETY: the child calls only the coordinator, whose lock this thread holds, and the
+            // allocator, which the system's fork handlers keep usable. It leaves by `_exit`.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
                 let ended = guard.child();
@@ -894,7 +893,7 @@ fn a_forked_child_has_one_thread_and_a_world() {
                 let os_thread = coordinator.thread(me.id()).and_then(|thread| thread.os_thread);
                 ok &= !cfg!(target_os = "linux") || os_thread == Some(std::process::id().into());
                 ok &= ended.iter().all(|e| coordinator.with_data(e.id(), |_| ()).is_none());
-                // SAFETY: ends the process, without anybody's destructors.
+                // SAFETY: ends the process, without any destructors.
                 unsafe { libc::_exit(if ok { 0 } else { 1 }) };
             }
             guard.parent();
@@ -932,9 +931,8 @@ fn a_child_that_calls_parent_has_lost_its_other_threads_all_the_same() {
         }
         let statuses = [false, true].map(|drops| {
             let guard = coordinator.prepare_fork(&me).unwrap();
-            // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds,
-            // and the allocator, which the system's fork handlers keep usable, and leaves by
-            // `_exit`.
+            // SAFETY: the child calls only the coordinator, whose lock this thread holds, and the
+            // allocator, which the system's fork handlers keep usable. It leaves by `_exit`.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
                 // SAFETY: a child that hangs is killed.
@@ -947,7 +945,7 @@ fn a_child_that_calls_parent_has_lost_its_other_threads_all_the_same() {
             }
             if pid == 0 {
                 let ok = coordinator.threads() == 1 && me.stop().is_ok() && me.stop().is_ok();
-                // SAFETY: ends the process, without anybody's destructors.
+                // SAFETY: ends the process, without any destructors.
                 unsafe { libc::_exit(i32::from(!ok)) };
             }
             let mut status = -1;

@@ -1,6 +1,6 @@
-//! What the derive writes, and what the containers of the standard library show: every container
-//! kind must carry a cycle that a collection finds, since a reference that is not shown leaks and
-//! one shown twice is worse.
+//! The output of the derive, and the traversals of the containers of the standard library. Every
+//! kind of container must carry a cycle that a collection finds: a reference that is not shown
+//! leaks, and one that is shown twice is worse.
 
 #![cfg(feature = "derive")]
 #![deny(missing_docs, unused, unused_qualifications, single_use_lifetimes)]
@@ -24,7 +24,7 @@ struct Hub<C: Default> {
     spokes: GcCell<C>,
 }
 
-/// Puts `wrap(hub)` into the hub itself. While somebody holds the hub it stays; then it is found.
+/// Puts `wrap(hub)` into the hub itself. While the hub is held it stays; then it is found.
 #[track_caller]
 fn carries_a_cycle<C: Trace + Default + Send + Sync>(wrap: impl Fn(AnyGc) -> C) {
     let heap = Heap::new();
@@ -37,7 +37,7 @@ fn carries_a_cycle<C: Trace + Default + Send + Sync>(wrap: impl Fn(AnyGc) -> C) 
     assert_eq!(m.collect().collected, 1, "held by nothing but itself");
 }
 
-/// A key whose order and hash do not look into the object.
+/// A key with an order and a hash that do not depend on the object.
 #[derive(Clone, Trace)]
 struct Key(u32, AnyGc);
 
@@ -147,7 +147,7 @@ fn a_container_is_tracked_if_its_elements_are() {
     const { assert!(<(u8, u8, AnyGc)>::TRACKED && <Result<u8, AnyGc>>::TRACKED) };
 }
 
-/// What is shared is counted by its own pointer: it holds from outside, and a cycle through it is
+/// A shared value is counted by its own pointer. It holds from outside, and a cycle through it is
 /// not seen.
 #[test]
 fn the_contents_of_an_arc_are_skipped() {

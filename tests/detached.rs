@@ -98,8 +98,8 @@ fn a_mutator_is_not_taken_up_inside_the_closure_of_a_detach() {
     garbage(&m);
 }
 
-/// Empties its slot as it is dropped, by way of whichever mutator the thread has: what was in it is
-/// retired, and asks that mutator to pass a safepoint.
+/// Empties its slot as it is dropped, through the mutator that the thread has. The removed
+/// reference is retired, and requests a safepoint of that mutator.
 struct Empties(Arc<AtomicGc<u64>>);
 
 impl Trace for Empties {
@@ -112,7 +112,7 @@ impl Drop for Empties {
     }
 }
 
-/// What a thread-local's destructor does with a mutator.
+/// The action of a thread-local's destructor on a mutator.
 type Last = Box<dyn FnOnce(Mutator)>;
 
 struct Holder(RefCell<Option<(Mutator, Last)>>);
@@ -128,7 +128,7 @@ impl Drop for Holder {
 thread_local! { static HOLDER: Holder = const { Holder(RefCell::new(None)) }; }
 
 /// Runs `first` with a mutator on a thread of its own, and `last` with it when that thread ends,
-/// later than whatever watches the end of an attached thread.
+/// later than the guard for the end of an attached thread.
 fn at_the_end_of_a_thread(
     heap: &Heap,
     first: impl FnOnce(&Mutator) + Send + 'static,
@@ -136,8 +136,8 @@ fn at_the_end_of_a_thread(
 ) -> std::thread::JoinHandle<()> {
     let heap = heap.clone();
     std::thread::spawn(move || {
-        // Before the thread attaches for the first time: what is registered first is destroyed
-        // last.
+        // Before the thread attaches for the first time: the destructor that is registered first
+        // runs last.
         HOLDER.with(|_| ());
         let m = heap.attach();
         first(&m);
@@ -205,8 +205,8 @@ fn no_stop_passes_a_thread_that_works_in_the_destructor_of_a_thread_local() {
     for expected in ["attached", "detached", "attached", "gone"] {
         let what = m.detach(|| told.recv()).expect("its word");
         assert_eq!(what, expected);
-        // It can be told before the thread has detached. Nothing waits for a thread that ends
-        // attached.
+        // The message can come before the thread has detached. No thread waits for a thread that
+        // ends attached.
         let result = loop {
             match m.try_collect(Collect::full()) {
                 Err(CollectError::Stop(StopError::ThreadGone { .. })) if what == "detached" => {}

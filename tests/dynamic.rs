@@ -1,5 +1,5 @@
 //! Dynamic objects through the Rust API: types made at run time, with handlers. The names carry the
-//! rows of the conformance table; what a row says about C is shown through C, in `capi/tests`.
+//! rows of the conformance table. Statements of a row about C are shown through C, in `capi/tests`.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity, unpredictable_function_pointer_comparisons)]
@@ -31,7 +31,7 @@ struct Pair {
 static DEALLOCS: AtomicUsize = AtomicUsize::new(0);
 
 unsafe fn fields<'a>(object: *mut RawObject) -> &'a mut [*mut RawObject; 2] {
-    // SAFETY: called for pairs alone, by whoever has the object for itself.
+    // SAFETY: called for pairs alone, by a caller with exclusive access to the object.
     unsafe { &mut (*object.cast::<Pair>()).fields }
 }
 
@@ -889,7 +889,7 @@ fn classes_need_no_unsafe_code() {
     assert_eq!(foreign.instantiate(&m).unwrap_err().code, Code::ForeignPointer);
 }
 
-/// What a hostile handler does, by turns.
+/// The actions of a hostile handler, by turns.
 static TRICKS: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn hostile_traverse(
@@ -986,7 +986,7 @@ fn hostile_handlers_with_collections_on_other_threads() {
                         }
                         drop(all);
                         m.collect();
-                        // What is held is whole, or cleared; it is never freed.
+                        // A held object is whole, or cleared; it is never freed.
                         for object in &kept {
                             assert!(dynamic::is_dynamic(object) && object.strong_count(&m) > 0);
                         }
@@ -994,7 +994,8 @@ fn hostile_handlers_with_collections_on_other_threads() {
                 });
             }
         });
-        // Nothing here says what is left: hostile handlers leak. The next heap starts afresh.
+        // The remaining objects are unspecified: hostile handlers leak. The next heap starts
+        // afresh.
     }
 }
 
@@ -1151,7 +1152,7 @@ fn what_a_handler_lets_go_of_by_a_typed_handle_may_panic() {
     assert_eq!((live(&heap), armed.load(SeqCst)), (0, 98));
     assert_eq!(*reports.lock().unwrap(), ["as asked"; 2]);
     // and on the way to its end: the bomb waits until the handler is over, and its panic comes back
-    // to whoever dropped.
+    // to the dropping thread.
     fill(&m);
     for _ in 0..2 {
         let last = new(&m, record);
@@ -1218,8 +1219,9 @@ fn a_dealloc_handler_that_counts_its_object_up_and_down_destroys_nothing_else() 
     assert_eq!((live(&heap), MADE.load(SeqCst)), (0, 2));
 }
 
-/// What another thread drops last is in its owner's queue until the next safepoint, also if the
-/// owner, who has the only reference that is left, moves it or gives its memory back before.
+/// An object that another thread drops last is in its owner's queue until the next safepoint. This
+/// also holds if the owner, which has the only remaining reference, moves the object or frees its
+/// memory before.
 #[test]
 fn a_queued_object_leaves_its_queue_before_its_memory_is_freed() {
     let _watch = deadline("queued");
@@ -1285,8 +1287,8 @@ fn an_object_that_its_dealloc_handler_has_not_freed_is_not_told_at_the_end_of_it
     drop(pair);
 }
 
-/// A dealloc handler that has taken a reference to its object has it still: the memory stays, and
-/// what refers to it leads somewhere.
+/// A dealloc handler that has taken a reference to its object still has it: the memory stays, and
+/// references to the object remain valid.
 #[test]
 fn s_074_a_dealloc_handler_cannot_free_what_it_has_given_away() {
     let _watch = deadline("given away");
@@ -1317,8 +1319,8 @@ fn s_074_a_dealloc_handler_cannot_free_what_it_has_given_away() {
     assert_eq!(live(&heap), 1);
 }
 
-/// Whatever a dealloc handler does with the count, a weak reference leads to its object no more:
-/// here another thread asks while the handler has a reference.
+/// After any change of the count by a dealloc handler, a weak reference leads to its object no
+/// more. Here another thread tries while the handler has a reference.
 #[test]
 fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
     let _watch = deadline("upgrade in dealloc");
@@ -1434,7 +1436,7 @@ unsafe extern "C" fn fields_traverse(
     // SAFETY: a living pair.
     let fields = unsafe { *fields(object) };
     for field in fields.into_iter().filter(|field| !field.is_null()) {
-        // SAFETY: the visitor takes what the object refers to.
+        // SAFETY: the visitor accepts the object's references.
         let result = unsafe { visit(field, arg) };
         if result != 0 {
             return result;
@@ -1443,8 +1445,8 @@ unsafe extern "C" fn fields_traverse(
     0
 }
 
-/// Each heap type is derived from the one before, and the first from a static type whose handlers
-/// all of them inherit.
+/// Each heap type is derived from the one before, and the first from a static type. All of them
+/// inherit that type's handlers.
 fn derive_on(m: &Mutator, length: usize) -> Vec<Type> {
     let mut spec = pair_spec("tests.Fields");
     spec.slots.traverse = Some(fields_traverse);

@@ -1,5 +1,5 @@
-//! Calls at the borders of what dynamic objects allow: in a traversal, with objects of another
-//! heap, of other kinds, or of no heap; and traverse handlers under visitors that want no more.
+//! Calls at the limits of dynamic objects: in a traversal, with objects of another heap, of other
+//! kinds, or of no heap; and traverse handlers under visitors that end the traversal.
 
 #![cfg(not(loom))]
 
@@ -36,7 +36,7 @@ fn code<T>(result: Result<T, Fault>) -> Code {
     }
 }
 
-/// A type whose instances have items of a byte, and attributes.
+/// A type for instances with attributes and items of a byte.
 fn bytes_type(m: &Mutator) -> Type {
     let mut spec = TypeSpec::with_attributes("tests.Bytes");
     (spec.basic_size, spec.item_size) = (size_of::<RawVarObject>() as isize, 1);
@@ -214,7 +214,7 @@ fn an_attribute_that_is_not_there_cannot_be_read_or_removed() {
     assert_eq!(object.strong_count(&m), 1);
 }
 
-/// What a visitor of [`Visits`] has seen, and at which visit it answers 7.
+/// The visits that a visitor of [`Visits`] has seen, and the visit at which it answers 7.
 struct Visits {
     seen: Vec<*mut RawObject>,
     last: usize,
@@ -227,8 +227,8 @@ unsafe extern "C" fn record_visit(target: *mut RawObject, arg: *mut c_void) -> c
     if visits.seen.len() == visits.last { 7 } else { 0 }
 }
 
-/// What the traverse handler of an object answers and visits, where the visitor answers 7 to visit
-/// `last`.
+/// The answer of an object's traverse handler and its visits, with a visitor that answers 7 to the
+/// visit of `last`.
 fn visits(object: Ptr, last: usize) -> (c_int, Vec<*mut RawObject>) {
     let mut visits = Visits { seen: Vec::new(), last };
     // SAFETY: a living object, its own handler, and a visitor with its argument.
@@ -274,13 +274,13 @@ fn the_managed_dictionary_of_a_type_is_none() {
     of_type.set_attribute(&m, "name", None).unwrap();
 }
 
-/// What [`changes`] is told: a mutator, the object whose dictionary is visited, and how many values
-/// it was shown.
+/// The arguments of [`changes`]: a mutator, the object with the visited dictionary, and the number
+/// of visited values.
 type Changes<'a> = (&'a Mutator, &'a AnyGc, usize);
 
 /// Adds an attribute and removes the two that were there, in the middle of a visit.
 unsafe extern "C" fn changes(value: *mut RawObject, arg: *mut c_void) -> c_int {
-    // SAFETY: what the test passes on, which nobody else uses meanwhile.
+    // SAFETY: the test's argument, which no other thread uses meanwhile.
     let (m, object, seen) = unsafe { &mut *arg.cast::<Changes<'_>>() };
     *seen += 1;
     object.set_attribute(m, &format!("new{seen}"), Some(object.clone())).unwrap();
@@ -339,7 +339,7 @@ unsafe extern "C" fn visit_twice(
 
 unsafe extern "C" fn no_call(_: *mut RawObject, _: *mut RawObject) {}
 
-/// The traverse handlers of the library pass on what the visitor answers, and visit no more then.
+/// The traverse handlers of the library return the visitor's answer, and visit no more then.
 #[test]
 fn a_visitor_that_wants_no_more_is_called_no_more() {
     let heap = heap();
@@ -535,7 +535,7 @@ fn a_type_is_instantiated_by_its_own_allocator() {
     let fault = METATYPE.handle().instantiate(&m).unwrap_err();
     assert_eq!((fault.code, fault.type_name), (Code::WrongType, "type"));
     assert!(fault.to_string().contains("`Class::make`"), "{fault}");
-    // A face of which the library knows nothing: it is not looked at.
+    // A face that the library does not know: it is not read.
     static FACE: [u64; 8] = [u64::MAX; 8];
     // SAFETY: no handlers that matter.
     let record: &TypeRecord = unsafe {
@@ -597,8 +597,8 @@ fn set_link(object: &AnyGc, to: &AnyGc) {
     }
 }
 
-/// A heap that records what it is told of mistakes: the code, the type, and whether a hook may use
-/// the heap.
+/// A heap that records the reported mistakes: the code, the type, and whether a hook may use the
+/// heap.
 type Reports = Arc<Mutex<Vec<(Code, &'static str, bool)>>>;
 
 fn recorded(checked: bool) -> (Heap, Reports) {
@@ -672,7 +672,7 @@ unsafe extern "C" fn visit_type(
     unsafe { visit(dynamic::Obj::new(NonNull::new_unchecked(object)).record().object(), arg) }
 }
 
-/// Without checked mode a clear handler is called, and its object is looked at no further.
+/// Without checked mode a clear handler is called, and its object is not examined further.
 #[test]
 fn without_checked_mode_a_cleared_object_is_not_traversed_again() {
     let (heap, reports) = recorded(false);
@@ -731,8 +731,9 @@ unsafe extern "C" fn record_mistakes(_: *mut RawObject, _: VisitProc, _: *mut c_
     0
 }
 
-/// A walk over an object's references is a traversal. What its handler notes is told right after
-/// it, outside, with the type that the note names, or else with that of the object.
+/// A walk over an object's references is a traversal. A fault that its handler records is reported
+/// right after it, outside, with the type that the fault names, or otherwise with the type of the
+/// object.
 #[test]
 fn a_mistake_in_a_walk_is_reported_when_the_walk_is_over() {
     let (heap, reports) = recorded(false);
@@ -778,7 +779,8 @@ unsafe fn fill(object: Ptr, from: usize, to: usize) {
     unsafe { object.cast::<u8>().add(from).write_bytes(0xff, to - from) };
 }
 
-/// New objects are zero, whatever lay there, and nothing is written outside of them.
+/// New objects are zero, independently of the memory's earlier content, and nothing is written
+/// outside of them.
 #[test]
 fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
     let heap = heap();
@@ -843,7 +845,7 @@ fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// An object has no attributes before one is set, whatever lay in its memory.
+/// An object has no attributes before one is set, independently of its memory's earlier content.
 #[test]
 fn a_new_object_has_no_attributes() {
     let heap = heap();
@@ -914,8 +916,8 @@ fn claimed(m: &Mutator, ty: &Type, items: isize) -> isize {
     most
 }
 
-/// A number of items that its user has written over is looked at before so many are copied: what
-/// lies behind the room of the object is no item, and neither is the word with its attributes.
+/// A number of items that the user has overwritten is checked before so many are copied. Memory
+/// behind the object is no item, and neither is the word with its attributes.
 #[test]
 fn a_resize_copies_no_more_than_the_object_has_room_for() {
     let heap = heap();
@@ -970,7 +972,7 @@ fn a_constructor_may_track_what_its_allocator_has_tracked() {
 }
 
 unsafe extern "C" fn end_in_common(object: *mut RawObject) {
-    // SAFETY: a dying object of a static type, whose memory is given back once.
+    // SAFETY: a dying object of a static type, with memory that is freed once.
     Mutator::with_current(|m| unsafe {
         let object = NonNull::new_unchecked(object);
         assert!(
@@ -1003,7 +1005,7 @@ fn the_common_cases_end_an_object_in_its_dealloc_handler() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// The common cases say that they have done nothing where something is to be looked at.
+/// The fast paths return without an effect if a check is needed.
 #[test]
 fn the_common_cases_leave_everything_else_to_the_functions_behind_them() {
     let (checked, _) = recorded(true);
@@ -1060,8 +1062,7 @@ fn the_common_cases_leave_everything_else_to_the_functions_behind_them() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// Checked mode looks at the fields of an object that is tracked, also of one that its allocator
-/// has tracked before.
+/// Checked mode checks the fields of a tracked object, also if its allocator has tracked it before.
 #[test]
 fn checked_mode_tracks_no_object_with_a_reference_to_a_freed_one() {
     for checked in [true, false] {
@@ -1097,8 +1098,8 @@ fn checked_mode_tracks_no_object_with_a_reference_to_a_freed_one() {
     }
 }
 
-/// What an address is looked up as: an object of the heap, one that was freed, another heap's, a
-/// static one, other memory, or nothing that could be read.
+/// The kinds of an address: an object of the heap, a freed one, one of another heap, a static one,
+/// other memory, or memory that cannot be read.
 #[test]
 fn an_address_is_classified_by_the_memory_there() {
     use standstill::dynamic::Address;
@@ -1110,7 +1111,7 @@ fn an_address_is_classified_by_the_memory_there() {
     // Two static objects, one behind the other, and an address in their middle.
     let two = NonNull::from(Box::leak(Box::new([RawObject::immortal(), RawObject::immortal()])));
     let nowhere = NonNull::new(std::ptr::without_provenance_mut::<RawObject>(1 << 47)).unwrap();
-    // SAFETY: addresses are looked at as far as they can be read; no object is used.
+    // SAFETY: an address is examined as far as its memory can be read; no object is used.
     unsafe {
         assert_eq!(dynamic::look_up_here(fixed), None, "the thread has no heap");
         other.attach_scoped(|_| {
@@ -1330,8 +1331,8 @@ fn descriptions_that_make_no_sense_are_refused() {
     }
 }
 
-/// Objects of other types are no modules and no weak references, whatever lies where those have
-/// their parts.
+/// Objects of other types are no modules and no weak references, independently of the values in the
+/// places of their parts.
 #[test]
 fn an_object_of_another_type_has_no_parts() {
     let heap = heap();
@@ -1461,7 +1462,7 @@ fn simple_objects_end_by_their_free_function_and_rest_in_checked_mode() {
             assert_eq!(first == next, !checked, "used again at once");
             drop(dynamic::from_raw(next));
             assert_eq!(take(&reports), []);
-            // A handler that refuses the first look is told of; the object is there.
+            // A handler that fails in the first traversal is reported; the object exists.
             let refusing = dynamic::ready_static(&refusing, std::ptr::null_mut()).unwrap();
             drop(dynamic::from_raw(dynamic::allocate_tracked(&m, refusing, 0).unwrap()));
             let report = (Code::HandlerError, "tests.Refusing", false);

@@ -1,4 +1,4 @@
-//! Instances: what is done to them, one by one and at random, against a model of what each must be.
+//! Instances: operations on them, one by one and at random, against a model of each.
 
 #![cfg(not(loom))]
 
@@ -51,9 +51,9 @@ unsafe fn items<'a>(object: Ptr) -> &'a mut [u8] {
 // ------------------------------------------------------------------------------------ the oracle
 
 thread_local! {
-    /// The addresses of the objects whose finalizers were called.
+    /// The addresses of the objects with called finalizers.
     static FINALIZED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
-    /// The addresses of weak references whose callbacks were called.
+    /// The addresses of weak references with called callbacks.
     static CALLED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -65,14 +65,14 @@ unsafe extern "C" fn count_call(_: *mut RawObject, weak_ref: *mut RawObject) {
     CALLED.with_borrow_mut(|all| all.push(weak_ref as usize));
 }
 
-/// What an object must be.
+/// The expected state of an object.
 struct Shadow {
     at: Ptr,
     bytes: Vec<u8>,
     attributes: BTreeMap<&'static str, usize>,
     finalized: bool,
     tracked: bool,
-    /// Tracked by the allocator, and not told otherwise since.
+    /// Tracked by the allocator, without a later change.
     by_allocator: bool,
     /// References that the program holds.
     held: usize,
@@ -86,7 +86,7 @@ struct Oracle<'h> {
     ty: Type,
     callback: AnyGc,
     objects: BTreeMap<usize, Shadow>,
-    /// Weak references whose targets are gone.
+    /// Weak references without targets.
     gone: Vec<AnyGc>,
     next: usize,
     random: u64,
@@ -141,7 +141,8 @@ impl Oracle<'_> {
         }
     }
 
-    /// What nothing refers to is dead by counting, and what only that referred to.
+    /// Objects without references are dead by counting, and so are objects that only they referred
+    /// to.
     fn remove_dead(&mut self, mut dead: Vec<Shadow>) {
         while let Some(id) = self.objects.keys().copied().find(|&id| self.count(id) == 0) {
             dead.extend(self.objects.remove(&id));
@@ -149,7 +150,7 @@ impl Oracle<'_> {
         self.check_dead(dead);
     }
 
-    /// What a program's references lead to.
+    /// The objects that a program's references reach.
     fn reached(&self) -> BTreeSet<usize> {
         let mut stack: Vec<usize> = self
             .objects
@@ -281,7 +282,7 @@ impl Oracle<'_> {
             std::mem::take(&mut self.objects).into_iter().partition(|(id, _)| reached.contains(id));
         self.objects = kept;
         assert_eq!((report.collected, report.uncollectable), (dead.len(), 0));
-        // What only these referred to dies with them, also what is untracked.
+        // Objects that only these referred to die with them, also untracked ones.
         self.remove_dead(dead.into_values().collect());
     }
 
@@ -348,7 +349,7 @@ impl Oracle<'_> {
 fn instances_are_what_the_model_says_after_every_step() {
     let _watch = deadline("the oracle of instances");
     for seed in 1..=30u64 {
-        // What the end of the last heap left there.
+        // The memory that the end of the last heap left there.
         drop((FINALIZED.take(), CALLED.take()));
         let heap = heap(seed % 2 == 0);
         let misuses = Arc::new(AtomicUsize::new(0));
@@ -413,7 +414,7 @@ fn memory_that_is_given_back_takes_weak_references_and_attributes_along() {
         let callback = Gc::into_any(m.alloc(0u8));
         let before = live(&heap);
         CALLED.take();
-        // SAFETY: an object of this thread, which nobody else uses; given back once.
+        // SAFETY: an object of this thread, which no other thread uses; freed once.
         unsafe {
             let object = dynamic::allocate(&m, ty.record(), 3, 0).unwrap();
             let value = Gc::into_any(m.alloc(1u8));
@@ -522,7 +523,7 @@ fn a_finalizer_called_by_hand_is_called_once() {
     }
 }
 
-/// A value whose destructor panics, and is counted.
+/// A value with a destructor that panics, and is counted.
 struct Loud(Arc<AtomicUsize>);
 
 impl Trace for Loud {
@@ -565,8 +566,8 @@ fn all_attributes_of_a_dying_object_are_dropped_whichever_panics() {
     assert_eq!(live(&heap), 1);
 }
 
-/// In the generic end of an object the attributes are gone when its clear handler runs, and what
-/// that sets goes with the object.
+/// In the generic end of an object the attributes are gone when its clear handler runs. An
+/// attribute that the handler sets dies with the object.
 #[test]
 fn attributes_are_gone_when_the_clear_handler_of_a_dying_object_runs() {
     thread_local! {
@@ -643,7 +644,7 @@ unsafe extern "C" fn pair_clear(object: *mut RawObject) -> c_int {
 
 thread_local! {
     static VISITS_TWICE: Cell<bool> = const { Cell::new(false) };
-    /// What the next clear handlers, and finalizers, are to untrack.
+    /// The objects that the next clear handlers and finalizers untrack.
     static TO_UNTRACK: Cell<*mut RawObject> = const { Cell::new(std::ptr::null_mut()) };
     static CLEARED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
@@ -661,7 +662,7 @@ fn pair_type(change: impl FnOnce(&mut TypeSpec)) -> Type {
 
 fn set(object: &AnyGc, field: usize, value: &AnyGc) {
     let value = dynamic::into_raw(value.clone());
-    // SAFETY: a living pair whose field is null.
+    // SAFETY: a living pair with a null field.
     let old = unsafe { fields(dynamic::as_raw(object).as_ptr()) }[field].replace(value.as_ptr());
     assert!(old.is_null());
 }
@@ -705,7 +706,7 @@ fn a_field_that_leads_to_another_heap_is_no_mistake() {
     assert_eq!(live(&there), 0);
 }
 
-/// A mistake of a handler is told with the type of the object that was being traversed.
+/// A mistake of a handler is reported with the type of the traversed object.
 #[test]
 fn a_mistake_in_a_traversal_is_reported_with_its_type() {
     unsafe extern "C" fn visits_null(
@@ -740,8 +741,8 @@ fn a_mistake_in_a_traversal_is_reported_with_its_type() {
     drop((right, wrong));
 }
 
-/// What a handler leaves in a runtime's error indicator is told with the place, the type and the
-/// address.
+/// An error that a handler leaves in a runtime's error indicator is reported with the place, the
+/// type and the address.
 #[test]
 fn an_error_that_a_handler_leaves_is_reported_with_its_place() {
     thread_local! {
@@ -839,7 +840,7 @@ fn an_object_with_fewer_references_than_edges_after_the_finalizers_is_kept() {
     assert_eq!(m.collect().collected, 2);
 }
 
-/// What a finalizer takes out of the tracked set is neither garbage nor resurrected.
+/// An object that a finalizer untracks is neither garbage nor resurrected.
 #[test]
 fn an_object_that_a_finalizer_untracks_does_not_count_as_resurrected() {
     unsafe extern "C" fn finalize(_: *mut RawObject) {
@@ -857,13 +858,14 @@ fn an_object_that_a_finalizer_untracks_does_not_count_as_resurrected() {
         unsafe { dynamic::new_weakref(&m, dynamic::Obj::new(dynamic::as_raw(&a)), None) }.unwrap();
     drop((a, b));
     let report = m.collect();
-    // What is untracked counts as outside: what it refers to is reachable from there.
+    // An untracked object counts as outside: the objects to which it refers are reachable from
+    // there.
     assert_eq!((report.finalized, report.resurrected, report.collected), (2, 1, 0));
     // SAFETY: a living weak reference.
     let a = unsafe { dynamic::Obj::new(dynamic::as_raw(&weak)).weakref_target(&m) }
         .unwrap()
         .expect("it was spared");
-    // SAFETY: a living pair, and what its field refers to.
+    // SAFETY: a living pair, and the object to which its field refers.
     unsafe {
         let b = fields(dynamic::as_raw(&a).as_ptr())[0].get();
         dynamic::Obj::new(NonNull::new(b).unwrap()).track(&m).unwrap();

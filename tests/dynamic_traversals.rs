@@ -1,5 +1,5 @@
-//! What safe code may ask of dynamic objects in a traversal, and what the library knows there
-//! about the object traversed.
+//! The calls of safe code about dynamic objects in a traversal, and the library's knowledge about
+//! the traversed object there.
 
 #![cfg(not(loom))]
 #![forbid(unsafe_code)]
@@ -47,7 +47,7 @@ fn a_handle_to_a_type_owns_a_reference_wherever_it_is_made_and_dropped() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// What `dynamic::note` answered in the traversals of `Empty`: how often it gave the fault back,
+/// The results of `dynamic::note` in the traversals of `Empty`: how often it returned the fault,
 /// and how often it did not.
 static GIVEN_BACK: AtomicUsize = AtomicUsize::new(0);
 static KEPT: AtomicUsize = AtomicUsize::new(0);
@@ -66,16 +66,16 @@ impl Trace for Empty {
     }
 }
 
-/// A value whose first word is no address of a type, and lies where a dynamic object has that
-/// address.
+/// A value whose first word is not the address of a type. The word lies in the place where a
+/// dynamic object has that address.
 struct Words(#[allow(dead_code)] u64, #[allow(dead_code)] u64);
 
 impl Trace for Words {
     fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
-/// A traversal of a typed object runs no handler of a dynamic type, whatever lies where its value
-/// is: the fault comes back.
+/// A traversal of a typed object runs no handler of a dynamic type, independently of the object's
+/// value: the fault comes back.
 #[test]
 fn a_fault_noted_in_a_typed_traversal_comes_back() {
     let _watch = deadline("notes");
@@ -123,8 +123,8 @@ fn a_fault_noted_without_a_handler_comes_back() {
     drop(keep);
 }
 
-/// Under a guard the thread has no mutator, which dealloc handlers need: what would die at a
-/// safepoint there dies at the next one after it.
+/// Under a guard the thread has no mutator, which dealloc handlers need. An object that would die
+/// at a safepoint there dies at the next one after it.
 #[test]
 fn nothing_dies_at_a_safepoint_under_a_guard_and_nothing_is_forgotten() {
     let _watch = deadline("safepoints under a guard");
@@ -160,7 +160,7 @@ fn nothing_dies_at_a_safepoint_under_a_guard_and_nothing_is_forgotten() {
     m.verify().unwrap();
 }
 
-/// A mutator that ends under a guard leaves what it would have destroyed to the others.
+/// A mutator that ends under a guard leaves its doomed objects to other threads.
 #[test]
 fn objects_of_a_mutator_that_ends_under_a_guard_die_elsewhere() {
     let _watch = deadline("mutators that end under a guard");

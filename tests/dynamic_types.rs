@@ -1,4 +1,5 @@
-//! Types: what becomes of a description, slot by slot and flag by flag, and what goes with a type.
+//! Types: the record that a description becomes, slot by slot and flag by flag, and the data that a
+//! type owns.
 
 #![cfg(not(loom))]
 
@@ -84,7 +85,7 @@ macro_rules! handlers {
     )*};
 }
 
-// Each of its own, so that a slot shows whose it is. None is ever called.
+// Each has functions of its own, so a slot shows its origin. None is ever called.
 handlers! {
     base_traverse: fn(*mut RawObject, VisitProc, *mut c_void) -> c_int = 1;
     base_clear: fn(*mut RawObject) -> c_int = 2;
@@ -125,7 +126,7 @@ const BASE_SLOTS: Slots = Slots {
     free: Some(base_free),
 };
 
-/// The slots of a type that gives those whose bits are set.
+/// The slots of a type that sets those with a bit.
 fn own_slots(given: u32) -> Slots {
     let is_given = |bit: u32| given & (1 << bit) != 0;
     Slots {
@@ -166,7 +167,7 @@ struct Kind {
     slots: bool,
 }
 
-/// Makes a type, whichever of the two kinds it is.
+/// Makes a type of either kind.
 fn make(m: &Mutator, spec: &TypeSpec, heap_type: bool) -> Result<Type, Fault> {
     // SAFETY: no instance is made of any of these types.
     unsafe {
@@ -221,8 +222,8 @@ enum From {
     Library,
 }
 
-/// What the rules say of a slot, by its number; by the words of `src/dynamic/types.rs`,
-/// "Inheritance", and those of the header.
+/// The rules for a slot, by its number; from the text of `src/dynamic/ready.rs`, "Inheritance", and
+/// that of the header.
 fn expected(slot: usize, given: u32, own_gc: bool, heap_type: bool, base: Kind) -> From {
     let own = given & (1 << slot) != 0;
     let inherited = if base.slots && !base.root { From::Base } else { From::Nobody };
@@ -233,7 +234,7 @@ fn expected(slot: usize, given: u32, own_gc: bool, heap_type: bool, base: Kind) 
         0 if heap_type && !base.heap_type => From::Library,
         0 => From::Base,
         1 => inherited,
-        // What `slots` shows is the type's own.
+        // The slots that are set in `slots` are the type's own.
         2 => From::Nobody,
         3..=5 => inherited,
         6 if base.root => From::Default,
@@ -326,7 +327,7 @@ fn every_slot_comes_from_where_the_rules_say() {
     assert!(made > 2000, "{made}");
 }
 
-/// Every bit of the flags: who inherits it, and who has it by himself.
+/// Every bit of the flags: the types that inherit it, and the types that set it.
 #[test]
 fn every_flag_is_inherited_or_not_as_the_rules_say() {
     let heap = Heap::builder().reserve(1 << 30).checked(false).build().unwrap();
@@ -394,7 +395,7 @@ fn sizes_and_items_follow_the_base() {
         make(&m, &spec, true)
     };
     let none = Flags::default();
-    // (basic, item, at end) of a base, and what types derived from it may be.
+    // (basic, item, at end) of a base, and the permitted values of derived types.
     for (base_basic, base_item, at_end) in [
         (head, 0, false),
         (40, 0, false),
@@ -453,7 +454,7 @@ fn sizes_and_items_follow_the_base() {
     }
 }
 
-/// Two bases whose fields, or whose items alone, would lie at one place.
+/// Two bases with fields, or with items alone, in the same place.
 #[test]
 fn layouts_that_conflict_are_refused() {
     let heap = Heap::builder().reserve(1 << 30).build().unwrap();
@@ -655,9 +656,9 @@ fn a_token_finds_the_nearest_type_and_the_nearest_module() {
     assert_eq!(dynamic::type_module(middle.record()), Some(dynamic::as_raw(&second)));
 }
 
-/// A type that one runtime makes has a face for the functions of that runtime alone. So a base of
-/// another runtime is refused, at each place among the bases; what the library itself provides is
-/// for all.
+/// A type that one runtime makes has a face only for the functions of that runtime. So a base of
+/// another runtime is refused, at each place among the bases. The types that the library itself
+/// provides are for all.
 #[test]
 fn a_type_has_bases_of_its_own_runtime_alone() {
     let heap = Heap::builder().reserve(1 << 30).checked(false).build().unwrap();

@@ -1,6 +1,6 @@
-//! Full collections that follow edges from the log of counting, and those that look at every object
-//! again, find the same: in heaps where all is logged, where the first objects of each page are
-//! (small constants), and where nothing is.
+//! Full collections that read edges from the log of counting find the same garbage as full
+//! collections that traverse every object again: in heaps where all objects are logged, where only
+//! the first objects of each page are (small constants), and where none is.
 
 #![cfg(not(loom))]
 #![allow(missing_docs)]
@@ -41,7 +41,7 @@ impl Graph {
         self.edges.iter().copied().chain(hubs).map(|(from, to)| (from % self.n, to % self.n))
     }
 
-    /// What is reachable from what is held, found without a collector.
+    /// The objects that are reachable from the held ones, found without a collector.
     fn reachable(&self) -> Vec<bool> {
         let mut lists = vec![Vec::new(); self.n];
         self.all_edges().for_each(|(from, to)| lists[from].push(to));
@@ -65,7 +65,7 @@ impl Graph {
         }
         let held: Vec<Gc<Node>> = self.held.iter().map(|at| nodes[at % self.n].clone()).collect();
         drop(nodes);
-        // Those whose counts come to 0 die with their last handle.
+        // Objects whose counts fall to 0 die with their last handle.
         let reachable = self.reachable().into_iter().filter(|&it| it).count();
         for _ in 0..2 {
             let report = m.collect();
@@ -117,8 +117,8 @@ fn hubs_and_many_pages() {
     Graph { n, edges, held: vec![59_999], hubs }.check_all();
 }
 
-/// A binary tree whose nodes come before what is below them, with edges to the parents: edges of
-/// `step * i` and so on.
+/// A binary tree with nodes before their children, and with edges to the parents: edges of `step *
+/// i` and so on.
 fn preorder(n: usize, step: usize) -> Vec<(usize, usize)> {
     let mut edges = Vec::new();
     let mut parts = vec![(0, n)];
@@ -160,12 +160,12 @@ fn heaps_in_order_and_out_of_order() {
     let sparse =
         list.iter().filter(|(_, to)| *to < most.len()).map(|&(from, to)| (most[from], most[to]));
     graph(&sparse.chain(rings(10)).collect::<Vec<_>>(), vec![0]).check_all();
-    // In order for a third, and then not; what is ahead is known from the beginning.
+    // In order for a third, and then not. The edges ahead are known from the beginning.
     let mixed =
         preorder(n / 3, 1).into_iter().chain((0..n / 3).map(|i| (i, n - 1 - (i * 17) % (n / 3))));
     graph(&mixed.chain((n / 3..n).map(|i| (i, (i * 7919) % n))).collect::<Vec<_>>(), vec![0])
         .check_all();
-    // More edges than are told apart at once, ahead and behind, and some that the log does not
+    // More edges than are distinguished at once, ahead and behind, and some that the log does not
     // have.
     for many in [8, 9, 40, 62, 63, 200] {
         let wide = (0..n / 100).flat_map(|i| (1..=many).map(move |k| (i, i + k)));
@@ -185,8 +185,8 @@ fn logs_that_end() {
     }
 }
 
-/// What stands in the log for the edges of objects that are not in it means nothing, also where no
-/// object is at granule 0.
+/// The log's field for an object that is not logged has no meaning, also if no object is at granule
+/// 0.
 #[test]
 fn a_heap_without_its_first_pages() {
     let heap = Heap::builder().workers(1).pacing(Pacing::manual()).build().unwrap();
@@ -266,7 +266,7 @@ impl Any {
     }
 }
 
-/// Large objects ahead, behind, and where a pass in the order of memory gives up.
+/// Large objects ahead, behind, and at the place where a pass in the order of memory stops.
 #[test]
 fn large_objects_lead_on() {
     let n = 3000;

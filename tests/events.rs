@@ -1,4 +1,4 @@
-//! What `tracing` shows: the table in `docs/tracing.md`, checked.
+//! The spans and events of `tracing`: checks the table in `docs/tracing.md`.
 #![cfg(not(loom))]
 
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@ fn ring(m: &standstill::Mutator, n: usize) -> Gc<Node> {
     first
 }
 
-/// What the child says with its exit status.
+/// The meaning of the child's exit status.
 fn child_says(pid: libc::pid_t) -> i32 {
     let mut status = 0;
     // SAFETY: `pid` is a child of this process.
@@ -113,7 +113,7 @@ fn text(payload: Box<dyn std::any::Any + Send>) -> String {
         .unwrap_or_default()
 }
 
-/// Tells the other threads to end, also when a test fails.
+/// Stops the other threads, also when a test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -57,7 +57,7 @@ fn a_value_is_read_after_its_heap_has_ended() {
     assert_eq!((&*slice.items[0].name, &*view), ("kept", "kept"));
 }
 
-/// A member of a cycle whose destructor reads another member.
+/// A member of a cycle with a destructor that reads another member.
 #[derive(Trace)]
 struct Member {
     number: usize,
@@ -92,7 +92,7 @@ fn a_destructor_of_garbage_reads_what_it_refers_to() {
     assert_eq!(read.load(SeqCst), 1);
 }
 
-/// An object whose finalizer makes it reachable again.
+/// An object with a finalizer that makes it reachable again.
 #[derive(Trace)]
 #[trace(finalize)]
 struct Phoenix {

@@ -1,5 +1,5 @@
 //! Mutators that are parked for a collection work on it (`docs/adr/0021-parked-threads-help.md`):
-//! they look at objects, pass their handlers' panics on, and go on in the end.
+//! they traverse objects, pass their handlers' panics on, and continue afterwards.
 
 #![cfg(not(loom))]
 
@@ -17,7 +17,7 @@ thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Tells which thread looks at it.
+/// Records the thread that traverses it.
 struct Witness {
     next: GcCell<Option<Gc<Witness>>>,
     looks: &'static [AtomicUsize; 2],

@@ -1,7 +1,7 @@
 //! Hostile and careless user code: traversals that lie, differ, panic, block, clone, drop, attach
-//! and allocate; finalizers, clear handlers, destructors and callbacks that panic. Whatever they
-//! do, every object is destroyed exactly once, nothing is reached after its destruction,
-//! collections go on, and an honest collection afterwards frees everything.
+//! and allocate; finalizers, clear handlers, destructors and callbacks that panic. In each case
+//! every object is destroyed exactly once, no object is reached after its destruction, collections
+//! continue, and an honest collection afterwards frees everything.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]
@@ -16,7 +16,7 @@ use std::time::Duration;
 use common::*;
 use standstill::{AnyGc, Gc, GcCell, Heap, Mutator, Trace, Tracer};
 
-/// What an object's traversal does instead of showing its references.
+/// The action of an object's traversal instead of showing its references.
 type Trick = Arc<dyn Fn(&Hostile, &mut Tracer, usize) + Send + Sync>;
 
 /// Plays a trick in its traversal while `on`.
@@ -73,12 +73,12 @@ fn graph(
     all
 }
 
-/// Plays `trick` through many collections, some on several threads, with some of the objects held
-/// and some let go; then honestly.
+/// Runs `trick` through many collections, some on several threads, with some of the objects held
+/// and some dropped; then honestly.
 fn play(trick: impl Fn(&Hostile, &mut Tracer, usize) + Send + Sync + 'static) {
     let trick: Trick = Arc::new(trick);
-    // A lie that contradicts the counts is found by the checks of a stress heap, which is what they
-    // are for; whether they find it or not is not what is tested here.
+    // The checks of a stress heap are made to find a lie that contradicts the counts. Whether they
+    // find it is not tested here.
     for lab in labs().into_iter().filter(|lab| !lab.stress) {
         let _watch = deadline(lab.name);
         let on = Arc::new(AtomicBool::new(true));
@@ -98,7 +98,7 @@ fn play(trick: impl Fn(&Hostile, &mut Tracer, usize) + Send + Sync + 'static) {
                 m.safepoint();
             }
         }
-        // The same with other threads that collect, allocate and let go meanwhile.
+        // The same with other threads that collect, allocate and drop meanwhile.
         let running = Clock::start(1);
         let (heap, census) = (&lab.heap, &lab.census);
         m.detach(|| {
@@ -166,8 +166,8 @@ fn a_traversal_that_differs_each_time() {
 
 #[test]
 fn a_traversal_that_shows_what_is_not_its_own() {
-    // A handle in a static, of whatever heap, seen from every object: the most confusing reference
-    // there can be. Its object is held by the static alone.
+    // A handle in a static, to an object of any heap, that every object shows: the most confusing
+    // reference possible. Only the static holds its object.
     static BAIT: Mutex<Vec<AnyGc>> = Mutex::new(Vec::new());
     let census = Census::new();
     let bait = Heap::builder().reserve(1 << 30).build().unwrap();
@@ -262,7 +262,7 @@ fn a_traversal_that_clones_and_drops_handles() {
     };
     fill();
     play(|this, tracer, call| {
-        // The lock is let go before anything may panic.
+        // The lock is released before anything may panic.
         let taken = LOOT.lock().unwrap_or_else(|e| e.into_inner()).pop();
         if let Some(any) = taken {
             if call % 2 == 0 {
@@ -373,7 +373,7 @@ fn a_guard_that_is_forgotten() {
             m.collect();
             assert!(targets.iter().all(|name| !lab.census.dead_names().contains(name)));
         }
-        // Dropped by count it takes its targets along: nobody needs the lock for that.
+        // Dropped by count it takes its targets along: that needs no lock.
         drop(locked);
         m.collect();
         m.collect();
@@ -384,7 +384,7 @@ fn a_guard_that_is_forgotten() {
 
 // ------------------------------------------------------------------------ panics outside the stop
 
-/// Panics wherever it is told to.
+/// Panics in the chosen places.
 struct Touchy {
     next: GcCell<Option<Gc<Touchy>>>,
     finalize: bool,
@@ -498,7 +498,8 @@ fn a_panicking_destructor_in_a_cascade() {
         drop(all);
         drop(last.next.take(m));
         drop(last);
-        // Whether the panic comes out here or goes to the heap's reports: everybody dies, once.
+        // The panic comes out here or goes to the heap's reports. In both cases every object dies
+        // once.
         let thrown = panic_text(|| drop(first));
         assert_eq!(lab.census.dead_names(), (0..20).collect::<Vec<_>>());
         let reports = lab.reports();
@@ -639,7 +640,7 @@ impl Trace for Counted {
     fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
-/// An iterator whose length is a lie: more or fewer items than it says.
+/// An iterator with a wrong length: more or fewer items than it reports.
 #[test]
 fn iterators_that_lie_about_their_length() {
     struct Lying<I>(I, usize);
@@ -657,7 +658,7 @@ fn iterators_that_lie_about_their_length() {
         for (real, said) in [(3, 5), (5, 3), (0, 4), (4, 0)] {
             let census = lab.census.clone();
             let items = (0..real).map(move |name| Counted(Witness::new(&census, name)));
-            // Refusing by a panic is fine, and so is taking what fits.
+            // It may refuse by a panic, or accept the items that fit.
             let _ = panic_text(|| {
                 let slice = m.alloc_slice(7u8, Lying(items, said));
                 assert_eq!(slice.header, 7);

@@ -1,8 +1,8 @@
-//! The nine laws of the design, each shown to hold for what is meant to break it.
+//! The nine laws of the design, each tested with code that tries to break it.
 //!
 //! Law 5 (no lock, no atomic read-modify-write, no shared line on the fast paths) is a statement
-//! about code: what can be seen from outside is that nobody who sits in user code, however long,
-//! keeps another thread from allocating, cloning, dropping and polling.
+//! about code. From outside one can see that a thread in user code, for any time, keeps no other
+//! thread from allocating, cloning, dropping and polling.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]
@@ -20,7 +20,7 @@ use standstill::{
 
 // ---------------------------------------------------------------- law 1: the collector never frees
 
-/// Shows its references as often as it is told to.
+/// Shows its references a chosen number of times.
 struct Liar {
     next: GcCell<Option<Gc<Liar>>>,
     times: AtomicUsize,
@@ -100,7 +100,7 @@ fn law_1_somebody_elses_handle_shown_as_ones_own() {
         let thief = m.alloc(Thief { loot: loot.clone() });
         // The thief is alive, so the victim is reached through it.
         assert_eq!(m.collect().unreachable, 0);
-        // The thief is garbage: what only it seems to refer to goes with it.
+        // The thief is garbage. Objects that seem to have only the thief's references die with it.
         let report = {
             drop(thief);
             let thief = m.alloc(vec![GcCell::new(Vec::<AnyGc>::new())]);
@@ -119,7 +119,7 @@ fn law_1_somebody_elses_handle_shown_as_ones_own() {
     });
 }
 
-/// More references shown than exist: the object is kept, and somebody is told.
+/// More references shown than exist: the object is kept, and a report is made.
 #[test]
 fn law_1_an_impossible_count_keeps_the_object_and_is_reported() {
     on_every_heap_attached(|lab, m| {
@@ -172,7 +172,7 @@ struct Moody {
     witness: Witness,
 }
 
-/// What the next calls do: `skip` honest ones, then `bad` bad ones, then honest again.
+/// The actions of the next calls: `skip` honest ones, then `bad` bad ones, then honest again.
 #[derive(Default)]
 struct Mood {
     calls: AtomicUsize,
@@ -274,7 +274,7 @@ fn law_2_a_panicking_traversal_abandons_the_collection() {
                     abandoned_after_finalizers.fetch_add(1, SeqCst);
                 }
             } else if !lab.stress {
-                // Where nobody panicked it must have been a whole collection.
+                // Without a panic it must have been a whole collection.
                 assert!(reports.is_empty(), "{reports:?}");
                 assert_eq!(report.collected, 5);
             }
@@ -332,7 +332,7 @@ fn law_2_a_leaked_guard_keeps_the_targets_alive() {
         assert_eq!(lab.census.dead_names(), [9]);
         let b = weak.upgrade(m).expect("kept by the locked cell");
         assert_eq!(edge_names(m, &b), [0, 2]);
-        // A lock that nobody gives back does not stop counting: cut by hand, all three die.
+        // A lock that is never released does not stop counting: with broken links, all three die.
         drop(cut(m, &b));
         drop(b);
         assert_eq!(lab.census.alive(), 0);
@@ -362,8 +362,8 @@ impl Trace for Curious {
     }
 }
 
-/// Makes a garbage cycle of three whose traversals do `attempt`, collects, and collects again
-/// without. Returns whether the first collection was abandoned.
+/// Makes a garbage cycle of three with traversals that do `attempt`, collects, and collects again
+/// without it. Returns whether the first collection was abandoned.
 fn attempted(lab: &Lab, m: &mut Mutator, attempt: impl Fn() + Send + Sync + 'static) -> bool {
     let (attempt, on): (Arc<dyn Fn() + Send + Sync>, _) =
         (Arc::new(attempt), Arc::new(AtomicBool::new(false)));
@@ -469,7 +469,7 @@ fn law_3_cloning_inside_a_traversal_changes_no_count() {
     });
 }
 
-/// What is dropped inside a traversal dies later, once, with the world running.
+/// A value that is dropped inside a traversal dies later, once, with the world running.
 #[test]
 fn law_3_a_drop_inside_a_traversal_is_deferred() {
     on_every_heap_attached(|lab, m| {
@@ -496,8 +496,7 @@ fn law_3_a_drop_inside_a_traversal_is_deferred() {
     });
 }
 
-/// Weak handles may be cloned and dropped anywhere; whatever a traversal does with them, nothing
-/// breaks.
+/// Weak handles may be cloned and dropped anywhere, also in a traversal.
 #[test]
 fn law_3_weak_handles_inside_a_traversal() {
     on_every_heap_attached(|lab, m| {
@@ -697,8 +696,8 @@ fn law_4_allocation_never_collects() {
         let after = lab.heap.stats();
         assert_eq!(lab.census.dead(), 0);
         assert_eq!(after.collections, before.collections);
-        // It has raised a flag, though: the next safepoint collects, and that one and those to come
-        // clear what it found.
+        // But it has raised a flag: the next safepoint collects, and that one and the following
+        // ones clear the garbage.
         m.safepoint();
         assert!(lab.heap.stats().collections > before.collections);
         while lab.census.alive() != 0 {
@@ -908,7 +907,7 @@ fn law_7_a_random_graph_of_a_million_on_a_small_stack() {
         }
         let root = all[0].clone();
         drop(all);
-        // What is in no cycle, nor behind one, has died by count.
+        // Objects outside of cycles, and not behind one, have died by count.
         let by_count = DEAD.load(SeqCst);
         let reached = reachable(N, &edges, &[0]).into_iter().filter(|&seen| seen).count();
         let report = m.collect();

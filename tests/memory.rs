@@ -1,5 +1,5 @@
-//! Memory: limits, what comes back when objects go, large and over-aligned objects, objects without
-//! size, slices, trait objects, immortals, and leaks that must be no more than leaks.
+//! Memory: limits, memory that returns when objects die, large and over-aligned objects, objects
+//! without size, slices, trait objects, immortals, and leaks that must be no more than leaks.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]
@@ -66,7 +66,7 @@ fn the_limit_gives_the_value_back_and_leaves_the_heap_intact() {
     assert!(matches!(error.reason(), OutOfMemory::Limit { limit } if limit == 8 * MIB), "{error}");
     assert!(error.to_string().contains("limit"), "{error}");
     assert!(heap.stats().in_use_bytes <= 8 * MIB);
-    // The value is back, unharmed, and everybody else is, too.
+    // The value is back, unharmed, and all other values are too.
     let value = error.into_inner();
     assert_eq!(value.witness.name(), kept.len());
     value.check();
@@ -109,7 +109,7 @@ fn a_full_heap_collects_and_goes_on() {
         gc.next.set(&m, Some(gc.clone().into()));
     }
     assert!(full >= 3, "40 MB of garbage in a heap of 8: full {full} times");
-    // Full of what is alive, it collects in vain and says so.
+    // Full of living objects, it collects in vain and reports that.
     let mut kept = Vec::new();
     let error = loop {
         match m.alloc_or_collect(Block::<1000>::value(&census, kept.len())) {
@@ -198,7 +198,7 @@ fn settings_that_make_no_sense_are_refused() {
 
 // --------------------------------------------------------------------------------- what comes back
 
-/// How many of these pages of 4 KiB the system holds memory for, where it tells.
+/// The number of these 4 KiB pages for which the system holds memory, where the system reports it.
 fn resident(pages: &std::collections::BTreeSet<usize>) -> Option<usize> {
     use std::os::unix::fs::FileExt;
     let map = std::fs::File::open("/proc/self/pagemap").ok()?;
@@ -622,7 +622,7 @@ fn a_cycle_through_a_once_lock() {
     });
 }
 
-/// What an `Arc` leads to is not looked into: a reference in it is one from outside.
+/// An `Arc` is not followed: a reference behind it counts as a reference from outside.
 #[test]
 fn references_behind_an_arc_are_roots() {
     struct Shared {

@@ -1,9 +1,9 @@
 //! The seam below the typed face: a heap of objects that know nothing of it.
 //!
-//! [`Nodes`] is the model of a small runtime with objects of its own: a header of 24 bytes with one
-//! plain atomic count, and slots behind it, as many as each object wants, read and written with
-//! atomic exchanges. Beside that it has what such runtimes have: drops that are put off and merged
-//! later, weak references with callbacks, finalizers that bring objects back, and a destruction
+//! [`Nodes`] is the model of a small runtime with its own objects: a header of 24 bytes with one
+//! plain atomic count, and a chosen number of slots behind it, which are read and written with
+//! atomic exchanges. It has the other features of such runtimes too: deferred drops that are merged
+//! later, weak references with callbacks, finalizers that resurrect objects, and a destruction
 //! without recursion.
 #![cfg(not(loom))]
 
@@ -22,7 +22,7 @@ use standstill::model::{
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, CollectionReport, Heap, HeapBuilder, OutOfMemory, Pacing};
 
-/// What stands in front of each object's slots.
+/// The header in front of each object's slots.
 #[repr(C)]
 struct Header {
     count: AtomicUsize,
@@ -58,7 +58,7 @@ const fn flickers(lights: u32) -> u32 {
     (lights ^ 0xf) << 8
 }
 
-/// Not the objects', but what a test knows of them.
+/// The tests' record of the objects.
 #[derive(Default)]
 struct Census {
     born: AtomicUsize,
@@ -84,7 +84,7 @@ struct Nodes<const STABLE: bool> {
     weak: Mutex<HashMap<usize, Vec<Weak>>>,
     /// Counted references that finalizers have left.
     risen: Mutex<Vec<Object>>,
-    /// It does not look at objects when it is asked to look at several.
+    /// Its batch traversal traverses no object.
     idle: AtomicBool,
     /// The end of a mutator panics.
     fails: AtomicBool,
@@ -92,14 +92,14 @@ struct Nodes<const STABLE: bool> {
 
 type Mutator<const STABLE: bool> = ModelMutator<Nodes<STABLE>>;
 
-/// What only a mutator's thread sees: objects whose count has reached 0.
+/// The data of a mutator's thread: objects with the count 0.
 #[derive(Default)]
 struct Dying(RefCell<Vec<Object>>, AtomicBool);
 
 impl<const STABLE: bool> Nodes<STABLE> {
     fn header(&self, object: Object) -> &Header {
-        // SAFETY: an object starts with its header; whoever names one here holds a reference to it,
-        // or is the collector, which names only live ones.
+        // SAFETY: an object starts with its header. A caller that names one holds a reference to
+        // it, or is the collector, which names only live ones.
         unsafe { object.as_ptr().cast().as_ref() }
     }
 
@@ -117,7 +117,7 @@ impl<const STABLE: bool> Nodes<STABLE> {
         object
     }
 
-    /// Puts a counted reference into a slot, and takes out what was there.
+    /// Puts a counted reference into a slot, and returns the previous one.
     fn swap(&self, object: Object, slot: usize, new: Option<Object>) -> Option<Object> {
         let new = new.map_or(null_mut(), |new| new.as_ptr().as_ptr());
         NonNull::new(self.slots(object)[slot].swap(new, AcqRel)).map(Object::new)
@@ -147,7 +147,8 @@ impl<const STABLE: bool> Nodes<STABLE> {
         }
     }
 
-    /// Destroys an object whose count is 0, and what dies with it, one after the other.
+    /// Destroys an object with the count 0, and then the objects that die with it, one after the
+    /// other.
     fn destroy(&self, object: Object, m: &Mutator<STABLE>) {
         let Dying(stack, busy) = m.private();
         stack.borrow_mut().push(object);
@@ -164,7 +165,7 @@ impl<const STABLE: bool> Nodes<STABLE> {
             }
             let serial = self.header(object).serial;
             *self.census.died.lock().unwrap().entry(serial).or_default() += 1;
-            // SAFETY: rule 2: the count is 0, so nobody else has it, and its content needs no
+            // SAFETY: rule 2: the count is 0, so no other thread has it, and its content needs no
             // destructor.
             unsafe { m.free(object.as_ptr()) };
         }
@@ -203,12 +204,11 @@ impl<const STABLE: bool> Nodes<STABLE> {
     }
 }
 
-// SAFETY: 1. `count` holds every reference, those that are put off included until they are merged;
-// `hold` adds one, `release` takes it away. 2. `destroy` frees, at 0. 3. counts are lowered by
-// attached threads alone, and by `merge`, which the collector asks for. 4. `traverse` reports what
-// slots hold, which is counted.
-// 5. `merge` empties what every mutator has put off, and tells what came to 0. 6. nothing here
-//    reaches a safepoint: no method gets the mutator exclusively.
+// SAFETY: 1. `count` holds every reference, including deferred drops until they are merged; `hold`
+// adds one, `release` removes one. 2. `destroy` frees, at 0. 3. only attached threads lower counts,
+// and `merge`, which the collector calls. 4. `traverse` reports the references in slots, which are
+// counted. 5. `merge` drops the deferred references of every mutator, and returns the objects with
+// the count 0. 6. nothing here reaches a safepoint: no method gets the mutator exclusively.
 unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
     type Local = Mutex<Vec<Object>>;
     type Callback = usize;
@@ -257,7 +257,7 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         }
     }
 
-    /// A model whose traversals change their minds anyway keeps all that it has shown.
+    /// A model with traversals that differ within a stop keeps all objects that it has shown.
     fn verifies_traversals(&self) -> bool {
         STABLE
     }
@@ -376,8 +376,8 @@ fn alloc<const STABLE: bool>(m: &Mutator<STABLE>, kind: u32, len: usize, tracked
     let serial = m.model().census.born.fetch_add(1, Relaxed);
     let header =
         Header { count: AtomicUsize::new(1), len: len as u32, kind: AtomicU32::new(kind), serial };
-    // SAFETY: the cell is ours, of this size, and aligned; once header and slots are written it
-    // holds what the model can count and traverse.
+    // SAFETY: the cell is ours, of this size, and aligned. Once header and slots are written, it is
+    // an object that the model can count and traverse.
     unsafe {
         cell.cast::<Header>().write(header);
         cell.byte_add(size_of::<Header>()).cast::<AtomicPtr<u8>>().write_bytes(0, len);
@@ -501,8 +501,8 @@ fn young_collections_ignore_old_objects<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-/// Memory may be asked for before a stop, and become an object after it: then the object is new,
-/// and a young collection looks at it.
+/// Memory may be requested before a stop, and become an object after it. Then the object is new,
+/// and a young collection traverses it.
 fn what_is_published_after_a_stop_is_new<const STABLE: bool>() {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
@@ -529,8 +529,8 @@ fn tracking_late_and_no_more<const STABLE: bool>() {
     let mut m = heap.attach();
     let object = alloc(&m, 0, 1, false);
     m.model().link(object, 0, object, &m);
-    // SAFETY: `object` is alive: the slot refers to it, and the collector does not clear what is
-    // not tracked.
+    // SAFETY: `object` is alive: the slot refers to it, and the collector does not clear untracked
+    // objects.
     unsafe {
         assert!(!m.is_tracked(object));
         m.model().drop_ref(object, &m);
@@ -581,7 +581,7 @@ fn weak_references_end_with_their_target<const STABLE: bool>() {
     m.model().drop_ref(lost, &m);
     m.model().drop_ref(counted, &m);
     assert!(m.model().upgrade(&weak[2], &m).is_none());
-    // Unreachable is not dead: who upgrades before the collection has it back.
+    // Unreachable is not dead: an upgrade before the collection returns it.
     let again = m.model().upgrade(&weak[1], &m).unwrap();
     assert_eq!(collect(&mut m, Collect::full()).collected, 0);
     m.model().drop_ref(again, &m);
@@ -638,7 +638,7 @@ fn immortals_keep_their_targets<const STABLE: bool>() {
         let report = collect(&mut m, Collect::full());
         assert_eq!((report.tracked, report.collected), (tracked, 0));
     }
-    // Mortal again, and let go of.
+    // Mortal again, and released.
     m.model().header(forever).kind.store(0, Relaxed);
     m.model().drop_ref(forever, &m);
     assert_eq!(collect(&mut m, Collect::full()).collected, 3);
@@ -660,8 +660,8 @@ fn a_traversal_that_panics_changes_nothing<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-/// What lies between objects that cannot be read keeps its own edges, however they are looked at
-/// together: what is reached by them alone stays, in a long chain as well as beside it.
+/// Objects between unreadable objects keep their own edges in every batch: objects that only they
+/// reach stay, in a long chain as well as beside it.
 fn objects_that_cannot_be_read_lie_among_others<const STABLE: bool>() {
     const LEN: usize = 300;
     let heap = heap::<STABLE>();
@@ -696,8 +696,8 @@ fn objects_that_cannot_be_read_lie_among_others<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-/// Objects that are to show the same twice, and of which a field could be read once only, are not
-/// blamed: that can be somebody's lock. It is tried again; and what can never be read is left
+/// Objects with verified traversals are not at fault if a field could be read only once: another
+/// thread can hold its lock. The traversal is repeated. An object that can never be read is left
 /// alone.
 fn verified_objects_may_be_unreadable<const STABLE: bool>() {
     for (kind, later) in [(WINKS, 0), (SHUT, 0), (0, SHUT), (WINKS, SHUT)] {
@@ -715,7 +715,7 @@ fn verified_objects_may_be_unreadable<const STABLE: bool>() {
     }
 }
 
-/// A model that is asked to look at objects and looks at none is told so, and nothing else happens.
+/// A model whose batch traversal traverses no object is reported, and nothing else happens.
 fn a_model_that_traverses_nothing_is_reported<const STABLE: bool>() {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
@@ -732,8 +732,9 @@ fn a_model_that_traverses_nothing_is_reported<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-/// Two threads build cycles, through each other's, and drop them; one of them collects meanwhile,
-/// young and in full. What the reports say adds up to exactly what was built.
+/// Two threads build cycles through each other's objects, and drop them. One of them collects
+/// meanwhile, young and in full. The numbers in the reports add up to exactly the number of built
+/// objects.
 fn two_threads_build_and_one_collects<const STABLE: bool>(stress: bool) {
     let rounds = if stress { 40 } else { 2_000 };
     let heap: ModelHeap<Nodes<STABLE>> =
@@ -747,7 +748,7 @@ fn two_threads_build_and_one_collects<const STABLE: bool>(stress: bool) {
                 let mut m = heap.attach();
                 for round in 0..rounds {
                     let mine = ring(&m, 0, 1 + round % 5);
-                    // Each ring refers to an older one, of whichever thread, which may refer to
+                    // Each ring refers to an older one of either thread, which may refer to
                     // another.
                     let (give, theirs) = (m.model().add_ref(mine), exchange.lock().unwrap().pop());
                     exchange.lock().unwrap().push(give);
@@ -791,11 +792,11 @@ fn two_threads_build_and_one_collects<const STABLE: bool>(stress: bool) {
 
 macro_rules! for_both {
     ($($name:ident $(($($argument:expr),*) as $test:ident)?;)*) => {
-        /// Models whose traversals repeat themselves within a stop.
+        /// Models with traversals that are stable within a stop.
         mod stable {
             $(for_both!(@ true $name $(($($argument),*) as $test)?);)*
         }
-        /// Models whose traversals may not: the collector keeps what it saw first.
+        /// Models with traversals that may differ: the collector keeps the edges that it saw first.
         mod unstable {
             $(for_both!(@ false $name $(($($argument),*) as $test)?);)*
         }
@@ -833,8 +834,8 @@ for_both! {
     two_threads_build_and_one_collects(true) as two_threads_build_under_stress;
 }
 
-/// An object that shows its slots in some traversals only, between what is held and what only it
-/// refers to. Returns how often the collector cleared what was still reachable, in six collections.
+/// An object that shows its slots only in some traversals, between held objects and objects that
+/// only it refers to. Returns how often the collector cleared reachable objects in six collections.
 fn flicker<const STABLE: bool>(lights: u32, serial_below: usize) -> usize {
     let heap: ModelHeap<Nodes<STABLE>> =
         builder().serial_below(serial_below).build_with(Nodes::default()).unwrap();
@@ -852,7 +853,8 @@ fn flicker<const STABLE: bool>(lights: u32, serial_below: usize) -> usize {
         let wrong = usize::from(m.model().was_cleared(target));
         m.model().drop_ref(target, &m);
         cleared += wrong;
-        // The garbage beside it; what was cleared by mistake is still held, and its ring is gone.
+        // The garbage beside it. Objects that were cleared by mistake are still held, and their
+        // ring is gone.
         assert_eq!((report.collected, report.uncollectable), (2 + 2 * wrong, wrong));
         m.model().drop_ref(flickering, &m);
         collect(&mut m, Collect::full());
@@ -862,8 +864,8 @@ fn flicker<const STABLE: bool>(lights: u32, serial_below: usize) -> usize {
     cleared
 }
 
-/// The same object is garbage, and its finalizer brings it back. Returns whether what it refers to
-/// was cleared.
+/// The same object is garbage, and its finalizer resurrects it. Returns whether the objects to
+/// which it refers were cleared.
 fn flicker_and_rise<const STABLE: bool>(lights: u32) -> bool {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
@@ -901,7 +903,7 @@ fn a_model_that_panics_at_the_end_of_a_mutator_keeps_no_thread_attached() {
         panic!("another panic");
     });
     assert_eq!(text.expect("a panic"), "another panic");
-    // The threads have left: this one may attach, and stops wait for nobody.
+    // The threads have ended: this one may attach, and stops wait for no thread.
     assert_eq!(heap.stats().mutators, 0);
     heap.model().fails.store(false, Relaxed);
     let mut m = heap.attach();
@@ -953,9 +955,9 @@ fn traversals_that_change_their_mind_lose_nothing_when_the_model_says_so() {
     assert!(!flicker_and_rise::<false>(0b0001));
 }
 
-/// The same graphs under a model that claims to be stable: memory-safe, and wrong. So the test
-/// above can fail. A full collection looks at such small objects once all the same, and follows
-/// what it has seen; the two young ones look twice.
+/// The same graphs under a model that wrongly claims to be stable. The results are memory-safe and
+/// wrong, so the test above can fail. A full collection still traverses such small objects once,
+/// and follows the edges that it has seen. The two young ones traverse twice.
 #[test]
 fn traversals_that_break_their_word_clear_what_is_reachable() {
     assert_eq!(flicker::<true>(0b0101, usize::MAX), 2);

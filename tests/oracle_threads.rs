@@ -1,17 +1,17 @@
-//! The oracle with many threads: random programs at full speed on one graph, and the graph looked
-//! at whole whenever all are quiet.
+//! The oracle with many threads: random programs at full speed on one graph, and checks of the
+//! whole graph whenever all threads are quiet.
 //!
-//! While they run, each access through a reference looks at what it finds: the object that was
-//! meant, alive, and, if everybody is honest, not cleared. At quiet points everybody's references
-//! are laid open, the graph is walked from them, and must account for everything: who lives is who
-//! is reached, and each count is the number of references.
+//! While they run, each access through a reference checks its target: it is the expected object,
+//! alive, and, if all handlers are honest, not cleared. At quiet points all references are listed
+//! and the graph is walked from them. The walk must account for everything: the living objects are
+//! the reached ones, and each count is the number of references.
 //!
-//! The same twice: with honest handlers, and with hostile ones, whose traversals lie or panic,
-//! whose clear handlers do not clear or make new references, and whose destructors hand out handles
-//! or panic. Those may get reachable objects cleared, and lose nothing else: no memory goes while
-//! there is a reference, and once they behave again, nothing is left.
+//! The same runs twice: with honest handlers, and with hostile ones. Hostile traversals lie or
+//! panic, clear handlers do not clear or make new references, and destructors hand out handles or
+//! panic. Hostile handlers may get reachable objects cleared, and lose nothing else: no memory is
+//! freed while there is a reference, and once they are honest again, no object is left.
 //!
-//! A failure ends the process with what differs. The seed is printed at the start;
+//! A failure ends the process and prints the differences. The seed is printed at the start.
 //! `STANDSTILL_SEED` repeats it: the same programs, though not the same interleaving.
 
 #![cfg(not(loom))]
@@ -47,7 +47,7 @@ const ON_PURPOSE: &str = "on purpose";
 
 // ----------------------------------------------------------------------------------------- objects
 
-/// What every object has in it, and dynamic ones as an attribute.
+/// The part that every object contains, and that dynamic ones have as an attribute.
 struct Soul {
     witness: Witness,
     finalized: AtomicBool,
@@ -155,7 +155,7 @@ impl<const FINAL: bool> Drop for Object<FINAL> {
     }
 }
 
-/// What finalizers do, of typed and of dynamic objects.
+/// The actions of finalizers, of typed and of dynamic objects.
 fn finalize(me: &Handle, world: &Arc<World>, m: &Mutator) {
     if world.quiet.load(SeqCst) {
         return;
@@ -210,7 +210,7 @@ enum To {
     Dynamic(AnyGc),
 }
 
-/// A counted reference that knows whom it means.
+/// A counted reference that knows its target's name.
 #[derive(Clone)]
 struct Handle {
     name: usize,
@@ -227,7 +227,7 @@ impl Trace for Handle {
     }
 }
 
-/// What is cleared of its soul has lost its name.
+/// An object that is cleared of its soul has lost its name.
 const NAMELESS: usize = usize::MAX;
 /// The attributes in which dynamic objects keep references.
 const FIELDS: [&str; 3] = ["first", "second", "third"];
@@ -274,7 +274,7 @@ impl Handle {
         }
     }
 
-    /// Whoever has a reference finds the object that was meant, alive, and not cleared.
+    /// Each reference leads to the expected object, alive, and not cleared.
     fn check(&self, world: &World, m: &Mutator) {
         let found = self.with_soul(m, |soul| (soul.name(), soul.cleared.load(SeqCst) > 0));
         if found.is_some_and(|(name, _)| name != self.name) {
@@ -298,7 +298,7 @@ impl Handle {
         }
     }
 
-    /// A reference to whatever object that is.
+    /// A reference to any object.
     fn from_any(any: AnyGc, m: &Mutator) -> Self {
         let handle = Self { name: NAMELESS, to: Self::of(any, m) };
         let name = handle.with_soul(m, Soul::name).unwrap_or(NAMELESS);
@@ -310,7 +310,7 @@ impl Handle {
         dynamic::as_raw(&self.any()).as_ptr() as usize
     }
 
-    /// Lets the object refer to another, in place of what it referred to, if it has too much or
+    /// Lets the object refer to another, in place of an earlier target, if it has too many or
     /// `random` says so.
     fn link(&self, to: &Self, random: usize, m: &Mutator) {
         let old = match &self.to {
@@ -351,7 +351,7 @@ impl Handle {
     }
 }
 
-/// A weak reference that knows whom it means.
+/// A weak reference that knows its target's name.
 #[derive(Clone)]
 enum Weak {
     Plain(usize, GcWeak<Object<false>>),
@@ -390,10 +390,10 @@ impl Trace for Board {
 
 // ----------------------------------------------------------------------------------------- threads
 
-/// What the threads of one test share, the heap aside.
+/// The data that the threads of one test share, besides the heap.
 struct World {
     hostile: bool,
-    /// All is quiet: handlers do what they should, and nothing else.
+    /// All is quiet: handlers are honest.
     quiet: AtomicBool,
     mood: AtomicUsize,
     census: Arc<Census>,
@@ -401,12 +401,12 @@ struct World {
     classes: Mutex<Vec<Type>>,
     places: Vec<Mutex<Option<Handle>>>,
     weaks: Vec<Mutex<Option<Weak>>>,
-    /// What finalizers and destructors handed out.
+    /// The handles from finalizers and destructors.
     shelf: Mutex<Vec<Handle>>,
     untracked: Mutex<Vec<Weak>>,
     immortals: Mutex<Vec<Handle>>,
     board: Mutex<Option<Gc<Board>>>,
-    /// What threads hold in their hands while all is quiet.
+    /// The handles of the threads while all is quiet.
     laid_open: Mutex<Vec<Handle>>,
     operations: AtomicUsize,
     finalizers: AtomicUsize,
@@ -447,14 +447,14 @@ impl World {
         self.places[random % PLACES].lock().unwrap().clone()
     }
 
-    /// Puts a reference into a place. What was there is the caller's to drop.
+    /// Puts a reference into a place. The caller drops the previous one.
     #[must_use]
     fn put_by(&self, random: usize, handle: Option<Handle>) -> Option<Handle> {
         std::mem::replace(&mut *self.places[random % PLACES].lock().unwrap(), handle)
     }
 }
 
-/// What one mutator has in its hands.
+/// The handles of one mutator.
 struct Hands {
     world: Arc<World>,
     rng: Rng,
@@ -495,7 +495,7 @@ impl Hands {
         }
     }
 
-    /// One of those at hand, looked at.
+    /// One of the handles, checked.
     fn any(&mut self, m: &Mutator) -> Option<Handle> {
         let handle = self.held.get(self.rng.below(HELD))?.clone();
         handle.check(&self.world, m);
@@ -716,8 +716,8 @@ impl Trace for Called {
     fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
-/// Goes on after a panic that is part of the test: a hostile destructor's comes to whoever dropped
-/// the last reference.
+/// Continues after a panic that is part of the test: a hostile destructor's panic comes to the
+/// thread that dropped the last reference.
 fn composed(f: impl FnOnce()) {
     if let Some(text) = panic_text(f)
         && !text.contains(ON_PURPOSE)
@@ -741,7 +741,7 @@ fn silence() {
 
 // ------------------------------------------------------------------------------------ quiet points
 
-/// What the walk has found of one object.
+/// The facts that the walk has found about one object.
 struct Found {
     handle: Handle,
     /// References by roots and by objects.
@@ -846,10 +846,10 @@ fn survey(world: &Arc<World>, m: &mut Mutator) {
         ));
     }
     drop(found);
-    // More has been handed out than anybody takes.
+    // More handles were handed out than any thread takes.
     let shelf = std::mem::take(&mut *world.shelf.lock().unwrap());
     shelf.into_iter().take(PLACES).for_each(|handle| world.shelf.lock().unwrap().push(handle));
-    // What the immortal lead to would never die, and more and more with them.
+    // The targets of immortal objects would never die, and more and more objects with them.
     for immortal in copied(&world.immortals) {
         (0..EDGES).for_each(|at| drop(immortal.unlink(at, m)));
     }
@@ -932,8 +932,8 @@ fn rounds(name: &str, hostile: bool, builder: HeapBuilder) {
     );
 }
 
-/// Threads that live for a few operations only, leave objects behind, and give what they hold to a
-/// thread that is never attached.
+/// Threads that live for a few operations only. They leave objects behind, and send their handles
+/// to a thread that is never attached.
 fn come_and_go(heap: &Heap, world: &Arc<World>, seed: u64) {
     std::thread::scope(|scope| {
         let (send, receive) = std::sync::mpsc::channel::<Vec<Handle>>();
@@ -963,7 +963,7 @@ fn come_and_go(heap: &Heap, world: &Arc<World>, seed: u64) {
     });
 }
 
-/// Everything is let go but the immortal: nothing else is left.
+/// All handles are dropped except those to immortal objects: only these are left.
 fn finish(heap: &Heap, world: &Arc<World>) {
     world.quiet.store(true, SeqCst);
     heap.attach_scoped(|m| {

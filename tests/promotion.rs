@@ -1,5 +1,5 @@
-//! While a heap is being built, most of what is new becomes old without a look at it; nothing is
-//! lost by that, and little is kept for longer (`docs/adr/0020-promotion-without-traversal.md`).
+//! While a heap is being built, most new objects become old without a traversal. No object is lost
+//! by that, and little garbage is kept for longer (`docs/adr/0020-promotion-without-traversal.md`).
 
 #![cfg(not(loom))]
 
@@ -15,7 +15,7 @@ use standstill::{
 
 /// New objects that make something due here.
 const YOUNG: usize = 500;
-/// Threads fetch cells so many at a time, and are told of what is due then.
+/// Threads fetch so many cells at a time, and notice a due collection then.
 const REFILL: usize = 64;
 
 fn pacing() -> Pacing {
@@ -87,7 +87,7 @@ fn most_new_objects_are_promoted_without_a_traversal_or_a_report() {
     assert!((2..=4).contains(&full), "{full} full collections, as growth has it");
     let looked_at = looked_at.load(SeqCst);
     assert!(looked_at < MANY / 2, "{looked_at} of {MANY} looked at while young");
-    // Whoever asks gets a look.
+    // A requested collection traverses.
     let report = m.collect_young();
     assert_eq!(report.kind, CollectionKind::Young);
     assert_eq!(heap.stats().promotions, stats.promotions);
@@ -124,8 +124,8 @@ fn what_was_promoted_is_old_and_a_full_collection_finds_it() {
     m.verify().unwrap();
 }
 
-/// However suddenly: the garbage is found within a period and a look, and what was promoted
-/// meanwhile is all that waits for a full collection.
+/// After any sudden change the garbage is found within a period and a traversal. Only the objects
+/// that were promoted meanwhile wait for a full collection.
 #[test]
 fn a_program_that_turns_from_building_to_making_garbage_is_detected() {
     let Some(heap) = heap(pacing(), Stress::none()) else { return };
@@ -136,7 +136,7 @@ fn a_program_that_turns_from_building_to_making_garbage_is_detected() {
         build(&mut m, &census, &mut kept, kept_objects);
         build_until_a_promotion(&mut m, &heap, &census, &mut kept);
         let live = census.alive();
-        // What a young collection would wait for, if there were no promotions.
+        // The new objects after which a young collection would run without promotions.
         let period = YOUNG.max(live / 16) + REFILL;
         let mut made = 0;
         while census.dead() == 0 {
@@ -151,7 +151,8 @@ fn a_program_that_turns_from_building_to_making_garbage_is_detected() {
             m.safepoint();
             most = most.max(census.alive() - live);
         }
-        // One period's that is old, and the young of another, with what is being buried.
+        // The old objects of one period, and the young ones of another, with the unreclaimed
+        // garbage.
         assert!(most <= 3 * period, "{most} pieces of garbage at a time, with {live} alive");
         m.collect();
         assert_eq!(census.alive(), live);
@@ -218,7 +219,8 @@ fn threads_that_build_and_trade_lose_nothing() {
                     }
                     kept.push(object);
                     match name % 100 {
-                        // Somebody else's are dropped here: their counts are merged in stops.
+                        // Objects of other threads are dropped here: their counts are merged in
+                        // stops.
                         7 => shelf.push(kept[name / 2].clone()),
                         57 => drop(shelf.take()),
                         // In the second half: cycles of promoted objects.
@@ -245,8 +247,8 @@ fn threads_that_build_and_trade_lose_nothing() {
 #[derive(Default, Trace)]
 struct Link(GcCell<Option<Gc<Link>>>);
 
-/// A thread that freed more than it took told nobody, so that a program which makes and frees as it
-/// goes collected, again and again, in proportion to what it had made.
+/// A thread that freed more than it allocated did not report it. So a program that makes and frees
+/// objects all the time collected again and again, in proportion to its allocations.
 #[test]
 fn objects_that_counting_frees_make_no_collection_due() {
     let heap = Heap::new();
@@ -272,8 +274,8 @@ fn objects_that_counting_frees_make_no_collection_due() {
     assert!(stats.collections >= 50 && stats.live_objects < 100_000, "{stats:?}");
 }
 
-/// After a collection that had to be abandoned the next one was due at once, at each refill, for as
-/// long as what was in the way was there.
+/// After an abandoned collection the next one was due at once, at each refill, as long as the cause
+/// persisted.
 #[test]
 fn a_traversal_that_always_panics_does_not_stop_the_world_all_the_time() {
     struct Bad(GcCell<Option<AnyGc>>);

@@ -1,5 +1,5 @@
-//! What a collection of the heap's own has found is buried a piece at a time, by the threads that
-//! made it; nothing of it is lost, whoever stops coming, collects, forks or ends meanwhile
+//! The garbage of an automatic collection is reclaimed in batches, by the threads that made it.
+//! None of it is lost if a thread stops polling, collects, forks or ends meanwhile
 //! (`docs/adr/0017-reclaiming-in-batches.md`).
 
 #![cfg(not(loom))]
@@ -10,12 +10,13 @@ use std::thread::ThreadId;
 
 use standstill::{CollectionEvent, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
-/// More than is buried in one go.
+/// More objects than one safepoint reclaims.
 const MANY: usize = 50_000;
-/// What one safepoint may bury: the first pieces of a collection, and then one more.
+/// The number of objects that one safepoint may reclaim: the first batches of a collection, and
+/// then one more.
 const AT_ONCE: usize = 8 * 512 + 512;
 
-/// Knows who made it, and tells who destroys it.
+/// Knows the thread that made it, and records the thread that destroys it.
 #[derive(Trace)]
 struct Homebody {
     me: GcCell<Option<Gc<Homebody>>>,
@@ -227,8 +228,8 @@ struct Fixed {
     me: std::sync::OnceLock<Gc<Fixed>>,
 }
 
-/// The report of a collection that was buried in pieces counts over all of them: what died, what
-/// stayed, and what was not to be cleared from the start.
+/// The report of a collection that was reclaimed in batches counts over all of them: the destroyed,
+/// the surviving, and the uncollectable objects.
 #[test]
 fn a_report_has_the_figures_of_all_batches() {
     use standstill::dynamic::{self, RawObject, TypeSpec};

@@ -1,5 +1,5 @@
-//! Programs that broke the library once, each as short as it could be made. Every test says what
-//! went wrong before; what it asserts is how the library behaves by definition now.
+//! Programs that broke the library once, each as short as possible. Every test describes the old
+//! fault, and asserts the present behaviour.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]
@@ -24,7 +24,7 @@ fn manual() -> Heap {
     Heap::builder().pacing(Pacing::manual()).build().expect("a heap")
 }
 
-/// As `manual`; what it clears is kept for a while in any case.
+/// As `manual`. Cleared values are kept for a while in any case.
 fn stressed() -> Heap {
     Heap::builder().pacing(Pacing::manual()).stress(true).build().expect("a heap")
 }
@@ -33,7 +33,7 @@ fn panics<R>(f: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(f)).is_err()
 }
 
-/// Collects until what was put off (deferred, retired) is done with.
+/// Collects until no deferred or retired reference is left.
 fn collect_completely(m: &mut Mutator) {
     for _ in 0..3 {
         m.safepoint();
@@ -205,7 +205,7 @@ fn a_detach_inside_a_traversal_panics_before_it_does_anything() {
 
 // ----------------------------------------------------------------------------- drops inside a stop
 
-/// Throws what it holds at whoever traverses it, while armed.
+/// Panics with its handle when it is traversed, while armed.
 struct Thrower<T: Trace + Send> {
     holds: Mutex<Option<Gc<T>>>,
     armed: Arc<AtomicBool>,
@@ -314,8 +314,8 @@ fn a_plain_value_thrown_inside_a_collection_is_freed() {
 
 // ------------------------------------------------------------------------------------------- cells
 
-/// `GcCell<T>` was `Sync` for a `T` that is only `Send`, and two workers shared what must not be
-/// shared.
+/// `GcCell<T>` was `Sync` for a `T` that is only `Send`, and two workers shared a value that must
+/// not be shared.
 #[test]
 fn a_cell_shares_only_what_may_be_shared() {
     trait AmbiguousIfSync<A> {
@@ -443,7 +443,8 @@ fn a_young_collection_after_an_uncollectable_object_clears_nothing_alive() {
     assert!(found.data.get(&m).is_some(), "a live object was cleared");
 }
 
-/// A weak reference made to a survivor whose weak references had been cleared once was born dead.
+/// A weak reference was born dead if it was made to a survivor whose weak references had been
+/// cleared once.
 #[test]
 fn a_new_weak_reference_to_a_survivor_is_alive() {
     let heap = manual();
@@ -477,7 +478,7 @@ struct Branch {
     leaves: GcCell<Vec<Gc<Leaf>>>,
 }
 
-/// Cannot be read the second time it is asked, as a field behind a lock that somebody outside holds
+/// Cannot be read in the second traversal, as a field behind a lock that a thread outside holds
 /// just then.
 struct Doubtful {
     branches: Vec<Gc<Branch>>,
@@ -494,8 +495,7 @@ impl Trace for Doubtful {
     }
 }
 
-/// What an object that became unreadable between counting and marking referred to was cleared
-/// alive.
+/// The targets of an object that became unreadable between counting and marking were cleared alive.
 #[test]
 fn an_object_unreadable_the_second_time_keeps_its_targets() {
     let heap = manual();
@@ -549,14 +549,14 @@ impl Drop for Chain {
     }
 }
 
-/// What a destructor retired while its thread's mutator was ending was lost.
+/// A reference was lost if a destructor retired it while its thread's mutator was ending.
 #[test]
 fn what_is_retired_while_a_mutator_ends_is_freed() {
     let heap = Heap::new();
     let m = heap.attach();
     let slot = Arc::new(AtomicGc::new(Some(m.alloc("x".to_owned()))));
     let empties = m.alloc(Empties(slot));
-    // Deferred: the mutator's end is what drops it.
+    // Deferred: the mutator's end drops it.
     std::thread::spawn(move || drop(empties)).join().expect("a thread");
     drop(m);
     let mut m = heap.attach();
@@ -591,7 +591,7 @@ fn a_thread_local_drops_a_handle_after_its_heap_has_closed() {
     };
     drop(heap);
     let thread = std::thread::spawn(move || {
-        // Registered first, so that what the library keeps in thread-locals goes before it.
+        // Registered first, so that the library's thread-locals are destroyed before it.
         KEEP.set(Some(a));
         drop(b);
     });
@@ -600,7 +600,7 @@ fn a_thread_local_drops_a_handle_after_its_heap_has_closed() {
 
 // ------------------------------------------------------------------------ panics and foreign heaps
 
-/// Its destructor panics, and so does that of what it panics with.
+/// Its destructor panics, and so does the destructor of the panic's payload.
 struct PanicsTwice;
 
 impl Trace for PanicsTwice {
@@ -622,7 +622,7 @@ impl Drop for PanicsTwice {
     }
 }
 
-/// A payload whose own destructor panics unwound through the library, and nothing was freed on that
+/// A payload with a panicking destructor unwound through the library, and nothing was freed on that
 /// thread again.
 #[test]
 fn a_payload_that_panics_when_dropped_stays_inside() {
@@ -664,7 +664,7 @@ fn a_slot_emptied_through_another_heap_leaks_nothing() {
     assert_eq!((home.stats().live_objects, foreign.stats().live_objects), (0, 0));
 }
 
-/// Notes its end, and shows it to whoever looks at what is left.
+/// Records its end. Its remains can be inspected.
 struct Marked<'a>(AtomicUsize, &'a AtomicUsize);
 
 impl Trace for Marked<'static> {
@@ -678,8 +678,8 @@ impl Drop for Marked<'_> {
     }
 }
 
-/// What was taken out through another heap's mutator was dropped while threads of its own heap were
-/// looking at it.
+/// A reference that was removed through another heap's mutator was dropped while threads of its own
+/// heap were reading it.
 #[test]
 fn a_slot_emptied_through_another_heap_waits_for_its_readers() {
     static ENDED: AtomicUsize = AtomicUsize::new(0);
@@ -693,7 +693,7 @@ fn a_slot_emptied_through_another_heap_waits_for_its_readers() {
         // Of a thread that has ended: any other may destroy it.
         let slot = home
             .attach_scoped(|m| AtomicGc::new(Some(m.alloc(Marked(AtomicUsize::new(7), &ENDED)))));
-        // Looked at; emptied and settled as far as can be.
+        // Read; emptied and collected as far as possible.
         let [looked_at, settled] = [const { Barrier::new(2) }; 2];
         std::thread::scope(|s| {
             s.spawn(|| {
@@ -710,8 +710,8 @@ fn a_slot_emptied_through_another_heap_waits_for_its_readers() {
             looked_at.wait();
             way(&slot, &foreign);
             drop(foreign);
-            // Who attaches drains what was deferred. Not a safepoint: under stress it collects, and
-            // that waits for the other.
+            // A thread that attaches drains the deferred references. Not a safepoint: under stress
+            // it collects, and that waits for the other thread.
             (0..3).for_each(|_| drop(home.attach()));
             settled.wait();
         });
@@ -720,7 +720,7 @@ fn a_slot_emptied_through_another_heap_waits_for_its_readers() {
     }
 }
 
-/// Drops what it holds when it is traversed.
+/// Drops its handle when it is traversed.
 struct DropsInTraverse(Mutex<Option<Gc<String>>>);
 
 impl Trace for DropsInTraverse {
@@ -789,8 +789,8 @@ fn a_drop_in_a_prepared_fork_waits_for_its_end() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// A reference to somebody else's object, dropped by the thread that prepares a fork, waited for
-/// that thread itself.
+/// A thread that prepared a fork dropped a reference to another thread's object, and waited for
+/// itself.
 #[test]
 fn a_foreign_drop_in_a_prepared_fork_does_not_wait() {
     let heap = Heap::new();
@@ -806,7 +806,7 @@ fn a_foreign_drop_in_a_prepared_fork_does_not_wait() {
 }
 // -------------------------------------------------------------------------- destructors that panic
 
-/// What a heap's hook was reports: when, of which type, and the message.
+/// The reports to a heap's hook: the time, the type, and the message.
 type Reports = Arc<Mutex<Vec<(standstill::During, &'static str)>>>;
 
 fn reports(heap: &Heap) -> Reports {
@@ -844,8 +844,8 @@ impl Drop for Quiet {
     fn drop(&mut self) {}
 }
 
-/// A second handle whose object's destructor panicked, dropped while the first one's panic unwound,
-/// ended the process.
+/// A second handle to an object with a panicking destructor, dropped while the first handle's panic
+/// unwound, ended the process.
 #[test]
 fn destructors_that_panic_side_by_side() {
     let (heap, token) = (stressed(), Arc::new(()));
@@ -916,8 +916,8 @@ struct Link {
     _quiet: Quiet,
 }
 
-/// A destructor that panics in the common end of an object: its memory is freed, and what it held
-/// is destroyed.
+/// A destructor that panics in the common end of an object: its memory is freed, and its fields are
+/// destroyed.
 #[test]
 fn the_fields_of_a_failed_destructor_are_destroyed() {
     let (heap, token) = (stressed(), Arc::new(()));
@@ -958,12 +958,13 @@ struct Fields {
     one: GcCell<Option<Gc<Panics>>>,
     quiet: GcCell<Option<Gc<Quiet>>>,
     next: GcCell<Option<Gc<Fields>>>,
-    // Last: what is not kept is dropped at once, and its panic ends the clearing of its object.
+    // Last: a value that is not kept is dropped at once, and its panic ends the clearing of its
+    // object.
     wide: GcCell<Wide>,
 }
 
-/// A collection that takes failing values out of garbage: each is dropped once, each panic is
-/// reports, under the object whose field it was, and the fields after it are cleared all the same.
+/// A collection that removes failing values from garbage: each is dropped once, each panic is
+/// reported under the object with the field, and the fields after it are cleared all the same.
 /// Fewer values than are kept, as many, and more.
 #[test]
 fn discarded_values_that_panic_are_reported_and_nothing_leaks() {
@@ -1030,9 +1031,9 @@ struct Half {
     fails: FailsToClear,
 }
 
-/// A hook whose panic had a payload with a failing destructor threw a collection out of its
-/// clearing. What was waiting to be dropped then was dropped with the mutator's memory, when the
-/// thread had no mutator any more but was still attached.
+/// A hook that panicked with a failing payload threw a collection out of its clearing. The values
+/// that were waiting to be dropped were dropped with the mutator's memory, when the thread had no
+/// mutator any more but was still attached.
 #[test]
 fn a_hook_that_panics_badly_does_not_end_a_collection() {
     let (heap, token) = (stressed(), Arc::new(()));
@@ -1060,8 +1061,7 @@ struct Cells {
     behind: GcCell<Option<Box<GcCell<Vec<Gc<u64>>>>>>,
 }
 
-/// The hooks that ask memory ahead look into cells, and leave those alone whose guard was leaked:
-/// with a guard goes `&mut`.
+/// The prefetch hooks read cells, except cells with a leaked guard: with a guard goes `&mut`.
 #[test]
 fn locked_cells_are_not_prefetched() {
     let heap = stressed();
@@ -1117,9 +1117,9 @@ fn a_prefetch_that_panics_abandons_the_collection() {
 
 // --------------------------------------------------------------------------- lending
 
-/// A mutator dropped while lent, with references of others to drop at its end, ended twice: what
-/// was destroyed on the way lent it again, and the last of those loans freed it under the first's
-/// feet. (Older than the commit under review.)
+/// A mutator that was dropped while lent, with references of others to drop at its end, ended
+/// twice: destructors on the way lent it again, and the last of those loans freed it during the
+/// first.
 #[test]
 fn a_mutator_dropped_while_lent_ends_once() {
     thread_local! { static MINE: Cell<Option<Mutator>> = const { Cell::new(None) } }
@@ -1175,7 +1175,8 @@ fn a_destructor_that_panics_under_a_dynamic_objects_clear_handler_is_reported() 
     // The class was of no more use either.
     assert_eq!((report.collected, report.uncollectable), (report.unreachable, 0));
     assert_eq!(reported.load(SeqCst), 1);
-    // Where no handler is in between, the panic goes on to who dropped the reference, as ever.
+    // Without a handler in between, the panic goes on to the thread that dropped the reference, as
+    // ever.
     let loud = m.alloc(Loud);
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(loud))).is_err());
     assert_eq!(reported.load(SeqCst), 1);
@@ -1213,10 +1214,10 @@ fn a_value_that_panics_when_dropped_does_not_end_the_clearing_of_a_slice() {
 
 // --------------------------------------------------------------------------- finalizers
 
-/// The reference that a finalizer runs with was dropped as one of the owner's, also if the object
-/// had been merged meanwhile, and so not at all: the object stayed for ever. Here another thread
-/// upgrades a weak reference, and gives what it got to the finalizer, whose drop of it is the
-/// owner's last.
+/// The reference of a running finalizer was dropped as one of the owner's, also if the object had
+/// been merged meanwhile. So it was not dropped at all, and the object stayed for ever. Here
+/// another thread upgrades a weak reference and gives the new reference to the finalizer, whose
+/// drop of it is the owner's last.
 #[test]
 fn an_object_that_is_merged_in_its_finalizer_dies_all_the_same() {
     struct Mortal {
@@ -1291,8 +1292,8 @@ fn an_object_with_very_many_references_leads_to_all_of_them() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// What a named root leads to is known alive, but an immortal among it is reports to counting, and
-/// is tracked no more.
+/// Objects that a named root reaches are known to be alive. But an immortal object among them is
+/// reported to counting, and is tracked no more.
 #[test]
 fn an_immortal_that_a_named_root_leads_to_is_no_longer_tracked() {
     let heap = manual();
@@ -1308,8 +1309,7 @@ fn an_immortal_that_a_named_root_leads_to_is_no_longer_tracked() {
     assert_eq!(tracked, [33]);
 }
 
-/// A young collection looks at what is new, and reports how much there is beside it on the same
-/// pages.
+/// A young collection traverses new objects, and reports the number of others on the same pages.
 #[test]
 fn a_young_collection_tells_the_old_from_the_new() {
     let heap = manual();
@@ -1322,7 +1322,7 @@ fn a_young_collection_tells_the_old_from_the_new() {
     assert_eq!((second.tracked, second.candidates), (23, 3));
 }
 
-/// Whoever may not attach is reports why: what helps against one reason does not help against
+/// A thread that may not attach learns the reason: the remedy for one reason does not help against
 /// another.
 #[test]
 fn an_attach_that_is_refused_says_why() {

@@ -1,5 +1,5 @@
-//! What the library reports changes nothing: subscribers, hooks and standard error may fail in any
-//! way, and whatever fails there stays there. No code of theirs runs under a lock of the library.
+//! Reports of the library change nothing: subscribers, hooks and standard error may fail in any
+//! way, and their failures stay there. No code of theirs runs under a lock of the library.
 #![cfg(not(loom))]
 
 mod common;
@@ -125,8 +125,7 @@ fn a_line_that_cannot_be_written_is_lost_and_nothing_else() {
     assert_eq!(m.verify(), Ok(()));
 }
 
-/// A reference to another of its kind, and a destructor that is counted, and fails if it is told
-/// to.
+/// A reference to another of its kind, and a destructor that is counted, and fails on request.
 struct Chained {
     next: Option<Gc<Chained>>,
     fails: bool,
@@ -271,7 +270,7 @@ fn a_hook_that_fails_as_it_is_dropped_fails_alone() {
 
 // ------------------------------------------------------------------------------------- subscribers
 
-/// What the library asks of a subscriber.
+/// The calls of the library to a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     NewSpan,
@@ -400,7 +399,7 @@ fn ring(m: &Mutator, fails: bool) -> Gc<Node> {
     first
 }
 
-/// Each look at it takes a while.
+/// Each traversal of it takes a while.
 struct Slow;
 
 impl Trace for Slow {
@@ -580,7 +579,7 @@ fn documented(section: &str, column: usize) -> Vec<String> {
 /// too short for a report.
 const TRIES: usize = 20;
 
-/// What [`everything`] leaves out.
+/// The events that [`everything`] leaves out.
 const NOT_HERE: &str = "the marking pool cannot start; collections are serial";
 
 #[test]
@@ -678,15 +677,15 @@ fn a_subscriber_that_fails_where_no_pool_can_start_changes_nothing() {
     }
 }
 
-/// A heap that ends on a thread which cannot attach to it gets no last collection. Its hook is
-/// told, once, how much is left; where nothing is left that could be a cycle there is nothing to
-/// tell.
+/// A heap that ends on a thread that cannot attach to it gets no last collection. Its hook
+/// receives, once, the number of remaining objects. If no remaining object could be in a cycle,
+/// there is no report.
 #[test]
 fn a_heap_that_ends_without_a_last_collection_says_what_is_left() {
     #[derive(Trace)]
     struct Node(GcCell<Option<Gc<Node>>>);
 
-    /// Drops what it holds in a traversal.
+    /// Drops its handles in a traversal.
     struct Ends(Mutex<Option<Heap>>);
     impl Trace for Ends {
         fn traverse(this: &Self, _: &mut Tracer) {

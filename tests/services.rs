@@ -56,12 +56,12 @@ fn builder() -> HeapBuilder {
     Heap::builder().reserve(1 << 30).workers(2)
 }
 
-/// A heap that collects when it is told to.
+/// A heap that collects only on request.
 fn manual() -> Heap {
     builder().pacing(Pacing::manual()).build().expect("a heap")
 }
 
-/// What happened, in order.
+/// The events, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -74,7 +74,7 @@ impl Log {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// The failures that nobody can be told of.
+    /// The failures that no caller receives.
     fn of_unraisable(heap: &Heap) -> Self {
         let log = Self::default();
         let to = log.clone();
@@ -244,8 +244,8 @@ fn s_173_disabling_stops_automatic_runs() {
     }
     assert_eq!(heap.stats().collections, 0);
     services.enable();
-    // What was made meanwhile would be buried over many safepoints, and the next collection wait
-    // for that.
+    // Objects that were made meanwhile would be reclaimed over many safepoints, and the next
+    // collection would wait for that.
     m.collect();
     let before = heap.stats().collections;
     for _ in 0..10_000 {
@@ -280,7 +280,7 @@ fn s_177_each_tracked_object_once_frozen_ones_too() {
     assert_eq!((times(untracked.into()), times(number.into())), (0, 0));
 }
 
-/// Tells that it is being finalized, and takes its time.
+/// Announces that it is being finalized, and takes its time.
 #[derive(Trace)]
 #[trace(finalize = dawdle)]
 struct Dawdler {
@@ -292,7 +292,7 @@ struct Dawdler {
 fn dawdle(this: &Gc<Dawdler>, m: &Mutator) {
     this.tell.lock().unwrap().send(()).expect("heard");
     std::thread::sleep(Duration::from_millis(50));
-    // Still tracked, for who has it.
+    // Still tracked, for a holder.
     assert!(Gc::is_tracked(this, m));
 }
 
@@ -1028,7 +1028,7 @@ fn u_23_and_24_who_refers_to_whom() {
     let found = services.referrers(&mut m, &[any(&a)]).expect("referrers");
     assert!(found.len() == 1 && found[0] == any(&to_a));
     assert!(services.referrers(&mut m, &[]).expect("referrers").is_empty());
-    // Untracked ones are asked too, and what cannot refer to anything is no mistake.
+    // Untracked ones are traversed too. An object that cannot have references is no mistake.
     assert!(Gc::untrack(&to_b, &m));
     let number = AnyGc::from(m.alloc(7u32));
     let found = services
@@ -1234,7 +1234,7 @@ fn the_wrong_heap_is_detected() {
 /// Objects of two slots, some with a legacy finalizer.
 #[derive(Default)]
 struct Slotted {
-    /// What the collector told: garbage, uncollectable, legacy.
+    /// The collector's message: garbage, uncollectable, legacy.
     judged: Mutex<Vec<[Vec<Object>; 3]>>,
     keeps: AtomicUsize,
     died: AtomicUsize,
@@ -1250,7 +1250,7 @@ struct Cells {
 
 impl Slotted {
     fn cells(&self, object: Object) -> &Cells {
-        // SAFETY: objects start with this, and whoever names one has a reference.
+        // SAFETY: objects start with this, and a caller that names one has a reference.
         unsafe { object.as_ptr().cast().as_ref() }
     }
 
@@ -1448,7 +1448,7 @@ fn questions_about_objects_of_another_heap_are_refused_with_their_address() {
     assert!(services.referrers(&mut m, &[own]).unwrap().is_empty());
 }
 
-/// Freezing and unfreezing, of whatever age and state, and what is counted meanwhile.
+/// Freezing and unfreezing, at any age and in any state, and the numbers meanwhile.
 #[test]
 fn a_freeze_covers_all_ages_and_its_end_covers_what_was_untracked() {
     let heap = manual();

@@ -1,7 +1,8 @@
 //! Nothing hangs without a word: threads that hold up a stop, leaked mutators and cells that wait
 //! for one another are reported, to a hook, to `tracing`, or on standard error.
 //!
-//! What hangs for ever does so in a child process, which is killed once it has said why.
+//! A thread that hangs for ever does so in a child process, which is killed once it has printed
+//! why.
 
 #![cfg(not(loom))]
 
@@ -55,8 +56,8 @@ impl Other {
         }
     }
 
-    /// Waits for the end of the child, which succeeds, and gives back what the library has said on
-    /// standard error.
+    /// Waits for the end of the child, which succeeds, and returns the library's lines on standard
+    /// error.
     fn ends(self) -> Vec<String> {
         let mut said = Vec::new();
         loop {
@@ -74,7 +75,7 @@ impl Other {
         said
     }
 
-    /// What the system calls the thread with this number in the child.
+    /// The system's name of the thread with this number in the child.
     #[cfg(target_os = "linux")]
     fn name_of(&self, os_thread: &str) -> String {
         let file = format!("/proc/{}/task/{os_thread}/comm", self.process.id());
@@ -274,7 +275,7 @@ fn a_hook_or_a_subscriber_takes_the_place_of_standard_error() {
 
 // --------------------------------------------------------------------------- stops that do not end
 
-/// Its traversal waits until somebody lets it go on.
+/// Its traversal waits until it is released.
 struct Waits(Mutex<mpsc::Receiver<()>>);
 
 impl Trace for Waits {
@@ -361,7 +362,7 @@ enum Place {
 
 const PLACES: [Place; 3] = [Place::Finalizer, Place::Destructor, Place::Piece];
 
-/// Refers to itself. Tells that the collection has come to its place, and waits there.
+/// Refers to itself. Announces that the collection has come to its place, and waits there.
 struct Lasts {
     place: Place,
     gates: Mutex<(mpsc::Sender<()>, mpsc::Receiver<()>)>,
@@ -402,8 +403,7 @@ impl Drop for Lasts {
     }
 }
 
-/// A heap, and a thread whose collection has come to the place and stays there until the sender is
-/// gone.
+/// A heap, and a thread with a collection that stays at the place until the sender is gone.
 fn collecting(place: Place) -> (Heap, std::thread::JoinHandle<()>, mpsc::Sender<()>) {
     let heap = builder().stress(place == Place::Piece).build().expect("a heap");
     let (begins, begun) = mpsc::channel();
@@ -461,7 +461,7 @@ fn a_thread_that_waits_for_the_collector_lock_names_the_collecting_thread() {
 
 // ------------------------------------------------------------------------------------ leaked forks
 
-/// Uses a mutator whose fork was leaked, and gives it back where it still exists.
+/// Uses a mutator with a leaked fork, and returns the mutator if it still exists.
 type Use = fn(&Heap, Mutator) -> Option<Mutator>;
 
 const USES: [(&str, Use); 8] = [
@@ -511,11 +511,11 @@ fn a_thread_that_leaks_a_fork_gets_an_error_and_never_waits_for_itself() {
         let forks = named("forks", move || {
             let mut m = heap.attach();
             std::mem::forget(m.prepare_fork().expect("the world stops"));
-            // What is dropped here is noted down, and waits for nothing.
+            // A reference that is dropped here is recorded, and waits for nothing.
             garbage(&m);
             let left = catch_unwind(AssertUnwindSafe(|| f(&heap, m)));
             if !matches!(left, Ok(None)) {
-                // The end of the thread would be told something of its own.
+                // The end of the thread would get an error of its own.
                 // SAFETY: ends the process, and runs no destructor.
                 unsafe { libc::_exit(0) };
             }

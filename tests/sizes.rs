@@ -4,7 +4,7 @@
 //!
 //! The heap's cells are no blocks of malloc, so a sanitizer does not see one object write into
 //! another. Each test therefore fills every byte of its objects, makes, resizes and frees the
-//! neighbours, and looks at everything again: fields, attributes, weak references, and through
+//! neighbours, and checks everything again: fields, attributes, weak references, and through
 //! `verify` the headers of the pages.
 #![cfg(not(any(loom, shuttle)))]
 
@@ -69,8 +69,7 @@ fn boundaries() -> BTreeSet<usize> {
     found
 }
 
-/// All sizes that are looked at: those next to a boundary, by bytes and by words, and every small
-/// one.
+/// All tested sizes: those next to a boundary, by bytes and by words, and every small one.
 fn sizes(boundaries: &BTreeSet<usize>, fine: bool) -> BTreeSet<usize> {
     let runs = boundaries.iter().filter(|&&size| size > PAGE / 2).count();
     assert!(boundaries.len() >= 40 && runs >= 2, "{boundaries:?}");
@@ -351,7 +350,7 @@ fn dynamic_neighbours(m: &mut Mutator, kind: Kind, of: &Type, size: usize) {
     [b, c, d].into_iter().for_each(|object| object.end(m));
 }
 
-/// `verify` looks at every granule of the heap, so not each time.
+/// `verify` examines every granule of the heap, so not each time.
 fn verify_at_times(m: &mut Mutator, size: usize) {
     if size.is_multiple_of(if size > PAGE / 2 - 256 { 40 } else { 512 }) {
         m.verify().unwrap();

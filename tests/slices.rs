@@ -1,5 +1,5 @@
-//! Slices of handles are read some at a time, whether they are there or not: what is found is what
-//! is there, however many there are, whatever they lead to, and whatever they lie in.
+//! Slices of handles are read some at a time, beyond their end too. Exactly the handles of the
+//! slice are found, for any number of them, with any targets, in any container.
 
 #![cfg(not(loom))]
 #![allow(missing_docs)]
@@ -39,7 +39,7 @@ impl Made {
         }
     }
 
-    /// Lets it refer to `target`, somewhere. Which cell that was, if what was there before is gone.
+    /// Lets it refer to `target`, somewhere. Returns the cell, if the previous target is gone.
     fn refer(&self, target: &Self, place: usize, m: &Mutator) -> Option<usize> {
         let (cell, cells): (usize, &[GcCell<Option<AnyGc>>]) = match self {
             Self::Cells(cells) => (place % cells.items.len(), &cells.items),
@@ -88,8 +88,8 @@ fn heap(workers: usize) -> Heap {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// What is reachable, by a list of all references that is kept beside the heap, lives on, and
-    /// nothing else.
+    /// Exactly the objects that are reachable by a list of all references, which is kept beside the
+    /// heap, live on.
     #[test]
     fn what_slices_lead_to_lives_and_nothing_else(
         sizes in proptest::collection::vec(0..20usize, 1..120),
@@ -102,7 +102,8 @@ proptest! {
         let strangers = other.attach_scoped(|m| make(&[3, 12], m));
         let mut m = ours.attach();
         let all = make(&sizes, &m);
-        // By object: what its cells and its lists refer to; a number beyond the last is a stranger.
+        // By object: the targets of its cells and its lists. A number beyond the last is an object
+        // of another heap.
         let mut cells = vec![BTreeMap::new(); all.len()];
         let mut lists = vec![Vec::new(); all.len()];
         for (from, to, place) in edges {
@@ -133,8 +134,8 @@ proptest! {
     }
 }
 
-/// Whoever forgets a guard keeps what the object refers to, and nothing is freed that somebody may
-/// still use.
+/// A forgotten guard keeps the object's targets, and no object is freed that a thread may still
+/// use.
 #[test]
 fn a_cell_among_others_that_is_locked_for_ever() {
     for (size, locked) in (1..9).flat_map(|size| (0..size).map(move |locked| (size, locked))) {

@@ -25,7 +25,7 @@ fn a_weak_reference_to_a_plain_value_ends_with_it() {
     assert!(weak.upgrade(&m).is_none());
 }
 
-/// Inside a traversal a thread is attached as nobody: what it drops is deferred, and not counted.
+/// Inside a traversal a thread has no mutator: its drops are deferred, and not counted.
 #[test]
 fn inside_a_traversal_nobody_is_current() {
     let heap = heap();
@@ -53,7 +53,7 @@ thread_local! { static MINE: RefCell<Option<Mutator>> = const { RefCell::new(Non
 static RUN: AtomicUsize = AtomicUsize::new(0);
 static ATTACHED: AtomicUsize = AtomicUsize::new(0);
 
-/// A value whose destructor ends its thread's mutator, if that is put away in `MINE`.
+/// A value with a destructor that ends its thread's mutator, if that is stored in `MINE`.
 struct Ends(GcCell<Option<Gc<Ends>>>);
 
 impl Trace for Ends {
@@ -74,7 +74,7 @@ impl Drop for Ends {
 /// has ended, and so it is with several objects that were merged together.
 #[test]
 fn a_mutator_that_a_destructor_drops_lasts_until_all_have_ended() {
-    // One object, with a weak reference, and what it refers to.
+    // One object, with a weak reference, and the object to which it refers.
     let first = heap();
     let m = first.attach();
     let next = m.alloc(Ends(GcCell::new(None)));

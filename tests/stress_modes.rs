@@ -1,6 +1,6 @@
-//! Each stress mode: what it does, and the fault that it finds. The faults are planted by raw
-//! pointers, as a mistake in unsafe code would. What `verify` finds in pages and tables is planted
-//! next to it, in `src/collect/verify.rs`.
+//! Each stress mode: its effect, and the fault that it finds. The faults are planted by raw
+//! pointers, as a mistake in unsafe code would plant them. The faults that `verify` finds in pages
+//! and tables are planted next to it, in `src/collect/verify.rs`.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::collections::{HashMap, HashSet};
@@ -26,7 +26,7 @@ fn link(from: &Gc<Node>, to: &Gc<Node>, m: &Mutator) {
     from.next.lock(m).push(to.clone());
 }
 
-/// A heap that collects when it is told to, or under stress.
+/// A heap that collects only on request, or under stress.
 fn builder(stress: Stress) -> HeapBuilder {
     Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).stress(stress)
 }
@@ -159,9 +159,9 @@ fn a_field_that_leads_to_no_object_is_found() {
     let mut m = heap.attach();
     let (object, target) = (node(&m), node(&m));
     link(&object, &target, &m);
-    // As a field that was copied bytewise, and whose original was dropped.
+    // Like a field that was copied bytewise, and whose original was dropped.
     let field: *mut usize = object.next.lock(&m).as_mut_ptr().cast();
-    // SAFETY: a handle is one word. Nobody reads it until it is put right.
+    // SAFETY: a handle is one word. No code reads it until it is restored.
     let before = unsafe { field.read() };
     for wrong in [before + 8, before + (1 << 20)] {
         // SAFETY: as above.
@@ -227,7 +227,7 @@ fn a_write_after_the_free_is_found_when_the_memory_is_handed_out() {
         let object = node(&m);
         let memory = header(&object);
         drop(object);
-        // SAFETY: that is the fault: mapped memory, and nobody else uses it.
+        // SAFETY: that is the fault: mapped memory, which no other code uses.
         unsafe { memory.add(at).write(1) };
         let text = panic_of(|| (0..2000).map(|_| node(&m)).collect::<Vec<_>>());
         for part in [
@@ -298,7 +298,7 @@ fn a_write_to_quarantined_memory_is_found_at_the_end_of_the_heap() {
     let object = node(&m);
     let memory = header(&object);
     drop((object, m));
-    // SAFETY: mapped while the heap is, and nobody else uses it.
+    // SAFETY: mapped while the heap is, and no other code uses it.
     unsafe { memory.add(20).write(1) };
     let text = panic_of(|| drop(heap));
     assert!(text.contains("at the end of the heap") && text.contains("Node"), "{text}");
@@ -311,7 +311,7 @@ fn a_write_to_a_freed_large_object_is_found_when_its_quarantine_ends() {
     let object = m.alloc([1u64; 20_000]);
     let memory = Gc::as_ptr(&object).cast_mut().cast::<u64>();
     drop(object);
-    // SAFETY: kept in quarantine, and nobody else uses it.
+    // SAFETY: kept in quarantine, and no other code uses it.
     unsafe {
         assert_eq!(memory.add(19_999).read(), 0xdede_dede_dede_dede);
         memory.add(9_999).write(1);
@@ -346,7 +346,7 @@ fn freed_memory_is_not_used_again_until_others_have_been_freed() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// The control: what the test above would see without.
+/// The control: the result of the test above without the mode.
 #[test]
 fn without_quarantine_memory_is_used_again_at_once() {
     let heap = heap(Stress::none());
@@ -361,7 +361,7 @@ fn a_full_heap_takes_its_quarantine_back() {
     let stress = Stress::none().quarantine(1_000_000).poison(true);
     let heap = builder(stress).limit(limit).build().unwrap();
     let mut m = heap.attach();
-    // Small objects, many times what there is room for, and freed by two threads.
+    // Small objects, many times the room for them, and freed by two threads.
     for _ in 0..50_000 {
         drop(node(&m));
     }
@@ -437,7 +437,7 @@ fn mingle(heap: &Heap) {
 #[test]
 fn threads_yield_in_the_steps_of_the_protocols() {
     let heap = heap(Stress::none().yield_at_random(1));
-    // What one thread drops another has made: counts are merged, cells come back from strangers.
+    // Each thread drops objects of the other: counts are merged, cells are freed remotely.
     let object = {
         let m = heap.attach();
         node(&m)
@@ -489,11 +489,11 @@ fn small_heaps_are_collected_by_several_threads() {
 
 // ----------------------------------------------------------------------------------- environment
 
-/// What says that a test is run in a process of its own.
+/// The variable that marks a test in a process of its own.
 const CHILD: &str = "STANDSTILL_TEST_CHILD";
 
-/// Runs one test of this file in a process of its own, with the variables set, and returns what it
-/// wrote to standard error; `None`: this is that process.
+/// Runs one test of this file in a process of its own, with the variables set, and returns its
+/// standard error; `None`: this is that process.
 fn in_a_child(program: &std::path::Path, test: &str, variables: &[(&str, &str)]) -> Option<String> {
     if std::env::var_os(CHILD).is_some() {
         return None;
@@ -597,8 +597,8 @@ fn the_environment_is_read_once() {
     assert!(says_checked());
 }
 
-/// Whoever calls a program with more rights than his own chooses its environment. Needs root, to
-/// make such a program.
+/// The caller of a program with more rights than its own chooses the program's environment. Needs
+/// root, to make such a program.
 #[test]
 #[cfg(target_os = "linux")]
 #[cfg_attr(miri, ignore = "starts a process")]
@@ -621,7 +621,7 @@ fn a_program_with_more_rights_than_its_caller_does_not_read_the_variables() {
         .and_then(|()| std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)));
     match made {
         Ok(()) => drop(in_a_child(&program, NAME, &VARIABLES)),
-        // Not root: what the function answers in this process is all that can be shown.
+        // Not root: only the function's result in this process can be shown.
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
     }
     std::fs::remove_file(&program).unwrap();

@@ -39,7 +39,7 @@ impl<const FINAL: bool> standstill::Trace for Board<FINAL> {
     }
 }
 
-/// What the threads of one stress test share.
+/// The data that the threads of one stress test share.
 struct Shared<const FINAL: bool> {
     heap: Heap,
     census: Arc<Census>,
@@ -97,7 +97,7 @@ impl<const FINAL: bool> Shared<FINAL> {
         self.slots[rng.below(SLOTS)].lock().unwrap().clone()
     }
 
-    /// Puts `gc` into a slot; what was there is dropped after the lock.
+    /// Puts `gc` into a slot. The previous handle is dropped after the lock.
     fn put(&self, rng: &mut Rng, gc: Option<Gc<Thing<FINAL>>>) {
         let old = std::mem::replace(&mut *self.slots[rng.below(SLOTS)].lock().unwrap(), gc);
         drop(old);
@@ -241,7 +241,7 @@ impl<const FINAL: bool> Shared<FINAL> {
         }
     }
 
-    /// Empties everything, and looks at what is left.
+    /// Empties all slots, and checks the rest.
     fn finish(self: &Arc<Self>) {
         self.lively.store(false, SeqCst);
         let mut m = self.heap.attach();
@@ -251,7 +251,7 @@ impl<const FINAL: bool> Shared<FINAL> {
         }
         let board = self.board.lock().unwrap().take();
         drop(board);
-        // Twice: what a finalizer still makes or saves goes the second time.
+        // Twice: objects that a finalizer makes or saves die the second time.
         for _ in 0..3 {
             drop(self.saved.take());
             m.safepoint();
@@ -275,7 +275,7 @@ impl<const FINAL: bool> Shared<FINAL> {
 type Watch<const FINAL: bool> = Gc<WeakRef<Thing<FINAL>, Arc<Shared<FINAL>>>>;
 
 /// Four mutators for the whole time; two that come and go, leaving objects behind; an unattached
-/// thread that drops; one that looks at everything.
+/// thread that drops; one that inspects everything.
 fn stress<const FINAL: bool>(lab: &Lab, secs: u64) {
     let shared = Arc::new(Shared::<FINAL>::new(lab, secs));
     lab.heap.set_pacing(Pacing::default().with_young_objects(2000).with_full_minimum(2000));
@@ -547,7 +547,8 @@ fn many_short_lives() {
         assert!(kept.iter().all(|gc| Gc::strong_count(gc, &m) == 1));
         drop(kept);
         assert_eq!(lab.census.alive(), 0);
-        // Pages of the dead are used again: what 2000 threads held one after the other is small.
+        // Pages of the dead are used again: the objects of 2000 threads, one after the other, fit
+        // little memory.
         assert!(lab.heap.stats().committed_bytes < 64 << 20, "{:?}", lab.heap.stats());
     });
 }
@@ -641,7 +642,7 @@ fn a_heap_ends_while_its_users_live() {
             drop(give);
             drop(heap);
             scope.spawn(move || {
-                // Drops most of them at once, the rest when nobody can be left.
+                // Drops most of them at once, and the rest when no thread can be left.
                 let mut late = Vec::new();
                 for (i, (gc, weak)) in take.into_iter().enumerate() {
                     match i % 4 {
@@ -658,8 +659,8 @@ fn a_heap_ends_while_its_users_live() {
     }
 }
 
-/// Deferred drops by threads that never attach are done by whoever is at a safepoint, or attaches
-/// next.
+/// Deferred drops of threads that never attach are done by the next thread that is at a safepoint,
+/// or attaches.
 #[test]
 fn unattached_threads_drop() {
     on_every_heap(|lab| {
@@ -738,9 +739,9 @@ fn upgrades_race_with_deaths() {
                         if let Some(gc) = weak.upgrade(&m) {
                             gc.witness.check();
                             let edges = edge_names(&m, &gc);
-                            // Its only reference is to itself; cleared it would be empty, which no
-                            // upgrade may see: that edge is made before anybody can find the object
-                            // dead.
+                            // Its only reference is to itself. Cleared it would be empty, which no
+                            // upgrade may see: that edge is made before any thread can find the
+                            // object dead.
                             assert!(edges.iter().all(|&name| name == gc.name()));
                         }
                         m.safepoint();

@@ -66,9 +66,9 @@ fn trap_two_mutators_on_one_thread() {
     assert_eq!((a.stats().mutators, b.stats().mutators), (0, 0));
 }
 
-/// "It can touch objects, it cannot reach a safepoint under somebody's borrow": what `with_current`
-/// lends is a second way to the same attachment. While it is lent the first one must not park, or
-/// what was borrowed without counting is freed under the borrow.
+/// "It can touch objects, it cannot reach a safepoint under another caller's borrow":
+/// `with_current` lends a second way to the same attachment. While it is lent the first one must
+/// not park. Otherwise an object that was borrowed without counting is freed under the borrow.
 #[test]
 fn trap_with_current_lends_nothing_over_a_safepoint() {
     let heap = small().build().unwrap();
@@ -78,7 +78,7 @@ fn trap_with_current_lends_nothing_over_a_safepoint() {
     Mutator::with_current(|lent| {
         let peeked = slot[0].peek(lent).expect("full");
         slot[0].store(lent, None);
-        // Refused or without effect, whichever: the borrow is good afterwards.
+        // Refused or without effect: in both cases the borrow is good afterwards.
         for _ in 0..3 {
             let _ = panic_text(|| m.safepoint());
             assert_eq!(census.dead(), 0, "a safepoint freed what is borrowed");
@@ -88,7 +88,7 @@ fn trap_with_current_lends_nothing_over_a_safepoint() {
             assert_eq!(census.dead(), 0, "a detach freed what is borrowed");
         }
         assert_eq!(peeked.name(), 7);
-        // A closure that is run all the same is run attached: it can touch what is borrowed.
+        // A closure that still runs is run attached: it can touch the borrowed object.
         let mut attached = false;
         let refused =
             panic_text(|| m.detach(|| attached = Mutator::with_current(|_| ()).is_some()));
@@ -243,7 +243,7 @@ fn trap_a_thread_ends_without_dropping_its_mutator() {
             assert!(error.to_string().contains("the leaker"), "{error}");
             assert_eq!(node.name(), 42, "the borrow is good");
         });
-        // The heap still works, except for what needs a stop, and says so each time.
+        // The heap still works, except for operations that need a stop. They report it each time.
         let mut m = heap.attach();
         assert_eq!(*m.alloc(5u8), 5);
         m.safepoint();
@@ -253,7 +253,7 @@ fn trap_a_thread_ends_without_dropping_its_mutator() {
         assert!(panic_text(|| drop(m.collect())).is_some_and(|text| text.contains("the leaker")));
         drop(m);
         assert_eq!(heap.stats().mutators, 1, "the leaked one");
-        // Nobody else is concerned.
+        // No other thread is concerned.
         other.attach_scoped(|m| assert!(m.collect().abandoned.is_none()));
     }
 }
@@ -347,7 +347,7 @@ fn trap_a_cell_locked_twice() {
     });
 }
 
-/// The same cell from several threads: they exclude each other, and nobody panics.
+/// The same cell from several threads: they exclude each other, and no thread panics.
 #[test]
 fn trap_a_cell_locked_by_two_threads() {
     on_every_heap(|lab| {
@@ -392,7 +392,7 @@ fn trap_back_to_back_stops_starve_nobody() {
                 }
             });
         }
-        // The same number of turns whatever the others do: a starved thread never gets here.
+        // The same number of turns under any schedule: a starved thread never gets here.
         let mut m = heap.attach();
         for _ in 0..2_000 {
             m.safepoint();
@@ -409,8 +409,8 @@ fn trap_attach_and_detach_race_with_stops() {
     let heap = small().build().unwrap();
     let census = Census::new();
     let clock = Clock::start(2);
-    // What a stop protects: written only by attached threads, never while somebody sees the world
-    // stopped.
+    // The data that a stop protects: written only by attached threads, never while a thread sees
+    // the world stopped.
     struct Flag(Arc<AtomicUsize>);
     impl Trace for Flag {
         fn traverse(this: &Self, _: &mut Tracer) {
@@ -456,7 +456,8 @@ fn trap_attach_and_detach_race_with_stops() {
 // ------------------------------------------------------------------------------------------ memory
 
 /// "Two threads change two attributes of one byte by load and store; one is lost." Tracked and
-/// finalized lie in one byte: one thread tracks and untracks what another finalizes and frees.
+/// finalized lie in one byte: one thread tracks and untracks an object that another finalizes and
+/// frees.
 #[test]
 fn trap_two_threads_change_two_attributes_of_one_object() {
     let heap = small().build().unwrap();
@@ -648,7 +649,7 @@ fn trap_handles_outlive_their_heap() {
     }
 }
 
-/// A long list whose heap is gone dies without recursion, and a cycle leaks without harm.
+/// A long list dies without recursion after its heap is gone, and a cycle leaks without harm.
 #[test]
 fn trap_long_lists_outlive_their_heap() {
     on_stack(256 << 10, || {
@@ -774,7 +775,7 @@ fn trap_a_detached_owner_counts_while_others_merge() {
                             m.safepoint();
                         }
                         if rng.one_in(10) {
-                            // To be counted when everybody is gone.
+                            // To be counted when all threads are gone.
                             let extra = rng.below(5);
                             for _ in 0..extra {
                                 std::mem::forget(gc.clone());
@@ -884,8 +885,8 @@ fn trap_the_owner_and_another_thread_drop_at_once() {
     });
 }
 
-/// "Owner queues close when the owner ends; exactly one thread merges for an ended owner." Objects
-/// whose owner ends while others drop them.
+/// "Owner queues close when the owner ends; exactly one thread merges for an ended owner." The
+/// owner of the objects ends while others drop them.
 #[test]
 fn trap_the_owner_ends_while_others_drop() {
     on_every_heap(|lab| {
@@ -991,8 +992,8 @@ fn trap_a_stop_is_requested_in_the_middle_of_a_destructor() {
     });
 }
 
-/// "Objects whose count reaches 0 in the merge step leave the candidates and are destroyed by the
-/// collecting thread after the restart, also when the collection is abandoned."
+/// "Objects with a count that reaches 0 in the merge step leave the candidates and are destroyed by
+/// the collecting thread after the restart, also when the collection is abandoned."
 #[test]
 fn trap_objects_that_die_in_the_merge() {
     struct Fuse(Arc<AtomicBool>);
@@ -1067,8 +1068,8 @@ fn trap_forgotten_clones() {
 /// "`Arc<GcCell<…>>` borrowed through a mutator of *another* heap while this heap traverses it."
 #[test]
 fn trap_a_cell_shared_between_heaps() {
-    /// Shows what an `Arc` leads to. It is the only object that holds this `Arc`, so that is
-    /// honest.
+    /// Shows the references behind an `Arc`. It is the only object that holds this `Arc`, so that
+    /// is honest.
     struct Window {
         shared: Arc<GcCell<Vec<Gc<Window>>>>,
         _witness: Witness,
@@ -1125,7 +1126,7 @@ fn trap_a_cell_shared_between_heaps() {
         for report in lab.reports() {
             assert!(report.contains("could be read when references were counted"), "{report}");
         }
-        // Nobody writes any more. The window is dead, and the cell's `Arc` is ours.
+        // No thread writes any more. The window is dead, and the cell's `Arc` is ours.
         lab.heap.attach_scoped(|m| {
             m.collect();
             assert_eq!(lab.census.dead_names(), [0]);
@@ -1159,7 +1160,7 @@ fn trap_a_cell_shared_between_heaps() {
 }
 
 /// A cell inside an object can be reached on another thread, which is attached to another heap and
-/// is stopped by nobody here. Through that thread's mutator it cannot be locked.
+/// is not stopped here. Through that thread's mutator it cannot be locked.
 #[test]
 fn trap_a_cell_of_one_heap_locked_through_another() {
     let (here, there) = (small().build().unwrap(), small().build().unwrap());
@@ -1174,7 +1175,7 @@ fn trap_a_cell_of_one_heap_locked_through_another() {
             assert!(panic_text(|| drop(lent.edges.lock(&other))).is_some());
             assert!(panic_text(|| drop(lent.edges.try_lock(&other))).is_some());
             assert!(panic_text(|| drop(lent.edges.take(&other))).is_some());
-            // One that lies in no object is anybody's.
+            // A cell outside of objects belongs to no heap.
             *GcCell::new(1).lock(&other) += 1;
         });
     });
@@ -1182,8 +1183,8 @@ fn trap_a_cell_of_one_heap_locked_through_another() {
     drop(cut(&m, &gc));
 }
 
-/// "Load, swap by another thread, free, use." Readers load, peek and clone what writers swap out
-/// and drop.
+/// "Load, swap by another thread, free, use." Readers load, peek and clone references that writers
+/// swap out and drop.
 #[test]
 fn trap_an_atomic_slot_is_read_while_others_swap_and_free() {
     struct Board {

@@ -1,5 +1,5 @@
-//! What must not compile. Each file in `ui/` holds one mistake and is named by it; beside it lies
-//! what the compiler has to say, which is part of the library's interface. The programs in
+//! Programs that must not compile. Each file in `ui/` has one mistake and is named by it. Beside it
+//! lies the compiler's message, which is part of the library's interface. The programs in
 //! `ui/pass/` must compile and run.
 //!
 //! The texts are those of stable Rust 1.95. After a change, `TRYBUILD=overwrite cargo test --test

@@ -1,7 +1,7 @@
-//! Tests that run in a process of their own, because they end it, use up what it has, or hang.
+//! Tests that run in a process of their own, because they end it, use up its resources, or hang.
 //!
-//! Such a test asks for its [`role`] first. Without one it is the parent: it starts this program
-//! again with [`Process::start`], which runs the same test alone, and looks at how that ends.
+//! Such a test calls [`role`] first. Without a role it is the parent: it starts this program again
+//! with [`Process::start`], which runs the same test alone, and checks how that ends.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -24,7 +24,7 @@ pub(crate) fn role() -> Option<String> {
 pub(crate) struct Process {
     child: Child,
     what: String,
-    /// Tells once whether the child has found the test.
+    /// Prints once whether the child has found the test.
     found: mpsc::Receiver<bool>,
     since: Instant,
 }

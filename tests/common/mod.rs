@@ -1,5 +1,5 @@
-//! Shared by the integration tests: witnesses that count births and deaths, objects whose every
-//! behaviour a test can choose, and the heaps every scenario runs on.
+//! Shared by the integration tests: witnesses that count births and deaths, objects with chosen
+//! behaviour, and the heaps on which every scenario runs.
 
 #![allow(dead_code)] // each test binary uses its own part of this
 
@@ -15,7 +15,7 @@ use standstill::{Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Trace, Tracer, 
 
 // ------------------------------------------------------------------------------------- witnesses
 
-/// What happened to an object, in the order it happened.
+/// The events of an object, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Its finalizer was called.
@@ -75,12 +75,12 @@ impl Census {
         self.log.as_ref().expect("a census with a log").lock().unwrap().clone()
     }
 
-    /// The names whose finalizer was called, once for each call, sorted.
+    /// The names of the objects with called finalizers, once for each call, sorted.
     pub(crate) fn finalized_names(&self) -> Vec<usize> {
         self.names(|event| if let Event::Finalized(name) = event { Some(name) } else { None })
     }
 
-    /// The names whose destructor was called, once for each call, sorted.
+    /// The names of the objects with called destructors, once for each call, sorted.
     pub(crate) fn dead_names(&self) -> Vec<usize> {
         self.names(|event| if let Event::Died(name) = event { Some(name) } else { None })
     }
@@ -164,7 +164,7 @@ pub(crate) fn die(what: &str) -> ! {
 
 // --------------------------------------------------------------------------------------- objects
 
-/// What an object's finalizer does.
+/// The action of an object's finalizer.
 pub(crate) type Action<const FINAL: bool> = Arc<dyn Fn(&Gc<Thing<FINAL>>, &Mutator) + Send + Sync>;
 
 /// An object with any number of references to others of its kind.
@@ -177,7 +177,7 @@ pub(crate) struct Thing<const FINAL: bool> {
 /// A [`Thing`] without a finalizer.
 pub(crate) type Node = Thing<false>;
 
-/// A [`Thing`] with a finalizer, which counts itself and does what the test asked for.
+/// A [`Thing`] with a finalizer, which counts itself and does the chosen action.
 pub(crate) type Fin = Thing<true>;
 
 impl<const FINAL: bool> Thing<FINAL> {
@@ -256,7 +256,8 @@ pub(crate) fn link<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>, to: 
     from.edges.lock(m).push(to.clone());
 }
 
-/// Takes the references out of `from`. What they kept alive dies when the result is dropped.
+/// Removes the references from `from`. Objects that only they kept alive die when the result is
+/// dropped.
 pub(crate) fn cut<const FINAL: bool>(
     m: &Mutator,
     from: &Gc<Thing<FINAL>>,
@@ -283,7 +284,7 @@ pub(crate) fn ring(m: &Mutator, census: &Arc<Census>, first: usize, n: usize) ->
     members
 }
 
-/// An object with itself as its only reference, made and let go.
+/// An object with itself as its only reference, made and dropped.
 pub(crate) fn garbage_loop(m: &Mutator, census: &Arc<Census>, name: usize) {
     drop(ring(m, census, name, 1));
 }
@@ -306,7 +307,7 @@ macro_rules! trace_fields {
     };
 }
 
-/// Handles kept outside the heap: what a finalizer puts here lives again.
+/// Handles kept outside the heap: an object that a finalizer puts here lives again.
 #[derive(Debug)]
 pub(crate) struct Shelf<T: 'static>(Mutex<Vec<Gc<T>>>);
 
@@ -329,10 +330,10 @@ impl<T: 'static> Shelf<T> {
     }
 }
 
-/// A weak reference with a callback that tells [`Calls`].
+/// A weak reference with a callback that records in [`Calls`].
 pub(crate) type FinWeak = Gc<WeakRef<Fin, Arc<Calls>>>;
 
-/// What the callbacks of one group of weak references saw.
+/// The calls of the callbacks of one group of weak references.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     /// How often a callback ran.
@@ -359,7 +360,7 @@ impl Calls {
     }
 }
 
-/// A weak reference to `gc` whose callback counts itself in `calls`.
+/// A weak reference to `gc` with a callback that counts itself in `calls`.
 pub(crate) fn watched(m: &Mutator, gc: &Gc<Fin>, calls: &Arc<Calls>) -> FinWeak {
     fn callback(weak: &FinWeak, m: &Mutator) {
         let calls = weak.data();
@@ -374,7 +375,7 @@ pub(crate) fn watched(m: &Mutator, gc: &Gc<Fin>, calls: &Arc<Calls>) -> FinWeak 
 
 // ----------------------------------------------------------------------------------------- heaps
 
-/// One heap, and what its scenario observed.
+/// One heap, and the observations of its scenario.
 #[derive(Debug)]
 pub(crate) struct Lab {
     /// Which variant of the heap this is.
@@ -405,7 +406,7 @@ impl Lab {
         }
     }
 
-    /// What went to the heap's `on_unraisable` since the last call.
+    /// The reports to the heap's `on_unraisable` since the last call.
     pub(crate) fn reports(&self) -> Vec<String> {
         std::mem::take(&mut self.reports.lock().unwrap())
     }
@@ -416,8 +417,8 @@ impl Lab {
     }
 }
 
-/// The heaps every scenario runs on: one thread; several marking threads whatever the size of the
-/// heap; both again with a full collection, checked before and after, at every safepoint.
+/// The heaps on which every scenario runs: one thread; several marking threads for a heap of any
+/// size; both again with a full collection, checked before and after, at every safepoint.
 pub(crate) fn labs() -> Vec<Lab> {
     let parallel = || Heap::builder().workers(3).serial_below(0);
     vec![
@@ -485,7 +486,7 @@ pub(crate) fn deadline(name: &str) -> impl Sized + use<> {
     watch
 }
 
-/// How long a stress test runs: `default`, or what `STANDSTILL_STRESS_SECS` says.
+/// The duration of a stress test: `default`, or the value of `STANDSTILL_STRESS_SECS`.
 pub(crate) fn stress_time(default: Duration) -> Duration {
     match std::env::var("STANDSTILL_STRESS_SECS") {
         Ok(secs) => Duration::from_secs(secs.parse().expect("STANDSTILL_STRESS_SECS is a number")),
@@ -493,7 +494,7 @@ pub(crate) fn stress_time(default: Duration) -> Duration {
     }
 }
 
-/// True until the stress time is over or somebody panicked.
+/// True until the stress time is over or a thread panicked.
 #[derive(Debug)]
 pub(crate) struct Clock {
     end: Instant,
@@ -580,18 +581,18 @@ pub(crate) fn panic_text(f: impl FnOnce()) -> Option<String> {
     })
 }
 
-/// The set of `items`, for comparing what has no order.
+/// The set of `items`, for comparing values without an order.
 pub(crate) fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
     items.into_iter().collect()
 }
 
 // -------------------------------------------------------------------------------- objects for ever
 
-/// Tells LeakSanitizer that these objects (immortal ones, and what they lead to) live for ever,
-/// each with the memory that it owns. By itself it does not see them: it looks for pointers in
-/// statics, stacks and memory of `malloc`, and a heap's pages are none of these. All else that is
-/// left of the heap is reported. Does nothing without LeakSanitizer (`cfg(leaks_count)`, which
-/// `ci/san.sh` sets).
+/// Declares to LeakSanitizer that these objects (immortal ones, and those that they reach) live for
+/// ever, each with the memory that it owns. By itself it does not see them: it searches for
+/// pointers in statics, stacks and memory of `malloc`, and a heap's pages are none of these. All
+/// other objects that are left in the heap are reported. Does nothing without LeakSanitizer
+/// (`cfg(leaks_count)`, which `ci/san.sh` sets).
 pub(crate) fn live_for_ever(heap: &Heap, addresses: impl IntoIterator<Item = usize>) {
     // A heap with immortal objects is never given back: here are its tables.
     static HEAPS: Mutex<Vec<Heap>> = Mutex::new(Vec::new());
@@ -604,11 +605,10 @@ pub(crate) fn live_for_ever(heap: &Heap, addresses: impl IntoIterator<Item = usi
 #[cfg(leaks_count)]
 fn root_region(address: usize) {
     use std::ffi::c_void;
-    // The largest object of the tests, and what lies before it.
+    // The largest object of the tests, with the header before it.
     const BEFORE: usize = 64;
     const BYTES: usize = 512;
-    // SAFETY: the sanitizer's own function; it looks at what is mapped of the region, and only
-    // reads.
+    // SAFETY: the sanitizer's own function. It only reads the mapped parts of the region.
     unsafe extern "C" {
         fn __lsan_register_root_region(begin: *const c_void, size: usize);
     }

@@ -1,5 +1,5 @@
-//! Counts that overflow: the object becomes immortal, with what it leads to, and everything else
-//! goes on.
+//! Counts that overflow: the object becomes immortal, with the objects that it reaches, and all
+//! else continues.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ const SHARED: usize = 1 << 26;
 /// Where the owner's half does.
 const LOCAL: usize = 1 << 31;
 
-/// References that nobody will ever give up.
+/// References that are never dropped.
 fn leak(gc: &Gc<Node>, times: usize) {
     (0..times).for_each(|_| std::mem::forget(gc.clone()));
 }
 
-/// Has the count of a ring's member overflow, by `overflow`, and then does what is done with any
-/// object.
+/// Makes the count of a ring's member overflow, by `overflow`, and then runs the usual operations
+/// on it.
 fn overflow_by(overflow: impl FnOnce(&Heap, &mut Mutator, &Gc<Node>)) {
     const RING: usize = 3;
     let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).build().expect("a heap");
@@ -27,7 +27,7 @@ fn overflow_by(overflow: impl FnOnce(&Heap, &mut Mutator, &Gc<Node>)) {
     let gc = ring(&m, &alive, RING);
     overflow(&heap, &mut m, &gc);
     assert_eq!(Gc::strong_count(&gc, &m), usize::MAX, "immortal");
-    // It is counted by nobody any more, wherever that would be.
+    // No thread counts it any more.
     let clones: Vec<_> = (0..100).map(|_| gc.clone()).collect();
     std::thread::scope(|s| {
         s.spawn(|| clones.iter().cloned().for_each(drop));
@@ -59,7 +59,7 @@ fn a_shared_count_that_overflows_is_immortal() {
     });
 }
 
-/// Its own half is the owner's for as long as nobody merges it with the other.
+/// Its own half belongs to the owner as long as no thread merges it with the other.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "two thousand million references: with --release")]
 fn an_owners_count_that_overflows_is_immortal() {

@@ -1,6 +1,6 @@
-//! What can go wrong around a collector, and is survived: counts that overflow, panics that meet,
-//! threads that end at the wrong time, processes that fork, exit or run out of address space in the
-//! middle of everything. Memory that is refused is in `alloc_failure.rs`.
+//! Failures around a collector that it survives: counts that overflow, panics that meet, threads
+//! that end at the wrong time, processes that fork, exit or run out of address space in the middle
+//! of everything. Refused memory is in `alloc_failure.rs`.
 
 #![cfg(not(loom))]
 

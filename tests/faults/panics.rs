@@ -1,6 +1,6 @@
 //! Panics that meet: every two of the places where user code can panic, in one object and in two
-//! neighbours of one garbage ring. The process goes on; each panic is reported; whatever the panics
-//! do not forbid is freed at once; the next collection frees the rest.
+//! neighbours of one garbage ring. The process continues; each panic is reported; all objects that
+//! the panics do not keep are freed at once; the next collection frees the rest.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ enum Place {
     Traverse,
     Callback,
     Finalize,
-    /// When it is looked whether finalizers have brought something back.
+    /// The check for resurrected objects.
     TraverseAgain,
     Clear,
     Drop,
@@ -31,7 +31,7 @@ use Place::*;
 const PLACES: [Place; 8] = [Start, Traverse, Callback, Finalize, TraverseAgain, Clear, Drop, Stop];
 
 impl Place {
-    /// What the report says of a panic there.
+    /// The report's text for a panic there.
     fn during(self) -> During {
         match self {
             Start | Stop => During::CollectionCallback,
@@ -121,7 +121,7 @@ fn called_back(weak: &Gc<Watch>, _: &Mutator) {
 
 const RING: usize = 4;
 
-/// Collects a ring in whose first two objects the plan's places panic.
+/// Collects a ring. The plan's places in its first two objects panic.
 fn panics_meet(workers: usize, places: [Vec<Place>; 2]) {
     let what = format!("{places:?} with {workers} workers");
     let heap =
@@ -165,7 +165,7 @@ fn panics_meet(workers: usize, places: [Vec<Place>; 2]) {
     *plan.places.lock().unwrap() = places;
     let report = m.collect();
 
-    // What was reached: all that comes before the first traversal that fails, and the heap's own
+    // The places that were reached: all before the first failing traversal, and the heap's own
     // callbacks.
     let stops_at = planned
         .iter()
@@ -183,7 +183,7 @@ fn panics_meet(workers: usize, places: [Vec<Place>; 2]) {
         assert_eq!(thrown.contains(place), is_reached(*place), "{place:?} of {what}: {thrown:?}");
     }
     assert_eq!(report.abandoned.is_some(), stops_at.is_some(), "{what}");
-    // Every panic is told of, but for those of other workers that traversed at the same time.
+    // Every panic is reported, except those of other workers that traversed at the same time.
     let count = |places: &[During], during| places.iter().filter(|d| **d == during).count();
     let (thrown, told) =
         (thrown.iter().map(|p| p.during()).collect::<Vec<_>>(), told.lock().unwrap().clone());
@@ -199,7 +199,7 @@ fn panics_meet(workers: usize, places: [Vec<Place>; 2]) {
     let (freed, left) = if stops_at.is_some() { (0, RING) } else { (RING, 0) };
     assert_eq!((report.collected, alive.now()), (freed, left), "{what}");
 
-    // Nobody panics any more.
+    // No object panics any more.
     *plan.places.lock().unwrap() = Default::default();
     m.verify().expect("a whole heap");
     let report = m.collect();

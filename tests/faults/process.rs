@@ -1,4 +1,4 @@
-//! Processes that fork, exit, and run out of what the system gives, in the middle of everything.
+//! Processes that fork, exit, and run out of the system's resources, in the middle of everything.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{ExitStatus, Stdio};
@@ -16,8 +16,8 @@ fn builder() -> HeapBuilder {
     Heap::builder().reserve(1 << 30).pacing(Pacing::manual())
 }
 
-/// Threads that do everything until they are told to stop: they make garbage, hold and drop,
-/// detach, collect, end and come again.
+/// Threads that do everything until they are stopped: they make garbage, hold and drop, detach,
+/// collect, end and start again.
 fn busy(
     heap: &Heap,
     alive: &Arc<Alive>,
@@ -30,7 +30,7 @@ fn busy(
             let mut round = at;
             while !over.load(SeqCst) {
                 let mut m = heap.attach();
-                // Its turn comes, whoever else collects: there is not much garbage at any time.
+                // It gets the collector lock in any case: there is not much garbage at any time.
                 m.collect();
                 for _ in 0..50 {
                     round += 1;
@@ -52,7 +52,7 @@ fn busy(
 
 // ------------------------------------------------------------------------------------------- fork
 
-/// What the child says with its exit status.
+/// The meaning of the child's exit status.
 fn in_fork(m: &mut Mutator, child: impl FnOnce(&mut Mutator)) {
     let fork = m.prepare_fork().expect("the world stops");
     // SAFETY: the world is stopped; the child uses this heap and then leaves without destructors.
@@ -83,7 +83,7 @@ fn two_hundred_forks_in_the_middle_of_everything() {
     let others = busy(&heap, &alive, &over, 3);
     let mut m = heap.attach();
     for round in 0..200 {
-        // Not always at the same point of whatever the others do.
+        // Not always at the same point of the other threads' work.
         for _ in 0..round % 5 {
             drop(ring(&m, &alive, 2));
             m.safepoint();
@@ -174,7 +174,7 @@ fn ends(test: &str, end: &str) -> ExitStatus {
     process.ends()
 }
 
-/// Exits where it is told to.
+/// Exits at the chosen point.
 struct Exits {
     next: GcCell<Option<Gc<Exits>>>,
     end: &'static str,
@@ -216,11 +216,11 @@ thread_local! {
     static MUTATOR: std::cell::RefCell<Option<Mutator>> = const { std::cell::RefCell::new(None) };
 }
 
-/// In the child: three threads collect without an end, this one comes to the end that it is told.
+/// In the child: three threads collect without an end, and this one ends in the chosen way.
 fn come_to(end: &'static str) {
     let heap = builder().workers(2).serial_below(0).build().expect("a heap");
     let (alive, over) = (Arc::<Alive>::default(), Arc::new(AtomicBool::new(false)));
-    // They are never told.
+    // They are never stopped.
     let _others = busy(&heap, &alive, &over, 3);
     let mut m = heap.attach();
     let kept = ring(&m, &alive, 1000);
@@ -278,7 +278,7 @@ fn a_process_exits_while_it_collects() {
 
 // ---------------------------------------------------------------------------- limits of the system
 
-/// Limits what the process may have of something, besides what it has.
+/// Limits a resource of the process to its present use and some more.
 fn limit(what: libc::__rlimit_resource_t, bytes: u64) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
     // SAFETY: a struct of the right kind; this is a process of its own.
@@ -303,14 +303,14 @@ fn a_process_without_address_space() {
         return;
     }
     limit(libc::RLIMIT_AS, in_use().0 + (96 << 20));
-    // Of the default it asks for less and less; what it gets is usable.
+    // The default reservation shrinks step by step. The resulting one is usable.
     let heap = Heap::builder().pacing(Pacing::manual()).workers(1).build().expect("a small heap");
     let reserved = heap.stats().reserved_bytes;
     assert!(reserved <= 96 << 20, "{reserved}");
     let (mut m, alive) = (heap.attach(), Arc::<Alive>::default());
     drop(ring(&m, &alive, 1000));
     assert_eq!(m.collect().collected, 1000);
-    // There is no room for another, and the error says so, and what to do.
+    // There is no room for another, and the error names the remedy.
     match Heap::builder().reserve(1 << 30).build() {
         Err(error @ BuildError::Reserve { .. }) => {
             assert!(error.to_string().contains("ulimit"), "{error}")
@@ -343,7 +343,7 @@ fn a_process_without_memory() {
     assert!(refused.to_string().contains("operating system"), "{refused}");
     assert!(cells.len() > 1000);
     m.verify().expect("a whole heap");
-    // What goes makes room for others.
+    // A heap that ends makes room for others.
     cells.truncate(cells.len() - 100);
     let report = m.try_collect(Collect::full()).expect("the world can be stopped");
     assert_eq!((report.abandoned, report.collected), (None, 0));

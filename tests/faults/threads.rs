@@ -30,7 +30,7 @@ fn spawn<R: Send + 'static>(
     std::thread::Builder::new().stack_size(stack).spawn(f).expect("a thread")
 }
 
-/// Ends its thread from inside a destructor, by a panic that nobody catches there.
+/// Ends its thread from inside a destructor, by a panic that no code catches there.
 #[derive(Trace)]
 struct Last {
     neighbour: GcCell<Option<Gc<Node>>>,
@@ -109,7 +109,7 @@ const ENDINGS: [(&str, Ending); 12] = [
         let mut m = heap.attach();
         let given = node(&m, alive);
         shelf.lock().unwrap().push(given.clone());
-        // Meanwhile others drop what it owns: they suspend it, and merge for it.
+        // Meanwhile other threads drop its objects: they suspend it, and merge on its behalf.
         m.detach(std::thread::yield_now);
         drop(given);
         m.detach(|| {});
@@ -183,8 +183,8 @@ fn threads_end_in_every_way_while_others_collect() {
     assert_empty(&heap, &mut heap.attach(), &alive);
 }
 
-/// A thread that leaks its mutator stays attached, and stops fail: but everything else goes on, and
-/// what it had is whole.
+/// A thread that leaks its mutator stays attached, and stops fail. But all else continues, and its
+/// objects are whole.
 #[test]
 fn a_thread_that_leaks_its_mutator_harms_nothing_but_stops() {
     let heap = builder().build().expect("a heap");
@@ -224,13 +224,13 @@ fn a_thread_that_leaks_its_mutator_harms_nothing_but_stops() {
     assert!(m.try_collect(Collect::young()).is_err());
 }
 
-/// A stop waits for a thread that is attached, busy, and at no safepoint; whatever that does
-/// meanwhile is whole when it has come.
+/// A stop waits for a thread that is attached, busy, and at no safepoint. The results of that
+/// thread are whole when it has come.
 #[test]
 fn a_thread_that_is_long_in_coming_is_named_and_corrupts_nothing() {
     use tracing_subscriber::layer::SubscriberExt;
 
-    /// Says who is named.
+    /// Prints the named threads.
     struct Names(mpsc::SyncSender<String>);
     impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Names {
         fn on_event(
@@ -321,7 +321,7 @@ fn ten_thousand_threads_one_after_the_other_leave_memory_flat() {
                 let m = heap.attach();
                 let mine = ring(&m, &alive, 4);
                 let old = std::mem::take(&mut *shelf.lock().unwrap());
-                // What the thread before it has left refers to what this one leaves.
+                // The objects of the thread before it refer to the objects of this one.
                 if let Some(old) = old.first() {
                     old.next.set(&m, Some(mine.clone()));
                 }

@@ -1,5 +1,5 @@
-//! The fuzzer's corpus (`fuzz/corpus/program`): programs that between them reach what it has
-//! reached so far.
+//! The fuzzer's corpus (`fuzz/corpus/program`): programs that together cover all code that the
+//! fuzzer has covered so far.
 
 use std::path::Path;
 

@@ -29,8 +29,7 @@ pub(crate) fn run(program: &Program) {
     };
     let mut shift = Crew::default().work(&heap, &mut m, shift);
     if let Some(failure) = shift.failure.take() {
-        // What is left may not be sound enough to be taken down; but this thread is to attach
-        // again.
+        // The rest may be too damaged to be dropped. But this thread must be able to attach again.
         std::mem::forget((shift, heap));
         drop(m);
         panic!("{failure}");
@@ -65,7 +64,7 @@ struct Shift {
     steps: Arc<[Step]>,
     /// The next step.
     at: usize,
-    /// Whose it is.
+    /// The program's number.
     seat: usize,
     failure: Option<String>,
 }
@@ -108,7 +107,7 @@ impl Mate {
             let mut m = Some(heap.attach());
             let mut finished = None;
             loop {
-                // The answer goes out once this thread is detached: whoever goes on may count on
+                // The answer is sent after this thread has detached: the next thread may rely on
                 // that.
                 let next = m.as_mut().expect("attached").detach(|| {
                     if let Some(shift) = finished.take() {
@@ -175,7 +174,7 @@ struct Real {
 }
 
 impl Real {
-    /// Puts a handle into a place; what was there is dropped.
+    /// Puts a handle into a place, and drops the previous one.
     fn put(&mut self, place: usize, gc: Option<Ref>) {
         let old = std::mem::replace(&mut self.places[place], gc);
         self.world.release(old);
@@ -223,7 +222,7 @@ impl Run {
         Self { variety, real, model: Model::new() }
     }
 
-    /// What lies in a place, in both worlds.
+    /// The handles in a place, in both worlds.
     fn at(&self, place: usize) -> Option<(&Ref, Id)> {
         self.real.places[place].as_ref().zip(self.model.places[place])
     }
@@ -486,7 +485,7 @@ impl Run {
             Ref::Dynamic(_) => Shape::DynWatcher,
             _ => return,
         };
-        // A dynamic callback is an object that can say what world it belongs to.
+        // A dynamic callback is an object from which its world is found.
         let callback = |id: &Id| shape == Shape::Watcher || self.model.alive[id].shape.is_dynamic();
         let holds = self.at(holds).filter(|(_, id)| callback(id));
         let (held, held_id) = (holds.map(|(gc, _)| gc.clone()), holds.map(|(_, id)| id));
@@ -608,7 +607,7 @@ impl Run {
             assert_eq!(got, model.led_to(w), "w{w}");
         }
         if !model.retired.is_empty() {
-            // What follows stops the world, and a stop is a safepoint to all.
+            // The following stops the world, and a stop is a safepoint to all threads.
             return;
         }
         let frozen = model.alive.values().filter(|node| node.frozen && node.tracked).count();
@@ -636,7 +635,7 @@ impl Run {
         let world = self.real.world.clone();
         let m = owner.as_mut().expect("attached");
         m.verify().expect("a sound heap");
-        // Else what cannot be cleared, or rises for ever, would keep its heap.
+        // Otherwise uncollectable objects, or objects that always resurrect, would keep their heap.
         m.heap().services().expect_legacy_finalizers(false);
         world.meek.store(true, SeqCst);
         self.model.meek = true;
@@ -645,14 +644,14 @@ impl Run {
         }
         self.step(owner, Step::Unname);
         self.step(owner, Step::Unfreeze);
-        // Cycles through what nobody tracks are no garbage. They are tracked again, through the
-        // back door.
+        // Cycles through untracked objects are no garbage. They are tracked again, through an
+        // internal function.
         let m = owner.as_mut().expect("attached");
         for (&address, id) in &*world.names.lock().unwrap() {
             if let Some(node) =
                 self.model.alive.get_mut(id).filter(|node| !node.tracked && !node.immortal)
             {
-                // SAFETY: who was allocated last at an address, and is alive, lies there.
+                // SAFETY: the living object that was allocated last at an address lies there.
                 unsafe { dynamics::at(m, address) }.track(m);
                 node.track();
             }
@@ -694,7 +693,7 @@ impl Run {
     }
 }
 
-/// An object that somebody holds, beside what the model says of it.
+/// A held object, beside the model's view of it.
 fn check_object(m: &Mutator, world: &World, model: &Model, gc: &Ref, id: Id) {
     let node = &model.alive[&id];
     let any = gc.any();

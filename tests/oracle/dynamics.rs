@@ -1,8 +1,8 @@
 //! Dynamic objects: their types, handlers written in Rust, and access to their fields.
 //!
-//! An object has a tag behind its head, and its fields behind that; instances of heap types have
+//! An object has a tag behind its head, and its fields behind that. Instances of heap types have
 //! attributes instead. A typed object's destructor may panic wherever a reference is dropped, and
-//! no panic may leave a handler, so handlers let go by way of the world.
+//! no panic may leave a handler. So handlers drop references through the world.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -25,7 +25,7 @@ type Field = *mut RawObject;
 const PAIR: usize = 2;
 /// Items of an object with items.
 const ITEMS: usize = 3;
-/// What attributes are called.
+/// The names of attributes.
 const NAMES: [&str; 2] = ["first", "second"];
 
 // ------------------------------------------------------------------------------------------ layout
@@ -130,8 +130,8 @@ unsafe extern "C" fn finalize(object: *mut RawObject) {
         };
         tag.world.recording_bursts(|| {
             tag.finalize(m, || {
-                // SAFETY: whoever calls a finalizer has a reference; this handle gets one of its
-                // own.
+                // SAFETY: the caller of a finalizer has a reference; this handle gets a reference
+                // of its own.
                 Ref::Dynamic(unsafe {
                     assert!(dynamic::Obj::new(object).incref());
                     dynamic::from_raw(object)
@@ -142,7 +142,7 @@ unsafe extern "C" fn finalize(object: *mut RawObject) {
     .expect("handlers run attached");
 }
 
-/// The end of objects whose type destroys them by itself.
+/// The end of objects with a type that destroys them itself.
 unsafe extern "C" fn dealloc(object: *mut RawObject) {
     Mutator::with_current(|m| {
         // SAFETY: called for a dying object of a type made here, which owns its fields.
@@ -163,7 +163,7 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
 /// The end of an object's memory, and of its tag.
 unsafe extern "C" fn free(object: *mut c_void) {
     Mutator::with_current(|m| {
-        // SAFETY: called once for a dying object of a type made here, whose tag is a box.
+        // SAFETY: called once for a dying object of a type of this file, whose tag is a box.
         unsafe {
             let object = NonNull::new_unchecked(object.cast::<RawObject>());
             drop(Box::from_raw(parts(object).0.get()));
@@ -215,7 +215,7 @@ fn static_type(shape: Shape, finalizer: bool) -> &'static TypeRecord {
     })
 }
 
-/// A heap type, whose instances have attributes.
+/// A heap type for instances with attributes.
 pub(crate) fn heap_type(m: &Mutator, finalizer: bool) -> Type {
     let mut spec = spec("oracle.Instance", size_of::<RawObject>(), 0, finalizer);
     spec.flags = Flags::HAVE_GC.and(Flags::MANAGED_DICT);
@@ -232,8 +232,8 @@ pub(crate) fn alloc(m: &Mutator, shape: Shape, tag: Tag) -> AnyGc {
         Shape::Instance => types[usize::from(finalizer)].record(),
         shape => static_type(shape, finalizer),
     };
-    // SAFETY: a ready type; nobody else knows the object before its tag is there, and no stop comes
-    // in between.
+    // SAFETY: a ready type. No other thread has the object before its tag is there, and no stop
+    // comes in between.
     unsafe {
         let items = if shape == Shape::Items { ITEMS } else { 0 };
         let object = dynamic::allocate_tracked(m, record, items as isize).expect("memory");
@@ -335,7 +335,7 @@ pub(crate) fn watch(m: &Mutator, target: &AnyGc, holds: Option<AnyGc>) -> AnyGc 
     .expect("memory")
 }
 
-/// What a weak reference leads to; `None`: it is none.
+/// The target of a weak reference; `None`: it is no weak reference.
 pub(crate) fn upgrade_any(m: &Mutator, gc: &AnyGc) -> Option<Option<AnyGc>> {
     // SAFETY: alive.
     unsafe { dynamic::Obj::new(dynamic::as_raw(gc)).weakref_target(m) }.ok()
@@ -345,7 +345,8 @@ pub(crate) fn upgrade_any(m: &Mutator, gc: &AnyGc) -> Option<Option<AnyGc>> {
 ///
 /// # Safety
 ///
-/// A living object of the mutator's heap does, and nobody drops its last reference meanwhile.
+/// A living object of the mutator's heap lies there, and no thread drops its last reference
+/// meanwhile.
 pub(crate) unsafe fn at(_: &Mutator, address: usize) -> AnyGc {
     let object = std::ptr::with_exposed_provenance_mut::<RawObject>(address);
     // SAFETY: as the caller says; the handle gets a reference of its own.

@@ -1,4 +1,4 @@
-//! Larger graphs, and small ones exhaustively: what is collected is what cannot be reached.
+//! Larger graphs, and all small ones: exactly the unreachable objects are collected.
 
 use standstill::{CollectionReport, Heap, Pacing};
 
@@ -8,8 +8,8 @@ fn heap() -> Heap {
     Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).build().unwrap()
 }
 
-/// Random graphs around the threshold at which they fall to pieces, some of them held: what is
-/// collected is what cannot be reached, over many rounds in which edges and handles come and go.
+/// Random graphs around the threshold of connectivity, with some held objects. Exactly the
+/// unreachable objects are collected, over many rounds in which edges and handles come and go.
 fn large_graphs(lab: &Lab, n: usize, rounds: u64) {
     let mut m = lab.heap.attach();
     let mut rng = Rng::new(n as u64);
@@ -40,7 +40,8 @@ fn large_graphs(lab: &Lab, n: usize, rounds: u64) {
         let handles: Vec<_> = held.iter().map(|&i| all[i].clone()).collect();
         let before = lab.census.alive();
         drop(all);
-        // What is in no cycle has died by count; the rest of what cannot be reached is collected.
+        // Unreachable objects outside of cycles have died by count. The other unreachable objects
+        // are collected.
         let by_count = before - lab.census.alive();
         let reached = reachable(n, &edges, &held).into_iter().filter(|&seen| seen).count();
         let report = m.collect();
@@ -134,7 +135,7 @@ fn a_known_root_of_another_heap_is_refused() {
     drop(one.known_root(foreign));
 }
 
-/// Small ones exhaustively: every graph of three objects, with every choice of who is held.
+/// All small graphs: every graph of three objects, with every choice of held objects.
 #[test]
 fn every_graph_of_three() {
     on_every_heap_attached(|lab, m| {

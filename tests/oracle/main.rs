@@ -1,19 +1,19 @@
-//! The collector against a naive one: random programs run on a heap and on a plain graph in which
-//! what is alive is defined by reachability, and after every step the two must agree about
-//! everything that can be seen: who is alive, every count, every weak reference and callback, who
-//! is tracked, finalized and frozen, and who panicked.
+//! The collector against a naive one. Random programs run on a heap and on a plain graph in which
+//! reachability defines the living objects. After every step the two must agree about all visible
+//! facts: the living objects, every count, every weak reference and callback, the tracked,
+//! finalized and frozen objects, and the panics.
 //!
 //! A failing program is shrunk and printed as the body of a regression test.
 //!
-//! | module | its one idea |
+//! | module | contents |
 //! |---|---|
 //! | `program` | the language: steps, from bytes |
 //! | `model` | the naive reference |
 //! | `world`, `objects`, `dynamics` | real objects of all shapes |
 //! | `driver` | a program on both at once |
-//! | `random` | programs by chance, for as long as one likes |
-//! | `corpus` | what the fuzzer has found worth keeping |
-//! | `regressions` | what has failed once |
+//! | `random` | random programs, for any length of time |
+//! | `corpus` | programs that the fuzzer has kept |
+//! | `regressions` | programs that have failed once |
 //! | `graphs` | larger graphs |
 //!
 //! The fuzzer (`fuzz/`) uses the first four rows.

@@ -1,9 +1,9 @@
 //! The naive reference: plain sets, and reachability by definition.
 //!
-//! It knows nothing of owners, shared counts, queues, side tables or stops. An object has as many
-//! references as fields and handles lead to it. One without any is finalized, and if that changes
-//! nothing it dies, and its references with it. A collection takes the candidates that cannot be
-//! reached from anywhere else, finalizes them, looks once more, and empties what is left.
+//! It has no owners, shared counts, queues, side tables or stops. The references of an object are
+//! the fields and handles that lead to it. An object without references is finalized. If that
+//! changes nothing, it dies together with its references. A collection takes the candidates that
+//! cannot be reached from anywhere else, finalizes them, searches again, and empties the rest.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,7 +15,7 @@ pub(crate) type Id = usize;
 pub(crate) const ANCHORS: [Id; 2] = [0, 1];
 /// The heap types of instances without a finalizer, and with one. They are always held.
 pub(crate) const TYPES: [Id; 2] = [2, 3];
-/// What a finalizer breeds is called after its parent, of which there is one.
+/// The name of an object that a finalizer makes is derived from its only parent.
 pub(crate) const BRED: Id = 1_000_000;
 
 /// An object.
@@ -26,7 +26,7 @@ pub(crate) struct Node {
     pub(crate) fields: Vec<Option<Id>>,
     /// An instance's type, to which it refers to its very end.
     class: Option<Id>,
-    /// What a weak reference refers to, while it does.
+    /// The target of a weak reference, while it has one.
     pub(crate) watches: Option<Id>,
     /// Whether the weak reference has a callback.
     calls: bool,
@@ -63,12 +63,12 @@ impl Node {
     }
 }
 
-/// What happened since somebody last looked.
+/// The events since the last check.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Events {
-    /// Whose finalizer was called, legacy finalizers included.
+    /// The objects with called finalizers, including legacy finalizers.
     pub(crate) finalized: Vec<Id>,
-    /// Who panicked, and how.
+    /// The panics, with their objects.
     pub(crate) panics: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ impl Events {
     }
 }
 
-/// What a report must say.
+/// The facts that a report must have.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
     pub(crate) candidates: usize,
@@ -97,7 +97,7 @@ pub(crate) struct Model {
     pub(crate) alive: BTreeMap<Id, Node>,
     next: Id,
     pub(crate) places: [Option<Id>; PLACES],
-    /// What a weak reference was made for, and whether it still leads there.
+    /// The original target of a weak reference, and whether the reference still leads there.
     pub(crate) weaks: [Option<(Id, bool)>; WEAKS],
     pub(crate) shelf: Vec<Id>,
     /// The known root.
@@ -108,8 +108,8 @@ pub(crate) struct Model {
     pub(crate) list: Vec<Id>,
     /// Anchors and types, while they are held.
     fixed: Vec<Id>,
-    /// What a running collection holds. For deaths these are references, for reachability they are
-    /// none.
+    /// The objects that a running collection holds. For deaths these holds are references, for
+    /// reachability they are none.
     held: BTreeSet<Id>,
     pub(crate) events: Events,
     /// The end is near: clear handlers panic no longer, nothing rises, and legacy finalizers are
@@ -179,7 +179,7 @@ impl Model {
 
     // -------------------------------------------------------------------------------------- fields
 
-    /// Whether programs may change what an object refers to.
+    /// Whether programs may change an object's references.
     fn is_open(&self, id: Id) -> bool {
         !matches!(self.alive[&id].shape, Shape::DynWatcher | Shape::Type)
     }
@@ -191,7 +191,7 @@ impl Model {
             Shape::Slots | Shape::Once => {
                 matches!(to.shape, Shape::List | Shape::Cyclic) && !to.kind.has_finalizer()
             }
-            // Nobody could take it out as what it was.
+            // No function could return it with its type.
             shape if shape.is_dynamic() => to.shape != Shape::Slice,
             _ => self.is_open(from),
         }
@@ -302,7 +302,8 @@ impl Model {
 
     // -------------------------------------------------------------------------------------- deaths
 
-    /// Lets die what has no reference left, among `suspects` and what they refer to.
+    /// Destroys the objects without references, among `suspects` and the objects to which they
+    /// refer.
     pub(crate) fn reap(&mut self, suspects: impl IntoIterator<Item = Id>) {
         let mut suspects: VecDeque<Id> = suspects.into_iter().collect();
         while let Some(id) = suspects.pop_front() {
@@ -389,7 +390,7 @@ impl Model {
         }
     }
 
-    /// A safepoint: what was taken out of lock-free slots is dropped.
+    /// A safepoint: references that were removed from lock-free slots are dropped.
     pub(crate) fn safepoint(&mut self) {
         let retired = std::mem::take(&mut self.retired);
         self.reap(retired);
@@ -438,7 +439,8 @@ impl Model {
         let mut garbage: BTreeSet<Id> = candidates.difference(&reached).copied().collect();
         let unreachable = garbage.len();
         self.held = garbage.clone();
-        // Objects with legacy finalizers are not cleared, nor is what they need.
+        // Objects with legacy finalizers are not cleared, and neither are the objects that they
+        // need.
         let legacy: Vec<Id> = garbage
             .iter()
             .copied()
@@ -505,13 +507,13 @@ impl Model {
         self.weaks[weak].and_then(|(id, leads)| leads.then_some(id))
     }
 
-    /// Puts a handle into a place; what was there is dropped.
+    /// Puts a handle into a place, and drops the previous one.
     pub(crate) fn put(&mut self, place: usize, id: Option<Id>) {
         let old = std::mem::replace(&mut self.places[place], id);
         self.reap(old);
     }
 
-    /// Lets go of anchors and types: nothing is held but what programs hold.
+    /// Drops anchors and types. Afterwards only programs hold objects.
     pub(crate) fn release(&mut self) {
         let fixed = std::mem::take(&mut self.fixed);
         self.reap(fixed);

@@ -32,7 +32,7 @@ pub(crate) struct Single {
     once: GcOnce<Object<false>>,
 }
 
-/// What a weak reference with a callback holds.
+/// The data of a weak reference with a callback.
 pub(crate) struct Data {
     tag: Tag,
     edges: GcCell<Edges>,
@@ -40,7 +40,7 @@ pub(crate) struct Data {
 
 type Slice = GcSlice<Tag, GcCell<Option<Ref>>>;
 
-/// A handle, with what is known of its object.
+/// A handle, with the known facts about its object.
 #[derive(Clone)]
 pub(crate) enum Ref {
     Plain(Gc<Object<false>>),
@@ -213,7 +213,7 @@ impl Ref {
         dynamic::as_raw(&self.any()).as_ptr() as usize
     }
 
-    /// The handle, by what its object says that it is. Slices do not say.
+    /// The handle, with the type that its object names. Slices do not name theirs.
     pub(crate) fn of(any: AnyGc, m: &Mutator) -> Self {
         fn or<T: Trace>(
             any: Result<Ref, AnyGc>,
@@ -300,7 +300,7 @@ impl Ref {
         }
     }
 
-    /// The handle, if it is to what a lock-free slot takes.
+    /// The handle, if its object fits a lock-free slot.
     pub(crate) fn plain(&self) -> Option<Gc<Object<false>>> {
         match self {
             Self::Plain(gc) => Some(gc.clone()),
@@ -308,7 +308,7 @@ impl Ref {
         }
     }
 
-    /// What the object refers to, field by field.
+    /// The object's references, field by field.
     pub(crate) fn fields(&self, m: &Mutator) -> Vec<Option<Self>> {
         match self {
             Self::Slots(gc) => gc.slots.iter().map(|slot| slot.load(m).map(Self::Plain)).collect(),
@@ -371,7 +371,7 @@ impl Ref {
         }
     }
 
-    /// What a weak reference that is an object leads to; `None`: it is no weak reference.
+    /// The target of a weak reference that is an object; `None`: it is no weak reference.
     pub(crate) fn upgrade_any(&self, m: &Mutator) -> Option<Option<Self>> {
         match self {
             Self::Watch(gc) => Some(gc.upgrade(m).map(Self::Plain)),

@@ -1,9 +1,8 @@
-//! The language: what a program may do to a heap, in numbered places.
+//! The language: the actions of a program on a heap, in numbered places.
 //!
-//! Handles, weak references and threads have numbers, and a step that finds nothing in a place does
-//! nothing. So any list of steps is a program, and stays one when steps are left out: that is what
-//! makes it shrink. A step is four bytes. Whoever makes bytes makes programs: a property test, a
-//! fuzzer, a file.
+//! Handles, weak references and threads have numbers. A step on an empty place does nothing. So any
+//! list of steps is a program, also after steps were removed: therefore it shrinks. A step is four
+//! bytes, so any source of bytes makes programs: a property test, a fuzzer, a file.
 
 use std::fmt;
 
@@ -16,7 +15,7 @@ pub(crate) const SEATS: usize = 3;
 /// Steps of the longest program that is read from bytes.
 pub(crate) const LONGEST: usize = 512;
 
-/// What holds an object's references.
+/// The containers of an object's references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A locked list, of any length.
@@ -45,8 +44,8 @@ pub(crate) enum Shape {
     Type,
 }
 
-/// What an object does when it is finalized, cleared or destroyed. It touches nothing but itself
-/// and the anchors, so the order in which several do it, which nobody promises, does not matter.
+/// The action of an object when it is finalized, cleared or destroyed. It touches only itself and
+/// the anchors. So the order in which several objects act, which is unspecified, does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Nothing special, and it has no finalizer.
@@ -78,7 +77,7 @@ impl Kind {
 }
 
 impl Shape {
-    /// What an object of this shape can be, nearest to `kind`.
+    /// The kind of an object of this shape that is nearest to `kind`.
     pub(crate) fn fit(self, kind: Kind) -> Kind {
         let panics = matches!(kind, Kind::Throw | Kind::Stubborn | Kind::Burst);
         match self {
@@ -107,7 +106,7 @@ impl Shape {
     }
 }
 
-/// What a thread that is born for it does with a handle, before it ends.
+/// The action of a new thread on a handle, before the thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Errand {
     /// Drops it, without having attached.
@@ -194,7 +193,7 @@ pub(crate) enum Step {
 pub(crate) enum Variety {
     /// One collecting thread.
     Plain,
-    /// Several, whatever the size of the heap.
+    /// Several workers, for a heap of any size.
     Parallel,
     /// A full collection, verified before and after, at every safepoint.
     Stress,
@@ -223,8 +222,8 @@ impl fmt::Debug for Program {
 impl Program {
     /// The program that `bytes` spell: one for the heap, and four for each step.
     ///
-    /// Nothing in it is immortal: such a heap is never given back, and whoever reads programs by
-    /// the million needs the room.
+    /// The program has no immortal objects. A heap with some is never freed, and a reader of
+    /// millions of programs needs the memory.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let (&variety, steps) = bytes.split_first().unwrap_or((&0, &[]));
         let steps =
@@ -257,7 +256,7 @@ fn place(n: usize) -> usize {
     n % PLACES
 }
 
-/// How often out of 256 times, and what.
+/// Frequencies out of 256, and steps.
 const MENU: &[(usize, Cook)] = &[
     (34, |a, b, c| Step::Alloc(place(a), SHAPES[b % 16], KINDS[c % 16])),
     (36, |a, b, _| Step::Link(place(a), place(b))),
@@ -308,7 +307,7 @@ const _: () = {
 };
 
 impl Step {
-    /// The step that four bytes spell: what, and three arguments.
+    /// The step that four bytes encode: the action and three arguments.
     pub(crate) fn decode([what, a, b, c]: [u8; 4], immortals: bool) -> Self {
         let mut portion = usize::from(what);
         for &(portions, cook) in MENU {

@@ -17,7 +17,7 @@ use crate::common::deadline;
 use crate::driver::run;
 use crate::program::{Program, Step, VARIETIES, Variety};
 
-/// Programs that `soak` runs between two looks at the clock.
+/// Programs that `soak` runs between two reads of the clock.
 const BATCH: u32 = 200;
 
 fn steps(immortals: bool, longest: usize) -> impl Strategy<Value = Vec<Step>> {

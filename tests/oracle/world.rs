@@ -1,4 +1,4 @@
-//! What the objects of one run know together, and what each of them is.
+//! The shared data of one run's objects, and the data of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,12 +13,13 @@ use crate::model::{BRED, Events, Id};
 use crate::objects::{Object, Ref};
 use crate::program::{Kind, Shape};
 
-/// What is outside of the heap, within reach of finalizers and destructors.
+/// The data outside of the heap that finalizers and destructors use.
 #[derive(Default)]
 pub(crate) struct World {
-    /// Objects whose destructor has not run.
+    /// Objects with a destructor that has not run.
     pub(crate) alive: Mutex<BTreeSet<Id>>,
-    /// Who was allocated last at an address: for handles that say nothing of what they refer to.
+    /// The object that was allocated last at an address: for handles that do not name their
+    /// targets.
     pub(crate) names: Mutex<BTreeMap<usize, Id>>,
     pub(crate) shelf: Mutex<Vec<(Id, Ref)>>,
     /// The one that objects reach for, and the one that they cling to.
@@ -37,11 +38,11 @@ pub(crate) struct World {
 
 impl World {
     fn panics(&self, what: &str, id: Id) -> ! {
-        // Not `panic!`: no hook is to print what is meant.
+        // Not `panic!`: no hook should print an intended panic.
         resume_unwind(Box::new(format!("{what} {id}")))
     }
 
-    /// Drops what a program lets go of. A panic of a destructor that comes back is noted.
+    /// Drops a program's reference. Records the panic of a destructor that comes back.
     pub(crate) fn release<T>(&self, value: T) {
         self.recording_bursts(|| drop(value));
     }
@@ -83,7 +84,7 @@ impl Tag {
         self.state.check();
     }
 
-    /// What the finalizer does. `me` makes a handle to the object.
+    /// The action of the finalizer. `me` makes a handle to the object.
     pub(crate) fn finalize(&self, m: &Mutator, me: impl Fn() -> Ref) {
         self.check();
         self.world.events.lock().unwrap().finalized.push(self.id);
@@ -108,7 +109,7 @@ impl Tag {
         }
     }
 
-    /// What the clear handler does, before it clears anything.
+    /// The action of the clear handler, before it clears anything.
     pub(crate) fn clear(&self) {
         self.check();
         if self.kind == Kind::Stubborn && !self.world.meek.load(SeqCst) {

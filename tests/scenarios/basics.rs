@@ -1,4 +1,4 @@
-//! G-01 to G-13, G-18 to G-25, G-45: what is garbage, and what becomes of it.
+//! G-01 to G-13, G-18 to G-25, G-45: the definition of garbage, and its fate.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -129,7 +129,7 @@ fn g_08_an_instance_that_holds_its_own_bound_method() {
     });
 }
 
-/// Shows its references and does not let go of them.
+/// Shows its references and does not drop them.
 pub(crate) struct Stubborn {
     pub(crate) next: GcCell<Option<Gc<Stubborn>>>,
     _witness: Witness,
@@ -142,7 +142,7 @@ impl Trace for Stubborn {
 }
 
 impl Stubborn {
-    /// A cycle of `n` that no collection can break, made and let go.
+    /// A cycle of `n` objects that no collection can break, without outside references.
     pub(crate) fn garbage(m: &Mutator, census: &Arc<Census>, n: usize) {
         let members: Vec<_> = (0..n)
             .map(|name| {
@@ -159,7 +159,7 @@ impl Stubborn {
         m.alloc(Self { next: GcCell::new(Some(to)), _witness: Witness::new(census, 0) })
     }
 
-    /// Breaks all cycles of the heap by hand, and tells how many objects it found.
+    /// Breaks all cycles of the heap, and returns the number of objects that it found.
     pub(crate) fn break_all(m: &mut Mutator) -> usize {
         let mut found = 0;
         for object in m.objects() {

@@ -1,4 +1,4 @@
-//! G-23, G-35 to G-37, G-58 to G-72: finalizers, and what they bring back to life.
+//! G-23, G-35 to G-37, G-58 to G-72: finalizers, and the objects that they resurrect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -7,7 +7,7 @@ use standstill::{Gc, GcWeak, Mutator, Trace, Tracer, WeakRef};
 
 use crate::common::*;
 
-/// What one member of a scenario's graph does when it is finalized.
+/// The action of one member of a scenario's graph when it is finalized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
     Nothing,
@@ -17,7 +17,8 @@ enum Does {
     Break,
 }
 
-/// A member that does as told, and notes when its own reference is not what it was made with.
+/// A member with a chosen action. It records if its own reference differs from the one that it was
+/// made with.
 fn member(
     lab: &Lab,
     m: &Mutator,
@@ -29,7 +30,8 @@ fn member(
 ) -> Gc<Fin> {
     let (shelf, insane) = (shelf.clone(), insane.clone());
     fin(m, &lab.census, name, move |this, m| {
-        // The neighbour is whole: nobody was cleared. It may have broken its own links by itself.
+        // The neighbour is whole: no object was cleared. It may have broken its own links by
+        // itself.
         for neighbour in this.edges.lock(m).iter() {
             insane.fetch_add(usize::from(neighbour.name() != next), SeqCst);
         }
@@ -41,7 +43,8 @@ fn member(
     })
 }
 
-/// A ring whose members do as `what` says, found by a collection. Returns the names that survived.
+/// A ring whose members act as `what` says, found by a collection. Returns the names of the
+/// survivors.
 fn ring_of(lab: &Lab, m: &mut Mutator, what: &[Does]) {
     use Does::Survive;
     let n = what.len();
@@ -67,7 +70,7 @@ fn ring_of(lab: &Lab, m: &mut Mutator, what: &[Does]) {
     let names = set(survivors.iter().map(|gc| gc.name()));
     assert_eq!(names, set((0..n).filter(|&i| what[i] == Survive)));
 
-    // What a survivor reaches survives: everything up to the next broken link.
+    // All objects that a survivor reaches survive: everything up to the next broken link.
     let mut alive = vec![false; n];
     for start in (0..n).filter(|&i| what[i] == Survive) {
         let mut at = start;
@@ -494,7 +497,7 @@ fn resurrection_through_a_live_object_of_the_heap() {
     });
 }
 
-/// What a callback needs to bring a neighbour of its target back to life.
+/// The data with which a callback resurrects a neighbour of its target.
 struct Rescue<const FINAL: bool> {
     weak: GcWeak<Thing<FINAL>>,
     shelf: Arc<Shelf<Thing<FINAL>>>,

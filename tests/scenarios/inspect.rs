@@ -339,7 +339,8 @@ fn referrers() {
     });
 }
 
-/// Between the first finalizer and the end of a collection nobody is shown its garbage.
+/// Between the first finalizer and the end of a collection, its garbage is invisible to all
+/// threads.
 #[test]
 fn g_40_objects_under_collection_are_hidden() {
     on_every_heap(|lab| {
@@ -347,7 +348,7 @@ fn g_40_objects_under_collection_are_hidden() {
         let over = AtomicUsize::new(0);
         let (finals, looked, over) = (&finals, &looked, &over);
         std::thread::scope(|scope| {
-            // The finalizers let the watcher start; the rest is a race that must hold whoever wins.
+            // The finalizers let the watcher start. The rest is a race with two permitted outcomes.
             let (start, started) = std::sync::mpsc::channel::<AnyGc>();
             let start = std::sync::Mutex::new(Some(start));
             let start = std::sync::Arc::new(start);

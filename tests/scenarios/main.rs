@@ -16,11 +16,11 @@
 //! | G-79 | callbacks that are replaced: here they are only added |
 //! | G-83 to G-86 | the C interface |
 //!
-//! Adapted rather than copied: a legacy finalizer's part (an object that cannot be collected) is
-//! played by a type whose `clear` does nothing (`g_09`, `g_48`); "a garbage collection inside a
-//! finalizer" is what a finalizer can do here, allocating under a threshold of one object (`g_15`,
-//! `g_18`, `g_19`); a class whose finalizer runs without a collector's knowledge is an untracked
-//! type (`g_60`, `g_61`).
+//! Some scenarios are adapted. A type with a `clear` that does nothing stands for a legacy
+//! finalizer, that is, for an object that cannot be collected (`g_09`, `g_48`). "A garbage
+//! collection inside a finalizer" is a finalizer that allocates under a threshold of one object
+//! (`g_15`, `g_18`, `g_19`). A class with a finalizer outside of the collector's knowledge is an
+//! untracked type (`g_60`, `g_61`).
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]

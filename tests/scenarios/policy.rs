@@ -1,5 +1,5 @@
-//! G-17, G-27, G-46 to G-48, G-52 to G-55: when the heap collects by itself, what it tells about
-//! it, and what happens when it ends.
+//! G-17, G-27, G-46 to G-48, G-52 to G-55: automatic collections, their reports, and the end of a
+//! heap.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -61,7 +61,7 @@ fn g_27_the_end_of_a_heap() {
     }
 }
 
-/// What a test remembers of an event.
+/// The recorded part of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Start(CollectionKind),
@@ -251,8 +251,8 @@ fn g_55_switched_off_it_never_collects() {
     });
 }
 
-/// Each live set is looked at in full again only after it has grown by a share of itself: the work
-/// is in proportion to what is built. And it is looked at: nothing starves.
+/// Each live set is traversed in full again only after it has grown by a share of itself, so the
+/// work is in proportion to the growth. And it is traversed, so no garbage starves.
 #[test]
 fn building_a_large_heap_neither_starves_nor_runs_away() {
     on_paced_heaps(|lab, m| {
@@ -281,8 +281,8 @@ fn building_a_large_heap_neither_starves_nor_runs_away() {
     });
 }
 
-/// Several threads that make nothing but garbage: what is dead and not yet freed stays within some
-/// multiple of the threshold, however many threads make it, and only one collects.
+/// Several threads that make nothing but garbage. Dead objects that are not freed yet stay within
+/// some multiple of the threshold, for any number of threads, and only one thread collects.
 #[test]
 fn garbage_of_many_threads_does_not_run_away() {
     const THREADS: usize = 6;
@@ -355,8 +355,8 @@ fn stress_collects_at_every_safepoint() {
     });
 }
 
-/// A finalizer cannot collect, wait for a collection or attach; with what it can do it sees that it
-/// is inside one.
+/// A finalizer cannot collect, wait for a collection or attach. By other calls it can see that it
+/// is inside a collection.
 #[test]
 fn nothing_collects_inside_a_collection() {
     on_every_heap_attached(|lab, m| {

@@ -8,7 +8,7 @@ use standstill::{AnyGc, Gc, GcCell, Mutator, Pacing};
 use crate::common::*;
 use crate::trace_fields;
 
-/// Makes garbage and kept objects until told to stop.
+/// Makes garbage and kept objects until it is stopped.
 fn allocate(lab: &Lab, m: &mut Mutator, stop: &AtomicBool) {
     let mut kept = Vec::new();
     let mut name = 0;
@@ -32,7 +32,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// How often to look at the heap.
+/// The number of inspections of the heap.
 fn inspections(lab: &Lab) -> usize {
     if lab.stress { 20 } else { 100 }
 }
@@ -118,7 +118,8 @@ fn g_77_referrers_against_threads_that_make_referrers() {
     });
 }
 
-/// An object that is dropped by another thread while it is frozen dies, whatever its owner does.
+/// An object that another thread drops while it is frozen dies, independently of its owner's
+/// actions.
 #[test]
 fn g_78_a_frozen_object_dropped_by_another_thread() {
     on_every_heap(|lab| {
@@ -158,7 +159,7 @@ fn g_80_dropped_while_its_owner_is_blocked() {
                 let gc = m.detach(|| take.recv().unwrap());
                 assert_eq!(lab.census.alive(), 1);
                 drop(gc);
-                // No collection and no safepoint of anybody was needed.
+                // No collection and no safepoint of any thread was needed.
                 assert_eq!(lab.census.alive(), 0);
                 drop(m);
                 done.send(()).unwrap();

@@ -104,8 +104,8 @@ trace_fields!(Holder { parts });
 fn g_38_the_callback_of_a_garbage_weak_reference_is_not_called() {
     on_every_heap_attached(|lab, m| {
         // holder -> holder, holder -> weak reference, holder -> hidden -> target. The target is
-        // kept by a reference nobody shows, so it is no garbage; it dies when `hidden` dies in the
-        // cascade.
+        // kept by a reference that no traversal shows, so it is no garbage. It dies when `hidden`
+        // dies in the cascade.
         let calls = Calls::new();
         let target = fin(m, &lab.census, 0, |_, _| ());
         let weak = watched(m, &target, &calls);

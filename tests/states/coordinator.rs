@@ -49,7 +49,7 @@ const STATES: [(State, &str); 10] = [
 type Threads = Arc<Coordinator<u32>>;
 type Thread = Participant<u32>;
 
-/// What the functions are called with.
+/// The arguments of the functions.
 struct Cast<'a> {
     threads: &'a Threads,
     participant: Option<&'a Thread>,
@@ -91,8 +91,8 @@ fn forking(cast: &Cast<'_>, f: impl FnOnce(safepoint::ForkGuard<'_, u32>) -> Str
 fn forked(cast: &Cast<'_>, f: impl FnOnce(safepoint::ForkGuard<'_, u32>) -> String) -> String {
     forking(cast, |guard| {
         let (mut told, mut tell) = std::io::pipe().expect("a pipe");
-        // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds, and
-        // the allocator, which the system's fork handlers keep usable, and leaves by `_exit`.
+        // SAFETY: the child calls only the coordinator, whose lock this thread holds, and the
+        // allocator, which the system's fork handlers keep usable. It leaves by `_exit`.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let outcome = caught(|| f(guard));

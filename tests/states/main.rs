@@ -1,11 +1,11 @@
 //! Hostile users, cell by cell: every public function of the typed face called from every state
 //! that it could be called from by mistake.
 //!
-//! A *row* is a function, a *column* the state that the calling thread is in, a *cell* what happens
-//! there. Each row runs in a process of its own, each cell of it on a thread of its own with fresh
-//! heaps; a cell that hangs or kills the process fails. What happens must be what `expected.tsv`
-//! says, and afterwards the heaps must be sound, empty, and every object destroyed once: what is
-//! left alive is part of the outcome.
+//! A *row* is a function, a *column* a state of the calling thread, a *cell* the outcome of the
+//! call. Each row runs in a process of its own, each of its cells on a thread of its own with fresh
+//! heaps. A cell that hangs or kills the process fails. The outcome must equal the one in
+//! `expected.tsv`. Afterwards the heaps must be sound and empty, and every object destroyed once:
+//! objects that are left alive are part of the outcome.
 //!
 //! `ci/states.py` makes `docs/generated/states.md` from `expected.tsv`. It fails if a public
 //! function has no row. To write the table anew: `STATES_BLESS=1 cargo test --test states`. Then
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// A function, and what calls it in each of its columns.
+/// A function, with its callers in each column.
 struct Row {
     name: &'static str,
     cells: Vec<(&'static str, Box<dyn FnOnce() -> String + Send>)>,

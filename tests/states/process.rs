@@ -18,9 +18,9 @@ pub(crate) fn is_child() -> bool {
     std::env::var_os(ROW).is_some()
 }
 
-/// Plays the cells that are left, and prints what happened in each.
+/// Runs the remaining cells, and prints the outcome of each.
 pub(crate) fn child(rows: Vec<Row>) {
-    // What panics is told as an outcome.
+    // A panic is an outcome.
     std::panic::set_hook(Box::new(|_| ()));
     let name = std::env::var(ROW).expect("a row's name");
     let done: usize = std::env::var(DONE).expect("a number").parse().expect("a number");
@@ -68,7 +68,7 @@ pub(crate) fn run(name: &str) -> Vec<(String, String)> {
         if ended {
             return outcomes;
         }
-        // The cell after the last that was told.
+        // The cell after the last that was printed.
         let what = if output.status.code() == Some(HANG) {
             "hang".into()
         } else {

@@ -9,7 +9,7 @@ use standstill::{Detached, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, Wea
 use crate::common::Census;
 use crate::things::Things;
 
-/// What the calling thread is doing.
+/// The state of the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Nothing special: attached to the heap of the things it uses.
@@ -55,7 +55,7 @@ pub(crate) const STATES: [(State, &str); 12] = [
 ];
 
 impl State {
-    /// Why nobody has a mutator of his own there, in safe Rust.
+    /// The reason why a thread has no mutator of its own there, in safe Rust.
     fn why_no_mutator(self) -> &'static str {
         match self {
             Self::Unattached => "a `Mutator` is not `Send`, so there is none here",
@@ -66,7 +66,7 @@ impl State {
     }
 }
 
-/// How a function is called: by what it takes.
+/// The way to call a function: by its parameters.
 #[derive(Clone, Copy)]
 pub(crate) enum Call {
     /// No mutator.
@@ -89,14 +89,14 @@ impl Call {
     }
 }
 
-/// What the state has at hand.
+/// The values that a state provides.
 enum Given<'a> {
     Nothing,
     Mutator(&'a Mutator),
     Tracer(&'a mut Tracer),
 }
 
-/// What waits to be called on this thread, and what came of it.
+/// The call that waits for this thread, and its outcome.
 struct Stage {
     state: State,
     call: Option<Call>,
@@ -130,7 +130,7 @@ pub(crate) fn text_of(payload: Box<dyn std::any::Any + Send>) -> String {
     payload.downcast_ref::<&str>().map_or_else(|| "?".into(), |text| (*text).into())
 }
 
-/// What `f` says, or how it ended.
+/// The result of `f`, or its end.
 pub(crate) fn caught(f: impl FnOnce() -> String) -> String {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(text) => text,
@@ -177,7 +177,7 @@ fn own_mutator(state: State) -> Mutator {
     on_stage(|stage| stage.mutator.take()).unwrap_or_else(|| impossible(state.why_no_mutator()))
 }
 
-/// An object whose traversal, finalizer, clear handler or destructor makes the call.
+/// An object with a traversal, finalizer, clear handler or destructor that makes the call.
 struct Trap {
     state: State,
     next: GcCell<Option<Gc<Trap>>>,
@@ -376,7 +376,7 @@ fn nameless(outcome: &str) -> String {
     words.collect::<Vec<String>>().join(" ")
 }
 
-/// What is not as it should be in a heap whose objects nobody holds any more.
+/// The defects of a heap whose objects have no handles any more.
 fn wrongs(heap: &Heap, m: &mut Mutator) -> Vec<String> {
     let mut wrong = Vec::new();
     m.safepoint();

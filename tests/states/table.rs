@@ -1,4 +1,4 @@
-//! `expected.tsv`: function, state, outcome. A line whose state is `*` holds for all states of its
+//! `expected.tsv`: function, state, outcome. A line with the state `*` holds for all states of its
 //! function that have no line of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ impl Table {
         self.0.insert(function.into(), outcomes.into_iter().collect());
     }
 
-    /// What is not as expected, one line for each such cell.
+    /// The differences, one line for each cell.
     pub(crate) fn difference(&self, function: &str, found: &[(String, String)]) -> Option<String> {
         let Some(row) = self.0.get(function) else {
             return Some(format!("no row of `expected.tsv` is called {function}"));

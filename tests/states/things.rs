@@ -1,4 +1,4 @@
-//! What the functions are called on: handles to objects of one heap, alive whatever happens to it.
+//! The objects of the calls: handles to objects of one heap, which live independently of its state.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -114,7 +114,7 @@ impl Things {
         }
     }
 
-    /// The heap itself. While somebody has a handle to it, it is not gone.
+    /// The heap itself. While a handle to it exists, it is not gone.
     pub(crate) fn heap(&self) -> &Heap {
         self.heap.as_ref().unwrap_or_else(|| impossible("a handle keeps the heap"))
     }
@@ -143,7 +143,7 @@ impl Things {
         lent(&self.weak_ref)
     }
 
-    /// A new leaf in whatever heap.
+    /// A new leaf in any heap.
     pub(crate) fn leaf_of(&self, m: &Mutator, number: u32) -> Gc<Leaf> {
         m.alloc(self.value(number))
     }
@@ -153,10 +153,10 @@ impl Things {
     }
 }
 
-/// The value, on whatever thread: what an attached thread could have lent to this one, which it
-/// waits for.
+/// The value, on any thread. It stands for a value that an attached thread has lent to this thread,
+/// and waits.
 fn lent<T: Trace>(gc: &Gc<T>) -> &T {
-    // SAFETY: `as_ptr` is the address of the value, and `gc` keeps it. Nobody gets `&mut` to the
+    // SAFETY: `as_ptr` is the address of the value, and `gc` keeps it. There is no `&mut` to the
     // value.
     unsafe { &*Gc::as_ptr(gc) }
 }

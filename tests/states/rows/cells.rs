@@ -1,4 +1,4 @@
-//! What changes inside objects: `GcCell`, `AtomicGc`, `GcOnce`.
+//! The mutable fields of objects: `GcCell`, `AtomicGc`, `GcOnce`.
 
 use standstill::{AtomicGc, Gc, GcCell, GcOnce, Mutator, Trace};
 

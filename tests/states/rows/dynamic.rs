@@ -1,4 +1,4 @@
-//! Objects whose types are made at run time: what of that face is safe Rust.
+//! Objects with types made at run time: the safe functions.
 //!
 //! Its `unsafe` functions have contracts that forbid the wrong states; the C functions on top of
 //! them are held to account in `docs/generated/pointers.md`.

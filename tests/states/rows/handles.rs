@@ -9,7 +9,7 @@ use crate::stage::Call::{Free, Shared, Tracing};
 use crate::stage::impossible;
 use crate::things::{Leaf, View};
 
-/// What a weak reference led to.
+/// The target of a weak reference.
 fn number(gc: Option<Gc<Leaf>>) -> String {
     gc.map_or_else(|| "None".into(), |gc| ok(gc.number))
 }

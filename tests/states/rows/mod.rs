@@ -1,4 +1,4 @@
-//! The rows: what is called, and what is outcome of it. One file for each family of functions.
+//! The rows: the calls, with their outcomes. One file for each family of functions.
 
 mod cells;
 mod dynamic;
@@ -44,7 +44,7 @@ fn ok(value: impl Debug) -> String {
     format!("ok: {value:?}")
 }
 
-/// For what gives nothing back, or nothing worth telling.
+/// For calls without a result, or without an interesting one.
 fn done<T>(value: T) -> String {
     drop(value);
     "ok".into()
@@ -57,7 +57,7 @@ fn outcome(result: Result<impl Debug, impl Display>) -> String {
     }
 }
 
-/// What happens to the last reference to an object that `drop` gives up.
+/// The fate of the last reference to an object, which `drop` gives up.
 fn fate(things: &crate::things::Things, drop: impl FnOnce()) -> String {
     let before = things.census.dead();
     drop();

@@ -1,4 +1,4 @@
-//! `Mutator`, and what it turns into: `Detached`, `Fork`.
+//! `Mutator`, and the types that it turns into: `Detached`, `Fork`.
 
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{Rows, done, ok, outcome};
 use crate::stage::Call::{Exclusive, Owned, Parked, Shared};
 use crate::stage::caught;
 
-/// What came of giving a mutator up.
+/// The outcome of giving a mutator up.
 fn left() -> String {
     match Mutator::with_current(|_| ()) {
         Some(()) => "deferred".into(),
@@ -70,7 +70,7 @@ pub(super) const ROWS: Rows = &[
         "Mutator::recv, with nothing there yet",
         Exclusive(|_, m| {
             let (sender, receiver) = mpsc::channel();
-            // Who may wait for the message waits. Who may not finds none.
+            // A thread that may wait for the message waits. Another thread finds none.
             let waits = m.may_park();
             std::thread::scope(|scope| {
                 let over = Arc::new(Barrier::new(2));
@@ -112,8 +112,8 @@ pub(super) const ROWS: Rows = &[
         Exclusive(|_, m| {
             let mutex = Mutex::new(1);
             let (taken, over) = (Barrier::new(2), Barrier::new(2));
-            // Who may wait for the lock gets it in the end, found taken or not. Who may not finds
-            // it taken.
+            // A thread that may wait for the lock gets it in the end. Another thread finds it
+            // locked.
             let waits = m.may_park();
             std::thread::scope(|scope| {
                 scope.spawn(|| {

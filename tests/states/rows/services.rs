@@ -1,4 +1,4 @@
-//! What CPython's gc module offers, for a heap.
+//! The functions of CPython's gc module, for a heap.
 
 use standstill::gc_module::{self, Visit};
 

@@ -128,10 +128,11 @@ pub(crate) fn count<M: ObjectModel>(
             }),
             Some(table) => work.count(worker, table, &mut counts, tracer),
         });
-        let mut total = total.lock();
-        total.1.extend(private);
-        let added = total.0.add(counts);
-        drop(total);
+        let added = {
+            let mut total = total.lock();
+            total.1.extend(private);
+            total.0.add(counts)
+        };
         let result = result.and_then(|counted| Ok(counted.and(added)?));
         if let Err(abandoned) = result {
             // Relaxed: a hint to finish. The lock protects the reason.

@@ -78,7 +78,6 @@ pub(crate) fn close<M: ObjectModel>(
     if let Some(observer) = &core.observer {
         observer.finishes(&core.hooks, &report, quiet);
     }
-    drop(_entered);
     report
 }
 

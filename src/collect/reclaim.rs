@@ -206,9 +206,8 @@ fn reclaim_batch<M: ObjectModel>(
             core.collector_lock.start_tally(open);
         }
         NextStep::End(open, cleared) => {
-            let guard = CollectorGuard(&core);
+            let _guard = CollectorGuard(&core);
             close_with(open, cleared, m);
-            drop(guard);
         }
     }
     Some(work)

@@ -59,12 +59,13 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
     tracer: &mut Tracer,
     scan: impl FnOnce(&mut Tracer) -> R,
 ) -> Result<R, Abandoned> {
-    // While the guard lives, `current` is 0: clones use the shared count, drops are deferred, and
-    // attaching is refused.
-    let guard = crate::safepoint::traversing();
-    // The panic's payload is dropped before the guard, because it may hold references.
-    let result = event::guarded(|| scan(tracer)).map_err(event::panic_message);
-    drop(guard);
+    let result = {
+        // While the guard lives, `current` is 0: clones use the shared count, drops are deferred,
+        // and attaching is refused. The panic's payload is dropped before the guard, because it may
+        // hold references.
+        let _guard = crate::safepoint::traversing();
+        event::guarded(|| scan(tracer)).map_err(event::panic_message)
+    };
     result.map_err(|reason| Abandoned {
         reason,
         type_name: tracer.at().map_or("", |object| type_name(world, object)),
@@ -98,7 +99,7 @@ pub(crate) fn traverse_batch<M: ObjectModel>(
             ends_of[last] = start;
             tracer.truncate(start as usize);
             unreadable(traversed + last)?;
-        } else if tracer.edges().len() > ends_of[last] as usize {
+        } else {
             // Edges after the last end belong to no object.
             tracer.truncate(ends_of[last] as usize);
         }

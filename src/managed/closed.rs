@@ -63,7 +63,7 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
     let mut stack: Vec<InClosed> = vec![dead];
     let stack: *mut Vec<InClosed> = &raw mut stack;
     // Declared behind the vector, so that it is dropped first, also by a panic.
-    let in_use = InUse::begin(stack);
+    let _in_use = InUse::begin(stack);
     let mut panic = None;
     // SAFETY: rule *pinned*: the vector lies in this frame, and is used through this pointer only;
     // no call pushes now.
@@ -76,7 +76,6 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
             }
         }
     }
-    drop(in_use);
     if let Some(Panic { payload, .. }) = panic {
         resume_unwind(payload);
     }
@@ -103,9 +102,8 @@ fn destroy_in_closed(core: &Arc<ManagedCore>, dead: Dead) -> Result<(), Panic> {
     // AcqRel: the thread that destroys the last object unmaps the range after the last use by the
     // other threads.
     if core.model.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-        let closed = core.model.deferred.lock().closed.take();
-        // After the lock is released: this may free the lock.
-        drop(closed);
+        // The core is dropped after the statement has released the lock: this may free the lock.
+        let _closed = core.model.deferred.lock().closed.take();
     }
     result
 }

@@ -58,21 +58,22 @@ pub(super) fn defer(reference: CountedRef) {
         core.model.has_deferred.store(true, Ordering::Relaxed);
         return;
     }
-    let mut deferred = core.model.deferred.lock();
-    if deferred.closed.is_some() {
-        drop(deferred);
-        drop_in_closed(&core, reference);
-        return;
-    }
-    if fallible::push(&mut deferred.list, reference).is_err() {
-        drop(deferred);
-        return report_lost_reference(&core);
-    }
-    core.pace.deferred(bytes);
-    // SeqCst: against an attaching thread's load of it; see `Coordinator::poke_attached`.
-    core.model.has_deferred.store(true, Ordering::SeqCst);
-    let poke = !std::mem::replace(&mut deferred.poked, true);
-    drop(deferred);
+    let poke = {
+        let mut deferred = core.model.deferred.lock();
+        if deferred.closed.is_some() {
+            drop(deferred);
+            drop_in_closed(&core, reference);
+            return;
+        }
+        if fallible::push(&mut deferred.list, reference).is_err() {
+            drop(deferred);
+            return report_lost_reference(&core);
+        }
+        core.pace.deferred(bytes);
+        // SeqCst: against an attaching thread's load of it; see `Coordinator::poke_attached`.
+        core.model.has_deferred.store(true, Ordering::SeqCst);
+        !std::mem::replace(&mut deferred.poked, true)
+    };
     if poke {
         core.coordinator.poke_attached(DRAIN_REQUEST);
     }

@@ -62,37 +62,39 @@ pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
         // The other threads are parked, and use no object.
         return defer(reference);
     }
-    // The lock keeps the end of the heap away, and forks: in the child the lock of the retired
-    // would stay locked.
-    let deferred = core.model.deferred.lock();
-    if deferred.closed.is_some() {
-        drop(deferred);
-        // No thread is attached to a closed heap.
-        return drop_in_closed(&core, reference);
+    {
+        // The lock keeps the end of the heap away, and forks: in the child the lock of the retired
+        // would stay locked.
+        let deferred = core.model.deferred.lock();
+        if deferred.closed.is_some() {
+            drop(deferred);
+            // No thread is attached to a closed heap.
+            return drop_in_closed(&core, reference);
+        }
+        let epoch = core.model.new_epoch();
+        core.model.retired.lock().push((epoch, reference));
     }
-    let epoch = core.model.new_epoch();
-    core.model.retired.lock().push((epoch, reference));
-    drop(deferred);
     core.coordinator.poke_attached(QUIESCE_REQUEST);
 }
 
 /// Gives the gathered references an epoch, and requests a safepoint of every attached thread.
 /// `false`: there is no memory for that, and the references stay gathered.
 pub(super) fn publish_retired(m: &Raw) -> bool {
-    let model = m.model();
-    let mut buffer = m.private().retired.borrow_mut();
-    if buffer.is_empty() {
-        return true;
+    {
+        let model = m.model();
+        let mut buffer = m.private().retired.borrow_mut();
+        if buffer.is_empty() {
+            return true;
+        }
+        let mut retired = model.retired.lock();
+        if retired.try_reserve(buffer.len()).is_err() {
+            // The next safepoint tries again.
+            m.raise(QUIESCE_REQUEST);
+            return false;
+        }
+        let epoch = model.new_epoch();
+        retired.extend(buffer.drain(..).map(|reference| (epoch, reference)));
     }
-    let mut retired = model.retired.lock();
-    if retired.try_reserve(buffer.len()).is_err() {
-        // The next safepoint tries again.
-        m.raise(QUIESCE_REQUEST);
-        return false;
-    }
-    let epoch = model.new_epoch();
-    retired.extend(buffer.drain(..).map(|reference| (epoch, reference)));
-    drop((retired, buffer));
     m.core().coordinator.poke_attached(QUIESCE_REQUEST);
     true
 }

@@ -596,7 +596,8 @@ fn registering_progress_callbacks() {
         assert_eq!(calls.load(SeqCst), 4 * added);
     };
     // An `Arc` is allocated after as much memory was there.
-    assert!(refuse_each((state, services, calls, 0), &["fallible::arc"], |_| {}, add, check) > 0);
+    let ends = ["fallible::arc|registering_progress_callbacks"];
+    assert!(refuse_each((state, services, calls, 0), &ends, |_| {}, add, check) > 0);
 }
 
 /// Garbage that cannot be saved stays garbage, and a hook is called.

@@ -80,4 +80,18 @@ mod tests {
             |t0| RuleNumbers::from(Thresholds { t0, ..Thresholds::default() }).first_due;
         assert_eq!([1, 700, 0].map(first_due), [2, 701, usize::MAX]);
     }
+
+    #[test]
+    fn a_collection_is_full_if_the_heap_has_grown_by_more_than_a_quarter() {
+        let decide = |t1, [new, set_aside, grown, old]: [usize; 4]| {
+            let figures = Figures { new, set_aside, grown, old };
+            decide([10, t1, 0], &MemoryCondition::default(), figures)
+        };
+        assert_eq!(decide(1, [11, 0, 0, 44]), Ruling::Young);
+        assert_eq!(decide(1, [12, 0, 0, 44]), Ruling::Full);
+        assert_eq!(decide(1, [11, 1, 0, 44]), Ruling::Full);
+        assert_eq!(decide(1, [11, 0, 1, 44]), Ruling::Full);
+        assert_eq!(decide(1, [11, 4, 5, 80]), Ruling::Young);
+        assert_eq!(decide(0, [11, 0, 0, 44]), Ruling::Full);
+    }
 }

@@ -141,16 +141,14 @@ impl DropBatch {
     /// Drops `value`: in the next batch, if an object is being cleared.
     #[inline]
     pub(crate) fn drop_later<T: Batched>(&self, value: T) {
-        // A value without references needs no prefetch.
-        match self.clearing.get() {
-            Some(from)
-                if const { BatchedValue::fits::<T>() }
-                    && value.prefetch_first()
-                    && self.has_room() =>
-            {
-                BatchedValue::push(&mut self.values.borrow_mut(), value, from);
-            }
-            _ => drop(value),
+        // A value without references needs no prefetch. A value that is not in the batch is dropped
+        // here.
+        if let Some(from) = self.clearing.get()
+            && const { BatchedValue::fits::<T>() }
+            && value.prefetch_first()
+            && self.has_room()
+        {
+            BatchedValue::push(&mut self.values.borrow_mut(), value, from);
         }
     }
 

@@ -200,6 +200,116 @@ fn a_mutator_that_ends_under_a_guard_leaves_its_lists_to_others() {
     });
 }
 
+/// Empties its slot in its destructor.
+struct Empties(crate::AtomicGc<u64>);
+
+impl Trace for Empties {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
+    }
+}
+
+impl Drop for Empties {
+    fn drop(&mut self) {
+        Mutator::with_current(|m| self.0.store(m, None)).expect("an attached thread");
+    }
+}
+
+/// Its destructor drops a reference on another thread, which it may attach before.
+struct DropsElsewhere {
+    to: Option<Gc<u64>>,
+    heap: std::sync::Weak<Heap>,
+    attaches: bool,
+}
+
+impl Trace for DropsElsewhere {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.to, tracer);
+    }
+}
+
+impl Drop for DropsElsewhere {
+    fn drop(&mut self) {
+        let (to, heap) = (self.to.take(), self.heap.upgrade().expect("a heap"));
+        if self.attaches {
+            on_attached_thread(&heap, |_| drop(to));
+        } else {
+            std::thread::scope(|scope| scope.spawn(|| drop(to)).join().expect("no panic"));
+        }
+    }
+}
+
+#[test]
+fn a_mutator_that_ends_drops_what_other_threads_drop_meanwhile() {
+    let heap = Arc::new(plain_heap());
+    for attaches in [false, true] {
+        let m = heap.attach();
+        let (to, heap) = (Some(m.alloc(1)), Arc::downgrade(&heap));
+        let object = m.alloc(DropsElsewhere { to, heap, attaches });
+        let heap = object.heap.upgrade().expect("a heap");
+        on_attached_thread(&heap, |_| drop(object));
+        assert_eq!(heap.stats().live_objects, 2);
+        drop(m);
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+}
+
+/// A value that a collection removes from an object, and drops in a batch.
+#[test]
+fn a_panic_of_a_value_in_a_batch_is_told_with_the_object_that_had_the_value() {
+    use crate::GcCell;
+    struct Loud;
+
+    impl Trace for Loud {
+        const TRACKED: bool = false;
+
+        fn traverse(_: &Self, _: &mut Tracer) {}
+    }
+
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            panic!("a value that panics");
+        }
+    }
+
+    struct Ring {
+        to: GcCell<Option<Gc<Ring>>>,
+        value: GcCell<Option<Gc<Loud>>>,
+    }
+
+    impl Trace for Ring {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.to, tracer);
+            Trace::traverse(&this.value, tracer);
+        }
+
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.to, m);
+            Trace::clear(&this.value, m);
+        }
+    }
+    let stress = crate::Stress::none().small_constants(true);
+    let pacing = crate::Pacing::manual();
+    let heap = Heap::builder().reserve(1 << 30).stress(stress).pacing(pacing).build();
+    let heap = heap.expect("a heap");
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let to = Arc::clone(&told);
+    heap.on_unraisable(move |error| {
+        let text = error.message.to_string();
+        to.lock().expect("no panic").push((error.during, error.type_name, error.address, text));
+    });
+    let mut m = heap.attach();
+    let value = GcCell::new(Some(m.alloc(Loud)));
+    let ring = m.alloc(Ring { to: GcCell::new(None), value });
+    ring.to.set(&m, Some(ring.clone()));
+    let (name, address) = (std::any::type_name::<Ring>(), header_of(&ring).as_ptr() as usize);
+    drop(ring);
+    assert_eq!(m.collect().collected, 1);
+    let text = "a value that panics".to_owned();
+    assert_eq!(*told.lock().expect("no panic"), [(During::Clear, name, address, text)]);
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
 #[test]
 fn a_mutator_that_ends_leaves_nothing_that_it_can_drop() {
     use crate::AtomicGc;
@@ -217,6 +327,13 @@ fn a_mutator_that_ends_leaves_nothing_that_it_can_drop() {
     assert_eq!(live(), 1);
     drop(m);
     assert_eq!(live(), 0, "deferred");
+    // A destructor that runs at the end empties a slot.
+    let m = heap.attach();
+    let object = m.alloc(Empties(AtomicGc::new(Some(m.alloc(4)))));
+    on_attached_thread(&heap, |_| drop(object));
+    assert_eq!(live(), 2);
+    drop(m);
+    assert_eq!(live(), 0, "retired at the end");
     // A retired reference waits for the other threads. When they are gone, the next thread that
     // attaches drops it.
     let mut m = heap.attach();

@@ -95,9 +95,13 @@ fn what_another_thread_drops_waits_for_its_owner() {
     on_attached_thread(&heap, |_| drop(objects));
     let world = m.raw().stop_here().expect("a stop");
     assert_eq!(world.core().model.pending(&world), OBJECTS);
+    let (mut dead, epoch) = (Vec::new(), m.raw().model().new_epoch());
+    world.core().model.merge(&world, &mut dead);
+    assert_eq!((dead.len(), queued(&m), live()), (OBJECTS, Some(0), OBJECTS));
+    assert_eq!(m.raw().local().seen.load(SeqCst), epoch, "a stop is a safepoint");
     drop(world);
-    m.collect();
-    assert_eq!((live(), queued(&m)), (0, Some(0)));
+    dead.into_iter().for_each(|dead| m.raw().model().destroy_merged(dead, m.raw()));
+    assert_eq!(live(), 0);
     // A thread that ends empties its queue.
     let (sender, receiver) = std::sync::mpsc::channel();
     let (go, going) = std::sync::mpsc::channel::<()>();
@@ -472,4 +476,31 @@ fn of_the_panics_of_a_dynamic_object_and_of_what_dies_with_it_the_first_goes_on(
     m.raw().private().in_handler(destroy);
     assert_eq!(take(&told), [second, ("", "the first".to_owned())]);
     assert_eq!((heap.stats().live_objects, m.raw().private().busy.get()), (0, 0));
+}
+
+/// The thread that drops a deferred reference did not ask for it, so no panic goes on there.
+#[test]
+fn a_panic_of_an_object_that_dies_by_a_deferred_drop_is_reported() {
+    let heap = plain_heap();
+    let told = told(&heap);
+    let mut m = heap.attach();
+    let panics = m.alloc(Panics);
+    std::thread::scope(|scope| scope.spawn(|| drop(panics)).join().expect("no panic"));
+    m.safepoint();
+    let name = std::any::type_name::<Panics>();
+    assert_eq!(take(&told), [(name, "a destructor that panics".to_owned())]);
+    assert_eq!((heap.stats().live_objects, m.raw().private().busy.get()), (0, 0));
+}
+
+#[test]
+fn a_panic_of_a_weak_callback_is_reported_with_the_type_of_the_weak_reference() {
+    let heap = plain_heap();
+    let told = told(&heap);
+    let m = heap.attach();
+    let number = m.alloc(7u64);
+    let weak = m.alloc_weak(&number, (), |_, _| panic!("a callback that panics"));
+    drop(number);
+    let name = std::any::type_name::<crate::WeakRef<u64, ()>>();
+    assert_eq!(take(&told), [(name, "a callback that panics".to_owned())]);
+    assert!(weak.upgrade(&m).is_none());
 }

@@ -58,6 +58,34 @@ pub(crate) fn extend<T: Copy>(list: &mut Vec<T>, more: &[T]) -> Result<(), NoMem
     Ok(())
 }
 
+/// Computes a value for each item, and adds the values that are kept: those with a 1 beside them,
+/// and not a 0.
+///
+/// The loop has no branch: it writes each value, and increments the length only for a kept value.
+/// The length is in a register during the loop. In memory, each item would wait for the store of
+/// the previous item.
+#[inline(always)]
+pub(crate) fn extend_kept<A, T: Copy>(
+    list: &mut Vec<T>,
+    items: impl ExactSizeIterator<Item = A>,
+    mut value: impl FnMut(A) -> (T, u8),
+) -> Result<(), NoMemory> {
+    let count = items.len();
+    list.try_reserve(count)?;
+    let mut len = list.len();
+    let elements = list.as_mut_ptr();
+    // `take` makes it certain that there are no more. For slices it costs nothing.
+    items.take(count).for_each(|item| {
+        let (value, is_kept) = value(item);
+        // SAFETY: rule *bounds*: there is room for `count` values.
+        unsafe { elements.add(len).write(value) };
+        len += usize::from(is_kept & 1);
+    });
+    // SAFETY: rule *bounds*: a value is written before it is counted.
+    unsafe { list.set_len(len) };
+    Ok(())
+}
+
 /// Collects an iterator of known length into a list.
 pub fn collect<T>(values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, NoMemory> {
     let mut list = Vec::new();
@@ -140,6 +168,22 @@ mod tests {
         assert!(!seems_to_have(isize::MAX as usize));
         assert_eq!(list.try_reserve(usize::MAX).map_err(NoMemory::from), Err(NoMemory));
         assert_eq!(list, [1, 2]);
+    }
+
+    #[test]
+    fn of_several_values_the_kept_ones_are_added() {
+        for kept in [0u32, 0b1, 0b101_0110, 0b111_1111] {
+            let mut list = vec![9];
+            let is_kept = |at: usize| (kept >> at & 1) as u8;
+            extend_kept(&mut list, 0..7, |at| (at, is_kept(at))).unwrap();
+            let expected: Vec<usize> =
+                std::iter::once(9).chain((0..7).filter(|&at| is_kept(at) != 0)).collect();
+            assert_eq!(list, expected);
+        }
+        let mut numbers: Vec<u64> = Vec::new();
+        let too_many = [(); usize::MAX];
+        assert_eq!(extend_kept(&mut numbers, too_many.iter(), |()| (0, 1)), Err(NoMemory));
+        assert!(numbers.is_empty());
     }
 
     #[test]

@@ -5,12 +5,14 @@
 //! destructor that runs meanwhile may find a neighbour cleared, and never finds one freed. Nothing
 //! here frees memory: the counts do.
 
+#![forbid(unsafe_code)]
+
 use crate::base::event::{self, During, Phase};
 use crate::base::steps;
 use crate::collect::scope::state_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
-use crate::object::live::{ClaimRef, Live};
+use crate::object::live::{Claims, Live};
 use crate::object::state;
 
 /// Objects between two reads of the poll word.
@@ -77,14 +79,12 @@ pub(crate) fn clear_all<M: ObjectModel>(
     m.model().cleared(m, true);
 }
 
-/// Releases the references of the claim. The caller does not use `claims` again.
-pub(crate) fn release_all<M: ObjectModel>(claims: &[ClaimRef], m: &mut ModelMutator<M>) {
-    for (at, claim) in claims.iter().enumerate() {
+/// Releases the references of the claim.
+pub(crate) fn release_all<M: ObjectModel>(claims: Claims<'_>, m: &mut ModelMutator<M>) {
+    for (at, claim) in claims.enumerate() {
         if at % POLL_DISTANCE == 0 && m.poll() != 0 {
             m.park();
         }
-        // SAFETY: rule *counted*: the caller's list is not used again.
-        let claim = unsafe { ClaimRef::new(claim.object()) };
         m.model().release(claim, m);
     }
 }

@@ -8,7 +8,7 @@
 //! With one worker the [`pass`](super::pass) first marks the objects that lie in the order of the
 //! graph.
 
-#![cfg_attr(not(test), forbid(unsafe_code))]
+#![forbid(unsafe_code)]
 
 use crate::base::event::{self, CollectionKind, Phase};
 use crate::base::fallible::{self, NoMemory};
@@ -215,7 +215,6 @@ fn retry_unreadable<M: ObjectModel, C: Claims>(
     }
 }
 
-#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
@@ -359,8 +358,7 @@ mod tests {
             Script::link(&m, from, to);
         }
         objects.iter().for_each(|&object| heap.model().drop_ref(object, &m));
-        // SAFETY: rule *counted*: the test has a reference.
-        let key = unsafe { heap.known_root(root) };
+        let key = m.core().roots.add(root);
         let (report, _) = collect(&mut m, Collect::young());
         assert_eq!(
             (report.known_alive, report.candidates),
@@ -368,11 +366,9 @@ mod tests {
             "young collections do without known roots"
         );
         // The first collection has untracked the immortal object.
-        // SAFETY: rule *counted*: the root leads there.
-        let is_tracked = |m: &Raw| unsafe { m.is_tracked(objects[1]) };
+        let is_tracked = |m: &Raw| m.core().state_at(objects[1]).get() & state::TRACKED != 0;
         assert!(!is_tracked(&m));
-        // SAFETY: rule *counted*: the root leads there.
-        assert!(unsafe { m.track(objects[1]) });
+        assert!(Script::track(&m, objects[1]));
         let (report, _) = collect(&mut m, Collect::full());
         assert_eq!((report.known_alive, report.candidates, report.unreachable), (3, 4, 0));
         assert!(!is_tracked(&m), "also behind a known root");
@@ -389,8 +385,7 @@ mod tests {
             // Each object refers to the one before, so marking goes down the memory. The last one,
             // which the test holds, has ten edges, and one to the untracked object.
             let mut list = vec![Script::thing(&m, 'u', "", "s")];
-            // SAFETY: rule *counted*: the test has a reference.
-            assert!(unsafe { m.untrack(list[0]) });
+            assert!(Script::untrack(&m, list[0]));
             for at in 1..6 {
                 let object = Script::thing(&m, 'o', "", "s");
                 (0..if at == 5 { 10 } else { 1 })

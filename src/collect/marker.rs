@@ -113,9 +113,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     /// The object that starts at a granule of the stack.
     #[inline(always)]
     fn object(&self, granule: u32) -> Stopped<'a> {
-        // SAFETY: rule *stopped*: workers push candidates. A candidate is alive, and the world is
-        // stopped.
-        unsafe { Stopped::new(object_at(self.space, granule as usize)) }
+        candidates(&[object_at(self.space, granule as usize)])[0]
     }
 
     /// Traverses an object, and pushes its unclaimed targets.
@@ -371,10 +369,10 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
                     (tail + CONTENTS_DISTANCE) % RING,
                     batch.min((head - tail).saturating_sub(CONTENTS_DISTANCE)),
                 );
-                prefetch_each(self.model, entered(&ring[first..first + ahead]), self.tracer);
+                prefetch_each(self.model, candidates(&ring[first..first + ahead]), self.tracer);
             }
             let first = tail % RING;
-            self.traverse(entered(&ring[first..first + batch]))?;
+            self.traverse(candidates(&ring[first..first + batch]))?;
             tail += batch;
             // One loop handles the edges of the whole batch, so that no branch depends on the
             // number of edges of an object. The targets are claimed together with the next batch,
@@ -437,9 +435,9 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     }
 }
 
-/// Objects of the ring, as objects in a stop.
+/// Objects of the stack or the ring, as objects in a stop.
 #[inline(always)]
-fn entered<'a>(objects: &[Object]) -> &[Stopped<'a>] {
+fn candidates<'a>(objects: &[Object]) -> &[Stopped<'a>] {
     // SAFETY: rule *stopped*: workers push candidates. A candidate is alive, and the world is
     // stopped.
     unsafe { Stopped::slice(objects) }
@@ -506,11 +504,8 @@ fn push_or_delay<C: Claims>(
     Ok(())
 }
 
-/// Claims `targets`, and pushes the newly claimed ones.
-///
-/// The loop has no branch, for the reason given at [`Claims::claim`]: it writes every target, and
-/// increments the length only for a newly claimed one. The length is in a register during the loop.
-/// In memory, each edge would wait for the store of the previous edge.
+/// Claims `targets`, and pushes the newly claimed ones. The loop has no branch, for the reason given
+/// at [`Claims::claim`].
 #[inline(always)]
 fn push_claimed<C: Claims>(
     stack: &mut Vec<u32>,
@@ -518,19 +513,7 @@ fn push_claimed<C: Claims>(
     targets: impl ExactSizeIterator<Item = usize>,
 ) -> Result<(), NoMemory> {
     steps::took(targets.len());
-    stack.try_reserve(targets.len())?;
-    let mut len = stack.len();
-    let elements = stack.as_mut_ptr();
-    for target in targets {
-        let fresh = claims.claim(target);
-        // SAFETY: rule *bounds*: there is room for all targets: the callers' iterators are
-        // iterators of slices and have exact lengths. An element is written before it is counted.
-        unsafe { elements.add(len).write(target as u32) };
-        len += usize::from(fresh);
-    }
-    // SAFETY: as above.
-    unsafe { stack.set_len(len) };
-    Ok(())
+    fallible::extend_kept(stack, targets, |target| (target as u32, claims.claim(target).into()))
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -52,7 +52,6 @@
 
 #[allow(unsafe_code)]
 pub(crate) mod claim;
-#[allow(unsafe_code)]
 pub(crate) mod clear;
 #[allow(unsafe_code)]
 pub(crate) mod count;
@@ -67,7 +66,6 @@ pub(crate) mod mark;
 pub(crate) mod marker;
 pub(crate) mod marks;
 pub(crate) mod open_report;
-#[allow(unsafe_code)]
 pub(crate) mod pass;
 pub(crate) mod pool;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -90,7 +88,6 @@ pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod traversal;
 pub(crate) mod verify;
-#[allow(unsafe_code)]
 pub(crate) mod verify_pages;
 pub(crate) mod work_list;
 

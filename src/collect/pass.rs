@@ -36,6 +36,8 @@
 //! followed twice. It could also mark an object just after the pass has left its page: without an
 //! atomic read-modify-write that mark would be lost.
 
+#![forbid(unsafe_code)]
+
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicU8, Ordering};
@@ -237,10 +239,7 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
         let (stack, marks) = (&mut self.stack, self.claims.marks);
         let own: &[AtomicU8; PAGE_GRANULES] = marks[first..].first_chunk().expect("a whole page");
         steps::took(edges.len());
-        stack.try_reserve(edges.len())?;
-        let mut len = stack.len();
-        let elements = stack.as_mut_ptr();
-        for (&owner, &target) in owners.iter().zip(edges) {
+        fallible::extend_kept(stack, owners.iter().zip(edges), |(&owner, &target)| {
             let owner = usize::from(owner) % PAGE_GRANULES;
             let target = target as usize;
             // Relaxed: there is one worker. The stored value is often the old one. A store is
@@ -249,15 +248,9 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
             let mark = marks[target].load(Ordering::Relaxed);
             marks[target].store(mark | noted, Ordering::Relaxed);
             let behind = noted & u8::from(target < first + owner);
-            // SAFETY: rule *bounds*: there is room for all edges, and an element is written before
-            // it is counted.
-            unsafe { elements.add(len).write(target as u32) };
             // For a target with a mark the shift leaves 0.
-            len += usize::from(behind >> (mark & (REACHED | EXCLUDED)));
-        }
-        // SAFETY: as above.
-        unsafe { stack.set_len(len) };
-        Ok(())
+            (target as u32, behind >> (mark & (REACHED | EXCLUDED)))
+        })
     }
 }
 

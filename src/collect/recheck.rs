@@ -223,8 +223,7 @@ mod tests {
                     thing.edges.retain(|&edge| edge != c);
                 });
                 m.model().drop_ref(c, m);
-                // SAFETY: rule *counted*: held since the claim.
-                assert!(unsafe { m.untrack(u) });
+                assert!(Script::untrack(m, u));
             });
             let calls = if by_the_heap {
                 collect_due(&mut m, Collect::full()).expect("a turn");
@@ -240,8 +239,7 @@ mod tests {
             are_ordinary(&m, &ring[1..], 1);
             are_ordinary(&m, &ring[..1], 2);
             assert_eq!((m.model().count_of(u), m.model().count_of(v)), (1, 2));
-            // SAFETY: rule *counted*: counted by itself.
-            assert_eq!(unsafe { m.core().state(u.address()) }.get() & UNREACHABLE, 0);
+            assert_eq!(m.core().state_at(u).get() & UNREACHABLE, 0);
         }
     }
 

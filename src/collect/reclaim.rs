@@ -29,7 +29,7 @@ use crate::heap::reclaim_queue::{
     Cleared, GARBAGE_BATCH, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task,
     ThreadGarbage,
 };
-use crate::object::live::ClaimRef;
+use crate::object::live::{ClaimRef, Claims};
 use crate::object::type_info::Object;
 
 /// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
@@ -56,16 +56,26 @@ pub(crate) fn at_once<M: ObjectModel>(
     let span = open.span.clone();
     let entered = span.enter();
     let Garbage { objects, spared, .. } = garbage;
+    let mut addresses = Vec::new();
     uncounted(m, |m| {
         clear_all(ClaimRef::live_slice(&objects), objects.len(), m);
-        spared.iter().for_each(|list| release_all(list, m));
-        release_all(&objects, m);
+        release_spared(spared, m);
+        addresses = ClaimRef::consume(objects, |claims| release_all(claims, m));
     });
-    let objects = ClaimRef::into_objects(objects);
     after_clear(m, &mut open.report);
-    let cleared = tally(&objects, m.core());
+    let cleared = tally(&addresses, m.core());
     drop(entered);
     close_with(open, cleared, m)
+}
+
+/// Releases the objects that stay alive.
+fn release_spared<M: ObjectModel>(
+    spared: impl IntoIterator<Item = Vec<ClaimRef>>,
+    m: &mut ModelMutator<M>,
+) {
+    for list in spared {
+        ClaimRef::consume(list, |claims| release_all(claims, m));
+    }
 }
 
 /// Completes the figures of a collection that has found garbage, and closes its report.
@@ -101,7 +111,7 @@ pub(crate) fn hand_over<M: ObjectModel>(
         // The queue has the references.
         drop(ClaimRef::into_objects(objects));
     }
-    spared.iter().for_each(|list| release_all(list, m));
+    release_spared(spared, m);
     m.core().collector_lock.hand_over(ReclaimQueue::new(lists, open));
     // A thread notices the queue at its next refill. A thread without a refill notices the request.
     reclaimers.threads().filter(|&reclaimer| reclaimer != me).for_each(|reclaimer| {
@@ -188,8 +198,8 @@ fn reclaim_batch<M: ObjectModel>(
             Task::Clear => uncounted(m, |m| {
                 // SAFETY: rule *counted*: the claim's references. Each object is in one batch, and
                 // one thread has the batch.
-                let claims = unsafe { ClaimRef::slice(batch.objects()) };
-                clear_all(ClaimRef::live_slice(claims), batch.garbage, m);
+                let claims = unsafe { Claims::new(batch.objects()) };
+                clear_all(claims.live(), batch.garbage, m);
                 release_all(claims, m);
             }),
             Task::Tally => cleared = tally(batch.objects(), &core),
@@ -628,8 +638,7 @@ mod tests {
         let mut m = heap.attach();
         let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
         let other = ring[1];
-        // SAFETY: rule *counted*: held since the claim.
-        heap.model().when("clear a", move |m| assert!(unsafe { m.untrack(other) }));
+        heap.model().when("clear a", move |m| assert!(Script::untrack(m, other)));
         let (_, calls) = collect(&mut m, Collect::full());
         assert!(!calls.contains(&"clear b".to_owned()), "{calls:?}");
         assert_eq!(heap.stats().live_objects, 0);

@@ -151,6 +151,18 @@ pub(crate) mod tests {
             object
         }
 
+        /// Adds an object, to which the test has a reference, to the tracked set.
+        pub(crate) fn track(m: &Raw, object: Object) -> bool {
+            // SAFETY: rule *counted*: the test has a reference.
+            unsafe { m.track(object) }
+        }
+
+        /// Removes an object, to which the test has a reference, from the tracked set.
+        pub(crate) fn untrack(m: &Raw, object: Object) -> bool {
+            // SAFETY: rule *counted*: the test has a reference.
+            unsafe { m.untrack(object) }
+        }
+
         /// Makes objects that each refer to the next, and the last to the first. There are no other
         /// references to them.
         pub(crate) fn ring(m: &Raw, of: &[(char, &'static str)]) -> Vec<Object> {
@@ -269,8 +281,7 @@ pub(crate) mod tests {
             let is_called_again = Self::is_reached(&self.state().calls, "resumed");
             if self.has(*object, 'r') && is_called_again {
                 let core = self.state().core.upgrade().expect("a heap");
-                // SAFETY: rule *counted*: as the caller says.
-                unsafe { core.state(object.address()) }.set(FINALIZED);
+                core.state_at(object.object()).set(FINALIZED);
             }
             self.has(*object, 'f')
         }
@@ -319,8 +330,7 @@ pub(crate) mod tests {
             assert!(!world.core().collector_lock.try_acquire(), "who collects has the turn");
         }
         fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
-            // SAFETY: rule *zero*: it is alive until here.
-            let state = unsafe { m.core().state(dead.object().address()) }.get();
+            let state = m.core().dead_state(&dead).get();
             self.called(
                 format!(
                     "destroy_merged {}, dying: {}",
@@ -452,8 +462,7 @@ pub(crate) mod tests {
     /// Checks that all these objects are ordinary old objects with this many references.
     pub(crate) fn are_ordinary(m: &Raw, objects: &[Object], count: i64) {
         for &object in objects {
-            // SAFETY: rule *counted*: the test has a reference.
-            let state = unsafe { m.core().state(object.address()) }.get();
+            let state = m.core().state_at(object).get();
             let name = m.model().name(object);
             assert_eq!(state & (TRACKED | UNREACHABLE | OLD), TRACKED | OLD, "{name}");
             assert_eq!(m.model().count_of(object), count, "{name}");

@@ -7,7 +7,7 @@
 //! live objects according to the state bytes, the headers and the fields. A cell in neither view is
 //! no error: it may be allocated and hold no object yet.
 
-#![cfg_attr(not(test), forbid(unsafe_code))]
+#![forbid(unsafe_code)]
 
 use crate::collect::scope::stopped_at;
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
@@ -180,7 +180,6 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     Ok(())
 }
 
-#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
@@ -202,8 +201,7 @@ mod tests {
         let things = ['a', 'b', 'c'].map(|name| Script::thing(&m, name, "", "s"));
         Script::link(&m, things[0], things[1]);
         Script::link(&m, things[1], things[0]);
-        // SAFETY: rule *counted*: the test has a reference.
-        assert!(unsafe { m.untrack(things[2]) });
+        assert!(Script::untrack(&m, things[2]));
         let at_each_depth = || {
             let world = m.stop_here().unwrap();
             [Depth::Structure, Depth::Counts, Depth::Complete].map(|depth| check(&world, depth))
@@ -220,8 +218,7 @@ mod tests {
     const NO_ERRORS: [Result<(), String>; 3] = [const { Ok(()) }; 3];
 
     fn state(m: &Raw, object: Object) -> StateByte<'_> {
-        // SAFETY: rule *mapped*: on a page that was handed out.
-        unsafe { m.core().state(object.address()) }
+        m.core().state_at(object)
     }
 
     #[test]

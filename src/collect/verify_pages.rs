@@ -1,14 +1,16 @@
 //! The part of the verifier that compares pages with the lists of free cells.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 use crate::object::state::{DYING, OLD, TRACKED, UNREACHABLE};
 use std::collections::HashMap;
 
 use crate::base::sync::Ordering;
-use crate::collect::scope::object_at;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::arena::{CLASSES, shape_of};
-use crate::memory::space::{PAGE_GRANULES, PageKind, PoolView, Space};
+use crate::memory::space::{PAGE_GRANULES, PageKind, PoolView};
+use crate::memory::stopped::StoppedSpace;
 use crate::object::state::StateByte;
 
 /// The place where a free cell is kept.
@@ -24,7 +26,7 @@ enum Place {
 
 /// The free cells found so far.
 struct Free<'a> {
-    space: &'a Space,
+    space: StoppedSpace<'a>,
     places: Vec<Place>,
 }
 
@@ -56,19 +58,11 @@ impl Free<'_> {
     /// Checks that no free cell was written to since it was freed. Each of them was found at one
     /// place.
     fn untouched(&self) -> Result<(), String> {
-        let Some(freed) = self.space.quarantine() else { return Ok(()) };
-        for (granule, &place) in
-            self.places.iter().enumerate().filter(|&(_, &place)| place != Place::Nowhere)
-        {
-            // The first bytes of a cell on a remote stack are a link.
-            let from = if place == Place::RemoteStack { size_of::<u32>() } else { 0 };
-            // SAFETY: rules *owner* and *mapped*: the cell is unowned, and lies on a page that was
-            // handed out.
-            unsafe {
-                freed.check(self.space.memory(object_at(self.space, granule).as_ptr()), from)?
-            };
-        }
-        Ok(())
+        let mut found =
+            self.places.iter().enumerate().filter(|&(_, &place)| place != Place::Nowhere);
+        found.try_for_each(|(granule, &place)| {
+            self.space.check_poison(granule, place == Place::RemoteStack)
+        })
     }
 }
 
@@ -115,7 +109,7 @@ impl PageLists {
 
 /// Compares the pages with the lists that they are on, and the cells with the places of free cells.
 pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> Result<(), String> {
-    let space = &world.core().space;
+    let space = world.pages();
     let states = space.states();
     let mut free = Free { space, places: vec![Place::Nowhere; states.len()] };
     let PoolView { holes, in_use, heap, .. } = lists.pool;
@@ -148,15 +142,12 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
             ));
         }
         used += usize::from(!in_hole);
-        if matches!(shape.kind(), PageKind::Small | PageKind::Large) {
+        if space.heap_word(page as u32).is_some_and(|word| word != heap) {
             let start = space.address(page * PAGE_GRANULES);
-            // SAFETY: rules *mapped* and *stopped*: the page is in use, and the world is stopped.
-            if unsafe { Space::heap_of(start) } != heap {
-                return Err(format!(
-                    "the header of the page at {start:#x} does not name this heap: a write in front \
-                     of its first object, or past the end of the previous object, damaged it"
-                ));
-            }
+            return Err(format!(
+                "the header of the page at {start:#x} does not name this heap: a write in front of \
+                 its first object, or past the end of the previous object, damaged it"
+            ));
         }
         match shape.kind() {
             PageKind::Free => {}
@@ -222,15 +213,7 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
 fn small_page(page: u32, has_free: Option<bool>, free: &mut Free<'_>) -> Result<(), String> {
     let space = free.space;
     let first = page as usize * PAGE_GRANULES;
-    // SAFETY: rules *owner* and *stopped*: the world is stopped, so the owner does not access its
-    // data.
-    let (bits, marked, remote) = unsafe {
-        (
-            space.free_bits(page, |bits| *bits),
-            space.info(page).owned(|owned| owned.free),
-            space.remote_cells(page),
-        )
-    };
+    let ((bits, marked), remote) = (space.free_cells(page), space.remote_cells(page));
     let mut found = 0;
     for (index, mut word) in bits.into_iter().enumerate() {
         while word != 0 {
@@ -251,14 +234,16 @@ fn small_page(page: u32, has_free: Option<bool>, free: &mut Free<'_>) -> Result<
     remote.into_iter().try_for_each(|granule| free.found(first + granule, Place::RemoteStack))
 }
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::base::stress::Stress;
+    use crate::collect::scope::object_at;
     use crate::collect::verify::{Depth, check};
     use crate::managed::Managed;
     use crate::memory::space::PAGE_SIZE;
-    use crate::memory::space::Shape;
+    use crate::memory::space::{Shape, Space};
     use crate::object::state::LIVE;
     use crate::object::type_info::{Object, Tracer};
     use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace};

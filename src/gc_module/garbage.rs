@@ -1,5 +1,7 @@
 //! The calls for the garbage list.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 use crate::base::event::During;
 use crate::base::text::words;
 use crate::gc_module::debug::DEBUG_UNCOLLECTABLE;
@@ -7,9 +9,6 @@ use crate::gc_module::services::Services;
 use crate::gc_module::state::GcState;
 use crate::heap::model::ObjectModel;
 use crate::managed::ManagedCore;
-use crate::object::live::Live;
-use crate::object::type_info::Object;
-use crate::object::weak::HeaderPtr;
 use crate::{AnyGc, Mutator};
 
 impl Services {
@@ -31,19 +30,19 @@ impl Services {
     /// An object of the garbage list.
     pub fn garbage_get(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
         self.check(m);
-        self.state().garbage.with(index, |header| m.any_from(header))
+        self.state().garbage.with(index, |reference| m.any_from(reference.live()))
     }
 
     /// The objects of the garbage list.
     pub fn garbage(&self, m: &Mutator) -> Vec<AnyGc> {
         self.check(m);
-        self.state().garbage.map(|header| m.any_from(header))
+        self.state().garbage.map(|reference| m.any_from(reference.live()))
     }
 
     /// Removes an object from the garbage list. The objects behind it move up.
     pub fn garbage_remove(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
         self.check(m);
-        self.state().garbage.remove(index).map(own)
+        self.state().garbage.remove(index).map(AnyGc::from_reference)
     }
 
     /// Empties the garbage list. An object without other references dies when the result is
@@ -54,14 +53,8 @@ impl Services {
     }
 }
 
-/// Turns a reference of the garbage list into a handle.
-fn own(target: HeaderPtr) -> AnyGc {
-    // SAFETY: rule *counted*: the garbage list owned the reference. The caller has just removed it.
-    unsafe { AnyGc::from_header(target.0) }
-}
-
 pub(super) fn take_garbage(state: &GcState) -> Vec<AnyGc> {
-    state.garbage.take().into_iter().map(own).collect()
+    state.garbage.take().into_iter().map(AnyGc::from_reference).collect()
 }
 
 /// Reports the objects in the garbage list at the end of a heap. Returns their number.
@@ -80,11 +73,8 @@ pub(super) fn report_garbage(core: &ManagedCore) -> usize {
         // No other thread uses the heap any more, so the list does not change. The lines are
         // written without its lock.
         for at in 0..count {
-            let named = state.garbage.with(at, |header| {
-                let object = Object::new(header.cast());
-                // SAFETY: rule *counted*: the list's reference keeps the object alive under the
-                // lock.
-                (core.model.type_name(unsafe { Live::new(object) }), object.address())
+            let named = state.garbage.with(at, |reference| {
+                (core.model.type_name(reference.live()), reference.address())
             });
             let Some((name, address)) = named else { break };
             let line = format_args!("gc: uncollectable at the end <{name} {address:#x}>");
@@ -94,6 +84,7 @@ pub(super) fn report_garbage(core: &ManagedCore) -> usize {
     count
 }
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::any::TypeId;
@@ -104,7 +95,7 @@ mod tests {
     use crate::gc_module::debug::DEBUG_SAVEALL;
     use crate::object::header::Header;
     use crate::object::state;
-    use crate::object::type_info::{Ends, Tracer, TypeInfo};
+    use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
     use crate::typed::gc;
     use crate::typed::mutator::mutator;
     use crate::{GcCell, Heap, Pacing, Trace, managed};

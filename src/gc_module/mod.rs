@@ -87,7 +87,6 @@ mod audit;
 mod callbacks;
 mod collecting;
 mod debug;
-#[allow(unsafe_code)]
 mod garbage;
 mod garbage_list;
 mod memory;

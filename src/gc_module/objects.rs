@@ -70,7 +70,7 @@ impl Services {
         self.audit(m, "gc.get_referrers");
         let addresses = fallible::collect(targets.iter().map(|t| t.header().as_ptr() as usize))?;
         stopped(m, NAME, |m, world| {
-            let mut found: Vec<Object> = Vec::new();
+            let mut found = Vec::new();
             let mut kept = Ok(());
             inspect::referring(world, addresses, |object| {
                 kept = kept.and_then(|()| fallible::push(&mut found, object));
@@ -78,7 +78,7 @@ impl Services {
             .map_err(|reason| failed_traversal(NAME, &reason, ""))??;
             kept?;
             let mut all = room(found.len(), NAME)?;
-            all.extend(found.into_iter().map(|object| m.any_from(object.as_ptr().cast())));
+            all.extend(found.into_iter().map(|object| m.any_from(object.live())));
             Ok(all)
         })
     }
@@ -107,10 +107,9 @@ impl Services {
             .map_err(|abandoned| failed_traversal(NAME, &abandoned.reason, abandoned.type_name))?;
             kept.and(tracer.lost_nothing())?;
             let mut all = room(edges.len(), NAME)?;
-            all.extend(edges.into_iter().map(|edge| {
-                let object = collect::scope::object_at(space, space.granule(edge));
-                m.any_from(object.as_ptr().cast())
-            }));
+            let target = |edge| collect::scope::stopped_at(world, space.granule(edge));
+            let targets = edges.into_iter().filter_map(target);
+            all.extend(targets.map(|target| m.any_from(target.live())));
             Ok(all)
         })
     }
@@ -186,7 +185,7 @@ fn snapshot(
     let mut all = room(count, function)?;
     collect::visible(world, |object, state| {
         if wanted(state.get()) {
-            all.push(m.any_from(object.as_ptr().cast()));
+            all.push(m.any_from(object.live()));
         }
     });
     Ok(all)

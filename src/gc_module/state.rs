@@ -24,7 +24,7 @@ use crate::gc_module::switch::Switch;
 use crate::gc_module::thresholds;
 use crate::heap::observer::{Fate, Figures, Observer, ObserverAndRule, PacingRule, Ruling};
 use crate::managed::ManagedCore;
-use crate::object::weak::HeaderPtr;
+use crate::object::counted::CountedRef;
 
 /// See the [page of this file](self).
 #[derive(Debug, Default)]
@@ -147,11 +147,11 @@ impl Observer for GcState {
         self.debug.has(DEBUG_SAVEALL)
     }
 
-    fn save(&self, objects: &mut dyn ExactSizeIterator<Item = HeaderPtr>) -> Result<(), NoMemory> {
+    fn save(&self, objects: &mut dyn ExactSizeIterator<Item = CountedRef>) -> Result<(), NoMemory> {
         self.garbage.append(objects)
     }
 
-    fn take_saved(&self) -> Vec<HeaderPtr> {
+    fn take_saved(&self) -> Vec<CountedRef> {
         self.garbage.take()
     }
 

@@ -20,6 +20,7 @@ use crate::heap::workers::Workers;
 use crate::memory::arena::Arena;
 use crate::memory::quarantine::TypeNamer;
 use crate::memory::space::Space;
+use crate::object::live::DeadObject;
 use crate::object::state::{self, StateByte};
 use crate::safepoint::{self, Coordinator, lock};
 
@@ -134,6 +135,20 @@ impl<M: ObjectModel> Core<M> {
     pub(crate) unsafe fn state(&self, address: usize) -> StateByte<'_> {
         // SAFETY: rule *mapped*: an object lies on a page that was handed out.
         StateByte(unsafe { self.space.state(self.space.granule(address)) })
+    }
+
+    /// The state at an address of this heap, where an object is or was. Panics if no object was ever
+    /// there.
+    #[cfg(any(test, feature = "cpython"))]
+    pub(crate) fn state_at(&self, object: crate::object::address::Object) -> StateByte<'_> {
+        StateByte(&self.space.states()[self.space.granule(object.address())])
+    }
+
+    /// The state of an object of this heap that is not destroyed yet.
+    #[inline(always)]
+    pub(crate) fn dead_state(&self, dead: &DeadObject) -> StateByte<'_> {
+        // SAFETY: rule *zero*: the destruction, which frees the memory, consumes the value.
+        unsafe { self.state(dead.object().address()) }
     }
 
     pub(super) fn take_arena_id(&self) -> Result<ArenaId<'_>, NoMemory> {

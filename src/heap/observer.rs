@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::base::event::CollectionReport;
 use crate::base::fallible::NoMemory;
 use crate::base::hooks::Hooks;
-use crate::object::weak::HeaderPtr;
+use crate::object::counted::CountedRef;
 
 /// Whether a collection may clear an unreachable object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +52,10 @@ pub(crate) trait Observer: Any + fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// When there is no memory for them. The iterator is then unchanged.
-    fn save(&self, objects: &mut dyn ExactSizeIterator<Item = HeaderPtr>) -> Result<(), NoMemory>;
+    fn save(&self, objects: &mut dyn ExactSizeIterator<Item = CountedRef>) -> Result<(), NoMemory>;
 
     /// Removes and returns all saved references.
-    fn take_saved(&self) -> Vec<HeaderPtr>;
+    fn take_saved(&self) -> Vec<CountedRef>;
 
     /// The observer itself, so that the module that made it can downcast it.
     #[cfg(feature = "cpython")]

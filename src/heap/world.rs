@@ -9,6 +9,7 @@ use crate::heap::core::{Core, MutatorShared};
 use crate::heap::helpers::Job;
 use crate::heap::model::ObjectModel;
 use crate::memory::arena::Arena;
+use crate::memory::stopped::StoppedSpace;
 use crate::safepoint::{ThreadId, WorldStopped};
 
 /// Proof that the world is stopped, with access to the data of the stopped threads. Dropping it
@@ -67,6 +68,13 @@ impl<M: ObjectModel> World<'_, M> {
 
     pub(crate) fn core(&self) -> &Core<M> {
         self.core
+    }
+
+    /// The pages of the heap.
+    pub(crate) fn pages(&self) -> StoppedSpace<'_> {
+        // SAFETY: rule *stopped*: the threads that own pages stand still. The collector itself
+        // neither allocates nor frees cells in a stop.
+        unsafe { StoppedSpace::new(&self.core.space) }
     }
 
     /// Calls `f` with the arena of each mutator.

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use crate::base::sync::{Ordering, const_thread_local};
 use crate::managed::destructor::{Panic, run_destructor};
 use crate::managed::parts::ManagedCore;
-use crate::managed::proof::{CountedRef, Dead};
 use crate::memory::arena::Arena;
+use crate::object::counted::{CountedRef, object};
 use crate::object::header::Dropped;
+use crate::object::live::DeadObject;
 
 /// A dead object, and the core of its heap, which keeps the memory mapped.
-type InClosed = (Arc<ManagedCore>, Dead);
+type InClosed = (Arc<ManagedCore>, DeadObject);
 
 const_thread_local! {
     /// The stack of the `drop_in_closed` that runs on this thread; null: none runs. The vector lies
@@ -51,7 +52,7 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
         return;
     }
     // SAFETY: rule *zero*: the count answered this thread.
-    let dead = (Arc::clone(core), unsafe { Dead::new(reference.into_ptr()) });
+    let dead = (Arc::clone(core), unsafe { DeadObject::new(object(reference.into_ptr())) });
     let outer = CLOSED.with(Cell::get);
     if !outer.is_null() {
         // SAFETY: rule *pinned*: the call of this function that set the pointer still runs on this
@@ -85,12 +86,12 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
 ///
 /// Handlers of dynamic objects need a mutator, so they do not run. The references of such an object
 /// leak.
-fn destroy_in_closed(core: &Arc<ManagedCore>, dead: Dead) -> Result<(), Panic> {
-    let info = core.model.info(dead.as_ptr());
+fn destroy_in_closed(core: &Arc<ManagedCore>, dead: DeadObject) -> Result<(), Panic> {
+    let info = core.model.info(dead.header());
     if dead.header().has_weak() {
-        drop(core.model.weak.remove(dead.as_ptr()));
+        drop(core.model.weak.remove(dead.header_ptr()));
     }
-    let header = dead.into_ptr();
+    let header = dead.into_header();
     // SAFETY: rule *zero*: this thread has exclusive access to the object, which is one of this
     // heap.
     let result = unsafe {
@@ -124,8 +125,6 @@ pub(crate) fn close(core: &Arc<ManagedCore>) {
     let retired = std::mem::take(&mut *core.model.retired.lock());
     let saved = core.observer.as_ref().map(|observer| observer.take_saved()).unwrap_or_default();
     let retired = retired.into_iter().map(|(_, reference)| reference);
-    // SAFETY: rule *counted*: the observer's list owned the references.
-    let saved = saved.into_iter().map(|target| unsafe { CountedRef::new(target.0) });
     for reference in list.into_iter().chain(retired).chain(saved) {
         drop_in_closed(core, reference);
     }

@@ -9,17 +9,18 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
 use crate::managed::parts::{DRAIN_REQUEST, ManagedCore, Raw, SharedPart};
-use crate::managed::proof::{CountedRef, Dead};
 use crate::memory::space::Space;
+use crate::object::counted::{CountedRef, object};
 use crate::object::header::Dropped;
+use crate::object::live::DeadObject;
 use crate::safepoint::is_stopping;
 
-/// The heap of a reference, to which this thread need not be attached.
-///
-/// # Safety
-///
-/// The object lies in a heap, and is not static.
-pub(super) unsafe fn heap_of(reference: &CountedRef) -> Arc<ManagedCore> {
+/// The heap of a reference, to which this thread need not be attached. `None`: the object is
+/// static. It lies in no heap, and its references are not counted.
+pub(super) fn heap_of(reference: &CountedRef) -> Option<Arc<ManagedCore>> {
+    if reference.header().is_static() {
+        return None;
+    }
     // SAFETY: rule *counted*: the reference keeps the object alive, and the core outlives its
     // objects: handles and mutators own the core of an open heap, and `Deferred::closed` owns the
     // core of a closed heap until the last object has died. The caller gets a count of its own:
@@ -27,22 +28,16 @@ pub(super) unsafe fn heap_of(reference: &CountedRef) -> Arc<ManagedCore> {
     unsafe {
         let core = Space::heap_of(reference.address()).cast::<ManagedCore>();
         Arc::increment_strong_count(core);
-        Arc::from_raw(core)
+        Some(Arc::from_raw(core))
     }
 }
 
 /// Puts a reference on the deferred list of its heap, because this thread may not lower the count.
 pub(super) fn defer(reference: CountedRef) {
-    if reference.header().is_static() {
-        // The object lies in no heap, and its references are not counted.
-        return;
-    }
-    // SAFETY: rule *counted*: the object lies in a heap.
-    let core = unsafe { heap_of(&reference) };
+    let Some(core) = heap_of(&reference) else { return };
     maybe_yield(&core.under, Step::Defer);
-    // SAFETY: rules *counted* and *mapped*: an object's page was handed out; the reference keeps
-    // the object alive.
-    let bytes = unsafe { core.space.page_of(reference.address()) }.shape().footprint().bytes();
+    let page = core.space.page(core.space.page_index(reference.address()));
+    let bytes = page.shape().footprint().bytes();
     // This thread may have locked the list and the registry, for a fork of this heap. A collection
     // or an inspection drains the lists after its stop. After a fork the next drop, attach or
     // answer drains them.
@@ -100,7 +95,7 @@ pub(crate) fn orphan(core: &ManagedCore, local: &SharedPart) {
         let header = unsafe { target.0.as_ref() };
         if header.merge_ended() == Dropped::Dead {
             // SAFETY: rule *zero*: the merge answered this thread.
-            let reference = unsafe { Dead::new(target.0) }.revive_without_owner();
+            let reference = unsafe { DeadObject::new(object(target.0)) }.revive_without_owner();
             core.model.deferred.lock().list.push(reference);
             // Relaxed: this process has one thread.
             core.model.has_deferred.store(true, Ordering::Relaxed);

@@ -74,13 +74,9 @@ mod drain;
 #[allow(unsafe_code)]
 mod drop_batch;
 pub(crate) mod merge_queue;
-#[allow(unsafe_code)]
 mod parts;
 #[allow(unsafe_code)]
-pub(crate) mod proof;
-#[allow(unsafe_code)]
 mod release;
-#[allow(unsafe_code)]
 mod retired;
 #[allow(unsafe_code)]
 #[cfg(feature = "cpython")]
@@ -89,16 +85,16 @@ mod revival;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 #[allow(unsafe_code)]
-mod typed_release;
+mod typed_object;
 #[allow(unsafe_code)]
+mod typed_release;
 mod upgrades;
 
+pub(crate) use crate::object::counted::{CountedRef, header, object};
 pub(crate) use closed::close;
 pub(crate) use deferred::orphan;
 pub(crate) use drop_batch::Batched;
-pub(crate) use parts::{
-    Deferred, Managed, ManagedCore, OwnPart, Raw, SharedPart, object, type_index,
-};
+pub(crate) use parts::{Deferred, Managed, ManagedCore, OwnPart, Raw, SharedPart, type_index};
 pub(crate) use release::{DueCallback, drop_reference};
 #[cfg(feature = "cpython")]
 pub(crate) use release::{drop_slowly, merge_early};
@@ -130,9 +126,8 @@ use crate::managed::drain::drain_deferred;
 use crate::managed::drop_batch::DropBatch;
 use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue};
 use crate::managed::parts::{
-    DESTRUCTION_STACK_ROOM, DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE, header,
+    DESTRUCTION_STACK_ROOM, DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE,
 };
-use crate::managed::proof::{CountedRef, Dead};
 use crate::managed::release::{
     HeldRef, destroy_all, drop_attached, merge_own_queue, merge_queue, run_callback,
 };
@@ -140,16 +135,15 @@ use crate::managed::retired::{publish_retired, quiesce, reap};
 use crate::object::header::Header;
 use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
-use crate::object::weak::{HeaderPtr, WeakWatcher};
+use crate::object::weak::WeakWatcher;
 use crate::safepoint::{ThreadId, is_traversing};
 
 /// Gives the observer of the heap a reference to each object. If there is no memory, it gets none.
 fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
     let mut references = objects.iter().map(|object| {
-        let header = header(object.object());
-        // SAFETY: rule *counted*: alive, as the proof says. The count makes the list's reference.
-        unsafe { header.as_ref() }.clone_ref(m.id());
-        HeaderPtr(header)
+        object.header().clone_ref(m.id());
+        // SAFETY: rule *counted*: the reference just counted.
+        unsafe { CountedRef::new(header(object.object())) }
     });
     if observer.save(&mut references).is_err() {
         let text = "no memory for the garbage list: the next collection finds the objects again";
@@ -207,19 +201,17 @@ unsafe impl ObjectModel for Managed {
 
     #[inline(always)]
     fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        // SAFETY: rule *counted*: alive, as the proof says.
-        unsafe { header(*object).as_ref() }.count()
+        object.live().header().count()
     }
 
     #[inline(always)]
     fn is_immortal(&self, object: Stopped<'_>) -> bool {
-        // SAFETY: rule *counted*: alive, as the proof says.
-        unsafe { header(*object).as_ref() }.is_immortal()
+        object.live().header().is_immortal()
     }
 
     #[inline(always)]
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
-        let info = self.info(header(*object));
+        let info = self.info(object.live().header());
         // SAFETY: rules *counted* and *typed*: alive, as the proof says, and of the type that its
         // header names.
         unsafe { (info.traverse_each)(&[*object], tracer, &mut Ends::new(&mut [0])) };
@@ -227,16 +219,14 @@ unsafe impl ObjectModel for Managed {
 
     #[inline(always)]
     fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-        let objects = Stopped::objects(objects);
-        // SAFETY: rules *counted* and *typed*: as in `traverse`.
-        unsafe {
-            match self.alike(objects) {
-                Some(info) => (info.traverse_each)(objects, tracer, ends),
-                None => {
-                    for one in objects.chunks(1) {
-                        (self.info(header(one[0])).traverse_each)(one, tracer, ends);
-                    }
-                }
+        let mut traverse = |info: &TypeInfo, objects: &[Stopped<'_>]| {
+            // SAFETY: rules *counted* and *typed*: as in `traverse`.
+            unsafe { (info.traverse_each)(Stopped::objects(objects), tracer, ends) };
+        };
+        match self.alike(objects) {
+            Some(info) => traverse(info, objects),
+            None => {
+                objects.chunks(1).for_each(|one| traverse(self.info(one[0].live().header()), one))
             }
         }
     }
@@ -247,24 +237,22 @@ unsafe impl ObjectModel for Managed {
 
     #[inline(always)]
     fn prefetch_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer) {
-        let mut prefetch = |info: &TypeInfo, objects: &[Object]| {
+        let mut prefetch = |info: &TypeInfo, objects: &[Stopped<'_>]| {
             if let Some(prefetch_each) = info.prefetch_each {
                 // SAFETY: rules *counted* and *typed*: as in `traverse`.
-                unsafe { prefetch_each(objects, tracer) };
+                unsafe { prefetch_each(Stopped::objects(objects), tracer) };
             }
         };
-        let objects = Stopped::objects(objects);
         match self.alike(objects) {
             Some(info) => prefetch(info, objects),
             None => {
-                objects.iter().for_each(|&object| prefetch(self.info(header(object)), &[object]))
+                objects.chunks(1).for_each(|one| prefetch(self.info(one[0].live().header()), one))
             }
         }
     }
 
     fn claim_ref(&self, object: Stopped<'_>, by: ThreadId) {
-        // SAFETY: rule *counted*: alive, as the proof says; the world is stopped.
-        unsafe { header(*object).as_ref() }.claim(by.get());
+        object.live().header().claim(by.get());
     }
 
     fn release(&self, reference: ClaimRef, m: &Raw) {
@@ -273,12 +261,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn clear(&self, object: Live<'_>, m: &Raw) {
-        let header = header(*object);
-        let info = self.info(header);
-        // SAFETY: rules *counted* and *typed*: alive, as the proof says, and of the type that its
-        // header names.
-        let clear = || unsafe { (info.clear)(info.value(header), (&raw const *m).cast()) };
-        m.private().drop_batch.clearing(*object, clear);
+        m.private().drop_batch.clearing(*object, || self.typed(object).clear(m));
     }
 
     fn clearing(&self, m: &Raw, objects: usize) {
@@ -293,19 +276,11 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn has_finalizer(&self, object: Live<'_>) -> bool {
-        let info = self.info(header(*object));
-        // SAFETY: rule *counted*: alive, as the proof says.
-        info.finalize.is_some()
-            && info.has_finalizer.is_none_or(|has| unsafe { has(header(*object)) })
+        self.typed(object).has_finalizer()
     }
 
     fn finalize(&self, object: Live<'_>, m: &Raw) {
-        let header = header(*object);
-        if let Some(finalize) = self.info(header).finalize {
-            // SAFETY: rules *counted* and *typed*: alive, as the proof says, and of the type that
-            // its header names.
-            unsafe { finalize(header, (&raw const *m).cast()) };
-        }
+        self.typed(object).finalize(m);
     }
 
     fn verifies_traversals(&self) -> bool {
@@ -313,17 +288,14 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn verifies_traversal(&self, object: Stopped<'_>) -> bool {
-        self.info(header(*object)).dealloc.is_some()
+        self.typed(object.live()).is_dynamic()
     }
 
     fn overvisited(&self, object: Stopped<'_>) {
-        let info = self.info(header(*object));
-        if info.dealloc.is_some() {
-            // SAFETY: rule *counted*: alive, as the proof says.
-            let name = unsafe { (info.name)(header(*object)) };
-            self.record_fault(
-                Fault::new(Code::OverVisited, "collection").of_type(name).at(object.address()),
-            );
+        let typed = self.typed(object.live());
+        if typed.is_dynamic() {
+            let fault = Fault::new(Code::OverVisited, "collection");
+            self.record_fault(fault.of_type(typed.name()).at(object.address()));
         }
     }
 
@@ -343,21 +315,17 @@ unsafe impl ObjectModel for Managed {
         // Every thread is at a safepoint. Relaxed, both: the stop orders them.
         let epoch = self.epoch.load(Ordering::Relaxed);
         world.locals(|_, local| {
-            // SAFETY: rule *zero*: the merge answered `Dead` to this thread.
-            let merged = |dead: Dead| unsafe { DeadObject::new(object(dead.into_ptr())) };
-            dead.extend(merge_queue(&local.queue).map(merged));
+            dead.extend(merge_queue(&local.queue));
             local.seen.store(epoch, Ordering::Relaxed);
         });
     }
 
     fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
-        // SAFETY: rule *zero*: the merge answered `Dead`.
-        destroy_all(m, unsafe { Dead::new(header(dead.object())) }, OnPanic::Report);
+        destroy_all(m, dead, OnPanic::Report);
     }
 
     fn has_weak(&self, object: Live<'_>) -> bool {
-        // SAFETY: rule *counted*: alive, as the proof says.
-        unsafe { header(*object).as_ref() }.has_weak()
+        object.header().has_weak()
     }
 
     fn callbacks(&self, target: Stopped<'_>) -> usize {
@@ -401,8 +369,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn legacy(&self, object: Stopped<'_>) -> bool {
-        // SAFETY: rule *counted*: alive, as the proof says.
-        self.info(header(*object)).legacy.is_some_and(|legacy| unsafe { legacy(header(*object)) })
+        self.typed(object.live()).is_legacy()
     }
 
     fn judge(&self, found: &Found<'_>, m: &Raw) -> Verdict {
@@ -427,13 +394,12 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn type_name(&self, object: Live<'_>) -> &'static str {
-        // SAFETY: rule *counted*: alive, as the proof says.
-        unsafe { (self.info(header(*object)).name)(header(*object)) }
+        self.typed(object).name()
     }
 
     fn check(&self, object: Stopped<'_>) -> Result<(), String> {
-        // SAFETY: rule *counted*: alive, as the proof says. Any bytes are a header.
-        let header = unsafe { header(*object).as_ref() };
+        // Any bytes are a header.
+        let header = object.live().header();
         if self.types.find(header.type_index()).is_none() {
             return Err(format!(
                 "its type is number {:#x}, and the heap has none",

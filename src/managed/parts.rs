@@ -1,8 +1,9 @@
 //! The data of the built-in model: one part per heap, two parts per mutator.
 
+#![forbid(unsafe_code)]
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::base::error::{Code, Fault};
@@ -13,10 +14,11 @@ use crate::heap::mutator;
 use crate::heap::mutator::ModelMutator;
 use crate::managed::drop_batch::DropBatch;
 use crate::managed::merge_queue::MergeQueue;
-use crate::managed::proof::{CountedRef, Dead};
 use crate::memory::quarantine::Quarantine;
+use crate::object::counted::CountedRef;
 use crate::object::header::Header;
-use crate::object::type_info::{Object, TypeInfo};
+use crate::object::live::{DeadObject, Stopped};
+use crate::object::type_info::TypeInfo;
 use crate::object::type_registry::TypeRegistry;
 use crate::object::weak::WeakTable;
 use crate::safepoint::lock;
@@ -98,7 +100,7 @@ pub(crate) struct OwnPart {
     /// Type indices by the address of the type's table: a cache of the registry, for allocation.
     pub(super) types: [Cell<(*const TypeInfo, u32)>; TYPE_CACHE_SIZE],
     /// The destruction stack.
-    pub(super) dying: RefCell<Vec<Dead>>,
+    pub(super) dying: RefCell<Vec<DeadObject>>,
     /// The calls that are on the thread's stack: [`DESTRUCTION`], [`HANDLER_CALL`].
     pub(super) busy: Cell<u8>,
     /// Retired references that are not published yet.
@@ -261,30 +263,16 @@ impl Managed {
     /// There is no branch for each object: the processor could not predict it where types
     /// alternate.
     #[inline(always)]
-    pub(super) fn alike(&self, objects: &[Object]) -> Option<&'static TypeInfo> {
-        // SAFETY: rule *counted*: callers have live objects.
-        let index = |object: Object| unsafe { header(object).as_ref() }.type_index();
-        let first = index(*objects.first()?);
-        let differs = objects.iter().fold(0, |differs, &object| differs | (index(object) ^ first));
+    pub(super) fn alike(&self, objects: &[Stopped<'_>]) -> Option<&'static TypeInfo> {
+        let index = |object: &Stopped<'_>| object.live().header().type_index();
+        let first = index(objects.first()?);
+        let differs = objects.iter().fold(0, |differs, object| differs | (index(object) ^ first));
         (differs == 0).then(|| self.types.get(first))
     }
 
-    pub(super) fn info(&self, header: NonNull<Header>) -> &'static TypeInfo {
-        // SAFETY: rule *counted*: callers have a reference to the object, or are destroying it.
-        self.types.get(unsafe { header.as_ref() }.type_index())
+    pub(super) fn info(&self, header: &Header) -> &'static TypeInfo {
+        self.types.get(header.type_index())
     }
-}
-
-/// The header of an object of this model.
-#[inline(always)]
-pub(super) fn header(object: Object) -> NonNull<Header> {
-    object.as_ptr().cast()
-}
-
-/// The object with a header.
-#[inline(always)]
-pub(crate) fn object(header: NonNull<Header>) -> Object {
-    Object::new(header.cast())
 }
 
 /// The index of a type in the mutator's heap.
@@ -304,8 +292,8 @@ pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> u32 {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::AnyGc;
     use crate::managed::tests::plain_heap;
-    use crate::{Gc, Mutator};
 
     #[test]
     fn mistakes_of_handlers_are_noted_once_each_and_not_without_end() {
@@ -361,17 +349,14 @@ mod tests {
         let heap = plain_heap();
         let m = heap.attach();
         let one = m.alloc(1u64);
-        let index = |m: &Mutator| {
-            let value = NonNull::new(Gc::as_ptr(&one).cast_mut()).expect("an address");
-            // SAFETY: rules *counted* and *typed*: alive; the value lies behind its header.
-            let header = unsafe { value.byte_sub(size_of::<Header>()).cast::<Header>().as_ref() };
-            (header.type_index(), m.raw().model().types.get(header.type_index()))
-        };
-        let (number, info) = index(&m);
+        let one = one.into_reference();
+        let number = one.header().type_index();
+        let info = m.raw().model().types.get(number);
         assert_eq!(type_index(m.raw(), info), number);
         // Another type in its place: the registry is asked again.
         m.raw().private().types.iter().for_each(|slot| slot.set((std::ptr::null(), 77)));
         assert_eq!(type_index(m.raw(), info), number);
         assert_eq!(type_index(m.raw(), info), number);
+        drop(AnyGc::from_reference(one));
     }
 }

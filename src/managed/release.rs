@@ -10,10 +10,11 @@ use crate::heap::core::MutatorShared;
 use crate::managed::deferred::defer;
 use crate::managed::destructor::{OnPanic, Panic, run_destructor};
 use crate::managed::merge_queue::{self, MergeQueue, OwnerEnded};
-use crate::managed::parts::{DESTRUCTION, Managed, Raw, object};
-use crate::managed::proof::{CountedRef, Dead};
+use crate::managed::parts::{DESTRUCTION, Managed, Raw};
 use crate::managed::upgrades::mark_dying_for_upgrades;
+use crate::object::counted::{CountedRef, object};
 use crate::object::header::{Dropped, Header};
+use crate::object::live::DeadObject;
 use crate::object::state;
 use crate::object::type_info::TypeInfo;
 use crate::object::weak::HeaderPtr;
@@ -53,7 +54,7 @@ pub(crate) unsafe fn drop_slowly(header: NonNull<Header>) {
 }
 
 /// Destroys an object. Its owner, this thread, has dropped the last reference.
-fn destroy_owned(dead: Dead) {
+fn destroy_owned(dead: DeadObject) {
     // SAFETY: rule *boxed*: the owner is attached, to a heap of this model.
     unsafe { Raw::with_known(|m| destroy_all(m, dead, OnPanic::PassOn)) }
 }
@@ -94,7 +95,7 @@ unsafe fn finish_foreign_drop(
     match dropped {
         Dropped::Alive => {}
         // SAFETY: as the caller says.
-        Dropped::Dead => destroy_all(m, unsafe { Dead::new(header) }, on_panic),
+        Dropped::Dead => destroy_all(m, unsafe { DeadObject::new(object(header)) }, on_panic),
         // SAFETY: as the caller says.
         Dropped::Enqueue(owner) => unsafe { enqueue(m, owner, header, on_panic) },
     }
@@ -120,7 +121,7 @@ unsafe fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPani
             // this merge.
             if unsafe { header.as_ref() }.merge_ended() == Dropped::Dead {
                 // SAFETY: rule *zero*: the merge answered this thread.
-                destroy_all(m, unsafe { Dead::new(header) }, on_panic);
+                destroy_all(m, unsafe { DeadObject::new(object(header)) }, on_panic);
             }
         }
     }
@@ -133,14 +134,14 @@ fn merge(queued: NonNull<Header>) -> Dropped {
 }
 
 /// The objects that a [merge](MergeQueue::merge) found dead.
-fn prove_dead(merged: Vec<HeaderPtr>) -> impl ExactSizeIterator<Item = Dead> {
+fn prove_dead(merged: Vec<HeaderPtr>) -> impl ExactSizeIterator<Item = DeadObject> {
     // SAFETY: rule *zero*: `merge` answered `Dead` for each of them, to this thread.
-    merged.into_iter().map(|object| unsafe { Dead::new(object.0) })
+    merged.into_iter().map(|merged| unsafe { DeadObject::new(object(merged.0)) })
 }
 
 /// Merges the objects of a queue, and returns the dead ones. The caller is the owner, has suspended
 /// the owner, or has stopped the world.
-pub(super) fn merge_queue(queue: &MergeQueue) -> impl ExactSizeIterator<Item = Dead> {
+pub(super) fn merge_queue(queue: &MergeQueue) -> impl ExactSizeIterator<Item = DeadObject> {
     prove_dead(queue.merge(merge))
 }
 
@@ -175,10 +176,10 @@ pub(super) fn drop_attached(m: &Raw, reference: CountedRef) {
             return;
         }
     };
-    let info = m.model().info(dead.as_ptr());
+    let info = m.model().info(dead.header());
     match info.destroy {
         Some(end) if info.finalize.is_none() && m.private().busy.get() == 0 => {
-            let header = dead.into_ptr();
+            let header = dead.into_header();
             // SAFETY: rules *typed* and *zero*: the object is of this type, and its last reference
             // is taken.
             let result = event::guarded(|| unsafe { end(header, (&raw const *m).cast()) });
@@ -195,7 +196,7 @@ pub(super) fn drop_attached(m: &Raw, reference: CountedRef) {
 
 /// Destroys several objects as [`destroy_all`] does. A panic that goes on does so after the last
 /// destruction.
-fn destroy_each(m: &Raw, dead: impl Iterator<Item = Dead>, on_panic: OnPanic) {
+fn destroy_each(m: &Raw, dead: impl Iterator<Item = DeadObject>, on_panic: OnPanic) {
     let mut thrown = None;
     for dead in dead {
         // At most one panic goes on.
@@ -209,7 +210,7 @@ fn destroy_each(m: &Raw, dead: impl Iterator<Item = Dead>, on_panic: OnPanic) {
 }
 
 /// Destroys an object, and the objects that die with it.
-pub(super) fn destroy_all(m: &Raw, dead: Dead, on_panic: OnPanic) {
+pub(super) fn destroy_all(m: &Raw, dead: DeadObject, on_panic: OnPanic) {
     // The destruction stack is in use, so drops that come back to this mutator use the stack: rule
     // *lent*.
     let _lent = m.lend();
@@ -217,7 +218,7 @@ pub(super) fn destroy_all(m: &Raw, dead: Dead, on_panic: OnPanic) {
     if private.enter(DESTRUCTION) {
         // If the object's own handler counts it up and down again, its destruction is under way.
         // The state byte must be read now: later the cell may contain another object.
-        if dead.state(m.core()).get() & state::DYING == 0 {
+        if m.core().dead_state(&dead).get() & state::DYING == 0 {
             queue_for_destruction(m, dead);
         }
         return;
@@ -262,7 +263,7 @@ pub(super) fn destroy_queued(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
 /// Puts a dead object on the stack. It is destroyed after the object whose destruction is under
 /// way.
 #[inline(always)]
-fn queue_for_destruction(m: &Raw, dead: Dead) {
+fn queue_for_destruction(m: &Raw, dead: DeadObject) {
     let mut dying = m.private().dying.borrow_mut();
     // Room for twice as many, or at least for one more.
     let has_room = dying.len() < dying.capacity()
@@ -283,7 +284,7 @@ fn queue_for_destruction(m: &Raw, dead: Dead) {
 /// stack.
 #[cold]
 #[inline(never)]
-fn destroy_nested(m: &Raw, dead: Dead) {
+fn destroy_nested(m: &Raw, dead: DeadObject) {
     if let Err(panic) = destroy(m, dead) {
         panic.report(&m.core().hooks);
     }
@@ -291,23 +292,23 @@ fn destroy_nested(m: &Raw, dead: Dead) {
 
 /// Destroys one object. The memory is freed even if the destructor panics.
 #[inline]
-fn destroy(m: &Raw, dead: Dead) -> Result<(), Panic> {
-    let info = m.model().info(dead.as_ptr());
+fn destroy(m: &Raw, dead: DeadObject) -> Result<(), Panic> {
+    let info = m.model().info(dead.header());
     if let Some(dealloc) = info.dealloc {
         return destroy_dynamic(m, dead, info, dealloc);
     }
-    let dead = match info.finalize {
-        Some(finalize) => match finalize_dead(m, dead, info, finalize) {
-            Some(dead) => dead,
-            None => return Ok(()),
-        },
-        None => dead,
+    let dead = if info.finalize.is_none() {
+        dead
+    } else if let Some(dead) = finalize_dead(m, dead) {
+        dead
+    } else {
+        return Ok(());
     };
     if dead.header().has_weak() {
         notify_watchers(m, dead.header());
     }
-    dead.state(m.core()).dying();
-    let header = dead.into_ptr();
+    m.core().dead_state(&dead).dying();
+    let header = dead.into_header();
     // SAFETY: rule *zero*: this thread has exclusive access, and the value is of the type that the
     // header names.
     unsafe {
@@ -321,11 +322,11 @@ fn destroy(m: &Raw, dead: Dead) -> Result<(), Panic> {
 /// its state byte keeps the other bits.
 fn destroy_dynamic(
     m: &Raw,
-    dead: Dead,
+    dead: DeadObject,
     info: &TypeInfo,
     dealloc: unsafe fn(NonNull<Header>, *const ()),
 ) -> Result<(), Panic> {
-    let header = dead.into_ptr();
+    let header = dead.into_header();
     // SAFETY: rule *zero*: this thread has exclusive access to the object, until the handler frees
     // or revives it.
     unsafe {
@@ -361,36 +362,27 @@ pub(super) unsafe fn mark_dying(m: &Raw, header: NonNull<Header>) -> u8 {
 
 /// Runs the finalizer of a dead object, once. `None`: the finalizer revived the object.
 #[cold]
-fn finalize_dead(
-    m: &Raw,
-    dead: Dead,
-    info: &TypeInfo,
-    finalize: unsafe fn(NonNull<Header>, *const ()),
-) -> Option<Dead> {
-    if dead.state(m.core()).set(state::FINALIZED) & state::FINALIZED != 0 {
+fn finalize_dead(m: &Raw, dead: DeadObject) -> Option<DeadObject> {
+    if m.core().dead_state(&dead).set(state::FINALIZED) & state::FINALIZED != 0 {
         return Some(dead);
     }
     // The finalizer uses this reference.
     let reference = dead.revive(m.id());
     let _lent = m.lend();
-    let header = reference.as_ptr();
-    // SAFETY: rules *counted* and *typed*: the object is alive, and of the type that its header
-    // names.
-    let result = event::guarded(|| unsafe { finalize(header, (&raw const *m).cast()) });
-    if let Err(payload) = result {
-        // SAFETY: as above.
-        let name = unsafe { (info.name)(header) };
-        m.core().hooks.unraisable(During::Finalize, name, event::panic_message(payload));
+    let typed = m.model().typed(reference.live());
+    if let Err(payload) = event::guarded(|| typed.finalize(m)) {
+        let text = event::panic_message(payload);
+        m.core().hooks.unraisable(During::Finalize, typed.name(), text);
     }
     drop_revival(m, reference)
 }
 
 /// Drops the reference of a revival, on the thread that revived the object. `None`: the object
 /// stays alive.
-pub(super) fn drop_revival(m: &Raw, reference: CountedRef) -> Option<Dead> {
+pub(super) fn drop_revival(m: &Raw, reference: CountedRef) -> Option<DeadObject> {
     match reference.header().drop_ref(m.id()) {
         // SAFETY: rule *zero*: the count answered this thread.
-        Dropped::Dead => Some(unsafe { Dead::new(reference.into_ptr()) }),
+        Dropped::Dead => Some(unsafe { DeadObject::new(object(reference.into_ptr())) }),
         Dropped::Alive => None,
         more => {
             // SAFETY: rule *zero*: the count answered this thread.
@@ -445,8 +437,7 @@ pub(super) fn run_callback(callback: DueCallback, m: &Raw) {
     // SAFETY: rule *typed*: the function was registered with this weak reference.
     let result = event::guarded(|| unsafe { (callback.invoke)(weak_ref, (&raw const *m).cast()) });
     if let Err(payload) = result {
-        // SAFETY: rule *counted*: the callback owns a reference.
-        let name = unsafe { (m.model().info(weak_ref).name)(weak_ref) };
+        let name = m.model().typed(callback.weak_ref.0.live()).name();
         m.core().hooks.unraisable(During::WeakCallback, name, event::panic_message(payload));
     }
 }

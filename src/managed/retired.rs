@@ -1,14 +1,13 @@
 //! Retired references, which wait until every thread has passed a safepoint.
 
-use std::ptr::NonNull;
+#![forbid(unsafe_code)]
 
 use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
 use crate::managed::deferred::{defer, heap_of};
 use crate::managed::parts::{Managed, QUIESCE_REQUEST, Raw};
-use crate::managed::proof::CountedRef;
 use crate::managed::release::drop_attached;
-use crate::object::header::Header;
+use crate::object::counted::CountedRef;
 use crate::safepoint::{is_stopping, is_traversing};
 
 /// Retired references that a mutator gathers before it publishes them.
@@ -25,16 +24,13 @@ impl Managed {
 
 /// Retires a reference that was in a slot. Other threads may have loaded it, and may still use the
 /// object.
-///
-/// The caller gives the reference up.
-pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
+pub(crate) fn retire(m: &Raw, reference: CountedRef) {
     let mut buffer = m.private().retired.borrow_mut();
     if buffer.try_reserve(1).is_err() {
         // The object leaks: threads that may use it are not known.
         return;
     }
-    // SAFETY: rule *counted*: as the caller says.
-    buffer.push(unsafe { CountedRef::new(header) });
+    buffer.push(reference);
     if buffer.len() == 1 {
         m.raise(QUIESCE_REQUEST);
     }
@@ -47,17 +43,9 @@ pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
 /// As [`retire`], on a thread that is not attached to the object's heap: a misuse, after
 /// which the reference is out of its slot nevertheless. Threads that are attached to that heap may
 /// use the object.
-///
-/// # Safety
-///
-/// The caller owns the reference, and gives it up.
-pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
-    // SAFETY: as the caller says; slots contain references to objects of heaps.
-    let (reference, core) = unsafe {
-        let reference = CountedRef::new(header);
-        let core = heap_of(&reference);
-        (reference, core)
-    };
+pub(crate) fn retire_elsewhere(reference: CountedRef) {
+    // Static objects never die.
+    let Some(core) = heap_of(&reference) else { return };
     if is_stopping() && Raw::is_attached_to(&core) {
         // The other threads are parked, and use no object.
         return defer(reference);
@@ -143,7 +131,6 @@ mod tests {
     use super::*;
     use crate::heap::model::ObjectModel;
     use crate::managed::tests::{Calls, Noting, header_of, on_attached_thread, plain_heap};
-    use std::mem::ManuallyDrop;
     use std::sync::Arc;
 
     use crate::{Gc, Mutator};
@@ -227,9 +214,7 @@ mod tests {
         let model = &core.model;
         let lists = || (model.retired.lock().len(), model.deferred.lock().list.len());
         let live = || heap.stats().live_objects;
-        // SAFETY: rule *counted*: the handle's reference is given up.
-        let retire =
-            |object: Gc<u64>| unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
+        let retire = |object: Gc<u64>| retire_elsewhere(object.into_reference());
         retire(m.alloc(1));
         assert_eq!((lists(), live()), ((1, 0), 1));
         assert_ne!(
@@ -253,8 +238,7 @@ mod tests {
         let address = header_of(&object).as_ptr() as usize;
         drop((m, heap));
         assert!(crate::memory::space::is_in_any_heap(address), "objects keep the range");
-        // SAFETY: rule *counted*: as above.
-        unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
+        retire_elsewhere(object.into_reference());
         assert_eq!(calls.get(), [0, 1, 0], "there is no mutator for a finalizer");
         assert!(
             !crate::memory::space::is_in_any_heap(address),
@@ -271,16 +255,13 @@ mod tests {
         on_attached_thread(&heap, |m| assert_eq!(m.raw().local().seen.load(SeqCst), epoch));
         assert_eq!(m.raw().local().seen.load(SeqCst), epoch - 1, "not at a safepoint since");
         // The next call drops the references that no thread can use any more.
-        let mut held = ManuallyDrop::new(m.alloc(1));
+        let reference = m.alloc(1).into_reference();
         assert!(!model.after_clear(m.raw()));
-        // SAFETY: rule *counted*: the handle is never dropped.
-        let reference = unsafe { CountedRef::new(held.header()) };
         model.retired.lock().push((u64::MAX, reference));
         assert!(model.after_clear(m.raw()), "it waits");
         model.retired.lock()[0].0 = epoch;
         assert!(!model.after_clear(m.raw()));
         assert_eq!(heap.stats().live_objects, 0);
-        let _ = &mut held;
     }
 
     #[test]
@@ -288,10 +269,8 @@ mod tests {
         let heap = plain_heap();
         let mut m = heap.attach();
         let core = Arc::clone(m.raw().core());
-        let held = ManuallyDrop::new(m.alloc(1));
+        let reference = m.alloc(1).into_reference();
         m.detach(|| {
-            // SAFETY: rule *counted*: the handle is never dropped.
-            let reference = unsafe { CountedRef::new(held.header()) };
             let retired = (core.model.new_epoch(), reference);
             core.model.retired.lock().push(retired);
             on_attached_thread(&heap, |_| assert_eq!(heap.stats().live_objects, 0));

@@ -4,9 +4,10 @@ use std::ptr::NonNull;
 
 use crate::base::stress::{Step, maybe_yield};
 use crate::managed::parts::Raw;
-use crate::managed::proof::Dead;
 use crate::managed::release::{drop_revival, mark_dying, notify_watchers};
+use crate::object::counted::object;
 use crate::object::header::Header;
+use crate::object::live::DeadObject;
 use crate::object::state;
 
 /// Revives a dying object for the call of `f`, with one reference; `true`: the object is dying
@@ -17,9 +18,9 @@ use crate::object::state;
 /// The object is dying on this thread, which has exclusive access to it.
 pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce()) -> bool {
     // SAFETY: rule *zero*: as the caller says.
-    let dead = unsafe { Dead::new(header) };
+    let dead = unsafe { DeadObject::new(object(header)) };
     // Before the revival: an upgrade that finds a count reads the bit as well.
-    dead.state(m.core()).unset(state::DYING);
+    m.core().dead_state(&dead).unset(state::DYING);
     let reference = dead.revive(m.id());
     let _lent = m.lend();
     maybe_yield(&m.core().under, Step::Weak);
@@ -27,9 +28,9 @@ pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce())
     let dead = drop_revival(m, reference);
     if let Some(dead) = &dead {
         // SAFETY: rule *zero*: the count answered this thread. No stop came in between.
-        unsafe { mark_dying(m, dead.as_ptr()) };
+        unsafe { mark_dying(m, dead.header_ptr()) };
     }
-    dead.map(Dead::into_ptr).is_some()
+    dead.map(DeadObject::into_header).is_some()
 }
 
 /// Clears the weak references to a dying object, and calls their callbacks.

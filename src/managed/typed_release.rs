@@ -7,9 +7,10 @@ use crate::base::event;
 use crate::managed::deferred::defer;
 use crate::managed::destructor::OnPanic;
 use crate::managed::parts::{DESTRUCTION, Raw};
-use crate::managed::proof::{CountedRef, Dead};
 use crate::managed::release::{destroy_all, destroy_queued, drop_foreign, drop_slowly};
+use crate::object::counted::CountedRef;
 use crate::object::header::Header;
+use crate::object::live::DeadObject;
 use crate::object::state;
 use crate::safepoint::{current, is_stopping};
 
@@ -45,8 +46,10 @@ unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
         // size class is as the caller says.
         unsafe {
             Raw::with_known(|m| {
-                if dead.state(m.core()).get() & state::FINALIZER == 0 && !dead.header().has_weak() {
-                    m.free_of_class(dead.into_ptr().cast(), class);
+                if m.core().dead_state(&dead).get() & state::FINALIZER == 0
+                    && !dead.header().has_weak()
+                {
+                    m.free_of_class(dead.into_header().cast(), class);
                 } else {
                     destroy_all(m, dead, OnPanic::PassOn);
                 }
@@ -105,20 +108,20 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
 ///
 /// The object was allocated for a `T` at this offset, with this size class.
 #[inline(never)]
-unsafe fn destroy_taken<T>(dead: Dead, offset: usize, class: Option<u8>) {
+unsafe fn destroy_taken<T>(dead: DeadObject, offset: usize, class: Option<u8>) {
     // SAFETY: rule *boxed*: the owner is attached, to a heap of this model. The rest: as the caller
     // says.
     unsafe {
         Raw::with_known(|m| {
             // A panic that leaves through a C function, or while the thread unwinds, would end the
             // process.
-            if dead.state(m.core()).get() & state::FINALIZER != 0
+            if m.core().dead_state(&dead).get() & state::FINALIZER != 0
                 || m.private().busy.get() != 0
                 || std::thread::panicking()
             {
                 destroy_all(m, dead, OnPanic::PassOn);
             } else {
-                destroy_in_place::<T>(m, dead.into_ptr(), offset, class, OnPanic::PassOn);
+                destroy_in_place::<T>(m, dead.into_header(), offset, class, OnPanic::PassOn);
             }
         });
     }
@@ -212,14 +215,14 @@ pub(crate) unsafe fn destroy_dynamic_in_place(
 ) {
     let private = m.private();
     // SAFETY: rule *zero*: as the caller says.
-    let dead = unsafe { Dead::new(header) };
+    let dead = unsafe { DeadObject::new(crate::object::counted::object(header)) };
     if private.enter(DESTRUCTION) {
         return destroy_all(m, dead, OnPanic::PassOn);
     }
     let _lent = m.lend();
-    dead.state(m.core()).change_plainly(state::DYING, 0);
+    m.core().dead_state(&dead).change_plainly(state::DYING, 0);
     // From here on the handler has the right to destroy the object.
-    dead.into_ptr();
+    dead.into_header();
     let result = event::guarded(|| dealloc(m));
     if result.is_ok() && private.dying.borrow().is_empty() {
         private.exit(DESTRUCTION);

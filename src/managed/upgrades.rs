@@ -1,9 +1,13 @@
 //! The upgrade of weak references to dynamic objects.
 
+#![forbid(unsafe_code)]
+
 use std::ptr::NonNull;
 
 use crate::base::stress::{Step, maybe_yield};
 use crate::managed::parts::Raw;
+#[cfg(feature = "cpython")]
+use crate::object::counted::object;
 use crate::object::header::Header;
 use crate::object::state::{self, StateByte};
 use crate::object::weak::WeakRecord;
@@ -25,16 +29,12 @@ pub(crate) fn mark_dying_for_upgrades(m: &Raw, header: &Header, state: StateByte
 #[cfg(feature = "cpython")]
 pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
     let upgraded = record.with_target(|header| {
-        let header = NonNull::from(header);
-        // SAFETY: rules *counted* and *mapped*: the record keeps the target's memory for this call;
-        // the target lies in this heap.
-        let is_dying =
-            || unsafe { m.core().state(header.as_ptr() as usize) }.get() & state::DYING != 0;
-        if !m.owns(crate::managed::parts::object(header)) || is_dying() {
+        let target = NonNull::from(header);
+        let is_dying = || m.core().state_at(object(target)).get() & state::DYING != 0;
+        if !m.owns(object(target)) || is_dying() {
             return None;
         }
-        // SAFETY: rule *counted*: as above.
-        unsafe { header.as_ref() }.try_upgrade(m.id()).then_some(header)
+        header.try_upgrade(m.id()).then_some(target)
     });
     upgraded.flatten()
 }

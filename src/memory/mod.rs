@@ -27,4 +27,6 @@ pub(crate) mod size_class;
 #[allow(unsafe_code)]
 pub(crate) mod space;
 #[allow(unsafe_code)]
+pub(crate) mod stopped;
+#[allow(unsafe_code)]
 mod table;

@@ -89,23 +89,4 @@ impl PageTable {
              granule {slot}, where no cell starts"
         );
     }
-
-    /// The cells on a page's remote stack, by granules of the page, for the verifier.
-    ///
-    /// # Safety
-    ///
-    /// The world is stopped, and no thread frees.
-    pub(crate) unsafe fn remote_cells(&self, page: u32) -> Vec<usize> {
-        // SAFETY: as the caller says: the page was handed out, and the stack does not change.
-        unsafe {
-            let mut slot = self.info(page).remote.load(Ordering::Acquire) as usize;
-            let mut cells = Vec::new();
-            while slot != 0 && cells.len() <= PAGE_GRANULES {
-                self.check_link(page, slot);
-                cells.push(slot);
-                slot = self.page_start(page).add(slot * GRANULE).cast::<u32>().read() as usize;
-            }
-            cells
-        }
-    }
 }

@@ -132,22 +132,19 @@ impl ClaimRef {
         unsafe { Vec::from_raw_parts(objects.as_mut_ptr().cast(), len, capacity) }
     }
 
+    /// Calls `f` with the references, which `f` consumes. The result has the addresses.
+    pub(crate) fn consume(these: Vec<Self>, f: impl FnOnce(Claims<'_>)) -> Vec<Object> {
+        let objects = Self::into_objects(these);
+        f(Claims(&objects));
+        objects
+    }
+
     /// The addresses, in the memory of the references, which are owned by the caller from here on.
     pub(crate) fn into_objects(these: Vec<Self>) -> Vec<Object> {
         let mut these = ManuallyDrop::new(these);
         let (len, capacity) = (these.len(), these.capacity());
         // SAFETY: as in `all`.
         unsafe { Vec::from_raw_parts(these.as_mut_ptr().cast(), len, capacity) }
-    }
-
-    /// The references to `objects`, where they lie.
-    ///
-    /// # Safety
-    ///
-    /// As for [`new`](Self::new), for each of them.
-    pub(crate) const unsafe fn slice(objects: &[Object]) -> &[Self] {
-        // SAFETY: rule *guarded*: transparent over the address.
-        unsafe { std::slice::from_raw_parts(objects.as_ptr().cast(), objects.len()) }
     }
 
     /// The proofs, as long as the references are lent.
@@ -167,6 +164,37 @@ impl ClaimRef {
     #[inline(always)]
     pub const fn object(&self) -> Object {
         self.0
+    }
+}
+
+/// Several [`ClaimRef`]s that lie in borrowed memory.
+#[derive(Debug)]
+#[must_use = "the references stay until they are released"]
+pub(crate) struct Claims<'a>(&'a [Object]);
+
+impl<'a> Claims<'a> {
+    /// The references to `objects`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ClaimRef::new`], for each of them.
+    pub(crate) const unsafe fn new(objects: &'a [Object]) -> Self {
+        Self(objects)
+    }
+
+    /// The proofs, as long as the references are lent.
+    pub(crate) const fn live(&self) -> &[Live<'_>] {
+        // SAFETY: rule *guarded*: transparent over the address. Each reference exists for the
+        // borrow.
+        unsafe { Live::slice(self.0) }
+    }
+}
+
+impl Iterator for Claims<'_> {
+    type Item = ClaimRef;
+
+    fn next(&mut self) -> Option<ClaimRef> {
+        self.0.split_off_first().copied().map(ClaimRef)
     }
 }
 

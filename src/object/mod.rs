@@ -2,6 +2,8 @@
 
 #[allow(unsafe_code)]
 pub(crate) mod address;
+#[allow(unsafe_code)]
+pub(crate) mod counted;
 pub(crate) mod header;
 #[allow(unsafe_code)]
 pub(crate) mod live;

@@ -9,8 +9,10 @@ use std::ptr::NonNull;
 
 use crate::base::prefetch::prefetch;
 use crate::managed::{self, drop_reference, object};
+#[cfg(feature = "cpython")]
 use crate::memory::space::is_in_any_heap;
 use crate::object::header::Header;
+use crate::object::live::Live;
 use crate::object::type_info::{Edge, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::typed::gc::Gc;
@@ -65,6 +67,12 @@ impl AnyGc {
         Self { header }
     }
 
+    /// Takes over a counted reference.
+    #[cfg(any(test, feature = "cpython"))]
+    pub(crate) fn from_reference(reference: managed::CountedRef) -> Self {
+        Self { header: reference.into_ptr() }
+    }
+
     pub(crate) fn header(&self) -> NonNull<Header> {
         self.header
     }
@@ -78,23 +86,22 @@ impl AnyGc {
 
     /// Retires the reference, which was in a slot. Other threads may have read it there, and may
     /// still use the object.
+    #[cfg(feature = "cpython")]
     pub(crate) fn retire(self) {
         let address = self.header.as_ptr() as usize;
         if self.header_ref().is_static() && !is_in_any_heap(address) {
             // A static object never dies.
             return;
         }
-        let header = self.into_header();
-        let is_retired = Mutator::with_current(|m| {
-            let is_here = m.raw().owns(object(header));
-            if is_here {
-                managed::retire(m.raw(), header);
+        // SAFETY: rule *counted*: this handle owned the reference.
+        let mut reference = Some(unsafe { managed::CountedRef::new(self.into_header()) });
+        Mutator::with_current(|m| {
+            if let Some(reference) = reference.take_if(|it| m.raw().owns(it.object())) {
+                managed::retire(m.raw(), reference);
             }
-            is_here
         });
-        if is_retired != Some(true) {
-            // SAFETY: rule *counted*: the reference of this handle, which is given up.
-            unsafe { managed::retire_elsewhere(header) };
+        if let Some(reference) = reference {
+            managed::retire_elsewhere(reference);
         }
     }
 
@@ -381,15 +388,10 @@ impl<D: ?Sized> fmt::Debug for GcDyn<D> {
 }
 
 impl Mutator {
-    pub(crate) fn any_from(
-        &self,
-        header: std::ptr::NonNull<crate::object::header::Header>,
-    ) -> AnyGc {
-        // SAFETY: rule *counted*: callers pass a live object of this heap; the clone counts the
-        // reference.
-        unsafe {
-            header.as_ref().clone_ref(self.id());
-            AnyGc::from_header(header)
-        }
+    /// A new reference to an object of this heap.
+    pub(crate) fn any_from(&self, object: Live<'_>) -> AnyGc {
+        object.header().clone_ref(self.id());
+        // SAFETY: rule *counted*: the reference just counted.
+        unsafe { AnyGc::from_header(managed::header(object.object())) }
     }
 }

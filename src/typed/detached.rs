@@ -1,5 +1,7 @@
 //! Mutators of detached threads.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 
 use crate::managed::Raw;
@@ -27,7 +29,7 @@ impl Mutator {
         }
         // The mutator is inside `Detached` now, so no code relies on the attachment.
         self.raw().step_out().disarm();
-        Ok(Detached(std::mem::ManuallyDrop::new(self)))
+        Ok(Detached(Some(self)))
     }
 }
 
@@ -35,38 +37,40 @@ impl Mutator {
 ///
 /// The drop attaches the thread once more, to end the attachment properly.
 #[must_use = "dropping it ends the attachment for good"]
-pub struct Detached(std::mem::ManuallyDrop<Mutator>);
+pub struct Detached(Option<Mutator>);
 
 impl Detached {
+    fn mutator(&self) -> &Mutator {
+        self.0.as_ref().expect("it is taken by the last call")
+    }
+
     /// Attaches the thread again. Waits while the world is stopped.
     ///
     /// # Errors
     ///
     /// The value itself, if the thread is attached elsewhere, is inside a traversal, or is in the
     /// closure of a [`Mutator::detach`].
-    pub fn attach(self) -> Result<Mutator, Self> {
+    pub fn attach(mut self) -> Result<Mutator, Self> {
         // In the closure of another mutator's detach, the new mutator could outlive the closure.
-        if Raw::is_inside_detach() || !self.0.raw().step_in() {
+        if Raw::is_inside_detach() || !self.mutator().raw().step_in() {
             return Err(self);
         }
-        let mut this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: rule *pinned*: taken once: `this` is neither used again nor dropped.
-        Ok(unsafe { std::mem::ManuallyDrop::take(&mut this.0) })
+        self.0.take().ok_or(self)
     }
 
     /// The heap to which the mutator belongs.
     pub fn heap(&self) -> &Heap {
-        self.0.heap()
+        self.mutator().heap()
     }
 }
 
 impl Drop for Detached {
     fn drop(&mut self) {
-        if self.0.raw().step_in() {
-            // SAFETY: rule *pinned*: attached again, and not used any more.
-            unsafe { std::mem::ManuallyDrop::drop(&mut self.0) };
+        let Some(mutator) = self.0.take() else { return };
+        if !mutator.raw().step_in() {
+            // The thread is attached elsewhere or traverses, and the mutator is leaked.
+            std::mem::forget(mutator);
         }
-        // Otherwise the thread is attached elsewhere or traverses, and the mutator is leaked.
     }
 }
 

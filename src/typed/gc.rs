@@ -260,6 +260,13 @@ impl<T> Gc<T> {
         self.header
     }
 
+    /// The reference without its type.
+    #[cfg(test)]
+    pub(crate) fn into_reference(self) -> managed::CountedRef {
+        // SAFETY: rule *counted*: the handle owned the reference, and has no destructor now.
+        unsafe { managed::CountedRef::new(self.into_header()) }
+    }
+
     /// Returns the address of the header. The count is unchanged and the caller owns the reference.
     pub(crate) fn into_header(self) -> NonNull<Header> {
         ManuallyDrop::new(self).header

@@ -13,30 +13,31 @@ use crate::collect::traversal::guard_traversal;
 use crate::collect::verify::{self, Depth};
 use crate::heap::mutator::World;
 use crate::managed::Managed;
+use crate::object::live::Stopped;
 use crate::object::state::{FROZEN, TRACKED};
 use crate::object::type_info::{Object, Tracer};
 use crate::{AnyGc, Mutator};
 
 /// Calls `f` with each object that the functions of this module list.
-fn listed(world: &World<'_, Managed>, mut f: impl FnMut(Object)) {
+fn listed<'w>(world: &'w World<'_, Managed>, mut f: impl FnMut(Stopped<'w>)) {
     collect::visible(world, |object, state| {
         if state.get() & FROZEN == 0 {
-            f(object.object());
+            f(object);
         }
     });
 }
 
 /// Calls `f` with each listed object that refers to an object at one of the `sought` addresses.
-pub(crate) fn referring(
-    world: &World<'_, Managed>,
+pub(crate) fn referring<'w>(
+    world: &'w World<'_, Managed>,
     sought: Vec<usize>,
-    mut f: impl FnMut(Object),
+    mut f: impl FnMut(Stopped<'w>),
 ) -> Result<Result<(), NoMemory>, Cow<'static, str>> {
     let space = &world.core().space;
     let mut tracer = Tracer::seeking(space.base(), space.reserved_bytes(), sought);
     guard_traversal(world, &mut tracer, |tracer| {
         listed(world, |object| {
-            edges_of(world, object, tracer);
+            edges_of(world, object.object(), tracer);
             if tracer.take_found() {
                 f(object);
             }
@@ -81,7 +82,7 @@ impl Mutator {
     pub fn objects(&mut self) -> Vec<AnyGc> {
         self.stopped(|m, world| {
             let mut all = Vec::new();
-            listed(world, |object| all.push(m.any_from(object.as_ptr().cast())));
+            listed(world, |object| all.push(m.any_from(object.live())));
             all
         })
     }
@@ -102,7 +103,7 @@ impl Mutator {
             let mut found = Vec::new();
             let result = referring(world, vec![address], |object| found.push(object));
             let result = result.map(|kept| kept.unwrap_or_else(NoMemory::abort_process));
-            result.map(|()| found.into_iter().map(|o| m.any_from(o.as_ptr().cast())).collect())
+            result.map(|()| found.into_iter().map(|object| m.any_from(object.live())).collect())
         })
         .unwrap_or_else(|reason| panic!("a traversal failed: {reason}"))
     }
@@ -125,11 +126,11 @@ impl Mutator {
             let result =
                 guard_traversal(world, &mut tracer, |tracer| edges_of(world, object, tracer));
             tracer.lost_nothing().unwrap_or_else(NoMemory::abort_process);
-            let to_header = |&edge: &usize| {
-                let object = collect::scope::object_at(space, space.granule(edge));
-                m.any_from(object.as_ptr().cast())
+            let targets = |edges: &[usize]| -> Vec<AnyGc> {
+                let target = |&edge| collect::scope::stopped_at(world, space.granule(edge));
+                edges.iter().filter_map(target).map(|target| m.any_from(target.live())).collect()
             };
-            result.map(|()| tracer.edges().iter().map(to_header).collect::<Vec<_>>())
+            result.map(|()| targets(tracer.edges()))
         })
         .unwrap_or_else(|abandoned| panic!("a traversal failed: {}", abandoned.reason))
     }

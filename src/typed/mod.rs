@@ -6,7 +6,6 @@ pub(crate) mod blocking;
 pub(crate) mod builder;
 #[allow(unsafe_code)]
 pub(crate) mod cell;
-#[allow(unsafe_code)]
 pub(crate) mod detached;
 pub(crate) mod extensions;
 pub(crate) mod fork;

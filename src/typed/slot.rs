@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicPtr, Ordering};
-use crate::managed::{self, drop_reference, object, retire_elsewhere};
+use crate::managed::{self, CountedRef, drop_reference, retire_elsewhere};
 use crate::object::header::Header;
 use crate::typed::gc::check;
 use crate::{Gc, Mutator, Trace, Tracer};
@@ -51,17 +51,24 @@ impl<T> AtomicGc<T> {
         Self { slot: AtomicPtr::new(into_raw(gc)), owns: PhantomData, invariant: PhantomData }
     }
 
-    /// Replaces the address in the slot and returns the old address.
+    /// Replaces the address in the slot and returns the old reference.
     #[inline(always)]
-    fn put(&self, raw: *mut Header) -> *mut Header {
+    fn put(&self, raw: *mut Header) -> Option<CountedRef> {
         // AcqRel: the release pairs with the acquire of threads that load the new address. The
         // acquire pairs with the release of the thread that stored the old address.
-        self.slot.swap(raw, Ordering::AcqRel)
+        removed(self.slot.swap(raw, Ordering::AcqRel))
     }
 }
 
 fn into_raw<T>(gc: Option<Gc<T>>) -> *mut Header {
     gc.map_or(std::ptr::null_mut(), |gc| gc.into_header().as_ptr())
+}
+
+/// The reference that this thread has removed from a slot.
+#[inline(always)]
+fn removed(old: *mut Header) -> Option<CountedRef> {
+    // SAFETY: rule *counted*: the slot owned the reference.
+    NonNull::new(old).map(|header| unsafe { CountedRef::new(header) })
 }
 
 impl<T: Trace> AtomicGc<T> {
@@ -169,7 +176,7 @@ impl<T: Trace> AtomicGc<T> {
         let raw = Self::accept(m, new);
         // AcqRel: as in `put`. Relaxed on failure: the address is not dereferenced.
         match self.slot.compare_exchange(current, raw, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(old) => Ok(Self::take_over(m, old)),
+            Ok(old) => Ok(Self::take_over(m, removed(old))),
             Err(_) => Err(NonNull::new(raw).map(|header| {
                 // SAFETY: rule *counted*: the reference from `accept` was not stored, so this
                 // function still owns it.
@@ -188,10 +195,10 @@ impl<T: Trace> AtomicGc<T> {
     }
 
     #[track_caller]
-    fn retire(m: &Mutator, old: *mut Header) {
-        if let Some(header) = NonNull::new(old) {
-            Self::check_taken(m, header);
-            managed::retire(m.raw(), header);
+    fn retire(m: &Mutator, old: Option<CountedRef>) {
+        if let Some(reference) = old {
+            let reference = Self::check_taken(m, reference);
+            managed::retire(m.raw(), reference);
         }
     }
 
@@ -200,24 +207,24 @@ impl<T: Trace> AtomicGc<T> {
     /// The reference is retired in that heap first, because threads of that heap may be about to
     /// increment the count.
     #[track_caller]
-    fn check_taken(m: &Mutator, header: NonNull<Header>) {
-        if !m.raw().owns(object(header)) {
-            // SAFETY: rule *counted*: the slot owned the reference.
-            unsafe { retire_elsewhere(header) };
-            check(header, m);
+    fn check_taken(m: &Mutator, reference: CountedRef) -> CountedRef {
+        if m.raw().owns(reference.object()) {
+            return reference;
         }
+        let header = reference.as_ptr();
+        retire_elsewhere(reference);
+        check(header, m);
+        unreachable!("the object lies in another heap")
     }
 
     /// Returns a new reference to the removed object. The slot's own reference is retired, because
     /// other threads may be about to increment the count.
     #[track_caller]
-    fn take_over(m: &Mutator, old: *mut Header) -> Option<Gc<T>> {
-        let header = NonNull::new(old)?;
-        Self::check_taken(m, header);
-        // SAFETY: rule *counted*: the slot's reference was removed by this thread and is still
-        // counted.
-        unsafe { header.as_ref() }.clone_ref(m.id());
-        managed::retire(m.raw(), header);
+    fn take_over(m: &Mutator, old: Option<CountedRef>) -> Option<Gc<T>> {
+        let reference = Self::check_taken(m, old?);
+        let header = reference.as_ptr();
+        reference.header().clone_ref(m.id());
+        managed::retire(m.raw(), reference);
         // SAFETY: rule *counted*: the reference just counted.
         Some(unsafe { Gc::from_header(header) })
     }
@@ -246,13 +253,12 @@ impl<T: Trace> Trace for AtomicGc<T> {
     }
 
     fn clear(this: &Self, m: &Mutator) {
-        if let Some(header) = NonNull::new(this.put(std::ptr::null_mut())) {
-            if m.raw().owns(object(header)) {
-                managed::retire(m.raw(), header);
+        if let Some(reference) = this.put(std::ptr::null_mut()) {
+            if m.raw().owns(reference.object()) {
+                managed::retire(m.raw(), reference);
             } else {
                 // A mutator of another heap has stored this object.
-                // SAFETY: rule *counted*: the slot owned the reference.
-                unsafe { retire_elsewhere(header) };
+                retire_elsewhere(reference);
             }
         }
     }

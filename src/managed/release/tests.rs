@@ -6,7 +6,6 @@ use super::*;
 use crate::heap::model::ObjectModel;
 use crate::managed::merge_queue::MERGE_REQUEST;
 use crate::managed::tests::{Calls, Holds, Noting, Panics, Plain, on_attached_thread, plain_heap};
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use crate::managed::{destroy_dynamic_in_place, type_index};
@@ -42,14 +41,7 @@ fn of_several_that_are_dead_all_are_destroyed_whoever_panics() {
     });
     let m = heap.attach();
     let dead: Vec<_> = (0..3)
-        .map(|_| {
-            let loud = std::mem::ManuallyDrop::new(m.alloc(Loud));
-            let header = NonNull::new(Gc::as_ptr(&loud).cast_mut()).unwrap();
-            // SAFETY: rule *typed*: the value lies behind its header.
-            let header: NonNull<Header> = unsafe { header.byte_sub(size_of::<Header>()) }.cast();
-            // SAFETY: rule *counted*: alive; the handle is never used again.
-            unsafe { CountedRef::new(header) }.take_last(m.raw().id()).expect("the last")
-        })
+        .map(|_| m.alloc(Loud).into_reference().take_last(m.raw().id()).expect("the last"))
         .collect();
     let thrown = event::guarded(|| destroy_each(m.raw(), dead.into_iter(), OnPanic::PassOn));
     assert!(thrown.is_err());
@@ -356,9 +348,7 @@ fn what_cannot_wait_dies_within() {
         to.lock().expect("no panic").push((error.during, error.message.to_string()));
     });
     let m = heap.attach();
-    let panics = ManuallyDrop::new(m.alloc(Panics));
-    // SAFETY: rule *counted*: alive; the handle is never used again.
-    let reference = unsafe { CountedRef::new(panics.header()) };
+    let reference = m.alloc(Panics).into_reference();
     destroy_nested(m.raw(), reference.take_last(m.raw().id()).expect("the last"));
     let told = std::mem::take(&mut *told.lock().expect("no panic"));
     assert_eq!(told, [(During::Drop, "a destructor that panics".to_owned())]);

@@ -1,0 +1,76 @@
+//! The pages of a space in a stop, for the verifier.
+
+use std::ops::Deref;
+
+use crate::base::sync::Ordering;
+use crate::memory::page::FreeBits;
+use crate::memory::shape::{GRANULE, PAGE_GRANULES, PageKind};
+use crate::memory::space::Space;
+
+/// Proof that the owners of a space's pages stand still: no thread changes the pages or their free
+/// cells.
+#[derive(Clone, Copy)]
+pub(crate) struct StoppedSpace<'w>(&'w Space);
+
+impl Deref for StoppedSpace<'_> {
+    type Target = Space;
+
+    fn deref(&self) -> &Space {
+        self.0
+    }
+}
+
+impl<'w> StoppedSpace<'w> {
+    /// The proof for `space`.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped for the lifetime, and nothing allocates or frees cells.
+    pub(crate) const unsafe fn new(space: &'w Space) -> Self {
+        Self(space)
+    }
+
+    /// A page's free bits, and the number of free cells that the page counts.
+    pub(crate) fn free_cells(self, page: u32) -> (FreeBits, u32) {
+        let info = self.page(page as usize);
+        // SAFETY: rule *owner*: the owner stands still. The page was handed out: `page` has looked.
+        unsafe { (self.free_bits(page, |bits| *bits), info.owned(|owned| owned.free)) }
+    }
+
+    /// The cells on a page's remote stack, by granules of the page.
+    pub(crate) fn remote_cells(self, page: u32) -> Vec<usize> {
+        let mut slot = self.page(page as usize).remote.load(Ordering::Acquire) as usize;
+        let mut cells = Vec::new();
+        while slot != 0 && cells.len() <= PAGE_GRANULES {
+            self.check_link(page, slot);
+            cells.push(slot);
+            // SAFETY: rules *mapped* and *owner*: a cell of the page starts there. It is free, so
+            // its first word is the link, and no thread writes it.
+            let link = unsafe { self.page_start(page).add(slot * GRANULE).cast::<u32>().read() };
+            slot = link as usize;
+        }
+        cells
+    }
+
+    /// The heap word in the header of a page. `None`: the page has no header.
+    pub(crate) fn heap_word(self, page: u32) -> Option<*const ()> {
+        let kind = self.page(page as usize).shape().kind();
+        matches!(kind, PageKind::Small | PageKind::Large)
+            // SAFETY: rule *mapped*: the page is in use, so it starts with the word.
+            .then(|| unsafe { self.page_start(page).cast().read() })
+    }
+
+    /// Checks that a free cell has its poison, if the space has a quarantine. On a remote stack
+    /// the first bytes of a cell are a link. The error says where the cell was written.
+    ///
+    /// Panics if no free cell starts at the granule.
+    pub(crate) fn check_poison(self, granule: usize, is_linked: bool) -> Result<(), String> {
+        let Some(quarantine) = self.quarantine() else { return Ok(()) };
+        assert!(self.starts_at(self.address(granule)));
+        assert_eq!(self.states()[granule].load(Ordering::Relaxed), 0, "the cell is free");
+        let from = if is_linked { size_of::<u32>() } else { 0 };
+        // SAFETY: rules *mapped* and *owner*: a cell starts at the granule, so its page was handed
+        // out. It is free, so no thread writes it.
+        unsafe { quarantine.check(self.memory(self.cell(granule)), from) }
+    }
+}

@@ -509,7 +509,6 @@ unsafe fn from_spec(
         };
         wanted.module = module.map(|module| dynamic::Obj::new(module).share());
         wanted.token = token;
-        wanted.face_size = size_of::<PyTypeObject>();
         let doc = given.tp_doc;
         let texts = fallible::arc(Texts {
             name: fallible::c_copy(name)?,

@@ -78,12 +78,9 @@ impl<'m> Dying<'m> {
         self.survives(|| object.call_finalizer(m))
     }
 
-    /// Calls the legacy finalizer; `true`: the object is alive again.
+    /// Calls the legacy finalizer, which the type has. `true`: the object is alive again.
     fn call_legacy(&self) -> bool {
         let (m, object) = (self.m(), self.object());
-        if object.record().del.is_none() {
-            return false;
-        }
         self.survives(|| handlers::guarded(m, During::Finalize, object, || object.run_del()))
     }
 

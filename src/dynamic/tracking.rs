@@ -154,7 +154,7 @@ impl<'m> Obj<'m> {
             return self.is_common() && here.put_in();
         }
         // The allocator tracks only objects that take part in cycle collection.
-        now & state::BY_ALLOCATOR != 0 && take_over(m, self, &state)
+        take_over(m, self, &state)
     }
 
     /// The common case of [`untrack`](Self::untrack), as [`track_common`](Self::track_common).

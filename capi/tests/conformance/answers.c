@@ -1173,7 +1173,8 @@ static void bases_that_are_no_types_are_refused(void) {
                                 .tp_flags = Py_TPFLAGS_BASETYPE};
     PyType_Slot slots[] = {{Py_tp_base, &late}, {0, NULL}};
     PyType_Spec spec = {"check.Derived", 0, 0, Py_TPFLAGS_DEFAULT, NULL};
-    PyObject *one = (PyObject *)leaf(), *bases = PyTuple_New(1);
+    PyObject *one = (PyObject *)leaf(), *bases = PyTuple_New(1), *like_a_type;
+    static PyTypeObject as_large = {TYPE_HEAD .tp_name = "check.AsLargeAsAType", .tp_basicsize = sizeof(PyTypeObject)};
     PyTypeObject *type;
     Row *full;
     int i;
@@ -1188,10 +1189,32 @@ static void bases_that_are_no_types_are_refused(void) {
         full->items[i] = Py_NewRef(Py_None);
     FAILS(PyType_FromSpecWithBases(&spec, (PyObject *)full) == NULL, STANDSTILL_E_BAD_BASE);
     Py_DECREF(full);
+    /* An object that is no type, with the record of a type where types have theirs. */
+    ready(&as_large);
+    like_a_type = as_large.tp_alloc(&as_large, 0);
+    MUST(like_a_type != NULL);
+    ((PyTypeObject *)like_a_type)->ss_own = Pair_Type.ss_own;
+    FAILS(PyType_FromSpecWithBases(&spec, like_a_type) == NULL, STANDSTILL_E_BAD_BASE);
+    Py_DECREF(like_a_type);
     /* A static base that is not ready is made so. */
     type = type_of_slots("check.OfLate", 0, 0, Py_TPFLAGS_DEFAULT, slots);
     MUST(type != NULL);
     CHECK((late.tp_flags & Py_TPFLAGS_READY) && type->tp_base == &late);
+    Py_DECREF(type);
+}
+
+/* PyType_Ready of a heap type changes nothing. A member that the program has overwritten gets its value again. */
+static void a_heap_type_is_ready_from_the_start(void) {
+    PyType_Slot none[] = {{0, NULL}};
+    PyTypeObject *type = type_of_slots("check.FromSpec", sizeof(Leaf), 0, Py_TPFLAGS_DEFAULT, none);
+    MUST(type != NULL);
+    CHECK_INT(PyType_Ready(type), 0);
+    type->tp_basicsize = 8;
+    CHECK_INT(PyType_Ready(type), 0);
+    CHECK_INT(type->tp_basicsize, sizeof(Leaf));
+    CHECK_INT(Py_REFCNT(type), 1);
+    if (check_is_checked)
+        EXPECT_MISUSE(STANDSTILL_E_WRITTEN_AFTER_READY, 1);
     Py_DECREF(type);
 }
 
@@ -1506,6 +1529,7 @@ const struct test answers_tests[] = {
     TEST(a_type_that_is_not_ready_is_no_object_of_any_type),
     TEST_AS(nothing_is_an_object_before_the_first_heap, BARE),
     TEST(bases_that_are_no_types_are_refused),
+    TEST(a_heap_type_is_ready_from_the_start),
     TEST_AS(checked_mode_knows_the_types_that_are_ready, CHECKED_ONLY),
     TEST(the_dealloc_that_is_shown_can_be_called),
     TEST(a_dying_object_is_not_upgraded),

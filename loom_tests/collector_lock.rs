@@ -115,7 +115,7 @@ fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
             ThreadGarbage::new(mine, vec![name(0), name(1)]),
             ThreadGarbage::new(theirs, vec![name(2)]),
         ];
-        world.lock.hand_over(ReclaimQueue::new(threads, open));
+        world.lock.hand_over(ReclaimQueue::new(threads, open.span.clone()), open);
         while work(&world, Owner::This(mine)) {}
         other.join().unwrap();
         assert!(!world.lock.is_reclaiming());

@@ -1,15 +1,15 @@
 //! Reclaiming garbage: by the collecting thread at once, or by all mutators in batches.
 //!
-//! | state | objects | next |
+//! | stage | objects | next |
 //! |---|---|---|
 //! | clearing | carry the claim's reference | *settling*, when all are cleared and released |
 //! | settling | some are retired: they wait until each thread has passed a safepoint | *counting* |
-//! | counting | are addresses, most of freed cells | *closed*: the report has the survivors |
+//! | counting | are addresses, most of freed cells | closed: the report has the survivors |
 //!
-//! A requested collection goes through all states in the requesting call ([`at_once`]). If the heap
+//! A requested collection goes through all stages in the requesting call ([`at_once`]). If the heap
 //! started the collection, each thread receives the garbage on its own pages ([`hand_over`]). Then
-//! the [reclaim queue](crate::heap::collector_lock) has the state. The thread that finishes the
-//! last batch of a state enters the next state.
+//! the [collector lock](crate::heap::collector_lock) has the stage. The thread that finishes the
+//! last batch of a stage enters the next stage.
 
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ pub(crate) fn hand_over<M: ObjectModel>(
         drop(ClaimRef::into_objects(objects));
     }
     release_spared(spared, m);
-    m.core().collector_lock.hand_over(ReclaimQueue::new(lists, open));
+    m.core().collector_lock.hand_over(ReclaimQueue::new(lists, open.span.clone()), open);
     // A thread notices the queue at its next refill. A thread without a refill notices the request.
     reclaimers.threads().filter(|&reclaimer| reclaimer != me).for_each(|reclaimer| {
         m.core().coordinator.poke(reclaimer, COLLECT);

@@ -8,13 +8,13 @@
 //!
 //! # States
 //!
-//! | state | `taken` | `queue` | next |
-//! |---|---|---|---|
-//! | free | no | none | *taken*, by `try_acquire` |
-//! | taken | yes | none | *free*, by `release`; or *clearing*, by `hand_over` |
-//! | clearing | yes | objects to clear and to release | *settling*, by the last batch |
-//! | settling | yes | a queue without batches | *counting*, by `start_tally` |
-//! | counting | yes | the same objects, to be counted | *taken*, by the last batch |
+//! | [`Stage`] | the queue | next |
+//! |---|---|---|
+//! | `Free` | none | `Taken`, by `try_acquire` |
+//! | `Taken` | none | `Free`, by `release`; or `Clearing`, by `hand_over` |
+//! | `Clearing` | objects to clear and to release | `Settling`, by the last batch |
+//! | `Settling` | has no batches | `Counting`, by `start_tally` |
+//! | `Counting` | the same objects, to be counted | `Taken`, by the last batch |
 //!
 //! Only the thread that took a batch finishes it. So the queue ends with its last batch, on any
 //! thread, and that thread ends the collection and releases the collector lock. A heap has one
@@ -63,17 +63,39 @@ pub(crate) struct CollectorLock {
     reclaiming: AtomicBool,
 }
 
+/// The stage of the collection that holds the lock. See the table of the module's page. The thread
+/// that settles the garbage has the report meanwhile.
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Free,
+    Taken,
+    Clearing(ReclaimQueue, OpenReport),
+    Settling(ReclaimQueue),
+    Counting(ReclaimQueue, OpenReport),
+}
+
+impl Stage {
+    /// The queue whose batches threads may take, and the task of a batch.
+    fn queue(&mut self) -> Option<(&mut ReclaimQueue, Task)> {
+        match self {
+            Self::Clearing(queue, _) => Some((queue, Task::Clear)),
+            Self::Counting(queue, _) => Some((queue, Task::Tally)),
+            Self::Free | Self::Taken | Self::Settling(_) => None,
+        }
+    }
+}
+
 /// The data under the mutex.
 #[derive(Debug, Default)]
 pub(crate) struct LockState {
-    taken: bool,
+    stage: Stage,
     /// Threads that wait for a change. A notification costs time even without waiters.
     waiting: usize,
     /// The numbers of the requesters. The first one acquires the lock next.
     requesters: VecDeque<u64>,
     /// The last number that a requester got.
     last_number: u64,
-    queue: Option<ReclaimQueue>,
     /// How many reclaim queues there were.
     queues: u64,
     /// The participants that hold the lock or a batch, for reports. A participant for which there
@@ -129,12 +151,13 @@ impl LockState {
     /// Whether the requester with this number may acquire the lock now. `None`: a thread that is no
     /// requester.
     fn is_free_for(&self, number: Option<u64>) -> bool {
-        !self.taken && self.requesters.front().is_none_or(|&first| Some(first) == number)
+        matches!(self.stage, Stage::Free)
+            && self.requesters.front().is_none_or(|&first| Some(first) == number)
     }
 
     /// Whether the queue has garbage that no thread has taken.
-    fn has_batches(&self) -> bool {
-        self.queue.as_ref().is_some_and(ReclaimQueue::has_batches)
+    fn has_batches(&mut self) -> bool {
+        self.stage.queue().is_some_and(|(queue, _)| queue.has_batches())
     }
 
     /// In the child of a fork: the threads that waited do not exist here.
@@ -163,7 +186,7 @@ impl CollectorLock {
         let mut state = self.state.lock();
         let is_free = state.is_free_for(number);
         if is_free {
-            state.taken = true;
+            state.stage = Stage::Taken;
             state.add_active();
         }
         is_free
@@ -207,7 +230,7 @@ impl CollectorLock {
 
     /// Releases the collector lock and the mutex.
     pub(crate) fn release_with(&self, mut state: lock::Guard<'_, LockState>) {
-        state.taken = false;
+        state.stage = Stage::Free;
         state.clear_active();
         self.notify_change(state);
     }
@@ -218,11 +241,11 @@ impl CollectorLock {
     }
 
     /// Hands the collector lock, which the caller holds, to the threads that finish the queue.
-    pub(crate) fn hand_over(&self, mut queue: ReclaimQueue) {
+    pub(crate) fn hand_over(&self, mut queue: ReclaimQueue, open: OpenReport) {
         let mut state = self.state.lock();
         state.queues += 1;
         queue.number = state.queues;
-        state.queue = Some(queue);
+        state.stage = Stage::Clearing(queue, open);
         state.clear_active();
         // Relaxed: a thread that misses it reads it again at its next refill.
         self.reclaiming.store(true, Ordering::Relaxed);
@@ -232,9 +255,7 @@ impl CollectorLock {
     /// Whether the garbage on the pages of this thread is in the queue and no batch of it was
     /// taken.
     pub(crate) fn is_untouched(&self, thread: ThreadId) -> bool {
-        let state = self.state.lock();
-        let mut threads = state.queue.iter().flat_map(|queue| &queue.threads);
-        threads.any(|garbage| garbage.is_of(thread) && garbage.next == 0)
+        self.state.lock().stage.queue().is_some_and(|(queue, _)| queue.is_untouched(thread))
     }
 
     /// Whether there may be a reclaim queue.
@@ -248,9 +269,10 @@ impl CollectorLock {
     /// caller must [finish](Self::finish_batch) the batch.
     pub(crate) fn take_batch(&self, owner: Owner, number: Option<u64>) -> Option<GarbageBatch> {
         let mut state = self.state.lock();
-        let queue = state.queue.as_mut()?;
-        let batch =
-            number.is_none_or(|number| number == queue.number).then(|| queue.take(owner))??;
+        let (queue, task) = state.stage.queue()?;
+        let batch = number
+            .is_none_or(|number| number == queue.number)
+            .then(|| queue.take(owner, task))??;
         state.add_active();
         Some(batch)
     }
@@ -259,32 +281,35 @@ impl CollectorLock {
     pub(crate) fn finish_batch(&self, batch: GarbageBatch, cleared: Cleared) -> NextStep {
         drop(batch);
         let mut state = self.state.lock();
-        let Some(queue) = state.queue.as_mut() else { return NextStep::Nothing };
-        if !queue.finish(cleared) {
+        if !state.stage.queue().is_some_and(|(queue, _)| queue.finish(cleared)) {
             state.remove_active();
             return NextStep::Nothing;
         }
-        let open = queue.open.take();
-        let next = match (queue.task, open) {
-            (Task::Clear, Some(open)) => return NextStep::Settle(open),
-            (Task::Tally, Some(open)) => NextStep::End(open, queue.cleared),
-            (_, None) => return NextStep::Nothing,
-        };
-        self.reclaiming.store(false, Ordering::Relaxed);
-        let queue = state.queue.take();
-        drop(state);
-        drop(queue);
-        next
+        match std::mem::take(&mut state.stage) {
+            Stage::Clearing(queue, open) => {
+                state.stage = Stage::Settling(queue);
+                NextStep::Settle(open)
+            }
+            Stage::Counting(queue, open) => {
+                state.stage = Stage::Taken;
+                self.reclaiming.store(false, Ordering::Relaxed);
+                drop(state);
+                NextStep::End(open, queue.cleared)
+            }
+            Stage::Free | Stage::Taken | Stage::Settling(_) => unreachable!("a queue has finished"),
+        }
     }
 
     /// The garbage is settled: the tally of the objects that are still alive begins.
     pub(crate) fn start_tally(&self, open: OpenReport) {
         let mut state = self.state.lock();
-        if let Some(queue) = &mut state.queue {
-            queue.open = Some(open);
-            queue.task = Task::Tally;
-            queue.threads.iter_mut().for_each(|garbage| garbage.next = 0);
-        }
+        state.stage = match std::mem::take(&mut state.stage) {
+            Stage::Settling(mut queue) => {
+                queue.restart();
+                Stage::Counting(queue, open)
+            }
+            other => other,
+        };
         state.remove_active();
         // A requester can help.
         self.notify_change(state);
@@ -359,7 +384,7 @@ impl Drop for Request<'_> {
         let mut state = self.lock.state.lock();
         state.requesters.retain(|&number| number != self.number);
         // If the lock is free, the next requester can acquire it.
-        if state.taken {
+        if !matches!(state.stage, Stage::Free) {
             return;
         }
         self.lock.notify_change(state);

@@ -69,7 +69,7 @@ pub(crate) struct ThreadGarbage {
     thread: ThreadId,
     objects: Vec<Object>,
     /// How many objects were taken.
-    pub(super) next: usize,
+    next: usize,
 }
 
 impl ThreadGarbage {
@@ -94,8 +94,7 @@ impl ThreadGarbage {
 /// The garbage of one collection, which all mutators clear and release in batches.
 #[derive(Debug)]
 pub(crate) struct ReclaimQueue {
-    pub(super) threads: Vec<ThreadGarbage>,
-    pub(super) task: Task,
+    threads: Vec<ThreadGarbage>,
     /// Batches that were taken and are not finished.
     under_way: usize,
     garbage: usize,
@@ -103,36 +102,35 @@ pub(crate) struct ReclaimQueue {
     span: Span,
     /// The queue's number. A heap counts its queues from 1.
     pub(super) number: u64,
-    /// `None` while a thread settles the garbage: that thread has the report.
-    pub(super) open: Option<OpenReport>,
 }
 
 impl ReclaimQueue {
-    pub(crate) fn new(threads: Vec<ThreadGarbage>, open: OpenReport) -> Self {
+    pub(crate) fn new(threads: Vec<ThreadGarbage>, span: Span) -> Self {
         let garbage = threads.iter().map(|garbage| garbage.objects.len()).sum();
-        let span = open.span.clone();
-        Self {
-            threads,
-            task: Task::Clear,
-            under_way: 0,
-            garbage,
-            cleared: Cleared::default(),
-            span,
-            number: 0,
-            open: Some(open),
-        }
+        let cleared = Cleared::default();
+        Self { threads, under_way: 0, garbage, cleared, span, number: 0 }
     }
 
     pub(super) fn has_batches(&self) -> bool {
         self.threads.iter().any(ThreadGarbage::has_batches)
     }
 
-    pub(super) fn take(&mut self, owner: Owner) -> Option<GarbageBatch> {
+    /// Whether this thread has garbage and no batch of it was taken.
+    pub(super) fn is_untouched(&self, thread: ThreadId) -> bool {
+        self.threads.iter().any(|garbage| garbage.is_of(thread) && garbage.next == 0)
+    }
+
+    /// All objects can be taken once more.
+    pub(super) fn restart(&mut self) {
+        self.threads.iter_mut().for_each(|garbage| garbage.next = 0);
+    }
+
+    pub(super) fn take(&mut self, owner: Owner, task: Task) -> Option<GarbageBatch> {
         let garbage = self.threads.iter_mut().find(|garbage| {
             garbage.has_batches()
                 && match owner {
                     // Any thread may count the objects of any other thread.
-                    Owner::This(thread) => garbage.is_of(thread) || self.task == Task::Tally,
+                    Owner::This(thread) => garbage.is_of(thread) || task == Task::Tally,
                     Owner::Any => true,
                 }
         })?;
@@ -143,7 +141,7 @@ impl ReclaimQueue {
         let len = taken.len();
         garbage.next += len;
         self.under_way += 1;
-        let (task, garbage, span) = (self.task, self.garbage, self.span.clone());
+        let (garbage, span) = (self.garbage, self.span.clone());
         Some(GarbageBatch { objects, len, task, garbage, span, queue: self.number })
     }
 

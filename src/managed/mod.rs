@@ -101,7 +101,7 @@ pub(crate) use release::{drop_slowly, merge_early};
 pub(crate) use retired::{retire, retire_elsewhere};
 #[cfg(feature = "cpython")]
 pub(crate) use revival::{clear_weak_references, revived};
-#[cfg(feature = "cpython")]
+#[cfg(any(test, feature = "cpython"))]
 pub(crate) use typed_release::destroy_dynamic_in_place;
 pub(crate) use typed_release::{
     destroy_in_place_reporting, drop_reference_to, drop_reference_to_plain,

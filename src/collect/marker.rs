@@ -270,14 +270,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
                     edges[len..len + READ_WIDTH].copy_from_slice(entry.edges);
                     len += count;
                 } else if let Some(all) = log.all(entry.granule) {
-                    let targets = all.iter().map(|&target| target as usize);
-                    push_or_delay(
-                        &mut self.stack,
-                        &mut self.delay,
-                        self.far,
-                        self.claims,
-                        targets,
-                    )?;
+                    self.push_logged(all)?;
                 } else {
                     bodies += 1;
                     if self.prefetches {
@@ -311,6 +304,13 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         }
     }
 
+    /// Marks the targets of an object with many edges in the log.
+    #[inline(always)]
+    fn push_logged(&mut self, edges: &[u32]) -> Result<(), NoMemory> {
+        let targets = edges.iter().map(|&target| target as usize);
+        push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
+    }
+
     /// Marks one object at a time while the stack is short, as in a linked list. A batch would only
     /// add latency there.
     fn follow_few(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
@@ -320,16 +320,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         {
             steps::took(1);
             match log.all(granule) {
-                Some(edges) => {
-                    let targets = edges.iter().map(|&target| target as usize);
-                    push_or_delay(
-                        &mut self.stack,
-                        &mut self.delay,
-                        self.far,
-                        self.claims,
-                        targets,
-                    )?;
-                }
+                Some(edges) => self.push_logged(edges)?,
                 None => self.scan(granule)?,
             }
             ticks = ticks.wrapping_add(1);

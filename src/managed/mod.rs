@@ -103,9 +103,7 @@ pub(crate) use retired::{retire, retire_elsewhere};
 pub(crate) use revival::{clear_weak_references, revived};
 #[cfg(any(test, feature = "cpython"))]
 pub(crate) use typed_release::destroy_dynamic_in_place;
-pub(crate) use typed_release::{
-    destroy_in_place_reporting, drop_reference_to, drop_reference_to_plain,
-};
+pub(crate) use typed_release::{destroy_in_place_reporting, drop_reference_to};
 #[cfg(feature = "cpython")]
 pub(crate) use upgrades::{mark_dying_for_upgrades, upgrade};
 

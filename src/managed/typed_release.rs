@@ -1,6 +1,6 @@
 //! The drop of a reference to an object of a known type.
 
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, needs_drop};
 use std::ptr::NonNull;
 
 use crate::base::event;
@@ -13,50 +13,6 @@ use crate::object::header::Header;
 use crate::object::live::DeadObject;
 use crate::object::state;
 use crate::safepoint::{current, is_stopping};
-
-/// Drops a reference to a value that needs no destructor.
-///
-/// # Safety
-///
-/// The caller owns the reference, and gives it up. The object was allocated with this size class.
-#[inline(always)]
-pub(crate) unsafe fn drop_reference_to_plain(header: NonNull<Header>, class: u8) {
-    // SAFETY: rule *counted*: the reference keeps the object alive.
-    if !unsafe { header.as_ref() }.try_drop_local(current()) {
-        // SAFETY: as the caller says.
-        unsafe { drop_plain_slowly(header, class) };
-    }
-}
-
-/// As [`drop_slowly`], for a value that needs no destructor.
-///
-/// # Safety
-///
-/// As for [`drop_reference_to_plain`].
-#[inline(never)]
-unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
-    // SAFETY: as the caller says.
-    let reference = unsafe { CountedRef::new(header) };
-    if is_stopping() {
-        defer(reference);
-    } else if !reference.header().is_owned_by(current()) {
-        drop_foreign(reference);
-    } else if let Some(dead) = reference.drop_local() {
-        // SAFETY: rules *boxed* and *zero*: the owner is attached, to a heap of this model. The
-        // size class is as the caller says.
-        unsafe {
-            Raw::with_known(|m| {
-                if m.core().dead_state(&dead).get() & state::FINALIZER == 0
-                    && !dead.header().has_weak()
-                {
-                    m.free_of_class(dead.into_header().cast(), class);
-                } else {
-                    destroy_all(m, dead, OnPanic::PassOn);
-                }
-            });
-        }
-    }
-}
 
 /// Drops a reference to a `T` that lies `offset` bytes behind its header.
 ///
@@ -113,15 +69,19 @@ unsafe fn destroy_taken<T>(dead: DeadObject, offset: usize, class: Option<u8>) {
     // says.
     unsafe {
         Raw::with_known(|m| {
-            // A panic that leaves through a C function, or while the thread unwinds, would end the
-            // process.
-            if m.core().dead_state(&dead).get() & state::FINALIZER != 0
-                || m.private().busy.get() != 0
-                || std::thread::panicking()
-            {
-                destroy_all(m, dead, OnPanic::PassOn);
-            } else {
-                destroy_in_place::<T>(m, dead.into_header(), offset, class, OnPanic::PassOn);
+            let is_plain = const { !needs_drop::<T>() };
+            match class {
+                _ if m.core().dead_state(&dead).get() & state::FINALIZER != 0 => {
+                    destroy_all(m, dead, OnPanic::PassOn);
+                }
+                // No destructor runs, so no other object dies.
+                Some(class) if is_plain => m.free_of_class(dead.into_header().cast(), class),
+                // A panic that leaves through a C function, or while the thread unwinds, would end
+                // the process.
+                _ if m.private().busy.get() != 0 || std::thread::panicking() => {
+                    destroy_all(m, dead, OnPanic::PassOn);
+                }
+                _ => destroy_in_place::<T>(m, dead.into_header(), offset, class, OnPanic::PassOn),
             }
         });
     }

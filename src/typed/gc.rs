@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use crate::base::error::{AllocError, ForeignGc};
 use crate::base::prefetch::prefetch;
 use crate::collect::Collect;
-use crate::managed::{self, Raw, drop_reference_to, drop_reference_to_plain, object};
+use crate::managed::{self, Raw, drop_reference_to, object};
 use crate::memory::arena::class_for;
 use crate::memory::space::GRANULE;
 use crate::object::header::Header;
@@ -123,12 +123,6 @@ impl<T: Trace> Typed<T> {
 const fn born<T: Trace>() -> u8 {
     let tracked = if T::TRACKED { state::TRACKED } else { 0 };
     tracked | if T::HAS_FINALIZER { state::FINALIZER } else { 0 }
-}
-
-/// The size class of objects of this type. `None` if the values need a destructor or the objects
-/// are large.
-const fn class_of_plain<T>() -> Option<u8> {
-    if std::mem::needs_drop::<T>() { None } else { Layout::<T>::CLASS }
 }
 
 /// The distance in bytes from a header to a value with this alignment.
@@ -496,12 +490,7 @@ impl<T> Drop for Gc<T> {
     fn drop(&mut self) {
         // SAFETY: rule *counted*: this value owned a reference.
         unsafe {
-            match const { class_of_plain::<T>() } {
-                Some(class) => drop_reference_to_plain(self.header, class),
-                None => {
-                    drop_reference_to::<T>(self.header, Layout::<T>::OFFSET, Layout::<T>::CLASS)
-                }
-            }
+            drop_reference_to::<T>(self.header, Layout::<T>::OFFSET, Layout::<T>::CLASS);
         }
     }
 }

@@ -3,8 +3,7 @@
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use crate::base::fallible::{NoMemory, push};
-use crate::base::sync::Mutex;
+use crate::base::fallible::NoMemory;
 
 /// A buffer of numbers that is filled from the front and does not grow by itself.
 ///
@@ -84,47 +83,6 @@ impl HugeBuffer {
         }
     }
 
-    /// Whether the buffer is a mapping of its own.
-    pub(crate) fn is_mapping(&self) -> bool {
-        self.mapping.is_some()
-    }
-
-    /// Bytes from the start to the end of the mapping. 0: the memory is the allocator's.
-    fn mapped(&self) -> usize {
-        self.mapping.map_or(0, |(mapping, bytes)| {
-            bytes - (self.start.as_ptr() as usize - mapping.as_ptr() as usize)
-        })
-    }
-
-    /// Empties the buffer. The system may take its memory while no thread writes to it. `false`:
-    /// the system does not support this.
-    fn set_aside(&mut self) -> bool {
-        self.len = 0;
-        // Whole huge pages, because returning a part would split a huge page.
-        let bytes = self.mapped() / HUGE_PAGE * HUGE_PAGE;
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        if bytes > 0 {
-            use rustix::mm::{Advice, madvise};
-            // SAFETY: rule *bounds*: inside the mapping. The contents may become zeros, and no code
-            // reads them.
-            return unsafe { madvise(self.start.as_ptr().cast(), bytes, Advice::LinuxFree) }
-                .is_ok();
-        }
-        let _ = bytes;
-        false
-    }
-
-    /// Sets the capacity, if the mapping is large enough for it and not far larger. Returns whether
-    /// it is.
-    fn refit(&mut self, capacity: usize) -> bool {
-        let fitting = self.mapped() / size_of::<u32>();
-        let fits = (capacity..=capacity.saturating_mul(4)).contains(&fitting);
-        if fits {
-            self.capacity = capacity;
-        }
-        fits
-    }
-
     /// Appends `more` numbers.
     ///
     /// # Safety
@@ -165,51 +123,6 @@ impl Drop for HugeBuffer {
     }
 }
 
-/// Unused buffers for later collections. The system would have to zero new ones, which can take as
-/// long as filling them.
-#[derive(Debug, Default)]
-pub(crate) struct SpareBuffers {
-    rooms: Mutex<Vec<HugeBuffer>>,
-}
-
-impl SpareBuffers {
-    /// A buffer for `capacity` numbers. It drops spare buffers that are too small or far too large.
-    pub(crate) fn take(&self, capacity: usize) -> Result<HugeBuffer, NoMemory> {
-        while let Some(mut room) = self.pop() {
-            if room.refit(capacity) {
-                return Ok(room);
-            }
-        }
-        HugeBuffer::new(capacity)
-    }
-
-    // A separate function, so that the lock is not held during system calls.
-    fn pop(&self) -> Option<HugeBuffer> {
-        self.rooms.lock().pop()
-    }
-
-    /// Keeps the buffers whose memory the system can take back, while there is memory for the list.
-    pub(crate) fn put_back(&self, rooms: impl IntoIterator<Item = HugeBuffer>) {
-        for mut room in rooms {
-            if room.set_aside() && push(&mut self.rooms.lock(), room).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// The number of buffers.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.rooms.lock().len()
-    }
-
-    /// Frees all buffers.
-    pub(crate) fn clear(&self) {
-        let rooms = std::mem::take(&mut *self.rooms.lock());
-        drop(rooms);
-    }
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
@@ -240,45 +153,5 @@ mod tests {
         }
         // SAFETY: rule *bounds*: the call is refused.
         assert!(std::panic::catch_unwind(|| unsafe { HugeBuffer::default().add(1) }).is_err());
-    }
-
-    // Other systems keep no buffers.
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn rooms_are_used_again_where_they_fit() {
-        let spare = SpareBuffers::default();
-        for capacity in [HUGE_PAGE / 4, HUGE_PAGE / 2 + 1, HUGE_PAGE] {
-            let mut room = spare.take(capacity).unwrap();
-            room.spare()[0].write(7);
-            // SAFETY: rule *bounds*: the number has just been written.
-            unsafe { room.add(1) };
-            let start = room.numbers().as_ptr();
-            spare.put_back([room]);
-            for less in [capacity / 2, capacity] {
-                let room = spare.take(less).unwrap();
-                assert_eq!(
-                    (room.start.as_ptr().cast_const(), room.capacity, room.len()),
-                    (start, less, 0)
-                );
-                assert_eq!(spare.len(), 0);
-                spare.put_back([room]);
-            }
-            // If the old buffer is too small or far too large, it is dropped, and a new one is
-            // made.
-            for next in [2 * capacity + HUGE_PAGE, capacity / 8] {
-                let room = spare.take(next).unwrap();
-                assert_eq!((room.capacity, spare.len()), (next, 0));
-                assert!(
-                    !room.is_mapping() || room.mapped() / size_of::<u32>() >= next,
-                    "all of it is there"
-                );
-                spare.put_back([room, spare.take(HUGE_PAGE).unwrap()]);
-            }
-            spare.clear();
-            assert_eq!(spare.len(), 0);
-        }
-        spare.put_back([HugeBuffer::new(1000).unwrap()]);
-        assert_eq!(spare.len(), 0, "the allocator keeps small ones");
-        assert_eq!(spare.take(usize::MAX).unwrap_err(), NoMemory);
     }
 }

@@ -123,7 +123,7 @@ mod real {
             CountedGuard::new(self.0.read())
         }
 
-        #[cfg(any(test, feature = "cpython"))]
+        #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
         pub(crate) fn try_read(&self) -> Option<CountedGuard<parking_lot::RwLockReadGuard<'_, T>>> {
             self.0.try_read().map(CountedGuard::new)
         }

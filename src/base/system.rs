@@ -54,7 +54,7 @@ pub(crate) fn has_more_rights_than_its_caller() -> bool {
 }
 
 /// Whether memory can be read. The first page of the address space counts as unreadable.
-#[cfg(any(test, feature = "cpython"))]
+#[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 pub(crate) fn is_readable(addr: usize, len: usize) -> bool {
     let page = rustix::param::page_size();
     if addr < page {
@@ -67,7 +67,7 @@ pub(crate) fn is_readable(addr: usize, len: usize) -> bool {
 /// Whether the page that starts at an address can be read. The call reads a set of signals there.
 /// It fails with `EFAULT` if it cannot read the page. Otherwise it fails with `EINVAL`, because the
 /// operation on the set does not exist. It changes nothing, and no sandbox rejects it.
-#[cfg(any(test, feature = "cpython"))]
+#[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 #[cfg(target_os = "linux")]
 fn is_page_readable(start: usize) -> bool {
     const NO_OPERATION: libc::c_long = -1;

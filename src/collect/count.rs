@@ -109,8 +109,7 @@ pub(crate) fn count<M: ObjectModel>(
     let total = Mutex::new((Counts::default(), tables));
     let failed = Mutex::new(None);
     let stop = AtomicBool::new(false);
-    let budget =
-        Budget::new(&core.workers.spare, &core.space, core.stress, scope.pages().len(), workers);
+    let budget = Budget::new(&core.space, core.stress, scope.pages().len(), workers);
     let work = Work { world, scope, share: &share, stop: &stop, budget: &budget };
     world.share(workers, &|worker| {
         let mut counts = Counts::default();
@@ -140,10 +139,6 @@ pub(crate) fn count<M: ObjectModel>(
             failed.lock().get_or_insert(abandoned);
         }
     });
-    if scope.kind == CollectionKind::Full {
-        // Frees the memory of the previous log that this log did not need.
-        core.workers.spare.clear();
-    }
     let (mut counts, tables) = std::mem::take(&mut *total.lock());
     let merged = merge_tables(world, scope, workers, tables, &mut counts);
     match failed.lock().take() {
@@ -158,7 +153,7 @@ struct Work<'a, M: ObjectModel> {
     scope: &'a Scope,
     share: &'a WorkCursor<'a, u32>,
     stop: &'a AtomicBool,
-    budget: &'a Budget<'a>,
+    budget: &'a Budget,
 }
 
 impl<M: ObjectModel> Work<'_, M> {

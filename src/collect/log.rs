@@ -38,9 +38,7 @@
 //!   [pass](super::pass) relies on this order.
 //! * Only the worker that counts a page writes its segment. Readers start when all workers have
 //!   finished. `Workers::run` orders the writes before the reads.
-//! * A log does not outlive marking. Its memory is kept for the next full collection
-//!   ([`SpareBuffers`]). The system may reclaim this memory. If much of the heap is garbage, the
-//!   memory is freed before the sweep, because the sweep then needs memory.
+//! * A log does not outlive marking: the sweep may need its memory.
 //!
 //! Marking never traverses a logged object again. A field that was unreadable during counting has
 //! no edges, so its targets are roots.
@@ -49,7 +47,6 @@ use std::mem::MaybeUninit;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::huge_buffer::HugeBuffer;
-use crate::base::huge_buffer::SpareBuffers;
 use crate::base::stress::Stress;
 use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::space::{PAGE_GRANULES, PAGE_SIZE, Space};
@@ -96,8 +93,7 @@ const MEMORY_DIVISOR: usize = 2;
 
 /// The memory that the workers of one collection may use for their logs.
 #[derive(Debug)]
-pub(crate) struct Budget<'a> {
-    spare: &'a SpareBuffers,
+pub(crate) struct Budget {
     /// Bytes.
     left: AtomicUsize,
     /// Elements in a chunk.
@@ -106,29 +102,15 @@ pub(crate) struct Budget<'a> {
     most: usize,
 }
 
-impl<'a> Budget<'a> {
+impl Budget {
     /// A budget for a scope of `pages` pages. In stress only the first objects of each page are
     /// logged.
-    pub(crate) fn new(
-        spare: &'a SpareBuffers,
-        space: &Space,
-        stress: Stress,
-        pages: usize,
-        workers: usize,
-    ) -> Self {
+    pub(crate) fn new(space: &Space, stress: Stress, pages: usize, workers: usize) -> Self {
         let chunk = pages.saturating_mul(PAGE_ROOM).div_ceil(workers);
         // If the heap is nearly full, the log takes no memory: the collection must free some.
-        let is_tight = space.is_tight();
-        if is_tight {
-            spare.clear();
-        }
+        let left = if space.is_tight() { 0 } else { space.in_use_bytes() / MEMORY_DIVISOR };
         Self {
-            spare,
-            left: AtomicUsize::new(if is_tight {
-                0
-            } else {
-                space.in_use_bytes() / MEMORY_DIVISOR
-            }),
+            left: AtomicUsize::new(left),
             chunk: chunk.min(CHUNK),
             most: if stress.shrink(END_LIMIT) < END_LIMIT { 2 * WORDS + 3 } else { END_LIMIT },
         }
@@ -143,7 +125,7 @@ impl<'a> Budget<'a> {
             .left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
         taken.map_err(|_| NoMemory)?;
-        self.spare.take(edges)
+        HugeBuffer::new(edges)
     }
 }
 
@@ -152,19 +134,6 @@ impl<'a> Budget<'a> {
 pub(crate) struct Log {
     pub(super) chunks: Vec<HugeBuffer>,
     pub(super) segments: Vec<Segment>,
-}
-
-impl Log {
-    /// Whether a chunk of the log is a mapping. Only mappings are worth keeping: the allocator
-    /// itself keeps smaller buffers.
-    pub(crate) fn is_large(&self) -> bool {
-        self.chunks.iter().any(HugeBuffer::is_mapping)
-    }
-
-    /// The chunks, as memory for the next log.
-    pub(crate) fn into_rooms(self) -> Vec<HugeBuffer> {
-        self.chunks
-    }
 }
 
 /// The position of a page's words and edges in the log.
@@ -191,7 +160,7 @@ pub(crate) struct Batch<'a> {
 /// One worker's log while it counts.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
-    budget: &'a Budget<'a>,
+    budget: &'a Budget,
     log: Log,
     /// The chunk that is being filled. The elements up to its length belong to complete segments.
     chunk: HugeBuffer,
@@ -209,7 +178,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(budget: &'a Budget<'a>) -> Self {
+    pub(crate) fn new(budget: &'a Budget) -> Self {
         Self {
             budget,
             log: Log::default(),
@@ -395,14 +364,12 @@ impl<'a> Writer<'a> {
 mod tests {
     use super::*;
     use crate::collect::log_reader::{Reader, Sequence, sum};
-    use std::sync::LazyLock;
 
     /// A page's candidates: granule within the page, and edges.
     type Page = Vec<(u32, Vec<u32>)>;
 
-    fn budget(chunk: usize) -> Budget<'static> {
-        static SPARE: LazyLock<SpareBuffers> = LazyLock::new(SpareBuffers::default);
-        Budget { spare: &SPARE, left: AtomicUsize::new(usize::MAX), chunk, most: END_LIMIT }
+    fn budget(chunk: usize) -> Budget {
+        Budget { left: AtomicUsize::new(usize::MAX), chunk, most: END_LIMIT }
     }
 
     /// Logs pages with one worker, as counting does, and checks that every edge is counted.
@@ -456,9 +423,8 @@ mod tests {
         assert!(Reader::new(&[], 5).is_empty(), "of no logs");
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
-    fn in_a_heap_that_is_nearly_full_nothing_is_logged_and_spare_memory_is_given_back() {
+    fn in_a_heap_that_is_nearly_full_nothing_is_logged() {
         for is_tight in [false, true] {
             let limit = if is_tight { 6 << 16 } else { 1 << 27 };
             let builder = crate::Heap::builder().reserve(1 << 28).limit(limit).workers(1);
@@ -467,13 +433,9 @@ mod tests {
             let kept: Vec<_> = (0..6).map(|_| m.alloc([0u64; 6_000])).collect();
             let space = &heap.core().space;
             assert_eq!(space.is_tight(), is_tight);
-            let spare = SpareBuffers::default();
-            spare.put_back([HugeBuffer::new(1 << 20).unwrap()]);
-            assert_eq!(spare.len(), 1, "large enough to be kept");
-            let budget = Budget::new(&spare, space, Stress::none(), kept.len(), 1);
+            let budget = Budget::new(space, Stress::none(), kept.len(), 1);
             let left = budget.left.load(Ordering::Relaxed);
             assert_eq!(left, if is_tight { 0 } else { space.in_use_bytes() / MEMORY_DIVISOR });
-            assert_eq!(spare.len(), usize::from(!is_tight));
         }
     }
 
@@ -638,38 +600,15 @@ mod tests {
     fn the_budget_is_part_of_what_is_in_use_and_in_stress_little_of_a_page_is_logged() {
         use crate::memory::space::SpaceConfig;
         let space = Space::reserve(SpaceConfig { reserve: Some(1 << 20), limit: None }).unwrap();
-        let spare = SpareBuffers::default();
-        assert!(
-            Budget::new(&spare, &space, Stress::none(), 0, 1).chunk(1).is_err(),
-            "an empty heap"
-        );
+        assert!(Budget::new(&space, Stress::none(), 0, 1).chunk(1).is_err(), "an empty heap");
         space.acquire_large(PAGE_SIZE, 1).unwrap();
-        let budget = Budget::new(&spare, &space, Stress::none(), 1, 1);
+        let budget = Budget::new(&space, Stress::none(), 1, 1);
         assert!(budget.chunk(1).is_ok());
         assert_eq!(budget.left.into_inner(), 2 * PAGE_SIZE / MEMORY_DIVISOR - 4 * PAGE_ROOM);
-        let budget = Budget::new(&spare, &space, Stress::from(true), 1, 1);
+        let budget = Budget::new(&space, Stress::from(true), 1, 1);
         let pages = [(0, page(2, [2; 1000]))];
         let logged = check(&[log(&budget, &pages)], &pages);
         assert!(logged > 0 && logged < 10, "{logged}");
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn the_next_log_is_written_where_the_last_one_was() {
-        let spare = SpareBuffers::default();
-        let mut place = None;
-        for (round, edges) in [3, 5, 4].into_iter().enumerate() {
-            // Each round has other sizes and one more page. The rest of the previous log in the
-            // memory has no effect.
-            let pages: Vec<_> =
-                (0..40 + round as u32).map(|at| (at, page(2, [edges; 1000]))).collect();
-            let log = log(&Budget { spare: &spare, ..budget(1 << 20) }, &pages);
-            let start = log.chunks[0].numbers().as_ptr();
-            assert_eq!(*place.get_or_insert(start), start);
-            let logs = [log];
-            assert_eq!(check(&logs, &pages), pages.len() * 1000);
-            spare.put_back(logs.into_iter().flat_map(Log::into_rooms));
-        }
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering, yield_now};
 use crate::collect::count::Counts;
-use crate::collect::log::Log;
 use crate::collect::log_reader::Reader;
 use crate::collect::marker::{Leftovers, marker};
 use crate::collect::marks;
@@ -24,16 +23,11 @@ use crate::collect::pass;
 use crate::collect::pass::PassMarks;
 use crate::collect::pool::{CHUNK, Pool};
 use crate::collect::roots::Roots;
-use crate::collect::scope::{Scope, granules_of, object_at};
-use crate::collect::table::plainly;
+use crate::collect::scope::{Scope, object_at};
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer, type_name};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::space::Space;
 use crate::object::state::{self, StateByte};
-
-/// The number of pages examined to estimate the amount of garbage.
-const SAMPLE: usize = 64;
 
 /// Attempts to read a field that counting could read and marking could not.
 const RETRIES: usize = 100;
@@ -103,34 +97,9 @@ pub(crate) fn mark<M: ObjectModel>(
                 let mut leftovers = drive(world, claims, stacks, workers)?;
                 fallible::append(&mut unreadable_now, &mut leftovers.unreadable_now)?;
             }
-            retry_unreadable(world, claims, unreadable_now)?;
-            let is_large = logs.iter().any(Log::is_large);
-            if is_large && !has_much_garbage(&core.space, scope) {
-                core.workers.spare.put_back(logs.into_iter().flat_map(Log::into_rooms));
-            }
-            Ok(())
+            retry_unreadable(world, claims, unreadable_now)
         }
     }
-}
-
-/// Whether the list of unreached objects will need much memory. An estimate from some of the pages.
-fn has_much_garbage(space: &Space, scope: &Scope) -> bool {
-    let (states, marks) = (space.states(), space.counts());
-    let (mut candidates, mut unreached) = (0, 0);
-    for &page in scope.pages().iter().step_by(scope.pages().len().div_ceil(SAMPLE).max(1)) {
-        let Some(range) = granules_of(space, page) else { continue };
-        // Marking is over, and no other thread accesses these bytes.
-        plainly(&states[range.clone()], |states| {
-            plainly(&marks[range], |marks| {
-                for (&state, &mark) in states.iter().zip(marks) {
-                    let is_candidate = scope.contains(state);
-                    candidates += usize::from(is_candidate);
-                    unreached += usize::from(is_candidate & (mark == 0));
-                }
-            });
-        });
-    }
-    unreached > candidates / 8
 }
 
 /// Marks the objects that the claimed objects on `stacks` reach. Returns the immortal and
@@ -220,106 +189,11 @@ mod tests {
     use super::*;
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Raw, Script, scripted_heap, small_heap};
-    use crate::collect::sweep::tests::stopped;
 
     use crate::base::stress::Stress;
-    use crate::base::sync::AtomicBool;
     use crate::collect::Collect;
     use crate::collect::marker::granule;
-    use crate::collect::table::EXCLUDED;
-    use crate::object::type_info::{Object, Tracer};
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn the_logs_memory_is_kept_unless_there_is_much_garbage() {
-        use std::sync::Arc;
-
-        use crate::{Gc, GcCell, Heap, Pacing, Trace};
-
-        /// Each fills a page, so that few of them have a large log.
-        #[expect(dead_code, reason = "the numbers are there to fill the page")]
-        struct Ring(GcCell<Option<Gc<Ring>>>, Arc<AtomicBool>, [u64; 6_000]);
-        impl Trace for Ring {
-            fn traverse(this: &Self, tracer: &mut Tracer) {
-                assert!(!this.1.load(Ordering::Relaxed), "on purpose");
-                Trace::traverse(&this.0, tracer);
-            }
-            fn clear(this: &Self, m: &crate::Mutator) {
-                Trace::clear(&this.0, m);
-            }
-        }
-
-        let heap = Heap::builder().workers(1).pacing(Pacing::manual()).build().unwrap();
-        let mut m = heap.attach();
-        let kept = |m: &crate::Mutator| m.raw().core().workers.spare.len();
-        heap.on_unraisable(|_| {});
-        let panics = Arc::new(AtomicBool::new(false));
-        let mut rings = Vec::new();
-        for _ in 0..900 {
-            let ring = m.alloc(Ring(GcCell::default(), panics.clone(), [0; 6_000]));
-            ring.0.set(&m, Some(ring.clone()));
-            rings.push(ring);
-        }
-        for (garbage, rooms) in [(0, 1), (50, 1), (180, 0), (0, 1), (140, 0)] {
-            rings.truncate(rings.len() - garbage);
-            assert_eq!((m.collect().collected, kept(&m)), (garbage, rooms));
-            m.collect_young();
-            assert_eq!(kept(&m), rooms, "young collections have no log");
-        }
-        assert_eq!((m.collect().collected, kept(&m)), (0, 1));
-        // The next collection logs nothing.
-        let named: Vec<_> = rings.iter().map(|ring| heap.known_root(ring.clone())).collect();
-        assert_eq!((m.collect().known_alive, kept(&m)), (rings.len(), 0));
-        drop(named);
-        assert_eq!((m.collect().collected, kept(&m)), (0, 1));
-        // An abandoned young collection: memory may be the reason.
-        let _new = m.alloc(Ring(GcCell::default(), panics.clone(), [0; 6_000]));
-        panics.store(true, Ordering::Relaxed);
-        assert!(m.collect_young().abandoned.is_some());
-        panics.store(false, Ordering::Relaxed);
-        assert_eq!(kept(&m), 0);
-    }
-
-    #[test]
-    fn more_than_an_eighth_of_the_sampled_objects_is_much_garbage() {
-        stopped(80, |world, scope, granules| {
-            let marks = world.core().space.counts();
-            let has_much = |unreached: &dyn Fn(usize) -> bool| {
-                for (place, &at) in granules.iter().enumerate() {
-                    marks[at].store(if unreached(place) { 0 } else { EXCLUDED }, Ordering::Relaxed);
-                }
-                let much = has_much_garbage(&world.core().space, scope);
-                granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
-                much
-            };
-            // 80 pages are more than 64: every second page is examined.
-            assert!(!has_much(&|_| false));
-            assert!(!has_much(&|place| place % 2 == 0 && place < 10), "5 of 40");
-            assert!(has_much(&|place| place % 2 == 0 && place < 12), "6 of 40");
-            assert!(!has_much(&|place| place % 2 == 1), "nobody looks there");
-            // An object that is not a candidate is not garbage.
-            for &at in granules {
-                StateByte(&world.core().space.states()[at]).set(state::FROZEN);
-            }
-            assert!(!has_much(&|_| true));
-            for &at in granules {
-                StateByte(&world.core().space.states()[at]).unset(state::FROZEN);
-            }
-        });
-        stopped(64, |world, scope, granules| {
-            let marks = world.core().space.counts();
-            granules.iter().for_each(|&at| marks[at].store(EXCLUDED, Ordering::Relaxed));
-            granules[55..].iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
-            assert!(has_much_garbage(&world.core().space, scope), "9 of 64: all are sampled");
-            granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
-        });
-        stopped(63, |world, scope, granules| {
-            let marks = world.core().space.counts();
-            granules[8..].iter().for_each(|&at| marks[at].store(EXCLUDED, Ordering::Relaxed));
-            assert!(has_much_garbage(&world.core().space, scope), "8 of 63");
-            granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
-        });
-    }
+    use crate::object::type_info::Object;
 
     /// Counting by several workers lists them in any order.
     #[test]

@@ -87,8 +87,6 @@ pub(crate) fn abandon<M: ObjectModel>(
     report: &mut CollectionReport,
     why: Abandoned,
 ) {
-    // Lack of memory may be the reason, so the spare memory is freed.
-    m.core().workers.spare.clear();
     m.core().hooks.unraisable(
         During::Traverse,
         why.type_name,

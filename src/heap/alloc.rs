@@ -90,11 +90,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 OutOfMemory::TooLarge { size }
             }
             Some(SpaceError::Alignment { align }) => OutOfMemory::Alignment { align },
-            Some(SpaceError::Refused { .. }) | None => {
-                // The next attempt may then succeed.
-                self.core().workers.spare.clear();
-                OutOfMemory::System
-            }
+            Some(SpaceError::Refused { .. }) | None => OutOfMemory::System,
         }
     }
 

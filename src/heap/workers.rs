@@ -16,7 +16,6 @@ use std::sync::Arc;
 #[cfg(not(all(test, loom)))]
 use crate::base::event;
 use crate::base::fallible::{self, NoMemory};
-use crate::base::huge_buffer::SpareBuffers;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::heap::helpers::{Job, JobSlot, Worker};
 
@@ -40,8 +39,6 @@ pub(crate) struct Workers {
     pool: Mutex<PoolState>,
     /// Counting tables of past collections, all zero. They are reused because fresh memory faults.
     tables: Mutex<Vec<Vec<u8>>>,
-    /// Memory for logs, reused for the same reason.
-    pub(crate) spare: SpareBuffers,
 }
 
 enum PoolState {
@@ -68,7 +65,6 @@ impl Workers {
             lacks_pool: AtomicBool::new(false),
             pool: Mutex::new(PoolState::NotStarted),
             tables: Mutex::new(Vec::new()),
-            spare: SpareBuffers::default(),
         })
     }
 

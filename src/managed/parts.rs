@@ -117,7 +117,7 @@ pub(super) const HANDLER_CALL: u8 = 2;
 impl OwnPart {
     /// Calls a handler of a dynamic object. A panic of a destructor is reported meanwhile: it would
     /// end the process.
-    #[cfg(any(test, feature = "cpython"))]
+    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
     pub(crate) fn in_handler<R>(&self, f: impl FnOnce() -> R) -> R {
         struct Left<'a>(&'a OwnPart, bool);
         impl Drop for Left<'_> {

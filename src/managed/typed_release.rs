@@ -166,7 +166,7 @@ pub(crate) unsafe fn destroy_in_place_reporting<T>(
 ///
 /// The object is of the mutator's heap. The last reference was taken just now, on a thread that
 /// holds no stop.
-#[cfg(any(test, feature = "cpython"))]
+#[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 #[inline(always)]
 pub(crate) unsafe fn destroy_dynamic_in_place(
     m: &Raw,

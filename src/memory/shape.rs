@@ -69,7 +69,7 @@ impl Room {
 
     /// Bytes from the object's address to the last word of its room. A room is at least one
     /// granule.
-    #[cfg(any(test, feature = "cpython"))]
+    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
     pub(crate) const fn last_word(self) -> usize {
         self.0.saturating_sub(size_of::<usize>())
     }

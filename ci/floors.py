@@ -43,12 +43,7 @@ CIRCLES = {
         "a handle is traced, and its type table traces the values of objects",
     ),
     "dynamic types": (
-        {
-            "dynamic/attributes", "dynamic/builtin", "dynamic/class", "dynamic/dealloc",
-            "dynamic/entries", "dynamic/handlers", "dynamic/instance", "dynamic/lookup",
-            "dynamic/module", "dynamic/object", "dynamic/parts", "dynamic/ready",
-            "dynamic/record", "dynamic/tracking", "dynamic/weakref",
-        },
+        {"dynamic/object", "dynamic/record"},
         "types are objects, and objects have types",
     ),
 }

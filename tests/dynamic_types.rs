@@ -222,7 +222,7 @@ enum From {
     Library,
 }
 
-/// The rules for a slot, by its number; from the text of `src/dynamic/ready.rs`, "Inheritance", and
+/// The rules for a slot, by its number; from the text of `src/dynamic/draft.rs`, "Inheritance", and
 /// that of the header.
 fn expected(slot: usize, given: u32, own_gc: bool, heap_type: bool, base: Kind) -> From {
     let own = given & (1 << slot) != 0;

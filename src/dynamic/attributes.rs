@@ -13,76 +13,17 @@
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
-use std::collections::HashMap;
 use std::ffi::c_int;
 
 use crate::base::error::{Code, Fault};
-use crate::base::fallible::{self, NoMemory};
-use crate::base::sync::RwLock;
+use crate::base::fallible;
 use crate::base::text::words;
+use crate::dynamic::dictionary::Attributes;
 use crate::dynamic::handlers;
 use crate::dynamic::object::{Obj, Visitor, refuse_in_traversal};
 use crate::dynamic::record::Flags;
 use crate::safepoint::is_traversing;
 use crate::{AnyGc, Mutator};
-
-/// A dictionary from names to values.
-#[derive(Default)]
-pub(crate) struct Attributes(RwLock<HashMap<Box<str>, AnyGc>>);
-
-impl Attributes {
-    pub(crate) fn get(&self, name: &str) -> Option<AnyGc> {
-        self.0.read().get(name).cloned()
-    }
-
-    /// Sets an entry, or removes it, and returns the old value. Without memory nothing changes.
-    pub(crate) fn set(&self, name: &str, value: Option<AnyGc>) -> Result<Option<AnyGc>, NoMemory> {
-        let Some(value) = value else { return Ok(self.0.write().remove(name)) };
-        let name = fallible::owned(name)?.into_boxed_str();
-        let mut entries = self.0.write();
-        if let Some(place) = entries.get_mut(&name) {
-            return Ok(Some(std::mem::replace(place, value)));
-        }
-        if entries.try_reserve(1).is_err() {
-            drop(entries);
-            return Err(NoMemory);
-        }
-        Ok(entries.insert(name, value))
-    }
-
-    /// Removes all values, and drops them without the lock: a destructor may use this dictionary.
-    pub(crate) fn clear(&self) {
-        let old = std::mem::take(&mut *self.0.write());
-        // One by one: after a panic a map drops no further values, but its iterator does.
-        old.into_values().for_each(drop);
-    }
-
-    /// Visits the values: 0, or the visitor's answer. Outside of traversals each value has one more
-    /// reference during the visit. Without memory for the list of these references, no value is
-    /// visited, and the answer is -1.
-    pub(crate) fn visit(&self, visitor: Visitor<'_>) -> c_int {
-        if is_traversing() {
-            let Some(entries) = self.0.try_read() else { return 0 };
-            return visit_each(entries.values(), visitor);
-        }
-        let mut values = Vec::new();
-        {
-            let entries = self.0.read();
-            if values.try_reserve_exact(entries.len()).is_err() {
-                return -1;
-            }
-            values.extend(entries.values().cloned());
-        }
-        visit_each(values.iter(), visitor)
-    }
-}
-
-/// Visits values up to the first with an answer other than 0, and returns that answer.
-fn visit_each<'a>(mut values: impl Iterator<Item = &'a AnyGc>, visitor: Visitor<'_>) -> c_int {
-    values
-        .find_map(|value| Some(visitor.visit_gc(value)).filter(|&answer| answer != 0))
-        .unwrap_or(0)
-}
 
 fn no_attribute(object: Obj<'_>, name: &str, function: &'static str) -> Fault {
     let type_name = object.record().kept_name();
@@ -157,7 +98,7 @@ impl<'a> Obj<'a> {
             return 0;
         }
         handlers::record_dict_visit();
-        self.attributes().map_or(0, |attributes| attributes.visit(visitor))
+        self.attributes().map_or(0, |attributes| attributes.visit(|value| visitor.visit_gc(value)))
     }
 
     /// Empties the managed dictionary. Does nothing for an object without one.
@@ -189,7 +130,8 @@ mod tests {
         // SAFETY: rule *pinned*: the argument of the visitor below. Only this function uses it now.
         unsafe {
             let (attributes, visited) = &mut *arg.cast::<(&Attributes, usize)>();
-            attributes.visit(Visitor::new(count, (&raw mut *visited).cast()))
+            let visitor = Visitor::new(count, (&raw mut *visited).cast());
+            attributes.visit(|value| visitor.visit_gc(value))
         }
     }
 
@@ -204,7 +146,7 @@ mod tests {
             let mut seen = (&attributes, 0usize);
             // SAFETY: rule *pinned*: the argument has the visitor's type, and lies in this frame.
             let visitor = unsafe { Visitor::new(again, (&raw mut seen).cast()) };
-            assert_eq!(attributes.visit(visitor), 0);
+            assert_eq!(attributes.visit(|value| visitor.visit_gc(value)), 0);
             assert_eq!(seen.1, 9);
         });
     }

@@ -1,29 +1,18 @@
-//! The built-in types.
+//! Built-in types, whose records are made at their first use.
 
 #![forbid(unsafe_code)]
 
-use std::ffi::c_int;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::base::error::Fault;
 use crate::base::fallible;
-use crate::dynamic::attributes::Attributes;
-use crate::dynamic::dealloc::Dying;
-use crate::dynamic::entries::{self, RustHandlers};
-use crate::dynamic::object::{Obj, RawObject, RawVarObject, Visitor};
-use crate::dynamic::ready::{DEFAULTS, TypeSpec, draft};
+use crate::dynamic::dictionary::Attributes;
+use crate::dynamic::instance::DEFAULTS;
+use crate::dynamic::object::RawObject;
 use crate::dynamic::record::{Flags, Type, TypeRecord};
-use crate::dynamic::{dealloc, module, parts, weakref};
 use crate::memory::arena::class_for;
-
-impl<'a> Obj<'a> {
-    /// The record that the object of a heap type describes; `None`: it is another object.
-    pub fn describe(self) -> Option<&'a TypeRecord> {
-        self.tail()?.get()
-    }
-}
 
 /// A built-in type. Its record is made at the first use.
 pub struct Builtin {
@@ -40,7 +29,7 @@ impl fmt::Debug for Builtin {
 }
 
 impl Builtin {
-    const fn new(make: fn() -> Result<TypeRecord, Fault>) -> Self {
+    pub(super) const fn new(make: fn() -> Result<TypeRecord, Fault>) -> Self {
         Self { cell: OnceLock::new(), making: Mutex::new(()), make }
     }
 
@@ -109,91 +98,7 @@ fn root() -> Result<TypeRecord, Fault> {
         token: 0,
         attributes: Attributes::default(),
         finalizer: None,
+        is_metatype: false,
         tried: AtomicBool::new(true),
     })
-}
-
-/// A built-in type that takes part in cycle collection.
-fn builtin<H: RustHandlers>(
-    name: &'static str,
-    size: usize,
-    flags: Flags,
-) -> Result<TypeRecord, Fault> {
-    let mut spec = TypeSpec::new(fallible::owned(name)?);
-    spec.basic_size = size as isize;
-    spec.flags = flags.and(Flags::HAVE_GC);
-    spec.slots.traverse = Some(entries::traverse::<H>);
-    spec.slots.clear = Some(entries::clear::<H>);
-    spec.slots.dealloc = Some(entries::dealloc::<H>);
-    draft(&spec, false).map(|draft| TypeRecord { made_by: None, ..draft.record })
-}
-
-/// Makes the built-in types, so that their first use needs no memory.
-///
-/// # Errors
-///
-/// When there is no memory.
-pub(crate) fn make_builtins() -> Result<(), Fault> {
-    [&BASE, &METATYPE, &MODULE, &WEAKREF]
-        .into_iter()
-        .try_for_each(|builtin| builtin.try_get().map(drop))
-}
-
-/// The type of heap types: `type`.
-pub static METATYPE: Builtin = Builtin::new(|| {
-    let record = builtin::<HeapTypes>("type", size_of::<RawVarObject>(), Flags(1 << 31))?;
-    // Without a size class, allocation calls `instance_size`, which refuses: a type's object needs
-    // a record.
-    Ok(TypeRecord { class: None, common_class: None, ..record })
-});
-
-/// The type of modules.
-pub static MODULE: Builtin =
-    Builtin::new(|| builtin::<module::ModuleParts>("module", parts::SIZE, Flags::BASE_TYPE));
-
-/// The type of weak references.
-pub static WEAKREF: Builtin =
-    Builtin::new(|| builtin::<weakref::WeakRefParts>("weakref", parts::SIZE, Flags::default()));
-
-/// The handlers of heap types' objects.
-struct HeapTypes;
-
-impl RustHandlers for HeapTypes {
-    /// Visits the references of a heap type: its bases, its module, its attributes.
-    fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
-        let Some(record) = object.describe() else { return 0 };
-        let bases = record.bases().filter_map(TypeRecord::type_object);
-        match visitor.visit_all(bases.chain(record.module_object())) {
-            0 => record.attributes.visit(visitor),
-            answer => answer,
-        }
-    }
-
-    /// Removes attributes and module. Handlers stay, so instances can still be used and freed.
-    ///
-    /// Another thread may just have read the module's address from the type. So the reference is
-    /// retired: it is dropped after each attached thread has passed a safepoint.
-    fn clear(object: Obj<'_>) -> c_int {
-        if let Some(record) = object.describe() {
-            record.attributes.clear();
-            if let Some(module) = record.take_module() {
-                module.retire();
-            }
-        }
-        0
-    }
-
-    /// The type has no instances and no subtypes any more.
-    fn dealloc(dying: Dying<'_>) {
-        dying.untrack();
-        dying.clear_weak_references();
-        if let Some(record) = dying.take_tail::<TypeRecord>() {
-            record.attributes.clear();
-            // No thread has the type any more, so none reads its module.
-            drop(record.take_module());
-            // It owns the references to the bases.
-            drop(record);
-        }
-        dying.free_or_report(dealloc::Family::Container);
-    }
 }

@@ -4,12 +4,12 @@
 
 use crate::base::error::{Code, Fault};
 use crate::base::text::words;
-use crate::dynamic::builtin::{METATYPE, MODULE};
-use crate::dynamic::entries::RustHandlers;
 use crate::dynamic::instance;
+use crate::dynamic::metatype::METATYPE;
+use crate::dynamic::module::MODULE;
 use crate::dynamic::object::{AllocProc, Obj};
 use crate::dynamic::ready::ready_class;
-use crate::dynamic::record::Type;
+use crate::dynamic::record::{Finalizer, Type};
 use crate::{AnyGc, Mutator};
 
 /// A description of a class: a heap type for objects with attributes.
@@ -37,10 +37,6 @@ pub struct Class {
     finalizer: Option<Finalizer>,
     module: Option<AnyGc>,
 }
-
-/// The finalizer of a class. It is called once in an object's life, when the object is unreachable
-/// or its count reaches 0. It revives the object if it stores a clone of the handle.
-pub type Finalizer = fn(&AnyGc, &Mutator);
 
 impl Class {
     /// A class with this name, customarily `module.name`.
@@ -82,24 +78,6 @@ impl Class {
 
 fn is_module(object: &AnyGc, m: &Mutator) -> bool {
     Obj::of(object, m).is_some_and(|object| object.record().is_subtype_of(MODULE.get()))
-}
-
-/// The finalize handler of classes.
-pub(super) struct Finalizing;
-
-impl RustHandlers for Finalizing {
-    fn finalize(m: &Mutator, object: Obj<'_>) {
-        let finalizer = object.record().mro().find_map(|record| record.finalizer);
-        if let Some(finalizer) = finalizer
-            && let Err(payload) =
-                crate::base::event::guarded(|| object.lend(|this| finalizer(this, m)))
-        {
-            // The panic must not pass through the frames of a C program.
-            let name = object.record().kept_name();
-            let message = crate::base::event::panic_message(payload);
-            m.raw().core().hooks.unraisable(crate::During::Finalize, name, message);
-        }
-    }
 }
 
 impl Type {

@@ -13,7 +13,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use crate::base::error::{Code, Fault};
-use crate::dynamic::attributes::Attributes;
+use crate::dynamic::dictionary::Attributes;
 use crate::dynamic::handlers;
 use crate::dynamic::object::{Obj, RawObject, from_raw, is_checked, raw, refuse_in_traversal};
 use crate::dynamic::tracking::InHeap;

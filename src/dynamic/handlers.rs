@@ -1,4 +1,4 @@
-//! Calls of the handlers of dynamic objects.
+//! Traversals of dynamic objects by their handlers.
 //!
 //! A traverse handler receives a C function as its visitor, and the tracer as an opaque argument.
 //! The visitor uses the argument only if it is the tracer that this thread handed out last and its
@@ -20,18 +20,13 @@ use crate::base::hooks::CallGuards;
 use crate::base::sync::Aside;
 use crate::base::sync::const_thread_local;
 use crate::base::text::words;
-use crate::dynamic::dealloc::Dying;
-use crate::dynamic::entries::RustHandlers;
-use crate::dynamic::lookup::live_at;
-use crate::dynamic::object::{
-    Destructor, FreeProc, Inquiry, Obj, RawObject, TraverseProc, VisitProc, Visitor, from_raw,
-    is_static_at, raw,
-};
+use crate::dynamic::lookup::{Address, live_at, look_up_in};
+use crate::dynamic::object::{Obj, RawObject, TraverseProc, is_static_at, raw};
 use crate::dynamic::record::{Flags, TypeRecord};
 use crate::managed::ManagedCore;
 use crate::object::state;
 use crate::object::type_info::Tracer;
-use crate::{AnyGc, During, Mutator, safepoint};
+use crate::{During, Mutator, safepoint};
 
 const_thread_local! {
     /// The object of the traverse handler that this thread runs; null: it runs none.
@@ -363,139 +358,17 @@ fn run_between(guards: CallGuards, m: &Mutator, during: During, object: Obj<'_>,
     f();
 }
 
-/// The handlers of a heap type that has none of its own and a static base.
-pub(super) struct Inherited;
-
-impl RustHandlers for Inherited {
-    /// Visits the type, and then calls the handler of the base. Derived types inherit this handler
-    /// unchanged, so the type is visited once.
-    fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
-        let record = object.record();
-        match visitor.visit_all(record.type_object()) {
-            0 => object.run_static_traverse(visitor),
-            answer => answer,
-        }
-    }
-}
-
-/// The handlers of types that have only attributes.
-pub(super) struct OnlyAttributes;
-
-impl RustHandlers for OnlyAttributes {
-    fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
-        match visitor.visit_all(object.record().type_object()) {
-            0 => object.visit_managed_dict(visitor),
-            answer => answer,
-        }
-    }
-
-    fn clear(object: Obj<'_>) -> c_int {
-        object.clear_managed_dict();
-        0
-    }
-}
-
-// Each call of a handler is here. The methods find the handler in the record of the object's type,
-// or in the parts of a module. Only they call `visit_by`, `run`, `ask` and `free_by`.
-impl Obj<'_> {
-    /// Calls the finalize handler of the object's type, if it has one.
-    #[inline(always)]
-    pub(super) fn run_finalize(self) {
-        self.run(self.record().finalize);
-    }
-
-    /// Calls the legacy finalizer of the object's type, if it has one.
-    #[inline(always)]
-    pub(super) fn run_del(self) {
-        self.run(self.record().del);
-    }
-
-    /// Calls the clear handler of the object's type, if it has one.
-    #[inline(always)]
-    pub(super) fn run_clear(self) {
-        self.record().clear.map(|handler| self.ask(handler));
-    }
-
-    /// Whether the object passes the test of its type, if the type has a test.
-    pub(super) fn passes_own_test(self) -> bool {
-        self.record().is_gc.is_none_or(|test| self.ask(test) != 0)
-    }
-
-    /// Calls the traverse handler of the nearest static base, if there is one.
-    fn run_static_traverse(self, visitor: Visitor<'_>) -> c_int {
-        let (visit, arg) = visitor.parts();
-        self.record().static_traverse.map_or(0, |handler| self.visit_by(handler, visit, arg))
-    }
-
-    /// Calls the traverse handler of a module's state, if there is one.
-    pub(super) fn run_state_traverse(self, visitor: Visitor<'_>) -> c_int {
-        let (visit, arg) = visitor.parts();
-        let handler = self.state_handlers().traverse;
-        handler.map_or(0, |handler| self.visit_by(handler, visit, arg))
-    }
-
-    /// Calls the clear handler of a module's state, if there is one.
-    pub(super) fn run_state_clear(self) -> c_int {
-        self.state_handlers().clear.map_or(0, |handler| self.ask(handler))
-    }
-
-    #[inline(always)]
-    fn visit_by(self, handler: TraverseProc, visit: VisitProc, arg: *mut c_void) -> c_int {
-        // SAFETY: rule *handlers*: called for an object of the handler's type, with a visitor and
-        // the visitor's argument.
-        unsafe { handler(self.address().as_ptr(), visit, arg) }
-    }
-
-    #[inline(always)]
-    fn run(self, handler: Option<Destructor>) {
-        if let Some(handler) = handler {
-            // SAFETY: rule *handlers*: called for an object of the handler's type.
-            unsafe { handler(self.address().as_ptr()) };
-        }
-    }
-
-    #[inline(always)]
-    fn ask(self, handler: Inquiry) -> c_int {
-        // SAFETY: rule *handlers*: called for an object of the handler's type.
-        unsafe { handler(self.address().as_ptr()) }
-    }
-
-    #[inline(always)]
-    fn free_by(self, handler: FreeProc) {
-        // SAFETY: rule *handlers*: called at the end of an object of the handler's type.
-        unsafe { handler(self.address().as_ptr().cast()) };
-    }
-}
-
-impl Dying<'_> {
-    /// Calls a dealloc handler, of the object's type or of a base.
-    #[inline(always)]
-    pub(super) fn run_dealloc(self, handler: Destructor) {
-        self.object().run(Some(handler));
-    }
-
-    /// Calls the function of the object's type that frees the memory.
-    #[inline(always)]
-    pub(super) fn run_free(self) {
-        let object = self.object();
-        object.free_by(object.record().free);
-    }
-
-    /// Calls the function that a module's state has for its end, if there is one. No reference to
-    /// the state exists during the call.
-    pub(super) fn run_state_free(&self) {
-        let object = self.object();
-        if let Some(handler) = object.state_handlers().free {
-            object.free_by(handler);
-        }
-    }
-}
-
-impl TypeRecord {
-    /// A new instance from the allocator of the type; `None`: there is no memory.
-    pub(super) fn run_alloc(&self) -> Option<AnyGc> {
-        // SAFETY: rule *handlers*: the allocator of a ready type, called with the type's face,
-        // returns a new reference.
-        unsafe { NonNull::new((self.alloc)(self.face(), 0)).map(|made| from_raw(made)) }
+/// As [`look_up`](crate::dynamic::look_up), without a mutator. In a traverse handler it uses the
+/// heap that is traversed, otherwise the heap to which this thread is attached. `None`: there is no
+/// such heap, or the heap is not in checked mode.
+///
+/// # Safety
+///
+/// As for [`look_up`](crate::dynamic::look_up).
+pub unsafe fn look_up_here(object: NonNull<RawObject>) -> Option<Address> {
+    let looked = |core: &ManagedCore| core.model.is_checked().then(|| look_up_in(core, object));
+    match traversed_heap() {
+        Some(core) => looked(core),
+        None => Mutator::with_current(|m| looked(m.raw().core())).flatten(),
     }
 }

@@ -7,19 +7,26 @@ use std::sync::atomic::Ordering;
 
 use crate::base::error::{Code, Fault};
 use crate::base::text::words;
-use crate::dynamic::attributes::Attributes;
-use crate::dynamic::builtin::METATYPE;
-use crate::dynamic::dealloc::Dying;
+use crate::dynamic::dealloc::{self, Dying};
+use crate::dynamic::dictionary::Attributes;
 use crate::dynamic::handlers;
 use crate::dynamic::object::{
     Obj, RawObject, RawVarObject, TYPE_INDEX, from_raw, is_checked, raw, refuse_in_traversal,
 };
-use crate::dynamic::record::{Flags, TypeRecord};
+use crate::dynamic::record::{Defaults, Flags, TypeRecord};
 use crate::memory::space::GRANULE;
 use crate::object::header::Header;
 use crate::object::state;
 use crate::object::type_info::Object;
 use crate::{AnyGc, Mutator};
+
+/// The functions for types that are made in Rust: the face is the record, or the type's object. A
+/// static, because its address identifies the maker of a type.
+pub(crate) static DEFAULTS: Defaults = Defaults {
+    alloc: generic_alloc,
+    gc_free: dealloc::generic_free,
+    plain_free: dealloc::generic_free,
+};
 
 /// The most bytes that an instance, or a type's object, may have.
 pub(super) const SIZE_LIMIT: usize = isize::MAX as usize / 2;
@@ -52,8 +59,11 @@ pub(super) fn allocate_handle(
 }
 
 /// The object of a heap type: untracked, of `size` bytes, with an empty tail.
-pub(super) fn allocate_type(m: &Mutator, size: usize) -> Result<AnyGc, Fault> {
-    let metatype = METATYPE.get();
+pub(super) fn allocate_type(
+    m: &Mutator,
+    metatype: &TypeRecord,
+    size: usize,
+) -> Result<AnyGc, Fault> {
     let object = Fresh::of_size(m, metatype, size, true)?.be_born(metatype, None, true, false);
     Ok(handle(object.address()))
 }
@@ -164,7 +174,7 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
     let fault = |code, text: Cow<'static, str>| {
         Err(Fault::new(code, FUNCTION).of_type(record.kept_name()).because(text))
     };
-    if std::ptr::eq(record, METATYPE.get()) {
+    if record.is_metatype {
         return fault(
             Code::WrongType,
             "a type cannot be allocated; make it from a description".into(),

@@ -3,7 +3,6 @@
 use std::ptr::NonNull;
 
 use crate::Mutator;
-use crate::dynamic::handlers;
 use crate::dynamic::object::{RawObject, is_static_at};
 use crate::managed;
 use crate::object::header::Header;
@@ -37,23 +36,8 @@ pub unsafe fn look_up(m: &Mutator, object: NonNull<RawObject>) -> Address {
     look_up_in(m.raw().core(), object)
 }
 
-/// As [`look_up`], without a mutator. In a traverse handler it uses the heap that is traversed,
-/// otherwise the heap to which this thread is attached. `None`: there is no such heap, or the heap
-/// is not in checked mode.
-///
-/// # Safety
-///
-/// As for [`look_up`].
-pub unsafe fn look_up_here(object: NonNull<RawObject>) -> Option<Address> {
-    let looked =
-        |core: &managed::ManagedCore| core.model.is_checked().then(|| look_up_in(core, object));
-    match handlers::traversed_heap() {
-        Some(core) => looked(core),
-        None => Mutator::with_current(|m| looked(m.raw().core())).flatten(),
-    }
-}
-
-fn look_up_in(core: &managed::ManagedCore, object: NonNull<RawObject>) -> Address {
+/// [`look_up`] in the heap of this core.
+pub(super) fn look_up_in(core: &managed::ManagedCore, object: NonNull<RawObject>) -> Address {
     let address = object.as_ptr() as usize;
     if !core.space.contains(address) {
         return look_outside(object);

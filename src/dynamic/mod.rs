@@ -68,9 +68,13 @@
 
 mod attributes;
 mod builtin;
+#[allow(unsafe_code)]
+mod calls;
 mod class;
 #[allow(unsafe_code)]
 mod dealloc;
+mod dictionary;
+mod draft;
 #[allow(unsafe_code)]
 mod entries;
 #[allow(unsafe_code)]
@@ -79,6 +83,7 @@ mod handlers;
 mod instance;
 #[allow(unsafe_code)]
 mod lookup;
+mod metatype;
 #[allow(unsafe_code)]
 mod module;
 #[allow(unsafe_code)]
@@ -89,6 +94,7 @@ mod parts;
 mod ready;
 #[allow(unsafe_code)]
 mod record;
+mod supplied;
 #[allow(unsafe_code)]
 mod table;
 #[allow(unsafe_code)]
@@ -96,13 +102,15 @@ mod tracking;
 #[allow(unsafe_code)]
 mod weakref;
 
-pub use builtin::{BASE, METATYPE, MODULE, WEAKREF};
-pub use class::{Class, Finalizer};
+pub use builtin::BASE;
+pub use class::Class;
 pub use dealloc::{Dying, Family, decref_last, free, free_common};
-pub use handlers::record_fault;
+pub use draft::{FACE, TypeSpec};
+pub use handlers::{look_up_here, record_fault};
 pub use instance::{allocate, allocate_common, allocate_tracked, resize};
-pub use lookup::{Address, look_up, look_up_here};
-pub use module::{ModuleSpec, new_module, type_module, type_module_by_token};
+pub use lookup::{Address, look_up};
+pub use metatype::METATYPE;
+pub use module::{MODULE, ModuleSpec, new_module, type_module, type_module_by_token};
 #[cfg(test)]
 pub(crate) use object::TYPE_INDEX;
 pub use object::{
@@ -110,7 +118,7 @@ pub use object::{
     VisitProc, Visitor, as_raw, decref, decref_common, decref_slow, from_raw, into_raw, is_checked,
     is_dynamic, set_static_type, try_type_of,
 };
-pub use ready::{FACE, TypeSpec, ready_heap, ready_static};
-pub use record::{Defaults, Flags, Slots, Type, TypeRecord, base_by_token};
+pub use ready::{ready_heap, ready_static};
+pub use record::{Defaults, Finalizer, Flags, Slots, Type, TypeRecord, base_by_token};
 pub(crate) use table::EXTENSION;
-pub use weakref::{WeakCall, new_weakref};
+pub use weakref::{WEAKREF, WeakCall, new_weakref};

@@ -6,13 +6,18 @@ use std::ptr::NonNull;
 
 use crate::base::error::{Code, Fault};
 use crate::base::fallible;
-use crate::dynamic::builtin::{Builtin, MODULE};
+use crate::dynamic::builtin::Builtin;
 use crate::dynamic::dealloc::Dying;
+use crate::dynamic::draft::builtin;
 use crate::dynamic::entries::RustHandlers;
 use crate::dynamic::object::{FreeProc, Inquiry, Obj, RawObject, TraverseProc, Visitor};
-use crate::dynamic::record::TypeRecord;
+use crate::dynamic::record::{Flags, TypeRecord};
 use crate::dynamic::{instance, parts};
 use crate::{AnyGc, Mutator};
+
+/// The type of modules.
+pub static MODULE: Builtin =
+    Builtin::new(|| builtin::<ModuleParts>("module", parts::SIZE, Flags::BASE_TYPE));
 
 /// A description of a module.
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::dynamic::attributes::Attributes;
-use crate::dynamic::builtin::{Builtin, METATYPE};
+use crate::dynamic::builtin::Builtin;
 use crate::dynamic::dealloc::Dying;
+use crate::dynamic::dictionary::Attributes;
 use crate::dynamic::object::{Obj, RawObject};
 use crate::dynamic::record::{Flags, TypeRecord};
 
@@ -79,7 +79,7 @@ unsafe impl Tail for Attributes {
 // SAFETY: rule *dynamic*: the object of a heap type has a tail, with its record.
 unsafe impl Tail for TypeRecord {
     fn is_in_instances_of(record: &TypeRecord) -> bool {
-        std::ptr::eq(record, METATYPE.get())
+        record.is_metatype
     }
 }
 

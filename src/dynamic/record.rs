@@ -12,14 +12,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::AnyGc;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::Mutex;
-use crate::dynamic::attributes::Attributes;
-use crate::dynamic::class::Finalizer;
+use crate::dynamic::dictionary::Attributes;
 use crate::dynamic::object::{
     AllocProc, Destructor, FreeProc, Inquiry, Obj, RawObject, TraverseProc, from_raw,
 };
+use crate::{AnyGc, Mutator};
 
 /// Flags of a type: CPython's bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -157,6 +156,10 @@ impl fmt::Debug for Type {
     }
 }
 
+/// The finalizer of a class. It is called once in an object's life, when the object is unreachable
+/// or its count reaches 0. It revives the object if it stores a clone of the handle.
+pub type Finalizer = fn(&AnyGc, &Mutator);
+
 /// A type as the collector uses it.
 #[repr(C)]
 pub struct TypeRecord {
@@ -206,6 +209,8 @@ pub struct TypeRecord {
     pub(crate) attributes: Attributes,
     /// The finalizer of a class, which the class's finalize handler calls.
     pub(crate) finalizer: Option<Finalizer>,
+    /// The instances are types: only `ready_heap` makes them.
+    pub(crate) is_metatype: bool,
     /// Whether checked mode has examined an instance.
     pub(crate) tried: AtomicBool,
     /// The runtime that made the type and can read its face. The address of its functions

@@ -3,10 +3,14 @@
 use std::any::TypeId;
 use std::ptr::NonNull;
 
-use crate::dynamic::builtin::make_builtins;
+use crate::base::error::Fault;
+use crate::dynamic::builtin::BASE;
 use crate::dynamic::dealloc::call_dealloc;
 use crate::dynamic::handlers::{CLEARED, check_fields, guarded, traverse};
+use crate::dynamic::metatype::METATYPE;
+use crate::dynamic::module::MODULE;
 use crate::dynamic::object::{Obj, RawObject, TYPE_INDEX, raw};
+use crate::dynamic::weakref::WEAKREF;
 use crate::object::header::Header;
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
 use crate::typed::extensions::DynamicTypes;
@@ -87,4 +91,15 @@ unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
     guarded(m, During::Finalize, object, || {
         raw(m).private().in_handler(|| object.run_finalize());
     });
+}
+
+/// Makes the built-in types, so that their first use needs no memory.
+///
+/// # Errors
+///
+/// When there is no memory.
+fn make_builtins() -> Result<(), Fault> {
+    [&BASE, &METATYPE, &MODULE, &WEAKREF]
+        .into_iter()
+        .try_for_each(|builtin| builtin.try_get().map(drop))
 }

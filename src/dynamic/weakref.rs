@@ -9,16 +9,22 @@ use crate::base::error::{Code, Fault};
 use crate::base::fallible;
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering, RwLock};
-use crate::dynamic::builtin::{Builtin, WEAKREF};
+use crate::dynamic::builtin::Builtin;
 use crate::dynamic::dealloc::Dying;
+use crate::dynamic::draft::builtin;
 use crate::dynamic::entries::RustHandlers;
 use crate::dynamic::object::{Obj, RawObject, Visitor, as_raw, refuse_in_traversal};
+use crate::dynamic::record::Flags;
 use crate::dynamic::{handlers, instance, parts};
 use crate::managed;
 use crate::object::header::Header;
 use crate::object::weak::{WeakRecord, WeakWatcher};
 use crate::typed::mutator::mutator;
 use crate::{AnyGc, Mutator};
+
+/// The type of weak references.
+pub static WEAKREF: Builtin =
+    Builtin::new(|| builtin::<WeakRefParts>("weakref", parts::SIZE, Flags::default()));
 
 /// Calls a callback with itself and the weak reference.
 pub type WeakCall = unsafe extern "C" fn(callback: *mut RawObject, weak_ref: *mut RawObject);

@@ -1,7 +1,7 @@
 //! The spans and events of `tracing`: checks the table in `docs/tracing.md`.
 #![cfg(not(loom))]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -66,6 +66,15 @@ fn cycle(m: &Mutator, panics: bool) {
     node.this.set(m, Some(node.clone()));
 }
 
+/// The fields of an event in `docs/tracing.md`.
+fn documented(message: &str) -> BTreeSet<&'static str> {
+    let page = include_str!("../docs/tracing.md");
+    let cell = format!("| `{message}` |");
+    let row = page.lines().find(|line| line.contains(&cell)).expect("a row");
+    let fields = row.split('|').nth(4).expect("a column");
+    fields.split('`').skip(1).step_by(2).filter(|&name| name != "CollectionReport").collect()
+}
+
 #[test]
 fn a_collection_shows_its_phases_in_order_and_its_facts() {
     let heap = Heap::builder().name("seen").pacing(Pacing::manual()).build().expect("a heap");
@@ -100,6 +109,9 @@ fn a_collection_shows_its_phases_in_order_and_its_facts() {
     let (_, facts) = seen.iter().find(|(name, _)| name == "collected").expect("the facts");
     let fact = |name: &str| facts[name].as_str();
     assert_eq!((fact("kind"), fact("candidates"), fact("collected")), ("\"full\"", "1", "1"));
+    // A collection that was not abandoned has no reason.
+    let names: BTreeSet<_> = facts.keys().copied().chain(["abandoned"]).collect();
+    assert_eq!(names, documented("collected"), "the row in docs/tracing.md");
     assert_eq!((fact("finalized"), fact("stops"), fact("workers")), ("1", "2", "1"));
 }
 

@@ -182,28 +182,47 @@ pub(crate) fn promoted(objects: usize, stopped: Duration) {
 
 /// The end of a collection, with its facts.
 pub(crate) fn collected(span: &Span, report: &CollectionReport) {
-    span.record("candidates", report.candidates);
-    span.record("unreachable", report.unreachable);
-    span.record("collected", report.collected);
+    // Without `..`: a new field of the report does not compile until this function uses it.
+    let CollectionReport {
+        kind,
+        generation: _,
+        abandoned,
+        tracked,
+        candidates,
+        known_alive,
+        unreachable,
+        finalized,
+        resurrected,
+        collected,
+        uncollectable,
+        overvisited,
+        stops,
+        time_to_stop,
+        duration,
+        workers,
+    } = report;
+    span.record("candidates", *candidates);
+    span.record("unreachable", *unreachable);
+    span.record("collected", *collected);
     call_outside(|| {
         tracing::info!(
             target: "standstill",
-            kind = report.kind.name(),
-            tracked = report.tracked,
-            candidates = report.candidates,
-            known_alive = report.known_alive,
-            unreachable = report.unreachable,
-            finalized = report.finalized,
-            resurrected = report.resurrected,
-            collected = report.collected,
-            uncollectable = report.uncollectable,
-            overvisited = report.overvisited,
-            stops = report.stops.len(),
-            stopped_us = report.stops.iter().sum::<Duration>().as_micros() as u64,
-            time_to_stop_us = report.time_to_stop.as_micros() as u64,
-            duration_us = report.duration.as_micros() as u64,
-            workers = report.workers,
-            abandoned = report.abandoned.as_deref(),
+            kind = kind.name(),
+            tracked,
+            candidates,
+            known_alive,
+            unreachable,
+            finalized,
+            resurrected,
+            collected,
+            uncollectable,
+            overvisited,
+            stops = stops.len(),
+            stopped_us = stops.iter().sum::<Duration>().as_micros() as u64,
+            time_to_stop_us = time_to_stop.as_micros() as u64,
+            duration_us = duration.as_micros() as u64,
+            workers,
+            abandoned = abandoned.as_deref(),
             "collected"
         );
     });

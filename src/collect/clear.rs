@@ -12,7 +12,7 @@ use crate::base::steps;
 use crate::collect::scope::state_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
-use crate::object::live::{Claims, Live};
+use crate::object::live::{ClaimRefs, Live};
 use crate::object::state;
 
 /// Objects between two reads of the poll word.
@@ -80,7 +80,7 @@ pub(crate) fn clear_all<M: ObjectModel>(
 }
 
 /// Releases the references of the claim.
-pub(crate) fn release_all<M: ObjectModel>(claims: Claims<'_>, m: &mut ModelMutator<M>) {
+pub(crate) fn release_all<M: ObjectModel>(claims: ClaimRefs<'_>, m: &mut ModelMutator<M>) {
     for (at, claim) in claims.enumerate() {
         if at % POLL_DISTANCE == 0 && m.poll() != 0 {
             m.park();

@@ -495,8 +495,8 @@ fn push_or_delay<C: Claims>(
     Ok(())
 }
 
-/// Claims `targets`, and pushes the newly claimed ones. The loop has no branch, for the reason given
-/// at [`Claims::claim`].
+/// Claims `targets`, and pushes the newly claimed ones. The loop has no branch, for the reason
+/// given at [`Claims::claim`].
 #[inline(always)]
 fn push_claimed<C: Claims>(
     stack: &mut Vec<u32>,

@@ -29,7 +29,7 @@ use crate::heap::reclaim_queue::{
     Cleared, GARBAGE_BATCH, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task,
     ThreadGarbage,
 };
-use crate::object::live::{ClaimRef, Claims};
+use crate::object::live::{ClaimRef, ClaimRefs};
 use crate::object::type_info::Object;
 
 /// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
@@ -198,7 +198,7 @@ fn reclaim_batch<M: ObjectModel>(
             Task::Clear => uncounted(m, |m| {
                 // SAFETY: rule *counted*: the claim's references. Each object is in one batch, and
                 // one thread has the batch.
-                let claims = unsafe { Claims::new(batch.objects()) };
+                let claims = unsafe { ClaimRefs::new(batch.objects()) };
                 clear_all(claims.live(), batch.garbage, m);
                 release_all(claims, m);
             }),

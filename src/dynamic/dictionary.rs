@@ -41,9 +41,9 @@ impl Attributes {
         old.into_values().for_each(drop);
     }
 
-    /// Visits the values: 0, or the first other answer of `visit`. Outside of traversals each value has one more
-    /// reference during the visit. Without memory for the list of these references, no value is
-    /// visited, and the answer is -1.
+    /// Visits the values: 0, or the first other answer of `visit`. Outside of traversals each value
+    /// has one more reference during the visit. Without memory for the list of these references, no
+    /// value is visited, and the answer is -1.
     pub(crate) fn visit(&self, mut visit: impl FnMut(&AnyGc) -> c_int) -> c_int {
         if is_traversing() {
             let Some(entries) = self.0.try_read() else { return 0 };

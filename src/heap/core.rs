@@ -137,8 +137,8 @@ impl<M: ObjectModel> Core<M> {
         StateByte(unsafe { self.space.state(self.space.granule(address)) })
     }
 
-    /// The state at an address of this heap, where an object is or was. Panics if no object was ever
-    /// there.
+    /// The state at an address of this heap, where an object is or was. Panics if no object was
+    /// ever there.
     #[cfg(any(test, feature = "cpython"))]
     pub(crate) fn state_at(&self, object: crate::object::address::Object) -> StateByte<'_> {
         StateByte(&self.space.states()[self.space.granule(object.address())])

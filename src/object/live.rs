@@ -133,9 +133,9 @@ impl ClaimRef {
     }
 
     /// Calls `f` with the references, which `f` consumes. The result has the addresses.
-    pub(crate) fn consume(these: Vec<Self>, f: impl FnOnce(Claims<'_>)) -> Vec<Object> {
+    pub(crate) fn consume(these: Vec<Self>, f: impl FnOnce(ClaimRefs<'_>)) -> Vec<Object> {
         let objects = Self::into_objects(these);
-        f(Claims(&objects));
+        f(ClaimRefs(&objects));
         objects
     }
 
@@ -170,9 +170,9 @@ impl ClaimRef {
 /// Several [`ClaimRef`]s that lie in borrowed memory.
 #[derive(Debug)]
 #[must_use = "the references stay until they are released"]
-pub(crate) struct Claims<'a>(&'a [Object]);
+pub(crate) struct ClaimRefs<'a>(&'a [Object]);
 
-impl<'a> Claims<'a> {
+impl<'a> ClaimRefs<'a> {
     /// The references to `objects`.
     ///
     /// # Safety
@@ -190,7 +190,7 @@ impl<'a> Claims<'a> {
     }
 }
 
-impl Iterator for Claims<'_> {
+impl Iterator for ClaimRefs<'_> {
     type Item = ClaimRef;
 
     fn next(&mut self) -> Option<ClaimRef> {

@@ -138,6 +138,8 @@ fn objects_of_another_heap_are_refused() {
         assert!(dynamic::Obj::new(foreign).is_gc());
         assert_eq!(code(dynamic::Obj::new(foreign).track(&m)), Code::NotGcObject);
         assert_eq!(code(dynamic::Obj::new(foreign).untrack(&m)), Code::NotGcObject);
+        let walk = dynamic::Obj::new(foreign).referents(&m, |_| panic!("it is not traversed"));
+        assert_eq!(code(walk), Code::ForeignPointer);
         assert_eq!(code(dynamic::free(&m, foreign, Family::Container)), Code::WrongAllocator);
         assert!(
             !dynamic::Obj::new(foreign).track_common(&m)

@@ -123,7 +123,7 @@ fn stopped(tracer: &Tracer, record: &TypeRecord, result: c_int) {
 }
 
 /// The visitor. In a collection it answers 0. For a [seeking](Tracer::seeking) tracer it answers 1
-/// from the first sought object on, and ignores each later visit of that traversal.
+/// from the first sought object on.
 unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     let tracer = arg.cast::<Tracer>();
     // The end of a traversal withdraws its tracer.
@@ -145,9 +145,6 @@ unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
 /// The visitor's slow path: see [`Tracer::careful`].
 #[cold]
 fn visit_with_care(tracer: &mut Tracer, target: NonNull<RawObject>) -> c_int {
-    if tracer.has_found() {
-        return 1;
-    }
     let checked = traversed_heap().filter(|core| core.model.is_checked());
     if let Some(code) = checked.and_then(|core| target_fault(core, target)) {
         return complain(code, target.as_ptr() as usize);

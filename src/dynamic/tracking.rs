@@ -110,9 +110,7 @@ impl<'m> Obj<'m> {
         if is_checked(m) {
             handlers::check_fields(m, self, FUNCTION)?;
         }
-        if !was_tracked {
-            here.put_in();
-        }
+        here.put_in();
         Ok(())
     }
 

@@ -93,6 +93,24 @@ static void s_119_a_stop_inside_the_dictionary_stops_the_handler(void) {
     Py_DECREF(type);
 }
 
+/* PyObject_GC_Del releases the attributes that a deallocator has left. */
+static void a_dictionary_ends_with_the_memory_of_its_object(void) {
+    PyType_Slot slots[] = {{Py_tp_traverse, FN(dict_traverse)}, {Py_tp_clear, FN(dict_clear)},
+                           {Py_tp_dealloc, FN(heap_pair_dealloc)}, {0, NULL}};
+    PyTypeObject *type = type_of_slots("check.LeavesAttributes", sizeof(Pair), 0, WITH_DICT, slots);
+    PyObject *l = (PyObject *)leaf();
+    Pair *p;
+    MUST(type != NULL);
+    p = pair_of(type, NULL, NULL);
+    PyObject_SetAttrString((PyObject *)p, "x", l);
+    CHECK_INT(Py_REFCNT(l), 2);
+    Py_DECREF(p);
+    CHECK_INT(calls.freed, 1);
+    CHECK_INT(Py_REFCNT(l), 1);
+    Py_DECREF(l);
+    Py_DECREF(type);
+}
+
 /* S-120 */
 static void s_120_forgetting_the_dictionary_leaks_and_no_more(void) {
     PyTypeObject *type = dict_type_with(heap_pair_traverse);
@@ -155,6 +173,7 @@ const struct test dict_tests[] = {
     TEST(s_117_the_flag_needs_a_container_heap_type),
     TEST(s_118_visiting_passes_the_visitors_value_on),
     TEST(s_119_a_stop_inside_the_dictionary_stops_the_handler),
+    TEST(a_dictionary_ends_with_the_memory_of_its_object),
     TEST(s_120_forgetting_the_dictionary_leaks_and_no_more),
     TEST(s_121_clearing_drops_the_attributes),
     TEST(the_name_of_an_attribute_is_utf_8),

@@ -1139,9 +1139,9 @@ fn an_address_is_classified_by_the_memory_there() {
             assert_eq!(dynamic::look_up(&m, address), what, "{address:?}");
             assert_eq!(dynamic::look_up_here(address), Some(what), "{address:?}");
         }
-        assert!(dynamic::try_type_of(fixed).is_none() && !dynamic::Obj::new(fixed).is_gc());
+        assert!(dynamic::Head::new(fixed).typed().is_none() && !dynamic::Head::new(fixed).is_gc());
         dynamic::set_static_type(fixed, BASE.get());
-        assert!(dynamic::try_type_of(fixed).is_some_and(|record| std::ptr::eq(record, BASE.get())));
+        assert!(dynamic::Head::new(fixed).record().is_some_and(|it| std::ptr::eq(it, BASE.get())));
         assert_eq!(code(dynamic::new_weakref(&m, dynamic::Obj::new(fixed), None)), Code::WrongType);
         assert!(
             dynamic::Obj::new(fixed).incref()

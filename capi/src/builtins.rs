@@ -7,16 +7,17 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use standstill::dynamic::{
-    self, BASE, Flags, METATYPE, MODULE, Slots, TypeRecord, TypeSpec, VisitProc, WEAKREF,
+    self, BASE, Dying, Flags, Head, METATYPE, MODULE, Obj, Slots, TypeRecord, TypeSpec, VisitProc,
+    WEAKREF,
 };
 use standstill::fallible;
 use standstill::words;
-use standstill::{Code, Fault, Mutator};
+use standstill::{AnyGc, Code, Fault, Mutator};
 
-use crate::call::{self, export};
+use crate::call::{self, Given, export};
 use crate::errors;
 use crate::layout::{Global, PyObject, PyTypeObject};
-use crate::types;
+use crate::types::{self, Face};
 
 macro_rules! faces {
     ($($(#[$meta:meta])* $name:ident = $text:literal;)*) => {$(
@@ -98,6 +99,12 @@ impl Exception {
         }
     }
 
+    /// The static object of the exception type, as an object.
+    pub(crate) fn head(self) -> Head<'static> {
+        // SAFETY: rule *statics*: a static object of this crate.
+        unsafe { Head::new(self.object()) }
+    }
+
     /// The static object of the exception type.
     pub(crate) const fn object(self) -> NonNull<PyObject> {
         // SAFETY: rule *statics*: the address of a static.
@@ -131,18 +138,17 @@ exceptions! {
 }
 
 /// Whether an error of exception type `error` counts as one of `exception`.
-pub(crate) fn exception_matches(error: *mut PyObject, exception: *mut PyObject) -> bool {
-    if std::ptr::eq(error, exception) {
+pub(crate) fn exception_matches(error: NonNull<PyObject>, exception: Head<'_>) -> bool {
+    if error == exception.address() {
         return true;
     }
-    let known = |object: *mut PyObject| {
-        Exception::ALL.iter().any(|which| std::ptr::eq(which.object().as_ptr(), object))
-    };
-    if known(error) || error.is_null() || exception.is_null() {
+    if Exception::ALL.iter().any(|which| which.object() == error) {
         return false;
     }
-    // SAFETY: rule *argument*: the program has passed this pointer as its own exception type.
-    unsafe { types::is_subtype(error.cast(), exception.cast()) }
+    // SAFETY: rule *argument*: the program has passed both as its own exception types, and keeps
+    // the type of an error that is set.
+    let face = |object: NonNull<PyObject>| unsafe { Face::new(object.cast()) };
+    face(error).is_subtype(face(exception.address()))
 }
 
 /// The size of a tuple's head. The items follow it.
@@ -154,7 +160,7 @@ const STRING_SIZE: usize = 32;
 #[repr(C)]
 struct Number {
     base: PyObject,
-    value: c_longlong,
+    value: Cell<c_longlong>,
 }
 
 /// The function of a callback.
@@ -163,8 +169,98 @@ pub(crate) type CallbackFn = unsafe extern "C" fn(*mut PyObject, *mut PyObject);
 #[repr(C)]
 struct Callback {
     base: PyObject,
-    function: Option<CallbackFn>,
-    own: *mut PyObject,
+    function: Cell<Option<CallbackFn>>,
+    own: Cell<*mut PyObject>,
+}
+
+/// The layout of the instances of a built-in type. Program and collector change the fields, so they
+/// are cells.
+///
+/// # Safety
+///
+/// Instances of the type, and of derived types, start with these fields.
+unsafe trait Layout: Sized {
+    fn face() -> &'static Global<PyTypeObject>;
+}
+
+// SAFETY: rule *statics*: `make_all` gives the type this size.
+unsafe impl Layout for Number {
+    fn face() -> &'static Global<PyTypeObject> {
+        &standstill_PyLong_Type
+    }
+}
+
+// SAFETY: rule *statics*: `make_all` gives the type this size.
+unsafe impl Layout for Callback {
+    fn face() -> &'static Global<PyTypeObject> {
+        &CALLBACK_TYPE
+    }
+}
+
+/// The fields of an object; `None`: it is no instance of the type.
+fn fields<L: Layout>(object: Head<'_>) -> Option<&L> {
+    let object = as_a(object, L::face())?;
+    // SAFETY: rule *record*: an instance of this type.
+    Some(unsafe { object.address().cast().as_ref() })
+}
+
+impl Callback {
+    /// Takes the object of the callback out.
+    fn take(&self) -> Option<AnyGc> {
+        let own = NonNull::new(self.own.replace(std::ptr::null_mut()));
+        // SAFETY: rule *counted*: the callback has owned the reference.
+        own.map(|own| unsafe { dynamic::from_raw(own) })
+    }
+}
+
+/// A tuple.
+#[derive(Clone, Copy)]
+pub(crate) struct Tuple<'a>(Obj<'a>);
+
+impl<'a> Tuple<'a> {
+    /// The object as a tuple; `None`: it is none.
+    pub(crate) fn of(object: Head<'a>) -> Option<Self> {
+        as_a(object, &standstill_PyTuple_Type).map(Self)
+    }
+
+    /// A new tuple of `length` items, all null.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory, or `length` is negative.
+    fn new(m: &'a Mutator, length: isize) -> Result<Self, Fault> {
+        let made = dynamic::allocate_tracked(m, own(&standstill_PyTuple_Type)?, length)?;
+        // SAFETY: rule *new*: a tuple.
+        Ok(Self(unsafe { Obj::new(made) }))
+    }
+
+    fn as_ptr(self) -> *mut PyObject {
+        self.0.address().as_ptr()
+    }
+
+    /// The items. They are cells, since several threads may read them at the same time.
+    fn items(self) -> &'a [Cell<*mut PyObject>] {
+        let length = self.0.size().unwrap_or(0).unsigned_abs();
+        // A derived type may have fields before the items.
+        let place = self.0.record().basic_size();
+        // SAFETY: rule *record*: a tuple; rule *locking* of the library says when items may change.
+        unsafe { std::slice::from_raw_parts(self.as_ptr().byte_add(place).cast(), length) }
+    }
+
+    /// The items as objects.
+    pub(crate) fn objects(self) -> impl Iterator<Item = Option<Head<'a>>> {
+        // SAFETY: rule *counted*: the tuple owns a reference to each item.
+        let object = |item: NonNull<PyObject>| unsafe { Head::new(item) };
+        self.items().iter().map(move |item| NonNull::new(item.get()).map(object))
+    }
+
+    /// Replaces an item. The tuple takes over a reference, and gives up the one to the old item.
+    fn put(place: &Cell<*mut PyObject>, item: Option<AnyGc>) -> Option<AnyGc> {
+        let new = item.map_or(std::ptr::null_mut(), |item| dynamic::into_raw(item).as_ptr());
+        let old = NonNull::new(place.replace(new));
+        // SAFETY: rule *counted*: the tuple has owned the reference.
+        old.map(|old| unsafe { dynamic::from_raw(old) })
+    }
 }
 
 /// Gives the built-in types their faces, once.
@@ -266,50 +362,30 @@ fn make_at(spec: &TypeSpec, face: *mut PyTypeObject) -> Result<&'static TypeReco
     }
 }
 
-/// Whether an object is an instance of a built-in type or of a derived type.
-///
-/// # Safety
-///
-/// The object is alive or static.
-pub(crate) unsafe fn is_a(object: NonNull<PyObject>, face: &Global<PyTypeObject>) -> bool {
-    // SAFETY: as the caller says. A static object without a type is a type that is not ready.
-    unsafe {
-        match (dynamic::try_type_of(object), (*face.get()).ss_own.get().as_ref()) {
-            (Some(own), Some(wanted)) => own.is_subtype_of(wanted),
-            _ => false,
-        }
-    }
+/// The record of a built-in type; `None`: it was not made yet.
+fn record(face: &'static Global<PyTypeObject>) -> Option<&'static TypeRecord> {
+    // SAFETY: rule *statics*: a face of this crate.
+    unsafe { (*face.get()).ss_own.record() }
 }
 
-fn own(face: &Global<PyTypeObject>) -> Result<&'static TypeRecord, Fault> {
+/// The object as an instance of a built-in type or of a derived type; `None`: it is none.
+pub(crate) fn as_a<'a>(object: Head<'a>, face: &'static Global<PyTypeObject>) -> Option<Obj<'a>> {
+    // A static object without a type is a type that is not ready.
+    let (object, wanted) = (object.typed()?, record(face)?);
+    object.record().is_subtype_of(wanted).then_some(object)
+}
+
+fn own(face: &'static Global<PyTypeObject>) -> Result<&'static TypeRecord, Fault> {
     start()?;
-    // SAFETY: rule *statics*: after the start there is a record, which is static.
-    Ok(unsafe { &*(*face.get()).ss_own.get() })
+    record(face).ok_or_else(|| Fault::new(Code::NotReady, "argument"))
 }
 
-fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fault {
-    // SAFETY: rule *counted*: the callers' object is alive.
-    let type_name = unsafe { dynamic::try_type_of(object) }.map_or("type", TypeRecord::kept_name);
+fn expected(function: &'static str, what: &str, object: Head<'_>) -> Fault {
+    let type_name = object.record().map_or("type", TypeRecord::kept_name);
     Fault::new(Code::WrongType, function)
         .of_type(type_name)
-        .at(object.as_ptr() as usize)
+        .at(object.address().as_ptr() as usize)
         .because(words!("{what} is needed, not an object of type '{type_name}'"))
-}
-
-/// The items of a tuple. They are cells, since several threads may read them at the same time.
-///
-/// # Safety
-///
-/// The object is a living tuple.
-pub(crate) unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a [Cell<*mut PyObject>] {
-    // SAFETY: as the caller says, a tuple; rule *locking* of the library says when items may
-    // change.
-    unsafe {
-        let length = dynamic::Obj::new(object).size().unwrap_or(0).unsigned_abs();
-        // A derived type may have fields before the items.
-        let place = dynamic::Obj::new(object).record().basic_size();
-        std::slice::from_raw_parts(object.as_ptr().byte_add(place).cast(), length)
-    }
 }
 
 unsafe extern "C" fn traverse_tuple(
@@ -317,40 +393,29 @@ unsafe extern "C" fn traverse_tuple(
     visit: VisitProc,
     arg: *mut c_void,
 ) -> c_int {
-    let Some(object) = NonNull::new(object) else { return 0 };
-    // SAFETY: rule *handlers*: called for a living tuple.
-    unsafe {
-        for item in items(object) {
-            if !item.get().is_null() {
-                let result = visit(item.get(), arg);
-                if result != 0 {
-                    return result;
-                }
-            }
-        }
-    }
-    0
+    // SAFETY: rule *handlers*: called for a living tuple, with a visitor and its argument.
+    let (object, visitor) = unsafe { (Obj::from_ptr(object), dynamic::Visitor::new(visit, arg)) };
+    let Some(tuple) = object.map(Tuple) else { return 0 };
+    let mut results = tuple.objects().flatten().map(|item| visitor.visit(item));
+    results.find(|&result| result != 0).unwrap_or(0)
 }
 
 unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
-    let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: rule *handlers*: called once, for a dying tuple.
-    unsafe {
-        Mutator::with_current(|m| {
-            dynamic::Obj::new(object).untrack(m).unwrap_or_else(errors::misuse);
-            dynamic::Dying::new(m, dynamic::Obj::new(object)).clear_weak_references();
-            for item in items(object) {
-                if let Some(item) = NonNull::new(item.replace(std::ptr::null_mut())) {
-                    drop(dynamic::from_raw(item));
-                }
-            }
-            // For an instance of a heap type that derives from this type, the calling handler
-            // releases the type.
-            if let Some(free) = dynamic::Obj::new(object).record().slots().free {
-                free(object.as_ptr().cast());
-            }
-        });
-    }
+    Mutator::with_current(|m| {
+        // SAFETY: rule *handlers*: called once, for a dying tuple.
+        let (tuple, dying) = unsafe {
+            let Some(object) = Obj::from_ptr(object) else { return };
+            (Tuple(object), Dying::new(m, object))
+        };
+        tuple.0.untrack(m).unwrap_or_else(errors::misuse);
+        dying.clear_weak_references();
+        for item in tuple.items() {
+            drop(Tuple::put(item, None));
+        }
+        // For an instance of a heap type that derives from this type, the calling handler releases
+        // the type.
+        dying.run_free();
+    });
 }
 
 unsafe extern "C" fn traverse_callback(
@@ -360,33 +425,22 @@ unsafe extern "C" fn traverse_callback(
 ) -> c_int {
     // SAFETY: rule *handlers*: called for a living callback, with a visitor and its argument.
     unsafe {
-        let own = (*object.cast::<Callback>()).own;
+        let own = (*object.cast::<Callback>()).own.get();
         if own.is_null() { 0 } else { visit(own, arg) }
     }
 }
 
 unsafe extern "C" fn clear_callback(object: *mut PyObject) -> c_int {
     // SAFETY: rule *handlers*: called for a living callback.
-    unsafe {
-        let callback = object.cast::<Callback>();
-        (*callback).function = None;
-        if let Some(own) =
-            NonNull::new(std::mem::replace(&mut (*callback).own, std::ptr::null_mut()))
-        {
-            drop(dynamic::from_raw(own));
-        }
-    }
+    let callback = unsafe { &*object.cast::<Callback>() };
+    callback.function.set(None);
+    drop(callback.take());
     0
 }
 
 /// Whether an object is a callback.
-///
-/// # Safety
-///
-/// The object is alive.
-pub(crate) unsafe fn is_callback(object: NonNull<PyObject>) -> bool {
-    // SAFETY: as the caller says.
-    unsafe { is_a(object, &CALLBACK_TYPE) }
+pub(crate) fn is_callback(object: Head<'_>) -> bool {
+    as_a(object, &CALLBACK_TYPE).is_some()
 }
 
 /// Calls a callback for a weak reference.
@@ -398,19 +452,10 @@ pub(crate) unsafe extern "C" fn invoke_callback(callback: *mut PyObject, weak_re
     // SAFETY: as the caller says.
     unsafe {
         let Callback { function, own, .. } = &*callback.cast::<Callback>();
-        if let Some(function) = *function {
-            function(*own, weak_ref);
+        if let Some(function) = function.get() {
+            function(own.get(), weak_ref);
         }
     }
-}
-
-/// A new tuple of `length` items, all null.
-///
-/// # Errors
-///
-/// There is no memory, or `length` is negative.
-pub(crate) fn new_tuple(m: &Mutator, length: isize) -> Result<NonNull<PyObject>, Fault> {
-    dynamic::allocate_tracked(m, own(&standstill_PyTuple_Type)?, length)
 }
 
 /// A new tuple of these objects. It takes over their references.
@@ -418,59 +463,40 @@ pub(crate) fn new_tuple(m: &Mutator, length: isize) -> Result<NonNull<PyObject>,
 /// # Errors
 ///
 /// There is no memory. The references are dropped then.
-pub(crate) fn tuple_of(
-    m: &Mutator,
-    objects: Vec<standstill::AnyGc>,
-) -> Result<NonNull<PyObject>, Fault> {
-    let tuple = new_tuple(m, objects.len() as isize)?;
-    // SAFETY: rule *new*: the tuple is new and as long as the list.
-    for (place, object) in unsafe { items(tuple) }.iter().zip(objects) {
-        place.set(dynamic::into_raw(object).as_ptr());
+pub(crate) fn tuple_of(m: &Mutator, objects: Vec<AnyGc>) -> Result<*mut PyObject, Fault> {
+    let tuple = Tuple::new(m, objects.len() as isize)?;
+    for (place, object) in tuple.items().iter().zip(objects) {
+        drop(Tuple::put(place, Some(object)));
     }
-    Ok(tuple)
+    Ok(tuple.as_ptr())
 }
 
 /// The text of a string, or `None` if the object is no string.
-///
-/// # Safety
-///
-/// The object is alive. The text is borrowed from it.
-pub(crate) unsafe fn string<'a>(object: NonNull<PyObject>) -> Option<&'a CStr> {
-    // SAFETY: as the caller says. The items are bytes and follow the fields of the object's type.
-    unsafe {
-        if !is_a(object, &standstill_PyUnicode_Type) {
-            return None;
-        }
-        let place = dynamic::Obj::new(object).record().basic_size();
-        let length = dynamic::Obj::new(object).size().unwrap_or(0).unsigned_abs();
-        let bytes = std::slice::from_raw_parts(object.as_ptr().byte_add(place).cast(), length);
-        // A string that has not been filled yet has no text.
-        Some(CStr::from_bytes_until_nul(bytes).unwrap_or(c""))
-    }
+pub(crate) fn string(object: Head<'_>) -> Option<&CStr> {
+    let object = as_a(object, &standstill_PyUnicode_Type)?;
+    let place = object.record().basic_size();
+    let length = object.size().unwrap_or(0).unsigned_abs();
+    // SAFETY: rule *record*: the items are bytes and follow the fields of the object's type.
+    let bytes = unsafe {
+        std::slice::from_raw_parts(object.address().as_ptr().byte_add(place).cast(), length)
+    };
+    // A string that has not been filled yet has no text.
+    Some(CStr::from_bytes_until_nul(bytes).unwrap_or(c""))
 }
 
 macro_rules! checks {
     ($($name:ident, $text:literal, $face:ident, $exact:literal;)*) => {
         export! {$(
             /// Whether an object is of this type.
+            #[given(object)]
             fn $name(object: *mut PyObject) -> c_int {
-                let Some(object) = NonNull::new(object) else {
-                    errors::misuse(Fault::new(Code::NullArgument, $text));
-                    return 0;
-                };
-                // SAFETY: rule *argument*.
-                unsafe {
-                    if !call::is_object(object, $text) {
-                        return 0;
-                    }
-                    if $exact {
-                        let record = dynamic::try_type_of(object);
-                        let own = (*$face.get()).ss_own.get();
-                        c_int::from(record.is_some_and(|record| std::ptr::eq(record, own)))
-                    } else {
-                        c_int::from(is_a(object, &$face))
-                    }
-                }
+                let Some(object) = object.needed_here($text) else { return 0 };
+                c_int::from(if $exact {
+                    let records = object.record().zip(record(&$face));
+                    records.is_some_and(|(own, wanted)| std::ptr::eq(own, wanted))
+                } else {
+                    as_a(object, &$face).is_some()
+                })
             }
         )*}
     };
@@ -490,74 +516,69 @@ checks! {
     standstill_PyWeakref_Check, "PyWeakref_Check", standstill_PyWeakref_Type, false;
 }
 
-unsafe fn tuple(
+fn tuple<'a>(
     m: &Mutator,
-    object: *mut PyObject,
+    object: Given<'a, PyObject>,
     function: &'static str,
-) -> Result<NonNull<PyObject>, Fault> {
-    // SAFETY: rule *argument*.
-    unsafe {
-        let object = call::object(m, object)?;
-        if is_a(object, &standstill_PyTuple_Type) {
-            Ok(object)
-        } else {
-            Err(expected(function, "a tuple", object))
-        }
-    }
+) -> Result<Tuple<'a>, Fault> {
+    let object = object.object(m)?;
+    Tuple::of(object).ok_or_else(|| expected(function, "a tuple", object))
 }
 
 fn no_item(function: &'static str, index: isize) -> Fault {
     Fault::new(Code::BadSize, function).because(words!("there is no item {index}"))
 }
 
-unsafe fn long(
+fn long(
     m: &Mutator,
-    object: *mut PyObject,
+    object: Given<'_, PyObject>,
     function: &'static str,
 ) -> Result<c_longlong, Fault> {
-    // SAFETY: rule *argument*.
-    unsafe {
-        let object = call::object(m, object)?;
-        if is_a(object, &standstill_PyLong_Type) {
-            Ok((*object.cast::<Number>().as_ptr()).value)
-        } else {
-            Err(expected(function, "a number", object))
-        }
-    }
+    let object = object.object(m)?;
+    let number = fields::<Number>(object).ok_or_else(|| expected(function, "a number", object))?;
+    Ok(number.value.get())
+}
+
+/// A new object of a built-in type, with the fields of its layout.
+fn new<'a>(
+    m: &'a Mutator,
+    face: &'static Global<PyTypeObject>,
+    items: isize,
+) -> Result<Obj<'a>, Fault> {
+    let made = dynamic::allocate(m, own(face)?, items, 0)?;
+    // SAFETY: rule *new*: just made.
+    Ok(unsafe { Obj::new(made) })
 }
 
 fn new_long(m: &Mutator, value: c_longlong) -> Result<*mut PyObject, Fault> {
-    // SAFETY: rules *statics* and *new*: a ready, static type of this layout.
-    unsafe {
-        let object = dynamic::allocate(m, own(&standstill_PyLong_Type)?, 0, 0)?;
-        (*object.cast::<Number>().as_ptr()).value = value;
-        Ok(object.as_ptr())
+    let object = new(m, &standstill_PyLong_Type, 0)?;
+    if let Some(number) = fields::<Number>(object.into()) {
+        number.value.set(value);
     }
+    Ok(object.address().as_ptr())
 }
 
 export! {
     /// Makes a tuple of null items.
     fn standstill_PyTuple_New(size: isize) -> *mut PyObject {
         call::fallible("PyTuple_New", std::ptr::null_mut(), |m| {
-            new_tuple(m, size).map(NonNull::as_ptr)
+            Tuple::new(m, size).map(Tuple::as_ptr)
         })
     }
 
     /// The number of items of a tuple.
+    #[given(object)]
     fn standstill_PyTuple_Size(object: *mut PyObject) -> isize {
         const FUNCTION: &str = "PyTuple_Size";
-        // SAFETY: rule *argument*.
-        call::fallible(FUNCTION, -1, |m| unsafe {
-            Ok(items(tuple(m, object, FUNCTION)?).len() as isize)
-        })
+        call::fallible(FUNCTION, -1, |m| Ok(tuple(m, object, FUNCTION)?.items().len() as isize))
     }
 
     /// An item of a tuple, borrowed.
+    #[given(object)]
     fn standstill_PyTuple_GetItem(object: *mut PyObject, index: isize) -> *mut PyObject {
         const FUNCTION: &str = "PyTuple_GetItem";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*.
-            let items = unsafe { items(tuple(m, object, FUNCTION)?) };
+            let items = tuple(m, object, FUNCTION)?.items();
             usize::try_from(index)
                 .ok()
                 .and_then(|at| items.get(at))
@@ -567,6 +588,7 @@ export! {
     }
 
     /// Sets an item of a tuple. Takes over the reference to `item` in any case.
+    #[given(object, item)]
     fn standstill_PyTuple_SetItem(
         object: *mut PyObject,
         index: isize,
@@ -576,74 +598,51 @@ export! {
         let came = Cell::new(false);
         let result = call::fallible(FUNCTION, -1, |m| {
             came.set(true);
-            // SAFETY: rule *argument*.
-            unsafe {
-                let item = call::optional(m, item)?;
-                let place = tuple(m, object, FUNCTION).and_then(|tuple| {
-                    let place = usize::try_from(index).ok().and_then(|at| items(tuple).get(at));
-                    place.ok_or_else(|| no_item(FUNCTION, index))
-                });
-                let (old, result) = match place {
-                    Ok(place) => {
-                        let new = item.map_or(std::ptr::null_mut(), NonNull::as_ptr);
-                        (NonNull::new(place.replace(new)), Ok(0))
-                    }
-                    Err(fault) => (item, Err(fault)),
-                };
-                drop(old.map(|old| dynamic::from_raw(old)));
-                result
-            }
+            let item = item.optional(m)?.map(taken);
+            let place = tuple(m, object, FUNCTION).and_then(|tuple| {
+                let place = usize::try_from(index).ok().and_then(|at| tuple.items().get(at));
+                place.ok_or_else(|| no_item(FUNCTION, index))
+            });
+            place.map(|place| {
+                drop(Tuple::put(place, item));
+                0
+            })
         });
-        if !came.get()
-            && let Some(item) = NonNull::new(item)
-        {
+        if !came.get() {
             // The call was refused: the thread is not attached, or runs a traverse handler. The
             // reference is dropped later, by an attached thread.
-            // SAFETY: rule *argument*: the reference that was passed.
-            unsafe {
-                if call::is_object(item, FUNCTION) {
-                    drop(dynamic::from_raw(item));
-                }
-            }
+            drop(item.here(FUNCTION).map(taken));
         }
         result
     }
 
     /// Makes a string.
+    #[given(text)]
     fn standstill_PyUnicode_FromString(text: *const c_char) -> *mut PyObject {
         const FUNCTION: &str = "PyUnicode_FromString";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            call::some(text.cast_mut())?;
-            // SAFETY: rule *argument*.
-            let text = unsafe { CStr::from_ptr(text) };
+            text.some()?;
+            let text = text.text().unwrap_or(c"");
             call::utf_8(text)?;
             let bytes = text.to_bytes_with_nul();
-            // SAFETY: rules *statics* and *new*: a ready, static type with room for the bytes.
+            let object = new(m, &standstill_PyUnicode_Type, bytes.len() as isize)?;
+            let place = object.address().as_ptr();
+            // SAFETY: rule *new*: the new string has room for the bytes.
             unsafe {
-                let object = dynamic::allocate(
-                    m,
-                    own(&standstill_PyUnicode_Type)?,
-                    bytes.len() as isize,
-                    0,
-                )?;
-                let place = object.as_ptr().byte_add(STRING_SIZE).cast::<u8>();
+                let place = place.byte_add(STRING_SIZE).cast::<u8>();
                 place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-                Ok(object.as_ptr())
             }
+            Ok(place)
         })
     }
 
     /// The text of a string, borrowed.
+    #[given(object)]
     fn standstill_PyUnicode_AsUTF8(object: *mut PyObject) -> *const c_char {
         const FUNCTION: &str = "PyUnicode_AsUTF8";
         call::fallible(FUNCTION, std::ptr::null(), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let object = call::object(m, object)?;
-                string(object)
-                    .map(CStr::as_ptr)
-                    .ok_or_else(|| expected(FUNCTION, "a string", object))
-            }
+            let object = object.object(m)?;
+            string(object).map(CStr::as_ptr).ok_or_else(|| expected(FUNCTION, "a string", object))
         })
     }
 
@@ -658,18 +657,19 @@ export! {
     }
 
     /// The value of a number.
+    #[given(object)]
     fn standstill_PyLong_AsLong(object: *mut PyObject) -> c_long {
-        // SAFETY: rule *argument*.
-        call::fallible("PyLong_AsLong", -1, |m| unsafe { long(m, object, "PyLong_AsLong") })
+        call::fallible("PyLong_AsLong", -1, |m| long(m, object, "PyLong_AsLong"))
     }
 
     /// The value of a number.
+    #[given(object)]
     fn standstill_PyLong_AsLongLong(object: *mut PyObject) -> c_longlong {
-        // SAFETY: rule *argument*.
-        call::fallible("PyLong_AsLongLong", -1, |m| unsafe { long(m, object, "PyLong_AsLongLong") })
+        call::fallible("PyLong_AsLongLong", -1, |m| long(m, object, "PyLong_AsLongLong"))
     }
 
     /// Makes a callback.
+    #[given(own_object)]
     fn standstill_Callback_New(
         function: Option<unsafe extern "C" fn(*mut PyObject, *mut PyObject)>,
         own_object: *mut PyObject,
@@ -679,18 +679,22 @@ export! {
             if function.is_none() {
                 return Err(Fault::new(Code::NullArgument, FUNCTION));
             }
-            // SAFETY: rule *argument*; a ready, static type of this layout.
-            unsafe {
-                let held = call::optional(m, own_object)?;
-                let object = dynamic::allocate(m, own(&CALLBACK_TYPE)?, 0, 0)?;
-                let callback = object.cast::<Callback>().as_ptr();
-                (*callback).function = function;
+            let held = own_object.optional(m)?;
+            let object = new(m, &CALLBACK_TYPE, 0)?;
+            if let Some(callback) = fields::<Callback>(object.into()) {
+                callback.function.set(function);
                 if let Some(held) = held {
-                    (*callback).own = dynamic::into_raw(dynamic::Obj::new(held).share()).as_ptr();
+                    callback.own.set(dynamic::into_raw(held.share()).as_ptr());
                 }
-                dynamic::Obj::new(object).track(m)?;
-                Ok(object.as_ptr())
             }
+            object.track(m)?;
+            Ok(object.address().as_ptr())
         })
     }
+}
+
+/// The reference to an argument that C gives up.
+fn taken(item: Head<'_>) -> AnyGc {
+    // SAFETY: rule *argument*: the reference that was passed.
+    unsafe { dynamic::from_raw(item.address()) }
 }

@@ -1,24 +1,26 @@
 //! Calls from C, which check their pointers and catch panics.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use standstill::dynamic::{self, Address, METATYPE, Obj, TypeRecord};
+use standstill::dynamic::{self, Address, Head, METATYPE, Obj, TypeRecord};
 use standstill::{Code, Fault, Mutator, safepoint, stderr, words};
 
 use crate::errors;
-use crate::layout::{PyObject, PyTypeObject};
-use crate::types;
+use crate::layout::{PyObject, PyTypeObject, PyVarObject};
+use crate::types::Face;
 
-/// Defines exported functions. The header describes them.
+/// Defines exported functions. The header describes them. The pointers that `#[given(…)]` names
+/// become [`Given`] in the body.
 macro_rules! export {
     ($(
-        $(#[$meta:meta])*
+        $(#[doc = $doc:expr])* $(#[given($($given:ident),+)])?
         fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block
     )*) => {$(
-        $(#[$meta])*
+        $(#[doc = $doc])*
         ///
         /// # Safety
         ///
@@ -26,7 +28,13 @@ macro_rules! export {
         // SAFETY: rule *bounds*: no other name begins with `standstill_`; `ci/capi_symbols.sh`
         // looks.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? $body
+        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? {
+            $($(
+                // SAFETY: rule *argument*: C promises this for the call.
+                let $given = unsafe { $crate::call::Given::of($given) };
+            )+)?
+            $body
+        }
     )*};
 }
 pub(crate) use export;
@@ -127,73 +135,251 @@ fn null(function: &'static str) -> Fault {
     Fault::new(Code::NullArgument, function)
 }
 
+/// `*mut T` and `*const T`.
+pub(crate) trait Pointer<T> {
+    /// The pointer as `*mut T`.
+    fn raw(self) -> *mut T;
+}
+
+impl<T> Pointer<T> for *mut T {
+    #[inline(always)]
+    fn raw(self) -> *mut T {
+        self
+    }
+}
+
+impl<T> Pointer<T> for *const T {
+    #[inline(always)]
+    fn raw(self) -> *mut T {
+        self.cast_mut()
+    }
+}
+
+/// A pointer from C for the time of a call: null, or valid as the header says (rule *argument*).
+pub(crate) struct Given<'a, T> {
+    pointer: *mut T,
+    call: PhantomData<&'a T>,
+}
+
+impl<T> Clone for Given<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Given<'_, T> {}
+
+impl<T> Given<'_, T> {
+    /// The promise for a pointer.
+    ///
+    /// # Safety
+    ///
+    /// Rule *argument*, for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(pointer: *mut T) -> Self {
+        Self { pointer, call: PhantomData }
+    }
+
+    /// The promise for an argument.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](Self::new).
+    #[inline(always)]
+    pub(crate) unsafe fn of(pointer: impl Pointer<T>) -> Self {
+        Self { pointer: pointer.raw(), call: PhantomData }
+    }
+
+    /// The pointer.
+    #[inline(always)]
+    pub(crate) fn raw(self) -> *mut T {
+        self.pointer
+    }
+
+    /// Whether the pointer is null.
+    #[inline(always)]
+    pub(crate) fn is_null(self) -> bool {
+        self.pointer.is_null()
+    }
+
+    /// Fails for a null pointer.
+    pub(crate) fn some(self) -> Result<NonNull<T>, Fault> {
+        some(self.pointer)
+    }
+}
+
+impl<'a> Given<'a, c_void> {
+    /// The pointer of a function that takes objects as `void *`.
+    #[inline(always)]
+    pub(crate) fn to_object(self) -> Given<'a, PyObject> {
+        Given { pointer: self.pointer.cast(), call: PhantomData }
+    }
+
+    /// The pointer of a function that takes types as `void *`.
+    #[inline(always)]
+    pub(crate) fn to_type(self) -> Given<'a, PyTypeObject> {
+        Given { pointer: self.pointer.cast(), call: PhantomData }
+    }
+}
+
+impl<'a> Given<'a, PyVarObject> {
+    /// The pointer as one to an object.
+    pub(crate) fn to_object(self) -> Given<'a, PyObject> {
+        Given { pointer: self.pointer.cast(), call: PhantomData }
+    }
+}
+
+/// A value that a function writes for its caller.
+pub(crate) trait Answer {}
+impl<T> Answer for *mut T {}
+
+impl<T: Answer> Given<'_, T> {
+    /// Writes a result, if the pointer is not null.
+    pub(crate) fn write(self, value: T) {
+        if !self.is_null() {
+            // SAFETY: rule *argument*: the caller's variable.
+            unsafe { self.pointer.write(value) };
+        }
+    }
+}
+
+impl<T> Given<'_, T> {
+    /// Writes three results. Fails for a null pointer.
+    pub(crate) fn write_three(self, values: [T; 3]) -> Result<(), Fault>
+    where
+        T: Triple,
+    {
+        // SAFETY: rule *argument*: there is room for three.
+        self.some().map(|place| unsafe { place.cast::<[T; 3]>().write(values) })
+    }
+}
+
+/// A value of which a function writes three.
+pub(crate) trait Triple {}
+impl Triple for std::ffi::c_int {}
+impl Triple for isize {}
+impl Triple for crate::gc::standstill_gc_stats {}
+
+impl<'a> Given<'a, c_char> {
+    /// The text, or `None` for null.
+    pub(crate) fn text(self) -> Option<&'a CStr> {
+        // SAFETY: rule *argument*: a text with a 0 at its end.
+        (!self.is_null()).then(|| unsafe { CStr::from_ptr(self.pointer) })
+    }
+
+    /// The text as UTF-8. Fails for null.
+    pub(crate) fn utf_8(self) -> Result<&'a str, Fault> {
+        utf_8(self.text().ok_or_else(|| null("argument"))?)
+    }
+}
+
+impl<'a> Given<'a, PyObject> {
+    /// The object. Fails for null. In checked mode the address is looked up.
+    pub(crate) fn object(self, m: &Mutator) -> Result<Head<'a>, Fault> {
+        let object = self.some()?;
+        // SAFETY: rule *argument*; the lookup accepts any address.
+        unsafe {
+            if dynamic::is_checked(m) {
+                check_object(m, object)?;
+            }
+            Ok(Head::new(object))
+        }
+    }
+
+    /// Like [`object`](Self::object), for functions that need the object's type. A static type that
+    /// is not ready has no type: for it the fault has this code.
+    pub(crate) fn typed(self, m: &Mutator, code: Code) -> Result<Obj<'a>, Fault> {
+        with_type(self.object(m)?, code)
+    }
+
+    /// The object, or `None` for null.
+    pub(crate) fn optional(self, m: &Mutator) -> Result<Option<Head<'a>>, Fault> {
+        if self.is_null() { Ok(None) } else { self.object(m).map(Some) }
+    }
+
+    /// The object, for a function that is allowed everywhere. `None`: the pointer is null, or in
+    /// checked mode no object lies there, which is reported as misuse.
+    #[inline(always)]
+    pub(crate) fn here(self, function: &'static str) -> Option<Head<'a>> {
+        let object = NonNull::new(self.pointer)?;
+        // SAFETY: rule *argument*; the lookup accepts any address.
+        unsafe { is_object(object, function).then(|| Head::new(object)) }
+    }
+
+    /// Like [`here`](Self::here). A null pointer is reported as misuse, too.
+    pub(crate) fn needed_here(self, function: &'static str) -> Option<Head<'a>> {
+        if self.is_null() {
+            errors::misuse(null(function));
+        }
+        self.here(function)
+    }
+
+    /// Like [`here`](Self::here), for an object that is a type, ready or not.
+    pub(crate) fn type_here(self, function: &'static str) -> Option<Head<'a>> {
+        let object = NonNull::new(self.pointer)?;
+        // SAFETY: rule *argument*; the lookup accepts any address.
+        unsafe { is_type(object.cast(), function).then(|| Head::new(object)) }
+    }
+
+    /// The object for a fast path. `None`: the fast paths are off, or the pointer is null.
+    #[inline(always)]
+    pub(crate) fn fast(self) -> Option<Obj<'a>> {
+        // SAFETY: rule *argument*: an object with a type.
+        if is_special() { None } else { unsafe { Obj::from_ptr(self.pointer) } }
+    }
+}
+
+impl<'a> Given<'a, PyTypeObject> {
+    /// The type. Fails for null.
+    pub(crate) fn face(self) -> Result<Face<'a>, Fault> {
+        // SAFETY: rule *argument*.
+        self.some().map(|face| unsafe { Face::new(face) })
+    }
+
+    /// The type, for a function that is allowed everywhere. `None`: the pointer is null, or in
+    /// checked mode no type lies there, which is reported as misuse.
+    #[inline(always)]
+    pub(crate) fn here(self, function: &'static str) -> Option<Face<'a>> {
+        let face = NonNull::new(self.pointer)?;
+        // SAFETY: rule *argument*; the lookup accepts any address.
+        unsafe { is_type(face, function).then(|| Face::new(face)) }
+    }
+
+    /// Like [`here`](Self::here). A null pointer is reported as misuse, too.
+    pub(crate) fn needed_here(self, function: &'static str) -> Option<Face<'a>> {
+        if self.is_null() {
+            errors::misuse(null(function));
+        }
+        self.here(function)
+    }
+
+    /// The record of the type. Fails for null, and for a type that is not ready. In checked mode
+    /// the address is looked up.
+    pub(crate) fn record(self, m: &Mutator) -> Result<&'a TypeRecord, Fault> {
+        if dynamic::is_checked(m)
+            && let Some(face) = NonNull::new(self.pointer)
+        {
+            // SAFETY: rule *argument*; the lookup accepts any address.
+            must_be_type(unsafe {
+                check_object(m, face.cast())?;
+                Head::new(face.cast())
+            })?;
+        }
+        self.face()?.ready()
+    }
+}
+
 /// Fails for a null pointer.
 pub(crate) fn some<T>(pointer: *mut T) -> Result<NonNull<T>, Fault> {
     NonNull::new(pointer).ok_or_else(|| null("argument"))
 }
 
-/// An object from C. Fails for null. In checked mode the address is looked up.
-///
-/// # Safety
-///
-/// Rule *argument*.
-pub(crate) unsafe fn object(
-    m: &Mutator,
-    pointer: *mut PyObject,
-) -> Result<NonNull<PyObject>, Fault> {
-    let object = some(pointer)?;
-    if dynamic::is_checked(m) {
-        // SAFETY: rule *argument*.
-        unsafe { check_object(m, object) }?;
-    }
-    Ok(object)
-}
-
-/// Like [`object`], for functions that need the object's type. A static type that is not ready has
-/// no type: for it the fault has this code.
-///
-/// # Safety
-///
-/// Rule *argument*, for `'a`.
-pub(crate) unsafe fn typed_object<'a>(
-    m: &Mutator,
-    pointer: *mut PyObject,
-    code: Code,
-) -> Result<Obj<'a>, Fault> {
-    // SAFETY: rule *argument*.
-    unsafe { with_type(object(m, pointer)?, code) }
-}
-
 /// Fails for a static type that is not ready.
-///
-/// # Safety
-///
-/// For `'a` the object is alive or static.
-pub(crate) unsafe fn with_type<'a>(
-    object: NonNull<PyObject>,
-    code: Code,
-) -> Result<Obj<'a>, Fault> {
-    // SAFETY: as the caller says.
-    unsafe {
-        if dynamic::try_type_of(object).is_some() {
-            return Ok(Obj::new(object));
-        }
-    }
-    let fault = Fault::new(code, "argument").at(object.as_ptr() as usize);
-    Err(fault.because("the object is a static type that is not ready"))
-}
-
-/// An object from C, or null.
-///
-/// # Safety
-///
-/// Rule *argument*.
-pub(crate) unsafe fn optional(
-    m: &Mutator,
-    pointer: *mut PyObject,
-) -> Result<Option<NonNull<PyObject>>, Fault> {
-    // SAFETY: rule *argument*.
-    if pointer.is_null() { Ok(None) } else { unsafe { object(m, pointer) }.map(Some) }
+pub(crate) fn with_type(object: Head<'_>, code: Code) -> Result<Obj<'_>, Fault> {
+    object.typed().ok_or_else(|| {
+        let fault = Fault::new(code, "argument").at(object.address().as_ptr() as usize);
+        fault.because("the object is a static type that is not ready")
+    })
 }
 
 /// Looks up an address, in checked mode.
@@ -201,7 +387,7 @@ pub(crate) unsafe fn optional(
 /// # Safety
 ///
 /// Rule *argument*, except that the address may be no object.
-pub(crate) unsafe fn check_object(m: &Mutator, object: NonNull<PyObject>) -> Result<(), Fault> {
+unsafe fn check_object(m: &Mutator, object: NonNull<PyObject>) -> Result<(), Fault> {
     // SAFETY: as the caller says.
     unsafe { judge(dynamic::look_up(m, object), object) }
 }
@@ -231,7 +417,7 @@ unsafe fn judge(address: Address, object: NonNull<PyObject>) -> Result<(), Fault
 ///
 /// Rule *argument*, except that the address may be no object.
 #[inline(always)]
-pub(crate) unsafe fn is_object(object: NonNull<PyObject>, function: &'static str) -> bool {
+unsafe fn is_object(object: NonNull<PyObject>, function: &'static str) -> bool {
     // SAFETY: as the caller says.
     !is_special() || is_accepted(unsafe { check_object_here(object) }, function)
 }
@@ -242,11 +428,13 @@ pub(crate) unsafe fn is_object(object: NonNull<PyObject>, function: &'static str
 ///
 /// As for [`is_object`].
 #[inline(always)]
-pub(crate) unsafe fn is_type(face: NonNull<PyTypeObject>, function: &'static str) -> bool {
+unsafe fn is_type(face: NonNull<PyTypeObject>, function: &'static str) -> bool {
     // SAFETY: as the caller says. The first lookup has shown that the type can be read.
     !is_special()
         || is_accepted(
-            unsafe { check_object_here(face.cast()).and_then(|()| must_be_type(face)) },
+            unsafe {
+                check_object_here(face.cast()).and_then(|()| must_be_type(Head::new(face.cast())))
+            },
             function,
         )
 }
@@ -269,17 +457,12 @@ unsafe fn check_object_here(object: NonNull<PyObject>) -> Result<(), Fault> {
 
 /// Fails for an object that is no type. An object without a type passes: it is a static type that
 /// is not ready.
-///
-/// # Safety
-///
-/// The object is alive or static.
-pub(crate) unsafe fn must_be_type(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
-    // SAFETY: as the caller says.
-    match unsafe { dynamic::try_type_of(face.cast()) } {
+pub(crate) fn must_be_type(face: Head<'_>) -> Result<(), Fault> {
+    match face.record() {
         Some(record) if !std::ptr::eq(record, METATYPE.get()) => {
             let text = words!("a type is needed, not an object of type '{}'", record.name());
             let fault = Fault::new(Code::WrongType, "argument").of_type(record.kept_name());
-            Err(fault.at(face.as_ptr() as usize).because(text))
+            Err(fault.at(face.address().as_ptr() as usize).because(text))
         }
         _ => Ok(()),
     }
@@ -309,43 +492,6 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
         ));
     }
     true
-}
-
-/// The record of a ready type from C. Fails for null. In checked mode the address is looked up.
-///
-/// # Safety
-///
-/// Rule *argument*. The record lives as long as the type.
-pub(crate) unsafe fn record<'a>(
-    m: &Mutator,
-    face: *mut PyTypeObject,
-) -> Result<&'a TypeRecord, Fault> {
-    // SAFETY: rules *argument* and *record*.
-    unsafe {
-        if dynamic::is_checked(m) && !face.is_null() {
-            let face = NonNull::new_unchecked(face);
-            check_object(m, face.cast())?;
-            must_be_type(face)?;
-        }
-        ready(face)
-    }
-}
-
-/// Like [`record`], without the lookup, for functions that are allowed everywhere.
-///
-/// # Safety
-///
-/// Rule *argument*.
-pub(crate) unsafe fn ready<'a>(face: *mut PyTypeObject) -> Result<&'a TypeRecord, Fault> {
-    let face = some(face)?;
-    // SAFETY: rules *argument* and *record*. The pointer to the record is published once; see
-    // `types`.
-    unsafe { types::own(face.as_ptr()) }.ok_or_else(|| {
-        // SAFETY: rule *argument*.
-        let name = unsafe { text((*face.as_ptr()).tp_name) }.ok().flatten();
-        let name = name.unwrap_or("without a name");
-        Fault::new(Code::NotReady, "argument").because(words!("type '{name}' is not ready"))
-    })
 }
 
 /// A text from C, or `None` for null. Fails for a text that is not UTF-8: after a lossy conversion,

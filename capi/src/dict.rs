@@ -1,40 +1,38 @@
 //! Attributes and managed dictionaries.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::NonNull;
+use std::ffi::{c_char, c_int, c_void};
 
-use standstill::dynamic::{self, VisitProc};
+use standstill::dynamic::{self, Head, Obj, VisitProc};
 use standstill::words;
 use standstill::{Code, Fault, Mutator};
 
-use crate::call::{self, export};
+use crate::call::{self, Given, export};
 use crate::errors;
 use crate::layout::PyObject;
 
 /// Checks an object of a heap and the name of an attribute.
-unsafe fn place<'a>(
+fn place<'a>(
     m: &Mutator,
-    object: *mut PyObject,
-    name: *const c_char,
+    object: Given<'a, PyObject>,
+    name: Given<'a, c_char>,
     function: &'static str,
-) -> Result<(NonNull<PyObject>, &'a str), Fault> {
-    // SAFETY: rule *argument*.
-    unsafe {
-        let object = call::object(m, object)?;
-        call::some(name.cast_mut())?;
-        let name = call::utf_8(CStr::from_ptr(name))?;
-        if dynamic::Obj::new(object).count().is_none() {
+) -> Result<(Obj<'a>, &'a str), Fault> {
+    let object = object.object(m)?;
+    let name = name.utf_8()?;
+    match object.typed().filter(|object| object.count().is_some()) {
+        Some(object) => Ok((object, name)),
+        None => {
             let text = words!("a static object has no attribute '{name}'");
-            return Err(Fault::new(Code::NoAttribute, function)
-                .at(object.as_ptr() as usize)
-                .because(text));
+            Err(Fault::new(Code::NoAttribute, function)
+                .at(object.address().as_ptr() as usize)
+                .because(text))
         }
-        Ok((object, name))
     }
 }
 
 export! {
     /// Sets an attribute, or removes it if the value is null.
+    #[given(object, name, value)]
     fn standstill_PyObject_SetAttrString(
         object: *mut PyObject,
         name: *const c_char,
@@ -42,77 +40,61 @@ export! {
     ) -> c_int {
         const FUNCTION: &str = "PyObject_SetAttrString";
         call::fallible(FUNCTION, -1, |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let (object, name) = place(m, object, name, FUNCTION)?;
-                let value = call::optional(m, value)?;
-                let value = value.map(|value| dynamic::Obj::new(value).share());
-                dynamic::Obj::new(object).set_attribute(m, name, value).map(|()| 0)
-            }
+            let (object, name) = place(m, object, name, FUNCTION)?;
+            let value = value.optional(m)?.map(Head::share);
+            object.set_attribute(m, name, value).map(|()| 0)
         })
     }
 
     /// The value of an attribute.
+    #[given(object, name)]
     fn standstill_PyObject_GetAttrString(
         object: *mut PyObject,
         name: *const c_char,
     ) -> *mut PyObject {
         const FUNCTION: &str = "PyObject_GetAttrString";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let (object, name) = place(m, object, name, FUNCTION)?;
-                Ok(dynamic::into_raw(dynamic::Obj::new(object).get_attribute(m, name)?).as_ptr())
-            }
+            let (object, name) = place(m, object, name, FUNCTION)?;
+            Ok(dynamic::into_raw(object.get_attribute(m, name)?).as_ptr())
         })
     }
 
     /// Whether the object has this attribute.
+    #[given(object, name)]
     fn standstill_PyObject_HasAttrString(object: *mut PyObject, name: *const c_char) -> c_int {
         const FUNCTION: &str = "PyObject_HasAttrString";
-        call::reported(FUNCTION, 0, |m| {
-            // SAFETY: rule *argument*.
-            match unsafe { place(m, object, name, FUNCTION) } {
-                Ok((object, name)) => {
-                    // SAFETY: as above.
-                    Ok(c_int::from(unsafe { dynamic::Obj::new(object).has_attribute(m, name) }))
-                }
-                Err(fault) if fault.code == Code::NoAttribute => Ok(0),
-                Err(fault) => Err(fault),
-            }
+        call::reported(FUNCTION, 0, |m| match place(m, object, name, FUNCTION) {
+            Ok((object, name)) => Ok(c_int::from(object.has_attribute(m, name))),
+            Err(fault) if fault.code == Code::NoAttribute => Ok(0),
+            Err(fault) => Err(fault),
         })
     }
 
     /// Visits the values in an instance's dictionary.
+    #[given(object)]
     fn standstill_PyObject_VisitManagedDict(
         object: *mut PyObject,
         visit: Option<VisitProc>,
         arg: *mut c_void,
     ) -> c_int {
         const FUNCTION: &str = "PyObject_VisitManagedDict";
-        let (Some(object), Some(visit)) = (NonNull::new(object), visit) else {
+        let Some(visit) = visit.filter(|_| !object.is_null()) else {
             errors::misuse(Fault::new(Code::NullArgument, FUNCTION));
             return 0;
         };
-        // SAFETY: rule *argument*; a static object has no dictionary.
-        unsafe {
-            if !call::is_object(object, FUNCTION) || dynamic::try_type_of(object).is_none() {
-                return 0;
-            }
-            dynamic::Obj::new(object).visit_managed_dict(dynamic::Visitor::new(visit, arg))
-        }
+        // A static object has no dictionary.
+        let Some(object) = object.here(FUNCTION).and_then(Head::typed) else { return 0 };
+        // SAFETY: rule *argument*: a visitor and its argument.
+        object.visit_managed_dict(unsafe { dynamic::Visitor::new(visit, arg) })
     }
 
     /// Empties an instance's dictionary.
+    #[given(object)]
     fn standstill_PyObject_ClearManagedDict(object: *mut PyObject) {
         const FUNCTION: &str = "PyObject_ClearManagedDict";
         call::reported(FUNCTION, (), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let object = call::object(m, object)?;
-                if dynamic::try_type_of(object).is_some() {
-                    dynamic::Obj::new(object).clear_managed_dict();
-                }
+            if let Some(object) = object.object(m)?.typed() {
+                object.clear_managed_dict();
             }
             Ok(())
         });

@@ -5,10 +5,10 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
-use standstill::dynamic::{self, TypeRecord};
+use standstill::dynamic::{self, Obj, TypeRecord};
 use standstill::{Code, Fault, safepoint};
 
-use crate::call::{self, export};
+use crate::call::{Given, export};
 use crate::errors;
 use crate::layout::{PyObject, PyTypeObject};
 
@@ -37,64 +37,52 @@ fn or_null<T>(function: &'static str, f: impl FnOnce() -> Option<*mut T>) -> *mu
     })
 }
 
-/// Checks that an object has a type.
-unsafe fn known(object: *mut PyObject, function: &'static str) -> Option<NonNull<PyObject>> {
-    // SAFETY: rule *argument*.
-    NonNull::new(object).filter(|&object| unsafe {
-        call::is_object(object, function) && dynamic::try_type_of(object).is_some()
-    })
+/// An object that has a type.
+fn known<'a>(object: Given<'a, PyObject>, function: &'static str) -> Option<Obj<'a>> {
+    object.here(function)?.typed()
 }
 
 /// The record of a ready type.
-unsafe fn ready<'a>(face: *mut PyTypeObject, function: &'static str) -> Option<&'a TypeRecord> {
-    // SAFETY: rule *argument*.
-    unsafe {
-        NonNull::new(face).filter(|&face| call::is_type(face, function))?;
-        call::ready(face).ok()
-    }
+fn ready<'a>(face: Given<'a, PyTypeObject>, function: &'static str) -> Option<&'a TypeRecord> {
+    face.here(function)?.ready().ok()
 }
 
 export! {
     /// Like `PyObject_GetTypeData`.
+    #[given(object, class)]
     fn standstill_PyObject_GetTypeData_DuringGC(
         object: *mut PyObject,
         class: *mut PyTypeObject,
     ) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetTypeData_DuringGC";
-        // SAFETY: rule *argument*.
-        or_null(FUNCTION, || unsafe {
-            dynamic::Obj::new(known(object, FUNCTION)?)
-                .type_data(ready(class, FUNCTION)?)
-                .map(NonNull::as_ptr)
+        or_null(FUNCTION, || {
+            known(object, FUNCTION)?.type_data(ready(class, FUNCTION)?).map(NonNull::as_ptr)
         })
     }
 
     /// Like `PyObject_GetItemData`.
+    #[given(object)]
     fn standstill_PyObject_GetItemData_DuringGC(object: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetItemData_DuringGC";
-        // SAFETY: rule *argument*.
-        or_null(FUNCTION, || unsafe {
-            dynamic::Obj::new(known(object, FUNCTION)?).item_data().map(NonNull::as_ptr)
-        })
+        or_null(FUNCTION, || known(object, FUNCTION)?.item_data().map(NonNull::as_ptr))
     }
 
     /// Like `PyType_GetModuleState`.
+    #[given(face)]
     fn standstill_PyType_GetModuleState_DuringGC(face: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyType_GetModuleState_DuringGC";
-        // SAFETY: rule *argument*.
-        or_null(FUNCTION, || unsafe {
-            dynamic::Obj::new(dynamic::type_module(ready(face, FUNCTION)?)?).module_state()
-        })
+        or_null(FUNCTION, || ready(face, FUNCTION)?.module_object()?.module_state())
     }
 
     /// Like `PyModule_GetState`.
+    #[given(module)]
     fn standstill_PyModule_GetState_DuringGC(module: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyModule_GetState_DuringGC";
-        // SAFETY: rule *argument*.
-        or_null(FUNCTION, || unsafe { dynamic::Obj::new(known(module, FUNCTION)?).module_state() })
+        or_null(FUNCTION, || known(module, FUNCTION)?.module_state())
     }
 
     /// Like `PyModule_GetToken`.
+    #[given(module, result)]
     fn standstill_PyModule_GetToken_DuringGC(
         module: *mut PyObject,
         result: *mut *mut c_void,
@@ -104,17 +92,13 @@ export! {
         if result.is_null() {
             return -1;
         }
-        // SAFETY: rule *argument*.
-        unsafe {
-            let token = known(module, FUNCTION)
-                .filter(|_| inside)
-                .and_then(|module| dynamic::Obj::new(module).module_token());
-            *result = std::ptr::with_exposed_provenance_mut(token.unwrap_or(0));
-            if token.is_some() { 0 } else { -1 }
-        }
+        let token = known(module, FUNCTION).filter(|_| inside).and_then(Obj::module_token);
+        result.write(std::ptr::with_exposed_provenance_mut(token.unwrap_or(0)));
+        if token.is_some() { 0 } else { -1 }
     }
 
     /// Like `PyType_GetBaseByToken`.
+    #[given(face, result)]
     fn standstill_PyType_GetBaseByToken_DuringGC(
         face: *mut PyTypeObject,
         token: *mut c_void,
@@ -122,40 +106,31 @@ export! {
     ) -> c_int {
         const FUNCTION: &str = "PyType_GetBaseByToken_DuringGC";
         let inside = is_inside(FUNCTION);
-        // SAFETY: rule *argument*.
-        unsafe {
-            if !result.is_null() {
-                *result = std::ptr::null_mut();
-            }
-            if !inside || token.is_null() || face.is_null() {
-                return -1;
-            }
-            let Some(record) = ready(face, FUNCTION) else { return -1 };
-            let Some(base) = dynamic::base_by_token(record, token as usize) else { return 0 };
-            if !result.is_null() {
-                *result = base.face().cast();
-            }
-            1
+        result.write(std::ptr::null_mut());
+        if !inside || token.is_null() || face.is_null() {
+            return -1;
         }
+        let Some(record) = ready(face, FUNCTION) else { return -1 };
+        let Some(base) = dynamic::base_by_token(record, token as usize) else { return 0 };
+        result.write(base.face().cast());
+        1
     }
 
     /// Like `PyType_GetModule`.
+    #[given(face)]
     fn standstill_PyType_GetModule_DuringGC(face: *mut PyTypeObject) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModule_DuringGC";
-        // SAFETY: rule *argument*.
-        or_null(FUNCTION, || unsafe {
-            dynamic::type_module(ready(face, FUNCTION)?).map(NonNull::as_ptr)
-        })
+        or_null(FUNCTION, || dynamic::type_module(ready(face, FUNCTION)?).map(NonNull::as_ptr))
     }
 
     /// Like `PyType_GetModuleByToken`.
+    #[given(face)]
     fn standstill_PyType_GetModuleByToken_DuringGC(
         face: *mut PyTypeObject,
         token: *const c_void,
     ) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModuleByToken_DuringGC";
-        // SAFETY: rule *argument*.
-        or_null(FUNCTION, || unsafe {
+        or_null(FUNCTION, || {
             dynamic::type_module_by_token(ready(face, FUNCTION)?, token as usize)
                 .map(NonNull::as_ptr)
         })

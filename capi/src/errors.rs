@@ -17,7 +17,7 @@ use std::fmt::{self, Display, Write as _};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use standstill::dynamic;
+use standstill::dynamic::{self, Head};
 use standstill::fallible::{self, NoMemory};
 use standstill::safepoint::SlowStop;
 use standstill::{AnyGc, CallGuards, Code, During, Fault, Heap, Mutator, Unraisable, stderr};
@@ -164,17 +164,11 @@ fn with<R>(f: impl FnOnce(&mut Errors) -> R) -> Option<R> {
         .ok()
 }
 
-/// # Safety
-///
-/// `exception` is a living object, or a static one.
-unsafe fn set(code: Code, exception: NonNull<PyObject>, message: Text) {
-    // SAFETY: as the caller says.
-    let held = unsafe {
-        // A static type that is not ready has no type, and its references are not counted.
-        let is_counted = dynamic::try_type_of(exception).is_some()
-            && dynamic::Obj::new(exception).count().is_some();
-        is_counted.then(|| dynamic::Obj::new(exception).share())
-    };
+fn set(code: Code, exception: Head<'_>, message: Text) {
+    // A static type that is not ready has no type, and its references are not counted.
+    let is_counted = exception.typed().is_some() && exception.count().is_some();
+    let held = is_counted.then(|| exception.share());
+    let exception = exception.address();
     let new = Indicator { code, exception, held, message };
     let old = with(|errors| {
         // Without this room the error could not be set aside and would be lost. This needs more
@@ -189,8 +183,7 @@ unsafe fn set(code: Code, exception: NonNull<PyObject>, message: Text) {
 #[cold]
 #[inline(never)]
 pub(crate) fn set_fault(fault: &Fault) {
-    // SAFETY: rule *statics*: a static object of this crate.
-    unsafe { set(fault.code, exception_for(fault.code).object(), Text::new(fault)) };
+    set(fault.code, exception_for(fault.code).head(), Text::new(fault));
 }
 
 fn exception_for(code: Code) -> Exception {
@@ -515,17 +508,13 @@ export! {
     }
 
     /// Sets an error of the program.
+    #[given(exception, message)]
     fn standstill_PyErr_SetString(exception: *mut PyObject, message: *const c_char) {
-        call::outside("PyErr_SetString", (), || {
-            // SAFETY: rule *argument*.
-            let message = if message.is_null() { c"" } else { unsafe { CStr::from_ptr(message) } };
-            let message = Text::copy(message);
-            // SAFETY: rule *argument*.
-            unsafe {
-                let known = NonNull::new(exception)
-                    .filter(|exception| call::is_type(exception.cast(), "PyErr_SetString"));
-                set(Code::Custom, known.unwrap_or(Exception::System.object()), message);
-            }
+        const FUNCTION: &str = "PyErr_SetString";
+        call::outside(FUNCTION, (), || {
+            let message = Text::copy(message.text().unwrap_or(c""));
+            let known = exception.type_here(FUNCTION);
+            set(Code::Custom, known.unwrap_or(Exception::System.head()), message);
         });
     }
 
@@ -541,41 +530,35 @@ export! {
     fn standstill_PyErr_BadInternalCall() {
         call::outside("PyErr_BadInternalCall", (), || {
             let message = Text::new("bad argument to an internal function");
-            // SAFETY: rule *statics*: a static object of this crate.
-            unsafe { set(Code::Custom, Exception::System.object(), message) };
+            set(Code::Custom, Exception::System.head(), message);
         });
     }
 
     /// Whether an error of this type is set.
+    #[given(exception)]
     fn standstill_PyErr_ExceptionMatches(exception: *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyErr_ExceptionMatches";
         call::outside(FUNCTION, 0, || {
-            let Some(known) = NonNull::new(exception.cast()) else { return 0 };
-            // SAFETY: rule *argument*.
-            if !unsafe { call::is_type(known, FUNCTION) } {
-                return 0;
-            }
+            let Some(exception) = exception.type_here(FUNCTION) else { return 0 };
             let matches = with(|errors| {
-                errors.now.as_ref().is_some_and(|now| {
-                    builtins::exception_matches(now.exception.as_ptr(), exception)
-                })
+                errors
+                    .now
+                    .as_ref()
+                    .is_some_and(|now| builtins::exception_matches(now.exception, exception))
             });
             c_int::from(matches == Some(true))
         })
     }
 
     /// Passes the current error to the unraisable hook and clears it.
+    #[given(object)]
     fn standstill_PyErr_WriteUnraisable(object: *mut PyObject) {
-        call::outside("PyErr_WriteUnraisable", (), || {
+        const FUNCTION: &str = "PyErr_WriteUnraisable";
+        call::outside(FUNCTION, (), || {
             let Some(now) = with(|errors| errors.now.take()).flatten() else { return };
-            // SAFETY: rule *argument*.
-            let type_name = unsafe {
-                NonNull::new(object)
-                    .filter(|&object| call::is_object(object, "PyErr_WriteUnraisable"))
-                    .and_then(|object| dynamic::try_type_of(object))
-                    .map_or("", dynamic::TypeRecord::name)
-            };
-            unraisable("call", type_name, object.cast(), &now.message);
+            let record = object.here(FUNCTION).and_then(Head::record);
+            let type_name = record.map_or("", dynamic::TypeRecord::name);
+            unraisable("call", type_name, object.raw().cast(), &now.message);
         });
     }
 

@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void};
-use std::ptr::NonNull;
 
 use standstill::dynamic;
 use standstill::fallible;
@@ -11,7 +10,7 @@ use standstill::gc_module::{CallbackPhase, Services, Visit};
 use standstill::words;
 use standstill::{AnyGc, Code, Fault, Mutator};
 
-use crate::call::{self, export};
+use crate::call::{self, Given, export};
 use crate::layout::PyObject;
 use crate::{builtins, errors, objects, thread};
 
@@ -94,7 +93,7 @@ fn switch(function: &'static str, f: impl FnOnce(&Services) -> bool) -> c_int {
 /// A tuple of the dynamic objects among these. C cannot use the others.
 fn tuple(m: &Mutator, mut objects: Vec<AnyGc>) -> Result<*mut PyObject, Fault> {
     objects.retain(dynamic::is_dynamic);
-    builtins::tuple_of(m, objects).map(NonNull::as_ptr)
+    builtins::tuple_of(m, objects)
 }
 
 /// Converts an array of objects from C. Static objects are left out.
@@ -108,13 +107,11 @@ unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<V
     let mut all = Vec::new();
     for at in 0..n {
         // SAFETY: rule *argument*: the array has `n` elements.
-        unsafe {
-            let object = call::object(m, *objects.add(at))?;
-            // A static object belongs to no heap. No tracked object counts as its referrer, and it
-            // refers to no tracked object.
-            if dynamic::Obj::new(object).count().is_some() {
-                fallible::push(&mut all, dynamic::Obj::new(object).share())?;
-            }
+        let object = unsafe { Given::new(*objects.add(at)) }.object(m)?;
+        // A static object belongs to no heap. No tracked object counts as its referrer, and it
+        // refers to no tracked object.
+        if object.count().is_some() {
+            fallible::push(&mut all, object.share())?;
         }
     }
     Ok(all)
@@ -311,30 +308,26 @@ export! {
     }
 
     /// Writes the thresholds.
+    #[given(out)]
     fn standstill_gc_get_threshold(out: *mut c_int) -> c_int {
         ask("standstill_gc_get_threshold", -1, |services, _| {
-            let out = call::some(out)?;
-            // SAFETY: rule *argument*: `out` has room for three.
-            unsafe { out.cast::<[c_int; 3]>().write(services.threshold()) };
-            Ok(0)
+            out.write_three(services.threshold()).map(|()| 0)
         })
     }
 
     /// Writes the counters.
+    #[given(out)]
     fn standstill_gc_get_count(out: *mut isize) -> c_int {
         stop_and_ask("standstill_gc_get_count", -1, |services, m| {
-            let out = call::some(out)?;
             let counts = services.counts(m)?.map(|count| count as isize);
-            // SAFETY: rule *argument*: `out` has room for three.
-            unsafe { out.cast::<[isize; 3]>().write(counts) };
-            Ok(0)
+            out.write_three(counts).map(|()| 0)
         })
     }
 
     /// Writes the totals of each generation.
+    #[given(out)]
     fn standstill_gc_get_stats(out: *mut standstill_gc_stats) -> c_int {
         ask("standstill_gc_get_stats", -1, |services, _| {
-            let out = call::some(out)?;
             let stats = services.stats().map(|stats| standstill_gc_stats {
                 collections: stats.collections as u64,
                 collected: stats.collected as u64,
@@ -343,9 +336,7 @@ export! {
                 duration: stats.duration.as_secs_f64(),
                 stopped: stats.stopped.as_secs_f64(),
             });
-            // SAFETY: rule *argument*: `out` has room for three.
-            unsafe { out.cast::<[standstill_gc_stats; 3]>().write(stats) };
-            Ok(0)
+            out.write_three(stats).map(|()| 0)
         })
     }
 

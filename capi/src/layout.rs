@@ -41,6 +41,13 @@ impl ShownRecord {
         self.0.load(Ordering::Acquire)
     }
 
+    /// The record of a type that is ready and was not made elsewhere.
+    #[inline(always)]
+    pub(crate) fn record(&self) -> Option<&TypeRecord> {
+        // SAFETY: rule *record*.
+        unsafe { self.get().as_ref() }
+    }
+
     /// Publishes the record. The caller has written all other members of the type: threads read
     /// them without a lock.
     pub(crate) fn set(&self, record: &TypeRecord) {

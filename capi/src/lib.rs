@@ -17,6 +17,10 @@
 //!    the fault as misuse instead.
 //! 4. It catches panics: no panic crosses into C.
 //!
+//! The macro `export!` converts the pointers that `#[given(…)]` names: they are `call::Given` in
+//! the body. Its methods check a pointer and return a proof: `Head` or `Obj` for an object, `Face`
+//! for a type. So most bodies need no unsafe code.
+//!
 //! The functions that run for every object
 //! ([`PyType_GenericAlloc`](objects::standstill_PyType_GenericAlloc), counting, tracking) do the
 //! same, but first try the common case.

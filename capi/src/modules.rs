@@ -1,15 +1,14 @@
 //! Modules.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::NonNull;
 
-use standstill::dynamic::{self, ModuleSpec};
+use standstill::dynamic::{self, Head, ModuleSpec, Obj};
 use standstill::fallible;
 use standstill::words;
 use standstill::{Code, Fault, Mutator};
 
 use crate::builtins;
-use crate::call::{self, export};
+use crate::call::{self, Given, export};
 use crate::layout::{PyModuleDef, PyObject};
 
 const MOD_CREATE: c_int = 1;
@@ -28,12 +27,12 @@ unsafe fn new_module(
         let def = call::some(def)?.as_ref();
         let mut name = call::text(def.m_name)?;
         let own_name;
-        let spec = call::optional(m, spec)?;
-        spec.map(|spec| call::with_type(spec, Code::WrongType)).transpose()?;
+        let spec = Given::new(spec).optional(m)?;
+        let spec = spec.map(|spec| call::with_type(spec, Code::WrongType)).transpose()?;
         if let Some(spec) = spec
-            && let Ok(given) = dynamic::Obj::new(spec).get_attribute(m, "name")
+            && let Ok(given) = spec.get_attribute(m, "name")
             && dynamic::is_dynamic(&given)
-            && let Some(given) = builtins::string(dynamic::as_raw(&given))
+            && let Some(given) = builtins::string(Head::new(dynamic::as_raw(&given)))
         {
             // A copy, since the string may be freed before the module.
             own_name = fallible::owned(call::utf_8(given)?)?;
@@ -62,8 +61,22 @@ unsafe fn new_module(
     }
 }
 
-fn no_module(function: &'static str, object: NonNull<PyObject>) -> Fault {
-    Fault::new(Code::WrongType, function).at(object.as_ptr() as usize).because("this is no module")
+fn no_module(function: &'static str, object: Head<'_>) -> Fault {
+    Fault::new(Code::WrongType, function)
+        .at(object.address().as_ptr() as usize)
+        .because("this is no module")
+}
+
+/// An answer about a module. Fails for another object.
+fn of_module<'a, R>(
+    m: &Mutator,
+    module: Given<'a, PyObject>,
+    function: &'static str,
+    f: impl FnOnce(Obj<'a>) -> Option<R>,
+) -> Result<R, Fault> {
+    let module = module.object(m)?;
+    // A static object without a type is no module.
+    module.typed().and_then(f).ok_or_else(|| no_module(function, module))
 }
 
 export! {
@@ -89,78 +102,41 @@ export! {
     }
 
     /// The state of a module.
+    #[given(module)]
     fn standstill_PyModule_GetState(module: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyModule_GetState";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let module = call::object(m, module)?;
-                known(module, FUNCTION)?;
-                dynamic::Obj::new(module).module_state().ok_or_else(|| no_module(FUNCTION, module))
-            }
+            of_module(m, module, FUNCTION, Obj::module_state)
         })
     }
 
     /// The definition from which a module was made.
+    #[given(module)]
     fn standstill_PyModule_GetDef(module: *mut PyObject) -> *mut PyModuleDef {
         const FUNCTION: &str = "PyModule_GetDef";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let module = call::object(m, module)?;
-                known(module, FUNCTION)?;
-                let face = dynamic::Obj::new(module)
-                    .module_face()
-                    .ok_or_else(|| no_module(FUNCTION, module))?;
-                Ok(face.cast_mut().cast())
-            }
+            Ok(of_module(m, module, FUNCTION, Obj::module_face)?.cast_mut().cast())
         })
     }
 
     /// The token of a module.
+    #[given(module, result)]
     fn standstill_PyModule_GetToken(module: *mut PyObject, result: *mut *mut c_void) -> c_int {
         const FUNCTION: &str = "PyModule_GetToken";
         let token = call::fallible(FUNCTION, None, |m| {
-            call::some(result)?;
-            // SAFETY: rule *argument*.
-            unsafe {
-                let module = call::object(m, module)?;
-                known(module, FUNCTION)?;
-                dynamic::Obj::new(module)
-                    .module_token()
-                    .map(Some)
-                    .ok_or_else(|| no_module(FUNCTION, module))
-            }
+            result.some()?;
+            of_module(m, module, FUNCTION, Obj::module_token).map(Some)
         });
-        if !result.is_null() {
-            // SAFETY: rule *argument*.
-            unsafe { *result = std::ptr::with_exposed_provenance_mut(token.unwrap_or(0)) };
-        }
+        result.write(std::ptr::with_exposed_provenance_mut(token.unwrap_or(0)));
         if token.is_some() { 0 } else { -1 }
     }
 
     /// The name of a module.
+    #[given(module)]
     fn standstill_PyModule_GetName(module: *mut PyObject) -> *const c_char {
         const FUNCTION: &str = "PyModule_GetName";
         call::fallible(FUNCTION, std::ptr::null(), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let module = call::object(m, module)?;
-                known(module, FUNCTION)?;
-                dynamic::Obj::new(module)
-                    .module_name()
-                    .map(CStr::as_ptr)
-                    .ok_or_else(|| no_module(FUNCTION, module))
-            }
+            of_module(m, module, FUNCTION, Obj::module_name).map(CStr::as_ptr)
         })
-    }
-}
-
-/// Fails for a static object without a type. Such an object must not be passed on to the library.
-unsafe fn known(object: NonNull<PyObject>, function: &'static str) -> Result<(), Fault> {
-    // SAFETY: rule *argument*.
-    match unsafe { dynamic::try_type_of(object) } {
-        Some(_) => Ok(()),
-        None => Err(no_module(function, object)),
     }
 }

@@ -4,15 +4,14 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use standstill::dynamic::{self, Family, TypeRecord};
+use standstill::dynamic::{self, Dying, Family, Head, TypeRecord};
 use standstill::words;
 use standstill::{Code, Fault, Mutator, safepoint};
 
-use crate::call::{self, export};
+use crate::call::{self, Given, export};
 use crate::errors;
 use crate::layout::{PyObject, PyTypeObject, PyVarObject};
 use crate::thread;
-use crate::types;
 
 /// The result of `Py_REFCNT` for an immortal object.
 const IMMORTAL: isize = 1 << 30;
@@ -38,44 +37,38 @@ unsafe fn decref_last(object: NonNull<PyObject>) {
 #[inline(never)]
 unsafe fn decref_slow(object: NonNull<PyObject>) {
     const FUNCTION: &str = "Py_DecRef";
-    // SAFETY: rule *argument*.
-    unsafe {
-        if !call::is_object(object, FUNCTION) {
+    // SAFETY: rule *argument*: C gives up the reference.
+    let dropped = unsafe {
+        if Given::new(object.as_ptr()).here(FUNCTION).is_none() {
             return;
         }
-        let dropped = call::catching(FUNCTION, true, || dynamic::decref_slow(object));
-        if !dropped {
-            call::refuse(FUNCTION);
-        }
+        call::catching(FUNCTION, true, || dynamic::decref_slow(object))
+    };
+    if !dropped {
+        call::refuse(FUNCTION);
     }
 }
 
 /// The record of a type from C, for an allocation.
-unsafe fn allocatable<'a>(
+fn allocatable<'a>(
     m: &Mutator,
-    face: *mut PyTypeObject,
+    face: Given<'a, PyTypeObject>,
     function: &'static str,
 ) -> Result<&'a TypeRecord, Fault> {
-    // SAFETY: rule *argument*.
-    unsafe {
-        let record = call::record(m, face)?;
-        if dynamic::is_checked(m) {
-            types::check_intact(face, record, true, function);
-        }
-        Ok(record)
+    let record = face.record(m)?;
+    if dynamic::is_checked(m) {
+        face.face()?.check_intact(record, true, function);
     }
+    Ok(record)
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn generic_alloc_slow(face: *mut PyTypeObject, items: isize) -> *mut PyObject {
+fn generic_alloc_slow(face: Given<'_, PyTypeObject>, items: isize) -> *mut PyObject {
     const FUNCTION: &str = "PyType_GenericAlloc";
     call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-        // SAFETY: rule *argument*.
-        unsafe {
-            let record = allocatable(m, face, FUNCTION)?;
-            dynamic::allocate_tracked(m, record, items).map(NonNull::as_ptr).map_err(sized)
-        }
+        let record = allocatable(m, face, FUNCTION)?;
+        dynamic::allocate_tracked(m, record, items).map(NonNull::as_ptr).map_err(sized)
     })
 }
 
@@ -89,25 +82,22 @@ fn sized(mut fault: Fault) -> Fault {
 }
 
 /// Allocates an untracked object, for one of the two kinds of types.
-unsafe fn allocate(
-    face: *mut PyTypeObject,
+fn allocate(
+    face: Given<'_, PyTypeObject>,
     items: isize,
     family: Family,
     function: &'static str,
 ) -> *mut PyObject {
     call::fallible(function, std::ptr::null_mut(), |m| {
-        // SAFETY: rule *argument*.
-        unsafe {
-            let record = allocatable(m, face, function)?;
-            family_fits(record, family, function)?;
-            if items < 0 {
-                let text = words!("the number of items is {items}");
-                return Err(Fault::new(Code::BadSize, function)
-                    .of_type(record.kept_name())
-                    .because(text));
-            }
-            dynamic::allocate(m, record, items, 0).map(NonNull::as_ptr).map_err(sized)
+        let record = allocatable(m, face, function)?;
+        family_fits(record, family, function)?;
+        if items < 0 {
+            let text = words!("the number of items is {items}");
+            return Err(Fault::new(Code::BadSize, function)
+                .of_type(record.kept_name())
+                .because(text));
         }
+        dynamic::allocate(m, record, items, 0).map(NonNull::as_ptr).map_err(sized)
     })
 }
 
@@ -125,32 +115,34 @@ fn family_fits(record: &TypeRecord, family: Family, function: &'static str) -> R
 
 #[cold]
 #[inline(never)]
-fn memory_given_back(object: *mut c_void, family: Family, function: &'static str) {
+fn memory_given_back(object: Given<'_, PyObject>, family: Family, function: &'static str) {
     call::reported(function, (), |m| {
-        // SAFETY: rule *argument*.
-        unsafe {
-            let object = call::typed_object(m, object.cast(), Code::WrongAllocator).map_err(
-                |mut fault| {
-                    if fault.code == Code::FreedPointer {
-                        fault.code = Code::DoubleFree;
-                        fault = fault.because("the object was freed before");
-                    }
-                    fault
-                },
-            )?;
-            dynamic::free(m, object.address(), family)
-        }
+        let object = object.typed(m, Code::WrongAllocator).map_err(|mut fault| {
+            if fault.code == Code::FreedPointer {
+                fault.code = Code::DoubleFree;
+                fault = fault.because("the object was freed before");
+            }
+            fault
+        })?;
+        // SAFETY: rule *argument*: C gives the memory back.
+        unsafe { dynamic::free(m, object.address(), family) }
     });
 }
 
-/// Fails unless the destruction of the object has begun. For functions that only deallocators may
-/// call.
-unsafe fn dying(object: NonNull<PyObject>, function: &'static str) -> Result<(), Fault> {
-    // SAFETY: rule *argument*.
-    match unsafe { dynamic::Obj::new(object).count() } {
-        Some(0) => Ok(()),
-        _ => {
-            let fault = Fault::new(Code::NotAllowedHere, function).at(object.as_ptr() as usize);
+/// An object whose destruction has begun, for functions that only deallocators may call. Fails for
+/// other objects.
+fn dying<'a>(
+    m: &'a Mutator,
+    object: Given<'a, PyObject>,
+    function: &'static str,
+) -> Result<Dying<'a>, Fault> {
+    let object = object.object(m)?;
+    match object.typed().filter(|object| object.count() == Some(0)) {
+        // SAFETY: rule *argument*: a deallocator has called.
+        Some(object) => Ok(unsafe { Dying::new(m, object) }),
+        None => {
+            let address = object.address().as_ptr() as usize;
+            let fault = Fault::new(Code::NotAllowedHere, function).at(address);
             Err(fault.because("only deallocators may call this: the object still has references"))
         }
     }
@@ -158,41 +150,32 @@ unsafe fn dying(object: NonNull<PyObject>, function: &'static str) -> Result<(),
 
 #[cold]
 #[inline(never)]
-unsafe fn track_slow(object: *mut c_void) {
-    call::reported("PyObject_GC_Track", (), |m| {
-        // SAFETY: rule *argument*.
-        unsafe { call::typed_object(m, object.cast(), Code::NotGcObject)?.track(m) }
-    });
+fn track_slow(object: Given<'_, PyObject>) {
+    call::reported("PyObject_GC_Track", (), |m| object.typed(m, Code::NotGcObject)?.track(m));
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn untrack_slow(object: *mut c_void) {
-    call::reported("PyObject_GC_UnTrack", (), |m| {
-        // SAFETY: rule *argument*.
-        unsafe { call::typed_object(m, object.cast(), Code::NotGcObject)?.untrack(m) }
-    });
+fn untrack_slow(object: Given<'_, PyObject>) {
+    call::reported("PyObject_GC_UnTrack", (), |m| object.typed(m, Code::NotGcObject)?.untrack(m));
 }
 
 export! {
     /// Adds a reference.
+    #[given(object)]
     fn standstill_Py_IncRef(object: *mut PyObject) {
-        let Some(object) = NonNull::new(object) else { return };
-        // SAFETY: rule *argument*.
-        unsafe {
-            if !call::is_object(object, "Py_IncRef") {
-                return;
-            }
-            if !dynamic::Obj::new(object).incref() {
-                call::refuse("Py_IncRef");
-            }
+        const FUNCTION: &str = "Py_IncRef";
+        if let Some(object) = object.here(FUNCTION)
+            && !object.incref()
+        {
+            call::refuse(FUNCTION);
         }
     }
 
     /// Drops a reference.
     fn standstill_Py_DecRef(object: *mut PyObject) {
         let Some(object) = NonNull::new(object) else { return };
-        // SAFETY: rule *argument*.
+        // SAFETY: rule *argument*: C gives up the reference.
         unsafe {
             if call::is_special() {
                 decref_slow(object);
@@ -203,37 +186,26 @@ export! {
     }
 
     /// The number of references.
+    #[given(object)]
     fn standstill_Py_REFCNT(object: *mut PyObject) -> isize {
-        call::outside("Py_REFCNT", 0, || {
-            let Some(object) = NonNull::new(object) else {
-                errors::misuse(Fault::new(Code::NullArgument, "Py_REFCNT"));
-                return 0;
-            };
-            // SAFETY: rule *argument*.
-            unsafe {
-                if !call::is_object(object, "Py_REFCNT") {
-                    return 0;
-                }
-                dynamic::Obj::new(object).count().map_or(IMMORTAL, |count| count as isize)
-            }
+        const FUNCTION: &str = "Py_REFCNT";
+        call::outside(FUNCTION, 0, || {
+            let object = object.needed_here(FUNCTION);
+            object.map_or(0, |object| object.count().map_or(IMMORTAL, |count| count as isize))
         })
     }
 
     /// The number of items.
+    #[given(object)]
     fn standstill_Py_SIZE(object: *mut PyObject) -> isize {
         const FUNCTION: &str = "Py_SIZE";
-        let size = match NonNull::new(object) {
-            // SAFETY: rule *argument*.
-            Some(object) => unsafe {
-                if !call::is_object(object, FUNCTION) {
-                    return 0;
-                }
-                match dynamic::try_type_of(object) {
-                    Some(_) => dynamic::Obj::new(object).size(),
-                    None => Err(Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize)),
-                }
-            },
-            None => Err(Fault::new(Code::NullArgument, FUNCTION)),
+        let Some(object) = object.needed_here(FUNCTION) else { return 0 };
+        let size = match object.typed() {
+            Some(object) => object.size(),
+            None => {
+                let address = object.address().as_ptr() as usize;
+                Err(Fault::new(Code::WrongType, FUNCTION).at(address))
+            }
         };
         size.unwrap_or_else(|mut fault| {
             if fault.code == Code::NotResizable {
@@ -247,122 +219,112 @@ export! {
     }
 
     /// The default allocator. It tracks an object of a container type at once.
+    #[given(face)]
     fn standstill_PyType_GenericAlloc(face: *mut c_void, items: isize) -> *mut PyObject {
-        let face = face.cast::<PyTypeObject>();
+        let face = face.to_type();
         if let Some(m) = thread::at_hand()
-            && !face.is_null()
+            && let Ok(known) = face.face()
             && !call::is_special()
+            && let Some(record) = known.shown_record()
+            && items == 0
+            && !safepoint::is_traversing()
+            && let Some(object) = dynamic::allocate_common(m, record)
         {
-            // SAFETY: rules *argument* and *record*.
-            unsafe {
-                if let Some(record) = (*face).ss_own.get().as_ref()
-                    && items == 0
-                    && !safepoint::is_traversing()
-                    && let Some(object) = dynamic::allocate_common(m, record)
-                {
-                    return object.as_ptr();
-                }
-            }
+            return object.as_ptr();
         }
-        // SAFETY: rule *argument*.
-        unsafe { generic_alloc_slow(face, items) }
+        generic_alloc_slow(face, items)
     }
 
     /// Allocates a container object, untracked.
+    #[given(face)]
     fn standstill__PyObject_GC_New(face: *mut PyTypeObject) -> *mut PyObject {
-        // SAFETY: rule *argument*.
-        unsafe { allocate(face, 0, Family::Container, "PyObject_GC_New") }
+        allocate(face, 0, Family::Container, "PyObject_GC_New")
     }
 
     /// Allocates a container object with items, untracked.
+    #[given(face)]
     fn standstill__PyObject_GC_NewVar(face: *mut PyTypeObject, items: isize) -> *mut PyVarObject {
-        // SAFETY: rule *argument*.
-        unsafe { allocate(face, items, Family::Container, "PyObject_GC_NewVar") }.cast()
+        allocate(face, items, Family::Container, "PyObject_GC_NewVar").cast()
     }
 
     /// Allocates a plain object.
+    #[given(face)]
     fn standstill__PyObject_New(face: *mut PyTypeObject) -> *mut PyObject {
-        // SAFETY: rule *argument*.
-        unsafe { allocate(face, 0, Family::Plain, "PyObject_New") }
+        allocate(face, 0, Family::Plain, "PyObject_New")
     }
 
     /// Allocates a plain object with items.
+    #[given(face)]
     fn standstill__PyObject_NewVar(face: *mut PyTypeObject, items: isize) -> *mut PyVarObject {
-        // SAFETY: rule *argument*.
-        unsafe { allocate(face, items, Family::Plain, "PyObject_NewVar") }.cast()
+        allocate(face, items, Family::Plain, "PyObject_NewVar").cast()
     }
 
     /// Allocates a container object with extra bytes at its end, untracked.
+    #[given(face)]
     fn standstill_PyUnstable_Object_GC_NewWithExtraData(
         face: *mut PyTypeObject,
         extra: usize,
     ) -> *mut PyObject {
         const FUNCTION: &str = "PyUnstable_Object_GC_NewWithExtraData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let record = allocatable(m, face, FUNCTION)?;
-                family_fits(record, Family::Container, FUNCTION)?;
-                if record.item_size() != 0 {
-                    let text = "the extra bytes would overlap the items";
-                    return Err(Fault::new(Code::BadSize, FUNCTION)
-                        .of_type(record.kept_name())
-                        .because(text));
-                }
-                dynamic::allocate(m, record, 0, extra).map(NonNull::as_ptr)
+            let record = allocatable(m, face, FUNCTION)?;
+            family_fits(record, Family::Container, FUNCTION)?;
+            if record.item_size() != 0 {
+                let text = "the extra bytes would overlap the items";
+                return Err(Fault::new(Code::BadSize, FUNCTION)
+                    .of_type(record.kept_name())
+                    .because(text));
             }
+            dynamic::allocate(m, record, 0, extra).map(NonNull::as_ptr)
         })
     }
 
     /// Changes the number of items.
+    #[given(object)]
     fn standstill__PyObject_GC_Resize(object: *mut PyVarObject, items: isize) -> *mut PyVarObject {
         call::fallible("PyObject_GC_Resize", std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let object = call::typed_object(m, object.cast(), Code::NotGcObject)?;
-                dynamic::resize(m, object.address(), items).map(|object| object.as_ptr().cast())
-            }
+            let object = object.to_object().typed(m, Code::NotGcObject)?;
+            // SAFETY: rule *argument*: C gives up the reference to the old object.
+            unsafe { dynamic::resize(m, object.address(), items) }
+                .map(|object| object.as_ptr().cast())
         })
     }
 
     /// Adds an object to the tracked set.
+    #[given(object)]
     fn standstill_PyObject_GC_Track(object: *mut c_void) {
+        let object = object.to_object();
         if let Some(m) = thread::at_hand()
-            && let Some(object) = NonNull::new(object.cast::<PyObject>())
-            && !call::is_special()
+            && let Some(object) = object.fast()
+            && object.track_common(m)
         {
-            // SAFETY: rule *argument*.
-            if unsafe { dynamic::Obj::new(object).track_common(m) } {
-                return;
-            }
+            return;
         }
-        // SAFETY: rule *argument*.
-        unsafe { track_slow(object) };
+        track_slow(object);
     }
 
     /// Removes an object from the tracked set.
+    #[given(object)]
     fn standstill_PyObject_GC_UnTrack(object: *mut c_void) {
+        let object = object.to_object();
         if let Some(m) = thread::at_hand()
-            && let Some(object) = NonNull::new(object.cast::<PyObject>())
-            && !call::is_special()
+            && let Some(object) = object.fast()
+            && object.untrack_common(m)
         {
-            // SAFETY: rule *argument*.
-            if unsafe { dynamic::Obj::new(object).untrack_common(m) } {
-                return;
-            }
+            return;
         }
-        // SAFETY: rule *argument*.
-        unsafe { untrack_slow(object) };
+        untrack_slow(object);
     }
 
     /// Frees the memory of a container object.
+    #[given(object)]
     fn standstill_PyObject_GC_Del(object: *mut c_void) {
+        let object = object.to_object();
         if let Some(m) = thread::at_hand()
-            && let Some(object) = NonNull::new(object.cast::<PyObject>())
-            && !call::is_special()
+            && let Some(object) = object.fast()
         {
-            // SAFETY: rule *argument*.
-            if unsafe { dynamic::free_common(m, object) } {
+            // SAFETY: rule *argument*: C gives the memory back.
+            if unsafe { dynamic::free_common(m, object.address()) } {
                 return;
             }
         }
@@ -370,117 +332,97 @@ export! {
     }
 
     /// Frees the memory of a plain object.
+    #[given(object)]
     fn standstill_PyObject_Free(object: *mut c_void) {
         if !object.is_null() {
-            memory_given_back(object, Family::Plain, "PyObject_Free");
+            memory_given_back(object.to_object(), Family::Plain, "PyObject_Free");
         }
     }
 
     /// Whether the object is a container object.
+    #[given(object)]
     fn standstill_PyObject_IS_GC(object: *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyObject_IS_GC";
         call::catching(FUNCTION, 0, || {
-            let Some(object) = NonNull::new(object) else {
-                errors::misuse(Fault::new(Code::NullArgument, FUNCTION));
-                return 0;
-            };
-            // SAFETY: rule *argument*.
-            unsafe {
-                if !call::is_object(object, FUNCTION) {
-                    return 0;
-                }
-                c_int::from(dynamic::Obj::new(object).is_gc())
-            }
+            c_int::from(object.needed_here(FUNCTION).is_some_and(Head::is_gc))
         })
     }
 
     /// Whether the object is tracked now.
+    #[given(object)]
     fn standstill_PyObject_GC_IsTracked(object: *mut PyObject) -> c_int {
         call::reported("PyObject_GC_IsTracked", 0, |m| {
-            // SAFETY: rule *argument*.
-            unsafe { Ok(c_int::from(dynamic::Obj::new(call::object(m, object)?).is_tracked(m))) }
+            Ok(c_int::from(object.object(m)?.is_tracked(m)))
         })
     }
 
     /// Whether the object's finalizer has been called.
+    #[given(object)]
     fn standstill_PyObject_GC_IsFinalized(object: *mut PyObject) -> c_int {
         call::reported("PyObject_GC_IsFinalized", 0, |m| {
-            // SAFETY: rule *argument*.
-            unsafe { Ok(c_int::from(dynamic::Obj::new(call::object(m, object)?).is_finalized(m))) }
+            Ok(c_int::from(object.object(m)?.is_finalized(m)))
         })
     }
 
     /// Calls the finalizer, unless it has been called for this object before.
+    #[given(object)]
     fn standstill_PyObject_CallFinalizer(object: *mut PyObject) {
         call::reported("PyObject_CallFinalizer", (), |m| {
-            // SAFETY: rule *argument*.
-            unsafe { call::typed_object(m, object, Code::NotReady)?.call_finalizer(m) };
+            object.typed(m, Code::NotReady)?.call_finalizer(m);
             Ok(())
         });
     }
 
     /// Calls the finalizer at the start of a deallocator.
+    #[given(object)]
     fn standstill_PyObject_CallFinalizerFromDealloc(object: *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyObject_CallFinalizerFromDealloc";
         call::reported(FUNCTION, 0, |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let object = call::object(m, object)?;
-                dying(object, FUNCTION)?;
-                Ok(-c_int::from(dynamic::Dying::new(m, dynamic::Obj::new(object)).call_finalizer()))
-            }
+            Ok(-c_int::from(dying(m, object, FUNCTION)?.call_finalizer()))
         })
     }
 
     /// Clears the weak references to a dying object.
+    #[given(object)]
     fn standstill_PyObject_ClearWeakRefs(object: *mut PyObject) {
         const FUNCTION: &str = "PyObject_ClearWeakRefs";
         call::reported(FUNCTION, (), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let object = call::object(m, object)?;
-                dying(object, FUNCTION)?;
-                dynamic::Dying::new(m, dynamic::Obj::new(object)).clear_weak_references();
-            }
+            dying(m, object, FUNCTION)?.clear_weak_references();
             Ok(())
         });
     }
 
     /// The part of an instance that a type reserves.
+    #[given(object, class)]
     fn standstill_PyObject_GetTypeData(
         object: *mut PyObject,
         class: *mut PyTypeObject,
     ) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetTypeData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let object = call::typed_object(m, object, Code::WrongType)?;
-                let record = call::record(m, class)?;
-                object.type_data(record).map(NonNull::as_ptr).ok_or_else(|| {
-                    let text = words!("the object has no part of type '{}'", record.name());
-                    Fault::new(Code::WrongType, FUNCTION)
-                        .at(object.address().as_ptr() as usize)
-                        .because(text)
-                })
-            }
+            let object = object.typed(m, Code::WrongType)?;
+            let record = class.record(m)?;
+            object.type_data(record).map(NonNull::as_ptr).ok_or_else(|| {
+                let text = words!("the object has no part of type '{}'", record.name());
+                Fault::new(Code::WrongType, FUNCTION)
+                    .at(object.address().as_ptr() as usize)
+                    .because(text)
+            })
         })
     }
 
     /// The first item of an object, if its type keeps the items at the end.
+    #[given(object)]
     fn standstill_PyObject_GetItemData(object: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetItemData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*.
-            unsafe {
-                let object = call::typed_object(m, object, Code::WrongType)?;
-                object.item_data().map(NonNull::as_ptr).ok_or_else(|| {
-                    let text = "the type does not keep its items at the end";
-                    Fault::new(Code::WrongType, FUNCTION)
-                        .at(object.address().as_ptr() as usize)
-                        .because(text)
-                })
-            }
+            let object = object.typed(m, Code::WrongType)?;
+            object.item_data().map(NonNull::as_ptr).ok_or_else(|| {
+                let text = "the type does not keep its items at the end";
+                Fault::new(Code::WrongType, FUNCTION)
+                    .at(object.address().as_ptr() as usize)
+                    .because(text)
+            })
         })
     }
 }

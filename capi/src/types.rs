@@ -4,19 +4,20 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_int, c_ulong, c_void};
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
 
 use standstill::dynamic::{
-    self, Address, AllocProc, BASE, Defaults, Destructor, Flags, FreeProc, Inquiry, METATYPE,
-    Slots, TraverseProc, Type, TypeRecord, TypeSpec,
+    self, Address, AllocProc, BASE, Defaults, Destructor, Flags, FreeProc, Head, Inquiry, METATYPE,
+    Obj, Slots, TraverseProc, Type, TypeRecord, TypeSpec,
 };
 use standstill::fallible::{self, NoMemory};
 use standstill::words;
 use standstill::{AnyGc, Code, Fault, Mutator};
 
-use crate::builtins;
-use crate::call::{self, export};
+use crate::builtins::{self, Tuple};
+use crate::call::{self, Given, export};
 use crate::errors;
 use crate::layout::{InitProc, NewProc, PyModuleDef, PyObject, PyType_Spec, PyTypeObject};
 use crate::objects::{
@@ -34,9 +35,7 @@ pub(crate) static DEFAULTS: Defaults = Defaults {
 unsafe extern "C" fn generic_dealloc(object: *mut PyObject) {
     call::reported("tp_dealloc", (), |m| {
         // SAFETY: rule *argument*: called for a dying object.
-        unsafe {
-            dynamic::Dying::new(m, call::typed_object(m, object, Code::WrongType)?).dealloc()
-        };
+        unsafe { dynamic::Dying::new(m, Given::new(object).typed(m, Code::WrongType)?).dealloc() };
         Ok(())
     });
 }
@@ -70,6 +69,112 @@ fn free_of(record: &TypeRecord) -> Option<FreeProc> {
 
 fn base_face(record: &TypeRecord) -> *mut PyTypeObject {
     record.base().map_or(std::ptr::null_mut(), |base| base.face().cast())
+}
+
+/// A type for the time of a call, ready or not.
+#[derive(Clone, Copy)]
+pub(crate) struct Face<'a> {
+    address: NonNull<PyTypeObject>,
+    face: PhantomData<&'a PyTypeObject>,
+}
+
+impl<'a> Face<'a> {
+    /// The type at an address.
+    ///
+    /// # Safety
+    ///
+    /// Rule *argument*, for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(address: NonNull<PyTypeObject>) -> Self {
+        Self { address, face: PhantomData }
+    }
+
+    /// The type in a member of a type; `None`: the member is null.
+    fn of_member(member: *mut PyTypeObject) -> Option<Self> {
+        // SAFETY: rules *argument* and *record*: such a type lives as long as the other.
+        NonNull::new(member).map(|face| unsafe { Self::new(face) })
+    }
+
+    /// Its members.
+    #[inline(always)]
+    pub(crate) fn members(self) -> &'a PyTypeObject {
+        // SAFETY: rule *argument*.
+        unsafe { self.address.as_ref() }
+    }
+
+    fn raw(self) -> *mut PyTypeObject {
+        self.address.as_ptr()
+    }
+
+    /// The type as an object.
+    pub(crate) fn head(self) -> Head<'a> {
+        // SAFETY: rule *argument*: a type starts with the head of an object.
+        unsafe { Head::new(self.address.cast()) }
+    }
+
+    /// The record that the face points to.
+    #[inline(always)]
+    pub(crate) fn shown_record(self) -> Option<&'a TypeRecord> {
+        self.members().ss_own.record()
+    }
+
+    /// The record of the type, or `None` if the type is not ready. The face of a heap type that was
+    /// made elsewhere has no pointer to its record; the library finds it.
+    pub(crate) fn own(self) -> Option<&'a TypeRecord> {
+        self.shown_record().or_else(|| self.head().typed()?.describe())
+    }
+
+    /// The record of the type. Fails for a type that is not ready.
+    pub(crate) fn ready(self) -> Result<&'a TypeRecord, Fault> {
+        self.own().ok_or_else(|| {
+            // SAFETY: rule *argument*.
+            let name = unsafe { call::text(self.members().tp_name) }.ok().flatten();
+            let name = name.unwrap_or("without a name");
+            Fault::new(Code::NotReady, "argument").because(words!("type '{name}' is not ready"))
+        })
+    }
+
+    /// The flags of the type, ready or not.
+    fn flags(self) -> u64 {
+        self.own().map_or_else(|| self.members().tp_flags, |record| record.flags().0)
+    }
+
+    /// Whether the type is another or derives from it. `false` for types that are not ready, unless
+    /// they are the same.
+    pub(crate) fn is_subtype(self, other: Self) -> bool {
+        match (self.own(), other.own()) {
+            (Some(a), Some(b)) => a.is_subtype_of(b),
+            _ => self.address == other.address,
+        }
+    }
+
+    /// Restores the members of a ready type that the program has overwritten, and reports this in
+    /// checked mode. Returns whether the collector's flag was among them. The object of a type that
+    /// was made elsewhere shows nothing and is left as it is.
+    pub(crate) fn check_intact(
+        self,
+        record: &TypeRecord,
+        checked: bool,
+        function: &'static str,
+    ) -> bool {
+        let is_ours = record.face() == self.raw().cast()
+            && self.shown_record().is_some_and(|shown| std::ptr::eq(shown, record));
+        if !is_ours || is_intact(self.members(), record) {
+            return false;
+        }
+        let flipped = (self.members().tp_flags ^ record.flags().0) & Flags::HAVE_GC.0 != 0;
+        // SAFETY: rule *statics*: the face of this record.
+        unsafe { show(self.raw(), record) };
+        if checked {
+            let text = "a member of the ready type was overwritten; its value is restored";
+            errors::misuse(
+                Fault::new(Code::WrittenAfterReady, function)
+                    .of_type(record.kept_name())
+                    .because(text),
+            );
+        }
+        flipped
+    }
 }
 
 /// Writes the values of a record into its face.
@@ -117,39 +222,6 @@ fn is_intact(face: &PyTypeObject, record: &TypeRecord) -> bool {
         }
 }
 
-/// Restores the members of a ready type that the program has overwritten, and reports this in
-/// checked mode. Returns whether the collector's flag was among them. The object of a type that was
-/// made elsewhere shows nothing and is left as it is.
-///
-/// # Safety
-///
-/// Rule *argument*; the record is the face's.
-pub(crate) unsafe fn check_intact(
-    face: *mut PyTypeObject,
-    record: &TypeRecord,
-    checked: bool,
-    function: &'static str,
-) -> bool {
-    // SAFETY: as the caller says.
-    unsafe {
-        let is_ours = record.face() == face.cast() && std::ptr::eq((*face).ss_own.get(), record);
-        if !is_ours || is_intact(&*face, record) {
-            return false;
-        }
-        let flipped = ((*face).tp_flags ^ record.flags().0) & Flags::HAVE_GC.0 != 0;
-        show(face, record);
-        if checked {
-            let text = "a member of the ready type was overwritten; its value is restored";
-            errors::misuse(
-                Fault::new(Code::WrittenAfterReady, function)
-                    .of_type(record.kept_name())
-                    .because(text),
-            );
-        }
-        flipped
-    }
-}
-
 /// Connects a static face with its record. This makes the type ready. It cannot fail after
 /// [`expect_ready`].
 ///
@@ -185,40 +257,30 @@ pub(crate) fn expect_ready() -> Result<(), NoMemory> {
 
 /// In checked mode, checks an address before the type at it becomes ready. Accepted are a type in a
 /// heap, a static type that is ready, and other memory whose `ss_own` is null.
-///
-/// # Safety
-///
-/// Rule *argument*, except that the address may be no type.
-unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
-    let fault = |code, text: &'static str| {
-        Err(Fault::new(code, "argument").at(face.as_ptr() as usize).because(text))
-    };
-    // SAFETY: as the caller says. The lookup reads only a head; the type is read where the lookup
-    // has shown that it may be one.
-    unsafe {
-        match dynamic::look_up_here(face.cast()) {
-            None => Ok(()),
-            Some(Address::Live) => call::must_be_type(face),
-            Some(Address::Freed) => fault(Code::FreedPointer, "the type was freed"),
-            Some(Address::Foreign | Address::Nowhere) => {
-                fault(Code::ForeignPointer, "there is no type at this address")
+fn may_become_ready(face: Face<'_>) -> Result<(), Fault> {
+    let address = face.raw() as usize;
+    let fault =
+        |code, text: &'static str| Err(Fault::new(code, "argument").at(address).because(text));
+    // SAFETY: rule *argument*. The lookup reads only a head; the type is read where the lookup has
+    // shown that it may be one.
+    match unsafe { dynamic::look_up_here(face.address.cast()) } {
+        None => Ok(()),
+        Some(Address::Live) => call::must_be_type(face.head()),
+        Some(Address::Freed) => fault(Code::FreedPointer, "the type was freed"),
+        Some(Address::Foreign | Address::Nowhere) => {
+            fault(Code::ForeignPointer, "there is no type at this address")
+        }
+        Some(Address::Static) if face.head().typed().is_some() => call::must_be_type(face.head()),
+        Some(Address::Static | Address::Outside) => {
+            let known = ready_ones().as_ref().is_some_and(|ready| ready.contains(&address));
+            let claims = !face.members().ss_own.get().is_null();
+            if claims && !known {
+                return fault(
+                    Code::ForeignPointer,
+                    "this is no type, or its private members were overwritten",
+                );
             }
-            Some(Address::Static) if dynamic::try_type_of(face.cast()).is_some() => {
-                call::must_be_type(face)
-            }
-            Some(Address::Static | Address::Outside) => {
-                let known = ready_ones()
-                    .as_ref()
-                    .is_some_and(|ready| ready.contains(&(face.as_ptr() as usize)));
-                let claims = !(*face.as_ptr()).ss_own.get().is_null();
-                if claims && !known {
-                    return fault(
-                        Code::ForeignPointer,
-                        "this is no type, or its private members were overwritten",
-                    );
-                }
-                Ok(())
-            }
+            Ok(())
         }
     }
 }
@@ -230,58 +292,63 @@ fn readying() -> MutexGuard<'static, ()> {
 }
 
 /// Makes a static type ready, after its bases.
-///
-/// # Safety
-///
-/// Rule *argument*.
-unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Fault> {
+fn ready_static(face: Face<'_>, depth: usize) -> Result<(), Fault> {
+    if face.own().is_some() {
+        return Ok(());
+    }
+    let members = face.members();
     // SAFETY: rule *argument*.
+    let name = unsafe { call::text(members.tp_name) }?.ok_or_else(|| {
+        Fault::new(Code::BadSlot, "PyType_Ready").because("a type needs a tp_name")
+    })?;
+    let name = fallible::owned(name)?;
+    let bad = |code, text: &str| {
+        Err(Fault::new(code, "PyType_Ready").because(words!("type '{name}': {text}")))
+    };
+    if members.tp_basicsize < 0 {
+        return bad(Code::BadSize, "a static type cannot have a negative tp_basicsize");
+    }
+    if depth > 64 {
+        return bad(Code::BadBase, "its chain of bases is too long or has a cycle");
+    }
+    let mut bases = Vec::new();
+    if let Some(tuple) = Face::of_member(members.tp_bases.cast()) {
+        collect_bases(tuple.head(), &mut bases, &name)?;
+    }
+    if bases.is_empty()
+        && let Some(base) = Face::of_member(members.tp_base)
+    {
+        ready_static(base, depth + 1)?;
+        fallible::push(&mut bases, base.own().map(Type::from_record).expect("it is ready"))?;
+    }
+    let mut spec = TypeSpec::new(name);
+    spec.basic_size = members.tp_basicsize;
+    spec.item_size = members.tp_itemsize;
+    spec.flags = Flags(members.tp_flags);
+    spec.slots = slots_of(members);
+    complete(&mut spec, bases);
+    expect_ready()?;
+    // SAFETY: rules *argument* and *statics*: the handlers are for objects of this type, and one
+    // thread at a time makes a type ready.
     unsafe {
-        if own(face).is_some() {
-            return Ok(());
-        }
-        let name = call::text((*face).tp_name)?.ok_or_else(|| {
-            Fault::new(Code::BadSlot, "PyType_Ready").because("a type needs a tp_name")
-        })?;
-        let name = fallible::owned(name)?;
-        let bad = |code, text: &str| {
-            Err(Fault::new(code, "PyType_Ready").because(words!("type '{name}': {text}")))
-        };
-        if (*face).tp_basicsize < 0 {
-            return bad(Code::BadSize, "a static type cannot have a negative tp_basicsize");
-        }
-        if depth > 64 {
-            return bad(Code::BadBase, "its chain of bases is too long or has a cycle");
-        }
-        let mut bases = Vec::new();
-        if let Some(tuple) = NonNull::new((*face).tp_bases) {
-            collect_bases(tuple, &mut bases, &name)?;
-        }
-        let base = (*face).tp_base;
-        if bases.is_empty() && !base.is_null() {
-            ready_static(base, depth + 1)?;
-            fallible::push(&mut bases, own(base).map(Type::from_record).expect("it is ready"))?;
-        }
-        let mut spec = TypeSpec::new(name);
-        spec.basic_size = (*face).tp_basicsize;
-        spec.item_size = (*face).tp_itemsize;
-        spec.flags = Flags((*face).tp_flags);
-        spec.slots = Slots {
-            traverse: (*face).tp_traverse,
-            clear: (*face).tp_clear,
-            dealloc: (*face).tp_dealloc,
-            finalize: (*face).tp_finalize,
-            del: (*face).tp_del,
-            is_gc: (*face).tp_is_gc,
-            alloc: (*face).tp_alloc,
-            free: (*face).tp_free,
-        };
-        complete(&mut spec, bases);
-        expect_ready()?;
-        let record = dynamic::ready_static(&spec, face.cast())?;
-        inherit(face, record);
-        wear(face, record);
-        Ok(())
+        let record = dynamic::ready_static(&spec, face.raw().cast())?;
+        inherit(face.raw(), record);
+        wear(face.raw(), record);
+    }
+    Ok(())
+}
+
+/// The handlers that a program has given.
+fn slots_of(given: &PyTypeObject) -> Slots {
+    Slots {
+        traverse: given.tp_traverse,
+        clear: given.tp_clear,
+        dealloc: given.tp_dealloc,
+        finalize: given.tp_finalize,
+        del: given.tp_del,
+        is_gc: given.tp_is_gc,
+        alloc: given.tp_alloc,
+        free: given.tp_free,
     }
 }
 
@@ -298,78 +365,45 @@ fn complete(spec: &mut TypeSpec, bases: Vec<Type>) {
 }
 
 /// Inherits the members that the library only stores.
-unsafe fn inherit(face: *mut PyTypeObject, record: &TypeRecord) {
-    let base = base_face(record);
-    // SAFETY: rule *record*: the face of the base lives as long as its record.
-    unsafe {
-        if let Some(base) = base.as_ref() {
-            (*face).tp_new = (*face).tp_new.or(base.tp_new);
-            (*face).tp_init = (*face).tp_init.or(base.tp_init);
-        }
-    }
-}
-
-/// The record of a type, or `None` if the type is not ready. The face of a heap type that was made
-/// elsewhere has no pointer to its record; the library finds it.
 ///
 /// # Safety
 ///
-/// Rule *argument*; `face` is not null. The record is borrowed from the type.
-pub(crate) unsafe fn own<'a>(face: *mut PyTypeObject) -> Option<&'a TypeRecord> {
-    // SAFETY: rules *argument* and *record*. An object with a ready type may be passed to
-    // `describe`.
-    unsafe {
-        (*face).ss_own.get().as_ref().or_else(|| {
-            let object = NonNull::new_unchecked(face).cast();
-            dynamic::try_type_of(object).and_then(|_| dynamic::Obj::new(object).describe())
-        })
+/// As for [`show`].
+unsafe fn inherit(face: *mut PyTypeObject, record: &TypeRecord) {
+    if let Some(base) = Face::of_member(base_face(record)).map(Face::members) {
+        // SAFETY: as the caller says.
+        let face = unsafe { &mut *face };
+        face.tp_new = face.tp_new.or(base.tp_new);
+        face.tp_init = face.tp_init.or(base.tp_init);
     }
 }
 
 /// The record of an object that is a type, or `None` if the object is no type or not ready.
-///
-/// # Safety
-///
-/// The object is alive or static. The record is borrowed from it.
-pub(crate) unsafe fn record_of<'a>(object: NonNull<PyObject>) -> Option<&'a TypeRecord> {
-    // SAFETY: as the caller says; objects of the metatype are faces.
-    unsafe {
-        if !builtins::is_a(object, &builtins::standstill_PyType_Type) {
-            return None;
-        }
-        own(object.cast().as_ptr())
-    }
+pub(crate) fn record_of(object: Head<'_>) -> Option<&TypeRecord> {
+    builtins::as_a(object, &builtins::standstill_PyType_Type)?;
+    // SAFETY: rule *record*: objects of the metatype are faces.
+    unsafe { Face::new(object.address().cast()) }.own()
 }
 
 /// Adds a type, or all types of a tuple, to `bases`.
-unsafe fn collect_bases(
-    object: NonNull<PyObject>,
-    bases: &mut Vec<Type>,
-    name: &str,
-) -> Result<(), Fault> {
-    // SAFETY: rule *argument*.
-    unsafe {
-        if let Some(record) = record_of(object) {
-            return Ok(fallible::push(bases, Type::from_record(record))?);
-        }
-        let bad = || {
-            let text = words!("type '{name}': a base is no type or is not ready");
-            Err(Fault::new(Code::BadBase, "type readiness")
-                .at(object.as_ptr() as usize)
-                .because(text))
-        };
-        if !builtins::is_a(object, &builtins::standstill_PyTuple_Type) {
-            return bad();
-        }
-        // The exported functions for tuples would need an attached thread.
-        for item in builtins::items(object) {
-            match NonNull::new(item.get()).and_then(|item| record_of(item)) {
-                Some(record) => fallible::push(bases, Type::from_record(record))?,
-                None => return bad(),
-            }
-        }
-        Ok(())
+fn collect_bases(object: Head<'_>, bases: &mut Vec<Type>, name: &str) -> Result<(), Fault> {
+    if let Some(record) = record_of(object) {
+        return Ok(fallible::push(bases, Type::from_record(record))?);
     }
+    let bad = || {
+        let text = words!("type '{name}': a base is no type or is not ready");
+        let address = object.address().as_ptr() as usize;
+        Err(Fault::new(Code::BadBase, "type readiness").at(address).because(text))
+    };
+    let Some(tuple) = Tuple::of(object) else { return bad() };
+    // The exported functions for tuples would need an attached thread.
+    for item in tuple.objects() {
+        match item.and_then(record_of) {
+            Some(record) => fallible::push(bases, Type::from_record(record))?,
+            None => return bad(),
+        }
+    }
+    Ok(())
 }
 
 /// Slots by CPython's numbers.
@@ -455,68 +489,65 @@ unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
 }
 
 /// Makes a heap type.
-unsafe fn from_spec(
+fn from_spec<'a>(
     m: &Mutator,
-    module: *mut PyObject,
-    spec: *const PyType_Spec,
-    bases: *mut PyObject,
+    module: Option<Given<'a, PyObject>>,
+    spec: Given<'a, PyType_Spec>,
+    bases: Option<Given<'a, PyObject>>,
 ) -> Result<*mut PyObject, Fault> {
     const FUNCTION: &str = "PyType_FromSpec";
     builtins::start()?;
+    let spec = spec.some()?;
     // SAFETY: rule *argument*.
-    unsafe {
-        let spec = call::some(spec.cast_mut())?.as_ref();
-        if spec.name.is_null() {
-            return Err(Fault::new(Code::BadSlot, FUNCTION).because("a type needs a name"));
-        }
-        let name = CStr::from_ptr(spec.name);
-        let text = fallible::owned(call::utf_8(name)?)?;
-        let module = call::optional(m, module)?;
-        module.map(|module| call::with_type(module, Code::WrongType)).transpose()?;
-        if let Some(module) =
-            module.filter(|&module| dynamic::Obj::new(module).module_face().is_none())
-        {
-            let fault = Fault::new(Code::WrongType, FUNCTION).at(module.as_ptr() as usize);
-            return Err(fault.because(words!("type '{text}': this is no module")));
-        }
-        let Parsed { mut given, token } = parse(spec, &text)?;
-        let mut list = Vec::new();
-        match call::optional(m, bases)?.or(NonNull::new(given.tp_bases)) {
-            Some(bases) => collect_bases(bases, &mut list, &text)?,
-            None if given.tp_base.is_null() => {}
-            None => {
+    let (spec, name) = unsafe {
+        let spec = spec.as_ref();
+        (spec, (!spec.name.is_null()).then(|| CStr::from_ptr(spec.name)))
+    };
+    let Some(name) = name else {
+        return Err(Fault::new(Code::BadSlot, FUNCTION).because("a type needs a name"));
+    };
+    let text = fallible::owned(call::utf_8(name)?)?;
+    let optional = |given: Option<Given<'a, PyObject>>| given.map_or(Ok(None), |it| it.optional(m));
+    let module = optional(module)?.map(|it| call::with_type(it, Code::WrongType)).transpose()?;
+    if let Some(module) = module.filter(|module| module.module_face().is_none()) {
+        let fault = Fault::new(Code::WrongType, FUNCTION).at(module.address().as_ptr() as usize);
+        return Err(fault.because(words!("type '{text}': this is no module")));
+    }
+    // SAFETY: rule *argument*.
+    let Parsed { mut given, token } = unsafe { parse(spec, &text) }?;
+    let mut list = Vec::new();
+    match optional(bases)?.or_else(|| Face::of_member(given.tp_bases.cast()).map(Face::head)) {
+        Some(bases) => collect_bases(bases, &mut list, &text)?,
+        None => {
+            if let Some(base) = Face::of_member(given.tp_base) {
                 {
                     let _one = readying();
-                    ready_static(given.tp_base, 0)?;
+                    ready_static(base, 0)?;
                 }
-                let base = own(given.tp_base).map(Type::from_record);
+                let base = base.own().map(Type::from_record);
                 fallible::push(&mut list, base.expect("it is ready"))?;
             }
         }
-        let mut wanted = TypeSpec::new(text);
-        wanted.basic_size = spec.basicsize as isize;
-        wanted.item_size = spec.itemsize as isize;
-        wanted.flags = Flags(u64::from(spec.flags) | given.tp_flags);
-        wanted.slots = Slots {
-            traverse: given.tp_traverse,
-            clear: given.tp_clear,
-            dealloc: given.tp_dealloc,
-            finalize: given.tp_finalize,
-            del: given.tp_del,
-            is_gc: given.tp_is_gc,
-            alloc: given.tp_alloc,
-            free: given.tp_free,
-        };
-        wanted.module = module.map(|module| dynamic::Obj::new(module).share());
-        wanted.token = token;
-        let doc = given.tp_doc;
-        let texts = fallible::arc(Texts {
-            name: fallible::c_copy(name)?,
-            doc: (!doc.is_null()).then(|| fallible::c_copy(CStr::from_ptr(doc))).transpose()?,
-        })?;
-        wanted.keeps = Some(texts.clone());
-        complete(&mut wanted, list);
-        let made = dynamic::ready_heap(m, &wanted, |object, record| {
+    }
+    let mut wanted = TypeSpec::new(text);
+    wanted.basic_size = spec.basicsize as isize;
+    wanted.item_size = spec.itemsize as isize;
+    wanted.flags = Flags(u64::from(spec.flags) | given.tp_flags);
+    wanted.slots = slots_of(&given);
+    wanted.module = module.map(Obj::share);
+    wanted.token = token;
+    // SAFETY: rule *argument*.
+    let doc = unsafe { Given::new(given.tp_doc.cast_mut()) }.text();
+    let texts = fallible::arc(Texts {
+        name: fallible::c_copy(name)?,
+        doc: doc.map(fallible::c_copy).transpose()?,
+    })?;
+    wanted.keeps = Some(texts.clone());
+    complete(&mut wanted, list);
+    // SAFETY: rules *argument* and *new*: the handlers are for objects of this type. No other
+    // thread has the new type's face, which has this size.
+    let made = unsafe {
+        dynamic::ready_heap(m, &wanted, |object, record| {
             let face = object.cast::<PyTypeObject>().as_ptr();
             (*face).tp_name = texts.name.as_ptr();
             (*face).tp_doc = texts.doc.as_ref().map_or(std::ptr::null(), |doc| doc.as_ptr());
@@ -525,32 +556,10 @@ unsafe fn from_spec(
             inherit(face, record);
             show(face, record);
             (*face).ss_own.set(record);
-        })?;
-        let object: Option<AnyGc> = made.object().cloned();
-        Ok(object.map_or(std::ptr::null_mut(), |object| dynamic::into_raw(object).as_ptr()))
-    }
-}
-
-/// Whether one type is another or derives from it. `false` for types that are not ready, unless
-/// they are the same.
-///
-/// # Safety
-///
-/// Rule *argument*; neither pointer is null.
-pub(crate) unsafe fn is_subtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> bool {
-    // SAFETY: rules *argument* and *record*.
-    unsafe {
-        match (own(a), own(b)) {
-            (Some(a), Some(b)) => a.is_subtype_of(b),
-            _ => std::ptr::eq(a, b),
-        }
-    }
-}
-
-/// The flags of a type, ready or not.
-unsafe fn flags(face: *mut PyTypeObject) -> u64 {
-    // SAFETY: rules *argument* and *record*.
-    unsafe { own(face).map_or((*face).tp_flags, |record| record.flags().0) }
+        })
+    }?;
+    let object: Option<AnyGc> = made.object().cloned();
+    Ok(object.map_or(std::ptr::null_mut(), |object| dynamic::into_raw(object).as_ptr()))
 }
 
 fn no_module(function: &'static str, record: &TypeRecord) -> Fault {
@@ -565,21 +574,19 @@ fn null_type(function: &'static str) -> c_int {
 
 export! {
     /// Makes a static type ready.
+    #[given(face)]
     fn standstill_PyType_Ready(face: *mut PyTypeObject) -> c_int {
         const FUNCTION: &str = "PyType_Ready";
         call::outside(FUNCTION, -1, || {
-            // SAFETY: rule *argument*.
-            let result = call::some(face).and_then(|known| unsafe {
+            let result = face.face().and_then(|face| {
                 builtins::start()?;
                 if call::is_special() {
-                    may_become_ready(known)?;
+                    may_become_ready(face)?;
                 }
                 let _one = readying();
-                let Some(record) = (*face).ss_own.get().as_ref() else {
-                    return ready_static(face, 0);
-                };
+                let Some(record) = face.shown_record() else { return ready_static(face, 0) };
                 let checked = Mutator::with_current(dynamic::is_checked) == Some(true);
-                if check_intact(face, record, checked, FUNCTION) {
+                if face.check_intact(record, checked, FUNCTION) {
                     let text = "Py_TPFLAGS_HAVE_GC of a ready type cannot be changed";
                     return Err(Fault::new(Code::WrittenAfterReady, FUNCTION)
                         .of_type(record.kept_name())
@@ -599,98 +606,78 @@ export! {
     }
 
     /// Makes a heap type.
+    #[given(spec)]
     fn standstill_PyType_FromSpec(spec: *mut PyType_Spec) -> *mut PyObject {
-        // SAFETY: rule *argument*.
-        call::fallible("PyType_FromSpec", std::ptr::null_mut(), |m| unsafe {
-            from_spec(m, std::ptr::null_mut(), spec, std::ptr::null_mut())
-        })
+        call::fallible("PyType_FromSpec", std::ptr::null_mut(), |m| from_spec(m, None, spec, None))
     }
 
     /// Makes a heap type with these bases.
+    #[given(spec, bases)]
     fn standstill_PyType_FromSpecWithBases(
         spec: *mut PyType_Spec,
         bases: *mut PyObject,
     ) -> *mut PyObject {
-        // SAFETY: rule *argument*.
-        call::fallible("PyType_FromSpecWithBases", std::ptr::null_mut(), |m| unsafe {
-            from_spec(m, std::ptr::null_mut(), spec, bases)
+        call::fallible("PyType_FromSpecWithBases", std::ptr::null_mut(), |m| {
+            from_spec(m, None, spec, Some(bases))
         })
     }
 
     /// Makes a heap type that belongs to a module.
+    #[given(module, spec, bases)]
     fn standstill_PyType_FromModuleAndSpec(
         module: *mut PyObject,
         spec: *mut PyType_Spec,
         bases: *mut PyObject,
     ) -> *mut PyObject {
-        // SAFETY: rule *argument*.
-        call::fallible("PyType_FromModuleAndSpec", std::ptr::null_mut(), |m| unsafe {
-            from_spec(m, module, spec, bases)
+        call::fallible("PyType_FromModuleAndSpec", std::ptr::null_mut(), |m| {
+            from_spec(m, Some(module), spec, Some(bases))
         })
     }
 
     /// Whether one type is another or derives from it.
+    #[given(a, b)]
     fn standstill_PyType_IsSubtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> c_int {
         const FUNCTION: &str = "PyType_IsSubtype";
-        let (Some(one), Some(other)) = (NonNull::new(a), NonNull::new(b)) else {
+        if a.is_null() || b.is_null() {
             return null_type(FUNCTION);
-        };
-        // SAFETY: rule *argument*; neither is null.
-        unsafe {
-            let known = call::is_type(one, FUNCTION) && call::is_type(other, FUNCTION);
-            c_int::from(known && is_subtype(a, b))
         }
+        let known = a.here(FUNCTION).and_then(|a| Some((a, b.here(FUNCTION)?)));
+        c_int::from(known.is_some_and(|(a, b)| a.is_subtype(b)))
     }
 
     /// Whether an object is an instance of a type or of a derived type.
+    #[given(object, face)]
     fn standstill_PyObject_TypeCheck(object: *mut PyObject, face: *mut PyTypeObject) -> c_int {
         const FUNCTION: &str = "PyObject_TypeCheck";
-        let Some(object) = NonNull::new(object).filter(|_| !face.is_null()) else {
+        if object.is_null() || face.is_null() {
             return null_type(FUNCTION);
-        };
-        // SAFETY: rules *argument* and *record*.
-        unsafe {
-            if !call::is_object(object, FUNCTION)
-                || !call::is_type(NonNull::new_unchecked(face), FUNCTION)
-            {
-                return 0;
-            }
-            match (dynamic::try_type_of(object), own(face)) {
-                (Some(own), Some(wanted)) => c_int::from(own.is_subtype_of(wanted)),
-                _ => 0,
-            }
         }
+        let known = object.here(FUNCTION).and_then(|object| Some((object, face.here(FUNCTION)?)));
+        let records = known.and_then(|(object, face)| Some((object.record()?, face.own()?)));
+        c_int::from(records.is_some_and(|(own, wanted)| own.is_subtype_of(wanted)))
     }
 
     /// Whether the type has at least one of these flags.
+    #[given(face)]
     fn standstill_PyType_HasFeature(face: *mut PyTypeObject, feature: c_ulong) -> c_int {
         const FUNCTION: &str = "PyType_HasFeature";
-        let Some(known) = NonNull::new(face) else { return null_type(FUNCTION) };
-        // SAFETY: rule *argument*.
-        c_int::from(unsafe { call::is_type(known, FUNCTION) && flags(face) & feature != 0 })
+        c_int::from(face.needed_here(FUNCTION).is_some_and(|face| face.flags() & feature != 0))
     }
 
     /// The flags of a type.
+    #[given(face)]
     fn standstill_PyType_GetFlags(face: *mut PyTypeObject) -> c_ulong {
         const FUNCTION: &str = "PyType_GetFlags";
-        call::outside(FUNCTION, 0, || {
-            let Some(known) = NonNull::new(face) else {
-                null_type(FUNCTION);
-                return 0;
-            };
-            // SAFETY: rule *argument*.
-            unsafe { if call::is_type(known, FUNCTION) { flags(face) } else { 0 } }
-        })
+        call::outside(FUNCTION, 0, || face.needed_here(FUNCTION).map_or(0, Face::flags))
     }
 
     /// The value of a slot.
+    #[given(face)]
     fn standstill_PyType_GetSlot(face: *mut PyTypeObject, slot: c_int) -> *mut c_void {
         const FUNCTION: &str = "PyType_GetSlot";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*.
-            let record = unsafe { call::record(m, face) }?;
-            // SAFETY: as above; the pointer is not null.
-            let face = unsafe { &*face };
+            let record = face.record(m)?;
+            let face = face.face()?.members();
             macro_rules! function {
                 ($place:ident) => {
                     face.$place.map_or(std::ptr::null_mut(), |function| function as *mut c_void)
@@ -720,11 +707,11 @@ export! {
     }
 
     /// The type's own module, borrowed.
+    #[given(face)]
     fn standstill_PyType_GetModule(face: *mut PyTypeObject) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModule";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*.
-            let record = unsafe { call::record(m, face) }?;
+            let record = face.record(m)?;
             dynamic::type_module(record)
                 .map(NonNull::as_ptr)
                 .ok_or_else(|| no_module(FUNCTION, record))
@@ -732,20 +719,18 @@ export! {
     }
 
     /// The state of the type's own module.
+    #[given(face)]
     fn standstill_PyType_GetModuleState(face: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyType_GetModuleState";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule *argument*; the type owns its module.
-            unsafe {
-                let record = call::record(m, face)?;
-                let module =
-                    dynamic::type_module(record).ok_or_else(|| no_module(FUNCTION, record))?;
-                Ok(dynamic::Obj::new(module).module_state().unwrap_or(std::ptr::null_mut()))
-            }
+            let record = face.record(m)?;
+            let module = record.module_object().ok_or_else(|| no_module(FUNCTION, record))?;
+            Ok(module.module_state().unwrap_or(std::ptr::null_mut()))
         })
     }
 
     /// The first module in the resolution order that was made from `def`, borrowed.
+    #[given(face)]
     fn standstill_PyType_GetModuleByDef(
         face: *mut PyTypeObject,
         def: *mut PyModuleDef,
@@ -753,20 +738,16 @@ export! {
         const FUNCTION: &str = "PyType_GetModuleByDef";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             call::some(def)?;
-            // SAFETY: rule *argument*; types own their modules.
-            unsafe {
-                let record = call::record(m, face)?;
-                let found = record.mro().filter_map(dynamic::type_module).find(|&module| {
-                    dynamic::Obj::new(module)
-                        .module_face()
-                        .is_some_and(|face| std::ptr::addr_eq(face, def))
-                });
-                found.map(NonNull::as_ptr).ok_or_else(|| no_module(FUNCTION, record))
-            }
+            let record = face.record(m)?;
+            let found = record.mro().filter_map(TypeRecord::module_object).find(|module| {
+                module.module_face().is_some_and(|face| std::ptr::addr_eq(face, def))
+            });
+            found.map(|module| module.address().as_ptr()).ok_or_else(|| no_module(FUNCTION, record))
         })
     }
 
     /// The first module in the resolution order that has this token.
+    #[given(face)]
     fn standstill_PyType_GetModuleByToken(
         face: *mut PyTypeObject,
         token: *const c_void,
@@ -774,17 +755,17 @@ export! {
         const FUNCTION: &str = "PyType_GetModuleByToken";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             call::some(token.cast_mut())?;
-            // SAFETY: rule *argument*; the type owns its module.
-            unsafe {
-                let record = call::record(m, face)?;
-                let found = dynamic::type_module_by_token(record, token as usize);
-                let module = found.ok_or_else(|| no_module(FUNCTION, record))?;
-                Ok(dynamic::into_raw(dynamic::Obj::new(module).share()).as_ptr())
-            }
+            let record = face.record(m)?;
+            let found = dynamic::type_module_by_token(record, token as usize);
+            let module = found.ok_or_else(|| no_module(FUNCTION, record))?;
+            // SAFETY: rule *counted*: the type owns its module.
+            let module = unsafe { Head::new(module) };
+            Ok(dynamic::into_raw(module.share()).as_ptr())
         })
     }
 
     /// The first type in the resolution order that has this token.
+    #[given(face, result)]
     fn standstill_PyType_GetBaseByToken(
         face: *mut PyTypeObject,
         token: *mut c_void,
@@ -793,30 +774,23 @@ export! {
         const FUNCTION: &str = "PyType_GetBaseByToken";
         let found = call::fallible(FUNCTION, Err(()), |m| {
             call::some(token)?;
-            // SAFETY: rule *argument*.
-            let record = unsafe { call::record(m, face) }?;
+            let record = face.record(m)?;
             let found = dynamic::base_by_token(record, token as usize);
-            if let Some(object) = found.and_then(|base| NonNull::new(base.object()))
+            if let Some(object) = found.and_then(|base| Type::from_record(base).object().cloned())
                 && !result.is_null()
             {
-                // SAFETY: rule *counted*: the base of a living type. The caller receives the
-                // reference.
-                std::mem::forget(unsafe { dynamic::Obj::new(object).share() });
+                // The caller receives the reference.
+                std::mem::forget(object);
             }
             Ok(Ok(found.map_or(std::ptr::null_mut(), |base| base.face().cast::<PyTypeObject>())))
         });
-        if !result.is_null() {
-            // SAFETY: rule *argument*.
-            unsafe { *result = found.unwrap_or(std::ptr::null_mut()) };
-        }
+        result.write(found.unwrap_or(std::ptr::null_mut()));
         found.map_or(-1, |base| c_int::from(!base.is_null()))
     }
 
     /// The number of bytes that the type reserves in its instances.
+    #[given(face)]
     fn standstill_PyType_GetTypeDataSize(face: *mut PyTypeObject) -> isize {
-        // SAFETY: rule *argument*.
-        call::fallible("PyType_GetTypeDataSize", -1, |m| unsafe {
-            Ok(call::record(m, face)?.data_size() as isize)
-        })
+        call::fallible("PyType_GetTypeDataSize", -1, |m| Ok(face.record(m)?.data_size() as isize))
     }
 }

@@ -98,7 +98,7 @@ impl Dying<'_> {
 
     /// Calls the function of the object's type that frees the memory.
     #[inline(always)]
-    pub(super) fn run_free(self) {
+    pub fn run_free(self) {
         let object = self.object();
         object.free_by(object.record().free);
     }

@@ -114,9 +114,9 @@ pub use module::{MODULE, ModuleSpec, new_module, type_module, type_module_by_tok
 #[cfg(test)]
 pub(crate) use object::TYPE_INDEX;
 pub use object::{
-    AllocProc, Destructor, FreeProc, Inquiry, Obj, RawObject, RawVarObject, TraverseProc,
+    AllocProc, Destructor, FreeProc, Head, Inquiry, Obj, RawObject, RawVarObject, TraverseProc,
     VisitProc, Visitor, as_raw, decref, decref_common, decref_slow, from_raw, into_raw, is_checked,
-    is_dynamic, set_static_type, try_type_of,
+    is_dynamic, set_static_type,
 };
 pub use ready::{ready_heap, ready_static};
 pub use record::{Defaults, Finalizer, Flags, Slots, Type, TypeRecord, base_by_token};

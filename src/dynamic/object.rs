@@ -99,8 +99,7 @@ impl<'a> Obj<'a> {
     ///   thread.
     /// - The object lies in a heap, or it is a static immortal object.
     /// - Its fields agree with the handlers of its type.
-    /// - If it is a static object without a type, only [`count`](Self::count),
-    ///   [`incref`](Self::incref), [`share`](Self::share) and [`is_gc`](Self::is_gc) are called.
+    /// - It has a type.
     #[inline(always)]
     pub unsafe fn new(address: NonNull<RawObject>) -> Self {
         Self { address, object: PhantomData }
@@ -232,14 +231,84 @@ impl<'a> Obj<'a> {
     }
 }
 
-/// The record of an object's type; `None`: it is static, and has no type yet.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object. The record is borrowed from it.
-pub unsafe fn try_type_of<'a>(object: NonNull<RawObject>) -> Option<&'a TypeRecord> {
-    // SAFETY: rule *dynamic*; the word of a static object is null before it is set.
-    unsafe { (*object.as_ptr()).record.as_ref() }
+/// A pointer to a dynamic object that may have no type yet, with the promise that the object can be
+/// used for `'a`. Only a static object has no type, before [`set_static_type`] gives it one.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Head<'a>(Obj<'a>);
+
+impl<'a> From<Obj<'a>> for Head<'a> {
+    fn from(object: Obj<'a>) -> Self {
+        Self(object)
+    }
+}
+
+impl<'a> Head<'a> {
+    /// The object at this address.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Obj::new`], but the object may have no type.
+    #[inline(always)]
+    pub unsafe fn new(address: NonNull<RawObject>) -> Self {
+        Self(Obj { address, object: PhantomData })
+    }
+
+    /// The object, if it has a type.
+    #[inline(always)]
+    pub fn typed(self) -> Option<Obj<'a>> {
+        // SAFETY: rule *dynamic*; the word of a static object is null before it is set.
+        let record = unsafe { (*self.0.address.as_ptr()).record };
+        (!record.is_null()).then_some(self.0)
+    }
+
+    /// The record of its type, if it has a type.
+    pub fn record(self) -> Option<&'a TypeRecord> {
+        self.typed().map(Obj::record)
+    }
+
+    /// As for [`Obj::address`].
+    #[inline(always)]
+    pub fn address(self) -> NonNull<RawObject> {
+        self.0.address
+    }
+
+    /// As for [`Obj::count`].
+    pub fn count(self) -> Option<i64> {
+        self.0.count()
+    }
+
+    /// As for [`Obj::incref`].
+    #[inline(always)]
+    #[must_use = "where this is refused no reference was added"]
+    pub fn incref(self) -> bool {
+        self.0.incref()
+    }
+
+    /// As for [`Obj::share`].
+    pub fn share(self) -> AnyGc {
+        self.0.share()
+    }
+
+    /// As for [`Obj::is_tracked`].
+    pub fn is_tracked(self, m: &'a Mutator) -> bool {
+        self.0.is_tracked(m)
+    }
+
+    /// As for [`Obj::is_finalized`].
+    pub fn is_finalized(self, m: &'a Mutator) -> bool {
+        self.0.is_finalized(m)
+    }
+
+    /// As for [`Obj::is_gc`]. `false` for an object without a type.
+    pub fn is_gc(self) -> bool {
+        self.typed().is_some_and(Obj::is_gc)
+    }
+
+    /// The object, of which only the header is used.
+    pub(super) fn untyped(self) -> Obj<'a> {
+        self.0
+    }
 }
 
 /// Gives a static object its type.
@@ -425,8 +494,8 @@ impl Visitor<'_> {
 
     /// Visits one reference: 0, or the answer that the handler must return.
     #[inline(always)]
-    pub fn visit(self, target: Obj<'_>) -> c_int {
-        self.visit_at(target.address)
+    pub fn visit<'o>(self, target: impl Into<Head<'o>>) -> c_int {
+        self.visit_at(target.into().address())
     }
 
     /// Visits the object of a handle, which may be a typed one.

@@ -342,7 +342,7 @@ impl TypeRecord {
 
     /// The module that the type belongs to. It lives until this thread's next safepoint: the clear
     /// handler of the type retires the type's reference.
-    pub(super) fn module_object(&self) -> Option<Obj<'_>> {
+    pub fn module_object(&self) -> Option<Obj<'_>> {
         // SAFETY: rule *counted*: the type owns a reference, which is retired when the type is
         // cleared.
         unsafe { Obj::from_ptr(self.module()) }

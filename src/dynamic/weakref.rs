@@ -13,7 +13,7 @@ use crate::dynamic::builtin::Builtin;
 use crate::dynamic::dealloc::Dying;
 use crate::dynamic::draft::builtin;
 use crate::dynamic::entries::RustHandlers;
-use crate::dynamic::object::{Obj, RawObject, Visitor, as_raw, refuse_in_traversal};
+use crate::dynamic::object::{Head, Obj, RawObject, Visitor, as_raw, refuse_in_traversal};
 use crate::dynamic::record::Flags;
 use crate::dynamic::{handlers, instance, parts};
 use crate::managed;
@@ -58,14 +58,15 @@ unsafe impl parts::Parts for WeakRefParts {
 /// # Safety
 ///
 /// The function can be called with the callback.
-pub unsafe fn new_weakref(
+pub unsafe fn new_weakref<'a>(
     m: &Mutator,
-    target: Obj<'_>,
+    target: impl Into<Head<'a>>,
     callback: Option<(AnyGc, WeakCall)>,
 ) -> Result<AnyGc, Fault> {
     const FUNCTION: &str = "new_weakref";
     refuse_in_traversal(FUNCTION)?;
     let raw = m.raw();
+    let target = target.into().untyped();
     if !raw.owns(target.object()) {
         return Err(Fault::new(Code::WrongType, FUNCTION)
             .at(target.number())

@@ -482,6 +482,33 @@ fn a_panic_of_an_object_that_dies_by_a_deferred_drop_is_reported() {
     assert_eq!((heap.stats().live_objects, m.raw().private().busy.get()), (0, 0));
 }
 
+/// The objects that die with it die all the same, also when a handle drops it.
+#[test]
+fn an_object_with_a_destructor_that_panics_dies_with_its_fields() {
+    struct Loud(Gc<Panics>);
+
+    impl Trace for Loud {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
+        }
+    }
+
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            panic!("the first");
+        }
+    }
+    let heap = plain_heap();
+    let told = told(&heap);
+    let m = heap.attach();
+    let loud = m.alloc(Loud(m.alloc(Panics)));
+    let thrown = event::guarded(|| drop(loud)).expect_err("a panic");
+    assert_eq!(event::panic_message(thrown).as_ref(), "the first");
+    let name = std::any::type_name::<Panics>();
+    assert_eq!(take(&told), [(name, "a destructor that panics".to_owned())]);
+    assert_eq!((heap.stats().live_objects, m.raw().private().busy.get()), (0, 0));
+}
+
 #[test]
 fn a_panic_of_a_weak_callback_is_reported_with_the_type_of_the_weak_reference() {
     let heap = plain_heap();

@@ -10,7 +10,8 @@
 //! * the same, by mutators that do not wait: `two_threads_try_a_cell`
 //! * a cell in an object of the heap, read in a stop without the lock:
 //!   `a_stop_reads_a_cell_that_was_written`
-//! * a cell outside of the heap, locked through another heap, read in a stop with the lock:
+//! * a cell outside of the heap, locked through another heap; read in a stop with the lock, which
+//!   makes it part of the heap; then read in a second stop without the lock:
 //!   `a_cell_elsewhere_meets_a_collection`
 
 use std::sync::Arc;
@@ -159,10 +160,11 @@ fn loom_a_stop_reads_a_cell_that_was_written() {
     });
 }
 
-/// A cell outside of all objects is locked through another heap. A stop of this heap does not wait
-/// for the threads of that heap.
+/// A thread locks a cell outside of the heap through another heap, unless a collection has found the
+/// cell in an object. A stop of this heap does not wait for the threads of that heap.
 ///
-/// Mutation: the collector does not lock such a cell.
+/// Mutations: the collector does not lock such a cell; the thread locks a cell that is part of this
+/// heap.
 #[test]
 fn loom_a_cell_elsewhere_meets_a_collection() {
     model(|| {
@@ -173,11 +175,16 @@ fn loom_a_cell_elsewhere_meets_a_collection() {
         node.edge.set(&m, Some(node.clone()));
         let theirs = Arc::clone(&counter);
         let other = self::heap();
-        let elsewhere = thread::spawn(move || theirs.lock(&other.attach()).add());
-        let report = m.try_collect(Collect::full()).unwrap();
-        assert_eq!(report.collected, 0);
-        m.detach(|| elsewhere.join().unwrap());
-        assert_eq!(counter.lock(&m).get(), 1);
+        let elsewhere = thread::spawn(move || {
+            let counter = theirs.try_lock_own(&other.attach()).map(|counter| counter.add());
+            usize::from(counter.is_some())
+        });
+        for _ in 0..2 {
+            let report = m.try_collect(Collect::full()).unwrap();
+            assert_eq!(report.collected, 0);
+        }
+        let added = m.detach(|| elsewhere.join().unwrap());
+        assert_eq!(counter.lock(&m).get(), added);
         node.edge.set(&m, None);
     });
 }

@@ -230,23 +230,34 @@ fn a_thread_that_changes_a_lock_during_a_stop_keeps_its_objects_whole() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
+/// Its traversal waits for another thread: at turn 1 it starts turn 2 and waits for turn 3.
+struct Gate(Arc<AtomicUsize>, GcCell<Option<Gc<Gate>>>);
+
+impl Trace for Gate {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        if this.0.compare_exchange(1, 2, SeqCst, SeqCst).is_ok() {
+            Self::wait_for(&this.0, 3);
+        }
+        Trace::traverse(&this.1, tracer);
+    }
+}
+
+impl Gate {
+    fn wait_for(turn: &AtomicUsize, number: usize) {
+        let begun = std::time::Instant::now();
+        while turn.load(SeqCst) != number {
+            assert!(begun.elapsed().as_secs() < 60, "no turn {number}");
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// Between the traversals of a leaf and of a ring that refers to it, the collector waits for a
 /// detached thread. The thread clones its handle to the leaf out of the ring, and drops the ring.
 /// The collector read the count of the leaf before the clone, and reads that of the ring after the
 /// drop. The drop is deferred until the stop ends, so the ring stays a root.
 #[test]
 fn a_handle_cloned_out_of_an_object_during_a_stop_keeps_its_target() {
-    struct Gate(Arc<AtomicUsize>, GcCell<Option<Gc<Gate>>>);
-
-    impl Trace for Gate {
-        fn traverse(this: &Self, tracer: &mut Tracer) {
-            if this.0.compare_exchange(1, 2, SeqCst, SeqCst).is_ok() {
-                wait_for(&this.0, 3);
-            }
-            Trace::traverse(&this.1, tracer);
-        }
-    }
-
     #[derive(Trace)]
     struct Leaf(GcCell<Option<Gc<Leaf>>>);
 
@@ -254,14 +265,6 @@ fn a_handle_cloned_out_of_an_object_during_a_stop_keeps_its_target() {
     struct Ring {
         leaf: Gc<Leaf>,
         next: GcCell<Option<Gc<Ring>>>,
-    }
-
-    fn wait_for(turn: &AtomicUsize, number: usize) {
-        let begun = std::time::Instant::now();
-        while turn.load(SeqCst) != number {
-            assert!(begun.elapsed().as_secs() < 60, "no turn {number}");
-            std::thread::yield_now();
-        }
     }
 
     fn objects(m: &Mutator, turn: &Arc<AtomicUsize>) -> (Gc<Gate>, Gc<Ring>) {
@@ -273,7 +276,7 @@ fn a_handle_cloned_out_of_an_object_during_a_stop_keeps_its_target() {
     }
 
     fn act(turn: &AtomicUsize, ring: Gc<Ring>) -> Gc<Leaf> {
-        wait_for(turn, 2);
+        Gate::wait_for(turn, 2);
         let leaf = ring.leaf.clone();
         drop(ring);
         turn.store(3, SeqCst);
@@ -295,13 +298,117 @@ fn a_handle_cloned_out_of_an_object_during_a_stop_keeps_its_target() {
             });
             (gate, leaf)
         });
-        m.detach(|| wait_for(&turn, 1));
+        m.detach(|| Gate::wait_for(&turn, 1));
         let report = m.collect();
         let (_gate, leaf) = m.join(detached).expect("no panic");
         assert_eq!((report.abandoned, report.unreachable), (None, 0), "its own: {its_own}");
         assert!(leaf.0.get(&m).is_some(), "an object in use was cleared; its own: {its_own}");
         assert_eq!(m.collect().collected, 1, "the ring; its own: {its_own}");
     }
+}
+
+/// Between the traversals of `first` and `last`, the collector waits for a thread that is attached to
+/// another heap. The thread puts a clone of its handle to `first` into a boxed cell of `last`. The
+/// collector read the count of `first` before that and must not read the new reference.
+///
+/// In the second round a collection has found the cell before, so the thread cannot lock it.
+#[test]
+fn a_boxed_cell_changed_through_another_heap_during_a_stop_keeps_its_objects() {
+    #[derive(Default, Trace)]
+    struct Node {
+        text: GcCell<Option<Gc<String>>>,
+        fixed: Option<Gc<Node>>,
+        boxed: Box<GcCell<Option<Gc<Node>>>>,
+    }
+
+    for is_found_before in [false, true] {
+        let other = Heap::builder().reserve(1 << 28).build().unwrap();
+        let heap = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
+        let mut m = heap.attach();
+        let turn = Arc::new(AtomicUsize::new(0));
+        // Candidates are traversed in the order of their addresses.
+        let node = |fixed| {
+            let text = GcCell::new(Some(m.alloc("first".to_owned())));
+            m.alloc(Node { text, fixed, ..Node::default() })
+        };
+        let low: Vec<_> = (0..2000).map(|_| node(None)).collect();
+        let gate = m.alloc(Gate(turn.clone(), GcCell::default()));
+        let high: Vec<_> = (0..2000).map(|_| node(None)).collect();
+        let is_high = |node: &Gc<Node>| Gc::as_ptr(node).addr() > Gc::as_ptr(&gate).addr();
+        let last = low.iter().chain(&high).find(|node| is_high(node)).expect("a page").clone();
+        drop((low, high));
+        let weak_last = Gc::downgrade(&last, &m);
+        // The memory of low objects is used again.
+        let mut many: Vec<_> = (0..4000).map(|_| node(Some(last.clone()))).collect();
+        let first = many.iter().position(|node| !is_high(node)).expect("a low object");
+        let first = many.swap_remove(first);
+        drop((last, many));
+        if is_found_before {
+            m.collect();
+        }
+        let (thread_turn, thread_first) = (turn.clone(), &first);
+        let (report, locked) = m.scope(|scope, m| {
+            let thread = scope.spawn(|| {
+                let m = other.attach();
+                thread_turn.store(1, SeqCst);
+                Gate::wait_for(&thread_turn, 2);
+                let last = thread_first.fixed.as_ref().expect("set");
+                let locked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    last.boxed.set(&m, Some(thread_first.clone()));
+                }));
+                thread_turn.store(3, SeqCst);
+                locked.is_ok()
+            });
+            m.detach(|| Gate::wait_for(&turn, 1));
+            let report = m.collect();
+            (report, m.join(thread).expect("no panic"))
+        });
+        assert_eq!((report.abandoned, report.unreachable), (None, 0), "{is_found_before}");
+        assert_eq!(locked, !is_found_before);
+        assert_eq!(first.text.get(&m).as_deref().map(String::as_str), Some("first"));
+        assert!(weak_last.upgrade(&m).is_some());
+        // The cell is part of this heap now, and carries the cycle that the thread has closed.
+        drop(first);
+        m.collect();
+        assert!(weak_last.upgrade(&m).is_none(), "found before: {is_found_before}");
+    }
+}
+
+/// A cell behind a `Box` or in a `Vec` carries a cycle from its first collection on, locked or not.
+#[test]
+fn a_cell_behind_a_box_carries_a_cycle() {
+    #[derive(Default, Trace)]
+    struct Node {
+        boxed: Box<GcCell<Option<Gc<Node>>>>,
+        list: Vec<GcCell<Option<Gc<Node>>>>,
+    }
+    let heap = Heap::builder().pacing(Pacing::manual()).build().unwrap();
+    let mut m = heap.attach();
+    let node =
+        m.alloc(Node { list: vec![GcCell::default(), GcCell::default()], ..Node::default() });
+    node.boxed.set(&m, Some(node.clone()));
+    node.list[1].set(&m, Some(node.clone()));
+    drop(node);
+    assert_eq!(m.collect().collected, 1);
+
+    let node =
+        m.alloc(Node { list: vec![GcCell::default(), GcCell::default()], ..Node::default() });
+    m.collect();
+    node.boxed.set(&m, Some(node.clone()));
+    m.collect();
+    assert!(node.boxed.try_lock(&m).is_some_and(|inside| inside.is_some()));
+    let guard = node.list[0].lock(&m);
+    assert!(node.list[0].try_lock(&m).is_none());
+    drop(guard);
+    drop(node);
+    assert_eq!(m.collect().collected, 1);
+
+    // Mutators of all heaps may lock a cell that no object contains.
+    let shared = GcCell::new(vec![1]);
+    let other = Heap::new();
+    m.detach(|| other.attach_scoped(|other| shared.lock(other).push(2)));
+    shared.lock(&m).push(3);
+    m.detach(|| other.attach_scoped(|other| assert_eq!(*shared.lock(other), [1, 2, 3])));
 }
 
 #[test]

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use proptest::prelude::*;
 use standstill::{AnyGc, Gc, GcCell, GcSlice, Heap, Mutator, Pacing, Trace, Tracer};
@@ -160,8 +159,8 @@ fn a_cell_among_others_that_is_locked_for_ever() {
     }
 }
 
-/// Cells that lie in no object: threads that no stop of this heap waits for may lock them while it
-/// collects.
+/// Cells outside of objects. Threads that no stop of this heap waits for may lock them until a
+/// collection has found them.
 #[derive(Clone)]
 struct Shared(Arc<Box<[GcCell<Option<AnyGc>>]>>);
 
@@ -175,27 +174,32 @@ impl Trace for Shared {
 #[test]
 fn cells_outside_of_objects_change_while_they_are_read() {
     let (ours, other) = (heap(2), heap(1));
-    let shared = Shared(Arc::new((0..3).map(|_| GcCell::default()).collect()));
     let mut m = ours.attach();
-    let holder = m.alloc(shared.clone());
     let mut in_hand: Vec<Option<AnyGc>> = (0..5).map(|_| Some(lists(&m).into())).collect();
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let m = other.attach();
-            let mut turn = 0;
-            while !over.load(Relaxed) {
-                turn += 1;
-                let (cell, at) = (&shared.0[turn % 3], turn * 7 % 5);
-                std::mem::swap(&mut *cell.lock(&m), &mut in_hand[at]);
-            }
+    let (mut holders, mut filled) = (Vec::new(), Vec::new());
+    for _ in 0..100 {
+        let shared = Shared(Arc::new((0..3).map(|_| GcCell::default()).collect()));
+        holders.push(m.alloc(shared.clone()));
+        m.scope(|scope, m| {
+            let thread = scope.spawn(|| {
+                let m = other.attach();
+                // A lock panics once a collection has found the cell.
+                (0..1000).find(|turn| {
+                    let (cell, at) = (&shared.0[turn % 3], turn * 7 % 5);
+                    let lock = || std::mem::swap(&mut *cell.lock(&m), &mut in_hand[at]);
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(lock)).is_err()
+                })
+            });
+            (0..3).for_each(|_| assert_eq!(m.collect().collected, 0));
+            m.join(thread).expect("no other panic");
         });
-        (0..200).for_each(|_| assert_eq!(m.collect().collected, 0));
-        over.store(true, Relaxed);
-    });
-    let filled = shared.0.iter().filter(|cell| cell.lock(&m).is_some()).count();
-    assert_eq!(m.referents(&holder.clone().into()).len(), filled);
-    drop((holder, shared, in_hand));
+        m.collect();
+        filled.push(shared.0.iter().filter(|cell| cell.lock(&m).is_some()).count());
+    }
+    m.collect();
+    let referents = holders.iter().map(|holder| m.referents(&holder.clone().into()).len());
+    assert_eq!(referents.collect::<Vec<_>>(), filled);
+    drop((holders, in_hand));
     m.safepoint();
     m.collect();
     assert_eq!(ours.stats().live_objects, 0);

@@ -309,6 +309,11 @@ impl Tracer {
         self.object = (start.as_ptr() as usize, size);
     }
 
+    /// The start of the stopped heap's range. `None`: the tracer is of no heap.
+    pub(crate) fn heap(&self) -> Option<usize> {
+        (!self.takes_everything()).then_some(self.base)
+    }
+
     /// Whether the tracer accepts all addresses, as for the inspection of a single object.
     #[cfg(feature = "cpython")]
     pub(crate) fn takes_everything(&self) -> bool {

@@ -1,14 +1,37 @@
 //! [`GcCell`], an exclusive lock around a mutable field of an object.
 //!
-//! The lock is one word: 0 if the cell is free, otherwise the id of the mutator that holds it. Ids
-//! are unique in the process. So a thread can distinguish a cell that it has locked itself from a
-//! cell that another thread has locked.
+//! # The lock word
+//!
+//! | word | the cell |
+//! |---|---|
+//! | 0 | is free |
+//! | the id of a mutator | is locked by that mutator; ids are unique in the process |
+//! | `COLLECTOR` | is locked by a traversal |
+//! | `FREE`, a heap | is free, lies outside of heaps, and was last locked for that heap |
+//! | `FREE`, `PART`, a heap | as above, and is part of an object of that heap |
 //!
 //! A guard borrows its mutator, so a thread cannot park while it holds a cell. In a stop every cell
 //! inside the heap's objects is therefore unlocked, unless its guard was leaked. For these cells
-//! the collector tests the lock with one relaxed load. A cell outside the heap's objects (behind an
-//! `Arc`, in a static) may be locked through a mutator of another heap during the stop. For such a
-//! cell the collector takes the lock.
+//! the collector tests the lock with one relaxed load. A mutator of another heap cannot lock such a
+//! cell: the address shows the cell's heap.
+//!
+//! # Cells outside of heaps
+//!
+//! The address of a cell behind a `Box`, in a `Vec` or in a static does not show a heap, and a
+//! mutator of another heap may lock the cell during the stop. If that thread moves a reference into
+//! the cell, the collector could count a reference that is newer than the count of its target. It
+//! could then take a live object for garbage. So the lock word names a heap:
+//!
+//! * An unlock stores the heap of the guard's mutator.
+//! * The first traversal takes the lock and marks the cell as `PART` of the traversed heap. It
+//!   reads the cell only if no mutator of another heap was the last to lock it. Otherwise the cell
+//!   is unreadable in this collection.
+//! * A mutator of another heap cannot lock a `PART`: its lock panics, as for a cell in an object.
+//!   So later traversals read the cell without the lock.
+//!
+//! A cell that no object contains is never traversed. Mutators of all heaps may lock it.
+//!
+//! # Waiting
 //!
 //! A waiting thread spins first and then yields, because critical sections are a few field
 //! accesses. The holder is attached, too. So a wait delays a stop only until the holder unlocks the
@@ -53,9 +76,20 @@ use crate::{Mutator, Trace, Tracer, managed};
 /// ```
 #[derive(Default)]
 pub struct GcCell<T: ?Sized> {
-    /// The id of the mutator that holds the lock, or 0 if the cell is free.
+    /// The lock word: see the module's page.
     holder: AtomicU64,
     value: UnsafeCell<T>,
+}
+
+/// In the word of a free cell outside of heaps. The low bits are the start of a heap's range.
+const FREE: u64 = 1 << 63;
+/// In the word of a free cell that a traversal has found in an object of the heap.
+const PART: u64 = 1 << 62;
+/// The word while a traversal has locked the cell. No mutator has this id.
+const COLLECTOR: u64 = u64::MAX & !FREE;
+
+const fn is_locked(word: u64) -> bool {
+    word != 0 && word & FREE == 0
 }
 
 // SAFETY: rule *guarded*: the lock gives one thread at a time access to the value, as a mutex does.
@@ -134,12 +168,11 @@ impl<T> GcCell<T> {
 }
 
 impl<T: ?Sized> GcCell<T> {
-    /// Takes the lock for `holder` if it is free. Otherwise the error is the id of the present
-    /// holder.
+    /// Takes the lock for `holder` if the word is `free`. Otherwise the error is the present word.
     #[inline(always)]
-    fn take_lock(&self, holder: u64) -> Result<u64, u64> {
+    fn take_lock(&self, free: u64, holder: u64) -> Result<u64, u64> {
         // Acquire: pairs with the release in the guard's drop.
-        self.holder.compare_exchange(0, holder, Ordering::Acquire, Ordering::Relaxed)
+        self.holder.compare_exchange(free, holder, Ordering::Acquire, Ordering::Relaxed)
     }
 
     /// Locks the cell. Waits while another thread holds the lock.
@@ -151,15 +184,16 @@ impl<T: ?Sized> GcCell<T> {
     /// # Panics
     ///
     /// * If this thread has already locked the cell. It would wait for itself.
-    /// * If the cell is part of an object of another heap than the mutator's.
+    /// * If the cell is part of an object of another heap than the mutator's. A cell behind a `Box`
+    ///   or in a `Vec` becomes part of an object's heap when a collection finds it in the object.
     #[inline]
     #[track_caller]
     pub fn lock<'a>(&'a self, m: &'a Mutator) -> GcCellGuard<'a, T> {
-        self.refuse_foreign(m);
-        if self.take_lock(m.id()).is_err() {
-            self.wait(m);
+        let mut free = self.free_word(m);
+        if self.take_lock(0, m.id()).is_err() {
+            free = self.wait(m, free);
         }
-        GcCellGuard { cell: self, thread: PhantomData }
+        GcCellGuard { cell: self, free, thread: PhantomData }
     }
 
     /// Locks the cell if it is free. Returns `None` if any thread, including this one, holds the
@@ -167,35 +201,68 @@ impl<T: ?Sized> GcCell<T> {
     ///
     /// # Panics
     ///
-    /// If the cell is part of an object of another heap than the mutator's.
+    /// If the cell is part of an object of another heap than the mutator's; see
+    /// [`lock`](Self::lock).
     #[inline]
     #[track_caller]
     pub fn try_lock<'a>(&'a self, m: &'a Mutator) -> Option<GcCellGuard<'a, T>> {
-        self.refuse_foreign(m);
-        self.take_lock(m.id()).is_ok().then(|| GcCellGuard { cell: self, thread: PhantomData })
+        let mut free = self.free_word(m);
+        if self.take_lock(0, m.id()).is_err() {
+            free = self.take_named(m, free).ok()?.unwrap_or_else(|| refuse_foreign());
+        }
+        Some(GcCellGuard { cell: self, free, thread: PhantomData })
     }
 
-    /// Panics if the cell is part of an object of another heap.
-    ///
-    /// Such a cell could stay locked in a stop of that heap, because the stop does not park this
-    /// thread.
+    /// As [`try_lock`](Self::try_lock), but `None` also for a part of another heap. For models, which
+    /// cannot panic.
+    #[cfg(all(test, loom))]
+    pub(crate) fn try_lock_own<'a>(&'a self, m: &'a Mutator) -> Option<GcCellGuard<'a, T>> {
+        let free = self.take_named(m, self.free_word(m)).ok()??;
+        Some(GcCellGuard { cell: self, free, thread: PhantomData })
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>() as usize
+    }
+
+    /// The word of the cell after `m` has locked and unlocked it. Panics if the cell lies inside
+    /// another heap: it could stay locked in a stop of that heap, which does not park this thread.
     #[inline(always)]
     #[track_caller]
-    fn refuse_foreign(&self, m: &Mutator) {
-        let address = std::ptr::from_ref(self).cast::<()>() as usize;
-        if !m.raw().owns_address(address) {
-            refuse_in_other_heap(address);
+    fn free_word(&self, m: &Mutator) -> u64 {
+        if m.raw().owns_address(self.address()) { 0 } else { word_elsewhere(self.address(), m) }
+    }
+
+    /// Locks a cell whose word is not 0. The result is the word for the unlock, or `None` if the
+    /// cell is part of an object of another heap. The error is the holder of a locked cell.
+    #[cold]
+    fn take_named(&self, m: &Mutator, free: u64) -> Result<Option<u64>, u64> {
+        // Relaxed: `take_lock` compares the word.
+        let mut word = self.holder.load(Ordering::Relaxed);
+        loop {
+            if is_locked(word) {
+                return Err(word);
+            }
+            let part = word & PART;
+            // Inside a heap the address has shown the heap, and the word may be of another time.
+            if free != 0 && part != 0 && word != free | PART {
+                return Ok(None);
+            }
+            match self.take_lock(word, m.id()) {
+                Ok(_) => return Ok(Some(if free == 0 { 0 } else { free | part })),
+                Err(present) => word = present,
+            }
         }
     }
 
+    /// Waits for the lock, and returns the word for the unlock.
     #[cold]
     #[track_caller]
-    fn wait(&self, m: &Mutator) {
-        let address = std::ptr::from_ref(self).cast::<()>() as usize;
-        let mut patience = Patience::new(m.raw(), address, std::any::type_name::<T>());
+    fn wait(&self, m: &Mutator, free: u64) -> u64 {
+        let mut patience = Patience::new(m.raw(), self.address(), std::any::type_name::<T>());
         loop {
-            match self.take_lock(m.id()) {
-                Ok(_) => return,
+            match self.take_named(m, free) {
+                Ok(word) => return word.unwrap_or_else(|| refuse_foreign()),
                 Err(holder) => {
                     assert!(
                         holder != m.id(),
@@ -213,29 +280,49 @@ impl<T: ?Sized> GcCell<T> {
     }
 }
 
-/// Panics if the address lies in any heap. The caller has tested that it does not lie in the
-/// mutator's heap.
+/// The word of a free cell outside the mutator's heap. Panics if the address lies in another heap.
 #[cold]
 #[track_caller]
-fn refuse_in_other_heap(address: usize) {
-    assert!(
-        !crate::memory::space::is_in_any_heap(address),
+fn word_elsewhere(address: usize, m: &Mutator) -> u64 {
+    if crate::memory::space::is_in_any_heap(address) {
+        refuse_foreign();
+    }
+    FREE | m.raw().core().space.base() as u64
+}
+
+#[cold]
+#[track_caller]
+fn refuse_foreign() -> ! {
+    panic!(
         "this GcCell lies in an object of another heap than the Mutator it was used with; attach to its own heap"
     );
 }
 
 impl<T: Trace> GcCell<T> {
-    /// Traverses a cell outside the objects of the stopped heap. A running thread of another heap
-    /// may lock it at any time.
+    /// Traverses a cell outside the traversed value. A running thread of another heap may lock it
+    /// until it is `PART` of this heap.
     #[cold]
     #[inline(never)]
     fn traverse_elsewhere(&self, tracer: &mut Tracer) {
-        // No mutator has this id. A thread that locks the cell now waits and does not panic.
-        if self.take_lock(u64::MAX).is_err() {
+        let Some(heap) = tracer.heap() else { return tracer.unreadable() };
+        let named = FREE | heap as u64;
+        // Relaxed: `take_lock` compares the word. If it is `PART` of this heap, the stop orders the
+        // load after all earlier stores.
+        let word = self.holder.load(Ordering::Relaxed);
+        if word == named | PART {
+            // SAFETY: rules *stopped* and *guarded*: only a mutator of this heap can lock the cell,
+            // and these mutators are parked.
+            return T::traverse(unsafe { &*self.value.get() }, tracer);
+        }
+        if is_locked(word) || self.take_lock(word, COLLECTOR).is_err() {
             return tracer.unreadable();
         }
-        let guard = GcCellGuard { cell: self, thread: PhantomData };
-        T::traverse(&guard, tracer);
+        let guard = GcCellGuard { cell: self, free: named | PART, thread: PhantomData };
+        if word == 0 || word == named {
+            T::traverse(&guard, tracer);
+        } else {
+            tracer.unreadable();
+        }
     }
 }
 
@@ -249,7 +336,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
         // Relaxed: as in `traverse`.
         if T::INDIRECT
             && tracer.owns(std::ptr::from_ref(this) as usize)
-            && this.holder.load(Ordering::Relaxed) == 0
+            && !is_locked(this.holder.load(Ordering::Relaxed))
         {
             // SAFETY: as in `traverse`.
             T::prefetch(unsafe { &*this.value.get() }, tracer);
@@ -264,12 +351,12 @@ impl<T: Trace + Default> Trace for GcCell<T> {
         if tracer.owns(std::ptr::from_ref(this) as usize) {
             // Relaxed: the stop orders the load after all earlier stores. A cell that is locked now
             // stays locked forever: its guard was leaked.
-            if this.holder.load(Ordering::Relaxed) != 0 {
+            if is_locked(this.holder.load(Ordering::Relaxed)) {
                 return tracer.unreadable();
             }
             // SAFETY: rules *stopped* and *guarded*: the cell is part of an object of a stopped
-            // heap, and it is unlocked. Only a mutator of this heap can lock it (`refuse_foreign`),
-            // and these mutators are parked.
+            // heap, and it is unlocked. Only a mutator of this heap can lock it (`free_word`), and
+            // these mutators are parked.
             T::traverse(unsafe { &*this.value.get() }, tracer);
         } else {
             this.traverse_elsewhere(tracer);
@@ -289,7 +376,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
         let mut is_any_locked = false;
         tracer.edges_to(these, |cell| {
             // Relaxed: as in `traverse`.
-            if cell.holder.load(Ordering::Relaxed) != 0 {
+            if is_locked(cell.holder.load(Ordering::Relaxed)) {
                 is_any_locked = true;
                 return Edge::NONE;
             }
@@ -317,7 +404,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
 
 impl<T: ?Sized> fmt::Debug for GcCell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let locked = self.holder.load(Ordering::Relaxed) != 0;
+        let locked = is_locked(self.holder.load(Ordering::Relaxed));
         f.debug_struct("GcCell").field("locked", &locked).finish_non_exhaustive()
     }
 }
@@ -334,6 +421,8 @@ impl<T> From<T> for GcCell<T> {
 #[must_use = "the cell is unlocked when the guard is dropped"]
 pub struct GcCellGuard<'a, T: ?Sized> {
     cell: &'a GcCell<T>,
+    /// The word after the unlock.
+    free: u64,
     thread: PhantomData<*mut ()>,
 }
 
@@ -362,7 +451,7 @@ impl<T: ?Sized> Drop for GcCellGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // Release: pairs with the acquire in `take_lock`. The next holder sees all writes.
-        self.cell.holder.store(0, Ordering::Release);
+        self.cell.holder.store(self.free, Ordering::Release);
     }
 }
 

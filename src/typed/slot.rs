@@ -51,12 +51,28 @@ impl<T> AtomicGc<T> {
         Self { slot: AtomicPtr::new(into_raw(gc)), owns: PhantomData, invariant: PhantomData }
     }
 
-    /// Replaces the address in the slot and returns the old reference.
+    /// Replaces the address in the slot and returns the old reference, if `accepts` accepts the old
+    /// address. Otherwise the slot is unchanged, and the error is the address.
     #[inline(always)]
-    fn put(&self, raw: *mut Header) -> Option<CountedRef> {
-        // AcqRel: the release pairs with the acquire of threads that load the new address. The
-        // acquire pairs with the release of the thread that stored the old address.
-        removed(self.slot.swap(raw, Ordering::AcqRel))
+    fn put(
+        &self,
+        raw: *mut Header,
+        accepts: impl Fn(NonNull<Header>) -> bool,
+    ) -> Result<Option<CountedRef>, NonNull<Header>> {
+        // Relaxed: `accepts` tests only the address, and the exchange compares it.
+        let mut old = self.slot.load(Ordering::Relaxed);
+        loop {
+            if let Some(header) = NonNull::new(old).filter(|&header| !accepts(header)) {
+                return Err(header);
+            }
+            // AcqRel: the release pairs with the acquire of threads that load the new address. The
+            // acquire pairs with the release of the thread that stored the old address. Relaxed on
+            // failure: as the load.
+            match self.slot.compare_exchange_weak(old, raw, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(old) => return Ok(removed(old)),
+                Err(present) => old = present,
+            }
+        }
     }
 }
 
@@ -127,29 +143,29 @@ impl<T: Trace> AtomicGc<T> {
     ///
     /// # Panics
     ///
-    /// If `gc` or the old object belongs to another heap than the mutator.
+    /// If `gc` or the old object belongs to another heap than the mutator. The slot is unchanged.
     #[track_caller]
     pub fn store(&self, m: &Mutator, gc: Option<Gc<T>>) {
-        let raw = Self::accept(m, gc);
-        Self::retire(m, self.put(raw));
+        if let Some(reference) = self.exchange(m, gc) {
+            managed::retire(m.raw(), reference);
+        }
     }
 
     /// Stores `gc` in the slot and returns the old reference.
     ///
     /// # Panics
     ///
-    /// If `gc` or the old object belongs to another heap than the mutator.
+    /// If `gc` or the old object belongs to another heap than the mutator. The slot is unchanged.
     #[track_caller]
     pub fn swap(&self, m: &Mutator, gc: Option<Gc<T>>) -> Option<Gc<T>> {
-        let raw = Self::accept(m, gc);
-        Self::take_over(m, self.put(raw))
+        Self::take_over(m, self.exchange(m, gc))
     }
 
     /// Empties the slot and returns the old reference.
     ///
     /// # Panics
     ///
-    /// If the old object belongs to another heap than the mutator.
+    /// If the old object belongs to another heap than the mutator. The slot is unchanged.
     #[track_caller]
     pub fn take(&self, m: &Mutator) -> Option<Gc<T>> {
         self.swap(m, None)
@@ -164,7 +180,7 @@ impl<T: Trace> AtomicGc<T> {
     ///
     /// # Panics
     ///
-    /// If `new` or the removed object belongs to another heap than the mutator.
+    /// If `current` or `new` belongs to another heap than the mutator. The slot is unchanged.
     #[track_caller]
     pub fn compare_exchange(
         &self,
@@ -172,56 +188,47 @@ impl<T: Trace> AtomicGc<T> {
         current: Option<&Gc<T>>,
         new: Option<Gc<T>>,
     ) -> Result<Option<Gc<T>>, Option<Gc<T>>> {
+        current.into_iter().chain(&new).for_each(|gc| check(gc.header(), m));
         let current = current.map_or(std::ptr::null_mut(), |gc| gc.header().as_ptr());
-        let raw = Self::accept(m, new);
+        let raw = into_raw(new);
         // AcqRel: as in `put`. Relaxed on failure: the address is not dereferenced.
         match self.slot.compare_exchange(current, raw, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(old) => Ok(Self::take_over(m, removed(old))),
             Err(_) => Err(NonNull::new(raw).map(|header| {
-                // SAFETY: rule *counted*: the reference from `accept` was not stored, so this
-                // function still owns it.
+                // SAFETY: rule *counted*: the reference of `new` was not stored, so this function
+                // still owns it.
                 unsafe { Gc::from_header(header) }
             })),
         }
     }
 
-    /// Tests the heap of `gc` and takes over the reference.
+    /// Stores `gc` and returns the slot's old reference. Panics before the change if one of the
+    /// objects belongs to another heap.
     #[track_caller]
-    fn accept(m: &Mutator, gc: Option<Gc<T>>) -> *mut Header {
+    fn exchange(&self, m: &Mutator, gc: Option<Gc<T>>) -> Option<CountedRef> {
         if let Some(gc) = &gc {
             check(gc.header(), m);
         }
-        into_raw(gc)
-    }
-
-    #[track_caller]
-    fn retire(m: &Mutator, old: Option<CountedRef>) {
-        if let Some(reference) = old {
-            let reference = Self::check_taken(m, reference);
-            managed::retire(m.raw(), reference);
+        let raw = gc.as_ref().map_or(std::ptr::null_mut(), |gc| gc.header().as_ptr());
+        let is_own = |header: NonNull<Header>| m.raw().owns_address(header.as_ptr() as usize);
+        match self.put(raw, is_own) {
+            Ok(old) => {
+                // The slot owns the reference now.
+                std::mem::forget(gc);
+                old
+            }
+            Err(foreign) => {
+                check(foreign, m);
+                unreachable!("the object lies in another heap")
+            }
         }
-    }
-
-    /// Panics if the object removed from the slot belongs to another heap.
-    ///
-    /// The reference is retired in that heap first, because threads of that heap may be about to
-    /// increment the count.
-    #[track_caller]
-    fn check_taken(m: &Mutator, reference: CountedRef) -> CountedRef {
-        if m.raw().owns(reference.object()) {
-            return reference;
-        }
-        let header = reference.as_ptr();
-        retire_elsewhere(reference);
-        check(header, m);
-        unreachable!("the object lies in another heap")
     }
 
     /// Returns a new reference to the removed object. The slot's own reference is retired, because
     /// other threads may be about to increment the count.
     #[track_caller]
     fn take_over(m: &Mutator, old: Option<CountedRef>) -> Option<Gc<T>> {
-        let reference = Self::check_taken(m, old?);
+        let reference = old?;
         let header = reference.as_ptr();
         reference.header().clone_ref(m.id());
         managed::retire(m.raw(), reference);
@@ -253,7 +260,7 @@ impl<T: Trace> Trace for AtomicGc<T> {
     }
 
     fn clear(this: &Self, m: &Mutator) {
-        if let Some(reference) = this.put(std::ptr::null_mut()) {
+        if let Ok(Some(reference)) = this.put(std::ptr::null_mut(), |_| true) {
             if m.raw().owns(reference.object()) {
                 managed::retire(m.raw(), reference);
             } else {
@@ -288,7 +295,7 @@ impl<T> fmt::Debug for AtomicGc<T> {
     }
 }
 
-/// A slot that is set once, as a `OnceLock<Gc<T>>`. The collector can break a cycle through it.
+/// A slot that is set once, by an attached thread. The collector can break a cycle through it.
 ///
 /// ```
 /// use standstill::{GcOnce, Heap};

@@ -61,8 +61,8 @@ use crate::{Gc, Mutator, Tracer};
 /// 5. The references of a value do not change during a stop. A field behind a lock or an atomic is
 ///    therefore changed only by a thread that is attached to the object's heap, and a lock is not
 ///    held across a safepoint. [`GcCell`](crate::GcCell), [`AtomicGc`](crate::AtomicGc) and
-///    [`GcOnce`](crate::GcOnce) enforce this. A `Mutex` or `RwLock` cannot, so one that contains
-///    references does not compile.
+///    [`GcOnce`](crate::GcOnce) enforce this. A `Mutex`, `RwLock` or `OnceLock` cannot, so one that
+///    contains references does not compile.
 ///
 /// Memory safety needs none of these rules. The collector never frees: it clears, and an object
 /// dies when its count is 0. So the effect of a mistake is bounded:
@@ -108,12 +108,12 @@ use crate::{Gc, Mutator, Tracer};
 /// * **Leaves**: numbers, `bool`, `char`, strings and paths, times, addresses, atomics, function
 ///   pointers, `PhantomData`. They hold no references.
 /// * **Containers**: `Option`, `Result`, `Box`, `Vec`, arrays, slices, tuples up to 12, all of
-///   `std::collections`, `Cow<'static, _>`, `OnceLock`. They visit the references of their elements
+///   `std::collections`, `Cow<'static, _>`. They visit the references of their elements
 ///   (a map: of keys and values). If the element type holds no references, the elements are not
 ///   traversed: a `Vec<u8>` costs nothing.
-/// * **Locks**: `Mutex` and `RwLock`, those of std and of `parking_lot`, around values without
-///   references: a `Mutex<u64>` or `RwLock<Vec<String>>`. A lock around references does not compile
-///   (rule 5). Use [`GcCell`](crate::GcCell).
+/// * **Locks**: `OnceLock`, and `Mutex` and `RwLock` of std and of `parking_lot`, around values
+///   without references: a `Mutex<u64>` or `RwLock<Vec<String>>`. A lock around references does not
+///   compile (rule 5). Use [`GcCell`](crate::GcCell) or [`GcOnce`](crate::GcOnce).
 /// * **Shared pointers**: `Arc<T>`, `sync::Weak<T>`, `&'static T`. They are skipped; the
 ///   implementation for `Arc` explains the reason.
 ///

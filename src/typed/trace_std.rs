@@ -6,13 +6,12 @@
 //! |---|---|---|---|
 //! | leaves: numbers, strings, shared pointers | nothing | nothing | `false` |
 //! | containers: `Option`, `Vec`, maps | each element | each element | if an element type is |
-//! | locks: `Mutex`, `RwLock` | nothing: contents that may hold references do not compile | nothing | `false` |
+//! | locks: `Mutex`, `RwLock`, `OnceLock` | nothing: contents that may hold references do not compile | nothing | `false` |
 
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
-use std::sync::OnceLock;
 
 use crate::Trace;
 use crate::base::prefetch::prefetch;
@@ -362,13 +361,6 @@ sequences! {
     [] LinkedList<T>, |this| this.iter();
     [] BTreeSet<T>, |this| this.iter();
     [, S: 'static] HashSet<T, S>, |this| this.iter();
-
-    /// Traversed, but it **cannot be cleared**: once a value is set, it stays. If a cycle passes
-    /// through no other field with interior mutability, every full collection finds it and reports
-    /// it as `uncollectable`. [`GcOnce`](crate::GcOnce) is a once-cell that can be cleared.
-    ///
-    /// The value's own interior is cleared, as in an `OnceLock<GcCell<_>>`.
-    [] OnceLock<T>, |this| this.get().into_iter();
 }
 
 /// Maps visit the references of their keys and their values.
@@ -453,24 +445,25 @@ where
 const fn assert_without_references<T: Trace>() {
     assert!(
         !T::TRACKED,
-        "a `Mutex` or `RwLock` that contains references to objects: a detached thread could change it \
-         during a collection. Use `GcCell`. If the contents hold no references, put \
-         `#[trace(untracked)]` on their type"
+        "a `Mutex`, `RwLock` or `OnceLock` that contains references to objects: a detached thread \
+         could change it during a collection. Use `GcCell` or `GcOnce`. If the contents hold no \
+         references, put `#[trace(untracked)]` on their type"
     );
 }
 
 /// A lock is a leaf. If its contents may hold references, the program does not compile.
 ///
-/// Any thread can lock and change it through a shared reference, also a detached one during a stop.
-/// It could move a handle from an object that the collector has counted to one that it has not. The
-/// collector would count one reference twice, and could take its target for garbage.
+/// Any thread can change it through a shared reference, also a detached one during a stop. That
+/// thread could store a new handle to an object whose count the collector has read already. The
+/// collector would then count one reference more than it knows, and could take the object for
+/// garbage.
 macro_rules! locks {
-    ($($lock:ty;)*) => {$(
-        /// A lock around a value without references, such as a `Mutex<u64>`.
+    ($($(#[$doc:meta])* $lock:ty;)*) => {$(
+        $(#[$doc])*
         ///
         /// If `T` may hold references ([`T::TRACKED`](Trace::TRACKED)), the program does not
-        /// compile. A thread that is not attached could change the contents while the collector
-        /// counts references. Use [`GcCell`](crate::GcCell), whose lock requires a mutator.
+        /// compile, because a thread that is not attached could change the contents while the
+        /// collector counts references.
         impl<T: Trace> Trace for $lock {
             const TRACKED: bool = {
                 assert_without_references::<T>();
@@ -486,8 +479,14 @@ macro_rules! locks {
 }
 
 locks! {
+    /// Use [`GcCell`](crate::GcCell) for references: its lock requires a mutator.
     std::sync::Mutex<T>;
+    /// Use [`GcCell`](crate::GcCell) for references: its lock requires a mutator.
     std::sync::RwLock<T>;
+    /// Use [`GcOnce`](crate::GcOnce) for references: setting it requires a mutator.
+    std::sync::OnceLock<T>;
+    /// Use [`GcCell`](crate::GcCell) for references: its lock requires a mutator.
     parking_lot::Mutex<T>;
+    /// Use [`GcCell`](crate::GcCell) for references: its lock requires a mutator.
     parking_lot::RwLock<T>;
 }

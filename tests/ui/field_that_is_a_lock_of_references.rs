@@ -1,6 +1,6 @@
 //! A detached thread could change the lock during a collection; `GcCell` requires a mutator.
 
-use std::sync::{Mutex, RwLock};
+use std::sync::{Mutex, OnceLock, RwLock};
 
 use standstill::{Gc, Trace};
 
@@ -12,6 +12,11 @@ struct Node {
 #[derive(Trace)]
 struct Tree {
     children: parking_lot::RwLock<Vec<Gc<Tree>>>,
+}
+
+#[derive(Trace)]
+struct Once {
+    me: OnceLock<Gc<Once>>,
 }
 
 #[derive(Trace)]

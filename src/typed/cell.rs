@@ -86,7 +86,7 @@ const FREE: u64 = 1 << 63;
 /// In the word of a free cell that a traversal has found in an object of the heap.
 const PART: u64 = 1 << 62;
 /// The word while a traversal has locked the cell. No mutator has this id.
-const COLLECTOR: u64 = u64::MAX & !FREE;
+const COLLECTOR: u64 = !FREE;
 
 const fn is_locked(word: u64) -> bool {
     word != 0 && word & FREE == 0

@@ -41,7 +41,7 @@ fn slots<const N: usize>() -> (Heap, Mutator, Arc<[AtomicGc<Value>; N]>, Arc<Pla
 
 /// One thread stores a new object. Another thread finds it, by a load or by its own reference.
 ///
-/// Mutations: the load, or the release of the exchange, is relaxed.
+/// Mutation: the load is relaxed.
 #[test]
 fn loom_what_is_stored_in_a_slot_is_whole() {
     model(|| {
@@ -121,7 +121,7 @@ unsafe impl Send for Beside {}
 /// A thread that takes an object out by comparison sees the writes made before the object was put
 /// in.
 ///
-/// Mutation: the exchange has no acquire.
+/// Mutations: the exchange has no acquire; the store has no release.
 #[test]
 fn loom_an_exchange_sees_what_came_before_the_store() {
     model(|| {

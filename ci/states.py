@@ -27,6 +27,7 @@ EXEMPT = {
     "ModelHeap": "the face for custom object models, whose one trait is `unsafe`: `tests/model.rs` is its table",
     "ModelMutator": "as `ModelHeap`",
     "Obj": "only `unsafe` code makes one, and promises the right state then: `tests/dynamic.rs` is its table",
+    "Head": "as `Obj`",
     "Dying": "as `Obj`",
     "Visitor": "as `Obj`",
     "World": "as `ModelHeap`",

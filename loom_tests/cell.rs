@@ -160,8 +160,8 @@ fn loom_a_stop_reads_a_cell_that_was_written() {
     });
 }
 
-/// A thread locks a cell outside of the heap through another heap, unless a collection has found the
-/// cell in an object. A stop of this heap does not wait for the threads of that heap.
+/// A thread locks a cell outside of the heap through another heap, unless a collection has found
+/// the cell in an object. A stop of this heap does not wait for the threads of that heap.
 ///
 /// Mutations: the collector does not lock such a cell; the thread locks a cell that is part of this
 /// heap.

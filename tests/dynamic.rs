@@ -675,8 +675,12 @@ fn s_148_to_s_153_modules_types_and_tokens() {
     // SAFETY: no handlers but the base's.
     let sub = unsafe { dynamic::ready_heap(&m, &child("tests.Sub", &[&ty]), |_, _| {}) }.unwrap();
     assert!(dynamic::type_module(sub.record()).is_none(), "bases are not searched");
-    assert_eq!(dynamic::type_module_by_token(sub.record(), 0x77), Some(dynamic::as_raw(&module)));
-    assert_eq!(dynamic::type_module_by_token(sub.record(), 1), None);
+    // SAFETY: this thread is attached.
+    let by_token = unsafe { dynamic::type_module_by_token(sub.record(), 0x77) };
+    assert_eq!(by_token, Some(dynamic::as_raw(&module)));
+    // SAFETY: as above.
+    let by_token = unsafe { dynamic::type_module_by_token(sub.record(), 1) };
+    assert_eq!(by_token, None);
     assert!(std::ptr::eq(dynamic::base_by_token(sub.record(), 0x99).unwrap(), ty.record()));
     assert!(dynamic::base_by_token(sub.record(), 0).is_none());
     // SAFETY: a living type.

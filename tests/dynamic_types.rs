@@ -594,10 +594,13 @@ fn a_module_just_read_from_a_type_outlives_the_clearing_of_the_type_by_another_t
         let (heap, class) = (&heap, &class);
         scope.spawn(move || {
             let mut m = heap.attach();
-            let module = dynamic::type_module_by_token(class.record(), 7).unwrap();
+            // SAFETY: this thread is attached.
+            let module = unsafe { dynamic::type_module_by_token(class.record(), 7) }.unwrap();
             read.send(()).unwrap();
             is_cleared.recv().unwrap();
-            assert_eq!(dynamic::type_module_by_token(class.record(), 7), None);
+            // SAFETY: as above.
+            let now = unsafe { dynamic::type_module_by_token(class.record(), 7) };
+            assert_eq!(now, None);
             assert!(!FREED.load(SeqCst), "this thread has passed no safepoint");
             // SAFETY: the module was read after the last safepoint.
             let module = unsafe { dynamic::Obj::new(module).share() };
@@ -648,7 +651,8 @@ fn a_token_finds_the_nearest_type_and_the_nearest_module() {
     assert_eq!(by_token(&middle, 7), record(&root));
     assert_eq!(by_token(&leaf, 8), record(&middle));
     assert_eq!((by_token(&leaf, 9), by_token(&leaf, 0)), (None, None));
-    let by_module = |token| dynamic::type_module_by_token(leaf.record(), token);
+    // SAFETY: this thread is attached.
+    let by_module = |token| unsafe { dynamic::type_module_by_token(leaf.record(), token) };
     assert_eq!(by_module(80), Some(dynamic::as_raw(&second)));
     assert_eq!(by_module(70), Some(dynamic::as_raw(&first)));
     assert_eq!((by_module(7), by_module(0)), (None, None));

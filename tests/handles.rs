@@ -307,9 +307,9 @@ fn a_handle_cloned_out_of_an_object_during_a_stop_keeps_its_target() {
     }
 }
 
-/// Between the traversals of `first` and `last`, the collector waits for a thread that is attached to
-/// another heap. The thread puts a clone of its handle to `first` into a boxed cell of `last`. The
-/// collector read the count of `first` before that and must not read the new reference.
+/// Between the traversals of `first` and `last`, the collector waits for a thread that is attached
+/// to another heap. The thread puts a clone of its handle to `first` into a boxed cell of `last`.
+/// The collector read the count of `first` before that and must not read the new reference.
 ///
 /// In the second round a collection has found the cell before, so the thread cannot lock it.
 #[test]

@@ -71,7 +71,11 @@ export! {
     #[given(face)]
     fn standstill_PyType_GetModuleState_DuringGC(face: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyType_GetModuleState_DuringGC";
-        or_null(FUNCTION, || ready(face, FUNCTION)?.module_object()?.module_state())
+        or_null(FUNCTION, || {
+            let record = ready(face, FUNCTION)?;
+            // SAFETY: rule *mutator*: this thread is attached, or runs a traverse handler.
+            unsafe { record.module_object() }?.module_state()
+        })
     }
 
     /// Like `PyModule_GetState`.
@@ -131,8 +135,9 @@ export! {
     ) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModuleByToken_DuringGC";
         or_null(FUNCTION, || {
-            dynamic::type_module_by_token(ready(face, FUNCTION)?, token as usize)
-                .map(NonNull::as_ptr)
+            let record = ready(face, FUNCTION)?;
+            // SAFETY: as in `standstill_PyType_GetModuleState_DuringGC`.
+            unsafe { dynamic::type_module_by_token(record, token as usize) }.map(NonNull::as_ptr)
         })
     }
 }

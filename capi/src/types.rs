@@ -724,7 +724,9 @@ export! {
         const FUNCTION: &str = "PyType_GetModuleState";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             let record = face.record(m)?;
-            let module = record.module_object().ok_or_else(|| no_module(FUNCTION, record))?;
+            // SAFETY: rule *mutator*: this thread is attached.
+            let module = unsafe { record.module_object() };
+            let module = module.ok_or_else(|| no_module(FUNCTION, record))?;
             Ok(module.module_state().unwrap_or(std::ptr::null_mut()))
         })
     }
@@ -739,7 +741,9 @@ export! {
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             call::some(def)?;
             let record = face.record(m)?;
-            let found = record.mro().filter_map(TypeRecord::module_object).find(|module| {
+            // SAFETY: as above.
+            let mut modules = record.mro().filter_map(|record| unsafe { record.module_object() });
+            let found = modules.find(|module| {
                 module.module_face().is_some_and(|face| std::ptr::addr_eq(face, def))
             });
             found.map(|module| module.address().as_ptr()).ok_or_else(|| no_module(FUNCTION, record))
@@ -756,7 +760,8 @@ export! {
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             call::some(token.cast_mut())?;
             let record = face.record(m)?;
-            let found = dynamic::type_module_by_token(record, token as usize);
+            // SAFETY: as above.
+            let found = unsafe { dynamic::type_module_by_token(record, token as usize) };
             let module = found.ok_or_else(|| no_module(FUNCTION, record))?;
             // SAFETY: rule *counted*: the type owns its module.
             let module = unsafe { Head::new(module) };

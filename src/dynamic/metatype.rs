@@ -34,7 +34,7 @@ impl RustHandlers for HeapTypes {
     fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
         let Some(record) = object.describe() else { return 0 };
         let bases = record.bases().filter_map(TypeRecord::type_object);
-        match visitor.visit_all(bases.chain(record.module_object())) {
+        match visitor.visit_all(bases.chain(object.module_of_type())) {
             0 => record.attributes.visit(|value| visitor.visit_gc(value)),
             answer => answer,
         }

@@ -162,13 +162,21 @@ impl<'a> Obj<'a> {
 /// The module that exactly this type belongs to, borrowed. It lives as long as the type belongs to
 /// it, and at least until this thread's next safepoint.
 pub fn type_module(record: &TypeRecord) -> Option<NonNull<RawObject>> {
-    record.module_object().map(Obj::address)
+    NonNull::new(record.module())
 }
 
 /// The first module with this token, of the types in `record`'s order. Borrowed, as from
 /// [`type_module`].
-pub fn type_module_by_token(record: &TypeRecord, token: usize) -> Option<NonNull<RawObject>> {
-    let mut modules = record.mro().filter_map(TypeRecord::module_object);
+///
+/// # Safety
+///
+/// This thread is attached, or runs a traverse handler.
+pub unsafe fn type_module_by_token(
+    record: &TypeRecord,
+    token: usize,
+) -> Option<NonNull<RawObject>> {
+    // SAFETY: as the caller says.
+    let mut modules = record.mro().filter_map(|record| unsafe { record.module_object() });
     let found = modules.find(|module| token != 0 && module.module_token() == Some(token));
     found.map(Obj::address)
 }

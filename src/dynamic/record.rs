@@ -342,9 +342,14 @@ impl TypeRecord {
 
     /// The module that the type belongs to. It lives until this thread's next safepoint: the clear
     /// handler of the type retires the type's reference.
-    pub fn module_object(&self) -> Option<Obj<'_>> {
+    ///
+    /// # Safety
+    ///
+    /// While the result is used, this thread is attached and passes no safepoint, or it runs a
+    /// traverse handler.
+    pub unsafe fn module_object(&self) -> Option<Obj<'_>> {
         // SAFETY: rule *counted*: the type owns a reference, which is retired when the type is
-        // cleared.
+        // cleared. The caller passes no safepoint.
         unsafe { Obj::from_ptr(self.module()) }
     }
 
@@ -374,6 +379,15 @@ fn kept(name: &str) -> &'static str {
     let leaked: &'static str = copy.leak();
     names.insert(leaked);
     leaked
+}
+
+impl<'a> Obj<'a> {
+    /// The module of a type object.
+    pub(super) fn module_of_type(self) -> Option<Self> {
+        let record = self.describe()?;
+        // SAFETY: rule *dynamic*: the promise of `Obj` covers the use of the result.
+        unsafe { record.module_object() }
+    }
 }
 
 /// The first type in `record`'s order with this token.

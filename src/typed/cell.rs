@@ -213,8 +213,8 @@ impl<T: ?Sized> GcCell<T> {
         Some(GcCellGuard { cell: self, free, thread: PhantomData })
     }
 
-    /// As [`try_lock`](Self::try_lock), but `None` also for a part of another heap. For models, which
-    /// cannot panic.
+    /// As [`try_lock`](Self::try_lock), but `None` also for a part of another heap. For models,
+    /// which cannot panic.
     #[cfg(all(test, loom))]
     pub(crate) fn try_lock_own<'a>(&'a self, m: &'a Mutator) -> Option<GcCellGuard<'a, T>> {
         let free = self.take_named(m, self.free_word(m)).ok()??;

@@ -132,6 +132,14 @@ pub(super) const ROWS: Rows = &[
         }),
     ),
     (
+        "dynamic::allocate_common",
+        Shared(|t, m| {
+            // SAFETY: the reference to the new object.
+            let own = |object| drop(unsafe { dynamic::from_raw(object) });
+            ok(dynamic::allocate_common(m, t.class.record()).map(own).is_some())
+        }),
+    ),
+    (
         "dynamic::allocate_tracked",
         Shared(|t, m| {
             // SAFETY: the reference to the new object.
@@ -155,9 +163,5 @@ pub(super) const ROWS: Rows = &[
     ),
     ("dynamic::is_checked", Shared(|_, m| ok(dynamic::is_checked(m)))),
     ("dynamic::type_module", Free(|t| ok(dynamic::type_module(t.class.record()).is_some()))),
-    (
-        "dynamic::type_module_by_token",
-        Free(|t| ok(dynamic::type_module_by_token(t.class.record(), 1).is_some())),
-    ),
     ("dynamic::base_by_token", Free(|t| ok(dynamic::base_by_token(t.class.record(), 1).is_some()))),
 ];

@@ -73,7 +73,7 @@ export! {
         const FUNCTION: &str = "PyType_GetModuleState_DuringGC";
         or_null(FUNCTION, || {
             let record = ready(face, FUNCTION)?;
-            // SAFETY: rule *mutator*: this thread is attached, or runs a traverse handler.
+            // SAFETY: rule *thread*: this thread is attached, or runs a traverse handler.
             unsafe { record.module_object() }?.module_state()
         })
     }

@@ -724,7 +724,7 @@ export! {
         const FUNCTION: &str = "PyType_GetModuleState";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             let record = face.record(m)?;
-            // SAFETY: rule *mutator*: this thread is attached.
+            // SAFETY: rule *thread*: this thread is attached.
             let module = unsafe { record.module_object() };
             let module = module.ok_or_else(|| no_module(FUNCTION, record))?;
             Ok(module.module_state().unwrap_or(std::ptr::null_mut()))

@@ -65,7 +65,7 @@ impl AnyGc {
         }
     }
 
-    /// See [`Gc::track`].
+    /// See [`Gc::track`](crate::Gc::track).
     ///
     /// If the type of a dynamic object takes no part in cycle collection, the object stays
     /// untracked. The result is then `false`.

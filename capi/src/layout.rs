@@ -34,7 +34,7 @@ pub struct PyVarObject {
 pub struct ShownRecord(AtomicPtr<TypeRecord>);
 
 impl ShownRecord {
-    /// The record, or null. Acquire: pairs with the release in [`set`](Self::set). A thread that
+    /// The record, or null. Acquire: pairs with the release in `set`. A thread that
     /// finds the record reads the complete record and the type's complete members.
     #[inline(always)]
     pub fn get(&self) -> *const TypeRecord {

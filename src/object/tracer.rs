@@ -311,7 +311,7 @@ impl Tracer {
 
     /// The start of the stopped heap's range. `None`: the tracer is of no heap.
     pub(crate) fn heap(&self) -> Option<usize> {
-        (!self.takes_everything()).then_some(self.base)
+        (self.len != usize::MAX).then_some(self.base)
     }
 
     /// Whether the tracer accepts all addresses, as for the inspection of a single object.

@@ -63,7 +63,7 @@ fn a_thread_that_is_ending_gets_an_error_when_it_attaches() {
         standstill_set_unraisable_hook(Some(unraisable), std::ptr::null_mut());
     }
     let thread = std::thread::spawn(|| {
-        // Before the library's own: what is registered first is destroyed last.
+        // Before the library's own: the first registered value is destroyed last.
         LAST.with(|_| ());
         // SAFETY: the default heap.
         unsafe {

@@ -1,5 +1,5 @@
-//! What must hold for any bytes that are given to the reader of snapshots: it reads them, or says
-//! in one line what is wrong and where; and it takes no more memory than the bytes are worth.
+//! Gives arbitrary bytes to the reader of snapshots. The reader accepts them, or names the mistake
+//! and its place in one line. Its memory is bounded by the number of bytes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use crate::source::Source;
 const FREE: usize = 16 << 20;
 /// Bytes of memory for a byte of JSON.
 const JSON: usize = 32;
-/// Bytes of JSON for a byte of the file: what the reader allows.
+/// The reader's limit: bytes of JSON for each byte of the file.
 const GROWTH: usize = 256;
 
 /// Reads `bytes`, whatever they are.
@@ -54,7 +54,7 @@ fn check_all(snapshot: &Snapshot) {
     assert!((1..=nodes).contains(&snapshot.reachable()));
 }
 
-/// Counts what a thread has allocated.
+/// Counts the bytes that a thread has allocated.
 pub(crate) struct Counting;
 
 thread_local! {

@@ -37,7 +37,7 @@ use standstill_capi::errors::{standstill_misuse, standstill_unraisable};
 /// As many arguments as any function takes; a callee looks at those it knows.
 type Any = unsafe extern "C" fn(Pointer, Pointer, Pointer, Pointer) -> usize;
 
-/// What is to be called in a process of its own: a function by its place among the signatures.
+/// A call in a process of its own: a function by its place among the signatures.
 const FUNCTION: &str = "POINTERS_FUNCTION";
 const LIBRARY: &str = "POINTERS_LIBRARY";
 /// Seconds after which a call counts as hanging.
@@ -88,7 +88,7 @@ fn main() {
 
 // --------------------------------------------------------------------------------------- the table
 
-/// For each function, what came of each argument: (parameter, what it was given), outcome.
+/// For each function the outcome of each argument: (parameter, argument), outcome.
 type Cells = Vec<((String, String), String)>;
 type Table = BTreeMap<String, Cells>;
 
@@ -184,7 +184,7 @@ fn child(signature: &Signature, library: &Path) {
     }
 }
 
-/// What `f` says in a process of its own, or how that ended.
+/// The result of `f` in a process of its own, or the end of that process.
 fn forked(f: impl FnOnce() -> String) -> String {
     let mut ends = [0; 2];
     let mut errors = [0; 2];
@@ -251,7 +251,7 @@ unsafe extern "C" fn ignore(report: *const standstill_unraisable, _: Pointer) {
     REPORTS.lock().unwrap().push(format!("unraisable {}", nameless(&text)));
 }
 
-/// What the traverse handler calls, once: a function of four arguments.
+/// The call that the traverse handler makes, once: a function of four arguments.
 static CALL: AtomicPtr<std::ffi::c_void> = AtomicPtr::new(null_mut());
 static ARGUMENTS: [AtomicPtr<std::ffi::c_void>; 4] = [const { AtomicPtr::new(null_mut()) }; 4];
 static RESULT: AtomicUsize = AtomicUsize::new(0);
@@ -273,7 +273,7 @@ unsafe extern "C" fn traverse(_: *mut RawObject, _: VisitProc, _: Pointer) -> c_
     0
 }
 
-/// Calls a function with one argument wrong, or none, and tells what came of it.
+/// Calls a function with one argument wrong, or none, and returns the outcome.
 fn play(signature: &Signature, wrong: Option<usize>, what: &str, path: &Path) -> String {
     let cast = Cast::new(Library::load(path));
     let library = &cast.library;
@@ -359,7 +359,7 @@ fn play(signature: &Signature, wrong: Option<usize>, what: &str, path: &Path) ->
     }
 }
 
-/// What a result says, without its address.
+/// The text of a result, without its address.
 fn returned(returns: &str, value: usize) -> String {
     match returns {
         "void" => "nothing happens".into(),

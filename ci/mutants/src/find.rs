@@ -38,7 +38,7 @@ const RESERVES: [&str; 3] = ["reserve", "try_reserve", "try_reserve_exact"];
 
 /// A change.
 pub struct Mutant {
-    /// What stands there instead. Its meaning depends on the form of the site.
+    /// The replacement. Its meaning depends on the form of the site.
     pub by: String,
     /// The change, for people. Together with file and function it names the mutant.
     pub what: String,
@@ -52,7 +52,7 @@ pub enum Form {
     Assign { left: Range<usize>, op: Range<usize>, right: Range<usize> },
     /// `left && right` or `left || right`; the one mutant is the other operator.
     Lazy { left: Range<usize>, op: Range<usize>, right: Range<usize> },
-    /// A condition. `by` is what its value becomes: `true` or `false`.
+    /// A condition. `by` is its new value: `true` or `false`.
     Condition(Range<usize>),
     /// A condition that begins with `let`. The one mutant never matches.
     Let(Range<usize>),
@@ -215,7 +215,7 @@ fn is_hint(expr: &Expr) -> bool {
     }
 }
 
-/// Whether a block gives hints, and computes what these need.
+/// Whether a block only gives hints and computes their arguments.
 fn is_hint_block(block: &Block) -> bool {
     let is_expr = |stmt: &&Stmt| matches!(stmt, Stmt::Expr(..));
     block.stmts.iter().any(|stmt| is_expr(&stmt))

@@ -214,7 +214,7 @@ fn work() -> Result<bool, Error> {
             None => head()?,
         };
         println!("a sample, drawn by {seed}");
-        // What is explained survives all the tests that reach it: there is no time for that.
+        // A mutant with a reason survives all tests that reach it: there is no time to run them.
         chosen.retain(|entry| table.reason(entry).is_none());
         if !rows::check_some(&root, &suite, &entries, numbers(&seed))? {
             return Ok(false);
@@ -231,14 +231,14 @@ fn work() -> Result<bool, Error> {
     let tell = |entry: &Entry, verdict: &Verdict| {
         let mut results = results.lock().unwrap();
         let before = results.get(&entry.key());
-        // A few programs that catch nothing say nothing of what others have caught.
+        // A few programs that catch no mutant show nothing about the results of others.
         if options.programs.is_empty()
             || verdict.is_caught()
             || before.is_none_or(|before| !before.is_caught())
         {
             results.insert(entry.key(), verdict.clone());
         }
-        // A run that is ended keeps most of what it has found.
+        // A run that is ended early keeps most of its results.
         if results.len().is_multiple_of(50) {
             let _ = write(&results_file, &results);
         }
@@ -327,7 +327,7 @@ fn head() -> Result<String, Error> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Numbers below what is asked for, made from the seed.
+/// Numbers below a limit, made from the seed.
 fn numbers(seed: &str) -> impl FnMut(usize) -> usize {
     let mut state = seed.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -18,7 +18,16 @@ pub fn describe() -> String {
 
 /// The largest resident set of this process so far, in bytes, where the system says it.
 pub fn peak_memory() -> Option<u64> {
-    let kib = field(&read_to_string("/proc/self/status").ok()?, "VmHWM")?;
+    status("VmHWM")
+}
+
+/// The resident set of this process, in bytes, where the system says it.
+pub fn resident_memory() -> Option<u64> {
+    status("VmRSS")
+}
+
+fn status(name: &str) -> Option<u64> {
+    let kib = field(&read_to_string("/proc/self/status").ok()?, name)?;
     Some(kib.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
@@ -27,8 +36,14 @@ pub fn forget_peak_memory() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
+/// Its name, and the numbers behind it: a virtual machine may tell a short name.
 fn processor() -> Option<String> {
-    field(&read_to_string("/proc/cpuinfo").ok()?, "model name")
+    let text = read_to_string("/proc/cpuinfo").ok()?;
+    let name = field(&text, "model name")?;
+    match field(&text, "cpu family").zip(field(&text, "model\t")) {
+        Some((family, model)) => Some(format!("{name} (family {family}, model {model})")),
+        None => Some(name),
+    }
 }
 
 fn memory() -> Option<f64> {

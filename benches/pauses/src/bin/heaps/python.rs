@@ -17,6 +17,8 @@ print(json.dumps({
     'full_version': sys.version.split()[0],
     'free_threaded': not getattr(sys, '_is_gil_enabled', lambda: True)(),
 }))";
+/// The end of the name of such an interpreter.
+pub(crate) const FREE_THREADED: &str = "free-threaded";
 /// The names that `auto` looks for on the path.
 const NAMES: [&str; 7] = [
     "python3",
@@ -77,7 +79,7 @@ impl Interpreter {
 
     /// `CPython 3.14.0, free-threaded`.
     pub(crate) fn name(&self) -> String {
-        let kind = if self.free_threaded { "free-threaded" } else { "with GIL" };
+        let kind = if self.free_threaded { FREE_THREADED } else { "with GIL" };
         format!("CPython {}, {kind}", self.full_version)
     }
 

@@ -11,6 +11,7 @@ use pauses::stats::{Spread, spread};
 
 use crate::figures::{Figures, Line};
 use crate::measure::Contestant;
+use crate::python::FREE_THREADED;
 
 /// Writes `heaps.md`, `heaps-held.svg` and `heaps-dropped.svg`.
 pub(crate) fn write(out: &Path, lines: &[Line]) -> Result<(), Box<dyn Error>> {
@@ -123,10 +124,16 @@ impl<'a> Heap<'a> {
         Some(ideal.held?.median)
     }
 
-    /// The least that a CPython took.
+    /// The least that a free-threaded CPython took; without one, the least of those with a GIL.
     fn python(&self, figure: fn(&Row<'_>) -> Option<Spread>) -> Option<f64> {
-        let pythons = self.rows.iter().filter(|row| row.is_python());
-        pythons.filter_map(|row| Some(figure(row)?.median)).min_by(f64::total_cmp)
+        let least = |free_threaded| {
+            let same = |row: &&Row<'_>| {
+                row.is_python() && row.contestant.ends_with(FREE_THREADED) == free_threaded
+            };
+            let medians = self.rows.iter().filter(same).filter_map(|row| Some(figure(row)?.median));
+            medians.min_by(f64::total_cmp)
+        };
+        least(true).or_else(|| least(false))
     }
 
     /// Milliseconds for all as nanoseconds an object.
@@ -148,7 +155,8 @@ fn table(heaps: &[Heap<'_>], lines: &[Line]) -> String {
         "# Collections of real programs' heaps\n\n{}; medians of {rounds} round{}. Times in ms, with \
          the least and the greatest of the rounds; in parentheses ns an object. × ideal: the \
          stopped time, divided by the time of the ideal mark with as many workers. × CPython: the \
-         time of the caller, divided by the time of the fastest CPython.\n",
+         time of the caller, divided by the time of the fastest free-threaded CPython, or without \
+         one of the fastest.\n",
         machine::describe(),
         if rounds == 1 { "" } else { "s" },
     );

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::peer::{Can, Contestant};
-use crate::task::{Line, Workload};
+use crate::task::{Line, Workload, cores};
 
 /// A thread's usual stack, in MiB.
 const STACK: usize = 8;
@@ -58,11 +58,12 @@ impl Plan {
                         Can::Many => true,
                     };
                     // GCBench has one thread, and a collection's workers are ours alone.
+                    let workers = workload.threads_are_workers();
                     let sensible = threads == 1
                         || workload != Workload::W3
-                            && (!workload.threads_are_workers() || !contestant.rival);
+                            && (!workers || !contestant.rival && threads <= cores(threads).max(4));
                     if able && sensible {
-                        let n = workload.size(self.quick);
+                        let n = workload.size(self.quick, threads);
                         cells.push(Cell { workload, threads, n, contestant: contestant.name });
                     }
                 }

@@ -7,6 +7,9 @@
 mod chart;
 mod contestants;
 mod driver;
+#[expect(dead_code, reason = "the tools of benches/pauses use the rest")]
+#[path = "../../pauses/src/machine.rs"]
+mod machine;
 mod peer;
 mod random;
 mod report;
@@ -32,10 +35,10 @@ struct Args {
     /// How often each measurement is made
     #[arg(long)]
     rounds: Option<usize>,
-    /// Numbers of threads (W4, W5: of the collector's workers)
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
+    /// Numbers of threads (W4, W5: of the collector's workers, at most 4 or the number of cores)
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,16,64")]
     threads: Vec<usize>,
-    /// These workloads; W4 and W7 stand for both of theirs
+    /// These workloads; W4 and W7 stand for all of theirs
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// These contestants

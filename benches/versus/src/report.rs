@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::chart;
 use crate::contestants;
+use crate::machine;
 use crate::task::{Line, Workload};
 
 /// One contestant in one row of the plan: a workload with a number of threads.
@@ -150,12 +151,12 @@ fn ratio(value: Option<f64>, to: Option<f64>) -> String {
 
 fn table(groups: &[Group], rounds: usize) -> String {
     let mut text = String::from("# standstill beside its rivals\n\n");
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let _ = writeln!(
         text,
         "Core nanoseconds a unit (wall time, times the cores that the threads can have, by the units), medians \
-         of {rounds} rounds on {cores} cores. T: threads; in W4 and W5 the collector's. Best rival: with the \
-         same T, and where there is none, with one thread.\n"
+         of {rounds} rounds. {}. T: threads; in W4 and W5 the collector's. Best rival: with the \
+         same T, and where there is none, with one thread.\n",
+        machine::describe()
     );
     summary(&mut text, groups);
     for group in groups {

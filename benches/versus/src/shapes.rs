@@ -2,6 +2,33 @@
 //! contestant.
 
 use crate::random::SplitMix;
+use crate::task::Workload;
+
+/// All edges of a workload's graph: in the order of the shape, or so that a node's edges come one
+/// after the other, and the nodes in allocation order or in random order.
+pub fn edges(workload: Workload, n: usize, mut edge: impl FnMut(usize, usize)) {
+    let is_tree = matches!(workload, Workload::W4t | Workload::W4tr);
+    let shape = |edge: &mut dyn FnMut(usize, usize)| {
+        if is_tree { tree(n, edge) } else { graph(n, edge) }
+    };
+    if !workload.orders_lists() {
+        return shape(&mut edge);
+    }
+    let mut place: Vec<u32> = (0..n as u32).collect();
+    if workload != Workload::W4ga {
+        let mut random = SplitMix::new(11);
+        (1..n).for_each(|i| place.swap(i, random.below(i + 1)));
+    }
+    let mut edges = Vec::new();
+    shape(&mut |from, to| edges.push((place[from], from as u32, to as u32)));
+    edges.sort_by_key(|(place, ..)| *place); // stable: the order within a list stays
+    edges.into_iter().for_each(|(_, from, to)| edge(from as usize, to as usize));
+}
+
+/// How many steps the walk makes that touches a part of the nodes.
+pub fn steps(n: usize) -> usize {
+    n / 100
+}
 
 /// A binary tree of exactly `n` nodes in allocation order (a node, its left part, its right part),
 /// each node with an edge to its parent. Calls `edge(from, to)`; nodes are numbered as they are to

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// More threads than any run has.
-const SHARDS: usize = 64;
+const SHARDS: usize = 256;
 const ALIVE: u32 = 0xA11F_E000;
 const DEAD: u32 = 0xDEAD_0000;
 

@@ -21,8 +21,14 @@ pub enum Workload {
     W3,
     #[value(name = "W4t")]
     W4t,
+    #[value(name = "W4tr")]
+    W4tr,
     #[value(name = "W4g")]
     W4g,
+    #[value(name = "W4ga")]
+    W4ga,
+    #[value(name = "W4gr")]
+    W4gr,
     #[value(name = "W5")]
     W5,
     #[value(name = "W6")]
@@ -31,6 +37,8 @@ pub enum Workload {
     W7hot,
     #[value(name = "W7own")]
     W7own,
+    #[value(name = "W7over")]
+    W7over,
 }
 
 impl Workload {
@@ -40,11 +48,15 @@ impl Workload {
         Self::W2,
         Self::W3,
         Self::W4t,
+        Self::W4tr,
         Self::W4g,
+        Self::W4ga,
+        Self::W4gr,
         Self::W5,
         Self::W6,
         Self::W7hot,
         Self::W7own,
+        Self::W7over,
     ];
 
     /// In a few words.
@@ -54,36 +66,52 @@ impl Workload {
             Self::W2 => "cycle churn: rings of 2 to 8 nodes, own trigger, until all are freed",
             Self::W3 => "GCBench's shape, trees with parent links",
             Self::W4t => "pause: a live tree with parent links, in allocation order",
-            Self::W4g => "pause: a live random graph",
+            Self::W4tr => "pause: the tree, lists of edges allocated in random order",
+            Self::W4g => "pause: a live random graph, edges added in random order",
+            Self::W4ga => "pause: the random graph, lists of edges in allocation order",
+            Self::W4gr => "pause: the random graph, lists of edges allocated in random order",
             Self::W5 => "garbage: the random graph, dropped at once",
             Self::W6 => "graph that threads share and change",
             Self::W7hot => "clone and drop: one object for all threads",
             Self::W7own => "clone and drop: an object of the thread's own",
+            Self::W7over => "clone and drop: an object of a thread that has ended, for each thread",
         }
     }
 
     /// The unit of the figure.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::W1 | Self::W2 | Self::W3 | Self::W4t | Self::W4g | Self::W5 => "node",
             Self::W6 => "operation",
-            Self::W7hot | Self::W7own => "clone and drop",
+            Self::W7hot | Self::W7own | Self::W7over => "clone and drop",
+            _ => "node",
         }
     }
 
     /// The meaning of `T`: threads that work, or threads of the collector.
     pub fn threads_are_workers(self) -> bool {
-        matches!(self, Self::W4t | Self::W4g | Self::W5)
+        self.is_pause() || self == Self::W5
     }
 
-    /// The size, for each thread where threads work (W3: the largest temporary tree's depth).
-    pub fn size(self, quick: bool) -> usize {
+    /// W4, in all variants.
+    pub fn is_pause(self) -> bool {
+        matches!(self, Self::W4t | Self::W4tr | Self::W4g | Self::W4ga | Self::W4gr)
+    }
+
+    /// The variants of W4 for our figures and the yardstick's alone.
+    pub fn orders_lists(self) -> bool {
+        matches!(self, Self::W4tr | Self::W4ga | Self::W4gr)
+    }
+
+    /// The size, for each thread where threads work (W3: the largest temporary tree's depth). More
+    /// than four threads divide the work of four.
+    pub fn size(self, quick: bool, threads: usize) -> usize {
         let (full, short) = match self {
             Self::W3 => (14, 10),
-            Self::W7hot | Self::W7own => (4_000_000, 400_000),
+            Self::W7hot | Self::W7own | Self::W7over => (4_000_000, 400_000),
             _ => (1_000_000, 50_000),
         };
-        if quick { short } else { full }
+        let size = if quick { short } else { full };
+        if self.threads_are_workers() { size } else { size * 4 / threads.max(4) }
     }
 }
 
@@ -172,22 +200,33 @@ pub fn cores(threads: usize) -> usize {
 /// Runs `work` on so many threads at once, on this one if it is one; from the first start to the
 /// last end.
 pub fn on_threads(task: &Task, work: impl Fn(usize) + Sync) -> Duration {
+    on_ready_threads(task, |_| (), |index, ()| work(index))
+}
+
+/// The same, of threads that `prepare` first; the time of that does not count.
+pub fn on_ready_threads<T>(
+    task: &Task,
+    prepare: impl Fn(usize) -> T + Sync,
+    work: impl Fn(usize, T) + Sync,
+) -> Duration {
     if task.threads == 1 {
+        let ready = prepare(0);
         let begun = Instant::now();
-        work(0);
+        work(0, ready);
         return begun.elapsed();
     }
     let barrier = Barrier::new(task.threads);
     let spans: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
         let spawned: Vec<_> = (0..task.threads)
             .map(|index| {
-                let (work, barrier) = (&work, &barrier);
+                let (prepare, work, barrier) = (&prepare, &work, &barrier);
                 std::thread::Builder::new()
                     .stack_size(task.stack)
                     .spawn_scoped(scope, move || {
+                        let ready = prepare(index);
                         barrier.wait();
                         let begun = Instant::now();
-                        work(index);
+                        work(index, ready);
                         (begun, Instant::now())
                     })
                     .expect("a thread")
@@ -198,11 +237,4 @@ pub fn on_threads(task: &Task, work: impl Fn(usize) + Sync) -> Duration {
     let begun = spans.iter().map(|span| span.0).min().expect("a thread");
     let ended = spans.iter().map(|span| span.1).max().expect("a thread");
     ended - begun
-}
-
-/// The largest resident set so far, where the system says it.
-pub fn peak_rss_kib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }

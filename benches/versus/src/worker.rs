@@ -3,7 +3,8 @@
 use clap::ValueEnum;
 
 use crate::contestants;
-use crate::task::{Line, Task, Workload, peak_rss_kib};
+use crate::machine;
+use crate::task::{Line, Task, Workload};
 
 /// Measures and prints one line of JSON.
 pub fn measure(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
@@ -41,7 +42,7 @@ pub fn measure(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         ns: Some(wall * measured.cores as f64 / measured.units as f64),
         wall_s: Some(wall / 1e9),
         overflowed: false,
-        peak_rss_kib: peak_rss_kib(),
+        peak_rss_kib: machine::peak_memory().map(|bytes| bytes / 1024),
         facts: measured.facts,
     };
     println!("{}", serde_json::to_string(&line)?);

@@ -13,7 +13,8 @@ pub const ARC: Contestant = Contestant {
     name: "Arc",
     rival: false,
     can: |workload| match workload {
-        Workload::W1 | Workload::W6 | Workload::W7hot | Workload::W7own => Can::Many,
+        Workload::W1 | Workload::W6 => Can::Many,
+        Workload::W7hot | Workload::W7own | Workload::W7over => Can::Many,
         _ => Can::No,
     },
     run: workloads::shared::<Arc>,

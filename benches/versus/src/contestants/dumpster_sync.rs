@@ -6,7 +6,7 @@ use std::time::Duration;
 use dumpster::sync::{Gc, collect};
 use dumpster::{Trace, TraceWith, Visitor};
 
-use crate::peer::{Can, Contestant, Peer};
+use crate::peer::{Contestant, Peer};
 use crate::tally::Tally;
 use crate::task::Task;
 use crate::workloads;
@@ -14,7 +14,7 @@ use crate::workloads;
 pub const DUMPSTER_SYNC: Contestant = Contestant {
     name: "dumpster-sync",
     rival: true,
-    can: |_| Can::Many,
+    can: super::any_threads,
     run: workloads::shared::<Sync>,
 };
 

@@ -20,16 +20,16 @@ pub const GC_ARENA: Contestant = Contestant {
     name: "gc-arena",
     rival: true,
     can: |workload| match workload {
-        Workload::W6 | Workload::W7hot | Workload::W7own => Can::No,
+        Workload::W6 | Workload::W7hot | Workload::W7own | Workload::W7over => Can::No,
         _ => Can::One,
     },
     run: |task| match task.workload {
         Workload::W1 => alloc(task),
         Workload::W2 => churn(task),
         Workload::W3 => gcbench(task),
-        Workload::W4t | Workload::W4g => pause(task),
         Workload::W5 => garbage(task),
-        Workload::W6 | Workload::W7hot | Workload::W7own => unreachable!("cannot"),
+        workload if workload.is_pause() => pause(task),
+        _ => unreachable!("cannot"),
     },
 };
 
@@ -200,12 +200,7 @@ fn build(task: &Task) -> Heap {
     let mut heap = heap();
     heap.mutate_root(|mc, root| {
         let nodes: Vec<_> = (0..task.n).map(|id| node(mc, id)).collect();
-        let edge = |from: usize, to: usize| link(mc, nodes[from], nodes[to]);
-        if task.workload == Workload::W4t {
-            shapes::tree(task.n, edge)
-        } else {
-            shapes::graph(task.n, edge)
-        }
+        shapes::edges(task.workload, task.n, |from, to| link(mc, nodes[from], nodes[to]));
         root.held.push(nodes[0]);
     });
     // A cycle that the build has begun is not part of the first pause.
@@ -221,10 +216,17 @@ fn pause(task: &Task) -> Measured {
         begun.elapsed()
     };
     let (first, idle) = (timed(&mut heap), timed(&mut heap));
-    heap.mutate_root(|_, root| {
-        let copy = root.held[0];
-        root.held.push(copy);
-        root.held.pop();
+    // The walk of the other contestants.
+    heap.mutate_root(|mc, root| {
+        let mut node = root.held[0];
+        for _ in 0..shapes::steps(task.n) {
+            let mut edges =
+                gc_arena::barrier::unlock!(Gc::write(mc, node), Node, edges).borrow_mut();
+            edges.rotate_right(1);
+            let next = edges[0];
+            drop(edges);
+            node = next;
+        }
     });
     let mut measured = Measured::new(timed(&mut heap), task.n as u64, 1);
     measured.fact("first_ns", first.as_nanos() as f64);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use gcmodule::{ThreadedCc, ThreadedObjectSpace, Trace, Tracer};
 
 use super::Trigger;
-use crate::peer::{Can, Contestant, Peer};
+use crate::peer::{Contestant, Peer};
 use crate::tally::Tally;
 use crate::task::Task;
 use crate::workloads;
@@ -17,7 +17,7 @@ use crate::workloads;
 pub const GCMODULE_THREADED: Contestant = Contestant {
     name: "gcmodule-threaded",
     rival: true,
-    can: |_| Can::Many,
+    can: super::any_threads,
     run: workloads::shared::<Threaded>,
 };
 

@@ -30,10 +30,16 @@ pub const ALL: &[Contestant] = &[
     gc_arena::GC_ARENA,
 ];
 
-/// The capabilities of a contestant with handles that stay on their thread.
+/// The capabilities of a rival with handles for all threads.
+fn any_threads(workload: Workload) -> Can {
+    if workload.orders_lists() { Can::No } else { Can::Many }
+}
+
+/// The capabilities of a rival with handles that stay on their thread.
 fn one_thread(workload: Workload) -> Can {
     match workload {
-        Workload::W6 | Workload::W7hot => Can::No,
+        Workload::W6 | Workload::W7hot | Workload::W7over => Can::No,
+        _ if workload.orders_lists() => Can::No,
         _ => Can::One,
     }
 }

@@ -20,10 +20,10 @@ pub fn solo<P: Peer>(task: &Task) -> Measured {
         Workload::W1 => w1_alloc::run::<P>(task),
         Workload::W2 => w2_churn::run::<P>(task),
         Workload::W3 => w3_gcbench::run::<P>(task),
-        Workload::W4t | Workload::W4g => w4_pause::run::<P>(task),
         Workload::W5 => w5_garbage::run::<P>(task),
         Workload::W7own => w7_handles::own::<P>(task),
-        Workload::W6 | Workload::W7hot => unreachable!("needs `shared`"),
+        workload if workload.is_pause() => w4_pause::run::<P>(task),
+        _ => unreachable!("needs `shared`"),
     }
 }
 
@@ -35,6 +35,7 @@ where
     match task.workload {
         Workload::W6 => w6_shared::run::<P>(task),
         Workload::W7hot => w7_handles::hot::<P>(task),
+        Workload::W7over => w7_handles::over::<P>(task),
         _ => solo::<P>(task),
     }
 }

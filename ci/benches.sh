@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tools of benches/pauses build, and their checks pass: each runs once, small. Their times are
-# not checked.
+# not checked. The page of all figures can be made from them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -32,3 +32,4 @@ quickly load -- --threads 2 --live 50000 --seconds 2
 for page in shapes growth heaps stops load; do
     [[ -s "$out/$page.md" ]] || { echo "$page.md was not written" >&2 && exit 1; }
 done
+python3 benches/performance.py "$out" "$out/page/performance.md"

@@ -61,6 +61,7 @@ pub use typed::cell::{GcCell, GcCellGuard};
 pub use typed::detached::Detached;
 pub use typed::fork::Fork;
 pub use typed::gc::Gc;
+pub use typed::gc_vec::GcVec;
 pub use typed::heap::{DeferGuard, Heap};
 pub use typed::known_root::KnownRoot;
 pub use typed::mutator::Mutator;

@@ -32,8 +32,8 @@ use standstill::model::{
 };
 use standstill::safepoint::ThreadId;
 use standstill::{
-    AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, Heap,
-    HeapBuilder, Mutator, Pacing, Stress,
+    AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, GcVec,
+    Heap, HeapBuilder, Mutator, Pacing, Stress,
 };
 
 // ----------------------------------------------------------------------------------- the allocator
@@ -931,6 +931,35 @@ fn allocating_objects_calls_no_other_allocator() {
     };
     // A heap's memory comes from the system, and goes to objects without any list.
     assert_eq!(refuse_each((state, filled), &[], |_| {}, fill, check), 0);
+}
+
+/// A vector that the heap refuses to let grow returns the handle, and is whole.
+#[test]
+fn growing_vectors_of_handles() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder().limit(1 << 20));
+    let one = node(&state.m, &state.census, 0);
+    keep(&mut state, vec![one.clone()]);
+    let vectors: Vec<GcVec<Node, 2>> = (0..100).map(|_| GcVec::new()).collect();
+    // The type of the buffers is known, as it is after the first of them.
+    drop(GcVec::<Node, 2>::with_capacity(&state.m, 3));
+    let fill = |(state, vectors, one): &mut (State, Vec<GcVec<Node, 2>>, Gc<Node>)| {
+        let handles = loop {
+            let grown = vectors.iter_mut().map(|vector| vector.try_push(&state.m, one.clone()));
+            if let Err(error) = grown.collect::<Result<(), _>>() {
+                assert_eq!(error.into_inner(), *one);
+                break vectors.iter().map(|vector| vector.len()).sum::<usize>();
+            }
+        };
+        assert_eq!(Gc::strong_count(one, &state.m), handles + 2);
+    };
+    let check = |(state, vectors, one): (State, Vec<GcVec<Node, 2>>, Gc<Node>)| {
+        drop((vectors, one));
+        state.check();
+    };
+    // The lists of free pages, where pages of one size become pages of another.
+    let ends = ["?PagePool::put", "?PagePool::take"];
+    refuse_each((state, vectors, one), &ends, |_| {}, fill, check);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-use standstill::{AnyGc, Gc, GcCell, GcWeak, Heap, Mutator, Trace};
+use standstill::{AnyGc, Gc, GcCell, GcVec, GcWeak, Heap, Mutator, Trace};
 
 // -------------------------------------------------------------------- containers carry edges
 
@@ -35,6 +35,31 @@ fn carries_a_cycle<C: Trace + Default + Send + Sync>(wrap: impl Fn(AnyGc) -> C) 
     assert_eq!(m.collect().collected, 0, "held from outside");
     drop(hub);
     assert_eq!(m.collect().collected, 1, "held by nothing but itself");
+}
+
+/// An object that refers to others through a [`GcVec`], whose type it names itself.
+#[derive(Trace)]
+struct Spread {
+    spokes: GcCell<GcVec<Spread, 1>>,
+    /// Not in a cell: it never changes.
+    fixed: GcVec<Spread, 2>,
+}
+
+#[test]
+fn vectors_of_handles() {
+    for spokes in [1, 2, 9] {
+        let heap = Heap::new();
+        let mut m = heap.attach();
+        let new = |fixed| m.alloc(Spread { spokes: GcCell::default(), fixed });
+        let leaf = new(GcVec::new());
+        let hub = new(GcVec::from([leaf.clone(), leaf.clone()]));
+        leaf.spokes.lock(&m).extend(&m, (0..spokes).map(|_| hub.clone()));
+        drop(leaf);
+        assert_eq!(m.collect().collected, 0, "held from outside");
+        drop(hub);
+        assert_eq!(m.collect().collected, 2, "held by nothing but themselves");
+        assert_eq!(heap.stats().live_objects, 0);
+    }
 }
 
 /// A key with an order and a hash that do not depend on the object.

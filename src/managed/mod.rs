@@ -73,6 +73,8 @@ mod destructor;
 mod drain;
 #[allow(unsafe_code)]
 mod drop_batch;
+#[allow(unsafe_code)]
+mod handle_buffer;
 pub(crate) mod merge_queue;
 mod parts;
 #[allow(unsafe_code)]
@@ -94,6 +96,7 @@ pub(crate) use crate::object::counted::{CountedRef, header, object};
 pub(crate) use closed::close;
 pub(crate) use deferred::orphan;
 pub(crate) use drop_batch::Batched;
+pub(crate) use handle_buffer::HandleBuffer;
 pub(crate) use parts::{Deferred, Managed, ManagedCore, OwnPart, Raw, SharedPart, type_index};
 pub(crate) use release::{DueCallback, drop_reference};
 #[cfg(feature = "cpython")]

@@ -11,6 +11,8 @@ pub(crate) mod extensions;
 pub(crate) mod fork;
 #[allow(unsafe_code)]
 pub(crate) mod gc;
+#[allow(unsafe_code)]
+pub(crate) mod gc_vec;
 pub(crate) mod heap;
 pub(crate) mod inspect;
 pub(crate) mod known_root;

@@ -110,7 +110,7 @@ use crate::{Gc, Mutator, Tracer};
 /// * **Containers**: `Option`, `Result`, `Box`, `Vec`, arrays, slices, tuples up to 12, all of
 ///   `std::collections`, `Cow<'static, _>`. They visit the references of their elements
 ///   (a map: of keys and values). If the element type holds no references, the elements are not
-///   traversed: a `Vec<u8>` costs nothing.
+///   traversed: a `Vec<u8>` costs nothing. For a list of references use [`GcVec`](crate::GcVec).
 /// * **Locks**: `OnceLock`, and `Mutex` and `RwLock` of std and of `parking_lot`, around values
 ///   without references: a `Mutex<u64>` or `RwLock<Vec<String>>`. A lock around references does not
 ///   compile (rule 5). Use [`GcCell`](crate::GcCell) or [`GcOnce`](crate::GcOnce).

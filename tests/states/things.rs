@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use standstill::dynamic::{Class, Type};
 use standstill::gc_module::Services;
 use standstill::{
-    AnyGc, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcWeak, Heap, KnownRoot,
-    Mutator, Trace, Tracer, WeakRef,
+    AnyGc, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcVec, GcWeak, Heap,
+    KnownRoot, Mutator, Trace, Tracer, WeakRef,
 };
 
 use crate::common::{Census, Witness};
@@ -64,6 +64,8 @@ pub(crate) struct Spares {
     pub(crate) row: Option<Row>,
     pub(crate) atomic: Option<AtomicGc<Leaf>>,
     pub(crate) once: Option<GcOnce<Leaf>>,
+    /// One handle, in a buffer.
+    pub(crate) vector: Option<GcVec<Leaf, 0>>,
     pub(crate) root: Option<KnownRoot>,
     pub(crate) defer: Option<DeferGuard>,
     pub(crate) heap: Option<Heap>,
@@ -79,6 +81,8 @@ impl Things {
         assert!(once.set(m, leaf(13)).is_ok());
         let spare_once = GcOnce::new();
         assert!(spare_once.set(m, leaf(23)).is_ok());
+        let mut vector = GcVec::new();
+        vector.push(m, leaf(26));
         let class = Class::new("states.Class").make(m).expect("a class");
         let instance = class.instantiate(m).expect("an instance");
         instance.set_attribute(m, "number", Some(m.alloc(14u32).into())).expect("room");
@@ -89,6 +93,7 @@ impl Things {
             row: Some(m.alloc_slice(0, [leaf(22)])),
             atomic: Some(AtomicGc::new(Some(leaf(24)))),
             once: Some(spare_once),
+            vector: Some(vector),
             root: Some(heap.known_root(leaf(25))),
             defer: open.then(|| heap.defer_collections()),
             heap: open.then(|| heap.clone()),

@@ -1,8 +1,8 @@
-//! The mutable fields of objects: `GcCell`, `AtomicGc`, `GcOnce`.
+//! The mutable fields of objects, and what they contain: `GcCell`, `AtomicGc`, `GcOnce`, `GcVec`.
 
-use standstill::{AtomicGc, Gc, GcCell, GcOnce, Mutator, Trace};
+use standstill::{AtomicGc, Gc, GcCell, GcOnce, GcVec, Mutator, Trace};
 
-use super::{Rows, done, fate, ok};
+use super::{Rows, done, fate, ok, outcome};
 use crate::stage::Call::{Free, Shared};
 use crate::things::{Leaf, Things};
 
@@ -22,6 +22,30 @@ fn held<R>(t: &Things, m: &Mutator, f: impl FnOnce() -> R) -> R {
     let result = f();
     drop(guard);
     result
+}
+
+type Vector = GcVec<Leaf, 1>;
+
+/// A vector with a handle of the things, in line.
+fn inline(t: &Things) -> Vector {
+    Vector::from([t.leaf.clone()])
+}
+
+/// A vector with two handles, in a buffer of the mutator's heap.
+fn buffered(t: &Things, m: &Mutator) -> Vector {
+    let mut vector = inline(t);
+    vector.push(m, t.leaf_of(m, 30));
+    vector
+}
+
+fn of_vector(vector: &[Gc<Leaf>]) -> String {
+    ok(vector.iter().map(|leaf| leaf.number).collect::<Vec<_>>())
+}
+
+/// The numbers in a vector that was changed.
+fn changed(mut vector: Vector, change: impl FnOnce(&mut Vector)) -> String {
+    change(&mut vector);
+    of_vector(&vector)
 }
 
 pub(super) const ROWS: Rows = &[
@@ -96,4 +120,33 @@ pub(super) const ROWS: Rows = &[
     ("GcOnce: Default", Free(|_| done(GcOnce::<Leaf>::default()))),
     ("GcOnce: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().once.take())))),
     ("GcOnce: Debug", Free(|t| ok(format!("{:?}", t.once()).starts_with("GcOnce(")))),
+    ("GcVec::new", Free(|_| done(Vector::new()))),
+    ("GcVec::with_capacity", Shared(|_, m| ok(Vector::with_capacity(m, 2).capacity()))),
+    ("GcVec::capacity", Free(|t| ok(inline(t).capacity()))),
+    ("GcVec::reserve", Shared(|t, m| changed(inline(t), |v| v.reserve(m, 4)))),
+    ("GcVec::try_reserve", Shared(|t, m| outcome(inline(t).try_reserve(m, 4)))),
+    ("GcVec::try_reserve, too many", Shared(|t, m| outcome(inline(t).try_reserve(m, usize::MAX)))),
+    ("GcVec::push", Shared(|t, m| of_vector(&buffered(t, m)))),
+    ("GcVec::try_push", Shared(|t, m| outcome(inline(t).try_push(m, t.leaf_of(m, 30))))),
+    ("GcVec::pop", Free(|t| number(inline(t).pop()))),
+    ("GcVec::insert", Shared(|t, m| changed(inline(t), |v| v.insert(m, 0, t.leaf_of(m, 30))))),
+    (
+        "GcVec::insert, beyond the end",
+        Shared(|t, m| changed(inline(t), |v| v.insert(m, 2, t.leaf_of(m, 30)))),
+    ),
+    ("GcVec::remove", Free(|t| ok(inline(t).remove(0).number))),
+    ("GcVec::remove, beyond the end", Free(|t| ok(inline(t).remove(1).number))),
+    ("GcVec::swap_remove", Shared(|t, m| changed(buffered(t, m), |v| drop(v.swap_remove(0))))),
+    ("GcVec::swap_remove, beyond the end", Free(|t| ok(inline(t).swap_remove(1).number))),
+    ("GcVec::truncate", Shared(|t, m| changed(buffered(t, m), |v| v.truncate(1)))),
+    ("GcVec::clear", Shared(|t, m| changed(buffered(t, m), Vector::clear))),
+    ("GcVec::retain", Shared(|t, m| changed(buffered(t, m), |v| v.retain(|l| l.number == 30)))),
+    ("GcVec::extend", Shared(|t, m| changed(inline(t), |v| v.extend(m, [t.leaf_of(m, 30)])))),
+    ("GcVec: Trace::clear", Shared(|t, m| done(Trace::clear(&buffered(t, m), m)))),
+    ("GcVec: Default", Free(|_| done(Vector::default()))),
+    ("GcVec: From", Free(|t| of_vector(&inline(t)))),
+    ("GcVec: Deref", Free(|t| ok(inline(t)[0].number))),
+    ("GcVec: DerefMut", Free(|t| changed(inline(t), |v| v[0] = t.leaf.clone()))),
+    ("GcVec: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().vector.take())))),
+    ("GcVec: Debug", Free(|t| ok(format!("{:?}", inline(t)).starts_with("[Gc<")))),
 ];

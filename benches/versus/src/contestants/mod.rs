@@ -10,6 +10,7 @@ mod gcmodule_threaded;
 mod gcmodule_unthreaded;
 mod rust_cc;
 mod standstill;
+mod standstill_gcvec;
 
 use crate::peer::{Can, Contestant};
 use crate::tally;
@@ -19,6 +20,7 @@ use crate::task::Workload;
 pub const ALL: &[Contestant] = &[
     standstill::PLAIN,
     standstill::HINTED,
+    standstill_gcvec::INLINE,
     arc::ARC,
     dumpster_sync::DUMPSTER_SYNC,
     gcmodule_threaded::GCMODULE_THREADED,

@@ -1,0 +1,103 @@
+//! The memory of a [`GcVec`](crate::GcVec) outside of the vector: an array of handles in a cell of
+//! a heap.
+//!
+//! ```text
+//! | Header | handle | handle | …      (not initialized from the vector's length on)
+//! ```
+//!
+//! A buffer is an object of the heap with one reference, which the vector owns. It is not tracked,
+//! so no collection takes it for a candidate, and its table of functions visits, clears and
+//! destroys nothing. The vector reports the handles as its own references, and drops them before it
+//! drops the buffer.
+//!
+//! The header serves one purpose: a buffer dies wherever an object can die. A thread that is
+//! attached to the buffer's heap is the only one that knows the buffer, so it frees the cell at
+//! once and ignores the count. Any other thread puts the reference on the heap's deferred list, or
+//! frees the cell of a closed heap, as for any other object.
+
+use std::any::TypeId;
+use std::ptr::NonNull;
+
+use crate::base::error::OutOfMemory;
+use crate::managed::deferred::defer;
+use crate::managed::parts::{Raw, type_index};
+use crate::memory::arena::{class_for, class_size};
+use crate::memory::space::GRANULE;
+use crate::object::counted::{CountedRef, object};
+use crate::object::header::Header;
+use crate::object::type_info::TypeInfo;
+
+/// The one reference to a buffer. The drop frees the buffer and drops no handle.
+#[derive(Debug)]
+pub(crate) struct HandleBuffer(NonNull<Header>);
+
+const HANDLE: usize = size_of::<NonNull<Header>>();
+/// The distance from the header to the first handle, in bytes.
+const HANDLES: usize = size_of::<Header>().next_multiple_of(HANDLE);
+
+const INFO: &TypeInfo = &TypeInfo {
+    id: TypeId::of::<HandleBuffer>,
+    name: |_| "the buffer of a GcVec",
+    offset: HANDLES,
+    tracked: false,
+    traverse_each: |objects, tracer, ends| tracer.each(objects, ends, |_, _| {}),
+    prefetch_each: None,
+    clear: |_, _| {},
+    finalize: None,
+    has_finalizer: None,
+    legacy: None,
+    drop: None,
+    destroy: None,
+    dealloc: None,
+};
+
+impl HandleBuffer {
+    /// The most handles of one buffer.
+    pub(crate) const MOST: usize = u32::MAX as usize;
+
+    /// A buffer for at least `least` handles, and the number of handles that it has room for, which
+    /// is [`MOST`](Self::MOST) at most.
+    pub(crate) fn new(m: &Raw, least: usize) -> Result<(Self, u32), OutOfMemory> {
+        let size = HANDLES.saturating_add(least.saturating_mul(HANDLE));
+        if least > Self::MOST {
+            return Err(OutOfMemory::TooLarge { size });
+        }
+        let (cell, size) = match class_for(size, GRANULE) {
+            Some(class) => (m.allocate_cell(class)?, class_size(class)),
+            None => (m.allocate(size, GRANULE)?, size),
+        };
+        let header = cell.cast();
+        let index = type_index(m, INFO);
+        // SAFETY: rule *new*: fresh memory, larger than a header.
+        unsafe {
+            header.write(Header::new(m.id(), index));
+            m.publish_as(object(header), 0);
+        }
+        Ok((Self(header), ((size - HANDLES) / HANDLE) as u32))
+    }
+
+    /// The place of the first handle. The place is constant for the lifetime of the buffer.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        // SAFETY: rule *counted*: the cell of a buffer is at least so large.
+        unsafe { self.0.cast::<u8>().add(HANDLES) }
+    }
+}
+
+impl Drop for HandleBuffer {
+    #[inline]
+    fn drop(&mut self) {
+        match Raw::current_owning(object(self.0)) {
+            // SAFETY: rule *counted*: this is the only reference, and a buffer has no destructor.
+            Some(m) => unsafe { m.free(self.0.cast()) },
+            None => defer_buffer(self.0),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn defer_buffer(header: NonNull<Header>) {
+    // SAFETY: rule *counted*: the value that is dropped owned the reference.
+    defer(unsafe { CountedRef::new(header) });
+}

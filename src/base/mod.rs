@@ -11,7 +11,6 @@ pub(crate) mod fallible;
 mod held;
 pub(crate) mod hooks;
 #[allow(unsafe_code)]
-pub(crate) mod huge_buffer;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model_sync;
 pub(crate) mod outside;

@@ -2,15 +2,14 @@
 //!
 //! The side table has a signed byte for each object. The traversal of a candidate adds 1 to the
 //! byte of each target, and the candidate's real count is subtracted from its own byte. A byte is 0
-//! in the end if the candidates explain all references to the object. Candidates are traversed in
-//! address order, each once, and nothing is written into them.
+//! in the end if the candidates explain all references to the object. Open candidates are traversed
+//! in address order, each once, and nothing is written into them.
 //!
 //! Each worker counts into its own table. The tables are added afterwards, so counting needs no
 //! atomic read-modify-write.
 //!
 //! A batch of objects is traversed before its edges are counted. One loop over hundreds of edges
-//! has no unpredictable end, as a loop over the edges of one object has. In a full collection the
-//! same loop writes the [`log`](super::log), so that marking need not traverse the objects again.
+//! has no unpredictable end, as a loop over the edges of one object has.
 
 use crate::collect::work_list::WorkCursor;
 use crate::object::live::Stopped;
@@ -21,13 +20,14 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::prefetch::prefetch;
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
-use crate::collect::log::{Batch, Budget, Log, Writer};
+use crate::collect::candidates::{Candidates, each_bit};
 use crate::collect::scope::{Scope, granules_of, object_from};
-use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, plainly, spill};
+use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, spill};
 use crate::collect::traversal::{
     Abandoned, BATCH_PART, guard_traversal, prefetch_each, tracer, traverse_batch,
 };
 use crate::heap::helpers::Worker;
+use crate::heap::mark_tables::PAGE_WORDS;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{Origin, PAGE_GRANULES};
@@ -47,10 +47,8 @@ const CONTENTS_DISTANCE: usize = 2 * BATCH_PART;
 /// The result of counting.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) tracked: usize,
-    pub(crate) candidates: usize,
-    /// Candidates that a known root reaches. They are not counted, and stay alive.
-    pub(crate) known_alive: usize,
+    /// The number of traversed candidates.
+    pub(crate) traversed: usize,
     pub(super) spills: Spills,
     /// The granules of immortal candidates.
     pub(super) immortal: Vec<u32>,
@@ -62,15 +60,11 @@ pub(crate) struct Counts {
     /// counted edges. Other models have the objects that [`ObjectModel::verifies_traversal`]
     /// selects. Marking compares their second traversal with these edges.
     pub(crate) kept: HashMap<u32, Box<[u32]>>,
-    /// The edges of the other objects, which the workers of a full collection logged for marking.
-    pub(crate) logs: Vec<Log>,
 }
 
 impl Counts {
     fn add(&mut self, mut other: Self) -> Result<(), NoMemory> {
-        self.tracked += other.tracked;
-        self.candidates += other.candidates;
-        self.known_alive += other.known_alive;
+        self.traversed += other.traversed;
         steps::took(
             other.spills.carries.len()
                 + other.immortal.len()
@@ -85,19 +79,17 @@ impl Counts {
         fallible::append(&mut self.unreadable, &mut other.unreadable)?;
         self.kept.try_reserve(other.kept.len())?;
         self.kept.extend(other.kept);
-        #[expect(
-            clippy::let_underscore_must_use,
-            reason = "without memory for its place a log is lost, and nothing else"
-        )]
-        let _ = fallible::append(&mut self.logs, &mut other.logs);
         self.spills.lost_nothing()
     }
 }
 
-/// `Phase::Count`: counts the edges between the scope's candidates into the side table.
+/// `Phase::Count`: counts the edges of the open candidates into the side table. `spills` has the
+/// carries of bytes that are not 0 before.
 pub(crate) fn count<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
+    candidates: &Candidates,
+    spills: Spills,
     workers: usize,
 ) -> Result<Counts, Abandoned> {
     let _phase = event::phase(Phase::Count);
@@ -106,11 +98,10 @@ pub(crate) fn count<M: ObjectModel>(
     let mut tables = Vec::new();
     // The first worker counts into the heap's table.
     tables.try_reserve_exact(workers - 1).map_err(NoMemory::from)?;
-    let total = Mutex::new((Counts::default(), tables));
+    let total = Mutex::new((Counts { spills, ..Counts::default() }, tables));
     let failed = Mutex::new(None);
     let stop = AtomicBool::new(false);
-    let budget = Budget::new(&core.space, core.stress, scope.pages().len(), workers);
-    let work = Work { world, scope, share: &share, stop: &stop, budget: &budget };
+    let work = Work { world, scope, candidates, share: &share, stop: &stop };
     world.share(workers, &|worker| {
         let mut counts = Counts::default();
         let mut private = None;
@@ -151,9 +142,9 @@ pub(crate) fn count<M: ObjectModel>(
 struct Work<'a, M: ObjectModel> {
     world: &'a World<'a, M>,
     scope: &'a Scope,
+    candidates: &'a Candidates,
     share: &'a WorkCursor<'a, u32>,
     stop: &'a AtomicBool,
-    budget: &'a Budget,
 }
 
 impl<M: ObjectModel> Work<'_, M> {
@@ -185,9 +176,6 @@ impl<M: ObjectModel> Work<'_, M> {
         let far = is_far(world, table.len());
         let mut counter =
             Counter::<YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
-        // A young collection has no log: young objects are few and in the caches.
-        let logs = !YOUNG && M::STABLE_DURING_STOP;
-        let mut log = Writer::new(self.budget);
         let mut candidates: Vec<Stopped<'_>> = Vec::new();
         candidates.try_reserve_exact(PAGE_GRANULES)?;
         for pages in self.share.of(worker) {
@@ -196,20 +184,15 @@ impl<M: ObjectModel> Work<'_, M> {
                 return Ok(());
             }
             for &page in pages {
-                let Some(range) = granules_of(space, page) else { continue };
-                let first = range.start;
-                // No thread changes a state byte during counting.
-                plainly(&states[range], |bytes| {
-                    gather::<YOUNG>(bytes, (origin, first), &mut candidates, counter.counts);
-                });
-                steps::took(PAGE_GRANULES / 8 + candidates.len());
-                let Some(&last) = candidates.last() else { continue };
+                candidates.clear();
+                for (first, bits) in self.candidates.open_on(page) {
+                    gather(origin, (first, bits), &mut candidates);
+                }
+                counter.counts.traversed += candidates.len();
+                steps::took(PAGE_WORDS + candidates.len());
                 // In a full collection candidates are adjacent. The hardware prefetches them, but
                 // only up to the end of its page. In a young collection they are far apart.
                 candidates.iter().take(PREFETCH_DISTANCE).for_each(prefetch_object);
-                if logs {
-                    log.begin(page, origin.granule(last.address()) as u32);
-                }
                 for (number, batch) in candidates.chunks(BATCH).enumerate() {
                     tracer.clear();
                     let mut ends = [0; BATCH];
@@ -234,99 +217,27 @@ impl<M: ObjectModel> Work<'_, M> {
                             unreadable,
                         )?;
                     }
-                    let mut granules = [0; BATCH];
-                    counter.take_own(model, batch, &mut granules)?;
-                    let mut unlogged = 0;
+                    counter.take_own(model, batch)?;
                     if verifies || !M::STABLE_DURING_STOP {
-                        unlogged = counter.remember(model, batch, tracer.edges(), &ends)?;
+                        counter.remember(model, batch, tracer.edges(), &ends)?;
                     }
-                    if logs {
-                        let (sizes, most) = sizes(&ends, batch.len());
-                        let (granules, sizes) = (&granules[..batch.len()], &sizes[..batch.len()]);
-                        let batch = Batch { granules, sizes, most, unlogged };
-                        counter.take_edges(tracer.edges(), Some((&mut log, &batch)));
-                    } else {
-                        counter.take_edges(tracer.edges(), None);
-                    }
-                }
-                if logs {
-                    log.end_page();
+                    counter.take_edges(tracer.edges());
                 }
             }
         }
         counter.drain_delayed();
-        if logs && let Some(log) = log.finish() {
-            #[expect(
-                clippy::let_underscore_must_use,
-                reason = "without memory for its place the log is lost, and nothing else"
-            )]
-            let _ = fallible::push(&mut counts.logs, log);
-        }
         counts.spills.lost_nothing()
     }
 }
 
-/// A one in each of eight bytes.
-const BYTE_ONES: u64 = 0x0101_0101_0101_0101;
-
-/// Gathers the candidates of the page that begins at granule `first`. Examines eight state bytes at
-/// a time.
-#[inline(never)]
-fn gather<const YOUNG: bool>(
-    states: &[u8],
-    (origin, first): (Origin, usize),
-    candidates: &mut Vec<Stopped<'_>>,
-    counts: &mut Counts,
-) {
-    const ALIVE: u64 = BYTE_ONES * state::ALIVE as u64;
-    candidates.clear();
-    let room = candidates.spare_capacity_mut();
-    let (mut known_alive, mut others) = (0, 0);
-    let mut gathered = 0;
-    let (words, rest) = states.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    for (at, bytes) in words.iter().chain([&last]).enumerate() {
-        let word = u64::from_le_bytes(*bytes);
-        let mut found =
-            matching(word, if YOUNG { state::YOUNG } else { state::FULL }, state::TRACKED);
-        if YOUNG {
-            others += matches(matching(word, state::FULL, state::TRACKED) & !found);
-        }
-        if word & ALIVE != 0 {
-            let alive = matching(word, state::FULL, state::TRACKED | state::ALIVE);
-            known_alive += matches(alive);
-        }
-        while found != 0 {
-            let granule = first + 8 * at + found.trailing_zeros() as usize / 8;
-            // SAFETY: rule *stopped*: the state says that an object is alive there.
-            room[gathered].write(unsafe { Stopped::new(object_from(origin, granule)) });
-            gathered += 1;
-            found &= found - 1;
-        }
-    }
-    // SAFETY: rule *bounds*: the loop has written `gathered` elements.
-    unsafe { candidates.set_len(gathered) };
-    counts.known_alive += known_alive;
-    counts.candidates += gathered + known_alive;
-    counts.tracked += gathered + known_alive + others;
-}
-
-/// Compares each byte of `word`, masked with `mask`, with `value`. The result has the highest bit
-/// of each equal byte.
+/// Adds the candidates of a word, whose first granule is `first`. There is room for a page's
+/// candidates.
 #[inline(always)]
-fn matching(word: u64, mask: u8, value: u8) -> u64 {
-    const LOW_BITS: u64 = 0x7f * BYTE_ONES;
-    let differs = (word & (BYTE_ONES * u64::from(mask))) ^ (BYTE_ONES * u64::from(value));
-    // A byte is 0 if its highest bit is clear and adding 0x7f to its low bits does not set it.
-    !(((differs & LOW_BITS) + LOW_BITS) | differs | LOW_BITS)
-}
-
-/// The number of bytes that [`matching`] has found.
-#[inline(always)]
-fn matches(found: u64) -> usize {
-    // Not all target machines have an instruction that counts bits.
-    ((found >> 7).wrapping_mul(BYTE_ONES) >> 56) as usize
+fn gather<'w>(origin: Origin, (first, bits): (usize, u64), candidates: &mut Vec<Stopped<'w>>) {
+    each_bit(first, bits, |granule| {
+        // SAFETY: rule *stopped*: candidates are alive.
+        candidates.push(unsafe { Stopped::new(object_from(origin, granule)) });
+    });
 }
 
 /// The counting state of one worker.
@@ -343,20 +254,17 @@ struct Counter<'a, const YOUNG: bool> {
 }
 
 impl<const YOUNG: bool> Counter<'_, YOUNG> {
-    /// Subtracts the real count of each object from its byte, and stores the granules of the
-    /// objects.
+    /// Subtracts the real count of each object from its byte.
     #[inline(never)]
     fn take_own<M: ObjectModel>(
         &mut self,
         model: &M,
         objects: &[Stopped<'_>],
-        granules: &mut [u32; BATCH],
     ) -> Result<(), NoMemory> {
         let (origin, table) = (self.origin, &mut *self.table);
         let Counts { spills, immortal, .. } = &mut *self.counts;
-        for (&object, place) in objects.iter().zip(granules) {
+        for &object in objects {
             let granule = origin.granule(object.address());
-            *place = granule as u32;
             match model.count(object) {
                 Some(n @ 0..128) => add(table, granule, -(n as i8), spills),
                 Some(n) => spill(spills, granule, -n),
@@ -366,8 +274,7 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         Ok(())
     }
 
-    /// Keeps the edges of the objects that belong into [`Counts::kept`]. Returns a bit set of these
-    /// objects, by their number in the batch.
+    /// Keeps the edges of the objects that belong into [`Counts::kept`].
     #[cold]
     fn remember<M: ObjectModel>(
         &mut self,
@@ -375,9 +282,9 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         objects: &[Stopped<'_>],
         edges: &[usize],
         ends: &[u32],
-    ) -> Result<u64, NoMemory> {
-        let (mut kept, mut start) = (0, 0);
-        for (place, (&object, &end)) in objects.iter().zip(ends).enumerate() {
+    ) -> Result<(), NoMemory> {
+        let mut start = 0;
+        for (&object, &end) in objects.iter().zip(ends) {
             let own = &edges[start..end as usize];
             start = end as usize;
             if !M::STABLE_DURING_STOP || model.verifies_traversal(object) {
@@ -387,29 +294,28 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
                 self.counts
                     .kept
                     .insert(self.origin.granule(object.address()) as u32, own.into_boxed_slice());
-                kept |= 1 << place;
             }
         }
-        Ok(kept)
+        Ok(())
     }
 
-    /// Counts the edges of a batch, and logs them. One loop handles all edges, so that no branch
+    /// Counts the edges of a batch. One loop handles all edges, so that no branch
     /// depends on the number of edges of an object, which is unpredictable.
     #[inline(never)]
-    fn take_edges(&mut self, edges: &[usize], log: Option<(&mut Writer<'_>, &Batch<'_>)>) {
+    fn take_edges(&mut self, edges: &[usize]) {
         steps::took(edges.len());
         let (origin, states, table) = (self.origin, self.states, &mut *self.table);
         let spills = &mut self.counts.spills;
         let targets = edges.iter().map(|&edge| origin.granule(edge));
         if self.far {
             let (entries, delay) = (table.as_ptr(), &mut self.delay);
-            for_each(targets, log, |target| {
+            targets.for_each(|target| {
                 if let Some(target) = delay.swap(target, entries.wrapping_add(target)) {
                     take_edge::<YOUNG>(states, table, target, spills);
                 }
             });
         } else {
-            for_each(targets, log, |target| take_edge::<YOUNG>(states, table, target, spills));
+            targets.for_each(|target| take_edge::<YOUNG>(states, table, target, spills));
         }
     }
 
@@ -433,29 +339,6 @@ fn take_edge<const YOUNG: bool>(
     if !YOUNG || state::is_young_candidate(StateByte(&states[target]).get()) {
         add(table, target, 1, spills);
     }
-}
-
-/// Calls `each` with every target. Logs the targets if there is a log.
-#[inline(always)]
-fn for_each(
-    targets: impl ExactSizeIterator<Item = usize>,
-    log: Option<(&mut Writer<'_>, &Batch<'_>)>,
-    each: impl FnMut(usize),
-) {
-    match log {
-        Some((log, batch)) => log.write(batch, targets, each),
-        None => targets.for_each(each),
-    }
-}
-
-/// The number of edges of each object of a batch, and an upper bound of these numbers.
-fn sizes(ends: &[u32; BATCH], len: usize) -> ([u32; BATCH], u32) {
-    let mut sizes = *ends;
-    for (size, before) in sizes[1..len].iter_mut().zip(ends) {
-        *size -= before;
-    }
-    let most = sizes[..len].iter().fold(0, |most, size| most | size);
-    (sizes, most)
 }
 
 /// Prefetches an object.

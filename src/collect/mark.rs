@@ -1,185 +1,189 @@
 //! `Phase::Premark` and `Phase::Mark`: marking from roots.
 //!
-//! Both phases run the same code. They differ in the byte that marks an object
-//! ([`Claims`](super::marks::Claims)): `Premark` starts from the known roots and sets a bit in the
-//! state byte, so that the object is no candidate. `Mark` starts from the roots that counting
-//! found, and writes the side table.
-//!
-//! With one worker the [`pass`](super::pass) first marks the objects that lie in the order of the
-//! graph.
+//! Both phases run the same code. `Premark` comes before counting. It starts from the named roots
+//! and from the roots of the last collection. Objects that it reaches are not counted. `Mark` starts
+//! from the roots that counting found.
 
 #![forbid(unsafe_code)]
 
-use crate::base::event::{self, CollectionKind, Phase};
+use crate::base::event::{self, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering, yield_now};
+use crate::collect::assumed::Inside;
+use crate::collect::candidates::Candidates;
 use crate::collect::count::Counts;
-use crate::collect::log_reader::Reader;
-use crate::collect::marker::{Leftovers, marker};
-use crate::collect::marks;
-use crate::collect::marks::{Claims, Premark};
-use crate::collect::pass;
-use crate::collect::pass::PassMarks;
-use crate::collect::pool::{CHUNK, Pool};
+use crate::collect::marker::{Done, Marker};
+use crate::collect::pool::{Pool, Work};
 use crate::collect::roots::Roots;
-use crate::collect::scope::{Scope, object_at};
+use crate::collect::scope::object_at;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer, type_name};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::object::state::{self, StateByte};
+use crate::heap::remembered::Root;
 
 /// Attempts to read a field that counting could read and marking could not.
 const RETRIES: usize = 100;
 
-/// The phase `Premark`. Marks the objects that known roots reach as alive. They are not candidates
-/// of this collection.
+/// Objects or pages in a piece of work of the start of marking.
+const CHUNK: usize = 2048;
+
+/// The first part of the phase `Premark`: claims the objects that named roots reach. They are not
+/// counted, and stay alive. Returns their number.
 ///
 /// If a field is unreadable, its targets stay candidates. They have a reference that counting does
 /// not find, so they are roots.
-pub(crate) fn premark<M: ObjectModel>(
+pub(crate) fn mark_from_named<M: ObjectModel>(
     world: &World<'_, M>,
-    scope: &Scope,
+    candidates: &Candidates,
     workers: usize,
-) -> Result<(), Abandoned> {
-    let core = world.core();
-    // A young collection does not examine old objects, and most objects here are old.
-    let named = if scope.kind == CollectionKind::Full { core.roots.list()? } else { Vec::new() };
-    if named.is_empty() {
-        return Ok(());
-    }
-    let _phase = event::phase(Phase::Premark);
-    let claims = Premark { states: core.space.states() };
-    let granules = named.iter().map(|object| core.space.granule(object.address()));
-    let mut roots = Vec::new();
-    roots.try_reserve_exact(named.len()).map_err(NoMemory::from)?;
-    roots.extend(granules.filter(|&granule| claims.claim(granule)).map(|granule| granule as u32));
-    let leftovers = drive(world, claims, [roots], workers)?;
-    for granule in leftovers.immortal {
-        // A candidate again: counting handles immortal objects.
-        StateByte(&claims.states[granule as usize]).unset(state::ALIVE);
-    }
-    Ok(())
+) -> Result<usize, Abandoned> {
+    let named = world.core().roots.list()?;
+    let space = &world.core().space;
+    let granules = named.iter().map(|object| space.granule(object.address()) as u32);
+    mark_uncounted(world, candidates, fallible::collect(granules)?, None, workers)
 }
 
-/// The phase `Mark`. Marks the objects that the roots reach. Afterwards a candidate with byte 0 is
+/// The second part: claims the objects that assumed roots reach, and counts the edges that lead to
+/// assumed roots. Returns the number of these objects.
+pub(crate) fn mark_from_assumed<M: ObjectModel>(
+    world: &World<'_, M>,
+    candidates: &Candidates,
+    assumed: &[Root],
+    inside: &Inside<'_>,
+    workers: usize,
+) -> Result<usize, Abandoned> {
+    let granules = fallible::collect(assumed.iter().map(|root| root.granule))?;
+    mark_uncounted(world, candidates, granules, Some(inside), workers)
+}
+
+/// Claims the objects that `roots` reach, before counting.
+fn mark_uncounted<M: ObjectModel>(
+    world: &World<'_, M>,
+    candidates: &Candidates,
+    mut roots: Vec<u32>,
+    inside: Option<&Inside<'_>>,
+    workers: usize,
+) -> Result<usize, Abandoned> {
+    if roots.is_empty() {
+        return Ok(0);
+    }
+    let _phase = event::phase(Phase::Premark);
+    steps::took(roots.len());
+    roots.retain(|&granule| candidates.claim_alone(granule as usize));
+    let marking = Marking { world, candidates, counts: None, inside };
+    let mut work = Vec::new();
+    for chunk in roots.chunks(CHUNK) {
+        fallible::push(&mut work, Work::Objects(fallible::collect(chunk.iter().copied())?))?;
+    }
+    let done = marking.run(work, workers)?;
+    for &granule in &done.immortal {
+        // A candidate again: counting handles immortal objects.
+        candidates.reopen(granule as usize);
+    }
+    Ok(done.traversed - done.immortal.len())
+}
+
+/// The phase `Mark`. Claims the objects that the roots reach. Afterwards the open candidates are
 /// unreachable.
 pub(crate) fn mark<M: ObjectModel>(
     world: &World<'_, M>,
-    scope: &Scope,
+    candidates: &Candidates,
     counts: &mut Counts,
     roots: Roots,
     workers: usize,
 ) -> Result<(), Abandoned> {
     let _phase = event::phase(Phase::Mark);
     counts.unreadable.sort_unstable();
-    let logs = std::mem::take(&mut counts.logs);
-    let core = world.core();
-    let log = Reader::new(&logs, core.space.high_water());
-    let (states, marks, counts) = (core.space.states(), core.space.counts(), &*counts);
-    match scope.kind {
-        CollectionKind::Young => {
-            let claims = marks::MarkBytes::<true> { states, marks, counts, log: &log };
-            let leftovers = drive(world, claims, roots.stacks, workers)?;
-            retry_unreadable(world, claims, leftovers.unreadable_now)
-        }
-        CollectionKind::Full => {
-            let claims = marks::MarkBytes::<false> { states, marks, counts, log: &log };
-            let (mut stacks, mut unreadable_now) = (roots.stacks, Vec::new());
-            if roots.marked {
-                let rest = pass::pass(world, PassMarks::new(marks, counts, &log))?;
-                unreadable_now = rest.unreadable_now;
-                if !rest.stack.is_empty() {
-                    fallible::push(&mut stacks, rest.stack)?;
-                }
-            }
-            if !stacks.is_empty() {
-                let mut leftovers = drive(world, claims, stacks, workers)?;
-                fallible::append(&mut unreadable_now, &mut leftovers.unreadable_now)?;
-            }
-            retry_unreadable(world, claims, unreadable_now)
-        }
-    }
-}
-
-/// Marks the objects that the claimed objects on `stacks` reach. Returns the immortal and
-/// unreadable objects that it found.
-fn drive<M: ObjectModel, C: Claims>(
-    world: &World<'_, M>,
-    claims: C,
-    stacks: impl IntoIterator<Item = Vec<u32>>,
-    workers: usize,
-) -> Result<Leftovers, Abandoned> {
-    let pool = Pool::new();
-    for stack in stacks {
-        let most = world.core().stress.shrink(CHUNK);
-        if stack.len() <= most {
-            pool.give(stack).map_err(|_| NoMemory)?;
+    let marking = Marking { world, candidates, counts: Some(&*counts), inside: None };
+    let mut work = Vec::new();
+    for pages in roots.pages {
+        if workers == 1 || pages.len() <= CHUNK / workers {
+            fallible::push(&mut work, Work::Pages(pages))?;
             continue;
         }
-        for chunk in stack.chunks(most) {
+        for chunk in pages.chunks(CHUNK / workers) {
             steps::took(chunk.len());
-            pool.give(fallible::collect(chunk.iter().copied())?).map_err(|_| NoMemory)?;
+            fallible::push(&mut work, Work::Pages(fallible::collect(chunk.iter().copied())?))?;
         }
     }
-    let failed = Mutex::new(None);
-    let leftovers = Mutex::new(Leftovers::default());
-    world.share(workers, &|_| {
-        pool.joined.fetch_add(1, Ordering::Relaxed);
-        let result = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
-            let mut marker = marker(world, claims, tracer, Vec::new());
-            while let Some(chunk) = pool.take() {
-                steps::took(1);
-                marker.stack = chunk;
-                marker.run(&pool)?;
-            }
-            let mut leftovers = leftovers.lock();
-            fallible::append(&mut leftovers.unreadable_now, &mut marker.leftovers.unreadable_now)?;
-            fallible::append(&mut leftovers.immortal, &mut marker.leftovers.immortal)
-        });
-        if let Err(abandoned) = result.and_then(|marked| Ok(marked?)) {
-            // Relaxed: a hint to finish. The lock protects the reason.
-            pool.failed.store(true, Ordering::Relaxed);
-            failed.lock().get_or_insert(abandoned);
+    let mut unreadable = marking.run(work, workers)?.unreadable_now;
+    for _ in 0..RETRIES {
+        if unreadable.is_empty() {
+            return Ok(());
         }
-    });
-    match failed.lock().take() {
-        Some(abandoned) => Err(abandoned),
-        None => Ok(std::mem::take(&mut *leftovers.lock())),
+        // An unattached thread holds the lock of a field that counting could read, and may release
+        // it.
+        yield_now();
+        unreadable = marking
+            .run(fallible::collect([Work::Objects(unreadable)].into_iter())?, 1)?
+            .unreadable_now;
+    }
+    match unreadable.first() {
+        None => Ok(()),
+        Some(&granule) => {
+            let object = object_at(&world.core().space, granule as usize);
+            Err(Abandoned::locked(type_name(world, object)))
+        }
     }
 }
 
-/// Tries again to read fields that counting could read and marking could not. An unattached thread
-/// holds the lock, and may release it. If it does not, the collection is abandoned. One thread does
-/// this, with its own pool, so that no worker is idle and receives work.
-#[cold]
-fn retry_unreadable<M: ObjectModel, C: Claims>(
-    world: &World<'_, M>,
-    claims: C,
-    unreadable_now: Vec<u32>,
-) -> Result<(), Abandoned> {
-    if unreadable_now.is_empty() {
-        return Ok(());
-    }
-    let pool = Pool::new();
-    let locked = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
-        let mut marker = marker(world, claims, tracer, unreadable_now);
-        for _ in 0..RETRIES {
-            yield_now();
-            steps::took(marker.stack.len());
-            marker.run(&pool)?;
-            fallible::append(&mut marker.stack, &mut marker.leftovers.unreadable_now)?;
-            if marker.stack.is_empty() {
-                break;
-            }
+/// What the workers of one marking share.
+struct Marking<'a, M: ObjectModel> {
+    world: &'a World<'a, M>,
+    candidates: &'a Candidates,
+    counts: Option<&'a Counts>,
+    inside: Option<&'a Inside<'a>>,
+}
+
+impl<M: ObjectModel> Marking<'_, M> {
+    /// Does `work`, and all work that comes from it.
+    fn run(&self, work: Vec<Work>, workers: usize) -> Result<Done, Abandoned> {
+        if workers > 1 {
+            self.run_with::<true>(work, workers)
+        } else {
+            self.run_with::<false>(work, 1)
         }
-        Ok::<_, NoMemory>(marker.stack.first().copied())
-    })??;
-    match locked {
-        None => Ok(()),
-        Some(granule) => {
-            let object = object_at(&world.core().space, granule as usize);
-            Err(Abandoned::locked(type_name(world, object)))
+    }
+
+    fn run_with<const SHARED: bool>(
+        &self,
+        work: Vec<Work>,
+        workers: usize,
+    ) -> Result<Done, Abandoned> {
+        let Self { world, candidates, counts, inside } = *self;
+        let pool = Pool::new();
+        for piece in work {
+            pool.give(piece).map_err(|_| NoMemory)?;
+        }
+        let failed = Mutex::new(None);
+        let all = Mutex::new(Done::default());
+        world.share(workers, &|worker| {
+            pool.joined.fetch_add(1, Ordering::Relaxed);
+            let result = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
+                let mut marker = Marker::<M, SHARED>::new(
+                    world,
+                    candidates,
+                    worker.index,
+                    counts,
+                    inside,
+                    tracer,
+                );
+                while let Some(piece) = pool.take() {
+                    steps::took(1);
+                    marker.run(piece, &pool)?;
+                }
+                all.lock().add(marker.done)
+            });
+            if let Err(abandoned) = result.and_then(|marked| Ok(marked?)) {
+                // Relaxed: a hint to finish. The lock protects the reason.
+                pool.failed.store(true, Ordering::Relaxed);
+                failed.lock().get_or_insert(abandoned);
+            }
+        });
+        match failed.lock().take() {
+            Some(abandoned) => Err(abandoned),
+            None => Ok(std::mem::take(&mut *all.lock())),
         }
     }
 }

@@ -5,13 +5,14 @@
 //! * **The world stops.**
 //! * `Merge` ([`stop`], and the model): counts become exact. Objects with the count 0 leave the
 //!   candidates, and are destroyed after the stop.
-//! * `Premark` ([`mark::premark`]), in full collections: objects that known roots reach are no
-//!   candidates.
-//! * `Count` ([`count::count`]): counts the references between candidates. Full collections log
-//!   the edges ([`log`]).
-//! * `Roots` ([`roots::roots`]): a candidate is a root if this number differs from its count.
-//! * `Mark` ([`mark::mark`]): marks from the roots.
-//! * `Sweep` ([`sweep::sweep`]): lists the unmarked candidates.
+//! * The [candidates](candidates) are found by their state bytes. All are open.
+//! * `Premark` ([`mark::mark_from_named`], [`mark::mark_from_assumed`]), in full collections: claims
+//!   the candidates that named roots reach, and those that the [assumed roots](assumed) reach.
+//! * `Count` ([`count::count`]): counts the references from the open candidates. Then the assumed
+//!   roots are checked.
+//! * `Roots` ([`roots::roots`]): an open candidate is a root if this number differs from its count.
+//! * `Mark` ([`mark::mark`]): claims the candidates that the roots reach.
+//! * `Sweep` ([`sweep::sweep`]): lists the open candidates.
 //! * `Claim` ([`claim::claim`]): takes a reference on each listed object, and clears weak
 //!   references. Objects that legacy finalizers reach leave the set.
 //! * **The world starts.**
@@ -50,6 +51,8 @@
 //!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
 //!   does not change.
 
+pub(crate) mod assumed;
+pub(crate) mod candidates;
 #[allow(unsafe_code)]
 pub(crate) mod claim;
 pub(crate) mod clear;
@@ -58,15 +61,10 @@ pub(crate) mod count;
 pub(crate) mod finalize;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod graph;
-#[allow(unsafe_code)]
-pub(crate) mod log;
-pub(crate) mod log_reader;
 pub(crate) mod mark;
 #[allow(unsafe_code)]
 pub(crate) mod marker;
-pub(crate) mod marks;
 pub(crate) mod open_report;
-pub(crate) mod pass;
 pub(crate) mod pool;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod protocol;
@@ -97,17 +95,23 @@ pub(crate) use self::scope::{live, visible};
 use std::sync::Arc;
 
 use crate::base::event::{self, CollectionKind, CollectionReport};
+use crate::base::fallible;
 use crate::base::sync::Ordering;
+use crate::collect::assumed::Inside;
+use crate::collect::candidates::Candidates;
 use crate::collect::claim::{Reclaimers, Unreachable};
+use crate::collect::count::Counts;
 use crate::collect::recheck::Garbage;
 use crate::collect::reclaim::CollectorGuard;
 use crate::collect::scope::Scope;
+use crate::collect::table::Spills;
 use crate::collect::traversal::Abandoned;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::mutator::{COLLECT, World};
 use crate::heap::pacing::Due;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
+use crate::heap::remembered::Root;
 use crate::object::live::DeadObject;
 use crate::safepoint::StopError;
 
@@ -337,30 +341,11 @@ fn find<M: ObjectModel>(
         scope.sort_by_home(&core.space)?;
     }
     report.workers = workers;
-    let result = mark::premark(world, &scope, workers);
-    let result =
-        result.and_then(|()| count::count(world, &scope, workers)).and_then(|mut counts| {
-            report.tracked = counts.tracked;
-            report.candidates = counts.candidates;
-            report.known_alive = counts.known_alive;
-            if counts.candidates == counts.known_alive {
-                // There are no candidates, or premarking has reached all of them.
-                return Ok(());
-            }
-            let roots = roots::roots(world, &scope, &counts, workers)?;
-            report.overvisited = roots.overvisited.len();
-            for &granule in &roots.overvisited {
-                if let Some(object) = scope::stopped_at(world, granule as usize) {
-                    core.model.overvisited(object);
-                }
-            }
-            mark::mark(world, &scope, &mut counts, roots, workers)
-        });
-    let result = result.and_then(|()| Ok(sweep::sweep(world, &scope, workers)?));
-    let found = result.inspect_err(|_| {
-        let _table = core.collector_lock.lock_states();
-        table::wipe(&core.space, scope.pages());
-    })?;
+    let mut candidates = Candidates::new(world, &scope, workers)?;
+    let result = find_reachable(world, &scope, &mut candidates, report, workers);
+    let found = result.and_then(|()| Ok(sweep::sweep(world, &scope, &candidates, workers)?));
+    candidates.close(world, &scope);
+    let found = found.inspect_err(|_| table::wipe(&core.space, scope.pages()))?;
     report.unreachable = found.len();
     match report.kind {
         CollectionKind::Young => core.pace.after_young(report.candidates, found.len()),
@@ -375,6 +360,88 @@ fn find<M: ObjectModel>(
     let unreachable = claim::claim(world, found, reclaimers, workers);
     verify::stressed(world, "in a collection");
     Ok(unreachable)
+}
+
+/// Runs the phases `Premark` to `Mark`. Afterwards the open candidates are unreachable.
+fn find_reachable<M: ObjectModel>(
+    world: &World<'_, M>,
+    scope: &Scope,
+    candidates: &mut Candidates,
+    report: &mut CollectionReport,
+    workers: usize,
+) -> Result<(), Abandoned> {
+    let core = world.core();
+    report.tracked = candidates.tracked;
+    report.candidates = candidates.count;
+    let is_full = scope.kind == CollectionKind::Full;
+    if is_full {
+        report.known_alive = mark::mark_from_named(world, candidates, workers)?;
+    }
+    let mut assumed = Vec::new();
+    if roots::remembers(world, scope) {
+        assumed = assumed::take(world, candidates);
+    }
+    let (mut counts, uncounted) = loop {
+        let reached = mark_and_count(world, scope, candidates, &assumed, workers)?;
+        let proven = assumed::check(world, &mut assumed, &reached.0.spills);
+        if proven == assumed.len() {
+            break reached;
+        }
+        // Begin again with the roots that are roots. The same edges lead to them, unless a field
+        // has become readable or unreadable. Then the list gets shorter again.
+        assumed.truncate(proven);
+        table::wipe(&core.space, scope.pages());
+        candidates.open(world, scope);
+        if is_full {
+            mark::mark_from_named(world, candidates, workers)?;
+        }
+    };
+    if report.candidates == report.known_alive + uncounted {
+        // There are no candidates, or premarking has reached all of them.
+        core.remembered.set(assumed);
+        return Ok(());
+    }
+    let mut roots = roots::roots(world, scope, candidates, &mut counts, workers)?;
+    report.overvisited = roots.overvisited.len();
+    for &granule in &roots.overvisited {
+        if let Some(object) = scope::stopped_at(world, granule as usize) {
+            core.model.overvisited(object);
+        }
+    }
+    if is_full && roots.overvisited.is_empty() {
+        let most = assumed::most_roots(candidates.count);
+        assumed.truncate(most.saturating_sub(roots.remembered.len()));
+        // Without memory for both lists, the next collection assumes less.
+        let _ = fallible::append(&mut assumed, &mut roots.remembered);
+        core.remembered.set(assumed);
+    }
+    mark::mark(world, candidates, &mut counts, roots, workers)
+}
+
+/// Marks from the assumed roots, and counts the edges of the other candidates. Returns the result,
+/// and the number of the objects that were marked.
+fn mark_and_count<M: ObjectModel>(
+    world: &World<'_, M>,
+    scope: &Scope,
+    candidates: &mut Candidates,
+    assumed: &[Root],
+    workers: usize,
+) -> Result<(Counts, usize), Abandoned> {
+    let core = world.core();
+    let pages = core.space.high_water();
+    let granules = || assumed.iter().map(|root| root.granule);
+    let mut uncounted = 0;
+    let mut spills = Spills::default();
+    if !assumed.is_empty() {
+        candidates.assume(pages, granules(), true)?;
+        let inside = Inside::new(core.space.counts());
+        let marked = mark::mark_from_assumed(world, candidates, assumed, &inside, workers);
+        candidates.assume(pages, granules(), false)?;
+        uncounted = marked?;
+        spills = inside.into_spills();
+    }
+    let counts = count::count(world, scope, candidates, spills, workers)?;
+    Ok((counts, uncounted))
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -1,14 +1,15 @@
 //! The work that marking workers share.
 //!
-//! The queue of chunks starts with the roots. A worker that finds another worker idle gives half of
-//! its stack away. A worker may join at any time or never, so no worker waits for a thread that the
-//! system starts late.
+//! A worker that finds another worker idle gives half of its queued pages away. A worker may join at
+//! any time or never, so no worker waits for a thread that the system starts late.
 //!
-//! The queue is a vector under a lock: a chunk has thousands of objects, and the growth of a
+//! The pool is a vector under a lock: a worker gives many pages at a time, and the growth of a
 //! lock-free queue could not be refused. A long list has one object at a time to traverse, so one
 //! worker marks it.
 
 #![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
 
@@ -16,13 +17,19 @@ use crate::base::fallible;
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
 
-/// Roots in one chunk of shared work.
-pub(crate) const CHUNK: usize = 2048;
+/// A part of the work of marking.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// The granules of claimed objects, which are to be traversed.
+    Objects(Vec<u32>),
+    /// Pages that are marked as queued.
+    Pages(Vec<u32>),
+}
 
 /// The work that the workers share.
 pub(crate) struct Pool {
-    pub(super) chunks: Mutex<Vec<Vec<u32>>>,
-    /// The number of chunks: a hint for workers that poll.
+    pub(super) work: Mutex<Vec<Work>>,
+    /// The number of pieces of work: a hint for workers that poll.
     pub(super) waiting: CachePadded<AtomicUsize>,
     /// Workers that have joined.
     pub(super) joined: CachePadded<AtomicUsize>,
@@ -34,7 +41,7 @@ pub(crate) struct Pool {
 impl Pool {
     pub(super) fn new() -> Self {
         Self {
-            chunks: Mutex::new(Vec::new()),
+            work: Mutex::new(Vec::new()),
             waiting: CachePadded::new(AtomicUsize::new(0)),
             joined: CachePadded::new(AtomicUsize::new(0)),
             idle: CachePadded::new(AtomicUsize::new(0)),
@@ -42,41 +49,41 @@ impl Pool {
         }
     }
 
-    /// Adds a chunk of work. Returns the chunk if there is no memory for its place.
-    pub(super) fn give(&self, chunk: Vec<u32>) -> Result<(), Vec<u32>> {
-        let mut chunks = self.chunks.lock();
-        if chunks.try_reserve(1).is_err() {
-            return Err(chunk);
+    /// Adds a piece of work. Returns it if there is no memory for its place.
+    pub(super) fn give(&self, piece: Work) -> Result<(), Work> {
+        let mut work = self.work.lock();
+        if work.try_reserve(1).is_err() {
+            return Err(piece);
         }
-        chunks.push(chunk);
+        work.push(piece);
         // Relaxed, under the lock: a hint.
-        self.waiting.store(chunks.len(), Ordering::Relaxed);
+        self.waiting.store(work.len(), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes a chunk, if there is one.
-    pub(super) fn steal(&self) -> Option<Vec<u32>> {
-        // Relaxed: a worker that misses a chunk polls again, or the worker that added the chunk
+    /// Takes a piece of work, if there is one.
+    pub(super) fn steal(&self) -> Option<Work> {
+        // Relaxed: a worker that misses a piece polls again, or the worker that added the piece
         // processes it.
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut chunks = self.chunks.lock();
-        let chunk = chunks.pop();
-        self.waiting.store(chunks.len(), Ordering::Relaxed);
-        chunk
+        let mut work = self.work.lock();
+        let piece = work.pop();
+        self.waiting.store(work.len(), Ordering::Relaxed);
+        piece
     }
 
     /// Waits for work. `None`: no worker has any, and marking is over.
-    pub(super) fn take(&self) -> Option<Vec<u32>> {
-        // Relaxed counters: they only limit the polling. A chunk is in the queue, or a worker that
+    pub(super) fn take(&self) -> Option<Work> {
+        // Relaxed counters: they only limit the polling. A piece is in the pool, or a worker that
         // is not idle has it. If a worker leaves early, other workers do the remaining work.
         self.idle.fetch_add(1, Ordering::Relaxed);
         let mut spins = 0u32;
         loop {
-            if let Some(chunk) = self.steal() {
+            if let Some(piece) = self.steal() {
                 self.idle.fetch_sub(1, Ordering::Relaxed);
-                return Some(chunk);
+                return Some(piece);
             }
             if self.idle.load(Ordering::Relaxed) >= self.joined.load(Ordering::Relaxed)
                 || self.failed.load(Ordering::Relaxed)
@@ -87,29 +94,29 @@ impl Pool {
             if spins.is_multiple_of(64) { yield_now() } else { spin_loop() }
         }
     }
+
+    /// Whether another worker waits for work that is not in the pool.
+    #[inline(always)]
+    pub(super) fn wants_work(&self) -> bool {
+        // Relaxed, both: hints.
+        let idle = self.idle.load(Ordering::Relaxed);
+        idle > 0 && self.waiting.load(Ordering::Relaxed) < idle
+    }
 }
 
-/// Gives the older half of a stack away, at most `most` objects. Older objects are nearer to the
-/// roots, so their part of the graph is likely larger. The newest objects move to the free places.
-/// All other objects stay in place, which limits the copying.
+/// Gives the older half of a queue of pages away. The newer pages are more likely in this worker's
+/// caches.
 #[cold]
 #[inline(never)]
-pub(crate) fn give_oldest(stack: &mut Vec<u32>, pool: &Pool, most: usize) {
-    // Relaxed, both: hints. The waiting chunks are enough for the idle workers.
-    if pool.waiting.load(Ordering::Relaxed) >= pool.idle.load(Ordering::Relaxed) {
-        return;
-    }
-    let give = stack.len().div_ceil(2).min(most);
-    // Without memory for the chunk, this worker keeps the work.
+pub(crate) fn give_half(pages: &mut VecDeque<u32>, pool: &Pool) {
+    let give = pages.len() / 2;
+    // Without memory for the piece, this worker keeps the work.
     if give > 0
-        && let Ok(chunk) = fallible::collect(stack[..give].iter().copied())
-        && pool.give(chunk).is_ok()
+        && let Ok(piece) = fallible::collect(pages.range(..give).copied())
+        && pool.give(Work::Pages(piece)).is_ok()
     {
-        let rest = stack.len() - give;
-        let newest = rest.max(give)..stack.len();
-        steps::took(give + newest.len());
-        stack.copy_within(newest, 0);
-        stack.truncate(rest);
+        steps::took(give);
+        pages.drain(..give);
     }
 }
 

@@ -1,9 +1,9 @@
 //! `Phase::Roots`: finding the roots.
 //!
-//! A candidate with a remainder is a root. A negative remainder means references from outside the
-//! set. A positive one means that a traversal reported too many references; then the object is
-//! kept. The byte of a root becomes a [mark](super::pass#marks), and so does the byte of each
-//! object that marking must not enter. Other bytes are 0.
+//! An open candidate with a remainder is a root. A negative remainder means references from outside
+//! the set. A positive one means that a traversal reported too many references; then the object is
+//! kept. The phase makes the roots *seen*, as if a worker had met an edge to them, and zeroes the
+//! side table.
 
 #![forbid(unsafe_code)]
 
@@ -11,61 +11,66 @@ use crate::base::event::{self, CollectionKind, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering};
+use crate::collect::assumed::most_roots;
+use crate::collect::candidates::{Candidates, each_bit, not_zero};
 use crate::collect::count::Counts;
-use crate::collect::scope::{Scope, granules_of};
-use crate::collect::table::{EXCLUDED, LANES, REACHED, exclusively};
-use crate::collect::work_list::WorkCursor;
-use crate::heap::helpers::Worker;
+use crate::collect::scope::{Scope, granules_of, stopped_at};
+use crate::collect::table::{Spills, exclusively};
+use crate::heap::mark_tables::WORD;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::space::Space;
+use crate::heap::remembered::Root;
+use crate::memory::space::PAGE_GRANULES;
 use crate::object::state::StateByte;
 
 /// The candidates from which marking starts.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
-    /// Whether the roots are marked in the table, for the pass, and not on stacks.
-    pub(crate) marked: bool,
-    /// By worker.
-    pub(crate) stacks: Vec<Vec<u32>>,
+    /// The pages with roots, by worker.
+    pub(crate) pages: Vec<Vec<u32>>,
     /// The candidates with more visits than references.
     pub(crate) overvisited: Vec<u32>,
+    /// The roots of a full collection, for the next one.
+    pub(crate) remembered: Vec<Root>,
 }
 
-/// The phase `Roots`. Finds the roots by their remainders, and turns the table into
-/// marks.
+/// The phase `Roots`. Finds the roots by their remainders.
 pub(crate) fn roots<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
-    counts: &Counts,
+    candidates: &Candidates,
+    counts: &mut Counts,
     workers: usize,
 ) -> Result<Roots, NoMemory> {
     let _phase = event::phase(Phase::Roots);
     let core = world.core();
-    let space = &core.space;
-    let (states, marks) = (space.states(), space.counts());
+    let (states, table) = (core.space.states(), core.space.counts());
     steps::took(counts.spills.carries.len() + counts.immortal.len());
-    // A sum that has wrapped becomes 0, 1 or -1: its byte alone is not exact.
-    for (&granule, &carry) in &counts.spills.carries {
-        let mark = &marks[granule as usize];
-        let exact = carry + i64::from(mark.load(Ordering::Relaxed) as i8);
-        mark.store(exact.signum() as u8, Ordering::Relaxed);
+    // The byte of a sum that has wrapped is not exact. The sum replaces the carry, and the byte
+    // becomes 0, 1 or -1.
+    for (&granule, carry) in &mut counts.spills.carries {
+        let byte = &table[granule as usize];
+        *carry += i64::from(byte.load(Ordering::Relaxed) as i8);
+        byte.store(carry.signum() as u8, Ordering::Relaxed);
     }
+    let counts = &*counts;
     for &granule in &counts.immortal {
-        marks[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
+        table[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
     }
-    // Several workers, and young collections, mark from stacks: see `mark::pass`.
-    let marked = scope.kind == CollectionKind::Full && workers == 1;
     let share = scope.share(workers);
-    let all = Mutex::new((Roots { marked, ..Roots::default() }, Ok(())));
+    let all = Mutex::new((Roots::default(), Ok(())));
+    let most = if remembers(world, scope) { most_roots(candidates.count) } else { 0 };
     world.share(workers, &|worker| {
-        let (mut stack, mut overvisited) = (Vec::new(), Vec::new());
-        let visited =
-            roots_of_share(space, scope, (&share, worker), marked, &mut stack, &mut overvisited);
+        let (pages, overvisited, remembered) = Default::default();
+        let mut mine =
+            Share { world, candidates, sums: &counts.spills, most, pages, overvisited, remembered };
+        let visited = share.of(worker).flatten().try_for_each(|&page| mine.visit(page));
+        let Share { pages, mut overvisited, mut remembered, .. } = mine;
         let (all, result) = &mut *all.lock();
-        let added = if stack.is_empty() { Ok(()) } else { fallible::push(&mut all.stacks, stack) };
+        let added = if pages.is_empty() { Ok(()) } else { fallible::push(&mut all.pages, pages) };
         let listed = fallible::append(&mut all.overvisited, &mut overvisited);
-        *result = result.and(visited).and(added).and(listed);
+        let kept = fallible::append(&mut all.remembered, &mut remembered);
+        *result = result.and(visited).and(added).and(listed).and(kept);
     });
     let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
     result?;
@@ -77,60 +82,75 @@ pub(crate) fn roots<M: ObjectModel>(
     Ok(all)
 }
 
+/// Whether a collection remembers its roots.
+pub(crate) fn remembers<M: ObjectModel>(world: &World<'_, M>, scope: &Scope) -> bool {
+    scope.kind == CollectionKind::Full && !world.core().model.verifies_traversals()
+}
+
 /// One worker's part of finding roots.
-fn roots_of_share(
-    space: &Space,
-    scope: &Scope,
-    (share, worker): (&WorkCursor<'_, u32>, Worker),
-    marked: bool,
-    stack: &mut Vec<u32>,
-    overvisited: &mut Vec<u32>,
-) -> Result<(), NoMemory> {
-    let (states, marks) = (space.states(), space.counts());
-    for pages in share.of(worker) {
-        for &page in pages {
-            let Some(range) = granules_of(space, page) else { continue };
-            let first = range.start;
-            steps::took(range.len());
-            // Only this worker accesses this page.
-            exclusively(&states[range.clone()], |states| {
-                exclusively(&marks[range], |marks| {
-                    let lanes = states.chunks(LANES).zip(marks.chunks_mut(LANES));
-                    for (chunk, (states, marks)) in lanes.enumerate() {
-                        let mut any = false;
-                        for (&state, &mark) in states.iter().zip(&*marks) {
-                            any |= scope.contains(state)
-                                & (if marked { mark as i8 > 0 } else { mark != 0 });
-                        }
-                        if any {
-                            stack.try_reserve(LANES)?;
-                            for (at, (&state, &mark)) in states.iter().zip(&*marks).enumerate() {
-                                if scope.contains(state) && mark != 0 {
-                                    let granule = (first + chunk * LANES + at) as u32;
-                                    if !marked {
-                                        stack.push(granule);
-                                    }
-                                    if mark as i8 > 0 {
-                                        fallible::push(overvisited, granule)?;
-                                    }
-                                }
-                            }
-                        }
-                        for (&state, mark) in states.iter().zip(marks) {
-                            let of_root = if marked { REACHED } else { EXCLUDED };
-                            *mark = match (scope.contains(state), *mark) {
-                                (false, _) => EXCLUDED,
-                                (true, 0) => 0,
-                                (true, _) => of_root,
-                            };
-                        }
-                    }
-                    Ok::<_, NoMemory>(())
-                })
-            })?;
-        }
+struct Share<'a, M: ObjectModel> {
+    world: &'a World<'a, M>,
+    candidates: &'a Candidates,
+    /// The sums that have wrapped.
+    sums: &'a Spills,
+    /// The most roots that are remembered.
+    most: usize,
+    pages: Vec<u32>,
+    overvisited: Vec<u32>,
+    remembered: Vec<Root>,
+}
+
+impl<M: ObjectModel> Share<'_, M> {
+    /// Finds the roots of a page. Only this worker accesses the page.
+    fn visit(&mut self, page: u32) -> Result<(), NoMemory> {
+        let space = &self.world.core().space;
+        let Some(range) = granules_of(space, page) else { return Ok(()) };
+        steps::took(range.len().div_ceil(WORD));
+        exclusively(&space.counts()[range.clone()], |bytes| {
+            for (first, open) in self.candidates.open_on(page) {
+                // A large page has one byte, at its one object.
+                let start = first.max(range.start);
+                let word = &bytes[start - range.start..];
+                let word = &word[..word.len().min(WORD)];
+                let roots = open & not_zero(word) << (start - first);
+                let mut result = Ok(());
+                each_bit(first, roots, |granule| {
+                    let added = self.add(granule, bytes[granule - range.start] as i8);
+                    result = result.and(added);
+                });
+                result?;
+            }
+            bytes.fill(0);
+            Ok(())
+        })
     }
-    Ok(())
+
+    /// Adds a root.
+    #[inline(always)]
+    fn add(&mut self, granule: usize, remainder: i8) -> Result<(), NoMemory> {
+        if self.candidates.see_root(granule) {
+            let page = granule / PAGE_GRANULES;
+            fallible::push(&mut self.pages, page as u32)?;
+        }
+        if remainder > 0 {
+            fallible::push(&mut self.overvisited, granule as u32)?;
+        } else if self.remembered.len() < self.most {
+            self.remember(granule as u32, remainder)?;
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, granule: u32, remainder: i8) -> Result<(), NoMemory> {
+        let object = stopped_at(self.world, granule as usize);
+        let Some(count) = object.and_then(|object| self.world.core().model.count(object)) else {
+            return Ok(());
+        };
+        let sum = self.sums.carries.get(&granule).copied().unwrap_or(i64::from(remainder));
+        if let Ok(inside) = u32::try_from(count + sum) {
+            fallible::push(&mut self.remembered, Root { granule, inside })?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

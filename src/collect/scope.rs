@@ -53,6 +53,11 @@ impl Scope {
         state & self.mask == state::TRACKED
     }
 
+    /// The state bits of which a candidate has `TRACKED` alone.
+    pub(crate) fn mask(&self) -> u8 {
+        self.mask
+    }
+
     /// Upper bound of the number of candidates, for deciding how many workers are worth it.
     pub(crate) fn cells(&self, space: &Space) -> usize {
         self.pages().iter().map(|&p| space.starts(p as usize).len()).sum()

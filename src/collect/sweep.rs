@@ -1,5 +1,6 @@
 //! `Phase::Sweep`: listing the candidates that marking did not reach.
 
+use crate::collect::candidates::{Candidates, each_bit};
 use crate::collect::work_list::WorkCursor;
 use crate::object::live::Stopped;
 use std::cmp::Reverse;
@@ -12,19 +13,20 @@ use crate::base::sync::{Mutex, Ordering};
 use crate::collect::scope::{Scope, granules_of, object_at};
 use crate::collect::table::{LANES, exclusively};
 use crate::heap::helpers::Worker;
+use crate::heap::mark_tables::{PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::Space;
-use crate::object::state;
+use crate::object::state::{self, StateByte};
 
-/// The phase `Sweep`. Lists the unreached candidates, ages the reached ones, and zeroes the side
-/// table.
+/// The phase `Sweep`. Lists the open candidates, and ages the other objects.
 ///
 /// Without memory for the list the collection is over: reached objects have aged, and all else is
 /// unchanged.
 pub(crate) fn sweep<'w, M: ObjectModel>(
     world: &'w World<'_, M>,
     scope: &Scope,
+    candidates: &Candidates,
     workers: usize,
 ) -> Result<Vec<Stopped<'w>>, NoMemory> {
     let _phase = event::phase(Phase::Sweep);
@@ -42,7 +44,7 @@ pub(crate) fn sweep<'w, M: ObjectModel>(
                 fallible::push(&mut all.lock().0, std::mem::take(run))
             }
         };
-        let swept = sweep_share(space, scope, (&share, worker), &mut run, keep);
+        let swept = sweep_share(space, candidates, (&share, worker), &mut run, keep);
         let kept = keep(&mut run);
         let result = &mut all.lock().1;
         *result = result.and(swept).and(kept);
@@ -51,11 +53,16 @@ pub(crate) fn sweep<'w, M: ObjectModel>(
     let (mut runs, result) = std::mem::replace(&mut *all.lock(), (Vec::new(), Ok(())));
     let swept = result.and_then(|()| merge_runs(&mut runs));
     if swept.is_err() {
-        // A later collection must examine the new objects that were not reached.
-        scope
-            .pages()
-            .iter()
-            .for_each(|&page| space.page(page as usize).young.store(1, Ordering::Relaxed));
+        // A later collection must examine the new objects that were not reached. Those that were
+        // old become new too.
+        for &page in scope.pages() {
+            space.page(page as usize).young.store(1, Ordering::Relaxed);
+            for (first, bits) in candidates.open_on(page) {
+                each_bit(first, bits, |at| {
+                    StateByte(&space.states()[at]).change_plainly(0, state::OLD);
+                });
+            }
+        }
     }
     swept
 }
@@ -119,55 +126,38 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
 /// numbers start again from a lower number, it completes the run.
 fn sweep_share<'w>(
     space: &Space,
-    scope: &Scope,
+    candidates: &Candidates,
     (share, worker): (&WorkCursor<'_, u32>, Worker),
     unreachable: &mut Vec<Stopped<'w>>,
     complete: impl Fn(&mut Vec<Stopped<'w>>) -> Result<(), NoMemory>,
 ) -> Result<(), NoMemory> {
-    let (states, marks) = (space.states(), space.counts());
     let mut last = 0;
-    for pages in share.of(worker) {
-        for &page in pages {
-            if page < last {
-                complete(unreachable)?;
-            }
-            last = page;
-            // Relaxed: in a stop.
-            space.page(page as usize).young.store(0, Ordering::Relaxed);
-            let Some(range) = granules_of(space, page) else { continue };
-            let first = range.start;
-            steps::took(range.len());
-            // Only this worker accesses this page.
-            exclusively(&states[range.clone()], |states| {
-                exclusively(&marks[range], |marks| {
-                    let lanes = states.chunks_mut(LANES).zip(marks.chunks(LANES));
-                    for (chunk, (states, marks)) in lanes.enumerate() {
-                        let mut any = false;
-                        for (&state, &mark) in states.iter().zip(marks) {
-                            any |= scope.contains(state) & (mark == 0);
-                        }
-                        if any {
-                            unreachable.try_reserve(LANES)?;
-                            for (at, (&state, &mark)) in states.iter().zip(marks).enumerate() {
-                                if scope.contains(state) && mark == 0 {
-                                    let object = object_at(space, first + chunk * LANES + at);
-                                    // SAFETY: rule *stopped*: the state says that an object is
-                                    // alive there.
-                                    unreachable.push(unsafe { Stopped::new(object) });
-                                }
-                            }
-                        }
-                        for (state, &mark) in states.iter_mut().zip(marks) {
-                            let garbage = scope.contains(*state) & (mark == 0);
-                            let state_then = if garbage { *state } else { aged(*state) };
-                            *state = state_then & !state::ALIVE;
-                        }
-                    }
-                    marks.fill(0);
-                    Ok::<_, NoMemory>(())
-                })
-            })?;
+    for &page in share.of(worker).flatten() {
+        if page < last {
+            complete(unreachable)?;
         }
+        last = page;
+        steps::took(PAGE_WORDS);
+        for (first, bits) in candidates.open_on(page) {
+            unreachable.try_reserve(WORD)?;
+            each_bit(first, bits, |granule| {
+                // SAFETY: rule *stopped*: a candidate is alive.
+                unreachable.push(unsafe { Stopped::new(object_at(space, granule)) });
+            });
+        }
+        let info = space.page(page as usize);
+        // Relaxed: in a stop.
+        if info.young.load(Ordering::Relaxed) == 0 {
+            // All its objects are old.
+            continue;
+        }
+        info.young.store(0, Ordering::Relaxed);
+        let Some(range) = granules_of(space, page) else { continue };
+        steps::took(range.len());
+        // Only this worker accesses this page.
+        exclusively(&space.states()[range], |states| {
+            states.iter_mut().for_each(|state| *state = aged(*state));
+        });
     }
     Ok(())
 }

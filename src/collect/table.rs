@@ -1,27 +1,18 @@
 //! The side table: one byte for each granule.
 //!
 //! During `Phase::Count` a byte is a signed number. A byte that overflows carries into a small map
-//! (*spills*), so that sums are exact. From `Phase::Roots` on a byte is a mark.
+//! (*spills*), so that sums are exact. `Phase::Roots` reads and zeroes the bytes.
 
 use std::collections::HashMap;
 
 use crate::base::fallible::NoMemory;
 use crate::base::prefetch::prefetch;
 use crate::base::steps;
-use crate::base::sync::AtomicU8;
-#[cfg(all(test, loom))]
-use crate::base::sync::Ordering;
+use crate::base::sync::{AtomicU8, Ordering};
 use crate::collect::scope::granules_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::Space;
-use crate::object::state;
-
-/// A mark: see [the table of marks](super::pass#marks).
-pub(crate) const REACHED: u8 = 1;
-
-/// A mark: see [the table of marks](super::pass#marks). Without a pass, pushed objects have it too.
-pub(crate) const EXCLUDED: u8 = 2;
 
 /// The bytes that a scan examines together.
 pub(crate) const LANES: usize = 32;
@@ -81,6 +72,16 @@ pub(crate) fn add(table: &mut [u8], granule: usize, by: i8, spills: &mut Spills)
     }
 }
 
+/// Adds 1 to a byte under a lock that all writers hold.
+pub(crate) fn add_shared(table: &[AtomicU8], granule: usize, spills: &mut Spills) {
+    // Relaxed: the lock orders the accesses.
+    let (sum, wrapped) = (table[granule].load(Ordering::Relaxed) as i8).overflowing_add(1);
+    table[granule].store(sum as u8, Ordering::Relaxed);
+    if wrapped {
+        spill(spills, granule, 256);
+    }
+}
+
 #[cold]
 #[inline(never)]
 pub(crate) fn spill(spills: &mut Spills, granule: usize, carry: i64) {
@@ -103,6 +104,11 @@ impl Spills {
         } else {
             self.lost = true;
         }
+    }
+
+    /// The carry of a granule.
+    pub(super) fn of(&self, granule: u32) -> i64 {
+        self.carries.get(&granule).copied().unwrap_or_default()
     }
 
     pub(super) fn lost_nothing(&self) -> Result<(), NoMemory> {
@@ -158,17 +164,13 @@ pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R)
     result
 }
 
-/// Zeroes the side table on the pages of the scope, and removes the `ALIVE` bits there.
+/// Zeroes the side table on the pages of the scope.
 pub(crate) fn wipe(space: &Space, pages: &[u32]) {
-    let (states, counts) = (space.states(), space.counts());
     for &page in pages {
         if let Some(range) = granules_of(space, page) {
             steps::took(range.len());
             // Only this worker accesses this page.
-            exclusively(&counts[range.clone()], |bytes| bytes.fill(0));
-            exclusively(&states[range], |states| {
-                states.iter_mut().for_each(|s| *s &= !state::ALIVE)
-            });
+            exclusively(&space.counts()[range], |bytes| bytes.fill(0));
         }
     }
 }

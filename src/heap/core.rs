@@ -15,6 +15,7 @@ use crate::heap::known_roots::KnownRoots;
 use crate::heap::model::ObjectModel;
 use crate::heap::observer::{Observer, PacingRule};
 use crate::heap::pacing::Pace;
+use crate::heap::remembered::Remembered;
 use crate::heap::slow;
 use crate::heap::workers::Workers;
 use crate::memory::arena::Arena;
@@ -41,6 +42,8 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) workers: Workers,
     pub(crate) roots: Arc<KnownRoots>,
+    /// The roots of the last full collection.
+    pub(crate) remembered: Remembered,
     pub(crate) name: Cow<'static, str>,
     /// The stress modes of this heap. `under` is their state.
     pub(crate) stress: Stress,
@@ -115,6 +118,7 @@ impl<M: ObjectModel> Core<M> {
                 observer: config.observer,
                 workers,
                 roots,
+                remembered: Remembered::default(),
                 name: config.name,
                 stress: config.stress,
                 under,

@@ -10,6 +10,7 @@ pub(crate) mod core;
 #[allow(unsafe_code)]
 pub(crate) mod helpers;
 pub(crate) mod known_roots;
+pub(crate) mod mark_tables;
 #[allow(unsafe_code)]
 pub(crate) mod model;
 #[allow(unsafe_code)]
@@ -20,6 +21,7 @@ pub(crate) mod observer;
 pub(crate) mod pacing;
 pub(crate) mod policy;
 pub(crate) mod reclaim_queue;
+pub(crate) mod remembered;
 pub(crate) mod slow;
 pub(crate) mod workers;
 #[allow(unsafe_code)]

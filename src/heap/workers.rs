@@ -18,6 +18,7 @@ use crate::base::event;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::heap::helpers::{Job, JobSlot, Worker};
+use crate::heap::mark_tables::MarkTables;
 
 /// More memory than a call or the start of the pool takes, without the stacks.
 #[cfg(not(all(test, loom)))]
@@ -39,6 +40,8 @@ pub(crate) struct Workers {
     pool: Mutex<PoolState>,
     /// Counting tables of past collections, all zero. They are reused because fresh memory faults.
     tables: Mutex<Vec<Vec<u8>>>,
+    /// The tables of the last marking, for the same reason.
+    mark_tables: Mutex<MarkTables>,
 }
 
 enum PoolState {
@@ -65,6 +68,7 @@ impl Workers {
             lacks_pool: AtomicBool::new(false),
             pool: Mutex::new(PoolState::NotStarted),
             tables: Mutex::new(Vec::new()),
+            mark_tables: Mutex::default(),
         })
     }
 
@@ -88,6 +92,16 @@ impl Workers {
             reason = "without memory for its place it is freed"
         )]
         let _ = fallible::push(&mut self.tables.lock(), table);
+    }
+
+    /// Takes the tables for marking, which are zero. Only one collection at a time has them.
+    pub(crate) fn take_mark_tables(&self) -> MarkTables {
+        std::mem::take(&mut *self.mark_tables.lock())
+    }
+
+    /// Takes them back, zero again.
+    pub(crate) fn give_mark_tables(&self, tables: MarkTables) {
+        *self.mark_tables.lock() = tables;
     }
 
     /// In the child of a fork: the pool's threads and the parked threads do not exist here. A new

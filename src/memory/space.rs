@@ -65,7 +65,7 @@ use crate::memory::range::{ENOMEM, Range, ReserveError};
 pub(crate) use crate::memory::shape::{
     Cell, GRANULE, MAX_ALIGN, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
 };
-pub(crate) use crate::memory::table::{Origin, PageTable, Starts};
+pub(crate) use crate::memory::table::{Origin, PageTable};
 
 /// How many pages a refill probes for remote frees before it takes a new page.
 pub(crate) const PAGES_PROBED: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 16 };

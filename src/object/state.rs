@@ -12,7 +12,6 @@
 //! | `FROZEN` | no candidate | in a stop | in a stop |
 //! | `OLD` | survived a collection, or was promoted | in a stop (1) | when tracked late |
 //! | `UNREACHABLE` | the running collection will clear it | in a stop | (1), or death |
-//! | `ALIVE` | reached from a known root: no candidate | in a stop | in that stop |
 //! | `DYING` | its destruction has begun: no candidate | at a count of 0 | death |
 //! | `FINALIZER` | its type has a finalizer | birth | death |
 //! | `BY_ALLOCATOR` | tracked by its allocator | birth | when tracked or untracked |
@@ -20,8 +19,6 @@
 //! * (1): also by the collecting thread while the world runs.
 //! * "Late" means by any attached thread, at any time.
 //! * Every tracked object on a page that is not young is old.
-//! * `ALIVE` is the bit of `UNREACHABLE` at another time. It is cleared before an object becomes
-//!   unreachable.
 //! * `BY_ALLOCATOR` is the bit of `FINALIZER` for dynamic objects. With `FINALIZER` the path to
 //!   zero need not consult the type.
 //!
@@ -56,10 +53,6 @@ pub(crate) const FROZEN: u8 = 8;
 pub(crate) const OLD: u8 = 16;
 /// The running collection is about to clear the object.
 pub(crate) const UNREACHABLE: u8 = 32;
-/// Reached from a known root. It shares its bit with the opposite verdict, because all eight bits
-/// are taken. The two meanings never overlap: `ALIVE` is used from the phase `Premark` to the phase
-/// `Sweep` of one stop, and `UNREACHABLE` from the phase `Claim` on.
-pub(crate) const ALIVE: u8 = UNREACHABLE;
 /// The object's destruction has begun.
 pub(crate) const DYING: u8 = 64;
 /// The object's type has a finalizer.

@@ -1,0 +1,401 @@
+//! The candidates of a collection, and the claims of the workers that mark.
+//!
+//! Each table has one bit for each granule, except `queued`, which has a byte for each page:
+//!
+//! | table | its bit is set | while marking, written by |
+//! |---|---|---|
+//! | `open` | for a candidate that no worker has claimed | the worker that claims the candidate |
+//! | `unseen`, one for each worker | for a candidate to which the worker has met no edge | that worker |
+//! | `assumed` | for an [assumed root](super::remembered) | no thread |
+//! | `queued` | for a page that waits in a queue | the workers that queue or take it |
+//!
+//! Marking claims each reachable candidate once, and traverses it. After marking, the open
+//! candidates are the unreachable ones. No step of marking writes a state byte.
+//!
+//! # Pages as units of work
+//!
+//! A worker that meets an edge clears the target's bit in its own table `unseen`, and puts the
+//! target's page into its queue, unless the page is in a queue. A worker that takes a page from a
+//! queue claims all open candidates of the page that some worker has seen, in the order of memory.
+//! So objects are traversed page by page, and a queue needs no more room than there are pages.
+//!
+//! Two rules make this right with several workers:
+//!
+//! * *Claimed once.* A worker claims candidates by a `fetch_and` of a word of `open`. The old word
+//!   tells which candidates the worker has claimed.
+//! * *Seen, then queued.* A worker clears bits in `unseen`, passes a fence, and reads `queued`. A
+//!   worker that takes a page clears `queued`, passes a fence, and reads `unseen` of all workers.
+//!   Both fences are `SeqCst`. So the first worker finds that the page is not queued, and queues
+//!   it, or the second worker finds the object seen.
+//!
+//! A single worker needs neither the `fetch_and` nor the fences.
+//!
+//! All tables are zero between collections. Only the pages of a collection's scope are written, so
+//! the cost of a young collection does not depend on the size of the heap.
+
+#![forbid(unsafe_code)]
+
+use crate::base::event::CollectionKind;
+use crate::base::fallible::NoMemory;
+use crate::base::steps;
+use crate::base::sync::{AtomicU64, AtomicUsize, Ordering, fence};
+use crate::collect::scope::{Scope, granules_of};
+use crate::collect::table::plainly;
+use crate::heap::mark_tables::{Bits, MarkTables, PAGE_WORDS, WORD};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::memory::space::PAGE_GRANULES;
+use crate::object::state;
+
+/// The candidates of one collection.
+pub(crate) struct Candidates {
+    tables: MarkTables,
+    /// Workers that mark or have marked: a worker with a greater number has seen nothing.
+    joined: AtomicUsize,
+    /// The number of candidates.
+    pub(crate) count: usize,
+    /// The number of tracked objects on the pages of the scope.
+    pub(crate) tracked: usize,
+    /// The number of tables in `unseen` that this collection uses.
+    workers: usize,
+}
+
+impl Candidates {
+    /// Finds the candidates of the scope by their state bytes.
+    pub(crate) fn new<M: ObjectModel>(
+        world: &World<'_, M>,
+        scope: &Scope,
+        workers: usize,
+    ) -> Result<Self, NoMemory> {
+        let core = world.core();
+        let pages = core.space.high_water();
+        let mut tables = core.workers.take_mark_tables();
+        tables.fit(pages, workers)?;
+        let joined = AtomicUsize::new(1);
+        let mut candidates = Self { tables, joined, count: 0, tracked: 0, workers };
+        candidates.open(world, scope);
+        Ok(candidates)
+    }
+
+    /// Opens all candidates of the scope. No other thread uses the tables.
+    pub(crate) fn open<M: ObjectModel>(&mut self, world: &World<'_, M>, scope: &Scope) {
+        let (count, tracked) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let share = scope.share(self.workers);
+        world.share(self.workers, &|worker| {
+            let mut found = (0, 0);
+            for &page in share.of(worker).flatten() {
+                steps::took(PAGE_WORDS);
+                let (here, others) = self.open_page(world, scope, page);
+                found = (found.0 + here, found.1 + here + others);
+            }
+            // Relaxed: the workers' return orders the sums before their use.
+            count.fetch_add(found.0, Ordering::Relaxed);
+            tracked.fetch_add(found.1, Ordering::Relaxed);
+        });
+        self.count = count.into_inner();
+        self.tracked = tracked.into_inner();
+    }
+
+    /// Opens the candidates of a page. Returns their number, and the number of tracked objects that
+    /// are too old. Only this worker accesses the page.
+    fn open_page<M: ObjectModel>(
+        &self,
+        world: &World<'_, M>,
+        scope: &Scope,
+        page: u32,
+    ) -> (usize, usize) {
+        let space = &world.core().space;
+        let Some(range) = granules_of(space, page) else { return (0, 0) };
+        let (first, is_young) = (range.start % PAGE_GRANULES, scope.kind == CollectionKind::Young);
+        let (open, mut count, mut tracked) = (self.tables.open.page(page), 0, 0);
+        // No thread changes a state byte of the scope before the sweep.
+        plainly(&space.states()[range], |states| {
+            let mut open_word = |at: usize, bits: u64| {
+                count += bits.count_ones() as usize;
+                // Relaxed: the return of the workers orders the tables before their use.
+                open[at].store(bits, Ordering::Relaxed);
+                for unseen in &self.tables.unseen[..self.workers] {
+                    unseen.page(page)[at].store(bits, Ordering::Relaxed);
+                }
+            };
+            if states.len() < PAGE_GRANULES {
+                // The one object of a large page.
+                let is_candidate = states.first().is_some_and(|&state| scope.contains(state));
+                tracked += usize::from(states.first().is_some_and(|&s| state::is_candidate(s)));
+                return open_word(first / WORD, u64::from(is_candidate) << (first % WORD));
+            }
+            for (at, states) in states.chunks(WORD).enumerate() {
+                open_word(at, matching(states, scope.mask()));
+                if is_young {
+                    tracked += matching(states, state::FULL).count_ones() as usize;
+                }
+            }
+        });
+        (count, if is_young { tracked.saturating_sub(count) } else { 0 })
+    }
+
+    /// Zeroes the tables, and gives their memory back.
+    pub(crate) fn close<M: ObjectModel>(self, world: &World<'_, M>, scope: &Scope) {
+        let MarkTables { open, unseen, assumed: _, queued } = &self.tables;
+        for &page in scope.pages() {
+            steps::took(1);
+            // Relaxed: no other thread uses the tables, and the collector lock orders the next use.
+            queued[page as usize].store(0, Ordering::Relaxed);
+            for bits in unseen[..self.workers].iter().chain([open]) {
+                bits.page(page).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            }
+        }
+        world.core().workers.give_mark_tables(self.tables);
+    }
+
+    /// Whether the candidate at a granule is not claimed.
+    #[inline(always)]
+    pub(crate) fn is_open(&self, granule: usize) -> bool {
+        self.tables.open.contains(granule)
+    }
+
+    /// Claims the candidate at a granule, while no worker marks. Returns `false` if no open
+    /// candidate is there.
+    pub(crate) fn claim_alone(&self, granule: usize) -> bool {
+        let is_open = self.is_open(granule);
+        if is_open {
+            self.tables.open.remove(granule);
+        }
+        is_open
+    }
+
+    /// Opens a candidate again, while no worker marks.
+    pub(crate) fn reopen(&self, granule: usize) {
+        self.tables.open.insert(granule);
+    }
+
+    /// Marks the assumed roots, or removes their marks. No worker marks meanwhile.
+    pub(crate) fn assume(
+        &mut self,
+        pages: usize,
+        roots: impl Iterator<Item = u32>,
+        is_assumed: bool,
+    ) -> Result<(), NoMemory> {
+        self.tables.assumed.fit(pages)?;
+        let assumed = &self.tables.assumed;
+        roots.for_each(|granule| match is_assumed {
+            true => assumed.insert(granule as usize),
+            false => assumed.remove(granule as usize),
+        });
+        Ok(())
+    }
+
+    /// Whether the object at a granule is an assumed root. There are some.
+    #[inline(always)]
+    pub(crate) fn is_assumed(&self, granule: usize) -> bool {
+        self.tables.assumed.contains(granule)
+    }
+
+    /// The open candidates of a page: for each word with some, its first granule and its bits.
+    pub(crate) fn open_on(&self, page: u32) -> impl Iterator<Item = (usize, u64)> {
+        let first = page as usize * PAGE_GRANULES;
+        let words = self.tables.open.page(page).iter().enumerate();
+        words.filter_map(move |(at, word)| {
+            let bits = word.load(Ordering::Relaxed);
+            (bits != 0).then_some((first + at * WORD, bits))
+        })
+    }
+
+
+    /// Makes a candidate seen, as if worker 0 had met an edge to it, and its page queued, while no
+    /// worker marks. Returns whether the page was not queued. Only this thread accesses the page.
+    pub(crate) fn see_root(&self, granule: usize) -> bool {
+        self.tables.unseen[0].remove(granule);
+        // Relaxed: the start of marking orders the tables before their use.
+        self.tables.queued[granule / PAGE_GRANULES].swap(1, Ordering::Relaxed) == 0
+    }
+
+    /// The claims of one worker.
+    pub(crate) fn worker(&self, index: usize) -> Claims<'_> {
+        // Relaxed: the fences order it. A worker that takes a page reads the number after the
+        // fence, as it reads `unseen`.
+        self.joined.fetch_max(index + 1, Ordering::Relaxed);
+        Claims { candidates: self, own: &self.tables.unseen[index] }
+    }
+}
+
+/// What one worker does with the tables.
+#[derive(Clone, Copy)]
+pub(crate) struct Claims<'a> {
+    candidates: &'a Candidates,
+    own: &'a Bits,
+}
+
+/// What a worker has met at the end of an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// An open candidate that this worker had not seen.
+    New,
+    /// An assumed root.
+    Assumed,
+    /// Nothing new.
+    Known,
+}
+
+impl<'a> Claims<'a> {
+    /// Whether this worker has to look at an edge's target. Without a branch, because the answer
+    /// cannot be predicted.
+    #[inline(always)]
+    pub(crate) fn is_unseen(&self, target: usize) -> bool {
+        self.own.contains(target)
+    }
+
+    /// The address that `is_unseen` reads.
+    #[inline(always)]
+    pub(crate) fn entry(&self, target: usize) -> *const u8 {
+        self.own.entry(target)
+    }
+
+    /// Looks at the target of an edge, which was unseen a moment ago.
+    #[inline(always)]
+    pub(crate) fn meet(&self, target: usize, assumes: bool) -> Met {
+        if !self.own.contains(target) {
+            // An edge in between led there too.
+            return Met::Known;
+        }
+        if !self.candidates.is_open(target) {
+            if assumes && self.candidates.is_assumed(target) {
+                // The bit stays set, so that each edge to the root comes here.
+                return Met::Assumed;
+            }
+            self.own.remove(target);
+            return Met::Known;
+        }
+        self.own.remove(target);
+        Met::New
+    }
+
+    /// Claims one candidate. Returns `false` if another worker has claimed it.
+    #[inline(always)]
+    pub(crate) fn claim<const SHARED: bool>(&self, target: usize) -> bool {
+        let (word, bit) = (&self.candidates.tables.open.word(target), 1 << (target % WORD));
+        take_bits::<SHARED>(word, bit) != 0
+    }
+
+    /// Comes between the candidates that this worker has seen and the queueing of their pages.
+    #[inline(always)]
+    pub(crate) fn before_queueing<const SHARED: bool>() {
+        if SHARED {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Makes a page queued. Returns `false` if it is in a queue.
+    #[inline(always)]
+    pub(crate) fn queue<const SHARED: bool>(&self, page: usize) -> bool {
+        let queued = &self.candidates.tables.queued[page];
+        // Relaxed, here and in `take_page`: the fences order the flag and `unseen`.
+        if queued.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        if SHARED {
+            return queued.swap(1, Ordering::Relaxed) == 0;
+        }
+        queued.store(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Claims the seen candidates of a page that was in a queue. Calls `f` with each word's first
+    /// granule and the claimed bits.
+    #[inline(always)]
+    pub(crate) fn take_page<const SHARED: bool>(&self, page: u32, mut f: impl FnMut(usize, u64)) {
+        let MarkTables { open, unseen, queued, .. } = &self.candidates.tables;
+        queued[page as usize].store(0, Ordering::Relaxed);
+        let mut workers = 1;
+        if SHARED {
+            fence(Ordering::SeqCst);
+            workers = self.candidates.joined.load(Ordering::Relaxed);
+        }
+        let (own, first) = (unseen[0].page(page), page as usize * PAGE_GRANULES);
+        for (at, word) in open.page(page).iter().enumerate() {
+            // Relaxed: a candidate that is open here may be claimed meanwhile. `take_bits` decides.
+            let is_open = word.load(Ordering::Relaxed);
+            if is_open == 0 {
+                continue;
+            }
+            let mut not_seen = own[at].load(Ordering::Relaxed);
+            for unseen in &unseen[1..workers] {
+                not_seen &= unseen.page(page)[at].load(Ordering::Relaxed);
+            }
+            let wanted = is_open & !not_seen;
+            if wanted != 0 {
+                let claimed = take_bits::<SHARED>(word, wanted);
+                f(first + at * WORD, claimed);
+            }
+        }
+    }
+}
+
+/// Clears `bits` of a word of `open`. Returns those that this worker has cleared.
+#[inline(always)]
+fn take_bits<const SHARED: bool>(word: &AtomicU64, bits: u64) -> u64 {
+    // Relaxed: the atomicity of the change decides which worker claims a candidate. The objects do
+    // not change in a stop.
+    if SHARED {
+        return word.fetch_and(!bits, Ordering::Relaxed) & bits;
+    }
+    let before = word.load(Ordering::Relaxed);
+    word.store(before & !bits, Ordering::Relaxed);
+    before & bits
+}
+
+/// Calls `f` with the granule of each bit of a word.
+#[inline(always)]
+pub(crate) fn each_bit(first: usize, mut bits: u64, mut f: impl FnMut(usize)) {
+    while bits != 0 {
+        f(first + bits.trailing_zeros() as usize);
+        bits &= bits - 1;
+    }
+}
+
+/// The bits of the states that have `TRACKED` and no other bit of `mask`. At most 64 states.
+#[inline(always)]
+fn matching(states: &[u8], mask: u8) -> u64 {
+    let (words, rest) = states.as_chunks::<8>();
+    let bits = |word: u64| {
+        // Eight bytes at a time. The multiplication moves the highest bits of all bytes into the
+        // highest byte.
+        let found = equal(word & (ONES * u64::from(mask)), ONES * u64::from(state::TRACKED));
+        (found >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+    };
+    let mut all = 0;
+    for (at, &word) in words.iter().enumerate() {
+        all |= bits(u64::from_le_bytes(word)) << (8 * at);
+    }
+    for (at, &state) in rest.iter().enumerate() {
+        all |= u64::from(state & mask == state::TRACKED) << (8 * words.len() + at);
+    }
+    all
+}
+
+/// A one in each of eight bytes.
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// The highest bit of each byte that is equal in both words.
+#[inline(always)]
+pub(crate) fn equal(one: u64, other: u64) -> u64 {
+    const LOW: u64 = 0x7f * ONES;
+    let differs = one ^ other;
+    // A byte is 0 if its highest bit is clear and adding 0x7f to its low bits does not set it.
+    !(((differs & LOW) + LOW) | differs | LOW)
+}
+
+/// The bits of the bytes that are not 0. At most 64 bytes.
+#[inline(always)]
+pub(crate) fn not_zero(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut all = 0;
+    for (at, &word) in words.iter().enumerate() {
+        let zero = (equal(u64::from_le_bytes(word), 0) >> 7).wrapping_mul(0x0102_0408_1020_4080);
+        all |= (!(zero >> 56) & 0xff) << (8 * at);
+    }
+    for (at, &byte) in rest.iter().enumerate() {
+        all |= u64::from(byte != 0) << (8 * words.len() + at);
+    }
+    all
+}

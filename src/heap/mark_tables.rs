@@ -1,0 +1,100 @@
+//! The memory of the tables with which a collection marks.
+//!
+//! The heap keeps the tables from one collection to the next, because fresh memory faults. The page
+//! of [`collect/candidates.rs`](crate::collect::candidates) explains their use.
+
+#![forbid(unsafe_code)]
+
+use crate::base::fallible::{self, NoMemory};
+use crate::base::sync::{AtomicU8, AtomicU64, Ordering};
+use crate::memory::space::PAGE_GRANULES;
+
+/// Granules that share a word. The pages of models are smaller than a word.
+pub(crate) const WORD: usize = if PAGE_GRANULES < 64 { PAGE_GRANULES } else { 64 };
+
+/// Words of a page.
+pub(crate) const PAGE_WORDS: usize = PAGE_GRANULES / WORD;
+
+/// A table with one bit for each granule.
+#[derive(Debug, Default)]
+pub(crate) struct Bits(Vec<AtomicU64>);
+
+impl Bits {
+    /// Makes room for `pages` pages. The table is zero.
+    pub(crate) fn fit(&mut self, pages: usize) -> Result<(), NoMemory> {
+        let words = pages * PAGE_WORDS;
+        if self.0.len() < words {
+            // Room for growth: the table of a growing heap is not made anew each time.
+            let words = words + words / 4;
+            self.0 = Vec::new();
+            self.0 = fallible::collect((0..words).map(|_| AtomicU64::new(0)))?;
+        }
+        Ok(())
+    }
+
+    /// The words of a page.
+    pub(crate) fn page(&self, page: u32) -> &[AtomicU64] {
+        &self.0[page as usize * PAGE_WORDS..][..PAGE_WORDS]
+    }
+
+    /// The word of a granule.
+    #[inline(always)]
+    pub(crate) fn word(&self, granule: usize) -> &AtomicU64 {
+        &self.0[granule / WORD]
+    }
+
+    /// Whether the bit of a granule is set.
+    #[inline(always)]
+    pub(crate) fn contains(&self, granule: usize) -> bool {
+        // Relaxed: the page of `collect/candidates.rs` says which threads write meanwhile.
+        self.0[granule / WORD].load(Ordering::Relaxed) >> (granule % WORD) & 1 != 0
+    }
+
+    /// Where the bit of a granule is.
+    #[inline(always)]
+    pub(crate) fn entry(&self, granule: usize) -> *const u8 {
+        self.0.as_ptr().wrapping_add(granule / WORD).cast()
+    }
+
+    /// Sets bits by a load and a store: no other thread writes the word.
+    #[inline(always)]
+    pub(crate) fn insert(&self, granule: usize) {
+        let word = &self.0[granule / WORD];
+        word.store(word.load(Ordering::Relaxed) | 1 << (granule % WORD), Ordering::Relaxed);
+    }
+
+    /// Clears a bit by a load and a store: no other thread writes the word.
+    #[inline(always)]
+    pub(crate) fn remove(&self, granule: usize) {
+        let word = &self.0[granule / WORD];
+        word.store(word.load(Ordering::Relaxed) & !(1 << (granule % WORD)), Ordering::Relaxed);
+    }
+}
+
+/// The tables, which are kept from one collection to the next. They are zero then.
+#[derive(Debug, Default)]
+pub(crate) struct MarkTables {
+    pub(crate) open: Bits,
+    pub(crate) unseen: Vec<Bits>,
+    pub(crate) assumed: Bits,
+    pub(crate) queued: Vec<AtomicU8>,
+}
+
+impl MarkTables {
+    /// Makes room for `pages` pages and the tables of `workers` workers.
+    pub(crate) fn fit(&mut self, pages: usize, workers: usize) -> Result<(), NoMemory> {
+        self.open.fit(pages)?;
+        if self.unseen.len() < workers {
+            let missing = workers - self.unseen.len();
+            self.unseen.try_reserve_exact(missing)?;
+            self.unseen.extend((0..missing).map(|_| Bits::default()));
+        }
+        self.unseen[..workers].iter_mut().try_for_each(|bits| bits.fit(pages))?;
+        if self.queued.len() < pages {
+            let pages = pages + pages / 4;
+            self.queued = Vec::new();
+            self.queued = fallible::collect((0..pages).map(|_| AtomicU8::new(0)))?;
+        }
+        Ok(())
+    }
+}

@@ -27,8 +27,9 @@
 //!
 //! The objects that assumed roots reach are traversed once and not counted. So a collection does not
 //! notice that one of them is visited more often than it is referred to, and does not compare two
-//! traversals of one. A heap whose model compares traversals remembers no roots, and neither does a
-//! heap after a collection that found an object with too many visits.
+//! traversals of one. So a collection that finds an object with too many visits, or compares
+//! traversals, remembers no roots. If the assumed roots reach an object whose traversals the model
+//! wants to compare, the collection begins again without them.
 
 #![forbid(unsafe_code)]
 

@@ -44,6 +44,7 @@ use crate::collect::table::plainly;
 use crate::heap::mark_tables::{Bits, MarkTables, PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
+use crate::heap::remembered::Root;
 use crate::memory::space::PAGE_GRANULES;
 use crate::object::state;
 
@@ -173,15 +174,16 @@ impl Candidates {
     pub(crate) fn assume(
         &mut self,
         pages: usize,
-        roots: impl Iterator<Item = u32>,
+        roots: &[Root],
         is_assumed: bool,
     ) -> Result<(), NoMemory> {
         self.tables.assumed.fit(pages)?;
         let assumed = &self.tables.assumed;
-        roots.for_each(|granule| match is_assumed {
-            true => assumed.insert(granule as usize),
-            false => assumed.remove(granule as usize),
-        });
+        steps::took(roots.len());
+        for root in roots {
+            let granule = root.granule as usize;
+            if is_assumed { assumed.insert(granule) } else { assumed.remove(granule) }
+        }
         Ok(())
     }
 
@@ -200,7 +202,6 @@ impl Candidates {
             (bits != 0).then_some((first + at * WORD, bits))
         })
     }
-
 
     /// Makes a candidate seen, as if worker 0 had met an edge to it, and its page queued, while no
     /// worker marks. Returns whether the page was not queued. Only this thread accesses the page.

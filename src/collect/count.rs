@@ -408,8 +408,6 @@ mod tests {
     use crate::collect::scope::tests::{granules, stopped};
     use crate::collect::script::tests::Script;
     use crate::collect::script::tests::collect;
-    use crate::memory::space::Space;
-    use crate::object::state::{ALIVE, DYING, FROZEN, FULL, LIVE, OLD, TRACKED, YOUNG};
     use crate::object::type_info::Object;
     use crate::{Heap, Pacing};
 
@@ -478,19 +476,17 @@ mod tests {
     #[test]
     fn what_workers_found_is_put_together_and_a_loss_is_not_forgotten() {
         let some = |first: u32| {
-            let mut counts =
-                Counts { tracked: 5, candidates: 4, known_alive: 3, ..Counts::default() };
+            let mut counts = Counts { traversed: 5, ..Counts::default() };
             counts.spills.add(7, 256);
             counts.spills.add(first, -256);
             counts.immortal.push(first + 1);
             counts.unreadable.push(first + 2);
             counts.kept.insert(first + 3, Box::new([first]));
-            counts.logs.push(Log::default());
             counts
         };
         let mut all = some(100);
         all.add(some(200)).expect("memory");
-        assert_eq!((all.tracked, all.candidates, all.known_alive, all.logs.len()), (10, 8, 6, 2));
+        assert_eq!(all.traversed, 10);
         assert_eq!(all.spills.carries, HashMap::from([(7, 512), (100, -256), (200, -256)]));
         assert_eq!(
             (all.immortal.as_slice(), all.unreadable.as_slice()),
@@ -503,75 +499,6 @@ mod tests {
         lost.spills.lost = true;
         assert!(all.add(lost).is_err());
         assert!(all.add(some(2)).is_err(), "nor later");
-    }
-
-    #[test]
-    fn bytes_of_a_word_are_matched_one_by_one() {
-        let some = [
-            0,
-            TRACKED,
-            LIVE | TRACKED,
-            LIVE | TRACKED | OLD,
-            FROZEN | TRACKED,
-            ALIVE | TRACKED,
-            DYING,
-            255,
-        ];
-        for start in 0..some.len() {
-            let bytes: [u8; 8] = std::array::from_fn(|at| some[(start + at * 3) % some.len()]);
-            for (mask, value) in
-                [(FULL, TRACKED), (YOUNG, TRACKED), (FULL, TRACKED | ALIVE), (255, 0), (0, 0)]
-            {
-                let found = matching(u64::from_le_bytes(bytes), mask, value);
-                let expected = bytes.map(|byte| if byte & mask == value { 0x80 } else { 0 });
-                assert_eq!(found.to_le_bytes(), expected, "{bytes:?} {mask} {value}");
-            }
-        }
-    }
-
-    /// Tests both kinds of collections on pages of several lengths.
-    #[test]
-    fn candidates_are_gathered_and_the_others_counted() {
-        fn check<const YOUNG: bool>(space: &Space, states: &[u8], scope: &Scope) {
-            let first = 3 * PAGE_GRANULES;
-            let mut candidates = Vec::with_capacity(PAGE_GRANULES);
-            let mut counts =
-                Counts { candidates: 1, tracked: 2, known_alive: 3, ..Counts::default() };
-            gather::<YOUNG>(states, (space.origin(), first), &mut candidates, &mut counts);
-            let places = |wanted: &dyn Fn(u8) -> bool| -> Vec<usize> {
-                (0..states.len()).filter(|&at| wanted(states[at])).collect()
-            };
-            let own = places(&|state| scope.contains(state));
-            let found: Vec<usize> =
-                candidates.iter().map(|object| space.granule(object.address()) - first).collect();
-            assert_eq!(found, own);
-            let alive = places(&|state| state & FULL == TRACKED | ALIVE).len();
-            let old = places(&|state| YOUNG && state & FULL == TRACKED && state & OLD != 0).len();
-            assert_eq!((counts.candidates, counts.known_alive), (1 + own.len() + alive, 3 + alive));
-            assert_eq!(counts.tracked, 2 + own.len() + alive + old);
-        }
-        stopped(|world, scope| {
-            let space = &world.core().space;
-            let young = Scope::new(space, CollectionKind::Young).expect("memory");
-            let some = [
-                0,
-                LIVE,
-                LIVE | TRACKED,
-                LIVE | TRACKED | OLD,
-                LIVE | TRACKED | FROZEN,
-                LIVE | TRACKED | ALIVE,
-                LIVE | TRACKED | DYING,
-                LIVE | TRACKED | OLD | ALIVE,
-            ];
-            for len in [1, 7, 8, 9, 64, PAGE_GRANULES] {
-                for step in [1, 3, 5, 8, 11] {
-                    let states: Vec<u8> =
-                        (0..len).map(|at| some[at * step / 3 % some.len()]).collect();
-                    check::<false>(space, &states, scope);
-                    check::<true>(space, &states, &young);
-                }
-            }
-        });
     }
 
     /// Each of the two workers waits for the other in its first traversal.

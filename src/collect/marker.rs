@@ -70,6 +70,8 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     to_assumed: Vec<u32>,
     /// Whether the model prefetches the contents of objects.
     prefetches: bool,
+    /// Whether the collector compares the traversals of some objects.
+    verifies: bool,
     stress: Stress,
     /// Whether the tables are so large that their words are prefetched.
     far: bool,
@@ -86,12 +88,15 @@ pub(crate) struct Done {
     pub(super) unreadable_now: Vec<u32>,
     /// In `Phase::Premark`: immortal objects. Later phases use [`Counts::immortal`].
     pub(super) immortal: Vec<u32>,
+    /// In `Phase::Premark`: an object was traversed whose traversals the collector compares.
+    pub(super) must_compare: bool,
 }
 
 impl Done {
     /// Adds the results of another worker.
     pub(super) fn add(&mut self, mut other: Self) -> Result<(), NoMemory> {
         self.traversed += other.traversed;
+        self.must_compare |= other.must_compare;
         fallible::append(&mut self.unreadable_now, &mut other.unreadable_now)?;
         fallible::append(&mut self.immortal, &mut other.immortal)
     }
@@ -131,6 +136,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             seen: Vec::new(),
             to_assumed: Vec::new(),
             prefetches: core.model.prefetches(),
+            verifies: core.model.verifies_traversals(),
             stress: core.stress,
             far: is_far(world, core.space.counts().len()),
             delay: Delay::default(),
@@ -243,6 +249,10 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         traverse_batch(self.model, objects, self.tracer, &mut ends, unreadable)?;
         match self.counts {
             None => {
+                if self.verifies {
+                    let compares = |&object: &Stopped<'_>| self.model.verifies_traversal(object);
+                    self.done.must_compare |= objects.iter().any(compares);
+                }
                 let is_immortal = |&object: &Stopped<'_>| self.model.is_immortal(object);
                 // One branch for all objects, because immortal objects are rare.
                 if objects.iter().fold(false, |any, object| any | is_immortal(object)) {
@@ -426,4 +436,66 @@ fn prefetch_body(object: Object) {
     // The second cache line too: half of all objects extend into it.
     prefetch(address);
     prefetch(address.wrapping_add(64));
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::collect::Collect;
+    use crate::collect::script::tests::collect;
+    use crate::collect::script::tests::{Script, fan, scripted_heap, small_heap};
+
+    /// Two objects report other references in their second traversal.
+    #[test]
+    fn verified_objects_with_other_edges_abandon_the_collection() {
+        let why =
+            "the traverse handler of 'verified thing' visited other references the second time";
+        for (has, traversals, is_full, found) in [
+            (["d", "d"], ["s", "s"], true, None),
+            (["d", "d"], ["s", "s"], false, None),
+            (["", "d"], ["s", "st"], true, Some(why)),
+            (["", "d"], ["s", "st"], false, Some(why)),
+            (["d", ""], ["st", "s"], false, Some(why)),
+            // An object without verification, and an unreadable object.
+            (["d", ""], ["s", "st"], false, None),
+            (["d", "d"], ["s", "h"], false, None),
+        ] {
+            let Some(heap) = scripted_heap() else { return };
+            let mut m = heap.attach();
+            let objects = [0, 1].map(|at| Script::thing(&m, 'a', has[at], traversals[at]));
+            let end = Script::thing(&m, 'z', "", "s");
+            Script::link(&m, objects[0], end);
+            Script::link(&m, objects[1], objects[0]);
+            Script::link(&m, objects[1], end);
+            let what = if is_full { Collect::full() } else { Collect::young() };
+            let (report, calls) = collect(&mut m, what);
+            assert_eq!(report.abandoned.as_deref(), found, "{has:?} {traversals:?}");
+            if let Some(why) = found {
+                let failure = format!(
+                    "failure: Traverse 'verified thing': the collection was abandoned: {why}"
+                );
+                assert!(calls.contains(&failure), "{calls:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn everything_that_many_edges_lead_to_is_found() {
+        // More than `DIRECT_MAX` objects, and more than `EDGES_MAX` edges.
+        for width in [300, 5_000] {
+            for workers in [1, 2] {
+                for is_small in [false, true] {
+                    let heap = if is_small { small_heap(workers) } else { scripted_heap() };
+                    let Some(heap) = heap else { return };
+                    let mut m = heap.attach();
+                    let objects = fan(&m, width);
+                    for what in [Collect::young(), Collect::full(), Collect::full()] {
+                        let report = crate::collect::collect(&mut m, what).expect("a stop");
+                        assert_eq!((report.unreachable, report.abandoned), (0, None));
+                    }
+                    heap.model().drop_ref(objects[0], &m);
+                    assert_eq!(heap.stats().live_objects, 0);
+                }
+            }
+        }
+    }
 }

@@ -377,19 +377,12 @@ fn find_reachable<M: ObjectModel>(
     if is_full {
         report.known_alive = mark::mark_from_named(world, candidates, workers)?;
     }
-    let mut assumed = Vec::new();
-    if roots::remembers(world, scope) {
-        assumed = assumed::take(world, candidates);
-    }
+    let mut assumed = if is_full { assumed::take(world, candidates) } else { Vec::new() };
     let (mut counts, uncounted) = loop {
-        let reached = mark_and_count(world, scope, candidates, &assumed, workers)?;
-        let proven = assumed::check(world, &mut assumed, &reached.0.spills);
-        if proven == assumed.len() {
+        let reached = mark_and_count(world, scope, candidates, &mut assumed, workers)?;
+        if let Some(reached) = reached {
             break reached;
         }
-        // Begin again with the roots that are roots. The same edges lead to them, unless a field
-        // has become readable or unreadable. Then the list gets shorter again.
-        assumed.truncate(proven);
         table::wipe(&core.space, scope.pages());
         candidates.open(world, scope);
         if is_full {
@@ -408,7 +401,9 @@ fn find_reachable<M: ObjectModel>(
             core.model.overvisited(object);
         }
     }
-    if is_full && roots.overvisited.is_empty() {
+    // A collection that counts all objects finds these again.
+    let counts_all = M::STABLE_DURING_STOP && !counts.kept.is_empty();
+    if is_full && !counts_all && roots.overvisited.is_empty() {
         let most = assumed::most_roots(candidates.count);
         assumed.truncate(most.saturating_sub(roots.remembered.len()));
         // Without memory for both lists, the next collection assumes less.
@@ -418,30 +413,40 @@ fn find_reachable<M: ObjectModel>(
     mark::mark(world, candidates, &mut counts, roots, workers)
 }
 
-/// Marks from the assumed roots, and counts the edges of the other candidates. Returns the result,
-/// and the number of the objects that were marked.
+/// Marks from the assumed roots, and counts the edges of the other candidates. Returns the counts,
+/// and the number of the marked objects.
+///
+/// `None`: not all assumed roots are roots. `assumed` has those that are. The same edges lead to
+/// them in the next attempt, unless a field becomes readable or unreadable. Then the list gets
+/// shorter again.
 fn mark_and_count<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
     candidates: &mut Candidates,
-    assumed: &[Root],
+    assumed: &mut Vec<Root>,
     workers: usize,
-) -> Result<(Counts, usize), Abandoned> {
+) -> Result<Option<(Counts, usize)>, Abandoned> {
     let core = world.core();
-    let pages = core.space.high_water();
-    let granules = || assumed.iter().map(|root| root.granule);
-    let mut uncounted = 0;
-    let mut spills = Spills::default();
+    let (mut reached, mut spills) = (0, Spills::default());
     if !assumed.is_empty() {
-        candidates.assume(pages, granules(), true)?;
+        let pages = core.space.high_water();
         let inside = Inside::new(core.space.counts());
+        candidates.assume(pages, assumed, true)?;
         let marked = mark::mark_from_assumed(world, candidates, assumed, &inside, workers);
-        candidates.assume(pages, granules(), false)?;
-        uncounted = marked?;
-        spills = inside.into_spills();
+        candidates.assume(pages, assumed, false)?;
+        let Some(marked) = marked? else {
+            assumed.clear();
+            return Ok(None);
+        };
+        (reached, spills) = (marked, inside.into_spills());
     }
     let counts = count::count(world, scope, candidates, spills, workers)?;
-    Ok((counts, uncounted))
+    let proven = assumed::check(world, assumed, &counts.spills);
+    if proven < assumed.len() {
+        assumed.truncate(proven);
+        return Ok(None);
+    }
+    Ok(Some((counts, reached)))
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

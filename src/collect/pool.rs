@@ -131,12 +131,12 @@ mod tests {
         let waiting = || pool.waiting.load(Ordering::Relaxed);
         pool.joined.store(2, Ordering::Relaxed);
         for chunk in [1, 2] {
-            pool.give(vec![chunk]).expect("memory");
+            pool.give(Work::Pages(vec![chunk])).expect("memory");
             assert_eq!(waiting(), chunk as usize);
         }
-        assert_eq!(pool.take(), Some(vec![2]));
+        assert_eq!(pool.take(), Some(Work::Pages(vec![2])));
         assert_eq!((idle(), waiting()), (0, 1), "who has work is not idle");
-        assert_eq!(pool.steal(), Some(vec![1]));
+        assert_eq!(pool.steal(), Some(Work::Pages(vec![1])));
         assert_eq!((pool.steal(), waiting()), (None, 0));
         // The other worker gives its work away while this worker waits, and then also has none.
         std::thread::scope(|scope| {
@@ -144,14 +144,14 @@ mod tests {
                 while idle() == 0 {
                     yield_now();
                 }
-                pool.give(vec![3]).expect("memory");
+                pool.give(Work::Objects(vec![3])).expect("memory");
                 // The chunk is taken before the giver is idle.
                 while waiting() > 0 {
                     yield_now();
                 }
                 assert_eq!(pool.take(), None);
             });
-            assert_eq!(pool.take(), Some(vec![3]));
+            assert_eq!(pool.take(), Some(Work::Objects(vec![3])));
             assert_eq!(pool.take(), None, "both are idle: that is all");
         });
         assert_eq!(idle(), 2);
@@ -163,53 +163,40 @@ mod tests {
     }
 
     #[test]
-    fn work_is_given_away_only_to_who_waits_for_some() {
-        let given = |idle: usize, waiting: usize, len: usize, most: usize| {
+    fn work_is_wanted_while_an_idle_worker_has_no_piece() {
+        let wants = |idle: usize, waiting: usize| {
             let pool = Pool::new();
             pool.idle.store(idle, Ordering::Relaxed);
             for _ in 0..waiting {
-                pool.give(vec![]).expect("memory");
+                pool.give(Work::Pages(vec![])).expect("memory");
             }
-            let mut stack: Vec<u32> = (0..len as u32).collect();
-            give_oldest(&mut stack, &pool, most);
-            let chunk = pool.chunks.lock().split_off(waiting).pop().unwrap_or_default();
-            assert_eq!(chunk.len() + stack.len(), len);
-            assert!(chunk.iter().copied().eq(0..chunk.len() as u32), "the oldest");
-            chunk.len()
+            pool.wants_work()
         };
-        assert_eq!(given(1, 0, 9, 100), 5);
-        assert_eq!(given(1, 0, 9, 3), 3);
-        assert_eq!(given(1, 1, 9, 100), 0, "there is a chunk for the one who waits");
-        assert_eq!(given(2, 1, 9, 100), 5);
-        assert_eq!(given(1, 0, 0, 100), 0);
-        let pool = Pool::new();
-        pool.idle.store(1, Ordering::Relaxed);
-        give_oldest(&mut Vec::new(), &pool, 100);
-        assert!(pool.chunks.lock().is_empty(), "nothing is no chunk");
+        assert_eq!([wants(0, 0), wants(0, 1), wants(1, 1), wants(2, 3)], [false; 4]);
+        assert_eq!([wants(1, 0), wants(2, 1)], [true; 2]);
     }
 
-    /// A worker with all objects on its stack, and another that takes each chunk at once.
+    /// A worker with all pages in its queue, and another that takes each piece at once.
     #[test]
-    fn work_that_is_given_away_costs_what_is_given_however_much_is_left() {
-        for n in [0, 1, 2, CHUNK, 2 * CHUNK, 2 * CHUNK + 1, 100 * CHUNK + 7] {
+    fn half_of_the_pages_are_given_away_the_oldest_first_at_linear_cost() {
+        for n in [0, 1, 2, 3, 100, 10_007] {
             let pool = Pool::new();
-            pool.joined.store(2, Ordering::Relaxed);
-            pool.idle.store(1, Ordering::Relaxed);
-            let mut stack: Vec<u32> = (0..n as u32).collect();
+            let mut pages: VecDeque<u32> = (0..n as u32).collect();
             let mut given = Vec::new();
             let ((), steps) = steps::during(|| {
-                while !stack.is_empty() {
-                    give_oldest(&mut stack, &pool, CHUNK);
-                    give_oldest(&mut stack, &pool, CHUNK);
-                    let chunk = pool.steal().expect("a chunk");
-                    assert!(pool.steal().is_none(), "one is enough for one who is idle");
-                    given.extend(chunk);
+                while pages.len() > 1 {
+                    let half = pages.len() / 2;
+                    give_half(&mut pages, &pool);
+                    let Some(Work::Pages(piece)) = pool.steal() else { panic!("pages") };
+                    assert_eq!(piece.len(), half);
+                    given.extend(piece);
                 }
+                give_half(&mut pages, &pool);
             });
+            assert!(pool.steal().is_none(), "a worker keeps its last page");
             assert!(steps <= 2 * n, "{steps} steps to give {n} away");
-            assert_eq!(given.first().copied(), (n > 0).then_some(0), "the oldest first");
-            given.sort_unstable();
-            assert!(given.into_iter().eq(0..n as u32), "each once");
+            given.extend(pages);
+            assert!(given.into_iter().eq(0..n as u32), "each once, the oldest first");
         }
     }
 }

@@ -59,7 +59,8 @@ pub(crate) fn roots<M: ObjectModel>(
     }
     let share = scope.share(workers);
     let all = Mutex::new((Roots::default(), Ok(())));
-    let most = if remembers(world, scope) { most_roots(candidates.count) } else { 0 };
+    let is_full = scope.kind == CollectionKind::Full;
+    let most = if is_full { most_roots(candidates.count) } else { 0 };
     world.share(workers, &|worker| {
         let (pages, overvisited, remembered) = Default::default();
         let mut mine =
@@ -80,11 +81,6 @@ pub(crate) fn roots<M: ObjectModel>(
         StateByte(&states[granule as usize]).untrack();
     }
     Ok(all)
-}
-
-/// Whether a collection remembers its roots.
-pub(crate) fn remembers<M: ObjectModel>(world: &World<'_, M>, scope: &Scope) -> bool {
-    scope.kind == CollectionKind::Full && !world.core().model.verifies_traversals()
 }
 
 /// One worker's part of finding roots.
@@ -156,13 +152,11 @@ impl<M: ObjectModel> Share<'_, M> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::collect::Collect;
     use crate::collect::scope::tests::{granules, stopped};
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Script, scripted_heap};
     use crate::object::state::TRACKED;
-    use std::collections::HashMap;
-
-    use crate::collect::Collect;
 
     #[test]
     fn a_candidate_with_a_remainder_is_a_root_whatever_its_sign_and_size() {
@@ -189,7 +183,9 @@ mod tests {
             let sums = remainders.map(|(byte, carry)| i64::from(byte) + carry);
             for workers in [1, 3] {
                 // An object that is not a candidate has an arbitrary byte.
-                table.iter().for_each(|byte| byte.store(77, Ordering::Relaxed));
+                granules(world, scope)
+                    .iter()
+                    .for_each(|&at| table[at].store(77, Ordering::Relaxed));
                 let mut counts = Counts::default();
                 for (place, &at) in candidates.iter().enumerate() {
                     let (byte, carry) = remainders[(place + 1) % 10];
@@ -203,7 +199,8 @@ mod tests {
                 counts.spills.add(candidates[3] as u32, -256);
                 let immortal = candidates[13];
                 counts.immortal.push(immortal as u32);
-                let roots = roots(world, scope, &counts, workers).expect("memory");
+                let all = Candidates::new(world, scope, workers).expect("memory");
+                let roots = roots(world, scope, &all, &mut counts, workers).expect("memory");
                 let sum = |place: usize| {
                     if candidates[place] == immortal { -1 } else { sums[(place + 1) % 10] }
                 };
@@ -218,24 +215,28 @@ mod tests {
                     list
                 };
                 assert_eq!(sorted(roots.overvisited), with(|sum| sum > 0), "{workers} workers");
-                assert_eq!(roots.marked, workers == 1);
-                let pushed = if roots.marked { Vec::new() } else { with(|sum| sum != 0) };
-                assert_eq!(sorted(roots.stacks.concat()), pushed, "{workers} workers");
-                assert!(roots.stacks.iter().all(|stack| !stack.is_empty()));
-                let of_root = if roots.marked { REACHED } else { EXCLUDED };
-                let places: HashMap<usize, usize> = candidates.iter().copied().zip(0..).collect();
-                for at in granules(world, scope) {
-                    let expected = match places.get(&at) {
-                        None => EXCLUDED,
-                        Some(&place) if sum(place) == 0 => 0,
-                        Some(_) => of_root,
-                    };
-                    assert_eq!(table[at].load(Ordering::Relaxed), expected, "granule {at}");
+                // Each root is seen, and its page is queued, once.
+                let mut seen = Vec::new();
+                let mut pages = roots.pages.concat();
+                assert!(roots.pages.iter().all(|pages| !pages.is_empty()));
+                for &page in &pages {
+                    all.worker(0).take_page::<false>(page, |first, bits| {
+                        each_bit(first, bits, |granule| seen.push(granule as u32));
+                    });
                 }
+                assert_eq!(sorted(seen), with(|sum| sum != 0), "{workers} workers");
+                pages.sort_unstable();
+                assert!(pages.is_sorted_by(|a, b| a < b), "each page once");
+                // The objects of this heap have one reference each, so those with a sum of -1 are
+                // remembered with no reference from inside.
+                let remembered = |sum: i64| move |root: &Root| i64::from(root.inside) == 1 + sum;
+                assert!(roots.remembered.iter().any(remembered(-1)));
+                assert!(roots.remembered.iter().all(|root| root.inside == 0));
                 // An immortal object is excluded from the next collections.
                 assert_eq!(StateByte(&states[immortal]).get() & TRACKED, 0);
+                all.close(world, scope);
+                assert!(table.iter().all(|byte| byte.load(Ordering::Relaxed) == 0));
                 StateByte(&states[immortal]).set(TRACKED);
-                table.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
             }
         });
     }

@@ -195,7 +195,6 @@ fn merge_runs<T: Copy + Ord>(runs: &mut Vec<Vec<T>>) -> Result<Vec<T>, NoMemory>
 pub(crate) mod tests {
     use super::*;
     use crate::base::event::CollectionKind;
-    use crate::collect::table::EXCLUDED;
     use crate::object::state::StateByte;
     use crate::object::type_info::Object;
     use crate::object::type_info::Tracer;
@@ -232,37 +231,39 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_sweep_lists_what_has_no_mark_and_ages_the_rest() {
+    fn the_sweep_lists_open_candidates_and_ages_the_rest() {
         stopped(40, |world, scope, granules| {
             let space = &world.core().space;
-            let (states, marks) = (space.states(), space.counts());
+            let states = space.states();
             let state = |place: usize| StateByte(&states[granules[place]]).get();
             for workers in [1, 3] {
-                for (place, &at) in granules.iter().enumerate() {
-                    let is_reached = place % 4 != 0;
-                    marks[at].store(if is_reached { EXCLUDED } else { 0 }, Ordering::Relaxed);
+                for &at in granules {
                     StateByte(&states[at]).unset(state::OLD);
-                    if place % 8 == 1 {
-                        StateByte(&states[at]).set(state::ALIVE);
-                    }
                 }
-                // Frozen, so not a candidate with any mark.
+                // Frozen, so not a candidate.
                 StateByte(&states[granules[4]]).set(state::FROZEN);
-                for &page in scope.pages() {
-                    space.page(page as usize).young.store(1, Ordering::Relaxed);
+                for (at, &page) in scope.pages().iter().enumerate() {
+                    // Objects on a page that is not young are old.
+                    let is_young = at != 1;
+                    space.page(page as usize).young.store(is_young.into(), Ordering::Relaxed);
                 }
-                let found = sweep(world, scope, workers).expect("memory");
+                let candidates = Candidates::new(world, scope, workers).expect("memory");
+                assert_eq!(candidates.count, 39);
+                for &at in
+                    granules.iter().enumerate().filter(|(at, _)| at % 4 != 0).map(|(_, at)| at)
+                {
+                    assert!(candidates.claim_alone(at));
+                }
+                let found = sweep(world, scope, &candidates, workers).expect("memory");
+                candidates.close(world, scope);
                 let expected: Vec<Object> = (0..40)
                     .filter(|place| place % 4 == 0 && *place != 4)
                     .map(|place| object_at(space, granules[place]))
                     .collect();
                 assert_eq!(Stopped::objects(&found), expected, "in the order of memory");
                 for place in 0..40 {
-                    let is_garbage = place % 4 == 0 && place != 4;
-                    assert_eq!(state(place) & state::OLD == 0, is_garbage, "{place}");
-                    assert_eq!(state(place) & state::ALIVE, 0, "{place}");
+                    assert_eq!(state(place) & state::OLD != 0, place != 1, "{place}");
                 }
-                assert!(marks.iter().all(|mark| mark.load(Ordering::Relaxed) == 0));
                 let is_young =
                     |&&page: &&u32| space.page(page as usize).young.load(Ordering::Relaxed) != 0;
                 assert_eq!(
@@ -280,7 +281,6 @@ pub(crate) mod tests {
     fn what_the_sweep_lists_goes_up_where_pages_come_in_another_order() {
         stopped(8, |world, _, granules| {
             let space = &world.core().space;
-            let (states, marks) = (space.states(), space.counts());
             let mut scope = Scope::new(space, CollectionKind::Full).expect("memory");
             let pages = scope.pages().to_vec();
             let arena = space.page(pages[0] as usize).arena();
@@ -290,11 +290,12 @@ pub(crate) mod tests {
             scope.sort_by_home(space).expect("memory");
             assert_eq!(scope.pages(), [&pages[4..], &pages[..4]].concat());
             for is_garbage in [false, true] {
-                for &at in granules {
-                    StateByte(&states[at]).unset(state::OLD);
-                    marks[at].store(if is_garbage { 0 } else { EXCLUDED }, Ordering::Relaxed);
+                let candidates = Candidates::new(world, &scope, 1).expect("memory");
+                if !is_garbage {
+                    assert!(granules.iter().all(|&at| candidates.claim_alone(at)));
                 }
-                let found = sweep(world, &scope, 1).expect("memory");
+                let found = sweep(world, &scope, &candidates, 1).expect("memory");
+                candidates.close(world, &scope);
                 let all = granules.iter().map(|&at| object_at(space, at)).filter(|_| is_garbage);
                 assert!(Stopped::objects(&found).iter().copied().eq(all), "in the order of memory");
             }

@@ -21,6 +21,7 @@ mod count;
 mod fork;
 mod helpers;
 mod managed;
+mod marking;
 mod remote_free;
 mod safepoint;
 mod slot;

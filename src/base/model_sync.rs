@@ -217,7 +217,7 @@ mod loomed {
     use loom::sync::atomic;
 
     pub(crate) use loom::cell::UnsafeCell;
-    pub(crate) use loom::sync::atomic::Ordering;
+    pub(crate) use loom::sync::atomic::{Ordering, fence};
 
     /// The part of `SeqCst` that loom lacks, for one atomic.
     ///
@@ -381,7 +381,7 @@ mod loomed {
         AtomicBool: bool: ;
         AtomicU8: u8: fetch_or, fetch_and;
         AtomicU32: u32: fetch_add, fetch_sub, fetch_or, fetch_and;
-        AtomicU64: u64: fetch_add, fetch_sub, fetch_max;
+        AtomicU64: u64: fetch_add, fetch_sub, fetch_and, fetch_max;
         AtomicUsize: usize: fetch_add, fetch_sub, fetch_max;
     }
 }
@@ -391,7 +391,7 @@ mod shuttled {
     use std::ops::Deref;
     use std::time::Duration;
 
-    pub(crate) use std::sync::atomic::Ordering;
+    pub(crate) use std::sync::atomic::{Ordering, fence};
 
     /// Atomics. Every access goes through `deref`, which lets another thread run first.
     macro_rules! atomics {

@@ -93,8 +93,8 @@ impl Candidates {
             count.fetch_add(found.0, Ordering::Relaxed);
             tracked.fetch_add(found.1, Ordering::Relaxed);
         });
-        self.count = count.into_inner();
-        self.tracked = tracked.into_inner();
+        self.count = count.load(Ordering::Relaxed);
+        self.tracked = tracked.load(Ordering::Relaxed);
     }
 
     /// Opens the candidates of a page. Returns their number, and the number of tracked objects that

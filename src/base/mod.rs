@@ -10,7 +10,6 @@ pub(crate) mod fallible;
 #[cfg(not(all(test, any(loom, shuttle))))]
 mod held;
 pub(crate) mod hooks;
-#[allow(unsafe_code)]
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model_sync;
 pub(crate) mod outside;

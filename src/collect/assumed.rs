@@ -54,13 +54,13 @@ pub(crate) fn most_roots(candidates: usize) -> usize {
     LEAST.max(candidates / CANDIDATES_PER_ROOT)
 }
 
-/// The remembered roots that may be roots again: open candidates with more references than were
+/// The remembered roots that may be roots again: unmarked candidates with more references than were
 /// found inside.
 pub(crate) fn take<M: ObjectModel>(world: &World<'_, M>, candidates: &Candidates) -> Vec<Root> {
     let mut roots = world.core().remembered.take();
     steps::took(roots.len());
     roots.retain(|root| {
-        candidates.is_open(root.granule as usize)
+        candidates.is_unmarked(root.granule as usize)
             && exceeds(world, root.granule, i64::from(root.inside))
     });
     roots
@@ -130,4 +130,160 @@ pub(crate) fn check<M: ObjectModel>(
         }
     }
     proven
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::base::stress::Stress;
+    use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
+
+    /// An object with any number of edges.
+    struct Node(GcCell<Vec<Gc<Node>>>);
+
+    impl Trace for Node {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
+        }
+
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.0, m);
+        }
+    }
+
+    fn node(m: &Mutator, edges: &[&Gc<Node>]) -> Gc<Node> {
+        m.alloc(Node(GcCell::new(edges.iter().map(|&edge| edge.clone()).collect())))
+    }
+
+    fn link(m: &Mutator, from: &Gc<Node>, to: &Gc<Node>) {
+        from.0.lock(m).push(to.clone());
+    }
+
+    /// Runs a test on heaps with one worker and with several, with usual and with small constants.
+    fn on_heaps(test: impl Fn(&Heap, &mut Mutator)) {
+        for workers in [1, 3] {
+            for small in [false, true] {
+                let stress = Stress::none().small_constants(small);
+                let builder = Heap::builder().reserve(1 << 30).workers(workers).serial_below(0);
+                let heap = builder.stress(stress).pacing(Pacing::manual()).build().unwrap();
+                let mut m = heap.attach();
+                test(&heap, &mut m);
+                m.collect();
+                assert_eq!(heap.stats().live_objects, 0);
+            }
+        }
+    }
+
+    fn remembered(m: &Mutator) -> Vec<Root> {
+        let roots = m.raw().core().remembered.take();
+        m.raw().core().remembered.set(roots.clone());
+        roots
+    }
+
+    #[test]
+    fn roots_are_remembered_with_their_references_from_inside() {
+        on_heaps(|_, m| {
+            let (held, inner) = (node(m, &[]), node(m, &[]));
+            for edges in 0..300 {
+                // From the second collection on, the root is assumed.
+                assert_eq!(m.collect().collected, 0);
+                let granule = m.raw().core().space.granule(Gc::as_ptr(&held).addr());
+                let root = Root { granule: granule as u32, inside: edges };
+                assert!(remembered(m).contains(&root), "{edges}");
+                link(m, &held, &inner);
+                link(m, &inner, &held);
+            }
+            held.0.set(m, Vec::new());
+        });
+    }
+
+    /// An object is held, remembered, and then only a cycle refers to it. Its count is the same.
+    #[test]
+    fn an_assumed_root_without_references_from_outside_is_collected() {
+        on_heaps(|heap, m| {
+            let others: Vec<_> = (0..100).map(|_| node(m, &[])).collect();
+            let root = node(m, &[&others[0]]);
+            m.collect();
+            assert!(remembered(m).len() > 100);
+            let ring = node(m, &[&root]);
+            link(m, &root, &ring);
+            // The ring's edge replaces the handle.
+            drop((root, ring));
+            assert_eq!(m.collect().collected, 2);
+            assert_eq!(heap.stats().live_objects, 100);
+            assert_eq!(remembered(m).len(), 100);
+            assert_eq!(m.collect().collected, 0);
+        });
+    }
+
+    /// Assumed roots that are none reach objects that only they reach, and others.
+    #[test]
+    fn what_refuted_roots_reach_is_judged_by_the_other_roots() {
+        on_heaps(|heap, m| {
+            let n = 50;
+            let shared = node(m, &[]);
+            let own: Vec<_> = (0..n).map(|_| node(m, &[])).collect();
+            let roots: Vec<_> = own.iter().map(|own| node(m, &[own, &shared])).collect();
+            drop(own);
+            m.collect();
+            for (at, root) in roots.iter().enumerate() {
+                if at % 2 == 0 {
+                    let ring = node(m, &[root]);
+                    link(m, root, &ring);
+                }
+            }
+            let kept: Vec<_> = roots.iter().skip(1).step_by(2).cloned().collect();
+            drop(roots);
+            assert_eq!(m.collect().collected, 3 * n / 2);
+            assert_eq!(heap.stats().live_objects, 1 + n);
+            for root in &kept {
+                assert_eq!(root.0.lock(m).len(), 2);
+            }
+        });
+    }
+
+    #[test]
+    fn a_remembered_cell_with_another_object_is_judged_by_that_object() {
+        on_heaps(|heap, m| {
+            let addresses: Vec<_> = (0..20)
+                .map(|_| {
+                    let root = node(m, &[]);
+                    m.collect();
+                    Gc::as_ptr(&root)
+                })
+                .collect();
+            // Rings of two, in cells that were roots.
+            let rings: Vec<_> = (0..20)
+                .map(|_| {
+                    let one = node(m, &[]);
+                    link(m, &one, &node(m, &[&one]));
+                    one
+                })
+                .collect();
+            assert!(rings.iter().any(|ring| addresses.contains(&Gc::as_ptr(ring))));
+            m.collect();
+            drop(rings);
+            assert_eq!((m.collect().collected, heap.stats().live_objects), (40, 0));
+        });
+    }
+
+    #[test]
+    fn more_roots_than_a_heap_remembers_change_no_result() {
+        on_heaps(|heap, m| {
+            let n = 3 * LEAST;
+            let mut held: Vec<_> = (0..n).map(|_| node(m, &[])).collect();
+            (1..n).for_each(|at| link(m, &held[at - 1], &held[at]));
+            for _ in 0..3 {
+                assert_eq!(m.collect().collected, 0);
+                let many = remembered(m).len();
+                assert!((LEAST..=3 * LEAST).contains(&many), "{many}");
+            }
+            link(m, &held[n - 1], &held[0]);
+            let middle = held.swap_remove(n / 2);
+            drop(held);
+            assert_eq!((m.collect().collected, heap.stats().live_objects), (0, n));
+            drop(middle);
+            assert_eq!(m.collect().collected, n);
+        });
+    }
 }

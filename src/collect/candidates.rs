@@ -1,28 +1,28 @@
-//! The candidates of a collection, and the claims of the workers that mark.
+//! The candidates of a collection, and the marks of its workers.
 //!
 //! Each table has one bit for each granule, except `queued`, which has a byte for each page:
 //!
 //! | table | its bit is set | while marking, written by |
 //! |---|---|---|
-//! | `open` | for a candidate that no worker has claimed | the worker that claims the candidate |
+//! | `unmarked` | for a candidate that no worker has marked | the worker that marks the candidate |
 //! | `unseen`, one for each worker | for a candidate to which the worker has met no edge | that worker |
 //! | `assumed` | for an [assumed root](super::remembered) | no thread |
 //! | `queued` | for a page that waits in a queue | the workers that queue or take it |
 //!
-//! Marking claims each reachable candidate once, and traverses it. After marking, the open
+//! A worker marks each reachable candidate once, and traverses it. After marking, the unmarked
 //! candidates are the unreachable ones. No step of marking writes a state byte.
 //!
 //! # Pages as units of work
 //!
 //! A worker that meets an edge clears the target's bit in its own table `unseen`, and puts the
 //! target's page into its queue, unless the page is in a queue. A worker that takes a page from a
-//! queue claims all open candidates of the page that some worker has seen, in the order of memory.
+//! queue marks all unmarked candidates of the page that some worker has seen, in the order of memory.
 //! So objects are traversed page by page, and a queue needs no more room than there are pages.
 //!
 //! Two rules make this right with several workers:
 //!
-//! * *Claimed once.* A worker claims candidates by a `fetch_and` of a word of `open`. The old word
-//!   tells which candidates the worker has claimed.
+//! * *Marked once.* A worker marks candidates by a `fetch_and` of a word of `unmarked`. The old word
+//!   tells which candidates the worker has marked.
 //! * *Seen, then queued.* A worker clears bits in `unseen`, passes a fence, and reads `queued`. A
 //!   worker that takes a page clears `queued`, passes a fence, and reads `unseen` of all workers.
 //!   Both fences are `SeqCst`. So the first worker finds that the page is not queued, and queues
@@ -74,19 +74,19 @@ impl Candidates {
         tables.fit(pages, workers)?;
         let joined = AtomicUsize::new(1);
         let mut candidates = Self { tables, joined, count: 0, tracked: 0, workers };
-        candidates.open(world, scope);
+        candidates.find(world, scope);
         Ok(candidates)
     }
 
-    /// Opens all candidates of the scope. No other thread uses the tables.
-    pub(crate) fn open<M: ObjectModel>(&mut self, world: &World<'_, M>, scope: &Scope) {
+    /// Finds all candidates of the scope. None is marked. No other thread uses the tables.
+    pub(crate) fn find<M: ObjectModel>(&mut self, world: &World<'_, M>, scope: &Scope) {
         let (count, tracked) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let share = scope.share(self.workers);
         world.share(self.workers, &|worker| {
             let mut found = (0, 0);
             for &page in share.of(worker).flatten() {
                 steps::took(PAGE_WORDS);
-                let (here, others) = self.open_page(world, scope, page);
+                let (here, others) = self.find_on_page(world, scope, page);
                 found = (found.0 + here, found.1 + here + others);
             }
             // Relaxed: the workers' return orders the sums before their use.
@@ -97,9 +97,9 @@ impl Candidates {
         self.tracked = tracked.load(Ordering::Relaxed);
     }
 
-    /// Opens the candidates of a page. Returns their number, and the number of tracked objects that
+    /// Finds the candidates of a page. Returns their number, and the number of tracked objects that
     /// are too old. Only this worker accesses the page.
-    fn open_page<M: ObjectModel>(
+    fn find_on_page<M: ObjectModel>(
         &self,
         world: &World<'_, M>,
         scope: &Scope,
@@ -108,13 +108,13 @@ impl Candidates {
         let space = &world.core().space;
         let Some(range) = granules_of(space, page) else { return (0, 0) };
         let (first, is_young) = (range.start % PAGE_GRANULES, scope.kind == CollectionKind::Young);
-        let (open, mut count, mut tracked) = (self.tables.open.page(page), 0, 0);
+        let (unmarked, mut count, mut tracked) = (self.tables.unmarked.page(page), 0, 0);
         // No thread changes a state byte of the scope before the sweep.
         plainly(&space.states()[range], |states| {
-            let mut open_word = |at: usize, bits: u64| {
+            let mut set_word = |at: usize, bits: u64| {
                 count += bits.count_ones() as usize;
                 // Relaxed: the return of the workers orders the tables before their use.
-                open[at].store(bits, Ordering::Relaxed);
+                unmarked[at].store(bits, Ordering::Relaxed);
                 for unseen in &self.tables.unseen[..self.workers] {
                     unseen.page(page)[at].store(bits, Ordering::Relaxed);
                 }
@@ -123,10 +123,10 @@ impl Candidates {
                 // The one object of a large page.
                 let is_candidate = states.first().is_some_and(|&state| scope.contains(state));
                 tracked += usize::from(states.first().is_some_and(|&s| state::is_candidate(s)));
-                return open_word(first / WORD, u64::from(is_candidate) << (first % WORD));
+                return set_word(first / WORD, u64::from(is_candidate) << (first % WORD));
             }
             for (at, states) in states.chunks(WORD).enumerate() {
-                open_word(at, matching(states, scope.mask()));
+                set_word(at, matching(states, scope.mask()));
                 if is_young {
                     tracked += matching(states, state::FULL).count_ones() as usize;
                 }
@@ -137,37 +137,37 @@ impl Candidates {
 
     /// Zeroes the tables, and gives their memory back.
     pub(crate) fn close<M: ObjectModel>(self, world: &World<'_, M>, scope: &Scope) {
-        let MarkTables { open, unseen, assumed: _, queued } = &self.tables;
+        let MarkTables { unmarked, unseen, assumed: _, queued } = &self.tables;
         for &page in scope.pages() {
             steps::took(1);
             // Relaxed: no other thread uses the tables, and the collector lock orders the next use.
             queued[page as usize].store(0, Ordering::Relaxed);
-            for bits in unseen[..self.workers].iter().chain([open]) {
+            for bits in unseen[..self.workers].iter().chain([unmarked]) {
                 bits.page(page).iter().for_each(|word| word.store(0, Ordering::Relaxed));
             }
         }
         world.core().workers.give_mark_tables(self.tables);
     }
 
-    /// Whether the candidate at a granule is not claimed.
+    /// Whether the candidate at a granule is not marked.
     #[inline(always)]
-    pub(crate) fn is_open(&self, granule: usize) -> bool {
-        self.tables.open.contains(granule)
+    pub(crate) fn is_unmarked(&self, granule: usize) -> bool {
+        self.tables.unmarked.contains(granule)
     }
 
-    /// Claims the candidate at a granule, while no worker marks. Returns `false` if no open
-    /// candidate is there.
-    pub(crate) fn claim_alone(&self, granule: usize) -> bool {
-        let is_open = self.is_open(granule);
-        if is_open {
-            self.tables.open.remove(granule);
+    /// Marks the candidate at a granule, while no worker marks. Returns `false` if no
+    /// unmarked candidate is there.
+    pub(crate) fn mark_alone(&self, granule: usize) -> bool {
+        let is_unmarked = self.is_unmarked(granule);
+        if is_unmarked {
+            self.tables.unmarked.remove(granule);
         }
-        is_open
+        is_unmarked
     }
 
-    /// Opens a candidate again, while no worker marks.
-    pub(crate) fn reopen(&self, granule: usize) {
-        self.tables.open.insert(granule);
+    /// Removes the mark of a candidate, while no worker marks.
+    pub(crate) fn unmark(&self, granule: usize) {
+        self.tables.unmarked.insert(granule);
     }
 
     /// Marks the assumed roots, or removes their marks. No worker marks meanwhile.
@@ -193,10 +193,10 @@ impl Candidates {
         self.tables.assumed.contains(granule)
     }
 
-    /// The open candidates of a page: for each word with some, its first granule and its bits.
-    pub(crate) fn open_on(&self, page: u32) -> impl Iterator<Item = (usize, u64)> {
+    /// The unmarked candidates of a page: for each word with some, its first granule and its bits.
+    pub(crate) fn unmarked_on(&self, page: u32) -> impl Iterator<Item = (usize, u64)> {
         let first = page as usize * PAGE_GRANULES;
-        let words = self.tables.open.page(page).iter().enumerate();
+        let words = self.tables.unmarked.page(page).iter().enumerate();
         words.filter_map(move |(at, word)| {
             let bits = word.load(Ordering::Relaxed);
             (bits != 0).then_some((first + at * WORD, bits))
@@ -211,18 +211,18 @@ impl Candidates {
         self.tables.queued[granule / PAGE_GRANULES].swap(1, Ordering::Relaxed) == 0
     }
 
-    /// The claims of one worker.
-    pub(crate) fn worker(&self, index: usize) -> Claims<'_> {
+    /// The marks of one worker.
+    pub(crate) fn worker(&self, index: usize) -> WorkerMarks<'_> {
         // Relaxed: the fences order it. A worker that takes a page reads the number after the
         // fence, as it reads `unseen`.
         self.joined.fetch_max(index + 1, Ordering::Relaxed);
-        Claims { candidates: self, own: &self.tables.unseen[index] }
+        WorkerMarks { candidates: self, own: &self.tables.unseen[index] }
     }
 }
 
 /// What one worker does with the tables.
 #[derive(Clone, Copy)]
-pub(crate) struct Claims<'a> {
+pub(crate) struct WorkerMarks<'a> {
     candidates: &'a Candidates,
     own: &'a Bits,
 }
@@ -230,7 +230,7 @@ pub(crate) struct Claims<'a> {
 /// What a worker has met at the end of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Met {
-    /// An open candidate that this worker had not seen.
+    /// An unmarked candidate that this worker had not seen.
     New,
     /// An assumed root.
     Assumed,
@@ -238,7 +238,7 @@ pub(crate) enum Met {
     Known,
 }
 
-impl<'a> Claims<'a> {
+impl<'a> WorkerMarks<'a> {
     /// Whether this worker has to look at an edge's target. Without a branch, because the answer
     /// cannot be predicted.
     #[inline(always)]
@@ -259,7 +259,7 @@ impl<'a> Claims<'a> {
             // An edge in between led there too.
             return Met::Known;
         }
-        if !self.candidates.is_open(target) {
+        if !self.candidates.is_unmarked(target) {
             if assumes && self.candidates.is_assumed(target) {
                 // The bit stays set, so that each edge to the root comes here.
                 return Met::Assumed;
@@ -271,11 +271,11 @@ impl<'a> Claims<'a> {
         Met::New
     }
 
-    /// Claims one candidate. Returns `false` if another worker has claimed it.
+    /// Marks one candidate. Returns `false` if another worker has marked it.
     #[inline(always)]
-    pub(crate) fn claim<const SHARED: bool>(&self, target: usize) -> bool {
-        let (word, bit) = (&self.candidates.tables.open.word(target), 1 << (target % WORD));
-        take_bits::<SHARED>(word, bit) != 0
+    pub(crate) fn mark<const SHARED: bool>(&self, target: usize) -> bool {
+        let (word, bit) = (&self.candidates.tables.unmarked.word(target), 1 << (target % WORD));
+        mark_bits::<SHARED>(word, bit) != 0
     }
 
     /// Comes between the candidates that this worker has seen and the queueing of their pages.
@@ -290,7 +290,7 @@ impl<'a> Claims<'a> {
     #[inline(always)]
     pub(crate) fn queue<const SHARED: bool>(&self, page: usize) -> bool {
         let queued = &self.candidates.tables.queued[page];
-        // Relaxed, here and in `take_page`: the fences order the flag and `unseen`.
+        // Relaxed, here and in `mark_page`: the fences order the flag and `unseen`.
         if queued.load(Ordering::Relaxed) != 0 {
             return false;
         }
@@ -301,11 +301,11 @@ impl<'a> Claims<'a> {
         true
     }
 
-    /// Claims the seen candidates of a page that was in a queue. Calls `f` with each word's first
-    /// granule and the claimed bits.
+    /// Marks the seen candidates of a page that was in a queue. Calls `f` with each word's first
+    /// granule and the bits of the marked candidates.
     #[inline(always)]
-    pub(crate) fn take_page<const SHARED: bool>(&self, page: u32, mut f: impl FnMut(usize, u64)) {
-        let MarkTables { open, unseen, queued, .. } = &self.candidates.tables;
+    pub(crate) fn mark_page<const SHARED: bool>(&self, page: u32, mut f: impl FnMut(usize, u64)) {
+        let MarkTables { unmarked, unseen, queued, .. } = &self.candidates.tables;
         queued[page as usize].store(0, Ordering::Relaxed);
         let mut workers = 1;
         if SHARED {
@@ -313,29 +313,29 @@ impl<'a> Claims<'a> {
             workers = self.candidates.joined.load(Ordering::Relaxed);
         }
         let (own, first) = (unseen[0].page(page), page as usize * PAGE_GRANULES);
-        for (at, word) in open.page(page).iter().enumerate() {
-            // Relaxed: a candidate that is open here may be claimed meanwhile. `take_bits` decides.
-            let is_open = word.load(Ordering::Relaxed);
-            if is_open == 0 {
+        for (at, word) in unmarked.page(page).iter().enumerate() {
+            // Relaxed: a candidate that is unmarked here may be marked meanwhile. `mark_bits` decides.
+            let is_unmarked = word.load(Ordering::Relaxed);
+            if is_unmarked == 0 {
                 continue;
             }
             let mut not_seen = own[at].load(Ordering::Relaxed);
             for unseen in &unseen[1..workers] {
                 not_seen &= unseen.page(page)[at].load(Ordering::Relaxed);
             }
-            let wanted = is_open & !not_seen;
+            let wanted = is_unmarked & !not_seen;
             if wanted != 0 {
-                let claimed = take_bits::<SHARED>(word, wanted);
-                f(first + at * WORD, claimed);
+                let marked = mark_bits::<SHARED>(word, wanted);
+                f(first + at * WORD, marked);
             }
         }
     }
 }
 
-/// Clears `bits` of a word of `open`. Returns those that this worker has cleared.
+/// Clears `bits` of a word of `unmarked`. Returns those that this worker has cleared.
 #[inline(always)]
-fn take_bits<const SHARED: bool>(word: &AtomicU64, bits: u64) -> u64 {
-    // Relaxed: the atomicity of the change decides which worker claims a candidate. The objects do
+fn mark_bits<const SHARED: bool>(word: &AtomicU64, bits: u64) -> u64 {
+    // Relaxed: the atomicity of the change decides which worker marks a candidate. The objects do
     // not change in a stop.
     if SHARED {
         return word.fetch_and(!bits, Ordering::Relaxed) & bits;
@@ -399,4 +399,169 @@ pub(crate) fn not_zero(bytes: &[u8]) -> u64 {
         all |= u64::from(byte != 0) << (8 * words.len() + at);
     }
     all
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::collect::scope::tests::{granules, stopped};
+    use crate::object::state::{DYING, FROZEN, FULL, LIVE, OLD, StateByte, TRACKED, UNREACHABLE};
+
+    /// Bytes of all kinds, at all places.
+    fn each_row(test: impl Fn(&[u8])) {
+        let some = [
+            0,
+            TRACKED,
+            LIVE | TRACKED,
+            LIVE | TRACKED | OLD,
+            FROZEN | TRACKED,
+            UNREACHABLE | TRACKED,
+            DYING,
+            128,
+            255,
+        ];
+        for len in (0..=17).chain([63, 64]) {
+            for start in 0..some.len() {
+                let bytes: Vec<u8> =
+                    (0..len).map(|at| some[(start + at * 5) % some.len()]).collect();
+                test(&bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_are_matched_one_by_one() {
+        each_row(|bytes| {
+            let bits = |is: &dyn Fn(u8) -> bool| {
+                bytes.iter().enumerate().fold(0, |all, (at, &b)| all | u64::from(is(b)) << at)
+            };
+            for mask in [FULL, FULL | OLD, 255] {
+                assert_eq!(matching(bytes, mask), bits(&|b| b & mask == TRACKED), "{bytes:?}");
+            }
+            assert_eq!(not_zero(bytes), bits(&|b| b != 0), "{bytes:?}");
+        });
+    }
+
+    fn unmarked(candidates: &Candidates, scope: &Scope) -> Vec<usize> {
+        let mut found = Vec::new();
+        for &page in scope.pages() {
+            for (first, bits) in candidates.unmarked_on(page) {
+                each_bit(first, bits, |granule| found.push(granule));
+            }
+        }
+        found
+    }
+
+    /// Both kinds of collections, with small pages and a large one.
+    #[test]
+    fn candidates_are_found_by_their_states_and_the_others_counted() {
+        stopped(|world, full| {
+            let space = &world.core().space;
+            let states = space.states();
+            let own: Vec<usize> = granules(world, full)
+                .into_iter()
+                .filter(|&at| StateByte(&states[at]).get() & TRACKED != 0)
+                .collect();
+            let change = |at: usize| [0, OLD, FROZEN, 0, DYING, OLD][at % 6];
+            own.iter().enumerate().for_each(|(at, &granule)| {
+                StateByte(&states[granule]).set(change(at));
+            });
+            // The large object is the last one.
+            StateByte(&states[*own.last().expect("some")]).change_plainly(0, OLD | FROZEN | DYING);
+            let young = Scope::new(space, CollectionKind::Young).expect("memory");
+            for (scope, workers) in [(full, 1), (full, 3), (&young, 1), (&young, 3)] {
+                let candidates = Candidates::new(world, scope, workers).expect("memory");
+                let is = |granule: &&usize| scope.contains(StateByte(&states[**granule]).get());
+                let expected: Vec<usize> = own.iter().filter(is).copied().collect();
+                assert_eq!(unmarked(&candidates, scope), expected);
+                let tracked = own
+                    .iter()
+                    .filter(|&&granule| state::is_candidate(StateByte(&states[granule]).get()));
+                let sums = (candidates.count, candidates.tracked);
+                assert_eq!(sums, (expected.len(), tracked.count()));
+                candidates.close(world, scope);
+            }
+            for &granule in &own {
+                StateByte(&states[granule]).change_plainly(0, FROZEN | DYING);
+            }
+        });
+    }
+
+    #[test]
+    fn tables_are_zero_when_they_come_back() {
+        stopped(|world, scope| {
+            let pages = world.core().space.high_water();
+            for workers in [3, 1, 2] {
+                let mut candidates = Candidates::new(world, scope, workers).expect("memory");
+                let all = unmarked(&candidates, scope);
+                let roots = [Root { granule: all[3] as u32, inside: 0 }];
+                candidates.assume(pages, &roots, true).expect("memory");
+                assert!(candidates.is_assumed(all[3]) && !candidates.is_assumed(all[4]));
+                candidates.assume(pages, &roots, false).expect("memory");
+                assert!(candidates.see_root(all[0]), "the first on its page");
+                assert!(!candidates.see_root(all[1]), "the page is queued");
+                assert!(candidates.mark_alone(all[2]) && !candidates.mark_alone(all[2]));
+                candidates.close(world, scope);
+                let tables = world.core().workers.take_mark_tables();
+                let zero = |bits: &Bits| (0..pages * PAGE_GRANULES).all(|at| !bits.contains(at));
+                let MarkTables { unmarked, unseen, assumed, queued } = &tables;
+                assert!(unseen.iter().chain([unmarked, assumed]).all(zero), "{workers} workers");
+                assert!(queued.iter().all(|page| page.load(Ordering::Relaxed) == 0));
+                assert_eq!(unseen.len(), 3, "the tables of more workers are kept");
+                world.core().workers.give_mark_tables(tables);
+            }
+        });
+    }
+
+    /// The three answers to an edge, for one worker and for several.
+    #[test]
+    fn an_edge_leads_to_something_new_once() {
+        fn check<const SHARED: bool>(candidates: &Candidates, all: &[usize]) {
+            let marks = candidates.worker(0);
+            let [one, two, three] = [all[0], all[1], all[2]];
+            assert_eq!(marks.meet(one, false), Met::New);
+            assert_eq!(marks.meet(one, false), Met::Known, "seen");
+            assert!(marks.mark::<SHARED>(one));
+            assert!(!marks.mark::<SHARED>(one));
+            assert!(candidates.mark_alone(two));
+            assert_eq!(marks.meet(two, false), Met::Known, "marked by another worker");
+            assert!(!marks.is_unseen(two));
+            // Each edge to an assumed root is met.
+            assert!(candidates.mark_alone(three));
+            for _ in 0..3 {
+                assert!(marks.is_unseen(three));
+                assert_eq!(marks.meet(three, true), Met::Assumed);
+            }
+            // A page: only the seen and unmarked objects are marked, in the order of memory.
+            for &at in [all[9], all[5], all[7]].iter() {
+                assert_eq!(marks.meet(at, true), Met::New);
+            }
+            let page = all[5] / PAGE_GRANULES;
+            assert!(marks.queue::<SHARED>(page) && !marks.queue::<SHARED>(page));
+            let mut marked = Vec::new();
+            for _ in 0..2 {
+                marks.mark_page::<SHARED>(page as u32, |first, bits| {
+                    each_bit(first, bits, |granule| marked.push(granule));
+                });
+            }
+            assert_eq!(marked, [all[5], all[7], all[9]]);
+            assert!(marks.queue::<SHARED>(page), "it was taken");
+        }
+        stopped(|world, scope| {
+            let pages = world.core().space.high_water();
+            for is_shared in [false, true] {
+                let mut candidates = Candidates::new(world, scope, 2).expect("memory");
+                let all = unmarked(&candidates, scope);
+                let roots = [Root { granule: all[2] as u32, inside: 0 }];
+                candidates.assume(pages, &roots, true).expect("memory");
+                if is_shared {
+                    check::<true>(&candidates, &all);
+                } else {
+                    check::<false>(&candidates, &all);
+                }
+                candidates.assume(pages, &roots, false).expect("memory");
+                candidates.close(world, scope);
+            }
+        });
+    }
 }

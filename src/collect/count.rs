@@ -2,7 +2,7 @@
 //!
 //! The side table has a signed byte for each object. The traversal of a candidate adds 1 to the
 //! byte of each target, and the candidate's real count is subtracted from its own byte. A byte is 0
-//! in the end if the candidates explain all references to the object. Open candidates are traversed
+//! in the end if the candidates explain all references to the object. Unmarked candidates are traversed
 //! in address order, each once, and nothing is written into them.
 //!
 //! Each worker counts into its own table. The tables are added afterwards, so counting needs no
@@ -83,7 +83,7 @@ impl Counts {
     }
 }
 
-/// `Phase::Count`: counts the edges of the open candidates into the side table. `spills` has the
+/// `Phase::Count`: counts the edges of the unmarked candidates into the side table. `spills` has the
 /// carries of bytes that are not 0 before.
 pub(crate) fn count<M: ObjectModel>(
     world: &World<'_, M>,
@@ -185,7 +185,7 @@ impl<M: ObjectModel> Work<'_, M> {
             }
             for &page in pages {
                 candidates.clear();
-                for (first, bits) in self.candidates.open_on(page) {
+                for (first, bits) in self.candidates.unmarked_on(page) {
                     gather(origin, (first, bits), &mut candidates);
                 }
                 counter.counts.traversed += candidates.len();

@@ -28,7 +28,7 @@ const RETRIES: usize = 100;
 /// Objects or pages in a piece of work of the start of marking.
 const CHUNK: usize = 2048;
 
-/// The first part of the phase `Premark`: claims the objects that named roots reach. They are not
+/// The first part of the phase `Premark`: marks the objects that named roots reach. They are not
 /// counted, and stay alive. Returns their number.
 ///
 /// If a field is unreadable, its targets stay candidates. They have a reference that counting does
@@ -45,7 +45,7 @@ pub(crate) fn mark_from_named<M: ObjectModel>(
     Ok(done.traversed)
 }
 
-/// The second part: claims the objects that assumed roots reach, and counts the edges that lead to
+/// The second part: marks the objects that assumed roots reach, and counts the edges that lead to
 /// assumed roots. Returns the number of these objects. `None`: one of them must be counted, because
 /// the collector compares its traversals.
 pub(crate) fn mark_from_assumed<M: ObjectModel>(
@@ -60,7 +60,7 @@ pub(crate) fn mark_from_assumed<M: ObjectModel>(
     Ok((!done.must_compare).then_some(done.traversed))
 }
 
-/// Claims the objects that `roots` reach, before counting. Immortal objects are not among them
+/// Marks the objects that `roots` reach, before counting. Immortal objects are not among them
 /// afterwards.
 fn mark_uncounted<M: ObjectModel>(
     world: &World<'_, M>,
@@ -74,7 +74,7 @@ fn mark_uncounted<M: ObjectModel>(
     }
     let _phase = event::phase(Phase::Premark);
     steps::took(roots.len());
-    roots.retain(|&granule| candidates.claim_alone(granule as usize));
+    roots.retain(|&granule| candidates.mark_alone(granule as usize));
     let marking = Marking { world, candidates, counts: None, inside };
     let mut work = Vec::new();
     for chunk in roots.chunks(CHUNK) {
@@ -83,13 +83,13 @@ fn mark_uncounted<M: ObjectModel>(
     let mut done = marking.run(work, workers)?;
     for &granule in &done.immortal {
         // A candidate again: counting handles immortal objects.
-        candidates.reopen(granule as usize);
+        candidates.unmark(granule as usize);
     }
     done.traversed -= done.immortal.len();
     Ok(done)
 }
 
-/// The phase `Mark`. Claims the objects that the roots reach. Afterwards the open candidates are
+/// The phase `Mark`. Marks the objects that the roots reach. Afterwards the unmarked candidates are
 /// unreachable.
 pub(crate) fn mark<M: ObjectModel>(
     world: &World<'_, M>,

@@ -1,15 +1,15 @@
 //! The marking of one worker.
 //!
-//! A worker has a list of objects that it has claimed, and a queue of pages:
+//! A worker has a list of objects that it has marked, and a queue of pages:
 //!
-//! 1. It takes pages from the queue until the list is long enough, and claims the candidates of
+//! 1. It takes pages from the queue until the list is long enough, and marks the candidates of
 //!    these pages that a worker has seen. The list has them in the order of memory.
 //! 2. It traverses the objects of the list, a batch at a time. An object is prefetched a few
 //!    batches before its traversal. One loop handles the edges of a batch, so that no branch
 //!    depends on the number of edges of an object, which is unpredictable.
 //! 3. It queues the pages of the objects that it has seen for the first time.
 //!
-//! While the queue is empty and the worker sees few objects, it claims them at once, without their
+//! While the queue is empty and the worker sees few objects, it marks them at once, without their
 //! pages: so it follows a linked list, and the first levels of a tree.
 //!
 //! [Candidates](super::candidates) has the tables, and the reason why no object is lost and none is
@@ -23,7 +23,7 @@ use crate::base::steps;
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
 use crate::collect::assumed::Inside;
-use crate::collect::candidates::{Candidates, Claims, Met, each_bit};
+use crate::collect::candidates::{Candidates, Met, WorkerMarks, each_bit};
 use crate::collect::count::Counts;
 use crate::collect::pool::{Pool, Work, give_half};
 use crate::collect::scope::{object_at, object_from};
@@ -55,13 +55,13 @@ const EDGES_MAX: usize = 4096;
 pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     space: &'a Space,
     model: &'a M,
-    claims: Claims<'a>,
+    marks: WorkerMarks<'a>,
     /// The result of counting, if counting is complete.
     counts: Option<&'a Counts>,
     tracer: &'a mut Tracer,
     /// Where edges to assumed roots are counted, if there are assumed roots.
     inside: Option<&'a Inside<'a>>,
-    /// Claimed objects, which are not traversed yet.
+    /// Marked objects, which are not traversed yet.
     pub(super) list: Vec<u32>,
     pages: VecDeque<u32>,
     /// Targets that were unseen when the worker met an edge to them.
@@ -127,7 +127,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         Self {
             space: &core.space,
             model: &core.model,
-            claims: candidates.worker(worker),
+            marks: candidates.worker(worker),
             counts,
             tracer,
             inside,
@@ -182,14 +182,14 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             steps::took(1);
             self.list.try_reserve(PAGE_GRANULES)?;
             let list = &mut self.list;
-            self.claims.take_page::<SHARED>(page, |first, bits| {
+            self.marks.mark_page::<SHARED>(page, |first, bits| {
                 each_bit(first, bits, |granule| list.push(granule as u32));
             });
         }
         Ok(())
     }
 
-    /// Traverses the objects of the list. Afterwards the list has the objects that were claimed
+    /// Traverses the objects of the list. Afterwards the list has the objects that were marked
     /// meanwhile.
     fn traverse_list(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let list = std::mem::take(&mut self.list);
@@ -329,18 +329,18 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             }
             from += edges.len();
             steps::took(edges.len());
-            let (origin, claims, delay) = (self.space.origin(), self.claims, &mut self.delay);
+            let (origin, marks, delay) = (self.space.origin(), self.marks, &mut self.delay);
             let targets = edges.iter().map(|&edge| origin.granule(edge));
             if self.far {
                 fallible::extend_kept(&mut self.seen, targets, |target| {
-                    match delay.swap(target, claims.entry(target)) {
-                        Some(target) => (target as u32, claims.is_unseen(target).into()),
+                    match delay.swap(target, marks.entry(target)) {
+                        Some(target) => (target as u32, marks.is_unseen(target).into()),
                         None => (0, 0),
                     }
                 })?;
             } else {
                 fallible::extend_kept(&mut self.seen, targets, |target| {
-                    (target as u32, claims.is_unseen(target).into())
+                    (target as u32, marks.is_unseen(target).into())
                 })?;
             }
             self.meet_seen()?;
@@ -351,21 +351,21 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     #[cold]
     fn meet_delayed(&mut self) -> Result<(), NoMemory> {
         self.seen.try_reserve(Delay::LEN)?;
-        let (seen, claims) = (&mut self.seen, self.claims);
+        let (seen, marks) = (&mut self.seen, self.marks);
         self.delay.drain(|target| {
-            if claims.is_unseen(target) {
+            if marks.is_unseen(target) {
                 seen.push(target as u32);
             }
         });
         self.meet_seen()
     }
 
-    /// Claims the open candidates in `seen`, or queues their pages. Counts the edges to assumed
+    /// Marks the candidates in `seen`, or queues their pages. Counts the edges to assumed
     /// roots.
     #[inline(never)]
     fn meet_seen(&mut self) -> Result<(), NoMemory> {
         steps::took(self.seen.len());
-        let (claims, assumes) = (self.claims, self.inside.is_some());
+        let (marks, assumes) = (self.marks, self.inside.is_some());
         let most = self.stress.shrink(DIRECT_MAX);
         let direct = self.pages.is_empty() && self.list.len() + self.seen.len() <= most;
         if direct {
@@ -374,11 +374,11 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         let mut new = 0;
         for at in 0..self.seen.len() {
             let target = self.seen[at];
-            match claims.meet(target as usize, assumes) {
+            match marks.meet(target as usize, assumes) {
                 Met::Known => {}
                 Met::Assumed => fallible::push(&mut self.to_assumed, target)?,
                 Met::New if direct => {
-                    if claims.claim::<SHARED>(target as usize) {
+                    if marks.mark::<SHARED>(target as usize) {
                         self.list.push(target);
                     }
                 }
@@ -389,11 +389,11 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             }
         }
         if new > 0 {
-            Claims::before_queueing::<SHARED>();
+            WorkerMarks::before_queueing::<SHARED>();
             let mut last = usize::MAX;
             for &target in &self.seen[..new] {
                 let page = target as usize / PAGE_GRANULES;
-                if page != last && claims.queue::<SHARED>(page) {
+                if page != last && marks.queue::<SHARED>(page) {
                     self.pages.try_reserve(1)?;
                     self.pages.push_back(page as u32);
                 }
@@ -415,10 +415,10 @@ fn part(list: &[u32], first: usize) -> &[u32] {
     &rest[..rest.len().min(BATCH_PART)]
 }
 
-/// Claimed objects, as objects in a stop.
+/// Marked objects, as objects in a stop.
 #[inline(always)]
 fn candidates<'a>(objects: &[Object]) -> &[Stopped<'a>] {
-    // SAFETY: rule *stopped*: workers claim candidates. A candidate is alive, and the world is
+    // SAFETY: rule *stopped*: workers mark candidates. A candidate is alive, and the world is
     // stopped.
     unsafe { Stopped::slice(objects) }
 }

@@ -5,14 +5,14 @@
 //! * **The world stops.**
 //! * `Merge` ([`stop`], and the model): counts become exact. Objects with the count 0 leave the
 //!   candidates, and are destroyed after the stop.
-//! * The [candidates](candidates) are found by their state bytes. All are open.
-//! * `Premark` ([`mark::mark_from_named`], [`mark::mark_from_assumed`]), in full collections: claims
+//! * The [candidates](candidates) are found by their state bytes. None is marked.
+//! * `Premark` ([`mark::mark_from_named`], [`mark::mark_from_assumed`]), in full collections: marks
 //!   the candidates that named roots reach, and those that the [assumed roots](assumed) reach.
-//! * `Count` ([`count::count`]): counts the references from the open candidates. Then the assumed
+//! * `Count` ([`count::count`]): counts the references from the unmarked candidates. Then the assumed
 //!   roots are checked.
-//! * `Roots` ([`roots::roots`]): an open candidate is a root if this number differs from its count.
-//! * `Mark` ([`mark::mark`]): claims the candidates that the roots reach.
-//! * `Sweep` ([`sweep::sweep`]): lists the open candidates.
+//! * `Roots` ([`roots::roots`]): an unmarked candidate is a root if this number differs from its count.
+//! * `Mark` ([`mark::mark`]): marks the candidates that the roots reach.
+//! * `Sweep` ([`sweep::sweep`]): lists the unmarked candidates.
 //! * `Claim` ([`claim::claim`]): takes a reference on each listed object, and clears weak
 //!   references. Objects that legacy finalizers reach leave the set.
 //! * **The world starts.**
@@ -362,7 +362,7 @@ fn find<M: ObjectModel>(
     Ok(unreachable)
 }
 
-/// Runs the phases `Premark` to `Mark`. Afterwards the open candidates are unreachable.
+/// Runs the phases `Premark` to `Mark`. Afterwards the unmarked candidates are unreachable.
 fn find_reachable<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
@@ -384,7 +384,7 @@ fn find_reachable<M: ObjectModel>(
             break reached;
         }
         table::wipe(&core.space, scope.pages());
-        candidates.open(world, scope);
+        candidates.find(world, scope);
         if is_full {
             mark::mark_from_named(world, candidates, workers)?;
         }

@@ -1,6 +1,6 @@
 //! `Phase::Roots`: finding the roots.
 //!
-//! An open candidate with a remainder is a root. A negative remainder means references from outside
+//! An unmarked candidate with a remainder is a root. A negative remainder means references from outside
 //! the set. A positive one means that a traversal reported too many references; then the object is
 //! kept. The phase makes the roots *seen*, as if a worker had met an edge to them, and zeroes the
 //! side table.
@@ -103,12 +103,12 @@ impl<M: ObjectModel> Share<'_, M> {
         let Some(range) = granules_of(space, page) else { return Ok(()) };
         steps::took(range.len().div_ceil(WORD));
         exclusively(&space.counts()[range.clone()], |bytes| {
-            for (first, open) in self.candidates.open_on(page) {
+            for (first, unmarked) in self.candidates.unmarked_on(page) {
                 // A large page has one byte, at its one object.
                 let start = first.max(range.start);
                 let word = &bytes[start - range.start..];
                 let word = &word[..word.len().min(WORD)];
-                let roots = open & not_zero(word) << (start - first);
+                let roots = unmarked & not_zero(word) << (start - first);
                 let mut result = Ok(());
                 each_bit(first, roots, |granule| {
                     let added = self.add(granule, bytes[granule - range.start] as i8);
@@ -220,7 +220,7 @@ mod tests {
                 let mut pages = roots.pages.concat();
                 assert!(roots.pages.iter().all(|pages| !pages.is_empty()));
                 for &page in &pages {
-                    all.worker(0).take_page::<false>(page, |first, bits| {
+                    all.worker(0).mark_page::<false>(page, |first, bits| {
                         each_bit(first, bits, |granule| seen.push(granule as u32));
                     });
                 }

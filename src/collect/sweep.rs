@@ -19,7 +19,7 @@ use crate::heap::mutator::World;
 use crate::memory::space::Space;
 use crate::object::state::{self, StateByte};
 
-/// The phase `Sweep`. Lists the open candidates, and ages the other objects.
+/// The phase `Sweep`. Lists the unmarked candidates, and ages the other objects.
 ///
 /// Without memory for the list the collection is over: reached objects have aged, and all else is
 /// unchanged.
@@ -57,7 +57,7 @@ pub(crate) fn sweep<'w, M: ObjectModel>(
         // old become new too.
         for &page in scope.pages() {
             space.page(page as usize).young.store(1, Ordering::Relaxed);
-            for (first, bits) in candidates.open_on(page) {
+            for (first, bits) in candidates.unmarked_on(page) {
                 each_bit(first, bits, |at| {
                     StateByte(&space.states()[at]).change_plainly(0, state::OLD);
                 });
@@ -138,7 +138,7 @@ fn sweep_share<'w>(
         }
         last = page;
         steps::took(PAGE_WORDS);
-        for (first, bits) in candidates.open_on(page) {
+        for (first, bits) in candidates.unmarked_on(page) {
             unreachable.try_reserve(WORD)?;
             each_bit(first, bits, |granule| {
                 // SAFETY: rule *stopped*: a candidate is alive.
@@ -252,7 +252,7 @@ pub(crate) mod tests {
                 for &at in
                     granules.iter().enumerate().filter(|(at, _)| at % 4 != 0).map(|(_, at)| at)
                 {
-                    assert!(candidates.claim_alone(at));
+                    assert!(candidates.mark_alone(at));
                 }
                 let found = sweep(world, scope, &candidates, workers).expect("memory");
                 candidates.close(world, scope);
@@ -292,7 +292,7 @@ pub(crate) mod tests {
             for is_garbage in [false, true] {
                 let candidates = Candidates::new(world, &scope, 1).expect("memory");
                 if !is_garbage {
-                    assert!(granules.iter().all(|&at| candidates.claim_alone(at)));
+                    assert!(granules.iter().all(|&at| candidates.mark_alone(at)));
                 }
                 let found = sweep(world, &scope, &candidates, 1).expect("memory");
                 candidates.close(world, &scope);

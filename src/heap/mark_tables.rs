@@ -74,7 +74,7 @@ impl Bits {
 /// The tables, which are kept from one collection to the next. They are zero then.
 #[derive(Debug, Default)]
 pub(crate) struct MarkTables {
-    pub(crate) open: Bits,
+    pub(crate) unmarked: Bits,
     pub(crate) unseen: Vec<Bits>,
     pub(crate) assumed: Bits,
     pub(crate) queued: Vec<AtomicU8>,
@@ -83,7 +83,7 @@ pub(crate) struct MarkTables {
 impl MarkTables {
     /// Makes room for `pages` pages and the tables of `workers` workers.
     pub(crate) fn fit(&mut self, pages: usize, workers: usize) -> Result<(), NoMemory> {
-        self.open.fit(pages)?;
+        self.unmarked.fit(pages)?;
         if self.unseen.len() < workers {
             let missing = workers - self.unseen.len();
             self.unseen.try_reserve_exact(missing)?;

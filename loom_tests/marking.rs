@@ -1,0 +1,122 @@
+//! Marking page by page, with several workers: the tables of `collect/candidates.rs`.
+//!
+//! * unmarked, seen by two workers, marked: `loom_a_seen_candidate_is_marked_once`
+//! * seen while another worker takes the page: the same
+//! * unmarked, marked at once by two workers: `loom_a_candidate_is_marked_once_without_its_page`
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::Model;
+use crate::base::event::CollectionKind;
+use crate::collect::candidates::{Candidates, Met, WorkerMarks, each_bit};
+use crate::collect::scope::Scope;
+use crate::memory::space::PAGE_GRANULES;
+use crate::{Gc, GcCell, Heap, Pacing, Trace, Tracer};
+
+/// A tracked object, so a candidate.
+struct Node(GcCell<Option<Gc<Node>>>);
+
+impl Trace for Node {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
+    }
+}
+
+/// The candidates of a heap with two objects on one page, and the granules of the objects.
+fn with_two(f: impl FnOnce(Arc<Candidates>, [usize; 2])) {
+    let heap = Heap::builder().pacing(Pacing::manual()).workers(2).build().unwrap();
+    let m = heap.attach();
+    let nodes = [0, 1].map(|_| m.alloc(Node(GcCell::new(None))));
+    let world = m.raw().stop_here().expect("a stop");
+    let space = &world.core().space;
+    let scope = Scope::new(space, CollectionKind::Full).expect("memory");
+    let candidates = Arc::new(Candidates::new(&world, &scope, 2).expect("memory"));
+    let granules: Vec<usize> = scope
+        .pages()
+        .iter()
+        .flat_map(|&page| candidates.unmarked_on(page))
+        .flat_map(|(first, bits)| {
+            let mut found = Vec::new();
+            each_bit(first, bits, |granule| found.push(granule));
+            found
+        })
+        .collect();
+    let granules: [usize; 2] = granules.try_into().expect("two objects");
+    assert_eq!(granules[0] / PAGE_GRANULES, granules[1] / PAGE_GRANULES);
+    f(Arc::clone(&candidates), granules);
+    Arc::into_inner(candidates).expect("no other thread").close(&world, &scope);
+    drop(world);
+    drop(nodes);
+}
+
+/// What a worker does with edges to `targets`: it marks all that it has to, as its queue says.
+fn meet_and_take(marks: WorkerMarks<'_>, targets: &[usize], marked: &mut Vec<usize>) {
+    let mut new = Vec::new();
+    for &target in targets {
+        if marks.is_unseen(target) && marks.meet(target, false) == Met::New {
+            new.push(target / PAGE_GRANULES);
+        }
+    }
+    WorkerMarks::before_queueing::<true>();
+    for page in new {
+        if marks.queue::<true>(page) {
+            take(marks, page, marked);
+        }
+    }
+}
+
+fn take(marks: WorkerMarks<'_>, page: usize, marked: &mut Vec<usize>) {
+    marks.mark_page::<true>(page as u32, |first, bits| {
+        each_bit(first, bits, |granule| marked.push(granule));
+    });
+}
+
+/// One worker takes a page from its queue, because of one object. Another worker meets an edge to
+/// each of the two objects on the page. Each object is marked, by one worker.
+///
+/// Mutations: no fence on either side; a mark by a load and a store; a page that is taken stays
+/// queued; a worker overlooks the table of the other.
+#[test]
+fn loom_a_seen_candidate_is_marked_once() {
+    Model::new().check(|| {
+        with_two(|candidates, [one, two]| {
+            assert!(candidates.see_root(one));
+            let theirs = {
+                let candidates = Arc::clone(&candidates);
+                thread::spawn(move || {
+                    let mut marked = Vec::new();
+                    meet_and_take(candidates.worker(1), &[two, one], &mut marked);
+                    marked
+                })
+            };
+            let mut marked = Vec::new();
+            take(candidates.worker(0), one / PAGE_GRANULES, &mut marked);
+            marked.extend(theirs.join().unwrap());
+            marked.sort_unstable();
+            assert_eq!(marked, [one, two]);
+        });
+    });
+}
+
+/// Two workers follow an edge to the same object, without its page.
+///
+/// Mutation: a mark by a load and a store.
+#[test]
+fn loom_a_candidate_is_marked_once_without_its_page() {
+    Model::new().check(|| {
+        with_two(|candidates, [one, _]| {
+            let follow = move |candidates: &Candidates, worker: usize| {
+                let marks = candidates.worker(worker);
+                marks.meet(one, false) == Met::New && marks.mark::<true>(one)
+            };
+            let theirs = {
+                let candidates = Arc::clone(&candidates);
+                thread::spawn(move || follow(&candidates, 1))
+            };
+            let mine = follow(&candidates, 0);
+            assert_eq!(usize::from(mine) + usize::from(theirs.join().unwrap()), 1);
+        });
+    });
+}

@@ -58,7 +58,7 @@ PACKAGES = {
     "loom": ["base/model_sync"],
     "parking_lot": ["base/sync", "typed/trace_std"],
     "rayon": ["heap/workers"],
-    "rustix": ["base/huge_buffer", "memory/range", "base/system"],
+    "rustix": ["memory/range", "base/system"],
     "shuttle": ["base/model_sync"],
     "tracing": ["base/event"],
 }

@@ -257,9 +257,9 @@ fn race_paced(pacing: Pacing, make: fn(&mut Mutator) -> [Object; 2], roles: [Rol
 /// A thread takes the only edge to a cycle out of an object, carries it over a safepoint, and puts
 /// it back.
 ///
-/// Mutations: one reference that the set does not explain makes no root (`collect/roots.rs`); marking
-/// does not follow edges (`collect/marker.rs`); a parked thread does not wait for the
-/// end of the stop (`safepoint/`, `park_slow`); the requester does not wait for the parked thread
+/// Mutations: one reference that the set does not explain makes no root (`collect/roots.rs`);
+/// marking does not follow edges (`collect/marker.rs`); a parked thread does not wait for the end
+/// of the stop (`safepoint/`, `park_slow`); the requester does not wait for the parked thread
 /// (`await_arrivals`).
 #[test]
 fn loom_collection_meets_a_moving_edge() {

@@ -1,6 +1,5 @@
-//! Full collections that read edges from the log of counting find the same garbage as full
-//! collections that traverse every object again: in heaps where all objects are logged, where only
-//! the first objects of each page are (small constants), and where none is.
+//! Full collections find the garbage of any graph: with one worker and several, with usual and with
+//! small constants, in the first collection and in those that begin from its roots.
 
 #![cfg(not(loom))]
 #![allow(missing_docs)]
@@ -41,12 +40,12 @@ impl Graph {
         self.edges.iter().copied().chain(hubs).map(|(from, to)| (from % self.n, to % self.n))
     }
 
-    /// The objects that are reachable from the held ones, found without a collector.
-    fn reachable(&self) -> Vec<bool> {
+    /// The objects that are reachable from `held`, found without a collector.
+    fn reachable(&self, held: &[usize]) -> Vec<bool> {
         let mut lists = vec![Vec::new(); self.n];
         self.all_edges().for_each(|(from, to)| lists[from].push(to));
         let mut reached = vec![false; self.n];
-        let mut stack: Vec<usize> = self.held.iter().map(|at| at % self.n).collect();
+        let mut stack: Vec<usize> = held.iter().map(|at| at % self.n).collect();
         while let Some(at) = stack.pop() {
             if !std::mem::replace(&mut reached[at], true) {
                 stack.extend(&lists[at]);
@@ -63,10 +62,12 @@ impl Graph {
         for (from, to) in self.all_edges() {
             nodes[from].edges.lock(&m).push(nodes[to].clone());
         }
-        let held: Vec<Gc<Node>> = self.held.iter().map(|at| nodes[at % self.n].clone()).collect();
+        let mut held: Vec<Gc<Node>> =
+            self.held.iter().map(|at| nodes[at % self.n].clone()).collect();
         drop(nodes);
         // Objects whose counts fall to 0 die with their last handle.
-        let reachable = self.reachable().into_iter().filter(|&it| it).count();
+        let how_many = |held| self.reachable(held).into_iter().filter(|&it| it).count();
+        let reachable = how_many(&self.held);
         for _ in 0..2 {
             let report = m.collect();
             assert_eq!((report.abandoned, report.overvisited), (None, 0));
@@ -79,8 +80,13 @@ impl Graph {
                 stack.extend(node.edges.lock(&m).iter().cloned());
             }
         }
-        assert_eq!(seen, self.reachable(), "no living object lost an edge");
-        drop((held, stack));
+        assert_eq!(seen, self.reachable(&self.held), "no living object lost an edge");
+        drop(stack);
+        // Each collection assumes the roots of the one before.
+        while held.pop().is_some() {
+            assert_eq!(m.collect().abandoned, None);
+            assert_eq!(heap.stats().live_objects, how_many(&self.held[..held.len()]));
+        }
         m.collect();
         assert_eq!(heap.stats().live_objects, 0);
     }
@@ -97,7 +103,7 @@ impl Graph {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn logged_and_unlogged_objects_are_marked_alike(
+    fn every_graph_is_marked_alike(
         n in 1..4000usize,
         edges in proptest::collection::vec((any::<usize>(), any::<usize>()), 0..6000),
         held in proptest::collection::vec(any::<usize>(), 0..4),
@@ -107,8 +113,7 @@ proptest! {
     }
 }
 
-/// A large graph: several chunks, hubs beside small objects, and one hub of a hundred thousand
-/// edges.
+/// A large graph: hubs beside small objects, and one hub of a hundred thousand edges.
 #[test]
 fn hubs_and_many_pages() {
     let n = 60_000;
@@ -134,7 +139,7 @@ fn preorder(n: usize, step: usize) -> Vec<(usize, usize)> {
     edges
 }
 
-/// Heaps in the order of memory, which one worker marks in one pass; and such as only seem to be.
+/// Heaps whose edges lead up, down, and anywhere.
 #[test]
 fn heaps_in_order_and_out_of_order() {
     let n = 12_000;
@@ -165,8 +170,7 @@ fn heaps_in_order_and_out_of_order() {
         preorder(n / 3, 1).into_iter().chain((0..n / 3).map(|i| (i, n - 1 - (i * 17) % (n / 3))));
     graph(&mixed.chain((n / 3..n).map(|i| (i, (i * 7919) % n))).collect::<Vec<_>>(), vec![0])
         .check_all();
-    // More edges than are distinguished at once, ahead and behind, and some that the log does not
-    // have.
+    // Objects with many edges, ahead and behind.
     for many in [8, 9, 40, 62, 63, 200] {
         let wide = (0..n / 100).flat_map(|i| (1..=many).map(move |k| (i, i + k)));
         let edges: Vec<_> =
@@ -175,9 +179,9 @@ fn heaps_in_order_and_out_of_order() {
     }
 }
 
-/// More edges than the log may have, which ends somewhere, and not only between pages.
+/// Any number of edges.
 #[test]
-fn logs_that_end() {
+fn objects_with_few_and_with_many_edges() {
     let n = 4000;
     for most in [17, 40, 62] {
         let sizes = (0..n).flat_map(|i| (0..=i % most).map(move |k| (i, (i + k * k + 1) % n)));
@@ -185,8 +189,7 @@ fn logs_that_end() {
     }
 }
 
-/// The log's field for an object that is not logged has no meaning, also if no object is at granule
-/// 0.
+/// No object is at granule 0.
 #[test]
 fn a_heap_without_its_first_pages() {
     let heap = Heap::builder().workers(1).pacing(Pacing::manual()).build().unwrap();
@@ -266,7 +269,7 @@ impl Any {
     }
 }
 
-/// Large objects ahead, behind, and at the place where a pass in the order of memory stops.
+/// Large objects ahead and behind.
 #[test]
 fn large_objects_lead_on() {
     let n = 3000;

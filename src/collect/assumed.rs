@@ -18,16 +18,16 @@
 //!   could only refute an assumption.
 //! * An object with an unreadable field has no edges, in marking as in counting. Its targets then
 //!   have a reference from no candidate, so they are roots (ADR 7).
-//! * The check reads counts in the same stop. A remembered cell may hold another object by now: then
-//!   the check is about that object.
-//! * An edge that leads from an object that a named root reaches is counted too. `roots` would count
-//!   such an edge as a reference from outside. The difference can only refute an assumption.
+//! * The check reads counts in the same stop. A remembered cell may hold another object by now:
+//!   then the check is about that object.
+//! * An edge that leads from an object that a named root reaches is counted too. `roots` would
+//!   count such an edge as a reference from outside. The difference can only refute an assumption.
 //!
 //! # What is not seen
 //!
-//! The objects that assumed roots reach are traversed once and not counted. So a collection does not
-//! notice that one of them is visited more often than it is referred to, and does not compare two
-//! traversals of one. So a collection that finds an object with too many visits, or compares
+//! The objects that assumed roots reach are traversed once and not counted. So a collection does
+//! not notice that one of them is visited more often than it is referred to, and does not compare
+//! two traversals of one. So a collection that finds an object with too many visits, or compares
 //! traversals, remembers no roots. If the assumed roots reach an object whose traversals the model
 //! wants to compare, the collection begins again without them.
 
@@ -109,9 +109,9 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// Checks the assumed roots when all edges to them are counted. Moves the roots that are none to the
-/// end of the list, sets the exact numbers of the others, and returns their number. Zeroes the bytes
-/// of all.
+/// Checks the assumed roots when all edges to them are counted. Moves the roots that are none to
+/// the end of the list, sets the exact numbers of the others, and returns their number. Zeroes the
+/// bytes of all.
 pub(crate) fn check<M: ObjectModel>(
     world: &World<'_, M>,
     assumed: &mut [Root],

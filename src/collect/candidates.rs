@@ -16,13 +16,14 @@
 //!
 //! A worker that meets an edge clears the target's bit in its own table `unseen`, and puts the
 //! target's page into its queue, unless the page is in a queue. A worker that takes a page from a
-//! queue marks all unmarked candidates of the page that some worker has seen, in the order of memory.
-//! So objects are traversed page by page, and a queue needs no more room than there are pages.
+//! queue marks all unmarked candidates of the page that some worker has seen, in the order of
+//! memory. So objects are traversed page by page, and a queue needs no more room than there are
+//! pages.
 //!
 //! Two rules make this right with several workers:
 //!
-//! * *Marked once.* A worker marks candidates by a `fetch_and` of a word of `unmarked`. The old word
-//!   tells which candidates the worker has marked.
+//! * *Marked once.* A worker marks candidates by a `fetch_and` of a word of `unmarked`. The old
+//!   word tells which candidates the worker has marked.
 //! * *Seen, then queued.* A worker clears bits in `unseen`, passes a fence, and reads `queued`. A
 //!   worker that takes a page clears `queued`, passes a fence, and reads `unseen` of all workers.
 //!   Both fences are `SeqCst`. So the first worker finds that the page is not queued, and queues
@@ -314,7 +315,8 @@ impl<'a> WorkerMarks<'a> {
         }
         let (own, first) = (unseen[0].page(page), page as usize * PAGE_GRANULES);
         for (at, word) in unmarked.page(page).iter().enumerate() {
-            // Relaxed: a candidate that is unmarked here may be marked meanwhile. `mark_bits` decides.
+            // Relaxed: a candidate that is unmarked here may be marked meanwhile. `mark_bits`
+            // decides.
             let is_unmarked = word.load(Ordering::Relaxed);
             if is_unmarked == 0 {
                 continue;

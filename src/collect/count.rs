@@ -2,8 +2,8 @@
 //!
 //! The side table has a signed byte for each object. The traversal of a candidate adds 1 to the
 //! byte of each target, and the candidate's real count is subtracted from its own byte. A byte is 0
-//! in the end if the candidates explain all references to the object. Unmarked candidates are traversed
-//! in address order, each once, and nothing is written into them.
+//! in the end if the candidates explain all references to the object. Unmarked candidates are
+//! traversed in address order, each once, and nothing is written into them.
 //!
 //! Each worker counts into its own table. The tables are added afterwards, so counting needs no
 //! atomic read-modify-write.
@@ -83,8 +83,8 @@ impl Counts {
     }
 }
 
-/// `Phase::Count`: counts the edges of the unmarked candidates into the side table. `spills` has the
-/// carries of bytes that are not 0 before.
+/// `Phase::Count`: counts the edges of the unmarked candidates into the side table. `spills` has
+/// the carries of bytes that are not 0 before.
 pub(crate) fn count<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,

@@ -1,8 +1,8 @@
 //! `Phase::Premark` and `Phase::Mark`: marking from roots.
 //!
 //! Both phases run the same code. `Premark` comes before counting. It starts from the named roots
-//! and from the roots of the last collection. Objects that it reaches are not counted. `Mark` starts
-//! from the roots that counting found.
+//! and from the roots of the last collection. Objects that it reaches are not counted. `Mark`
+//! starts from the roots that counting found.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ use crate::collect::assumed::Inside;
 use crate::collect::candidates::Candidates;
 use crate::collect::count::Counts;
 use crate::collect::marker::{Done, Marker};
-use crate::collect::pool::{Pool, Work};
+use crate::collect::pool::{Piece, Pool};
 use crate::collect::roots::Roots;
 use crate::collect::scope::object_at;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer, type_name};
@@ -78,7 +78,7 @@ fn mark_uncounted<M: ObjectModel>(
     let marking = Marking { world, candidates, counts: None, inside };
     let mut work = Vec::new();
     for chunk in roots.chunks(CHUNK) {
-        fallible::push(&mut work, Work::Objects(fallible::collect(chunk.iter().copied())?))?;
+        fallible::push(&mut work, Piece::Objects(fallible::collect(chunk.iter().copied())?))?;
     }
     let mut done = marking.run(work, workers)?;
     for &granule in &done.immortal {
@@ -104,12 +104,12 @@ pub(crate) fn mark<M: ObjectModel>(
     let mut work = Vec::new();
     for pages in roots.pages {
         if workers == 1 || pages.len() <= CHUNK / workers {
-            fallible::push(&mut work, Work::Pages(pages))?;
+            fallible::push(&mut work, Piece::Pages(pages))?;
             continue;
         }
         for chunk in pages.chunks(CHUNK / workers) {
             steps::took(chunk.len());
-            fallible::push(&mut work, Work::Pages(fallible::collect(chunk.iter().copied())?))?;
+            fallible::push(&mut work, Piece::Pages(fallible::collect(chunk.iter().copied())?))?;
         }
     }
     let mut unreadable = marking.run(work, workers)?.unreadable_now;
@@ -121,7 +121,7 @@ pub(crate) fn mark<M: ObjectModel>(
         // it.
         yield_now();
         unreadable = marking
-            .run(fallible::collect([Work::Objects(unreadable)].into_iter())?, 1)?
+            .run(fallible::collect([Piece::Objects(unreadable)].into_iter())?, 1)?
             .unreadable_now;
     }
     match unreadable.first() {
@@ -143,7 +143,7 @@ struct Marking<'a, M: ObjectModel> {
 
 impl<M: ObjectModel> Marking<'_, M> {
     /// Does `work`, and all work that comes from it.
-    fn run(&self, work: Vec<Work>, workers: usize) -> Result<Done, Abandoned> {
+    fn run(&self, work: Vec<Piece>, workers: usize) -> Result<Done, Abandoned> {
         if workers > 1 {
             self.run_with::<true>(work, workers)
         } else {
@@ -153,7 +153,7 @@ impl<M: ObjectModel> Marking<'_, M> {
 
     fn run_with<const SHARED: bool>(
         &self,
-        work: Vec<Work>,
+        work: Vec<Piece>,
         workers: usize,
     ) -> Result<Done, Abandoned> {
         let Self { world, candidates, counts, inside } = *self;
@@ -268,8 +268,8 @@ mod tests {
     }
 
     /// The first full collection traverses each candidate twice: once to count, once to mark. The
-    /// next one begins from the roots of the first, and traverses each candidate once. No collection
-    /// traverses an untracked object.
+    /// next one begins from the roots of the first, and traverses each candidate once. No
+    /// collection traverses an untracked object.
     #[test]
     fn a_full_collection_that_remembers_its_roots_traverses_each_object_once() {
         for heap in [scripted_heap(), small_heap(1), small_heap(2)] {

@@ -25,7 +25,7 @@ use crate::base::sync::Ordering;
 use crate::collect::assumed::Inside;
 use crate::collect::candidates::{Candidates, Met, WorkerMarks, each_bit};
 use crate::collect::count::Counts;
-use crate::collect::pool::{Pool, Work, give_half};
+use crate::collect::pool::{Piece, Pool, give_half};
 use crate::collect::scope::{object_at, object_from};
 use crate::collect::table::{Delay, is_far};
 use crate::collect::traversal::{BATCH_PART, prefetch_each, traverse_batch};
@@ -146,10 +146,10 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
 
     /// Does a piece of work, and all work that comes from it. Gives work away while another worker
     /// is idle.
-    pub(super) fn run(&mut self, work: Work, pool: &Pool) -> Result<(), NoMemory> {
+    pub(super) fn run(&mut self, work: Piece, pool: &Pool) -> Result<(), NoMemory> {
         match work {
-            Work::Objects(objects) => self.list = objects,
-            Work::Pages(pages) => {
+            Piece::Objects(objects) => self.list = objects,
+            Piece::Pages(pages) => {
                 self.pages.try_reserve(pages.len())?;
                 self.pages.extend(pages);
             }

@@ -8,9 +8,10 @@
 //! * The [candidates](candidates) are found by their state bytes. None is marked.
 //! * `Premark` ([`mark::mark_from_named`], [`mark::mark_from_assumed`]), in full collections: marks
 //!   the candidates that named roots reach, and those that the [assumed roots](assumed) reach.
-//! * `Count` ([`count::count`]): counts the references from the unmarked candidates. Then the assumed
-//!   roots are checked.
-//! * `Roots` ([`roots::roots`]): an unmarked candidate is a root if this number differs from its count.
+//! * `Count` ([`count::count`]): counts the references from the unmarked candidates. Then the
+//!   assumed roots are checked.
+//! * `Roots` ([`roots::roots`]): an unmarked candidate is a root if this number differs from its
+//!   count.
 //! * `Mark` ([`mark::mark`]): marks the candidates that the roots reach.
 //! * `Sweep` ([`sweep::sweep`]): lists the unmarked candidates.
 //! * `Claim` ([`claim::claim`]): takes a reference on each listed object, and clears weak
@@ -406,7 +407,10 @@ fn find_reachable<M: ObjectModel>(
     if is_full && !counts_all && roots.overvisited.is_empty() {
         let most = assumed::most_roots(candidates.count);
         assumed.truncate(most.saturating_sub(roots.remembered.len()));
-        // Without memory for both lists, the next collection assumes less.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "without memory for both lists, the next collection assumes less"
+        )]
         let _ = fallible::append(&mut assumed, &mut roots.remembered);
         core.remembered.set(assumed);
     }

@@ -1,7 +1,7 @@
 //! The work that marking workers share.
 //!
-//! A worker that finds another worker idle gives half of its queued pages away. A worker may join at
-//! any time or never, so no worker waits for a thread that the system starts late.
+//! A worker that finds another worker idle gives half of its queued pages away. A worker may join
+//! at any time or never, so no worker waits for a thread that the system starts late.
 //!
 //! The pool is a vector under a lock: a worker gives many pages at a time, and the growth of a
 //! lock-free queue could not be refused. A long list has one object at a time to traverse, so one
@@ -19,7 +19,7 @@ use crate::base::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, spin_loop, yie
 
 /// A part of the work of marking.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum Piece {
     /// The granules of claimed objects, which are to be traversed.
     Objects(Vec<u32>),
     /// Pages that are marked as queued.
@@ -28,7 +28,7 @@ pub(crate) enum Work {
 
 /// The work that the workers share.
 pub(crate) struct Pool {
-    pub(super) work: Mutex<Vec<Work>>,
+    pub(super) work: Mutex<Vec<Piece>>,
     /// The number of pieces of work: a hint for workers that poll.
     pub(super) waiting: CachePadded<AtomicUsize>,
     /// Workers that have joined.
@@ -50,7 +50,7 @@ impl Pool {
     }
 
     /// Adds a piece of work. Returns it if there is no memory for its place.
-    pub(super) fn give(&self, piece: Work) -> Result<(), Work> {
+    pub(super) fn give(&self, piece: Piece) -> Result<(), Piece> {
         let mut work = self.work.lock();
         if work.try_reserve(1).is_err() {
             return Err(piece);
@@ -62,7 +62,7 @@ impl Pool {
     }
 
     /// Takes a piece of work, if there is one.
-    pub(super) fn steal(&self) -> Option<Work> {
+    pub(super) fn steal(&self) -> Option<Piece> {
         // Relaxed: a worker that misses a piece polls again, or the worker that added the piece
         // processes it.
         if self.waiting.load(Ordering::Relaxed) == 0 {
@@ -75,7 +75,7 @@ impl Pool {
     }
 
     /// Waits for work. `None`: no worker has any, and marking is over.
-    pub(super) fn take(&self) -> Option<Work> {
+    pub(super) fn take(&self) -> Option<Piece> {
         // Relaxed counters: they only limit the polling. A piece is in the pool, or a worker that
         // is not idle has it. If a worker leaves early, other workers do the remaining work.
         self.idle.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +113,7 @@ pub(crate) fn give_half(pages: &mut VecDeque<u32>, pool: &Pool) {
     // Without memory for the piece, this worker keeps the work.
     if give > 0
         && let Ok(piece) = fallible::collect(pages.range(..give).copied())
-        && pool.give(Work::Pages(piece)).is_ok()
+        && pool.give(Piece::Pages(piece)).is_ok()
     {
         steps::took(give);
         pages.drain(..give);
@@ -131,12 +131,12 @@ mod tests {
         let waiting = || pool.waiting.load(Ordering::Relaxed);
         pool.joined.store(2, Ordering::Relaxed);
         for chunk in [1, 2] {
-            pool.give(Work::Pages(vec![chunk])).expect("memory");
+            pool.give(Piece::Pages(vec![chunk])).expect("memory");
             assert_eq!(waiting(), chunk as usize);
         }
-        assert_eq!(pool.take(), Some(Work::Pages(vec![2])));
+        assert_eq!(pool.take(), Some(Piece::Pages(vec![2])));
         assert_eq!((idle(), waiting()), (0, 1), "who has work is not idle");
-        assert_eq!(pool.steal(), Some(Work::Pages(vec![1])));
+        assert_eq!(pool.steal(), Some(Piece::Pages(vec![1])));
         assert_eq!((pool.steal(), waiting()), (None, 0));
         // The other worker gives its work away while this worker waits, and then also has none.
         std::thread::scope(|scope| {
@@ -144,14 +144,14 @@ mod tests {
                 while idle() == 0 {
                     yield_now();
                 }
-                pool.give(Work::Objects(vec![3])).expect("memory");
+                pool.give(Piece::Objects(vec![3])).expect("memory");
                 // The chunk is taken before the giver is idle.
                 while waiting() > 0 {
                     yield_now();
                 }
                 assert_eq!(pool.take(), None);
             });
-            assert_eq!(pool.take(), Some(Work::Objects(vec![3])));
+            assert_eq!(pool.take(), Some(Piece::Objects(vec![3])));
             assert_eq!(pool.take(), None, "both are idle: that is all");
         });
         assert_eq!(idle(), 2);
@@ -168,7 +168,7 @@ mod tests {
             let pool = Pool::new();
             pool.idle.store(idle, Ordering::Relaxed);
             for _ in 0..waiting {
-                pool.give(Work::Pages(vec![])).expect("memory");
+                pool.give(Piece::Pages(vec![])).expect("memory");
             }
             pool.wants_work()
         };
@@ -187,7 +187,7 @@ mod tests {
                 while pages.len() > 1 {
                     let half = pages.len() / 2;
                     give_half(&mut pages, &pool);
-                    let Some(Work::Pages(piece)) = pool.steal() else { panic!("pages") };
+                    let Some(Piece::Pages(piece)) = pool.steal() else { panic!("pages") };
                     assert_eq!(piece.len(), half);
                     given.extend(piece);
                 }

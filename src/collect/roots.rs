@@ -1,9 +1,9 @@
 //! `Phase::Roots`: finding the roots.
 //!
-//! An unmarked candidate with a remainder is a root. A negative remainder means references from outside
-//! the set. A positive one means that a traversal reported too many references; then the object is
-//! kept. The phase makes the roots *seen*, as if a worker had met an edge to them, and zeroes the
-//! side table.
+//! An unmarked candidate with a remainder is a root. A negative remainder means references from
+//! outside the set. A positive one means that a traversal reported too many references; then the
+//! object is kept. The phase makes the roots *seen*, as if a worker had met an edge to them, and
+//! zeroes the side table.
 
 #![forbid(unsafe_code)]
 

@@ -10,7 +10,9 @@
 //! 3. It queues the pages of the objects that it has seen for the first time.
 //!
 //! While the queue is empty and the worker sees few objects, it marks them at once, without their
-//! pages: so it follows a linked list, and the first levels of a tree.
+//! pages: so it follows a linked list, and the first levels of a tree. A single worker does so with
+//! any number of objects, unless the heap is much larger than the caches: to find the seen objects
+//! of a page takes more time than the order of memory saves there.
 //!
 //! [Candidates](super::candidates) has the tables, and the reason why no object is lost and none is
 //! traversed twice.
@@ -35,10 +37,12 @@ use crate::memory::space::{PAGE_GRANULES, Space};
 use crate::object::live::Stopped;
 use crate::object::type_info::{Object, Tracer};
 
-/// With fewer objects in its list, a worker takes another page.
-const LIST_MIN: usize = 256;
+/// With fewer objects in its list, a worker takes another page. The first objects of a list are
+/// prefetched too late, so lists are long.
+const LIST_MIN: usize = 1024;
 
-/// The most objects that a worker follows without queueing their pages.
+/// The most objects that a worker follows without queueing their pages, if it is not alone or the
+/// tables are far.
 const DIRECT_MAX: usize = 64;
 
 /// The number of objects between the prefetch of an object and its traversal.
@@ -366,7 +370,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     fn meet_seen(&mut self) -> Result<(), NoMemory> {
         steps::took(self.seen.len());
         let (marks, assumes) = (self.marks, self.inside.is_some());
-        let most = self.stress.shrink(DIRECT_MAX);
+        let many = if SHARED || self.far { DIRECT_MAX } else { usize::MAX };
+        let most = self.stress.shrink(many);
         let direct = self.pages.is_empty() && self.list.len() + self.seen.len() <= most;
         if direct {
             self.list.try_reserve(self.seen.len())?;

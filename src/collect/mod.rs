@@ -405,13 +405,13 @@ fn find_reachable<M: ObjectModel>(
     // A collection that counts all objects finds these again.
     let counts_all = M::STABLE_DURING_STOP && !counts.kept.is_empty();
     if is_full && !counts_all && roots.overvisited.is_empty() {
-        let most = assumed::most_roots(candidates.count);
-        assumed.truncate(most.saturating_sub(roots.remembered.len()));
-        #[expect(
-            clippy::let_underscore_must_use,
-            reason = "without memory for both lists, the next collection assumes less"
-        )]
-        let _ = fallible::append(&mut assumed, &mut roots.remembered);
+        let remembered = &mut roots.remembered;
+        // If many objects are roots, marking from roots saves little. Without memory for both lists,
+        // the next collection assumes nothing either.
+        let are_few = assumed.len() + remembered.len() <= assumed::most_roots(candidates.count);
+        if !are_few || fallible::append(&mut assumed, remembered).is_err() {
+            assumed.clear();
+        }
         core.remembered.set(assumed);
     }
     mark::mark(world, candidates, &mut counts, roots, workers)

@@ -89,7 +89,7 @@ struct Share<'a, M: ObjectModel> {
     candidates: &'a Candidates,
     /// The sums that have wrapped.
     sums: &'a Spills,
-    /// The most roots that are remembered.
+    /// The most roots that are remembered. One more shows that there are too many.
     most: usize,
     pages: Vec<u32>,
     overvisited: Vec<u32>,
@@ -130,7 +130,7 @@ impl<M: ObjectModel> Share<'_, M> {
         }
         if remainder > 0 {
             fallible::push(&mut self.overvisited, granule as u32)?;
-        } else if self.remembered.len() < self.most {
+        } else if self.remembered.len() <= self.most {
             self.remember(granule as u32, remainder)?;
         }
         Ok(())

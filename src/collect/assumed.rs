@@ -44,7 +44,7 @@ use crate::heap::mutator::World;
 use crate::heap::remembered::Root;
 
 /// A heap remembers so many roots, however few its candidates are.
-const LEAST: usize = 4096;
+const LEAST: usize = 256;
 
 /// A heap with more than one root for each so many candidates remembers none. An entry takes eight
 /// bytes.

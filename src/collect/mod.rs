@@ -406,8 +406,8 @@ fn find_reachable<M: ObjectModel>(
     let counts_all = M::STABLE_DURING_STOP && !counts.kept.is_empty();
     if is_full && !counts_all && roots.overvisited.is_empty() {
         let remembered = &mut roots.remembered;
-        // If many objects are roots, marking from roots saves little. Without memory for both lists,
-        // the next collection assumes nothing either.
+        // If many objects are roots, marking from roots saves little. Without memory for both
+        // lists, the next collection assumes nothing either.
         let are_few = assumed.len() + remembered.len() <= assumed::most_roots(candidates.count);
         if !are_few || fallible::append(&mut assumed, remembered).is_err() {
             assumed.clear();

@@ -413,13 +413,14 @@ fn threads_change_and_drop_vectors_during_collections() {
 fn dies_in(end: impl Fn(&Heap, [GcVec<Lists, 2>; 3]) + Sync) {
     on_every_heap(|lab| {
         let vectors = |m: &Mutator| {
-            [1, 3, 3000].map(|count| {
-                let new = |name| {
-                    let witness = Some(Witness::new(&lab.census, name));
-                    m.alloc(Lists { witness, ..Lists::default() })
-                };
-                vector(m, &(0..count).map(new).collect::<Vec<_>>())
-            })
+            let new = |name| {
+                let witness = Some(Witness::new(&lab.census, name));
+                m.alloc(Lists { witness, ..Lists::default() })
+            };
+            let mut made = [1, 3, 60].map(|count| vector(m, &Vec::from_iter((0..count).map(new))));
+            // A large object.
+            made[2].reserve(m, 5000);
+            made
         };
         // On the thread that made them, and on another one.
         let made = lab.heap.attach_scoped(|m| vectors(m));

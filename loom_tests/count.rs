@@ -39,7 +39,7 @@
 //!   `upgrade_meets_the_last_drop_of_a_stranger`, `revival_meets_an_upgrade`,
 //!   `an_immortal_leaves_its_queue`
 //! * `WEAK` set, before and after the object is shared: `upgrade_meets_the_last_drop`,
-//!   `weak_flag_beside_counts`
+//!   `weak_flag_beside_counts`, `two_threads_make_one_record`
 //! * any state to immortal, by a call: `an_immortal_stays`, `an_immortal_leaves_its_queue`
 //! * any state to immortal, by overflow of the local half, of the shared half, below zero, in a
 //!   merge: `the_local_half_saturates`, `the_shared_half_saturates`,
@@ -364,6 +364,34 @@ fn loom_weak_flag_beside_counts() {
         [|object| object.drop_ref(OWNER), asker, |object| object.drop_ref(OTHER)],
         Object::assert_destroyed,
     );
+}
+
+/// Two threads make the first weak reference to the object, and drop their references. They get the
+/// same record, and it is empty after the object's death.
+///
+/// Mutations: in `src/base/shared.rs`, a record is put into its place, and in
+/// `src/base/once_box.rs` a node into the tree, by a store; `take` leaves the record in its place.
+#[test]
+fn loom_two_threads_make_one_record() {
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(STRANGER);
+        object
+    };
+    fn downgrade(object: &Object, me: u64) {
+        let Ok(record) = object.with(|header| object.weak.record(header)) else {
+            panic!("no memory")
+        };
+        let first = object.record.get_or_init(|| record.clone());
+        assert!(std::ptr::eq(&raw const **first, &raw const *record), "two records");
+        object.drop_ref(me);
+    }
+    let end = |object: &Object| {
+        object.assert_destroyed();
+        assert!(object.record.get().unwrap().with_target(|_| ()).is_none());
+        assert!(object.weak.get(object.target().0).is_none());
+    };
+    race(make, [|object| downgrade(object, OWNER), |object| downgrade(object, STRANGER)], end);
 }
 
 /// Two strangers drop the last references while the owner drops its own.

@@ -26,7 +26,7 @@
 //! * heap closed, its last objects dropped: `deferred_drop_meets_the_end_of_the_heap`,
 //!   `last_objects_of_a_closed_heap`
 //! * weak reference, upgraded against death: `weak_handle_meets_the_last_drop`,
-//!   `weak_handle_from_birth_meets_the_last_drop`,
+//!   `weak_handle_from_birth_meets_the_last_drop`, `weak_handle_meets_a_deferred_drop`,
 //!   `weak_reference_with_a_callback_meets_the_last_drop`
 //! * weak reference, upgraded against the start of a dynamic object's destruction:
 //!   `upgrade_meets_the_start_of_a_dynamic_destruction`
@@ -614,6 +614,29 @@ fn loom_weak_reference_with_a_callback_meets_a_collection() {
         assert_eq!(first.collected + second.collected, 1);
         assert_eq!((destroyed.load(Relaxed), called.load(Relaxed)), (1, 1));
         drop(weak);
+    });
+}
+
+/// A thread upgrades a weak reference while the owner drops the last strong one on behalf of a
+/// thread that is not attached.
+///
+/// Mutations: `take_last_of_weak` does not look for the record; `is_last_but_weak` loads relaxed.
+#[test]
+fn loom_weak_handle_meets_a_deferred_drop() {
+    Model::new().at_most(4).check(|| {
+        let (heap, mut m, object, destroyed) = world();
+        let weak = Gc::downgrade(&object, &m);
+        let stranger = thread::spawn(move || {
+            let m = heap.attach();
+            if let Some(object) = weak.upgrade(&m) {
+                object.touch();
+            }
+        });
+        m.detach(|| drop(object));
+        m.safepoint();
+        stranger.join().unwrap();
+        m.safepoint();
+        assert_eq!(destroyed.load(Relaxed), 1);
     });
 }
 

@@ -752,6 +752,42 @@ fn upgrades_race_with_deaths() {
     });
 }
 
+/// Threads make the first weak reference to the same objects at the same time: an object has one
+/// record, for all of them.
+#[test]
+fn first_weak_references_race() {
+    on_every_heap(|lab| {
+        const THREADS: usize = 3;
+        let clock = Clock::start(1);
+        let mut rounds = 0;
+        while clock.running() || rounds < 3 {
+            rounds += 1;
+            let mut m = lab.heap.attach();
+            let kept: Vec<_> = (0..500).map(|name| node(&m, &lab.census, name)).collect();
+            let start = std::sync::Barrier::new(THREADS);
+            let downgrade_all = || {
+                let mut m = lab.heap.attach();
+                m.detach(|| start.wait());
+                kept.iter().map(|gc| Gc::downgrade(gc, &m)).collect::<Vec<_>>()
+            };
+            let weaks: Vec<Vec<GcWeak<Node>>> = m.detach(|| {
+                std::thread::scope(|scope| {
+                    let threads: Vec<_> =
+                        (0..THREADS).map(|_| scope.spawn(downgrade_all)).collect();
+                    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+                })
+            });
+            for weak in &weaks {
+                assert!(*weak == weaks[0]);
+                let targets = weak.iter().map(|weak| weak.upgrade(&m).expect("alive"));
+                assert!(targets.eq(kept.iter().cloned()));
+            }
+            drop(kept);
+            assert!(weaks.iter().flatten().all(|weak| weak.upgrade(&m).is_none()));
+        }
+    });
+}
+
 /// "Weak references to garbage read as empty before any code could see a cleared object."
 #[test]
 fn no_upgrade_shows_a_cleared_object() {

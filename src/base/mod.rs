@@ -12,13 +12,14 @@ mod held;
 pub(crate) mod hooks;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model_sync;
+#[allow(unsafe_code)]
+pub(crate) mod once_box;
 pub(crate) mod outside;
 #[allow(unsafe_code)]
 pub(crate) mod prefetch;
 pub(crate) mod report;
 #[allow(unsafe_code)]
 pub(crate) mod shared;
-pub(crate) mod shared_map;
 pub(crate) mod steps;
 pub(crate) mod stress;
 pub(crate) mod sync;

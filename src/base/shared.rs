@@ -4,6 +4,7 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use crate::base::fallible::{NoMemory, boxed};
+use crate::base::sync::{AtomicPtr, Ordering};
 
 /// A value with several owners, as an [`Arc`]. Unlike an `Arc`, its allocation can fail as a value.
 ///
@@ -26,7 +27,19 @@ unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
     pub(crate) fn new(value: T) -> Result<Self, NoMemory> {
-        let shared = boxed(SharedValue { owners: std::sync::atomic::AtomicUsize::new(1), value })?;
+        Self::made(value, 1)
+    }
+
+    /// Two owners of a new value.
+    pub(crate) fn pair(value: T) -> Result<[Self; 2], NoMemory> {
+        let one = Self::made(value, 2)?;
+        let other = Self(one.0);
+        Ok([one, other])
+    }
+
+    fn made(value: T, owners: usize) -> Result<Self, NoMemory> {
+        let owners = std::sync::atomic::AtomicUsize::new(owners);
+        let shared = boxed(SharedValue { owners, value })?;
         Ok(Self(NonNull::from(Box::leak(shared))))
     }
 
@@ -83,3 +96,91 @@ impl<T: fmt::Debug> fmt::Debug for Shared<T> {
         (**self).fmt(f)
     }
 }
+
+/// A place for an owner. It is empty at first.
+pub(crate) struct SharedSlot<T>(AtomicPtr<SharedValue<T>>);
+
+impl<T> SharedSlot<T> {
+    /// The value.
+    ///
+    /// # Safety
+    ///
+    /// No other thread changes the place while the result is used, and all that have changed it are
+    /// ordered before.
+    #[inline(always)]
+    pub(crate) unsafe fn get(&self) -> Option<&T> {
+        // Relaxed: as the caller says.
+        // SAFETY: rule *pinned*: the place has an owner as long as it is not empty.
+        unsafe { self.0.load(Ordering::Relaxed).as_ref() }.map(|shared| &shared.value)
+    }
+
+    /// A further owner of the value.
+    ///
+    /// # Safety
+    ///
+    /// No thread empties the place during the call.
+    #[inline(always)]
+    pub(crate) unsafe fn share(&self) -> Option<Shared<T>> {
+        // Acquire: pairs with the exchange in `fill`.
+        Some(Self::further(NonNull::new(self.0.load(Ordering::Acquire))?))
+    }
+
+    /// A further owner of a value that the place owns.
+    fn further(owned: NonNull<SharedValue<T>>) -> Shared<T> {
+        // The owner is the place itself.
+        let owner = std::mem::ManuallyDrop::new(Shared(owned));
+        Shared::clone(&owner)
+    }
+
+    /// Puts an owner into the place. If another thread was first, drops `value` and returns a
+    /// further owner of the other thread's value.
+    ///
+    /// # Safety
+    ///
+    /// As for [`share`](Self::share).
+    pub(crate) unsafe fn fill(&self, value: Shared<T>) -> Option<Shared<T>> {
+        // AcqRel: publishes the value, or acquires the value of another thread.
+        let filled = self.0.compare_exchange(
+            std::ptr::null_mut(),
+            value.0.as_ptr(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        let Err(theirs) = filled else {
+            std::mem::forget(value);
+            return None;
+        };
+        NonNull::new(theirs).map(Self::further)
+    }
+
+    /// Takes the owner out of the place.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the place, and all that have used it are ordered before.
+    #[inline(always)]
+    pub(crate) unsafe fn take(&self) -> Option<Shared<T>> {
+        // Relaxed, both: as the caller says.
+        let owner = NonNull::new(self.0.load(Ordering::Relaxed))?;
+        self.0.store(std::ptr::null_mut(), Ordering::Relaxed);
+        Some(Shared(owner))
+    }
+}
+
+impl<T> Default for SharedSlot<T> {
+    fn default() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+}
+
+impl<T> Drop for SharedSlot<T> {
+    fn drop(&mut self) {
+        // SAFETY: rule *pinned*: the caller has exclusive access.
+        drop(unsafe { self.take() });
+    }
+}
+
+// SAFETY: rule *guarded*: the place is an owner, or empty.
+unsafe impl<T: Send + Sync> Send for SharedSlot<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for SharedSlot<T> {}

@@ -104,10 +104,6 @@ mod real {
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             CountedGuard::new(self.0.lock())
         }
-
-        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().map(CountedGuard::new)
-        }
     }
 
     /// `parking_lot`'s read-write lock, with counted guards.

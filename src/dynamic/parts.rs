@@ -5,47 +5,12 @@
 //! The pointer is null until the part is complete. It is set once, and only a dying object gives
 //! its part up.
 
-use std::marker::PhantomData;
-use std::sync::atomic::{AtomicPtr, Ordering};
-
+use crate::base::once_box::OnceBox;
 use crate::dynamic::builtin::Builtin;
 use crate::dynamic::dealloc::Dying;
 use crate::dynamic::dictionary::Attributes;
 use crate::dynamic::object::{Obj, RawObject};
 use crate::dynamic::record::{Flags, TypeRecord};
-
-/// A pointer that owns its value. It is null, or set once. Zeroed memory is a null one.
-#[repr(transparent)]
-pub(super) struct OnceBox<T>(AtomicPtr<T>, PhantomData<Box<T>>);
-
-impl<T> OnceBox<T> {
-    /// The value; `None`: it was not set yet.
-    pub(super) fn get(&self) -> Option<&T> {
-        // Acquire: pairs with the exchange in `set`.
-        // SAFETY: rule *dynamic*: the pointer owns a value that `set` has stored, or is null.
-        unsafe { self.0.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// Sets the value. If another thread was first, drops `value`, and returns the other thread's.
-    pub(super) fn set(&self, value: Box<T>) -> &T {
-        let made = Box::into_raw(value);
-        // AcqRel: publishes the value, or acquires the value of another thread.
-        let other = self.0.compare_exchange(
-            std::ptr::null_mut(),
-            made,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        // SAFETY: rule *dynamic*: the stored value lives as long as the object. No other thread has
-        // the address of a loser's.
-        unsafe {
-            if other.is_err() {
-                drop(Box::from_raw(made));
-            }
-            &*other.map_or_else(|theirs| theirs, |_| made)
-        }
-    }
-}
 
 /// The parts of the instances of a built-in type.
 ///
@@ -134,9 +99,7 @@ impl<'m> Dying<'m> {
 
     /// Takes the value of one of the object's own pointers.
     fn take<T: 'm>(&self, slot: impl FnOnce(Obj<'m>) -> Option<&'m OnceBox<T>>) -> Option<Box<T>> {
-        let value = slot(self.object())?.0.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: rule *zero*: this thread has exclusive access to the object, and takes the value
-        // once.
-        (!value.is_null()).then(|| unsafe { Box::from_raw(value) })
+        // SAFETY: rule *zero*: this thread has exclusive access to the object.
+        unsafe { slot(self.object())?.take() }
     }
 }

@@ -88,9 +88,6 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
 /// leak.
 fn destroy_in_closed(core: &Arc<ManagedCore>, dead: DeadObject) -> Result<(), Panic> {
     let info = core.model.info(dead.header());
-    if dead.header().has_weak() {
-        drop(core.model.weak.remove(dead.header_ptr()));
-    }
     let header = dead.into_header();
     // SAFETY: rule *zero*: this thread has exclusive access to the object, which is one of this
     // heap.
@@ -111,6 +108,8 @@ fn destroy_in_closed(core: &Arc<ManagedCore>, dead: DeadObject) -> Result<(), Pa
 
 /// Closes a heap, after its last handle and its last mutator are gone.
 pub(crate) fn close(core: &Arc<ManagedCore>) {
+    // Before the memory of an object that dies in the closed heap is freed.
+    core.model.weak.close();
     let left = core.live().0;
     let list = {
         let mut deferred = core.model.deferred.lock();
@@ -186,7 +185,6 @@ mod tests {
         let weak = Gc::downgrade(&object, &m);
         drop(m);
         let m = other.attach();
-        assert!(!heap.core().model.is_closed());
         assert!(event::guarded(|| weak.upgrade(&m).is_some()).is_err());
         drop(heap);
         assert!(weak.upgrade(&m).is_none());

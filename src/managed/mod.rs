@@ -136,7 +136,7 @@ use crate::managed::retired::{publish_retired, quiesce, reap};
 use crate::object::header::Header;
 use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
-use crate::object::weak::WeakWatcher;
+use crate::object::weak::{WeakRecord, WeakWatcher};
 use crate::safepoint::{ThreadId, is_traversing};
 
 /// Gives the observer of the heap a reference to each object. If there is no memory, it gets none.
@@ -330,7 +330,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn callbacks(&self, target: Stopped<'_>) -> usize {
-        self.weak.get(header(*target)).map_or(0, |record| record.watchers())
+        self.weak.get(header(*target)).map_or(0, WeakRecord::watchers)
     }
 
     fn take_callbacks(
@@ -360,9 +360,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn clear_weak(&self, object: Stopped<'_>) {
-        // The record leaves the table. If the object survives, new weak references get a new
-        // record.
-        drop(self.weak.remove(header(*object)));
+        self.weak.clear(header(*object));
     }
 
     fn has_legacy(&self) -> bool {

@@ -15,18 +15,23 @@ use crate::heap::mutator::ModelMutator;
 use crate::managed::drop_batch::DropBatch;
 use crate::managed::merge_queue::MergeQueue;
 use crate::memory::quarantine::Quarantine;
+use crate::memory::space::GRANULE;
 use crate::object::counted::CountedRef;
 use crate::object::header::Header;
 use crate::object::live::{DeadObject, Stopped};
 use crate::object::type_info::TypeInfo;
 use crate::object::type_registry::TypeRegistry;
 use crate::object::weak::WeakTable;
+use crate::object::weak_table::SPACING;
 use crate::safepoint::lock;
 
 /// A request: drain the deferred list.
 pub(super) const DRAIN_REQUEST: u32 = 1 << 9;
 /// A request: pass a safepoint, references are waiting for it.
 pub(super) const QUIESCE_REQUEST: u32 = 1 << 10;
+
+// Each object has a place of its own in the table of weak records.
+const _: () = assert!(SPACING == GRANULE);
 
 pub(crate) type ManagedCore = mutator::Core<Managed>;
 pub(crate) type Raw = ModelMutator<Managed>;
@@ -251,11 +256,6 @@ impl Managed {
     #[cfg(all(test, loom))]
     pub(crate) fn is_whole_for_child(&self, deferred: &lock::Guard<'_, Deferred>) -> bool {
         self.deferred.is_held_by_or_open(Some(deferred)) && self.retired.is_held_by_or_open(None)
-    }
-
-    /// Whether the heap has been closed.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.deferred.lock().closed.is_some()
     }
 
     /// The type of `objects`, if all are of one type.

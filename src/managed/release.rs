@@ -167,7 +167,8 @@ pub(super) fn drop_attached(m: &Raw, reference: CountedRef) {
     if !reference.header().is_owned_by(m.id()) {
         return drop_shared(m, reference, OnPanic::Report);
     }
-    let dead = match reference.take_last(m.id()) {
+    let taken = reference.take_last(m.id()).or_else(|reference| take_last_of_weak(m, reference));
+    let dead = match taken {
         Ok(dead) => dead,
         Err(reference) => {
             if let Some(dead) = reference.drop_local() {
@@ -192,6 +193,18 @@ pub(super) fn drop_attached(m: &Raw, reference: CountedRef) {
         }
         _ => destroy_all(m, dead, OnPanic::Report),
     }
+}
+
+/// Takes the last reference to an object whose weak record a collection has removed: garbage that
+/// had weak references. `Err`: the object has a record, or this reference is not the last.
+#[inline(never)]
+fn take_last_of_weak(m: &Raw, reference: CountedRef) -> Result<DeadObject, CountedRef> {
+    let header = reference.header();
+    if !header.is_last_but_weak(m.id()) || m.model().weak.get(reference.as_ptr()).is_some() {
+        return Err(reference);
+    }
+    header.unset_weak();
+    reference.take_last(m.id())
 }
 
 /// Destroys several objects as [`destroy_all`] does. A panic that goes on does so after the last

@@ -20,7 +20,7 @@ use crate::object::weak::WeakRecord;
 pub(crate) fn mark_dying_for_upgrades(m: &Raw, header: &Header, state: StateByte<'_>) -> u8 {
     maybe_yield(&m.core().under, Step::Weak);
     let record = m.model().weak.get(NonNull::from(header));
-    let _no_upgrade = record.as_deref().map(WeakRecord::block_upgrades);
+    let _no_upgrade = record.map(WeakRecord::block_upgrades);
     state.set(state::DYING)
 }
 
@@ -28,13 +28,10 @@ pub(crate) fn mark_dying_for_upgrades(m: &Raw, header: &Header, state: StateByte
 /// another heap.
 #[cfg(feature = "cpython")]
 pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
-    let upgraded = record.with_target(|header| {
-        let target = NonNull::from(header);
+    let is_own = |target| {
         let is_dying = || m.core().state_at(object(target)).get() & state::DYING != 0;
-        if !m.owns(object(target)) || is_dying() {
-            return None;
-        }
-        header.try_upgrade(m.id()).then_some(target)
-    });
-    upgraded.flatten()
+        m.owns(object(target)) && !is_dying()
+    };
+    let upgrade = |header: &Header| header.try_upgrade(m.id()).then(|| NonNull::from(header));
+    record.with_own_target(is_own, upgrade).flatten()
 }

@@ -26,8 +26,8 @@
 //!   loads and stores of the attached owner.
 //! * A queued object is in its owner's queue exactly once. It is not freed before it leaves the
 //!   queue. The thread that drains the queue decides whether a merged, queued object is dead.
-//! * `WEAK` is never cleared. It says that a weak record exists. The path to zero must then consult
-//!   the record.
+//! * `WEAK` says that a weak record may exist. The path to zero must then consult the record. Only
+//!   the path to zero removes the flag: a collection has removed the record of its garbage before.
 //!
 //! # Transitions
 //!
@@ -181,8 +181,8 @@ impl Header {
             && self.shared.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether no reference is left and no weak record was ever made. The object must never have
-    /// been merged.
+    /// Whether no reference is left and no weak record exists. The object must never have been
+    /// merged.
     #[cfg(feature = "cpython")]
     #[inline(always)]
     pub(crate) fn is_spent(&self) -> bool {
@@ -561,15 +561,32 @@ impl Header {
         self.shared.store((shared as u32) << 4, Ordering::Relaxed);
     }
 
-    /// Marks the object as one with a weak record, for ever. The caller holds a reference. The flag
-    /// is set before the first weak reference exists, so the last drop cannot miss it.
+    /// Marks the object as one with a weak record. The caller holds a reference. The flag is set
+    /// before the first weak reference exists, so the last drop cannot miss it.
     pub(crate) fn set_weak(&self) {
         // Relaxed: the weak reference reaches other threads by a stronger access. This thread's
         // later drops are ordered by program order on one location.
         self.shared.fetch_or(WEAK, Ordering::Relaxed);
     }
 
-    /// Whether a weak record was ever made for the object.
+    /// Removes the flag. The mutator that calls this has [the only
+    /// reference](Self::is_last_but_weak), and the object has no weak record: no other thread can
+    /// find it.
+    pub(crate) fn unset_weak(&self) {
+        // Relaxed: only this thread uses the object.
+        self.shared.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the caller, the mutator `current`, has the only reference, and the flag is set.
+    #[inline(always)]
+    pub(crate) fn is_last_but_weak(&self, current: u64) -> bool {
+        // Acquire: as in `drop_last_local`. A thread that has made a weak record had a reference.
+        self.shared.load(Ordering::Acquire) == WEAK
+            && self.is_owned_by(current)
+            && self.local.load(Ordering::Relaxed) == 1
+    }
+
+    /// Whether the object may have a weak record.
     #[inline]
     pub(crate) fn has_weak(&self) -> bool {
         self.shared.load(Ordering::Relaxed) & WEAK != 0

@@ -16,3 +16,4 @@ pub(crate) mod type_info;
 pub(crate) mod type_registry;
 #[allow(unsafe_code)]
 pub(crate) mod weak;
+pub(crate) mod weak_table;

@@ -1,12 +1,13 @@
 //! The types of a heap, by the index in an object's header.
 
 use std::any::TypeId;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::shared_map::SharedMap;
+use crate::base::sync::RwLock;
 use crate::object::header::TYPE_BITS;
 use crate::object::type_info::TypeInfo;
 
@@ -20,7 +21,7 @@ use crate::object::type_info::TypeInfo;
 /// path needs it.
 #[repr(C)]
 pub(crate) struct TypeRegistry {
-    by_id: SharedMap<TypeId, u32>,
+    by_id: RwLock<HashMap<TypeId, u32>>,
     /// Whether any type has something to prefetch.
     indirect: AtomicBool,
     /// The first types. Most programs have no others.
@@ -35,7 +36,7 @@ const BUCKETS: usize = (TYPE_BITS - 1 - FIRST_BUCKET.trailing_zeros()) as usize;
 impl TypeRegistry {
     pub(crate) fn new() -> Self {
         Self {
-            by_id: SharedMap::default(),
+            by_id: RwLock::new(HashMap::new()),
             indirect: AtomicBool::new(false),
             first: [const { AtomicPtr::new(std::ptr::null_mut()) }; _],
             buckets: [const { OnceLock::new() }; BUCKETS],
@@ -57,38 +58,47 @@ impl TypeRegistry {
     /// When a program has more than 2²³ types.
     pub(crate) fn index_of(&self, info: &'static TypeInfo) -> Result<u32, NoMemory> {
         let id = (info.id)();
-        if let Some(index) = self.by_id.get(&id) {
+        if let Some(&index) = self.by_id.read().get(&id) {
             return Ok(index);
         }
-        // The map's lock makes the number unique. No foreign code is called while it is held.
-        self.by_id.get_or_make(id, || {
-            if info.prefetch_each.is_some() {
-                // Relaxed: a hint.
-                self.indirect.store(true, Ordering::Relaxed);
+        // The lock makes the number unique. No foreign code is called while it is held.
+        let mut by_id = self.by_id.write();
+        if let Some(&index) = by_id.get(&id) {
+            return Ok(index);
+        }
+        by_id.try_reserve(1)?;
+        let index = self.number(info)?;
+        by_id.insert(id, index);
+        Ok(index)
+    }
+
+    /// Gives a type the next index.
+    fn number(&self, info: &'static TypeInfo) -> Result<u32, NoMemory> {
+        if info.prefetch_each.is_some() {
+            // Relaxed: a hint.
+            self.indirect.store(true, Ordering::Relaxed);
+        }
+        // Relaxed: the number only has to be unique. The store below publishes.
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        let cell = if index < FIRST_BUCKET {
+            &self.first[index as usize]
+        } else {
+            let (bucket, place) = Self::locate(index);
+            assert!(bucket < BUCKETS, "a heap has more than 2^23 types");
+            if self.buckets[bucket].get().is_none() {
+                let cells = (0..(FIRST_BUCKET as usize) << bucket).map(|_| AtomicPtr::default());
+                #[expect(
+                    clippy::let_underscore_must_use,
+                    reason = "another thread's cells serve as well"
+                )]
+                let _ = self.buckets[bucket].set(fallible::collect(cells)?.into());
             }
-            // Relaxed: the number only has to be unique. The store below publishes.
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let cell = if index < FIRST_BUCKET {
-                &self.first[index as usize]
-            } else {
-                let (bucket, place) = Self::locate(index);
-                assert!(bucket < BUCKETS, "a heap has more than 2^23 types");
-                if self.buckets[bucket].get().is_none() {
-                    let cells =
-                        (0..(FIRST_BUCKET as usize) << bucket).map(|_| AtomicPtr::default());
-                    #[expect(
-                        clippy::let_underscore_must_use,
-                        reason = "another thread's cells serve as well"
-                    )]
-                    let _ = self.buckets[bucket].set(fallible::collect(cells)?.into());
-                }
-                &self.buckets[bucket].get().expect("set before")[place]
-            };
-            // Relaxed: the table is a constant of the program. A thread with the index received it
-            // with an object, or from the map, after this store.
-            cell.store(std::ptr::from_ref(info).cast_mut(), Ordering::Relaxed);
-            Ok(index)
-        })
+            &self.buckets[bucket].get().expect("set before")[place]
+        };
+        // Relaxed: the table is a constant of the program. A thread with the index received it
+        // with an object, or from the map, after this store.
+        cell.store(std::ptr::from_ref(info).cast_mut(), Ordering::Relaxed);
+        Ok(index)
     }
 
     /// Whether any type has something to prefetch.

@@ -1,33 +1,42 @@
 //! Weak records.
 //!
-//! An object with a weak reference has one *record*, which all its weak references share. The
-//! heap's table finds it by the object's address. The record's lock decides between an upgrade and
-//! the death of the target: the path to zero takes the lock before the memory is freed, and an
-//! upgrade holds it while it reads the target.
+//! An object with a weak reference has one *record*, which all its weak references share. It lies
+//! outside of the heap, because weak references may outlive the heap. Each address of the heap has
+//! a [place](crate::object::weak_table) for the record of the object there. The record's lock
+//! decides between an upgrade and the death of the target: the path to zero takes the lock before
+//! the memory is freed, and an upgrade holds it while it reads the target.
 //!
 //! | field | access |
 //! |---|---|
-//! | `WEAK` flag of the header | set before the record is made, never cleared |
-//! | `target` | set at birth; emptied by the thread that destroys or clears the object |
-//! | `DYING` of a dynamic target's state | set by the thread that destroys the object |
-//! | `watchers` | added by attached threads, taken by a stop or by the target's death |
+//! | `WEAK` flag of the header | set before the record is in its place; see `header` |
+//! | the place | filled by an attached thread with a reference to the target; emptied (1) |
+//! | `target` | set at birth, emptied (1); read under the lock |
+//! | `DYING` of a dynamic target's state | set by the thread that destroys the object, under the lock |
+//! | `watchers` | added under the lock by attached threads, taken (1) |
+//! | `watched` | changed with `watchers`; read in a stop |
 //!
-//! * The lock protects the last three fields.
+//! * (1) By the thread that destroys the target, under the lock. In a stop, without the lock, if
+//!   the target is unreachable. At the end of the heap, under the lock.
+//! * Only a thread that is attached to the target's heap uses the target. It does so under the
+//!   lock, and does not hold the lock at a safepoint. So in a stop no upgrade is under way. A
+//!   mutator of another heap can take the lock at any time, and only compares the address.
+//! * A thread that fills a place, or takes a record from it, has a reference to the target. So the
+//!   target neither dies meanwhile, nor does a stop find it unreachable, and the place is not
+//!   emptied. Two such threads may meet: an exchange decides which record stays.
 //! * Because of the flag the last drop cannot miss the record.
 //! * A dealloc handler may count its object up and down.
 //!   [`block_upgrades`](WeakRecord::block_upgrades) therefore holds the lock while `DYING` is set,
 //!   and an upgrade tests `DYING` under the lock.
-//! * The lock is never held over a call of foreign code, and only attached threads take it. It is
-//!   therefore free in a stop. The table's own locks are held only for an insertion or a removal.
+//! * The lock is never held over a call of foreign code.
 
 use std::fmt;
 use std::ptr::NonNull;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::shared::Shared;
-use crate::base::shared_map::SharedMap;
-use crate::base::sync::{AtomicBool, Mutex, Ordering};
+use crate::base::shared::{Shared, SharedSlot};
+use crate::base::sync::{AtomicBool, AtomicPtr, Mutex, Ordering};
 use crate::object::header::Header;
+use crate::object::weak_table::Places;
 
 /// The address of a header, in a record. It is not a reference, and is valid as long as `target`
 /// holds it.
@@ -52,13 +61,16 @@ pub(crate) struct WeakWatcher {
 
 /// See the [module's page](self).
 pub(crate) struct WeakRecord {
-    state: Mutex<RecordState>,
+    /// Null: dead, or not yet born.
+    target: AtomicPtr<Header>,
+    watchers: Mutex<Option<Box<Watchers>>>,
+    /// Whether there are watchers.
+    watched: AtomicBool,
 }
 
 #[derive(Default)]
-struct RecordState {
-    target: Option<HeaderPtr>,
-    watchers: Vec<WeakWatcher>,
+struct Watchers {
+    list: Vec<WeakWatcher>,
     /// The number of watchers after the last pruning. When it has doubled, the list is pruned
     /// again.
     pruned: usize,
@@ -73,20 +85,42 @@ impl fmt::Debug for WeakRecord {
 impl WeakRecord {
     /// A record without a target, for an object that is still being made.
     pub(crate) fn without_target() -> Result<Shared<Self>, NoMemory> {
-        Shared::new(Self { state: Mutex::new(RecordState::default()) })
+        Shared::new(Self::of(std::ptr::null_mut()))
     }
 
-    /// Calls `f` with the target while it cannot die. `None`: it is dead, or not yet born.
+    fn of(target: *mut Header) -> Self {
+        Self {
+            target: AtomicPtr::new(target),
+            watchers: Mutex::new(None),
+            watched: AtomicBool::new(false),
+        }
+    }
+
+    /// Calls `f` with the target while it cannot die. `None`: it is dead, or not yet born. The
+    /// caller is attached to the target's heap.
     pub(crate) fn with_target<R>(&self, f: impl FnOnce(&Header) -> R) -> Option<R> {
-        let state = self.state.lock();
+        self.with_own_target(|_| true, f)
+    }
+
+    /// The same, for a caller that is attached to any heap: `is_own` says whether the address lies
+    /// in that heap. If not, `f` is not called.
+    pub(crate) fn with_own_target<R>(
+        &self,
+        is_own: impl FnOnce(NonNull<Header>) -> bool,
+        f: impl FnOnce(&Header) -> R,
+    ) -> Option<R> {
+        let _alive = self.watchers.lock();
+        // Relaxed: under the lock.
+        let target = NonNull::new(self.target.load(Ordering::Relaxed))?;
         // SAFETY: rules *guarded* and *counted*: while `target` is set and the lock is held, the
-        // object's memory is not freed. The thread that frees it empties `target` first.
-        state.target.map(|target| f(unsafe { target.0.as_ref() }))
+        // object's memory is not freed: the thread that frees it empties `target` first, under the
+        // lock. Or a stop has emptied it, and then this thread was at a safepoint.
+        is_own(target).then(|| f(unsafe { target.as_ref() }))
     }
 
     /// Blocks upgrades until the guard is dropped.
     pub(crate) fn block_upgrades(&self) -> impl Sized + '_ {
-        self.state.lock()
+        self.watchers.lock()
     }
 
     /// Adds a reference to the target for the thread `current`, if the target is alive.
@@ -97,26 +131,50 @@ impl WeakRecord {
 
     /// Adds a watcher. Whenever the number of watchers has doubled, it removes the dead ones.
     pub(crate) fn watch(&self, watcher: WeakWatcher) -> Result<(), NoMemory> {
-        let mut state = self.state.lock();
-        if state.watchers.len() > 2 * state.pruned + 8 {
-            // It does not wait for the locks of other records, because two objects could watch each
-            // other. A record whose lock is held counts as alive.
-            state
-                .watchers
-                .retain(|w| w.weak_ref.state.try_lock().is_none_or(|state| state.target.is_some()));
-            state.pruned = state.watchers.len();
+        let mut watchers = self.watchers.lock();
+        let Watchers { list, pruned } = match &mut *watchers {
+            Some(watchers) => &mut **watchers,
+            none => none.insert(fallible::boxed(Watchers::default())?),
+        };
+        if list.len() > 2 * *pruned + 8 {
+            // Relaxed: a watcher that dies meanwhile is pruned the next time.
+            list.retain(|w| !w.weak_ref.target.load(Ordering::Relaxed).is_null());
+            *pruned = list.len();
         }
-        fallible::push(&mut state.watchers, watcher)
+        fallible::push(list, watcher)?;
+        // Relaxed: a stop reads it, and this thread is attached.
+        self.watched.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
-    /// The number of watchers.
+    /// The number of watchers. In a stop.
     pub(crate) fn watchers(&self) -> usize {
-        self.state.lock().watchers.len()
+        if !self.is_watched() {
+            return 0;
+        }
+        self.watchers.lock().as_ref().map_or(0, |watchers| watchers.list.len())
     }
 
-    /// Removes the watchers and marks their weak references as cleared.
+    /// Whether there are watchers. In a stop, or with the target's death.
+    #[inline(always)]
+    fn is_watched(&self) -> bool {
+        // Relaxed: a thread that adds a watcher has a reference to the target. The stop, or the
+        // last drop, orders it.
+        self.watched.load(Ordering::Relaxed)
+    }
+
+    /// Removes the watchers and marks their weak references as cleared. In a stop, or with the
+    /// target's death.
+    #[inline(always)]
     pub(crate) fn take_watchers(&self) -> Vec<WeakWatcher> {
-        let watchers = std::mem::take(&mut self.state.lock().watchers);
+        if self.is_watched() { self.take_all_watchers() } else { Vec::new() }
+    }
+
+    #[cold]
+    fn take_all_watchers(&self) -> Vec<WeakWatcher> {
+        self.watched.store(false, Ordering::Relaxed);
+        let taken = self.watchers.lock().take();
+        let watchers = taken.map_or_else(Vec::new, |watchers| watchers.list);
         for watcher in &watchers {
             // Release: a thread that sees the flag sees all that happened before. The library
             // itself reads nothing through it.
@@ -125,57 +183,102 @@ impl WeakRecord {
         watchers
     }
 
-    /// Empties the record: upgrades fail from now on.
-    pub(crate) fn clear(&self) {
-        self.state.lock().target = None;
+    /// Empties the record, and returns its watchers.
+    fn die(&self) -> Vec<WeakWatcher> {
+        let no_upgrade = self.block_upgrades();
+        self.clear();
+        drop(no_upgrade);
+        self.take_watchers()
+    }
+
+    /// Empties the record: upgrades fail from now on. The caller has the lock, or stops the world.
+    fn clear(&self) {
+        // Relaxed: the lock, or the stop, orders it.
+        self.target.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
 /// A heap's weak records by the address of the target.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct WeakTable {
-    records: SharedMap<usize, Shared<WeakRecord>>,
+    records: Places<SharedSlot<WeakRecord>>,
+}
+
+impl fmt::Debug for WeakTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakTable").finish_non_exhaustive()
+    }
 }
 
 impl WeakTable {
     /// The record of a live object to which the caller holds a reference.
     pub(crate) fn record(&self, header: &Header) -> Result<Shared<WeakRecord>, NoMemory> {
-        // Even if no record can be made: a thread that sees the flag then finds none.
+        let place = self.records.get_or_make(std::ptr::from_ref(header) as usize)?;
+        // SAFETY: rule *counted*: the caller's reference, for both calls: see the module's page.
+        if let Some(known) = unsafe { place.share() } {
+            return Ok(known);
+        }
+        let record = WeakRecord::of(NonNull::from(header).as_ptr());
+        let [ours, placed] = Shared::pair(record)?;
         header.set_weak();
-        let target = NonNull::from(header);
-        self.records.get_or_make(target.as_ptr() as usize, || {
-            let state = RecordState { target: Some(HeaderPtr(target)), ..RecordState::default() };
-            Shared::new(WeakRecord { state: Mutex::new(state) })
-        })
+        // SAFETY: as above.
+        Ok(unsafe { place.fill(placed) }.unwrap_or(ours))
     }
 
-    /// Gives a record without a target its target.
+    /// Gives a record without a target its target, to which the caller holds the first reference.
     pub(crate) fn set_target(
         &self,
         record: &Shared<WeakRecord>,
         header: &Header,
     ) -> Result<(), NoMemory> {
+        let place = self.records.get_or_make(std::ptr::from_ref(header) as usize)?;
         header.set_weak();
-        let target = NonNull::from(header);
-        self.records.get_or_make(target.as_ptr() as usize, || Ok(record.clone()))?;
-        record.state.lock().target = Some(HeaderPtr(target));
+        // SAFETY: rule *counted*: the caller's reference.
+        let other = unsafe { place.fill(record.clone()) };
+        debug_assert!(other.is_none(), "the target has a record");
+        let _no_upgrade = record.watchers.lock();
+        // Relaxed: under the lock.
+        record.target.store(NonNull::from(header).as_ptr(), Ordering::Relaxed);
         Ok(())
     }
 
-    /// The record of an object, if it has one.
-    pub(crate) fn get(&self, header: NonNull<Header>) -> Option<Shared<WeakRecord>> {
-        self.records.get(&(header.as_ptr() as usize))
+    /// The record of an object, if it has one. The caller has the last reference, or destroys the
+    /// object, or stops the world.
+    pub(crate) fn get(&self, header: NonNull<Header>) -> Option<&WeakRecord> {
+        let place = self.records.get(header.as_ptr() as usize)?;
+        // SAFETY: rules *zero* and *stopped*: only this thread empties the place.
+        unsafe { place.get() }
     }
 
-    /// Empties the record of an object that dies or is cleared, and removes it from the table.
+    /// Empties the record of an object that is dying on this thread, and removes it from its place.
     /// Returns its watchers.
-    pub(crate) fn remove(&self, header: NonNull<Header>) -> Vec<WeakWatcher> {
-        match self.records.remove(&(header.as_ptr() as usize)) {
-            Some(record) => {
-                record.clear();
-                record.take_watchers()
-            }
-            None => Vec::new(),
+    pub(crate) fn remove(&self, dying: NonNull<Header>) -> Vec<WeakWatcher> {
+        self.take(dying).map_or_else(Vec::new, |record| record.die())
+    }
+
+    /// In a stop, empties the record of an unreachable object, and removes it from its place. If
+    /// the object survives, new weak references get a new record.
+    pub(crate) fn clear(&self, unreachable: NonNull<Header>) {
+        let Some(record) = self.take(unreachable) else { return };
+        record.clear();
+        if record.is_watched() {
+            drop(record.take_watchers());
         }
+    }
+
+    /// Empties all records, when the heap has ended.
+    pub(crate) fn close(&self) {
+        self.records.for_each(&mut |place| {
+            // SAFETY: rule *zero*: the heap has no mutator, so no thread changes the place.
+            if let Some(record) = unsafe { place.get() } {
+                drop(record.die());
+            }
+        });
+    }
+
+    fn take(&self, header: NonNull<Header>) -> Option<Shared<WeakRecord>> {
+        let place = self.records.get(header.as_ptr() as usize)?;
+        // SAFETY: rules *zero* and *stopped*: as in `get`.
+        unsafe { place.take() }
     }
 }

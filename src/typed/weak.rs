@@ -10,7 +10,7 @@ use crate::base::error::{AllocError, ForeignGc, OutOfMemory};
 use crate::base::fallible::NoMemory;
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::managed::{self, object};
+use crate::managed::object;
 use crate::object::header::Header;
 use crate::object::type_info::Tracer;
 use crate::object::weak::{WeakRecord, WeakWatcher};
@@ -100,22 +100,18 @@ impl<T: Trace> Gc<T> {
 #[track_caller]
 fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
     let raw = m.raw();
-    let result = record.with_target(|header| {
-        if !raw.owns(object(NonNull::from(header))) {
-            // SAFETY: rule *counted*: the object lives while the record names it as the target. An
-            // object keeps the core of its heap alive.
-            let core = unsafe {
-                &*crate::memory::space::Space::heap_of(std::ptr::from_ref(header) as usize)
-                    .cast::<managed::ManagedCore>()
-            };
-            return if core.model.is_closed() { Ok(None) } else { Err(ForeignGc) };
-        }
-        Ok(header.try_upgrade(raw.id()).then(|| NonNull::from(header)))
-    });
-    match result? {
-        Ok(header) => header,
-        Err(foreign) => foreign_panic(foreign),
+    let mut is_foreign = false;
+    let is_own = |target| {
+        is_foreign = !raw.owns(object(target));
+        !is_foreign
+    };
+    let upgrade = |header: &Header| header.try_upgrade(raw.id()).then(|| NonNull::from(header));
+    let upgraded = record.with_own_target(is_own, upgrade);
+    if is_foreign {
+        // The end of a heap empties its records, so that heap is open.
+        foreign_panic(ForeignGc);
     }
+    upgraded.flatten()
 }
 
 impl<T> PartialEq for GcWeak<T> {

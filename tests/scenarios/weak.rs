@@ -329,3 +329,66 @@ fn an_upgraded_weak_reference_is_a_root() {
         assert!(weak.upgrade(m).is_none());
     });
 }
+
+/// The record of a dead object is not that of the next object at its address.
+#[test]
+fn an_object_at_the_address_of_a_dead_one_has_a_record_of_its_own() {
+    on_every_heap_attached(|lab, m| {
+        let mut old = Vec::new();
+        for round in 0..20 {
+            let members = ring(m, &lab.census, 0, 100);
+            for member in &members {
+                let weak = Gc::downgrade(member, m);
+                assert!(weak == Gc::downgrade(member, m), "one record for all");
+                assert!(!old.contains(&weak));
+                old.push(weak);
+            }
+            if round % 2 == 0 {
+                drop(members);
+                assert_eq!(m.collect().collected, 100);
+            } else {
+                // By count.
+                members[0].edges.lock(m).clear();
+                drop(members);
+            }
+            assert!(old.iter().all(|weak| weak.upgrade(m).is_none()), "round {round}");
+        }
+    });
+}
+
+/// A collection clears the weak references to an object that clearing does not free. Those that
+/// are made later work like all others.
+#[test]
+fn a_survivor_of_a_collection_has_new_weak_references() {
+    /// It has no clear handler, so a collection cannot break its cycle.
+    struct Stubborn {
+        me: GcCell<Option<Gc<Stubborn>>>,
+        _witness: Witness,
+    }
+    impl Trace for Stubborn {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.me, tracer);
+        }
+    }
+    on_every_heap_attached(|lab, m| {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let stubborn = Stubborn { me: GcCell::default(), _witness: Witness::new(&lab.census, 0) };
+        let gc = m.alloc(stubborn);
+        gc.me.set(m, Some(gc.clone()));
+        let early = Gc::downgrade(&gc, m);
+        drop(gc);
+        assert_eq!(m.collect().uncollectable, 1);
+        assert!(early.upgrade(m).is_none());
+        let survivors = m.objects().into_iter().filter_map(|it| it.downcast::<Stubborn>(m).ok());
+        let gc = survivors.last().expect("it survived");
+        let late = Gc::downgrade(&gc, m);
+        assert!(late != early && late.upgrade(m).expect("alive") == gc);
+        let watch = m.alloc_weak(&gc, calls.clone(), |weak, _| {
+            weak.data().fetch_add(1, SeqCst);
+        });
+        gc.me.set(m, None);
+        drop(gc);
+        assert!(late.upgrade(m).is_none() && watch.upgrade(m).is_none());
+        assert_eq!((calls.load(SeqCst), lab.census.alive()), (1, 0));
+    });
+}

@@ -41,7 +41,7 @@ use crate::collect::scope::stopped_at;
 use crate::collect::table::{Spills, add_shared};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::heap::remembered::Root;
+use crate::heap::remembered::FoundRoot;
 
 /// A heap remembers so many roots, however few its candidates are.
 const LEAST: usize = 256;
@@ -57,7 +57,10 @@ pub(crate) fn most_roots(candidates: usize) -> usize {
 
 /// The remembered roots that may be roots again: unmarked candidates with more references than were
 /// found inside.
-pub(crate) fn take<M: ObjectModel>(world: &World<'_, M>, candidates: &Candidates) -> Vec<Root> {
+pub(crate) fn take<M: ObjectModel>(
+    world: &World<'_, M>,
+    candidates: &Candidates,
+) -> Vec<FoundRoot> {
     let mut roots = world.core().remembered.take();
     steps::took(roots.len());
     roots.retain(|root| {
@@ -115,7 +118,7 @@ impl<'a> Inside<'a> {
 /// bytes of all.
 pub(crate) fn check<M: ObjectModel>(
     world: &World<'_, M>,
-    assumed: &mut [Root],
+    assumed: &mut [FoundRoot],
     spills: &Spills,
 ) -> usize {
     let table = world.core().space.counts();
@@ -175,7 +178,7 @@ mod tests {
         }
     }
 
-    fn remembered(m: &Mutator) -> Vec<Root> {
+    fn remembered(m: &Mutator) -> Vec<FoundRoot> {
         let roots = m.raw().core().remembered.take();
         m.raw().core().remembered.set(roots.clone());
         roots
@@ -189,7 +192,7 @@ mod tests {
                 // From the second collection on, the root is assumed.
                 assert_eq!(m.collect().collected, 0);
                 let granule = m.raw().core().space.granule(Gc::as_ptr(&held).addr());
-                let root = Root { granule: granule as u32, inside: edges };
+                let root = FoundRoot { granule: granule as u32, inside: edges };
                 assert!(remembered(m).contains(&root), "{edges}");
                 link(m, &held, &inner);
                 link(m, &inner, &held);

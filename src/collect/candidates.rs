@@ -45,7 +45,7 @@ use crate::collect::table::plainly;
 use crate::heap::mark_tables::{Bits, MarkTables, PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::heap::remembered::Root;
+use crate::heap::remembered::FoundRoot;
 use crate::memory::space::PAGE_GRANULES;
 use crate::object::state;
 
@@ -175,7 +175,7 @@ impl Candidates {
     pub(crate) fn assume(
         &mut self,
         pages: usize,
-        roots: &[Root],
+        roots: &[FoundRoot],
         is_assumed: bool,
     ) -> Result<(), NoMemory> {
         self.tables.assumed.fit(pages)?;
@@ -496,7 +496,7 @@ mod tests {
             for workers in [3, 1, 2] {
                 let mut candidates = Candidates::new(world, scope, workers).expect("memory");
                 let all = unmarked(&candidates, scope);
-                let roots = [Root { granule: all[3] as u32, inside: 0 }];
+                let roots = [FoundRoot { granule: all[3] as u32, inside: 0 }];
                 candidates.assume(pages, &roots, true).expect("memory");
                 assert!(candidates.is_assumed(all[3]) && !candidates.is_assumed(all[4]));
                 candidates.assume(pages, &roots, false).expect("memory");
@@ -554,7 +554,7 @@ mod tests {
             for is_shared in [false, true] {
                 let mut candidates = Candidates::new(world, scope, 2).expect("memory");
                 let all = unmarked(&candidates, scope);
-                let roots = [Root { granule: all[2] as u32, inside: 0 }];
+                let roots = [FoundRoot { granule: all[2] as u32, inside: 0 }];
                 candidates.assume(pages, &roots, true).expect("memory");
                 if is_shared {
                     check::<true>(&candidates, &all);

@@ -20,7 +20,7 @@ use crate::collect::scope::object_at;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer, type_name};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::heap::remembered::Root;
+use crate::heap::remembered::FoundRoot;
 
 /// Attempts to read a field that counting could read and marking could not.
 const RETRIES: usize = 100;
@@ -51,7 +51,7 @@ pub(crate) fn mark_from_named<M: ObjectModel>(
 pub(crate) fn mark_from_assumed<M: ObjectModel>(
     world: &World<'_, M>,
     candidates: &Candidates,
-    assumed: &[Root],
+    assumed: &[FoundRoot],
     inside: &Inside<'_>,
     workers: usize,
 ) -> Result<Option<usize>, Abandoned> {

@@ -112,7 +112,7 @@ use crate::heap::mutator::ModelMutator;
 use crate::heap::mutator::{COLLECT, World};
 use crate::heap::pacing::Due;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
-use crate::heap::remembered::Root;
+use crate::heap::remembered::FoundRoot;
 use crate::object::live::DeadObject;
 use crate::safepoint::StopError;
 
@@ -427,7 +427,7 @@ fn mark_and_count<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
     candidates: &mut Candidates,
-    assumed: &mut Vec<Root>,
+    assumed: &mut Vec<FoundRoot>,
     workers: usize,
 ) -> Result<Option<(Counts, usize)>, Abandoned> {
     let core = world.core();

@@ -19,7 +19,7 @@ use crate::collect::table::{Spills, exclusively};
 use crate::heap::mark_tables::WORD;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::heap::remembered::Root;
+use crate::heap::remembered::FoundRoot;
 use crate::memory::space::PAGE_GRANULES;
 use crate::object::state::StateByte;
 
@@ -31,7 +31,7 @@ pub(crate) struct Roots {
     /// The candidates with more visits than references.
     pub(crate) overvisited: Vec<u32>,
     /// The roots of a full collection, for the next one.
-    pub(crate) remembered: Vec<Root>,
+    pub(crate) remembered: Vec<FoundRoot>,
 }
 
 /// The phase `Roots`. Finds the roots by their remainders.
@@ -93,7 +93,7 @@ struct Share<'a, M: ObjectModel> {
     most: usize,
     pages: Vec<u32>,
     overvisited: Vec<u32>,
-    remembered: Vec<Root>,
+    remembered: Vec<FoundRoot>,
 }
 
 impl<M: ObjectModel> Share<'_, M> {
@@ -143,7 +143,7 @@ impl<M: ObjectModel> Share<'_, M> {
         };
         let sum = self.sums.carries.get(&granule).copied().unwrap_or(i64::from(remainder));
         if let Ok(inside) = u32::try_from(count + sum) {
-            fallible::push(&mut self.remembered, Root { granule, inside })?;
+            fallible::push(&mut self.remembered, FoundRoot { granule, inside })?;
         }
         Ok(())
     }
@@ -229,7 +229,8 @@ mod tests {
                 assert!(pages.is_sorted_by(|a, b| a < b), "each page once");
                 // The objects of this heap have one reference each, so those with a sum of -1 are
                 // remembered with no reference from inside.
-                let remembered = |sum: i64| move |root: &Root| i64::from(root.inside) == 1 + sum;
+                let remembered =
+                    |sum: i64| move |root: &FoundRoot| i64::from(root.inside) == 1 + sum;
                 assert!(roots.remembered.iter().any(remembered(-1)));
                 assert!(roots.remembered.iter().all(|root| root.inside == 0));
                 // An immortal object is excluded from the next collections.

@@ -59,7 +59,7 @@ fn loom_a_fork_meets_a_slot_that_is_emptied_from_another_heap() {
     });
 }
 
-/// Mutation: the fork does not hold the list of arenas.
+/// Mutation: the fork does not hold the list of spare mutators.
 #[test]
 fn loom_a_fork_meets_a_birth_and_an_end() {
     model(|| {

@@ -56,6 +56,10 @@ pub(crate) const ROWS: &[Row] = &[
     row("upgrade a weak reference", upgrade_a_weak_reference),
     row("safepoint", || here(|m| each(|| m.safepoint()))),
     row("detach and attach", || here(|m| each(|| m.detach(|| ())))),
+    row("attach, and drop the mutator", || attached_shortly(|_| ())),
+    row("attach, allocate and drop, and drop the mutator", || {
+        attached_shortly(|m| drop(black_box(m.alloc(Plain::new()))))
+    }),
     row("full collection of nothing", || here(|m| each(|| drop(m.collect())))),
     row("full collection, a node without edges", full::<0>),
     row("full collection, a node with 4 edges", full::<4>),
@@ -115,6 +119,12 @@ fn heap() -> Heap {
 /// Runs a workload attached to a new heap.
 fn here<R>(work: impl FnOnce(&mut Mutator) -> R) -> R {
     work(&mut heap().attach())
+}
+
+/// Attaches for each operation.
+fn attached_shortly(operation: impl Fn(&Mutator)) -> usize {
+    let heap = heap();
+    each(|| operation(&heap.attach()))
 }
 
 /// Runs a workload with objects of another thread, which is detached meanwhile.

@@ -1,6 +1,7 @@
 //! A value with several owners, made by a fallible allocation.
 
 use std::fmt;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 
 use crate::base::fallible::{NoMemory, boxed};
@@ -25,9 +26,41 @@ unsafe impl<T: Send + Sync> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 
+/// Memory for a [`Shared`] value.
+pub(crate) struct SharedRoom<T>(Box<MaybeUninit<SharedValue<T>>>);
+
+impl<T> SharedRoom<T> {
+    pub(crate) fn new() -> Result<Self, NoMemory> {
+        Ok(Self(boxed(MaybeUninit::uninit())?))
+    }
+}
+
 impl<T> Shared<T> {
     pub(crate) fn new(value: T) -> Result<Self, NoMemory> {
-        Self::made(value, 1)
+        Ok(Self::new_in(SharedRoom::new()?, value))
+    }
+
+    /// As [`new`](Self::new), in memory that is there already.
+    pub(crate) fn new_in(room: SharedRoom<T>, value: T) -> Self {
+        let owners = std::sync::atomic::AtomicUsize::new(1);
+        Self(NonNull::from(Box::leak(room.0).write(SharedValue { owners, value })))
+    }
+
+    /// The value and its memory, if this is the last owner. Otherwise `None`, and there is one
+    /// owner less.
+    pub(crate) fn into_inner(self) -> Option<(T, SharedRoom<T>)> {
+        // Acquire: all uses by owners that have ended come before the move. The last owner makes no
+        // other owner meanwhile.
+        if self.shared().owners.load(std::sync::atomic::Ordering::Acquire) != 1 {
+            return None;
+        }
+        let this = ManuallyDrop::new(self);
+        // SAFETY: rule *pinned*: it was made from a box, and this was the last owner, which is not
+        // dropped. The value is moved out of the box once.
+        unsafe {
+            let room = Box::from_raw(this.0.as_ptr().cast::<MaybeUninit<SharedValue<T>>>());
+            Some((room.assume_init_read().value, SharedRoom(room)))
+        }
     }
 
     /// Two owners of a new value.
@@ -184,3 +217,27 @@ impl<T> Drop for SharedSlot<T> {
 unsafe impl<T: Send + Sync> Send for SharedSlot<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for SharedSlot<T> {}
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn the_last_owner_gets_the_value_or_drops_it() {
+        let witness = Arc::new(());
+        let first = Shared::new(Arc::clone(&witness)).unwrap();
+        let second = first.clone();
+        assert!(first.into_inner().is_none());
+        assert_eq!(Arc::strong_count(&witness), 2);
+        let (value, room) = second.into_inner().expect("the last");
+        assert_eq!(Arc::strong_count(&witness), 2);
+        drop(value);
+        assert_eq!(Arc::strong_count(&witness), 1);
+        let last = Shared::new_in(room, Arc::clone(&witness));
+        drop(last.clone());
+        assert_eq!(Arc::strong_count(&witness), 2);
+        drop(last);
+        assert_eq!(Arc::strong_count(&witness), 1);
+    }
+}

@@ -23,6 +23,7 @@
 //! | `dynamic` | atomics, thread-locals, `RwLock` | no model has dynamic objects |
 //! | `memory/space` | `RANGES` | a static |
 //! | `base/environment` | `OnceLock` | a static that is read once |
+//! | `base/system` | `AtomicBool` | a static |
 //! | `typed` | `Mutex`, `RwLock`, `OnceLock` | they belong to the user |
 //!
 //! In models `safepoint/lock` uses the primitives of this module. There the end of a thread is a
@@ -68,6 +69,10 @@ mod plain {
     impl<T> UnsafeCell<T> {
         pub(crate) const fn new(value: T) -> Self {
             Self(std::cell::UnsafeCell::new(value))
+        }
+
+        pub(crate) fn into_inner(self) -> T {
+            self.0.into_inner()
         }
 
         /// Calls `f` with a pointer that is valid for writes while no other thread reads or writes.

@@ -2,15 +2,45 @@
 
 /// The number that the system's tools show for the calling thread. 0: not known on this system.
 ///
+/// A thread queries the system once and keeps the answer: the query takes as long as all the rest
+/// of an attachment. The thread that forks has another number in the child, where a fork handler
+/// makes it forget the old one.
+///
 /// rustix's functions for threads first read the kernel's vDSO, which is not mapped under valgrind.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn os_thread() -> u64 {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    {
-        // SAFETY: rule *bounds*: a query to the system without arguments, which always succeeds.
-        let number = unsafe { libc::syscall(libc::SYS_gettid) };
-        number.try_into().unwrap_or(0)
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    std::thread_local! {
+        /// 0: the thread has not queried the system.
+        static NUMBER: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    /// Whether the process has the fork handler. Relaxed: two threads may both add it.
+    static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
+    unsafe extern "C" fn forget() {
+        NUMBER.set(0);
+    }
+
+    let known = NUMBER.get();
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: rule *bounds*: a query to the system without arguments, which always succeeds.
+    let number = unsafe { libc::syscall(libc::SYS_gettid) }.try_into().unwrap_or(0);
+    if !HAS_HANDLER.load(Ordering::Relaxed) {
+        // SAFETY: rule *bounds*: the handler writes a word of its thread, and nothing else.
+        if cfg!(miri) || unsafe { libc::pthread_atfork(None, None, Some(forget)) } != 0 {
+            return number;
+        }
+        HAS_HANDLER.store(true, Ordering::Relaxed);
+    }
+    NUMBER.set(number);
+    number
+}
+
+/// See above.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn os_thread() -> u64 {
     0
 }
 
@@ -94,6 +124,26 @@ fn is_page_readable(start: usize) -> bool {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "forks")]
+    fn a_thread_keeps_its_number_until_it_forks() {
+        let here = os_thread();
+        assert_eq!(here, os_thread());
+        assert_ne!(here, std::thread::spawn(os_thread).join().expect("no panic"));
+        // SAFETY: rule *bounds*: the child calls only functions that are safe after a fork.
+        let status = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit((os_thread() != u64::from(std::process::id())).into());
+            }
+            let mut status = -1;
+            libc::waitpid(child, &raw mut status, 0);
+            status
+        };
+        assert_eq!((status, os_thread()), (0, here));
+    }
 
     /// A readable page, and behind it a page that is mapped without access.
     #[test]

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +12,12 @@ use crate::base::sync::{AtomicBool, AtomicUsize, UnsafeCell};
 use crate::heap::collector_lock::CollectorLock;
 use crate::heap::known_roots::KnownRoots;
 use crate::heap::model::ObjectModel;
+use crate::heap::mutator::SpareMutator;
 use crate::heap::observer::{Observer, PacingRule};
 use crate::heap::pacing::Pace;
 use crate::heap::remembered::Remembered;
 use crate::heap::slow;
+use crate::heap::spares::Spares;
 use crate::heap::workers::Workers;
 use crate::memory::arena::Arena;
 use crate::memory::quarantine::TypeNamer;
@@ -52,8 +53,8 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) serial_below: usize,
     pub(crate) collector_lock: CollectorLock,
     pub(crate) totals: Totals,
-    /// Locked during a fork: an attaching thread, and a thread that has just detached, lock it too.
-    pub(crate) arena_ids: lock::ForkMutex<ArenaIds>,
+    /// Locked during a fork: an attaching thread, and a thread that has just left, lock it too.
+    pub(crate) spares: lock::ForkMutex<Spares<SpareMutator<M>>>,
 }
 
 impl<M: ObjectModel> fmt::Debug for Core<M> {
@@ -125,7 +126,7 @@ impl<M: ObjectModel> Core<M> {
                 serial_below: config.serial_below,
                 collector_lock: CollectorLock::new(),
                 totals: Totals::default(),
-                arena_ids: lock::ForkMutex::new(ArenaIds::default()),
+                spares: lock::ForkMutex::new(Spares::default()),
             }
         }))
     }
@@ -155,20 +156,6 @@ impl<M: ObjectModel> Core<M> {
         unsafe { self.state(dead.object().address()) }
     }
 
-    pub(super) fn take_arena_id(&self) -> Result<ArenaId<'_>, NoMemory> {
-        let mut ids = self.arena_ids.lock();
-        let id = match ids.free.pop() {
-            Some(id) => id,
-            None => {
-                let room = ids.last as usize + 1;
-                ids.free.try_reserve(room)?;
-                ids.last += 1;
-                ids.last
-            }
-        };
-        Ok(ArenaId { ids: &self.arena_ids, id })
-    }
-
     /// In the child of a fork: retires the arena of a mutator without a thread in this process. The
     /// id of the arena is not reused.
     pub(crate) fn abandon(&self, ended: &MutatorShared<M>) {
@@ -180,7 +167,9 @@ impl<M: ObjectModel> Core<M> {
     pub(super) fn retire(&self, arena: &mut Arena) {
         arena.retire(&self.space);
         let (objects, bytes) = arena.take_count();
-        self.pace.taken(objects, bytes);
+        if (objects, bytes) != (0, 0) {
+            self.pace.taken(objects, bytes);
+        }
     }
 
     /// The number of live objects, and the bytes of their cells. While other threads run, this is a
@@ -212,33 +201,6 @@ impl<M: ObjectModel> Core<M> {
             }
         }
         (objects, bytes)
-    }
-}
-
-/// The ids of arenas. They are small, and an id is reused after its arena has retired. `free` has
-/// room for all ids, so returning an id needs no memory.
-#[derive(Debug, Default)]
-pub(crate) struct ArenaIds {
-    pub(super) free: Vec<u32>,
-    last: u32,
-}
-
-/// The id of an arena. Dropping this returns the id.
-pub(super) struct ArenaId<'a> {
-    ids: &'a lock::ForkMutex<ArenaIds>,
-    pub(super) id: u32,
-}
-
-impl ArenaId<'_> {
-    /// The id. The caller must return it to [`ArenaIds`].
-    pub(super) fn into_id(self) -> u32 {
-        ManuallyDrop::new(self).id
-    }
-}
-
-impl Drop for ArenaId<'_> {
-    fn drop(&mut self) {
-        self.ids.lock().free.push(self.id);
     }
 }
 

@@ -23,6 +23,7 @@ pub(crate) mod policy;
 pub(crate) mod reclaim_queue;
 pub(crate) mod remembered;
 pub(crate) mod slow;
+pub(crate) mod spares;
 pub(crate) mod workers;
 #[allow(unsafe_code)]
 pub(crate) mod world;

@@ -41,15 +41,16 @@ use crate::base::event::{self, During, guarded};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicBool, Ordering, UnsafeCell, const_thread_local};
-pub(crate) use crate::heap::core::{
-    ArenaIds, COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared,
-};
+pub(crate) use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared};
 use crate::heap::model::ObjectModel;
 use crate::heap::slow;
+use crate::heap::spares;
 pub(crate) use crate::heap::world::World;
 use crate::memory::arena::Arena;
 use crate::object::type_info::Object;
-use crate::safepoint::{self, Away, ForkGuard, Participant, StopError, ThreadId, current};
+use crate::safepoint::{
+    self, Away, ForkGuard, Participant, RecordRoom, StopError, ThreadId, current,
+};
 
 #[repr(C)]
 struct Inner<M: ObjectModel> {
@@ -67,6 +68,35 @@ struct Inner<M: ObjectModel> {
     dropped: Cell<bool>,
     /// The thread reclaims no garbage before this time.
     rest: Cell<Instant>,
+}
+
+/// The parts that a mutator leaves to the next one when it ends. See [`spares`].
+pub(crate) struct SpareMutator<M: ObjectModel> {
+    /// It has retired.
+    arena: Arena,
+    record: RecordRoom<MutatorShared<M>>,
+    inner: InnerRoom<M>,
+}
+
+/// Memory for an [`Inner`].
+struct InnerRoom<M: ObjectModel>(Box<MaybeUninit<Inner<M>>>);
+
+// SAFETY: rule *guarded*: there is no value in the memory, so nothing in it belongs to a thread.
+unsafe impl<M: ObjectModel> Send for InnerRoom<M> {}
+
+impl<M: ObjectModel> SpareMutator<M> {
+    #[cfg(test)]
+    pub(super) fn arena_id(&self) -> u32 {
+        self.arena.id()
+    }
+
+    fn new(core: &Core<M>, id: u32) -> Result<Self, NoMemory> {
+        Ok(Self {
+            arena: Arena::with_stress(core.stress, id)?,
+            record: RecordRoom::new()?,
+            inner: InnerRoom(fallible::boxed(MaybeUninit::uninit())?),
+        })
+    }
 }
 
 /// User code has a `&ModelMutator` while this lives: rule *lent*.
@@ -153,17 +183,20 @@ impl<M: ObjectModel> ModelMutator<M> {
             return Err(AttachError::AlreadyAttached);
         }
         let core = Arc::clone(&handle.core);
-        let private = core.model.try_private().ok_or(NoMemory)?;
-        let mut room = fallible::boxed(MaybeUninit::<Inner<M>>::uninit())?;
-        let arena = core.take_arena_id()?;
+        let Some(private) = core.model.try_private() else { return Err(NoMemory.into()) };
+        let (spare, arena_id) = spares::take(&core.spares, |spare| spare.arena.id())?;
+        let SpareMutator { arena, record, inner: InnerRoom(room) } = match spare {
+            Some(spare) => spare,
+            None => SpareMutator::new(&core, arena_id.get())?,
+        };
         let shared = MutatorShared {
-            arena: UnsafeCell::new(Arena::with_stress(core.stress, arena.id)?),
-            arena_id: arena.id,
+            arena: UnsafeCell::new(arena),
+            arena_id: arena_id.get(),
             parked: AtomicBool::new(false),
             waits: slow::Waits::default(),
             local: core.model.local(),
         };
-        let participant = core.coordinator.try_register(shared)?;
+        let participant = core.coordinator.try_register_in(record, shared)?;
         if let Err(error) = participant.attach() {
             return Err(match error {
                 safepoint::AttachError::AlreadyAttached => AttachError::AlreadyAttached,
@@ -173,8 +206,8 @@ impl<M: ObjectModel> ModelMutator<M> {
             });
         }
         // From here on nothing fails.
-        let arena_id = arena.into_id();
-        room.write(Inner {
+        let (arena_id, rest) = (arena_id.into_id(), Cell::new(participant.registered()));
+        let inner = Box::leak(room).write(Inner {
             model: TypeId::of::<M>(),
             id: participant.id().get(),
             participant,
@@ -184,10 +217,9 @@ impl<M: ObjectModel> ModelMutator<M> {
             handle: Arc::clone(handle),
             lent: Cell::new(0),
             dropped: Cell::new(false),
-            rest: Cell::new(Instant::now()),
+            rest,
         });
-        let inner = NonNull::from(Box::leak(room)).cast::<Inner<M>>();
-        let this = Self { inner: Unmarked(inner), thread: PhantomData };
+        let this = Self { inner: Unmarked(NonNull::from(inner)), thread: PhantomData };
         this.arrive();
         Ok(this)
     }
@@ -636,20 +668,39 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         }
         // A panic of the model is resumed after the thread has left. Otherwise the thread would
         // stay attached, and every stop would wait for it.
-        let answered = guarded(|| self.answer());
+        let answered = guarded(|| {
+            if self.poll() & MODEL_REQUESTS != 0 {
+                self.answer();
+            }
+        });
         let ended = guarded(|| self.core().model.ending(self));
-        let core = Arc::clone(self.core());
-        self.arena(|arena| core.retire(arena));
+        self.arena(|arena| self.core().retire(arena));
         self.clear_here();
         // SAFETY: rule *boxed*: created by `Box::leak` in `attach_unchecked`, and `HERE` no longer
-        // points to it.
-        let Inner { participant, arena_id, handle, .. } =
-            *unsafe { Box::from_raw(self.inner.0.as_ptr()) };
-        // In this order: the thread leaves, then its arena's id becomes free, then the heap may
-        // end. In the reverse order a new mutator could briefly share the id. That would do no
+        // points to it. Each field is moved out of the box once, or needs no drop.
+        let (participant, core, arena_id, handle, mut room) = unsafe {
+            let inner = self.inner.0.as_ptr();
+            let (participant, core) =
+                ((&raw const (*inner).participant).read(), (&raw const (*inner).core).read());
+            (
+                participant,
+                core,
+                (*inner).arena_id,
+                (&raw const (*inner).handle).read(),
+                InnerRoom(Box::from_raw(inner.cast::<MaybeUninit<Inner<M>>>())),
+            )
+        };
+        // SAFETY: rule *boxed*: the value is in its place, and is dropped once. It is large.
+        unsafe { (&raw mut (*room.0.as_mut_ptr()).private).drop_in_place() };
+        // In this order: the thread leaves, then its arena becomes spare, then the heap may end. In
+        // the reverse order a new mutator could briefly share the arena's id. That would do no
         // harm: the arena has retired and owns no page.
-        drop(participant);
-        core.arena_ids.lock().free.push(arena_id);
+        let spare = participant.end().map(|(shared, record)| SpareMutator {
+            arena: shared.arena.into_inner(),
+            record,
+            inner: room,
+        });
+        spares::put(&core.spares, arena_id, spare);
         drop(handle);
         let mut panics = [answered.err(), ended.err()].into_iter().flatten();
         let first = if std::thread::panicking() { None } else { panics.next() };

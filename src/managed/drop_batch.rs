@@ -164,6 +164,11 @@ impl DropBatch {
         values.len() < values.capacity() || make_room(&mut values)
     }
 
+    /// Whether no value waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.borrow().is_empty()
+    }
+
     /// Whether the batch is full.
     pub(crate) fn is_full(&self) -> bool {
         self.values.borrow().len() >= BATCH_SIZE

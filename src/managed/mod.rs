@@ -271,7 +271,8 @@ unsafe impl ObjectModel for Managed {
 
     #[inline(always)]
     fn cleared(&self, m: &Raw, last: bool) {
-        if last || m.private().drop_batch.is_full() {
+        let batch = &m.private().drop_batch;
+        if (last && !batch.is_empty()) || batch.is_full() {
             drop_batched(m);
         }
     }
@@ -478,14 +479,10 @@ unsafe impl ObjectModel for Managed {
             }
             quiesce(m);
             drain_deferred(m);
-            let dead = merge_queue(&m.local().queue);
-            if dead.len() == 0
-                && m.private().retired.borrow().is_empty()
-                && m.local().queue.close_if_empty()
-            {
+            if m.private().retired.borrow().is_empty() && m.local().queue.close_if_empty() {
                 return;
             }
-            for dead in dead {
+            for dead in merge_queue(&m.local().queue) {
                 destroy_all(m, dead, OnPanic::Report);
             }
         }

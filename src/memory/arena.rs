@@ -28,6 +28,8 @@
 //! * A refill hands out the cells of one page in ascending address order. Objects that are born
 //!   together then lie together, and the collector traverses them in order.
 //! * `young` of a page is set whenever a cell of it enters a magazine.
+//! * A class without its bit in `used` has an empty magazine and no pages. So the calls that visit
+//!   every class skip it, and an arena that has used two classes retires in two steps.
 
 #[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -50,7 +52,8 @@ use crate::memory::space::{PAGES_PROBED, Space, SpaceError};
 /// A thread's allocator. It belongs to one space, and every call takes that space.
 ///
 /// If its space lives on, an arena must be [retired](Arena::retire) before it is dropped. Otherwise
-/// its pages would belong to no arena, under an id that another arena may get.
+/// its pages would belong to no arena, under an id that another arena may get. A retired arena is
+/// as a new one with the same id.
 pub(crate) struct Arena {
     id: u32,
     /// Cells that refills took, minus the cells that this thread has freed, since `take_count`.
@@ -59,6 +62,8 @@ pub(crate) struct Arena {
     /// Whether the frees of this thread count in `objects` and `bytes`.
     counts_frees: bool,
     error: Option<SpaceError>,
+    /// Bit n: the arena has had a page of class n since it was new.
+    used: u64,
     /// Built in a box: tens of kilobytes, which must not pass through a small stack.
     magazines: Box<[Magazine; CLASSES]>,
     pages: Box<[ClassPages; CLASSES]>,
@@ -80,6 +85,16 @@ fn boxed<T>(element: impl FnMut(usize) -> T) -> Result<Box<[T; CLASSES]>, NoMemo
     Ok(elements.try_into().unwrap_or_else(|_| unreachable!("one element a class")))
 }
 
+/// The classes of the bits in `used`.
+fn classes(mut used: u64) -> impl Iterator<Item = usize> {
+    const { assert!(CLASSES <= u64::BITS as usize) };
+    std::iter::from_fn(move || {
+        let class = used.trailing_zeros() as usize;
+        used &= used.wrapping_sub(1);
+        (class < CLASSES).then_some(class)
+    })
+}
+
 impl Arena {
     /// An arena without pages, for a heap without stress modes.
     #[cfg(test)]
@@ -99,6 +114,7 @@ impl Arena {
             bytes: 0,
             counts_frees: true,
             error: None,
+            used: 0,
             magazines: boxed(|class| Magazine {
                 len: 0,
                 capacity: (PAGE_SIZE / CLASS_SIZES[class]).clamp(2, MAGAZINE_CAPACITY).min(most)
@@ -314,7 +330,8 @@ impl Arena {
 
     /// Calls `f` with each page: its class, whether it is on the `partial` list, and its index.
     pub(crate) fn for_each_page(&self, space: &Space, mut f: impl FnMut(u8, bool, u32)) {
-        for (class, pages) in self.pages.iter().enumerate() {
+        for class in classes(self.used) {
+            let pages = &self.pages[class];
             // SAFETY: rule *owner*: the pages are this arena's.
             unsafe {
                 pages.partial.for_each(space, |page| f(class as u8, true, page));
@@ -326,14 +343,14 @@ impl Arena {
     /// Calls `f` with each cell in a magazine. Such a cell is free. Its allocation will not mark
     /// its page young again.
     pub(crate) fn for_each_cached(&self, mut f: impl FnMut(NonNull<u8>)) {
-        for magazine in self.magazines.iter() {
-            magazine.cells().iter().copied().for_each(&mut f);
+        for class in classes(self.used) {
+            self.magazines[class].cells().iter().copied().for_each(&mut f);
         }
     }
 
     /// Empties the magazines, drains the remote stacks, and releases every empty page.
     pub(crate) fn trim(&mut self, space: &Space) {
-        for class in 0..CLASSES {
+        for class in classes(self.used) {
             self.flush(space, class as u8, self.magazines[class].len);
             let pages = &mut self.pages[class];
             pages.spare = None;
@@ -357,10 +374,12 @@ impl Arena {
         }
     }
 
-    /// Releases the empty pages and abandons the others. The arena is then as a new one.
+    /// Releases the empty pages and abandons the others. When its [count](Self::take_count) has
+    /// been taken, the arena is as a new one.
     pub(crate) fn retire(&mut self, space: &Space) {
         self.trim(space);
-        for (class, pages) in self.pages.iter_mut().enumerate() {
+        for class in classes(std::mem::take(&mut self.used)) {
+            let pages = &mut self.pages[class];
             for list in [&mut pages.partial, &mut pages.full] {
                 if list.len() != 0 {
                     // SAFETY: rule *owner*: the pages are this arena's, and `trim` has emptied the
@@ -369,6 +388,7 @@ impl Arena {
                 }
             }
         }
+        (self.counts_frees, self.error) = (true, None);
     }
 
     /// Fills the class's magazine and takes one cell out.
@@ -391,10 +411,11 @@ impl Arena {
                 continue;
             }
             match space.acquire(CLASS_SHAPES[usize::from(class)], self.id) {
-                // SAFETY: rule *owner*: the page is this arena's now, and on no list.
-                Ok(page) => unsafe {
-                    self.pages[usize::from(class)].partial.push_front(space, page)
-                },
+                Ok(page) => {
+                    self.used |= 1 << class;
+                    // SAFETY: rule *owner*: the page is this arena's now, and on no list.
+                    unsafe { self.pages[usize::from(class)].partial.push_front(space, page) }
+                }
                 Err(_) if !last_try => {
                     // Before the allocation fails: remote frees may suffice.
                     last_try = true;

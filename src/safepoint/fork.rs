@@ -90,7 +90,7 @@ impl<'a, T> ForkGuard<'a, T> {
         let here = std::thread::current().id();
         let registry = &mut *self.registry;
         let all = std::mem::take(&mut registry.entries);
-        let (kept, lost): (_, Vec<_>) = all.into_iter().partition(|e| e.record.thread == here);
+        let (kept, lost): (_, Vec<_>) = all.into_iter().partition(|e| e.record.thread.id() == here);
         registry.entries = kept;
         let os_thread = os_thread();
         for entry in &registry.entries {

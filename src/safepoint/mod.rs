@@ -85,6 +85,7 @@ pub(crate) use away::Away;
 pub use error::{CannotAttach as AttachError, StopError};
 pub use fork::{Ended, ForkGuard};
 use lock::{ForkCondvar, ForkMutex};
+pub(crate) use participant::RecordRoom;
 pub use participant::{NoSafepoint, Participant};
 pub use record::STOP;
 use record::{ATTACHED, raise};

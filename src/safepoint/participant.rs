@@ -19,8 +19,8 @@ use super::thread_id::ThreadId;
 use super::thread_words;
 use crate::base::error::RegisterError;
 use crate::base::event;
-use crate::base::fallible::{self, NoMemory};
-use crate::base::shared::Shared;
+use crate::base::fallible::NoMemory;
+use crate::base::shared::{Shared, SharedRoom};
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::system::os_thread;
@@ -36,6 +36,15 @@ pub struct Participant<T = ()> {
     /// The number of live [`NoSafepoint`] guards.
     pub(super) depth: std::cell::Cell<u32>,
     pub(super) not_send: PhantomData<*mut ()>,
+}
+
+/// Memory for the record of a participant.
+pub(crate) struct RecordRoom<T>(SharedRoom<Record<T>>);
+
+impl<T> RecordRoom<T> {
+    pub(crate) fn new() -> Result<Self, NoMemory> {
+        SharedRoom::new().map(Self)
+    }
 }
 
 impl<T: Send + Sync + 'static> Coordinator<T> {
@@ -55,20 +64,27 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
 
     /// As [`register`](Self::register), but returns an error instead of a panic or an abort.
     pub(crate) fn try_register(self: &Arc<Self>, data: T) -> Result<Participant<T>, RegisterError> {
-        let thread = std::thread::current();
-        let name = thread.name().map(fallible::owned).transpose()?;
-        let record = Shared::new(Record {
+        self.try_register_in(RecordRoom::new()?, data)
+    }
+
+    /// As [`try_register`](Self::try_register), in memory that is there already.
+    pub(crate) fn try_register_in(
+        self: &Arc<Self>,
+        room: RecordRoom<T>,
+        data: T,
+    ) -> Result<Participant<T>, RegisterError> {
+        let record = Record {
             word: CachePadded::new(Word {
                 requests: AtomicU32::new(0),
                 state: AtomicU32::new(DETACHED),
             }),
             id: ThreadId::next().ok_or(RegisterError::NoIds)?,
-            thread: thread.id(),
+            thread: std::thread::current(),
             os_thread: os_thread().into(),
-            name,
             registered: Instant::now(),
             data,
-        })?;
+        };
+        let record = Shared::new_in(room.0, record);
         let id = record.id.get();
         let weak = Arc::downgrade(self);
         thread_words::watch(id, weak as Weak<dyn thread_words::Watched>)?;
@@ -118,6 +134,19 @@ impl<T> Participant<T> {
     #[inline]
     pub fn data(&self) -> &T {
         &self.record.data
+    }
+
+    /// The time at which the thread registered.
+    pub(crate) fn registered(&self) -> Instant {
+        self.record.registered
+    }
+
+    /// Ends the membership, as a drop does. Returns the data, and memory for the next participant,
+    /// unless another thread is using the record. Then that thread drops it.
+    pub(crate) fn end(self) -> Option<(T, RecordRoom<T>)> {
+        let record = self.leave()?.record;
+        drop(self);
+        record.into_inner().map(|(record, room)| (record.data, RecordRoom(room)))
     }
 
     /// The coordinator that the thread is registered with.
@@ -331,8 +360,9 @@ impl<T> Participant<T> {
     }
 }
 
-impl<T> Drop for Participant<T> {
-    fn drop(&mut self) {
+impl<T> Participant<T> {
+    /// Ends the membership. The entry, for the caller to drop.
+    fn leave(&self) -> Option<RegistryEntry<T>> {
         thread_words::unwatch(self.record.id.get());
         let coordinator = &*self.coordinator;
         let id = self.record.id;
@@ -364,9 +394,17 @@ impl<T> Drop for Participant<T> {
             registry.orphans -= 1;
             coordinator.notify_requesters(&registry);
         }
-        drop(registry);
-        // The user's data may be dropped here, without the lock.
-        drop(entry);
+        entry
+    }
+}
+
+impl<T> Drop for Participant<T> {
+    fn drop(&mut self) {
+        // Relaxed: this thread has ended it, in `end`, or a fork's child.
+        if self.record.word.state.load(Ordering::Relaxed) != ENDED {
+            // The user's data may be dropped here, without the lock.
+            drop(self.leave());
+        }
     }
 }
 

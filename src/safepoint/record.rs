@@ -31,13 +31,12 @@ pub(super) const ENDED: u32 = 4;
 pub(super) struct Record<T> {
     pub(super) word: CachePadded<Word>,
     pub(super) id: ThreadId,
-    /// The OS thread. A fork's child recognises its own participants by it.
-    pub(super) thread: std::thread::ThreadId,
+    /// The thread, with its name. A fork's child recognises its own participants by its id.
+    pub(super) thread: std::thread::Thread,
     /// The system's number of the thread, see [`ThreadInfo::os_thread`]; 0: unknown. Relaxed: a
     /// number for reports. It is std's atomic, as `LAST_ID` is. Its thread writes it, when it
     /// registers and in a fork's child.
     pub(super) os_thread: std::sync::atomic::AtomicU64,
-    pub(super) name: Option<String>,
     pub(super) registered: Instant,
     pub(super) data: T,
 }
@@ -50,6 +49,11 @@ pub(super) struct Word {
 }
 
 impl<T> Record<T> {
+    /// The name of the thread, for reports.
+    pub(super) fn name(&self) -> Option<String> {
+        self.thread.name().map(str::to_owned)
+    }
+
     pub(super) fn state(&self) -> u32 {
         // `SeqCst`: the requester's half of the store-load race. Acquires the thread's writes.
         self.word.state.load(Ordering::SeqCst)
@@ -102,7 +106,7 @@ impl ThreadInfo {
         let os_thread = record.os_thread();
         Self {
             id: record.id,
-            name: record.name.clone(),
+            name: record.name(),
             os_thread: (os_thread != 0).then_some(os_thread),
             registered_for: record.registered.elapsed(),
         }

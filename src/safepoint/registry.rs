@@ -75,7 +75,7 @@ impl<T> Registry<T> {
             return None;
         }
         let entry = self.entries.iter().find(|e| e.orphaned && e.record.state() == ATTACHED)?;
-        Some(StopError::ThreadGone { name: entry.record.name.clone(), id: entry.record.id })
+        Some(StopError::ThreadGone { name: entry.record.name(), id: entry.record.id })
     }
 
     /// Finds threads that have ended although the stop waits for them, by a query of the system.

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use crate::base::sync::Aside;
 use crate::collect::{self};
 use crate::heap::helpers;
+use crate::heap::mutator::SpareMutator;
+use crate::heap::spares::Spares;
 use crate::managed::{self, Managed};
 use crate::safepoint::{ForkGuard, StopError, lock};
 use crate::typed::mutator::Mutator;
@@ -40,7 +42,7 @@ impl Mutator {
                 let core = raw.core();
                 let lists = Lists {
                     _deferred: core.model.lock_deferred_for_fork(),
-                    _arenas: core.arena_ids.lock_for_fork(),
+                    _spares: core.spares.lock_for_fork(),
                     _job_slot: core.workers.job_slot().map(|slot| slot.lock_for_fork()),
                 };
                 let collector_lock = Some(core.collector_lock.lock_for_fork());
@@ -67,7 +69,7 @@ type Held<'a, T> = (lock::ForkHold<'a>, lock::Guard<'a, T>);
 /// thread, it would wait for that lock for ever.
 struct Lists<'a> {
     _deferred: Held<'a, managed::Deferred>,
-    _arenas: Held<'a, crate::heap::mutator::ArenaIds>,
+    _spares: Held<'a, Spares<SpareMutator<Managed>>>,
     _job_slot: Option<Held<'a, helpers::JobState>>,
 }
 
@@ -118,7 +120,7 @@ impl Fork<'_> {
             (self.lists.as_ref().expect("held"), self.guard.as_ref().expect("held"));
         guard.has_registry()
             && self.core.model.is_whole_for_child(&lists._deferred.1)
-            && self.core.arena_ids.is_held_by_or_open(Some(&lists._arenas.1))
+            && self.core.spares.is_held_by_or_open(Some(&lists._spares.1))
     }
 }
 

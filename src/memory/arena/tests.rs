@@ -334,3 +334,39 @@ fn hot_pair() {
         }
     }
 }
+
+#[test]
+fn a_retired_arena_is_as_a_new_one_and_visits_only_classes_that_it_has_used() {
+    let space = limited(2 * PAGE_SIZE);
+    let mut arena = Arena::new(1);
+    assert_eq!(arena.used, 0);
+    let cells: Vec<_> = (0..3).map(|_| arena.alloc(&space, 0).unwrap()).collect();
+    let other = arena.alloc(&space, CLASSES as u8 - 1).unwrap();
+    assert_eq!(arena.used, 1 | 1 << (CLASSES - 1));
+    assert!(arena.alloc(&space, 5).is_none());
+    assert!(arena.last_error().is_some());
+    let mut pages = Vec::new();
+    arena.for_each_page(&space, |class, has_free, _| pages.push((class, has_free)));
+    assert_eq!(pages, [(0, true), (CLASSES as u8 - 1, true)]);
+    assert!(arena.count_frees(false));
+    // SAFETY: rule *owner*: freed once.
+    assert!(unsafe { arena.free_here(&space, other) });
+    arena.retire(&space);
+    arena.take_count();
+    assert_eq!((arena.used, arena.last_error().is_none(), arena.counts_frees), (0, true, true));
+    arena.for_each_page(&space, |_, _, _| panic!("a page"));
+    arena.for_each_cached(|_| panic!("a cell"));
+    assert!(arena.magazines.iter().all(|magazine| magazine.len == 0));
+    assert!(
+        arena
+            .pages
+            .iter()
+            .all(|pages| { (pages.partial.len(), pages.full.len(), pages.spare) == (0, 0, None) })
+    );
+    // The page with cells is abandoned, and adopted again. The empty one is free for any class.
+    assert_eq!((space.in_use_bytes(), space.pool().abandoned.len()), (PAGE_SIZE, 1));
+    let again = arena.alloc(&space, 0).unwrap();
+    assert_eq!(space.page_index(addr(again)), space.page_index(addr(cells[0])));
+    assert_eq!((arena.used, space.pool().abandoned.len()), (1, 0));
+    arena.alloc(&space, 5).expect("a page");
+}

@@ -418,6 +418,11 @@ fn mingle(heap: &Heap) {
                     upgraded.fetch_add(seen, SeqCst);
                     // By a stranger, attached; and by one that is not.
                     m.detach(|| drop(theirs));
+                    // An object with a weak reference dies by its count.
+                    let lone = node(&m);
+                    let gone = Gc::downgrade(&lone, &m);
+                    drop(lone);
+                    assert!(gone.upgrade(&m).is_none());
                     m.safepoint();
                     if round % 8 == 0 {
                         m.collect();

@@ -51,7 +51,7 @@ fn with_two(f: impl FnOnce(Arc<Candidates>, [usize; 2])) {
     drop(nodes);
 }
 
-/// What a worker does with edges to `targets`: it marks all that it has to, as its queue says.
+/// A worker meets edges to `targets`, and marks the candidates of the pages that it queues.
 fn meet_and_take(marks: WorkerMarks<'_>, targets: &[usize], marked: &mut Vec<usize>) {
     let mut new = Vec::new();
     for &target in targets {

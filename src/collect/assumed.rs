@@ -23,7 +23,7 @@
 //! * An edge that leads from an object that a named root reaches is counted too. `roots` would
 //!   count such an edge as a reference from outside. The difference can only refute an assumption.
 //!
-//! # What is not seen
+//! # Faults that a collection does not notice
 //!
 //! The objects that assumed roots reach are traversed once and not counted. So a collection does
 //! not notice that one of them is visited more often than it is referred to, and does not compare

@@ -221,14 +221,14 @@ impl Candidates {
     }
 }
 
-/// What one worker does with the tables.
+/// The accesses of one worker to the tables.
 #[derive(Clone, Copy)]
 pub(crate) struct WorkerMarks<'a> {
     candidates: &'a Candidates,
     own: &'a Bits,
 }
 
-/// What a worker has met at the end of an edge.
+/// The target of an edge, as a worker finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Met {
     /// An unmarked candidate that this worker had not seen.

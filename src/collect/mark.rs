@@ -123,7 +123,7 @@ pub(crate) fn mark<M: ObjectModel>(
     }
 }
 
-/// What the workers of one marking share.
+/// The data that the workers of one marking share.
 struct Marking<'a, M: ObjectModel> {
     world: &'a World<'a, M>,
     candidates: &'a Candidates,

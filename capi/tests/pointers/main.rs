@@ -2,9 +2,9 @@
 //! mode.
 //!
 //! The functions are those of the header (`signatures`), so that a new one is covered when it is
-//! declared. Each call runs in a process of its own, made by `fork`, with a fresh heap; what comes
-//! of it must be what `expected.tsv` says: a report of misuse, an error, or an answer that is right
-//! for such an argument. A process that dies without a word, or hangs, is a crash, and no crash is
+//! declared. Each call runs in a process of its own, made by `fork`, with a fresh heap. Its result
+//! must be the one in `expected.tsv`: a report of misuse, an error, or an answer that is right for
+//! such an argument. A process that dies without a word, or hangs, is a crash, and no crash is
 //! expected. The functions for traverse handlers are called in one.
 //!
 //! `ci/states.py` makes `docs/generated/pointers.md` from `expected.tsv`. To write the table anew:
@@ -262,8 +262,8 @@ fn call() {
         return;
     }
     let [a, b, c, d] = ARGUMENTS.each_ref().map(|argument| argument.load(SeqCst));
-    // SAFETY: a function of the library, with what is to be tried; what comes of it is what is
-    // asked here.
+    // SAFETY: none: the call passes a wrong pointer to a function of the library on purpose. It
+    // happens in a process of its own, whose end the test examines.
     let result = unsafe { std::mem::transmute::<Pointer, Any>(function)(a, b, c, d) };
     RESULT.store(result, SeqCst);
 }

@@ -3,7 +3,7 @@
 //! A *site* is a piece of code with one or more *mutants*: changes of that piece, one of which is
 //! active at a time. Only code of functions counts. Not changed: `const` code, tests, code for loom
 //! and shuttle, the arguments of macros, `Debug` implementations, calls that are there for tests
-//! alone (`steps`, `maybe_yield`), what only gives the processor a hint ([`HINTS`]), and literals
+//! alone (`steps`, `maybe_yield`), hints to the processor ([`HINTS`]), and literals
 //! that say how much memory is reserved ([`RESERVES`]). Memory orderings are the subject of
 //! `ci/mutations.py`.
 
@@ -402,8 +402,8 @@ impl Finder<'_> {
             .collect();
         self.add(Form::Condition(all), condition.span(), mutants);
         match condition {
-            // `true` and `false` say all that the opposite comparison says: what is left is the
-            // boundary.
+            // A test that notices `true` and `false` also notices the opposite comparison. Only the
+            // boundary is left.
             Expr::Binary(binary) if is_compare(&binary.op) => {
                 self.binary(binary, true);
                 self.operand(&binary.left);
@@ -516,8 +516,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             // Exported functions of the C library: their bodies are plain Rust.
             syn::Item::Macro(item) if item.mac.path.is_ident("export") => {
                 if let Ok(file) = item.mac.parse_body::<syn::File>() {
-                    // Visited as a file: what it borrows lives here only, so it is cloned into the
-                    // walk.
+                    // Visited as a file. Its syntax tree ends here, so the walk gets clones.
                     let mut inner = Finder {
                         text: self.text,
                         sites: Vec::new(),

@@ -18,7 +18,7 @@
 //! * clone by a stranger or an unattached thread, in `shared`: `owner_and_stranger_count`,
 //!   `a_queued_object_waits_for_its_queue`
 //! * last local drop, nothing shared: dead: `owners_last_drop_meets_a_stranger`,
-//!   `owner_takes_the_last`
+//!   `owner_takes_the_last`, `owner_releases_garbage_that_had_a_weak_reference`
 //! * last local drop, something shared: biased to merged: `owners_last_drop_meets_a_stranger`,
 //!   `a_former_owner_comes_back`, `two_strangers_share_what_the_owner_leaves`
 //! * foreign drop, above zero: `owners_last_drop_meets_a_stranger`
@@ -141,6 +141,27 @@ impl Object {
                 self.drop_ref(me);
             }
         }
+    }
+
+    /// `release::drop_attached`, by the owner `me`.
+    fn drop_attached(&self, me: u64) {
+        let taken = self.with(|header| header.take_last(me)) || self.take_last_of_weak(me);
+        if taken {
+            self.destroy();
+        } else {
+            self.drop_ref(me);
+        }
+    }
+
+    /// `release::take_last_of_weak`.
+    fn take_last_of_weak(&self, me: u64) -> bool {
+        if !self.with(|header| header.is_last_but_weak(me))
+            || self.weak.get(self.target().0).is_some()
+        {
+            return false;
+        }
+        self.with(Header::unset_weak);
+        self.with(|header| header.take_last(me))
     }
 
     fn destroy_if_dead(&self, dropped: Dropped) {
@@ -327,6 +348,27 @@ fn loom_owner_takes_the_last() {
     race(
         make,
         [|object| object.drop_last(OWNER), |object| object.drop_last(STRANGER)],
+        Object::assert_destroyed,
+    );
+}
+
+/// Garbage that had a weak reference: a collection has removed its record, and the flag is left. A
+/// stranger is the destructor of another member of the garbage. It uses the object and drops the
+/// reference that it had, while the owner releases the object.
+///
+/// Mutation: `is_last_but_weak` loads relaxed.
+#[test]
+fn loom_owner_releases_garbage_that_had_a_weak_reference() {
+    let make = || {
+        let object = Object::new().with_record();
+        object.clone_ref(STRANGER);
+        // The collection, in a stop.
+        object.weak.clear(object.target().0);
+        object
+    };
+    race(
+        make,
+        [|object| object.drop_attached(OWNER), |object| object.drop_ref(STRANGER)],
         Object::assert_destroyed,
     );
 }

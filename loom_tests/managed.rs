@@ -620,7 +620,7 @@ fn loom_weak_reference_with_a_callback_meets_a_collection() {
 /// A thread upgrades a weak reference while the owner drops the last strong one on behalf of a
 /// thread that is not attached.
 ///
-/// Mutations: `take_last_of_weak` does not look for the record; `is_last_but_weak` loads relaxed.
+/// Mutation: `take_last_of_weak` does not look for the record.
 #[test]
 fn loom_weak_handle_meets_a_deferred_drop() {
     Model::new().at_most(4).check(|| {

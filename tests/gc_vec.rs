@@ -656,3 +656,168 @@ fn is_sent<T: Send + Sync>() {}
 fn a_vector_goes_to_other_threads() {
     is_sent::<GcVec<Lists, 3>>();
 }
+
+/// A value that is counted until it is dropped.
+#[derive(Trace)]
+#[trace(untracked)]
+struct Numbered(usize, #[trace(skip)] Arc<AtomicUsize>);
+
+impl Drop for Numbered {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Closures and iterators that panic at each place, with vectors in line and in buffers.
+#[test]
+fn closures_and_iterators_that_panic_lose_no_handle() {
+    let heap = manual();
+    let m = heap.attach();
+    let alive = Arc::new(AtomicUsize::new(0));
+    let new = |number| {
+        alive.fetch_add(1, SeqCst);
+        m.alloc(Numbered(number, alive.clone()))
+    };
+    let panics = |f: &mut dyn FnMut()| assert_eq!(panic_text(f).as_deref(), Some("on purpose"));
+    for len in [1, 2, 3, 4, 9] {
+        for at in 0..len {
+            let mut vector: GcVec<Numbered, 3> = GcVec::new();
+            (0..len).for_each(|number| vector.push(&m, new(number)));
+            let mut calls = 0;
+            panics(&mut || {
+                vector.retain(|gc| {
+                    calls += 1;
+                    assert!(calls <= at, "on purpose");
+                    gc.0 % 2 == 0
+                });
+            });
+            let mut all: Vec<usize> = vector.iter().map(|gc| gc.0).collect();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..len), "each once");
+            // It may need no comparison that panics.
+            let mut calls = 0;
+            drop(panic_text(|| {
+                vector.sort_by(|a, b| {
+                    calls += 1;
+                    assert!(calls <= at, "on purpose");
+                    b.0.cmp(&a.0)
+                });
+            }));
+            let all: BTreeSet<usize> = vector.iter().map(|gc| gc.0).collect();
+            assert_eq!((all.len(), vector.len()), (len, len));
+            // The handles before the panic are in the vector.
+            let mut next = 0;
+            panics(&mut || {
+                let handles = std::iter::from_fn(|| {
+                    assert!(next < at, "on purpose");
+                    next += 1;
+                    Some(new(len + next))
+                });
+                vector.extend(&m, handles);
+            });
+            assert_eq!((vector.len(), alive.load(SeqCst)), (len + at, len + at));
+            drop(vector);
+            assert_eq!(alive.load(SeqCst), 0);
+        }
+    }
+    drop(m);
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// An iterator whose length is a lie.
+struct Lies(usize, Vec<Gc<usize>>);
+
+impl Iterator for Lies {
+    type Item = Gc<usize>;
+
+    fn next(&mut self) -> Option<Gc<usize>> {
+        self.1.pop()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.0, Some(self.0))
+    }
+}
+
+#[test]
+fn an_iterator_that_lies_about_its_length() {
+    let heap = manual();
+    let m = heap.attach();
+    let mut vector: GcVec<usize, 2> = GcVec::new();
+    for claimed in [0, 1, 2, 3, 1000] {
+        let before = vector.len();
+        vector.extend(&m, Lies(claimed, numbers(&m, 5)));
+        assert_eq!(vector.len(), before + 5);
+    }
+    let many = Lies(usize::MAX, numbers(&m, 5));
+    let text = panic_text(|| vector.extend(&m, many)).expect("a panic");
+    assert!(text.starts_with("cannot make room for"), "{text}");
+    assert_eq!(vector.len(), 25);
+    drop((vector, m));
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// The destructor of an object that the vector drops locks the cell around the vector.
+struct LocksItsOwner(GcCell<Option<standstill::GcWeak<Owner>>>, Arc<AtomicUsize>);
+
+struct Owner(GcCell<GcVec<LocksItsOwner, 1>>);
+
+impl Trace for LocksItsOwner {
+    fn traverse(_: &Self, _: &mut Tracer) {}
+}
+
+impl Trace for Owner {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
+    }
+
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.0, m);
+    }
+}
+
+impl Drop for LocksItsOwner {
+    fn drop(&mut self) {
+        Mutator::with_current(|m| {
+            let owner = self.0.lock(m).as_ref().and_then(|weak| weak.upgrade(m));
+            let Some(owner) = owner else { return };
+            // The cell is locked during `retain`, and free after `take`.
+            match owner.0.try_lock(m) {
+                Some(mut vector) => vector.clear(),
+                None => _ = self.1.fetch_add(1, SeqCst),
+            };
+        });
+    }
+}
+
+#[test]
+fn a_destructor_finds_the_vector_around_it_locked() {
+    let heap = manual();
+    let mut m = heap.attach();
+    let locked = Arc::new(AtomicUsize::new(0));
+    let owner = m.alloc(Owner(GcCell::default()));
+    let fill = |m: &Mutator| {
+        for _ in 0..6 {
+            let weak = Gc::downgrade(&owner, m);
+            let object = m.alloc(LocksItsOwner(GcCell::new(Some(weak)), locked.clone()));
+            owner.0.lock(m).push(m, object);
+        }
+    };
+    fill(&m);
+    owner.0.lock(&m).retain(|_| false);
+    assert_eq!(locked.swap(0, SeqCst), 6);
+    fill(&m);
+    owner.0.lock(&m).truncate(3);
+    assert_eq!(locked.swap(0, SeqCst), 3);
+    // The first destructor clears the rest.
+    fill(&m);
+    let first = owner.0.lock(&m).swap_remove(0);
+    drop(first);
+    assert!(owner.0.lock(&m).is_empty());
+    fill(&m);
+    drop(owner.0.take(&m));
+    drop(owner);
+    m.verify().expect("a whole heap");
+    m.collect();
+    assert_eq!(heap.stats().live_objects, 0);
+}

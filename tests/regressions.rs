@@ -379,6 +379,141 @@ fn a_cell_is_not_locked_through_another_heap() {
     assert_eq!(lends.cell.get(&m), [7]);
 }
 
+/// The content of a cell. Its first armed traversal waits for an attempt of another thread to lock
+/// the cell.
+#[derive(Default)]
+struct Watched {
+    text: Vec<String>,
+    step: Arc<AtomicUsize>,
+}
+
+const ARMED: usize = 1;
+const READING: usize = 2;
+const TRIED: usize = 3;
+
+/// Waits for a step of a test, for at most ten seconds.
+fn wait_for(step: &AtomicUsize, least: usize) {
+    let begun = Instant::now();
+    while step.load(SeqCst) < least && begun.elapsed() < Duration::from_secs(10) {
+        std::thread::yield_now();
+    }
+}
+
+impl Trace for Watched {
+    fn traverse(this: &Self, _: &mut Tracer) {
+        if this.step.compare_exchange(ARMED, READING, SeqCst, SeqCst).is_ok() {
+            let text = &this.text[0];
+            wait_for(&this.step, TRIED);
+            assert_eq!(text, "unchanged");
+        }
+    }
+}
+
+/// Collects `own`, and meanwhile calls `change` on a thread that is attached to `other`.
+fn while_one_heap_reads(
+    own: &Heap,
+    other: &Heap,
+    step: &AtomicUsize,
+    change: impl FnOnce(&mut Mutator) -> bool + Send,
+) {
+    step.store(ARMED, SeqCst);
+    std::thread::scope(|s| {
+        s.spawn(|| assert_eq!(own.attach().collect().abandoned, None));
+        s.spawn(|| {
+            wait_for(step, READING);
+            assert_eq!(step.load(SeqCst), READING, "the collection reads the cell");
+            let is_changed = other.attach_scoped(change);
+            step.store(TRIED, SeqCst);
+            assert!(!is_changed, "the cell was locked while a collection read it");
+        });
+    });
+}
+
+fn watched(step: &Arc<AtomicUsize>) -> GcCell<Watched> {
+    GcCell::new(Watched { text: vec!["unchanged".to_owned()], step: Arc::clone(step) })
+}
+
+fn try_change(cell: &GcCell<Watched>, m: &Mutator) -> bool {
+    cell.try_lock(m).is_some_and(|mut guard| {
+        guard.text = vec!["changed".to_owned()];
+        true
+    })
+}
+
+/// Shows a cell that objects of two heaps share.
+struct ByArc(Arc<GcCell<Watched>>);
+
+impl Trace for ByArc {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&*this.0, tracer);
+    }
+}
+
+/// A collection read the cell without its lock. A collection of the other heap made the cell a part
+/// of that heap, and a thread of that heap freed the content that the first collection was reading.
+#[test]
+fn a_cell_that_two_heaps_show_is_not_changed_while_one_reads_it() {
+    let (one, two) = (manual(), manual());
+    let step = Arc::default();
+    let cell = Arc::new(watched(&step));
+    let _objects = [&one, &two].map(|heap| heap.attach().alloc(ByArc(Arc::clone(&cell))));
+    one.attach().collect();
+    while_one_heap_reads(&one, &two, &step, |m| {
+        m.collect();
+        try_change(&cell, m)
+    });
+}
+
+#[derive(Trace)]
+struct Inner(GcCell<Watched>);
+
+/// Shows the cell of an object of another heap.
+struct Shows(Gc<Inner>);
+
+impl Trace for Shows {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0.0, tracer);
+    }
+}
+
+/// As above, without a collection of the other heap.
+#[test]
+fn a_cell_of_another_heaps_object_is_not_changed_while_it_is_read() {
+    let (one, two) = (manual(), manual());
+    let step = Arc::default();
+    let inner = two.attach().alloc(Inner(watched(&step)));
+    let _object = one.attach().alloc(Shows(inner.clone()));
+    one.attach().collect();
+    while_one_heap_reads(&one, &two, &step, |m| try_change(&inner.0, m));
+    assert!(two.attach_scoped(|m| try_change(&inner.0, m)), "the lock is free again");
+}
+
+/// The cell of a box moves from one heap's object to another heap's. A collection of the second
+/// heap finds it there.
+#[test]
+fn a_boxed_cell_that_moves_to_another_heap_is_usable_after_a_collection_there() {
+    #[derive(Trace)]
+    struct Holder(GcCell<Option<Box<GcCell<Watched>>>>);
+    let (one, two) = (manual(), manual());
+    let make = |content| move |m: &mut Mutator| m.alloc(Holder(GcCell::new(content)));
+    let first = one.attach_scoped(make(Some(Box::new(watched(&Arc::default())))));
+    one.attach().collect();
+    let moved = one.attach_scoped(|m| first.0.take(m));
+    let second = two.attach_scoped(make(moved));
+    let push = |m: &mut Mutator| {
+        let holder = second.0.lock(m);
+        let cell = holder.as_ref().expect("a box");
+        cell.lock(m).text.push("more".to_owned());
+        cell.lock(m).text.len()
+    };
+    let refusal = catch_unwind(AssertUnwindSafe(|| two.attach_scoped(push)));
+    let text = refusal.expect_err("a part of the first heap");
+    let text = text.downcast_ref::<&str>().expect("a message");
+    assert!(text.contains("collect the Mutator's heap first"), "{text}");
+    two.attach().collect();
+    assert_eq!(two.attach_scoped(push), 2);
+}
+
 // ----------------------------------------------------------------------------------- young and old
 
 /// An unfrozen object was young on a page that was not, its reference went uncounted, and it was

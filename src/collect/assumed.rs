@@ -9,7 +9,8 @@
 //!
 //! If each assumed root is a root, all that they reach is alive, by the rule of
 //! [`roots`](super::roots) itself. Otherwise the collection begins again with the other assumed
-//! roots. So a list that is out of date costs time, and changes no result.
+//! roots. So a list that is out of date costs time, and changes no result. After two failures the
+//! collection assumes nothing.
 //!
 //! # Why no object is lost
 //!
@@ -49,6 +50,11 @@ const LEAST: usize = 256;
 /// A heap with more than one root for each so many candidates remembers none. An entry takes eight
 /// bytes.
 const CANDIDATES_PER_ROOT: usize = 8;
+
+/// The most attempts that assume roots. With stable traversals the second one succeeds: the same
+/// edges lead to the roots that are left. Traversals that differ could refute one root in each
+/// attempt, and a stop would take quadratic time.
+pub(crate) const MOST_ATTEMPTS: usize = 2;
 
 /// The most roots that a collection of so many candidates remembers.
 pub(crate) fn most_roots(candidates: usize) -> usize {
@@ -140,6 +146,11 @@ pub(crate) fn check<M: ObjectModel>(
 mod tests {
     use super::*;
     use crate::base::stress::Stress;
+    use crate::collect::Collect;
+    use crate::collect::candidates::each_bit;
+    use crate::collect::scope::tests::stopped;
+    use crate::collect::script::tests::{Script, scripted_heap};
+    use crate::managed::Managed;
     use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 
     /// An object with any number of edges.
@@ -246,6 +257,39 @@ mod tests {
         });
     }
 
+    /// Each attempt meets too many edges to another root.
+    #[test]
+    fn traversals_that_refute_one_root_after_the_other_cost_two_attempts() {
+        const ROOTS: usize = 20;
+        const TRAVERSALS: &str = "ssssssssssssssssssssts";
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let pairs: Vec<_> = (0..ROOTS)
+            .map(|_| {
+                let [root, inner] = ['r', 'i'].map(|name| Script::thing(&m, name, "", "s"));
+                Script::link(&m, root, inner);
+                (0..2).for_each(|_| Script::link(&m, inner, root));
+                heap.model().drop_ref(inner, &m);
+                (root, inner)
+            })
+            .collect();
+        let full = |m: &mut _| crate::collect::collect(m, Collect::full()).expect("a stop");
+        for _ in 0..2 {
+            assert_eq!(full(&mut m).unreachable, 0);
+        }
+        for (at, &(_, inner)) in pairs.iter().enumerate() {
+            // The first `at` traversals are right.
+            let traversals = &TRAVERSALS[ROOTS - at..];
+            Script::of(&m, inner, |thing| (thing.traversals, thing.traversed) = (traversals, 0));
+        }
+        let report = full(&mut m);
+        assert_eq!((report.abandoned, report.unreachable, report.overvisited), (None, 0, 1));
+        for (_, inner) in pairs {
+            // Two attempts, a count of all candidates, and marking.
+            Script::of(&m, inner, |thing| assert!(thing.traversed <= 4, "{}", thing.traversed));
+        }
+    }
+
     #[test]
     fn a_remembered_cell_with_another_object_is_judged_by_that_object() {
         on_heaps(|heap, m| {
@@ -269,6 +313,101 @@ mod tests {
             drop(rings);
             assert_eq!((m.collect().collected, heap.stats().live_objects), (40, 0));
         });
+    }
+
+    /// A stopped heap, the granules of its objects, each with one reference, and its candidates.
+    fn on_candidates(test: impl Fn(&World<'_, Managed>, &[u32], &Candidates)) {
+        stopped(|world, scope| {
+            let candidates = Candidates::new(world, scope, 1).expect("memory");
+            let mut all = Vec::new();
+            for &page in scope.pages() {
+                for (first, bits) in candidates.unmarked_on(page) {
+                    each_bit(first, bits, |granule| all.push(granule as u32));
+                }
+            }
+            test(world, &all, &candidates);
+            candidates.close(world, scope);
+        });
+    }
+
+    #[test]
+    fn only_unmarked_candidates_with_more_references_are_assumed() {
+        on_candidates(|world, all, candidates| {
+            let root = |granule, inside| FoundRoot { granule, inside };
+            assert!(candidates.mark_alone(all[2] as usize));
+            let (no_object, last) = (all[0] + 1, *all.last().expect("some"));
+            assert!(!all.contains(&no_object));
+            let list = vec![
+                root(all[0], 0),
+                root(all[1], 1),
+                root(all[2], 0),
+                root(no_object, 0),
+                root(last, 0),
+            ];
+            world.core().remembered.set(list);
+            assert_eq!(take(world, candidates), [root(all[0], 0), root(last, 0)]);
+            assert_eq!(take(world, candidates), [], "the list is empty now");
+        });
+    }
+
+    #[test]
+    fn each_edge_is_counted_once_and_each_root_checked() {
+        on_candidates(|world, all, _| {
+            let table = world.core().space.counts();
+            let inside = Inside::new(table);
+            let mut targets = vec![all[1], all[3], all[3]];
+            inside.count(&mut targets).expect("memory");
+            assert_eq!(targets, [], "counted targets leave the list");
+            inside.count(&mut targets).expect("memory");
+            // More edges than a byte counts.
+            (0..300).for_each(|_| inside.count(&mut vec![all[4]]).expect("memory"));
+            let counts = [1, 3].map(|at| table[all[at] as usize].load(Ordering::Relaxed));
+            assert_eq!(counts, [1, 2]);
+            let mut roots: Vec<_> =
+                (0..6).map(|at| FoundRoot { granule: all[at], inside: 7 }).collect();
+            // Each object has one reference: the test's.
+            let proven = check(world, &mut roots, &inside.into_spills());
+            let mut found = roots[..proven].to_vec();
+            found.sort_by_key(|root| root.granule);
+            assert_eq!(found, [0, 2, 5].map(|at| FoundRoot { granule: all[at], inside: 0 }));
+            let mut others: Vec<u32> = roots[proven..].iter().map(|root| root.granule).collect();
+            others.sort_unstable();
+            assert_eq!(others, [all[1], all[3], all[4]]);
+            assert!(all.iter().all(|&at| table[at as usize].load(Ordering::Relaxed) == 0));
+        });
+    }
+
+    /// A young collection changes no list. Each collection zeroes the tables, and gives them back.
+    #[test]
+    fn a_heap_remembers_a_number_of_roots_and_no_more() {
+        on_heaps(|_, m| {
+            let mut held: Vec<_> = (0..LEAST).map(|_| node(m, &[])).collect();
+            let inner = node(m, &[]);
+            held.iter().for_each(|root| link(m, root, &inner));
+            (0..3).for_each(|_| link(m, &inner, &held[0]));
+            drop(inner);
+            for (more, expected) in [(0, LEAST), (1, 0), (0, 0)] {
+                held.extend((0..more).map(|_| node(m, &[])));
+                for young in [false, true] {
+                    let report = if young { m.collect_young() } else { m.collect() };
+                    assert!(young || report.tracked == held.len() + 1);
+                    assert_eq!(remembered(m).len(), expected);
+                    assert_tables_are_back(m);
+                }
+            }
+            held.pop();
+            m.collect();
+            assert_eq!(remembered(m).len(), LEAST, "the list is not empty for ever");
+        });
+    }
+
+    fn assert_tables_are_back(m: &Mutator) {
+        let core = m.raw().core();
+        let (tables, pages) = (core.workers.take_mark_tables(), core.space.high_water());
+        assert!(tables.queued.len() >= pages, "the memory of the tables is kept");
+        assert!(tables.are_zero());
+        assert!(core.space.counts().iter().all(|byte| byte.load(Ordering::Relaxed) == 0));
+        core.workers.give_mark_tables(tables);
     }
 
     #[test]

@@ -112,10 +112,13 @@ pub(crate) fn count<M: ObjectModel>(
         }
         let mut tracer = tracer(&core.space);
         let result = guard_traversal(world, &mut tracer, |tracer| match &mut private {
-            // Only the first worker accesses the heap's table.
-            None => exclusively(core.space.counts(), |table| {
-                work.count(worker, table, &mut counts, tracer)
-            }),
+            // SAFETY: rule *stopped*: only the first worker accesses the heap's table, and the
+            // traversals that it calls cannot reach the table.
+            None => unsafe {
+                exclusively(core.space.counts(), |table| {
+                    work.count(worker, table, &mut counts, tracer)
+                })
+            },
             Some(table) => work.count(worker, table, &mut counts, tracer),
         });
         let added = {
@@ -376,9 +379,9 @@ fn merge_tables<M: ObjectModel>(
                 if let Some(range) = granules_of(&core.space, page) {
                     for table in &tables {
                         steps::took(range.len());
-                        add_bytes(&main[range.clone()], &table[range.clone()], |at, carry| {
-                            carries.add((range.start + at) as u32, carry);
-                        });
+                        let carry = |at, carry| carries.add((range.start + at) as u32, carry);
+                        // SAFETY: rule *stopped*: only this worker accesses the page.
+                        unsafe { add_bytes(&main[range.clone()], &table[range.clone()], carry) };
                     }
                 }
             }

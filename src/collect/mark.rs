@@ -45,19 +45,27 @@ pub(crate) fn mark_from_named<M: ObjectModel>(
     Ok(done.traversed)
 }
 
+/// The result of [`mark_from_assumed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marked {
+    /// All objects that the assumed roots reach.
+    All,
+    /// One of these objects must be counted, because the collector compares its traversals.
+    MustCompare,
+}
+
 /// The second part: marks the objects that assumed roots reach, and counts the edges that lead to
-/// assumed roots. Returns the number of these objects. `None`: one of them must be counted, because
-/// the collector compares its traversals.
+/// assumed roots.
 pub(crate) fn mark_from_assumed<M: ObjectModel>(
     world: &World<'_, M>,
     candidates: &Candidates,
     assumed: &[FoundRoot],
     inside: &Inside<'_>,
     workers: usize,
-) -> Result<Option<usize>, Abandoned> {
+) -> Result<Marked, Abandoned> {
     let granules = fallible::collect(assumed.iter().map(|root| root.granule))?;
     let done = mark_uncounted(world, candidates, granules, Some(inside), workers)?;
-    Ok((!done.must_compare).then_some(done.traversed))
+    Ok(if done.must_compare { Marked::MustCompare } else { Marked::All })
 }
 
 /// Marks the objects that `roots` reach, before counting. Immortal objects are not among them
@@ -137,7 +145,7 @@ impl<M: ObjectModel> Marking<'_, M> {
         if workers > 1 {
             self.run_with::<true>(work, workers)
         } else {
-            self.run_with::<false>(work, 1)
+            self.run_with::<false>(work, workers)
         }
     }
 
@@ -257,6 +265,28 @@ mod tests {
         heap.forget_root(key);
     }
 
+    /// The collection begins again without the roots that were none. Named roots are not counted
+    /// then either.
+    #[test]
+    fn named_roots_are_marked_again_when_a_collection_begins_again() {
+        for heap in [scripted_heap(), small_heap(1), small_heap(2)] {
+            let Some(heap) = heap else { return };
+            let mut m = heap.attach();
+            let [named, root, other] = ['n', 'r', 'o'].map(|name| Script::thing(&m, name, "", "s"));
+            let key = m.core().roots.add(named);
+            assert_eq!(collect(&mut m, Collect::full()).0.known_alive, 1);
+            Script::link(&m, root, other);
+            Script::link(&m, other, root);
+            [root, other].iter().for_each(|&object| heap.model().drop_ref(object, &m));
+            let traversed = |m: &Raw| Script::of(m, named, |thing| thing.traversed);
+            let before = traversed(&m);
+            let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
+            assert_eq!((report.known_alive, report.unreachable), (1, 2));
+            assert_eq!(traversed(&m) - before, 2, "once in each attempt");
+            heap.forget_root(key);
+        }
+    }
+
     /// In checked mode the collector compares two traversals of some objects. An assumed root
     /// reaches one. The collection begins again, and counts the object.
     #[test]
@@ -281,6 +311,29 @@ mod tests {
             // The next collection counts the object again.
             assert_eq!(m.core().remembered.take(), []);
         }
+    }
+
+    /// A named root is readable in the first attempt and unreadable in the second. Nothing marks
+    /// its target then, so the target is counted.
+    #[test]
+    fn what_a_named_root_reached_before_the_assumption_failed_is_judged_again() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let named = Script::thing(&m, 'r', "", "ssh");
+        let [target, holder, held] = ['x', 'p', 'a'].map(|name| Script::thing(&m, name, "", "s"));
+        Script::link(&m, named, target);
+        heap.model().drop_ref(target, &m);
+        let key = m.core().roots.add(named);
+        assert_eq!(collect(&mut m, Collect::full()).0.known_alive, 2);
+        assert_eq!(m.core().remembered.take().len(), 2);
+        assert_eq!(collect(&mut m, Collect::full()).0.known_alive, 2);
+        Script::of(&m, named, |thing| thing.traversed = 1);
+        // The assumption about this object fails. Another assumed root reaches it.
+        Script::link(&m, holder, held);
+        heap.model().drop_ref(held, &m);
+        let (report, _) = collect(&mut m, Collect::full());
+        assert_eq!((report.candidates, report.known_alive, report.unreachable), (4, 1, 0));
+        heap.forget_root(key);
     }
 
     /// The first full collection traverses each candidate twice: once to count, once to mark. The

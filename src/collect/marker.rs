@@ -445,9 +445,122 @@ fn prefetch_body(object: Object) {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use super::*;
+    use crate::base::event::CollectionKind;
     use crate::collect::Collect;
+    use crate::collect::scope::Scope;
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Script, fan, scripted_heap, small_heap};
+    use crate::collect::traversal::tracer;
+
+    /// A marker with nothing to do, in a stopped heap with one object that refers to `width`
+    /// others. `SHARED`: the first of two workers. The object is marked. `test` has the granules
+    /// of all objects.
+    fn with_marker<const SHARED: bool>(
+        width: usize,
+        test: impl FnOnce(&mut Marker<'_, Script, SHARED>, &[u32], &Candidates),
+    ) {
+        let Some(heap) = scripted_heap() else { return };
+        let m = heap.attach();
+        let objects = fan(&m, width);
+        let world = m.stop_here().expect("no other thread");
+        let space = &world.core().space;
+        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
+        let candidates = Candidates::new(&world, &scope, 1 + usize::from(SHARED)).expect("memory");
+        let granules: Vec<u32> = objects.iter().map(|&object| granule(space, object)).collect();
+        assert!(candidates.mark_alone(granules[0] as usize));
+        let mut tracer = tracer(space);
+        let mut marker = Marker::new(&world, &candidates, 0, None, None, &mut tracer);
+        test(&mut marker, &granules, &candidates);
+        candidates.close(&world, &scope);
+        drop(world);
+        heap.model().drop_ref(objects[0], &m);
+    }
+
+    fn pages_of(granules: &[u32]) -> Vec<u32> {
+        let mut pages: Vec<u32> =
+            granules.iter().map(|granule| granule / PAGE_GRANULES as u32).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages
+    }
+
+    /// A worker follows new objects while they are few. Among several workers, it queues the pages
+    /// of many, each once. It also queues pages while others wait in its queue.
+    #[test]
+    fn few_objects_are_followed_and_the_pages_of_many_queued() {
+        fn check<const SHARED: bool>(width: usize, waits: bool) {
+            with_marker::<SHARED>(width, |marker, granules, _| {
+                let waiting: &[u32] = if waits { &[u32::MAX] } else { &[] };
+                marker.pages.extend(waiting);
+                marker.list = vec![granules[0]];
+                marker.traverse_list(&Pool::new()).expect("memory");
+                assert!(marker.seen.is_empty());
+                assert_eq!(marker.done.traversed, 1);
+                let middles: Vec<u32> = granules[1..].iter().copied().step_by(2).collect();
+                let queued: Vec<u32> = marker.pages.drain(..).skip(waiting.len()).collect();
+                if waits || (SHARED && width > DIRECT_MAX) {
+                    assert_eq!(queued, pages_of(&middles), "{width} {SHARED} {waits}");
+                    assert_eq!(marker.list, []);
+                } else {
+                    assert_eq!((queued, &marker.list), (Vec::new(), &middles));
+                }
+            });
+        }
+        for width in [1, DIRECT_MAX, DIRECT_MAX + 1, 3_000] {
+            check::<false>(width, false);
+            check::<true>(width, false);
+            check::<false>(width, true);
+            check::<true>(width, true);
+        }
+    }
+
+    /// A worker takes a page if its list is shorter than `LIST_MIN`.
+    #[test]
+    fn pages_are_taken_until_the_list_is_long_enough() {
+        with_marker::<true>(3_000, |marker, granules, candidates| {
+            let page = |granule: &u32| granule / PAGE_GRANULES as u32;
+            let new = granules[1..].iter().filter(|&&at| candidates.see_root(at as usize));
+            marker.pages.extend(new.map(page));
+            let pages = marker.pages.len();
+            assert_eq!(Vec::from_iter(marker.pages.iter().copied()), pages_of(&granules[1..]));
+            marker.list = vec![granules[0]; LIST_MIN];
+            marker.fill().expect("memory");
+            assert_eq!((marker.list.len(), marker.pages.len()), (LIST_MIN, pages));
+            marker.list.truncate(LIST_MIN - 1);
+            marker.fill().expect("memory");
+            assert!(marker.list.len() >= LIST_MIN && marker.pages.len() == pages - 1);
+            let mut rest = 0;
+            while !marker.pages.is_empty() {
+                marker.list.clear();
+                marker.fill().expect("memory");
+                rest += marker.list.len();
+            }
+            assert!(rest > LIST_MIN);
+        });
+    }
+
+    /// A worker gives half of its pages away while another worker has none.
+    #[test]
+    fn work_is_given_away_while_another_worker_waits_for_some() {
+        fn check<const SHARED: bool>(waiting_workers: usize) {
+            with_marker::<SHARED>(3_000, |marker, granules, _| {
+                let pool = Pool::new();
+                pool.joined.store(2, Ordering::Relaxed);
+                pool.idle.store(waiting_workers, Ordering::Relaxed);
+                marker.run(Piece::Objects(vec![granules[0]]), &pool).expect("memory");
+                let is_given = pool.waiting.load(Ordering::Relaxed) > 0;
+                assert_eq!(is_given, SHARED && waiting_workers > 0);
+                assert!(marker.list.is_empty() && marker.pages.is_empty());
+                let all = if is_given { marker.done.traversed } else { granules.len() };
+                assert!(marker.done.traversed == all && all > 1);
+            });
+        }
+        for waiting_workers in [0, 1] {
+            check::<false>(waiting_workers);
+            check::<true>(waiting_workers);
+        }
+    }
 
     /// Two objects report other references in their second traversal.
     #[test]

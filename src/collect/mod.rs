@@ -53,6 +53,7 @@
 //!   does not change.
 
 pub(crate) mod assumed;
+#[allow(unsafe_code)]
 pub(crate) mod candidates;
 #[allow(unsafe_code)]
 pub(crate) mod claim;
@@ -74,6 +75,7 @@ pub(crate) mod recheck;
 #[allow(unsafe_code)]
 pub(crate) mod reclaim;
 pub(crate) mod request;
+#[allow(unsafe_code)]
 pub(crate) mod roots;
 #[allow(unsafe_code)]
 pub(crate) mod scope;
@@ -102,6 +104,7 @@ use crate::collect::assumed::Inside;
 use crate::collect::candidates::Candidates;
 use crate::collect::claim::{Reclaimers, Unreachable};
 use crate::collect::count::Counts;
+use crate::collect::mark::Marked;
 use crate::collect::recheck::Garbage;
 use crate::collect::reclaim::CollectorGuard;
 use crate::collect::scope::Scope;
@@ -375,24 +378,31 @@ fn find_reachable<M: ObjectModel>(
     report.tracked = candidates.tracked;
     report.candidates = candidates.count;
     let is_full = scope.kind == CollectionKind::Full;
+    let mut assumed = Vec::new();
     if is_full {
         report.known_alive = mark::mark_from_named(world, candidates, workers)?;
+        assumed = assumed::take(world, candidates);
     }
-    let mut assumed = if is_full { assumed::take(world, candidates) } else { Vec::new() };
-    let (mut counts, uncounted) = loop {
-        let reached = mark_and_count(world, scope, candidates, &mut assumed, workers)?;
-        if let Some(reached) = reached {
-            break reached;
+    let mut attempts = 1;
+    let mut counts = loop {
+        if let Some(counts) = mark_and_count(world, scope, candidates, &mut assumed, workers)? {
+            break counts;
         }
+        if attempts == assumed::MOST_ATTEMPTS {
+            assumed.clear();
+        }
+        attempts += 1;
         table::wipe(&core.space, scope.pages());
         candidates.find(world, scope);
         if is_full {
-            mark::mark_from_named(world, candidates, workers)?;
+            report.known_alive = mark::mark_from_named(world, candidates, workers)?;
         }
     };
-    if report.candidates == report.known_alive + uncounted {
+    if counts.traversed == 0 {
         // There are no candidates, or premarking has reached all of them.
-        core.remembered.set(assumed);
+        if is_full {
+            core.remembered.set(assumed);
+        }
         return Ok(());
     }
     let mut roots = roots::roots(world, scope, candidates, &mut counts, workers)?;
@@ -417,32 +427,31 @@ fn find_reachable<M: ObjectModel>(
     mark::mark(world, candidates, &mut counts, roots, workers)
 }
 
-/// Marks from the assumed roots, and counts the edges of the other candidates. Returns the counts,
-/// and the number of the marked objects.
+/// Marks from the assumed roots, and counts the edges of the other candidates.
 ///
 /// `None`: not all assumed roots are roots. `assumed` has those that are. The same edges lead to
-/// them in the next attempt, unless a field becomes readable or unreadable. Then the list gets
-/// shorter again.
+/// them in the next attempt, unless a field becomes readable or unreadable, or a traversal differs.
+/// Then the list gets shorter again.
 fn mark_and_count<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
     candidates: &mut Candidates,
     assumed: &mut Vec<FoundRoot>,
     workers: usize,
-) -> Result<Option<(Counts, usize)>, Abandoned> {
+) -> Result<Option<Counts>, Abandoned> {
     let core = world.core();
-    let (mut reached, mut spills) = (0, Spills::default());
+    let mut spills = Spills::default();
     if !assumed.is_empty() {
         let pages = core.space.high_water();
         let inside = Inside::new(core.space.counts());
         candidates.assume(pages, assumed, true)?;
         let marked = mark::mark_from_assumed(world, candidates, assumed, &inside, workers);
         candidates.assume(pages, assumed, false)?;
-        let Some(marked) = marked? else {
+        if marked? == Marked::MustCompare {
             assumed.clear();
             return Ok(None);
-        };
-        (reached, spills) = (marked, inside.into_spills());
+        }
+        spills = inside.into_spills();
     }
     let counts = count::count(world, scope, candidates, spills, workers)?;
     let proven = assumed::check(world, assumed, &counts.spills);
@@ -450,7 +459,7 @@ fn mark_and_count<M: ObjectModel>(
         assumed.truncate(proven);
         return Ok(None);
     }
-    Ok(Some((counts, reached)))
+    Ok(Some(counts))
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

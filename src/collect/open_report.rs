@@ -70,6 +70,9 @@ pub(crate) fn close<M: ObjectModel>(
         }
         // Relaxed: figures.
         core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
+        if report.kind == CollectionKind::Full {
+            core.space.after_full();
+        }
     }
     let _entered = span.enter();
     event::collected(&span, &report);

@@ -5,8 +5,6 @@
 //! object is kept. The phase makes the roots *seen*, as if a worker had met an edge to them, and
 //! zeroes the side table.
 
-#![forbid(unsafe_code)]
-
 use crate::base::event::{self, CollectionKind, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
@@ -102,7 +100,7 @@ impl<M: ObjectModel> Share<'_, M> {
         let space = &self.world.core().space;
         let Some(range) = granules_of(space, page) else { return Ok(()) };
         steps::took(range.len().div_ceil(WORD));
-        exclusively(&space.counts()[range.clone()], |bytes| {
+        let find = |bytes: &mut [u8]| {
             for (first, unmarked) in self.candidates.unmarked_on(page) {
                 // A large page has one byte, at its one object.
                 let start = first.max(range.start);
@@ -118,7 +116,9 @@ impl<M: ObjectModel> Share<'_, M> {
             }
             bytes.fill(0);
             Ok(())
-        })
+        };
+        // SAFETY: rule *stopped*: only this worker accesses the page.
+        unsafe { exclusively(&space.counts()[range.clone()], find) }
     }
 
     /// Adds a root.

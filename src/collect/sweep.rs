@@ -106,8 +106,7 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
         let Some(range) = granules_of(space, page as u32) else { continue };
         info.young.store(0, Ordering::Relaxed);
         steps::took(range.len());
-        // This thread is the only one here.
-        exclusively(&states[range], |states| {
+        let age = |states: &mut [u8]| {
             for lane in states.chunks_mut(LANES) {
                 let mut young = 0;
                 for state in lane {
@@ -116,7 +115,10 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
                 }
                 promoted += usize::from(young);
             }
-        });
+        };
+        // SAFETY: rule *stopped*: this thread is the only worker. The lock keeps threads away that
+        // count live objects.
+        unsafe { exclusively(&states[range], age) };
     }
     magazines_stay_young(world);
     promoted
@@ -154,10 +156,10 @@ fn sweep_share<'w>(
         info.young.store(0, Ordering::Relaxed);
         let Some(range) = granules_of(space, page) else { continue };
         steps::took(range.len());
-        // Only this worker accesses this page.
-        exclusively(&space.states()[range], |states| {
-            states.iter_mut().for_each(|state| *state = aged(*state));
-        });
+        let age = |states: &mut [u8]| states.iter_mut().for_each(|state| *state = aged(*state));
+        // SAFETY: rule *stopped*: only this worker accesses the page. The caller's lock keeps
+        // threads away that count live objects.
+        unsafe { exclusively(&space.states()[range], age) };
     }
     Ok(())
 }

@@ -116,8 +116,13 @@ impl Spills {
     }
 }
 
-pub(crate) fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(usize, i64)) {
-    exclusively(main, |main| {
+/// Adds the bytes of `table` to those of `main`.
+///
+/// # Safety
+///
+/// As for [`exclusively`], of `main`.
+pub(crate) unsafe fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(usize, i64)) {
+    let add = |main: &mut [u8]| {
         for (at, (sum, &add)) in main.iter_mut().zip(table).enumerate() {
             if add != 0 {
                 let (now, wrapped) = (*sum as i8).overflowing_add(add as i8);
@@ -127,37 +132,47 @@ pub(crate) fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(u
                 }
             }
         }
-    });
+    };
+    // SAFETY: rule *stopped*: as the caller says.
+    unsafe { exclusively(main, add) }
 }
 
-/// Table bytes as plain memory, for scans that the compiler can vectorise. The caller has exclusive
-/// access to them: the world is stopped, and each page is given to one worker.
+/// Table bytes as plain memory, for scans that the compiler can vectorise.
+///
+/// # Safety
+///
+/// No other thread accesses the bytes before `f` returns, and `f` accesses them by its argument
+/// only: the world is stopped, and each page is given to one worker.
 #[cfg(not(all(test, loom)))]
-pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
+pub(crate) unsafe fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
     // SAFETY: rule *guarded*: an atomic byte has the layout of a byte and may be written through a
-    // shared reference. No other thread accesses these bytes now (rule of this function, which all
-    // callers state).
+    // shared reference. No other access is made, as the caller says.
     f(unsafe {
         std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len())
     })
 }
 
-/// Table bytes as plain memory, as `exclusively`, for scans that only read. No thread writes them
-/// meanwhile.
+/// Table bytes as plain memory, as [`exclusively`], for scans that only read.
+///
+/// # Safety
+///
+/// No thread writes the bytes before `f` returns.
 #[cfg(not(all(test, loom)))]
-pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
-    // SAFETY: rule *guarded*: an atomic byte has the layout of a byte. No thread writes these bytes
-    // now (rule of this function, which all callers state).
+pub(crate) unsafe fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
+    // SAFETY: rule *guarded*: an atomic byte has the layout of a byte. No thread writes it, as the
+    // caller says.
     f(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) })
 }
 
+/// In models the bytes are copied, so that loom sees each access.
 #[cfg(all(test, loom))]
-pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
+pub(crate) unsafe fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
     f(&bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect::<Vec<u8>>())
 }
 
+/// In models the bytes are copied, so that loom sees each access.
 #[cfg(all(test, loom))]
-pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
+pub(crate) unsafe fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut copy: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
     let result = f(&mut copy);
     bytes.iter().zip(copy).for_each(|(byte, value)| byte.store(value, Ordering::Relaxed));
@@ -169,8 +184,9 @@ pub(crate) fn wipe(space: &Space, pages: &[u32]) {
     for &page in pages {
         if let Some(range) = granules_of(space, page) {
             steps::took(range.len());
-            // Only this worker accesses this page.
-            exclusively(&space.counts()[range], |bytes| bytes.fill(0));
+            // Relaxed: only this worker accesses the page. It is rare, so the bytes need no access
+            // as plain memory.
+            space.counts()[range].iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
         }
     }
 }

@@ -71,6 +71,17 @@ impl Bits {
     }
 }
 
+#[cfg(all(test, not(any(loom, shuttle))))]
+impl MarkTables {
+    /// Whether all words of all tables are zero.
+    pub(crate) fn are_zero(&self) -> bool {
+        let Self { unmarked, unseen, assumed, queued } = self;
+        let zero = |bits: &Bits| bits.0.iter().all(|word| word.load(Ordering::Relaxed) == 0);
+        unseen.iter().chain([unmarked, assumed]).all(zero)
+            && queued.iter().all(|page| page.load(Ordering::Relaxed) == 0)
+    }
+}
+
 /// The tables, which are kept from one collection to the next. They are zero then.
 #[derive(Debug, Default)]
 pub(crate) struct MarkTables {

@@ -40,7 +40,7 @@ use crate::base::error::AttachError;
 use crate::base::event::{self, During, guarded};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::{Step, maybe_yield};
-use crate::base::sync::{AtomicBool, Ordering, UnsafeCell, const_thread_local};
+use crate::base::sync::{AtomicBool, Mutex, Ordering, UnsafeCell, const_thread_local};
 pub(crate) use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared};
 use crate::heap::model::ObjectModel;
 use crate::heap::slow;
@@ -625,7 +625,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         let stopped = inner.participant.stop()?;
         event::stopped(stopped.time_to_stop());
         let (requester, arena_id) = (inner.participant.id(), inner.arena_id);
-        Ok(World { since: Instant::now(), core: &inner.core, requester, arena_id, stopped })
+        let (since, visit) = (Instant::now(), Mutex::new(()));
+        Ok(World { since, core: &inner.core, requester, arena_id, stopped, visit })
     }
 
     /// Stops the world for a `fork`.

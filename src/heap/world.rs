@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::event::{self};
 use crate::base::steps;
-use crate::base::sync::Ordering;
+use crate::base::sync::{Mutex, Ordering};
 use crate::heap::core::{Core, MutatorShared};
 use crate::heap::helpers::Job;
 use crate::heap::model::ObjectModel;
@@ -22,6 +22,8 @@ pub struct World<'a, M: ObjectModel> {
     /// The arena of the thread that stopped the world.
     pub(super) arena_id: u32,
     pub(super) since: Instant,
+    /// Held by the thread that visits the arenas: workers share a `World`.
+    pub(super) visit: Mutex<()>,
 }
 
 impl<M: ObjectModel> World<'_, M> {
@@ -77,11 +79,13 @@ impl<M: ObjectModel> World<'_, M> {
         unsafe { StoppedSpace::new(&self.core.space) }
     }
 
-    /// Calls `f` with the arena of each mutator.
+    /// Calls `f` with the arena of each mutator. `f` uses no arena but its argument.
     pub(crate) fn arenas(&self, mut f: impl FnMut(&mut Arena)) {
+        let _only = self.visit.lock();
         self.stopped.threads(|_, shared| {
-            // SAFETY: rule *attached*: the world is stopped, and `self` is not `Send`, so no other
-            // thread uses an arena.
+            // SAFETY: rule *attached*: the world is stopped, so the owners of arenas stand still.
+            // The thread that holds the stop is here, or runs a job that uses no arena. Of the
+            // threads with this `World`, one holds the lock.
             shared.arena.with_mut(|arena| f(unsafe { &mut *arena }));
         });
     }

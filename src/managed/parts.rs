@@ -278,15 +278,22 @@ impl Managed {
 /// The index of a type in the mutator's heap.
 #[inline(always)]
 pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> u32 {
+    try_type_index(m, info).unwrap_or_else(NoMemory::abort_process)
+}
+
+/// As [`type_index`], but returns an error if there is no memory for a type that is new in the
+/// heap.
+#[inline(always)]
+pub(crate) fn try_type_index(m: &Raw, info: &'static TypeInfo) -> Result<u32, NoMemory> {
     let key: *const TypeInfo = info;
     let slot = &m.private().types[(key as usize >> 4) % TYPE_CACHE_SIZE];
     let (cached, index) = slot.get();
     if std::ptr::eq(cached, key) {
-        return index;
+        return Ok(index);
     }
-    let index = m.model().types.index_of(info).unwrap_or_else(NoMemory::abort_process);
+    let index = m.model().types.index_of(info)?;
     slot.set((key, index));
-    index
+    Ok(index)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -37,7 +37,8 @@
 //! * The table entries of all pages below the high-water mark stay accessible. A released page
 //!   returns only its own memory to the system.
 //! * Pages in use never exceed the limit. Free pages that stay resident never exceed `max(16, in
-//!   use / 8)`. Together the two bound the resident size.
+//!   use / 8, reused)`, where `reused` is 512 at most (see `pool`). Together the two bound the
+//!   resident size.
 //!
 //! # Rules
 //!
@@ -243,6 +244,12 @@ impl Space {
     fn put(&self, pool: &mut PagePool, page: u32, pages: u32) {
         pool.put(&self.table, page, pages, self.stress);
         self.in_use.store(pool.in_use, Ordering::Relaxed);
+    }
+
+    /// A full collection has ended: returns free pages to the system that no thread needed since
+    /// the last one.
+    pub(crate) fn after_full(&self) {
+        self.pool.lock().after_full(&self.table, self.stress);
     }
 
     /// Whether more than three quarters of the pages that the space may use are in use.
@@ -665,20 +672,18 @@ mod tests {
         let space = space(64 << 20, usize::MAX);
         let bytes = 16 << 20;
         let take = || space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1).unwrap();
-        for _ in 0..2 {
-            let objects: Vec<_> = (0..bytes / PAGE_SIZE).map(|_| take()).collect();
-            for object in &objects {
-                // SAFETY: rule *owner*: all its bytes belong to this thread.
-                unsafe { object.write_bytes(1, PAGE_SIZE - PAGE_HEADER) };
-            }
-            assert_eq!(resident(space.base(), bytes), bytes);
-            for object in objects {
-                // SAFETY: rule *owner*: released once.
-                unsafe { space.release(page_of(&space, object)) };
-            }
-            assert_eq!(space.in_use_bytes(), 0);
-            assert!(resident(space.base(), bytes) <= RESIDENT_PAGES * PAGE_SIZE);
+        let objects: Vec<_> = (0..bytes / PAGE_SIZE).map(|_| take()).collect();
+        for object in &objects {
+            // SAFETY: rule *owner*: all its bytes belong to this thread.
+            unsafe { object.write_bytes(1, PAGE_SIZE - PAGE_HEADER) };
         }
+        assert_eq!(resident(space.base(), bytes), bytes);
+        for object in objects {
+            // SAFETY: rule *owner*: released once.
+            unsafe { space.release(page_of(&space, object)) };
+        }
+        assert_eq!(space.in_use_bytes(), 0);
+        assert!(resident(space.base(), bytes) <= RESIDENT_PAGES * PAGE_SIZE);
         // A run that is larger than the cache is returned at once.
         let object = space.acquire_large(bytes - PAGE_HEADER, 1).unwrap();
         // SAFETY: rule *owner*: all its bytes belong to this thread. It is released once.

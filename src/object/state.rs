@@ -33,7 +33,7 @@
 //! a stop writes some bytes as plain memory, under that lock.
 //!
 //! In a stop `roots`, `sweep` and `promote` access the bytes of a page as plain memory
-//! (`count::exclusively`), so that their scans are vectorised. Each page then belongs to one
+//! (`table::exclusively`), so that their scans are vectorised. Each page then belongs to one
 //! worker. Counting reads the bytes so while no thread writes them. All other threads that change
 //! state bytes are attached, and so parked. The claim, on one thread, uses loads and stores.
 

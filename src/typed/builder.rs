@@ -119,10 +119,8 @@ impl HeapBuilder {
     /// The time after which a wait is reported. Default: one second. A duration below one
     /// millisecond, including zero, means one millisecond.
     ///
-    /// [`Heap::on_slow_stop`] receives three kinds of wait: a stop that waits for threads, a thread
-    /// that waits for the end of another thread's stop, and a thread that waits for the end of
-    /// another thread's collection. [`Heap::on_slow_lock`] receives waits for a
-    /// [`GcCell`](crate::GcCell).
+    /// [`Heap::on_slow_stop`] receives waits for a stop, for a collection or for an attachment.
+    /// [`Heap::on_slow_lock`] receives waits for a [`GcCell`](crate::GcCell).
     pub fn slow_stop(mut self, after: Duration) -> Self {
         self.slow_stop = after;
         self

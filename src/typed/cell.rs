@@ -23,11 +23,15 @@
 //! could then take a live object for garbage. So the lock word names a heap:
 //!
 //! * An unlock stores the heap of the guard's mutator.
-//! * The first traversal takes the lock and marks the cell as `PART` of the traversed heap. It
-//!   reads the cell only if no mutator of another heap was the last to lock it. Otherwise the cell
-//!   is unreadable in this collection.
+//! * A traversal takes the lock, and marks the cell as `PART` of the traversed heap. It reads the
+//!   cell only if neither a mutator nor a traversal of another heap was the last to lock it.
+//!   Otherwise the cell is unreadable in this collection.
 //! * A mutator of another heap cannot lock a `PART`: its lock panics, as for a cell in an object.
-//!   So later traversals read the cell without the lock.
+//!   So the cell does not change between two traversals of one stop.
+//!
+//! A traversal holds the lock while it reads. A wrong [`Trace`] may show a cell of another heap's
+//! object, or one cell in objects of two heaps. Then the other heap's threads run during the stop,
+//! and its collections change the mark. The lock alone keeps them from the value.
 //!
 //! A cell that no object contains is never traversed. Mutators of all heaps may lock it.
 //!
@@ -186,6 +190,8 @@ impl<T: ?Sized> GcCell<T> {
     /// * If this thread has already locked the cell. It would wait for itself.
     /// * If the cell is part of an object of another heap than the mutator's. A cell behind a `Box`
     ///   or in a `Vec` becomes part of an object's heap when a collection finds it in the object.
+    ///   It stays a part of that heap, also outside of objects, until a collection of another heap
+    ///   finds it in an object there.
     #[inline]
     #[track_caller]
     pub fn lock<'a>(&'a self, m: &'a Mutator) -> GcCellGuard<'a, T> {
@@ -208,7 +214,7 @@ impl<T: ?Sized> GcCell<T> {
     pub fn try_lock<'a>(&'a self, m: &'a Mutator) -> Option<GcCellGuard<'a, T>> {
         let mut free = self.free_word(m);
         if self.take_lock(0, m.id()).is_err() {
-            free = self.take_named(m, free).ok()?.unwrap_or_else(|| refuse_foreign());
+            free = self.take_named(m, free).ok()?.unwrap_or_else(|| refuse_part());
         }
         Some(GcCellGuard { cell: self, free, thread: PhantomData })
     }
@@ -262,7 +268,7 @@ impl<T: ?Sized> GcCell<T> {
         let mut patience = Patience::new(m.raw(), self.address(), std::any::type_name::<T>());
         loop {
             match self.take_named(m, free) {
-                Ok(word) => return word.unwrap_or_else(|| refuse_foreign()),
+                Ok(word) => return word.unwrap_or_else(|| refuse_part()),
                 Err(holder) => {
                     assert!(
                         holder != m.id(),
@@ -292,6 +298,14 @@ fn word_elsewhere(address: usize, m: &Mutator) -> u64 {
 
 #[cold]
 #[track_caller]
+fn refuse_part() -> ! {
+    panic!(
+        "a collection of another heap found this GcCell in one of its objects; attach to that heap, or collect the Mutator's heap first if an object there has the cell now"
+    );
+}
+
+#[cold]
+#[track_caller]
 fn refuse_foreign() -> ! {
     panic!(
         "this GcCell lies in an object of another heap than the Mutator it was used with; attach to its own heap"
@@ -299,26 +313,20 @@ fn refuse_foreign() -> ! {
 }
 
 impl<T: Trace> GcCell<T> {
-    /// Traverses a cell outside the traversed value. A running thread of another heap may lock it
-    /// until it is `PART` of this heap.
+    /// Traverses a cell outside of the heap. A running thread of another heap may try to lock it
+    /// meanwhile.
     #[cold]
     #[inline(never)]
     fn traverse_elsewhere(&self, tracer: &mut Tracer) {
         let Some(heap) = tracer.heap() else { return tracer.unreadable() };
         let named = FREE | heap as u64;
-        // Relaxed: `take_lock` compares the word. If it is `PART` of this heap, the stop orders the
-        // load after all earlier stores.
+        // Relaxed: `take_lock` compares the word.
         let word = self.holder.load(Ordering::Relaxed);
-        if word == named | PART {
-            // SAFETY: rules *stopped* and *guarded*: only a mutator of this heap can lock the cell,
-            // and these mutators are parked.
-            return T::traverse(unsafe { &*self.value.get() }, tracer);
-        }
         if is_locked(word) || self.take_lock(word, COLLECTOR).is_err() {
             return tracer.unreadable();
         }
         let guard = GcCellGuard { cell: self, free: named | PART, thread: PhantomData };
-        if word == 0 || word == named {
+        if word == 0 || word & !PART == named {
             T::traverse(&guard, tracer);
         } else {
             tracer.unreadable();

@@ -129,7 +129,7 @@ const fn born<T: Trace>() -> u8 {
 pub(crate) const fn offset(align: usize) -> usize {
     assert!(
         align <= crate::memory::space::MAX_ALIGN,
-        "the alignment is too large for a garbage collected object"
+        "an object of a heap is aligned to at most 32 KiB"
     );
     size_of::<Header>().next_multiple_of(align)
 }
@@ -370,6 +370,7 @@ impl Mutator {
     /// Allocates an object. The object is tracked if [`Trace::TRACKED`] is `true` for its type.
     ///
     /// `T` must be `Send + Sync`: any thread may access the object, and any thread may destroy it.
+    /// A type with an alignment of more than 32 KiB does not compile here.
     ///
     /// # Panics
     ///

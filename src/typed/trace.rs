@@ -113,7 +113,8 @@ use crate::{Gc, Mutator, Tracer};
 ///   traversed: a `Vec<u8>` costs nothing. For a list of references use [`GcVec`](crate::GcVec).
 /// * **Locks**: `OnceLock`, and `Mutex` and `RwLock` of std and of `parking_lot`, around values
 ///   without references: a `Mutex<u64>` or `RwLock<Vec<String>>`. A lock around references does not
-///   compile (rule 5). Use [`GcCell`](crate::GcCell) or [`GcOnce`](crate::GcOnce).
+///   compile (rule 5), also behind a generic type with `#[trace(untracked)]`. Use
+///   [`GcCell`](crate::GcCell) or [`GcOnce`](crate::GcOnce).
 /// * **Shared pointers**: `Arc<T>`, `sync::Weak<T>`, `&'static T`. They are skipped; the
 ///   implementation for `Arc` explains the reason.
 ///

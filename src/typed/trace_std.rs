@@ -442,6 +442,35 @@ where
 // ------------------------------------------------------------------------------------ locks
 
 /// Fails the build if `T` may hold references to objects.
+///
+/// A generic type that promises to hold none evaluates its promise in `traverse`. So a lock
+/// compiles the `traverse` of its contents:
+///
+/// ```compile_fail,E0080
+/// use std::sync::Mutex;
+/// use standstill::{Gc, Heap, Trace};
+///
+/// #[derive(Trace)]
+/// #[trace(untracked)]
+/// struct Untracked<T>(T);
+///
+/// #[derive(Trace)]
+/// struct Node(Mutex<Untracked<Option<Gc<u8>>>>);
+///
+/// Heap::new().attach().alloc(Node(Mutex::new(Untracked(None))));
+/// ```
+///
+/// ```
+/// # use std::sync::Mutex;
+/// # use standstill::{Gc, Heap, Trace};
+/// # #[derive(Trace)]
+/// # #[trace(untracked)]
+/// # struct Untracked<T>(T);
+/// #[derive(Trace)]
+/// struct Node(Mutex<Untracked<Option<u8>>>);
+///
+/// Heap::new().attach().alloc(Node(Mutex::new(Untracked(None))));
+/// ```
 const fn assert_without_references<T: Trace>() {
     assert!(
         !T::TRACKED,
@@ -473,6 +502,8 @@ macro_rules! locks {
             #[inline]
             fn traverse(_: &Self, _: &mut Tracer) {
                 const { assert_without_references::<T>() };
+                // Compiled, and not called.
+                let _: fn(&T, &mut Tracer) = T::traverse;
             }
         }
     )*};

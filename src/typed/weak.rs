@@ -79,6 +79,8 @@ impl<T: Trace> Gc<T> {
     /// The function `value` gets a weak reference to the future object and makes the value. Until
     /// the object is allocated, an upgrade gives `None`.
     ///
+    /// The process aborts if there is no memory for the weak record.
+    ///
     /// # Panics
     ///
     /// If the heap is full.
@@ -264,6 +266,8 @@ impl<T, D> fmt::Debug for WeakRef<T, D> {
 
 impl Mutator {
     /// Allocates a weak reference to `target`. `callback` is called when the target dies.
+    ///
+    /// The process aborts if there is no memory for the weak record of `target`.
     ///
     /// # Panics
     ///

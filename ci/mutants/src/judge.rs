@@ -339,7 +339,8 @@ impl<'a> Suite<'a> {
             let luck = luck.lock().unwrap();
             let cost = |index: usize| {
                 let (program, test) = &self.tests[index];
-                (0.02 + test.seconds) / luck.of(entry, *program, index)
+                let before = self.nearness(entry, *program, &test.name);
+                (0.02 + test.seconds) / luck.of(entry, *program, index, before)
             };
             left.sort_by_cached_key(|&index| (cost(index) * 1e6) as u64);
         }
@@ -362,6 +363,24 @@ impl<'a> Suite<'a> {
             }
         }
         Ok(Some(Verdict::Survived { reach: all, run: asked }))
+    }
+
+    /// The likelihood that a test catches a mutant, before the test was asked about any mutant of
+    /// the file. Tests inside of the mutated file are the likeliest, then tests of its folder.
+    fn nearness(&self, entry: &Entry, program: usize, test: &str) -> f64 {
+        let is_inside = self.programs[program].kind == Kind::Rust
+            && entry.file.starts_with("src/")
+            && self.programs[program].name == "standstill";
+        let file = entry.file.trim_start_matches("src/").trim_end_matches(".rs");
+        let module = file.trim_end_matches("/mod").replace('/', "::");
+        let folder = module.split("::").next().unwrap_or_default();
+        let is_in = |path: &str| test.strip_prefix(path).is_some_and(|rest| rest.starts_with("::"));
+        match () {
+            () if !is_inside => 0.3,
+            () if is_in(&module) => 0.9,
+            () if is_in(folder) => 0.6,
+            () => 0.3,
+        }
     }
 
     /// The likeliest tests one by one; after these, tests of one program together: that starts
@@ -509,14 +528,16 @@ struct Luck {
 }
 
 impl Luck {
-    /// How likely a test of a program is to catch a mutant.
-    fn of(&self, entry: &Entry, program: usize, test: usize) -> f64 {
+    /// The likelihood that a test of a program catches a mutant. `nearness`: the likelihood before
+    /// any result.
+    fn of(&self, entry: &Entry, program: usize, test: usize, nearness: f64) -> f64 {
         let rate = |counts: Option<&(u32, u32)>, before: f64| {
             let (asked, caught) = counts.copied().unwrap_or_default();
             (f64::from(caught) + before) / (f64::from(asked) + 1.0)
         };
         let by_program = rate(self.programs.get(&(entry.file.clone(), program)), 0.3);
-        let far = rate(self.far.get(&(entry.file.clone(), test)), by_program);
+        let before = if nearness > 0.3 { nearness } else { by_program };
+        let far = rate(self.far.get(&(entry.file.clone(), test)), before);
         rate(self.near.get(&(format!("{} {}", entry.file, entry.function), test)), far).max(1e-4)
     }
 

@@ -11,7 +11,7 @@
 //! * a cell in an object of the heap, read in a stop without the lock:
 //!   `a_stop_reads_a_cell_that_was_written`
 //! * a cell outside of the heap, locked through another heap; read in a stop with the lock, which
-//!   makes it part of the heap; then read in a second stop without the lock:
+//!   makes it part of the heap; then read again in a second stop, and locked through no other heap:
 //!   `a_cell_elsewhere_meets_a_collection`
 
 use std::sync::Arc;
@@ -24,7 +24,11 @@ use crate::{Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 
 /// Plain data, for the thread that has locked the cell.
 #[derive(Default)]
-struct Counter(UnsafeCell<usize>);
+struct Counter {
+    added: UnsafeCell<usize>,
+    /// Whether a collection has read the data.
+    traversed: UnsafeCell<bool>,
+}
 
 // SAFETY: this is the claim under test.
 unsafe impl Sync for Counter {}
@@ -34,12 +38,17 @@ unsafe impl Send for Counter {}
 impl Counter {
     fn add(&self) {
         // SAFETY: see `Sync`.
-        self.0.with_mut(|n| unsafe { *n += 1 });
+        self.added.with_mut(|n| unsafe { *n += 1 });
     }
 
     fn get(&self) -> usize {
         // SAFETY: see `Sync`.
-        self.0.with(|n| unsafe { *n })
+        self.added.with(|n| unsafe { *n })
+    }
+
+    fn is_traversed(&self) -> bool {
+        // SAFETY: see `Sync`.
+        self.traversed.with(|traversed| unsafe { *traversed })
     }
 }
 
@@ -48,6 +57,8 @@ impl Trace for Counter {
 
     fn traverse(this: &Self, _: &mut Tracer) {
         this.get();
+        // SAFETY: see `Sync`. The collection has one worker.
+        this.traversed.with_mut(|traversed| unsafe { *traversed = true });
     }
 }
 
@@ -164,7 +175,7 @@ fn loom_a_stop_reads_a_cell_that_was_written() {
 /// the cell in an object. A stop of this heap does not wait for the threads of that heap.
 ///
 /// Mutations: the collector does not lock such a cell; the thread locks a cell that is part of this
-/// heap.
+/// heap, which could then change between two traversals of one stop.
 #[test]
 fn loom_a_cell_elsewhere_meets_a_collection() {
     model(|| {
@@ -176,8 +187,11 @@ fn loom_a_cell_elsewhere_meets_a_collection() {
         let theirs = Arc::clone(&counter);
         let other = self::heap();
         let elsewhere = thread::spawn(move || {
-            let counter = theirs.try_lock_own(&other.attach()).map(|counter| counter.add());
-            usize::from(counter.is_some())
+            theirs.try_lock_own(&other.attach()).map_or(0, |counter| {
+                assert!(!counter.is_traversed(), "the cell is part of the other heap");
+                counter.add();
+                1
+            })
         });
         for _ in 0..2 {
             let report = m.try_collect(Collect::full()).unwrap();

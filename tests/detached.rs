@@ -219,3 +219,98 @@ fn no_stop_passes_a_thread_that_works_in_the_destructor_of_a_thread_local() {
     thread.join().expect("a thread");
     m.collect();
 }
+
+/// Tells when it is dropped, and panics then.
+#[derive(Trace)]
+struct Tells(#[trace(skip)] mpsc::Sender<&'static str>);
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        self.0.send("destroyed").expect("somebody waits");
+        panic!("a destructor at the end of a mutator");
+    }
+}
+
+#[test]
+fn a_detached_mutator_that_is_dropped_elsewhere_ends_with_the_next_mutator() {
+    let _deadline = deadline("a mutator that is dropped elsewhere");
+    let (a, b) = (Heap::new(), Heap::new());
+    let (tell, told) = mpsc::channel();
+    let reports = tell.clone();
+    a.on_unraisable(move |_| reports.send("reported").expect("somebody waits"));
+    let m = a.attach();
+    garbage(&m);
+    let kept = m.alloc(Tells(tell));
+    let (first, second) = (m.into_detached().unwrap(), a.attach().into_detached().unwrap());
+    let third = b.attach().into_detached().unwrap();
+    let elsewhere = Heap::new().attach();
+    // Deferred until a thread attaches to the heap.
+    drop(kept);
+    drop((first, third, second));
+    assert_eq!((a.stats().mutators, b.stats().mutators), (2, 1));
+    assert!(a.stats().leaked_mutators.is_empty());
+    // The mutators are detached: no stop waits for them, and the heap is usable.
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(b.attach().collect().abandoned, None));
+    });
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
+    drop(elsewhere);
+    assert_eq!((a.stats().mutators, b.stats().mutators), (0, 0));
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), ["destroyed", "reported"]);
+    assert_eq!(a.attach().collect().collected, 1);
+}
+
+#[test]
+fn a_heap_ends_with_the_detached_mutator_that_was_its_last() {
+    #[derive(Trace)]
+    struct Ring {
+        #[trace(skip)]
+        _counted: Arc<()>,
+        slot: Gc<GcCell<Option<Gc<Ring>>>>,
+    }
+    let counted = Arc::new(());
+    let (a, b) = (Heap::new(), Heap::new());
+    let m = a.attach();
+    let ring = m.alloc(Ring { _counted: counted.clone(), slot: m.alloc(GcCell::default()) });
+    ring.slot.set(&m, Some(ring.clone()));
+    drop(ring);
+    let detached = m.into_detached().unwrap();
+    drop(a);
+    let elsewhere = b.attach();
+    drop(detached);
+    assert_eq!(Arc::strong_count(&counted), 2, "the cycle lives as long as its heap is open");
+    drop(elsewhere);
+    assert_eq!(Arc::strong_count(&counted), 1, "the last collection has run");
+}
+
+#[test]
+fn a_detached_mutator_that_is_dropped_in_a_traversal_ends_with_the_next_mutator() {
+    let heap = Heap::new();
+    let detached = heap.attach().into_detached().unwrap();
+    let traversal = safepoint::traversing();
+    drop(detached);
+    assert_eq!(heap.stats().mutators, 1);
+    drop(traversal);
+    // The inner mutator ends while the outer one is detached.
+    let mut outer = Heap::new().attach();
+    outer.detach(|| Heap::new().attach_scoped(|_| assert_eq!(heap.stats().mutators, 1)));
+    assert_eq!(heap.stats().mutators, 0);
+    // The outer one is as usable as before.
+    garbage(&outer);
+    assert_eq!(outer.collect().collected, 1);
+}
+
+#[test]
+fn a_detached_mutator_ends_in_the_destructor_of_a_thread_local() {
+    let _deadline = deadline("a detached mutator at the end of a thread");
+    let heap = Heap::new();
+    let thread = at_the_end_of_a_thread(&heap, garbage, |m| {
+        let detached = m.into_detached().expect("nothing holds it");
+        let detached = detached.attach().expect_err("the thread is ending");
+        drop(detached);
+    });
+    thread.join().expect("a thread");
+    let stats = heap.stats();
+    assert_eq!((stats.mutators, stats.leaked_mutators), (0, Vec::new()));
+    assert_eq!(heap.attach().collect().collected, 1);
+}

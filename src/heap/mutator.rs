@@ -68,6 +68,8 @@ struct Inner<M: ObjectModel> {
     dropped: Cell<bool>,
     /// The thread reclaims no garbage before this time.
     rest: Cell<Instant>,
+    /// The next mutator in the list [`Here::waiting`].
+    next: Cell<Option<Waiting>>,
 }
 
 /// The parts that a mutator leaves to the next one when it ends. See [`spares`].
@@ -130,10 +132,24 @@ struct Here {
     inner: Cell<*const TypeId>,
     /// The thread is in the closure of a detach. A mutator must not outlive that closure.
     detached: Cell<bool>,
+    /// The first of the mutators that [`end_detached`](ModelMutator::end_detached) could not end.
+    waiting: Cell<Option<Waiting>>,
 }
 
 const_thread_local! {
-    static HERE: Here = Here { inner: Cell::new(std::ptr::null()), detached: Cell::new(false) }
+    static HERE: Here = Here {
+        inner: Cell::new(std::ptr::null()),
+        detached: Cell::new(false),
+        waiting: Cell::new(None),
+    }
+}
+
+/// A detached mutator of some model. It was dropped when this thread could not attach to its heap.
+#[derive(Clone, Copy)]
+struct Waiting {
+    inner: NonNull<()>,
+    /// [`ModelMutator::end_waiting`] of the model.
+    end: unsafe fn(NonNull<()>) -> Option<Waiting>,
 }
 
 /// A field of a type that another field, a marker, binds to its thread. Compiler errors about
@@ -218,6 +234,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             lent: Cell::new(0),
             dropped: Cell::new(false),
             rest,
+            next: Cell::new(None),
         });
         let this = Self { inner: Unmarked(NonNull::from(inner)), thread: PhantomData };
         this.arrive();
@@ -573,6 +590,40 @@ impl<M: ObjectModel> ModelMutator<M> {
         attached
     }
 
+    /// Ends the mutator of a detached thread. For that, the thread attaches once more. If it cannot
+    /// attach now, the mutator ends when the thread has dropped its next mutator, of any heap.
+    ///
+    /// A thread never attaches here while it is attached to another heap, not even for a moment.
+    /// Two threads, each attached to one of two heaps, would wait for each other if both heaps were
+    /// being stopped.
+    pub(crate) fn end_detached(self) {
+        if self.inner().participant.attach_to_end() {
+            self.arrive();
+            return;
+        }
+        let inner = ManuallyDrop::new(self).inner.0;
+        let this = Waiting { inner: inner.cast(), end: Self::end_waiting };
+        // SAFETY: rule *boxed*: the mutator was not dropped.
+        HERE.with(|here| unsafe { inner.as_ref() }.next.set(here.waiting.replace(Some(this))));
+    }
+
+    /// Ends a mutator of [`Here::waiting`], and returns the next one of the list. A panic is
+    /// reported, because the caller has dropped another mutator.
+    ///
+    /// # Safety
+    ///
+    /// [`end_detached`](Self::end_detached) of this model put `inner` into the list, and the caller
+    /// has removed it.
+    unsafe fn end_waiting(inner: NonNull<()>) -> Option<Waiting> {
+        let this = Self { inner: Unmarked(inner.cast()), thread: PhantomData };
+        let next = this.inner().next.take();
+        let core = Arc::clone(this.core());
+        if let Err(payload) = guarded(|| this.end_detached()) {
+            core.hooks.unraisable(During::Drop, "", event::panic_message(payload));
+        }
+        next
+    }
+
     /// Detaches, after this thread has answered every request that only it can answer. A panic
     /// leaves the thread attached.
     #[track_caller]
@@ -703,6 +754,12 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         });
         spares::put(&core.spares, arena_id, spare);
         drop(handle);
+        // The list is taken as a whole: each mutator that ends here drops its own, empty list.
+        let mut waiting = HERE.with(|here| here.waiting.take());
+        while let Some(Waiting { inner, end }) = waiting {
+            // SAFETY: rule *boxed*: the list contained it, and the list was taken.
+            waiting = unsafe { end(inner) };
+        }
         let mut panics = [answered.err(), ended.err()].into_iter().flatten();
         let first = if std::thread::panicking() { None } else { panics.next() };
         for payload in panics {

@@ -185,6 +185,16 @@ impl<T> Participant<T> {
         self.enter();
     }
 
+    /// Attaches, also on a thread that is ending. `false`: the thread cannot attach now. The caller
+    /// ends the participant before it returns to the user's code.
+    pub(crate) fn attach_to_end(&self) -> bool {
+        let may_attach = thread_words::may_come_back();
+        if may_attach {
+            self.enter();
+        }
+        may_attach
+    }
+
     /// Attaches. The caller has checked that the thread may attach.
     #[inline(always)]
     fn enter(&self) {

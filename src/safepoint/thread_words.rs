@@ -7,8 +7,8 @@
 //!
 //! The words have no destructor, so they can be used from anywhere, also from destructors of other
 //! thread-locals. The *exit watcher* has a destructor. It tells the coordinators about participants
-//! that outlive their thread. Destructors that run after it on an ending thread cannot attach, so
-//! no attached thread is unwatched.
+//! that outlive their thread. Destructors that run after it on an ending thread cannot attach, except
+//! to end a participant at once. So no attached thread is unwatched.
 
 #![forbid(unsafe_code)]
 
@@ -148,9 +148,9 @@ pub(super) fn forbids_safepoint() -> bool {
     held() & !ENDING != 0
 }
 
-/// Whether this thread may attach again as a participant that its callers rely on. Unlike a first
-/// attachment, this is allowed on an ending thread: the coordinator knows that the participant
-/// outlives the thread, so stops fail and do not wait.
+/// Whether this thread may attach again as a participant that its callers rely on, or that it ends
+/// at once. Unlike a first attachment, this is allowed on an ending thread: the coordinator knows
+/// that the participant outlives the thread, so stops fail and do not wait.
 #[inline(always)]
 pub(super) fn may_come_back() -> bool {
     WORDS.with(|w| w.current.get() | u64::from(w.held.get() & !ENDING) == 0)

@@ -44,6 +44,10 @@ impl Mutator {
         self.raw.0.id()
     }
 
+    pub(super) fn into_raw(self) -> Raw {
+        self.raw.0
+    }
+
     pub(crate) fn raw_mut(&mut self) -> &mut Raw {
         &mut self.raw.0
     }

@@ -7,8 +7,8 @@
 //!
 //! The words have no destructor, so they can be used from anywhere, also from destructors of other
 //! thread-locals. The *exit watcher* has a destructor. It tells the coordinators about participants
-//! that outlive their thread. Destructors that run after it on an ending thread cannot attach, except
-//! to end a participant at once. So no attached thread is unwatched.
+//! that outlive their thread. Destructors that run after it on an ending thread cannot attach,
+//! except to end a participant at once. So no attached thread is unwatched.
 
 #![forbid(unsafe_code)]
 

@@ -35,13 +35,12 @@ impl Mutator {
 
 /// The mutator of a detached thread. Made by [`Mutator::into_detached`].
 ///
-/// The drop attaches the thread once more, to end the attachment properly. A thread that is attached
-/// to another heap, or that is inside a traversal, cannot attach. Then the attachment ends when the
-/// thread has dropped its next mutator, of any heap. A panic of a destructor at that time goes to
-/// [`Heap::on_unraisable`](crate::Heap::on_unraisable). Until then [`HeapStats::mutators`] counts
-/// the mutator and the heap stays open. No stop waits for it.
-///
-/// [`HeapStats::mutators`]: crate::HeapStats::mutators
+/// The drop attaches the thread once more, to end the attachment properly. A thread that is
+/// attached to another heap, or that is inside a traversal, cannot attach. Then the attachment ends
+/// when the thread has dropped its next mutator, of any heap. A panic of a destructor at that time
+/// goes to [`Heap::on_unraisable`](crate::Heap::on_unraisable). Until then
+/// [`HeapStats::mutators`](crate::HeapStats::mutators) counts the mutator and the heap stays open.
+/// No stop waits for it.
 #[must_use = "dropping it ends the attachment for good"]
 pub struct Detached(Option<Mutator>);
 

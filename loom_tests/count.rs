@@ -40,6 +40,7 @@
 //!   `an_immortal_leaves_its_queue`
 //! * `WEAK` set, before and after the object is shared: `upgrade_meets_the_last_drop`,
 //!   `weak_flag_beside_counts`, `two_threads_make_one_record`
+//! * a full local half moves to the shared half: `a_full_local_half_moves`
 //! * any state to immortal, by a call: `an_immortal_stays`, `an_immortal_leaves_its_queue`
 //! * any state to immortal, by overflow of the local half, of the shared half, below zero, in a
 //!   merge: `the_local_half_saturates`, `the_shared_half_saturates`,
@@ -66,7 +67,8 @@ const OTHER: u64 = 3;
 
 /// The distance from zero at which the shared half saturates. See `header`.
 const SHARED_LIMIT: i32 = 1 << 26;
-const LOCAL_PINNED: u32 = 1 << 31;
+/// The local half counts fewer references than this. See `header`.
+const LOCAL_LIMIT: u32 = 1 << 25;
 
 struct Object {
     header: Header,
@@ -587,6 +589,19 @@ fn loom_an_immortal_leaves_its_queue() {
         assert_eq!(object.with(Header::count), None);
     };
     race(make, [owner, stranger], end);
+
+    // The owner counted both references. The merge finds a sum of 0 if the stranger was first.
+    let make = || {
+        let object = Object::new().with_record();
+        object.clone_ref(OWNER);
+        object
+    };
+    let owner = |object: &Object| {
+        object.with(Header::make_immortal);
+        object.drop_ref(OWNER);
+        object.merge_queue();
+    };
+    race(make, [owner, |object| object.drop_ref(STRANGER)], assert_immortal);
 }
 
 /// An object with halves near their limits.
@@ -609,7 +624,31 @@ fn assert_immortal(object: &Object) {
     assert_eq!(object.with(Header::count), None);
 }
 
-/// The local half overflows while a stranger drops references that the owner counted, below zero.
+/// The owner clones with a full local half, while a stranger drops references that the owner
+/// counted, below zero. Both drop all references.
+///
+/// Mutations: the owner's references stay; they move, and stay too; the move loads and stores.
+#[test]
+fn loom_a_full_local_half_moves() {
+    // Three references: the owner has one, and the stranger has two.
+    let make = || preset(LOCAL_LIMIT - 1, 4 - LOCAL_LIMIT as i32);
+    let owner = |object: &Object| {
+        object.clone_ref(OWNER);
+        // At once, the sum is in range: a later merge cannot wrap.
+        assert!(object.with(|header| header.check(|_| true)).is_ok());
+        object.drop_ref(OWNER);
+        object.merge_queue();
+        object.drop_ref(OWNER);
+    };
+    let stranger = |object: &Object| {
+        object.drop_ref(STRANGER);
+        object.drop_ref(STRANGER);
+    };
+    race(make, [owner, stranger], Object::assert_destroyed);
+}
+
+/// The owner clones with a full local half, and the shared half cannot take it. A stranger drops
+/// and clones.
 #[test]
 fn loom_the_local_half_saturates() {
     let owner = |object: &Object| {
@@ -619,12 +658,13 @@ fn loom_the_local_half_saturates() {
         object.merge_queue();
         object.drop_ref(OWNER);
     };
-    // At the end the shared half is 0, in the queue.
     let stranger = |object: &Object| {
         object.drop_ref(STRANGER);
         object.clone_ref(OTHER);
     };
-    race(|| preset(LOCAL_PINNED - 1, 0).with_record(), [owner, stranger], assert_immortal);
+    const SHARED: i32 = SHARED_LIMIT - LOCAL_LIMIT as i32 + 2;
+    let make = || preset(LOCAL_LIMIT - 1, SHARED).with_record();
+    race(make, [owner, stranger], assert_immortal);
 }
 
 /// Two strangers bring the shared half to its limit at once: one clones, the other upgrades.
@@ -643,7 +683,7 @@ fn loom_the_shared_half_saturates() {
 /// The shared half reaches its limit below zero, by drops of references that the owner counted.
 #[test]
 fn loom_the_shared_half_saturates_below_zero() {
-    let make = || preset(LOCAL_PINNED - 2, -SHARED_LIMIT);
+    let make = || preset(LOCAL_LIMIT - 1, -SHARED_LIMIT);
     let stranger = |object: &Object| {
         object.drop_ref(STRANGER);
         assert_eq!(object.with(Header::count), None);
@@ -654,8 +694,9 @@ fn loom_the_shared_half_saturates_below_zero() {
 /// A merge finds more references than the shared half can count.
 #[test]
 fn loom_a_merge_saturates() {
-    let make = || preset(SHARED_LIMIT as u32 + 8, 0);
-    race(make, [Object::merge_queue, |object| object.drop_ref(STRANGER)], assert_immortal);
+    let make = || preset(8, SHARED_LIMIT);
+    let owner = |object: &Object| assert_eq!(object.with(Header::merge), Dropped::Alive);
+    race(make, [owner, |object| object.drop_ref(STRANGER)], assert_immortal);
 }
 
 /// A stranger upgrades a weak reference while the owner drops the last strong one.

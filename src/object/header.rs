@@ -47,9 +47,15 @@
 //!
 //! # Saturation
 //!
-//! `local` pins at 2³¹. The shared half has 28 bits and makes the object immortal at ±2²⁶. This is
-//! far from wrapping, even if every thread of a machine overshoots by one. A count can therefore
-//! leak an object, but it cannot wrap to zero under a live reference.
+//! The local half counts fewer than 2²⁵ references. The owner's next clone adds them all to the
+//! shared half. So an owner that clones while other threads drop, in balance, never reaches a
+//! limit. The word of the local half is the number of references plus `LOCAL_ZERO`. With this
+//! offset the sign bit shows the limit, and a clone needs no compare.
+//!
+//! The shared half has 28 bits and makes the object immortal at ±2²⁶. This is far from wrapping,
+//! even if the owner adds its local half and every thread of a machine overshoots by one. A count
+//! can therefore leak an object, but it cannot wrap to zero under a live reference. In a program
+//! that drops no reference twice only objects with 2²⁶ references or more become immortal.
 //!
 //! # Orderings
 //!
@@ -80,11 +86,19 @@ const FLAGS: u32 = ONE - 1;
 const SHARED_LIMIT: i32 = 1 << 26;
 /// How far threads may overshoot `SHARED_LIMIT`, by one each.
 const OVERSHOOT_LIMIT: i32 = 1 << 20;
-/// The local half of an object that has overflowed.
-const LOCAL_PINNED: u32 = 1 << 31;
+/// The local half counts fewer references than this.
+const LOCAL_LIMIT: u32 = 1 << 25;
+/// The word of a local half that counts no reference.
+const LOCAL_ZERO: u32 = (1 << 31) - LOCAL_LIMIT;
+/// The word of a local half that counts one reference.
+const LOCAL_ONE: u32 = LOCAL_ZERO + 1;
 
 const fn count_of(shared: u32) -> i32 {
     (shared as i32) >> 4
+}
+
+const fn local_count(local: u32) -> i32 {
+    local.wrapping_sub(LOCAL_ZERO) as i32
 }
 
 /// The result of a dropped reference.
@@ -117,7 +131,7 @@ impl Header {
     pub(crate) fn new(owner: u64, type_index: u32) -> Self {
         Self {
             word: AtomicU64::new((owner << TYPE_BITS) | u64::from(type_index)),
-            local: AtomicU32::new(1),
+            local: AtomicU32::new(LOCAL_ONE),
             shared: AtomicU32::new(0),
         }
     }
@@ -177,7 +191,7 @@ impl Header {
         // Relaxed: only a thread with a reference could change this, and the caller has the only
         // one.
         self.is_owned_by(current)
-            && self.local.load(Ordering::Relaxed) == 1
+            && self.local.load(Ordering::Relaxed) == LOCAL_ONE
             && self.shared.load(Ordering::Relaxed) == 0
     }
 
@@ -187,7 +201,7 @@ impl Header {
     #[inline(always)]
     pub(crate) fn is_spent(&self) -> bool {
         // Relaxed: the caller has exclusive access to the object.
-        self.local.load(Ordering::Relaxed) | self.shared.load(Ordering::Relaxed) == 0
+        self.local.load(Ordering::Relaxed) == LOCAL_ZERO && self.shared.load(Ordering::Relaxed) == 0
     }
 
     /// The owner `current` drops the only reference. `true`: the object is dead, and the caller
@@ -197,10 +211,10 @@ impl Header {
     pub(crate) fn take_last(&self, current: u64) -> bool {
         // Acquire: as in `drop_last_local`.
         let last = self.is_owned_by(current)
-            && self.local.load(Ordering::Relaxed) == 1
+            && self.local.load(Ordering::Relaxed) == LOCAL_ONE
             && self.shared.load(Ordering::Acquire) == 0;
         if last {
-            self.local.store(0, Ordering::Relaxed);
+            self.local.store(LOCAL_ZERO, Ordering::Relaxed);
         }
         last
     }
@@ -220,16 +234,23 @@ impl Header {
         // Relaxed: only the owner touches `local` while it is attached.
         let more = self.local.load(Ordering::Relaxed) + 1;
         if (more as i32) < 0 {
-            self.overflow_local();
+            self.share_local();
         } else {
             self.local.store(more, Ordering::Relaxed);
         }
     }
 
+    /// The owner of a full local half adds a reference. The other references move to the shared
+    /// half.
     #[cold]
-    fn overflow_local(&self) {
-        self.local.store(LOCAL_PINNED, Ordering::Relaxed);
-        self.make_immortal();
+    fn share_local(&self) {
+        self.local.store(LOCAL_ONE, Ordering::Relaxed);
+        // Relaxed: as in `clone_shared`. The sum of both halves is of interest only to the owner,
+        // and to threads that find the owner suspended, stopped or ended.
+        let before = self.shared.fetch_add((LOCAL_LIMIT - 1) * ONE, Ordering::Relaxed);
+        if count_of(before) > SHARED_LIMIT - LOCAL_LIMIT as i32 {
+            self.make_immortal();
+        }
     }
 
     #[inline]
@@ -251,13 +272,13 @@ impl Header {
     /// The common drop: the owner drops a reference that is not its last. `false`: nothing has
     /// happened.
     ///
-    /// It takes two loads, a store and a signed compare. The compare also catches the last
-    /// reference (1), the void half of an immortal object (0) and a pinned half (negative).
+    /// It takes two loads, a store and a compare. The compare also catches the last reference and
+    /// the void half of a static object (0).
     #[inline(always)]
     pub(crate) fn try_drop_local(&self, current: u64) -> bool {
         // Relaxed: as in `clone_local`.
         let local = self.local.load(Ordering::Relaxed);
-        let common = self.is_owned_by(current) && local as i32 > 1;
+        let common = self.is_owned_by(current) && local > LOCAL_ONE;
         if common {
             self.local.store(local - 1, Ordering::Relaxed);
         }
@@ -269,7 +290,7 @@ impl Header {
     pub(crate) fn drop_local(&self) -> Dropped {
         // Relaxed: as in `clone_local`.
         let local = self.local.load(Ordering::Relaxed);
-        if local as i32 > 1 {
+        if local > LOCAL_ONE {
             self.local.store(local - 1, Ordering::Relaxed);
             return Dropped::Alive;
         }
@@ -278,7 +299,7 @@ impl Header {
 
     #[inline]
     fn drop_last_local(&self, local: u32) -> Dropped {
-        if local != 1 {
+        if local != LOCAL_ONE {
             return Dropped::Alive; // immortal
         }
         // Acquire: pairs with the release of every foreign drop, whose uses of the object must
@@ -287,7 +308,7 @@ impl Header {
         // reached by this thread.
         let shared = self.shared.load(Ordering::Acquire);
         if shared == 0 {
-            self.local.store(0, Ordering::Relaxed);
+            self.local.store(LOCAL_ZERO, Ordering::Relaxed);
             return Dropped::Dead;
         }
         self.merge_last()
@@ -298,7 +319,7 @@ impl Header {
     #[cold]
     fn merge_last(&self) -> Dropped {
         if self.shared.load(Ordering::Relaxed) & IMMORTAL != 0 {
-            self.local.store(0, Ordering::Relaxed);
+            self.local.store(LOCAL_ZERO, Ordering::Relaxed);
             return Dropped::Alive;
         }
         // Before the CAS: after it the object may be freed by another thread at any time.
@@ -409,11 +430,12 @@ impl Header {
         loop {
             let mut merged = (shared | MERGED) & !QUEUED;
             if shared & MERGED == 0 {
-                let sum = i64::from(count_of(shared)) + i64::from(local);
-                if local >= LOCAL_PINNED || sum > i64::from(SHARED_LIMIT) {
+                // The local half of an immortal object is void, and so is this sum.
+                let sum = count_of(shared) + local_count(local);
+                if sum > SHARED_LIMIT {
                     merged |= IMMORTAL;
                 } else {
-                    merged = ((sum as i32 as u32) << 4) | (merged & FLAGS);
+                    merged = ((sum as u32) << 4) | (merged & FLAGS);
                 }
             }
             // AcqRel: as in `merge_last`.
@@ -452,8 +474,8 @@ impl Header {
             return None;
         }
         let local =
-            if shared & MERGED != 0 { 0 } else { i64::from(self.local.load(Ordering::Relaxed)) };
-        Some(local + i64::from(count_of(shared)))
+            if shared & MERGED != 0 { 0 } else { local_count(self.local.load(Ordering::Relaxed)) };
+        Some(i64::from(local + count_of(shared)))
     }
 
     /// Whether the object is in a queue.
@@ -473,17 +495,19 @@ impl Header {
         // Relaxed: the stop orders.
         let (local, shared) =
             (self.local.load(Ordering::Relaxed), self.shared.load(Ordering::Relaxed));
-        let in_range =
-            local <= LOCAL_PINNED && count_of(shared).abs() <= SHARED_LIMIT + OVERSHOOT_LIMIT;
+        let in_range = local.wrapping_sub(LOCAL_ZERO) < LOCAL_LIMIT
+            && count_of(shared).abs() <= SHARED_LIMIT + OVERSHOOT_LIMIT;
         match self.count() {
             Some(_) if !in_range => Err(format!(
-                "its counts are out of range: local {local}, shared {}",
+                "its counts are out of range: local {}, shared {}",
+                local_count(local),
                 count_of(shared)
             )),
             Some(count) if count < 0 => Err(format!("it is alive with a count of {count}")),
             // The thread that drains the queue finds a sum of 0.
             Some(0) if shared & QUEUED == 0 => Err(format!(
-                "it is alive with a count of 0: owner #{owner}, local {local}, shared {shared:#x}"
+                "it is alive with a count of 0: owner #{owner}, local {}, shared {shared:#x}",
+                local_count(local)
             )),
             _ => Ok(()),
         }
@@ -493,19 +517,13 @@ impl Header {
     /// where they are, so the sum is right. Clearing and dropping then run on the plain path, and a
     /// survivor is biased again.
     pub(crate) fn claim(&self, owner: u64) {
-        let shared = self.shared.load(Ordering::Relaxed);
-        let local = if shared & MERGED != 0 {
+        if self.shared.load(Ordering::Relaxed) & MERGED != 0 {
             // In a stop only unattached threads count, and only objects that are reachable, which
             // this object is not. It is a read-modify-write all the same.
             self.shared.fetch_and(!MERGED, Ordering::Relaxed);
-            0
-        } else {
-            self.local.load(Ordering::Relaxed)
-        };
-        self.local.store(local.saturating_add(1).min(LOCAL_PINNED), Ordering::Relaxed);
-        if local + 1 >= LOCAL_PINNED {
-            self.make_immortal();
+            self.local.store(LOCAL_ZERO, Ordering::Relaxed);
         }
+        self.clone_local();
         self.set_owner(owner);
     }
 
@@ -514,7 +532,7 @@ impl Header {
     /// It drops this reference by [`drop_ref`](Self::drop_ref). The object may be merged by then,
     /// because this thread has locally dropped references that other threads have counted.
     pub(crate) fn revive(&self, owner: u64) {
-        self.local.store(1, Ordering::Relaxed);
+        self.local.store(LOCAL_ONE, Ordering::Relaxed);
         self.set_owner(owner);
         // Release: a weak upgrade that sees the object biased again sees the count above.
         self.shared.fetch_and(!MERGED, Ordering::Release);
@@ -557,7 +575,7 @@ impl Header {
     /// Sets the counts of an object that only one thread knows, to values near their limits.
     #[cfg(all(test, loom))]
     pub(crate) fn preset(&self, local: u32, shared: i32) {
-        self.local.store(local, Ordering::Relaxed);
+        self.local.store(LOCAL_ZERO + local, Ordering::Relaxed);
         self.shared.store((shared as u32) << 4, Ordering::Relaxed);
     }
 
@@ -583,7 +601,7 @@ impl Header {
         // Acquire: as in `drop_last_local`. A thread that has made a weak record had a reference.
         self.shared.load(Ordering::Acquire) == WEAK
             && self.is_owned_by(current)
-            && self.local.load(Ordering::Relaxed) == 1
+            && self.local.load(Ordering::Relaxed) == LOCAL_ONE
     }
 
     /// Whether the object may have a weak record.
@@ -673,37 +691,69 @@ mod tests {
         assert_eq!(h.drop_shared(), Dropped::Dead);
     }
 
-    #[test]
-    fn local_overflow_pins_and_is_immortal() {
+    fn with(local: u32, shared: i32) -> Header {
         let h = fresh();
-        h.local.store(LOCAL_PINNED - 1, Ordering::Relaxed);
+        h.local.store(LOCAL_ZERO + local, Ordering::Relaxed);
+        h.shared.store((shared as u32) << 4, Ordering::Relaxed);
+        h
+    }
+
+    fn halves(h: &Header) -> (i32, i32) {
+        let load = |half: &AtomicU32| half.load(Ordering::Relaxed);
+        (local_count(load(&h.local)), count_of(load(&h.shared)))
+    }
+
+    #[test]
+    fn a_full_local_half_moves_to_the_shared_half() {
+        let most = LOCAL_LIMIT as i32 - 1;
+        let h = with(LOCAL_LIMIT - 2, 5);
         h.clone_ref(ME);
-        assert_eq!(h.count(), None);
-        for _ in 0..3 {
-            assert_eq!(h.drop_local(), Dropped::Alive);
-            h.clone_ref(ME);
-        }
-        assert_eq!(h.local.load(Ordering::Relaxed), LOCAL_PINNED);
+        assert_eq!(halves(&h), (most, 5));
+        h.clone_ref(ME);
+        assert_eq!((halves(&h), h.count()), ((1, most + 5), Some(i64::from(most) + 6)));
+        assert_eq!(h.drop_local(), Dropped::Alive);
         assert_eq!(h.merge(), Dropped::Alive);
-        assert_eq!(h.count(), None);
-        assert_eq!(h.drop_shared(), Dropped::Alive);
+        assert_eq!(h.count(), Some(i64::from(most) + 5));
+        // A claim adds a reference too.
+        let h = with(LOCAL_LIMIT - 1, 0);
+        h.claim(OTHER);
+        assert_eq!((halves(&h), h.owner()), ((1, most), OTHER));
+    }
+
+    #[test]
+    fn an_owner_that_clones_while_others_drop_reaches_no_limit() {
+        let h = fresh();
+        assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+        for _ in 0..5 {
+            // What the owner clones, others drop: here in one step.
+            h.local.store(LOCAL_ZERO + LOCAL_LIMIT - 1, Ordering::Relaxed);
+            h.shared.fetch_sub((LOCAL_LIMIT - 1) * ONE, Ordering::Relaxed);
+            h.clone_ref(ME);
+            assert_eq!((halves(&h), h.check(|_| true)), ((1, -1), Ok(())));
+        }
+        h.clone_ref(ME);
+        assert_eq!(h.count(), Some(1));
+        assert_eq!(h.merge(), Dropped::Alive);
+        assert_eq!(h.drop_shared(), Dropped::Dead);
     }
 
     #[test]
     fn shared_overflow_and_underflow_are_immortal() {
-        let h = fresh();
-        h.shared.store((SHARED_LIMIT as u32) << 4, Ordering::Relaxed);
+        let h = with(1, SHARED_LIMIT);
         h.clone_ref(OTHER);
         assert_eq!(h.count(), None);
-        let h = fresh();
-        h.local.store(u32::MAX >> 2, Ordering::Relaxed);
-        h.shared.store((((-SHARED_LIMIT) as u32) << 4) | QUEUED, Ordering::Relaxed);
-        assert_eq!(h.drop_shared(), Dropped::Alive);
+        let h = with(1, -SHARED_LIMIT);
+        assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
         assert_eq!(h.count(), None);
-        let h = fresh();
-        h.local.store(LOCAL_PINNED - 1, Ordering::Relaxed);
-        assert_eq!(h.merge(), Dropped::Alive);
-        assert_eq!(h.count(), None, "a sum beyond the shared half saturates");
+        for over in [0, 1] {
+            let h = with(10, SHARED_LIMIT - 10 + over);
+            assert_eq!(h.merge(), Dropped::Alive);
+            assert_eq!(h.count().is_none(), over == 1, "a sum beyond the shared half saturates");
+            let h = with(LOCAL_LIMIT - 1, SHARED_LIMIT - LOCAL_LIMIT as i32 + over);
+            h.clone_ref(ME);
+            assert_eq!(h.count().is_none(), over == 1);
+            assert!(h.check(|_| true).is_ok());
+        }
     }
 
     #[test]

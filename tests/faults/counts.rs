@@ -9,8 +9,8 @@ use crate::{Alive, Node, node, ring};
 
 /// Where the shared half of a count ends.
 const SHARED: usize = 1 << 26;
-/// Where the owner's half does.
-const LOCAL: usize = 1 << 31;
+/// What the owner's half counts, before it moves to the shared half.
+const LOCAL: usize = 1 << 25;
 
 /// References that are never dropped.
 fn leak(gc: &Gc<Node>, times: usize) {
@@ -59,9 +59,33 @@ fn a_shared_count_that_overflows_is_immortal() {
     });
 }
 
-/// Its own half belongs to the owner as long as no thread merges it with the other.
+/// The owner's half moves to the shared half each time it is full.
 #[test]
-#[cfg_attr(debug_assertions, ignore = "two thousand million references: with --release")]
 fn an_owners_count_that_overflows_is_immortal() {
-    overflow_by(|_, _, gc| leak(gc, LOCAL));
+    overflow_by(|_, _, gc| leak(gc, SHARED + LOCAL));
+}
+
+/// Another thread drops the owner's clones, and the owner passes no safepoint.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "130 million references: with --release")]
+fn an_owner_that_clones_while_another_thread_drops_reaches_no_limit() {
+    const AT_ONCE: usize = 1 << 18;
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let alive = Arc::new(Alive::default());
+    let mut m = heap.attach();
+    let gc = node(&m, &alive);
+    let (send, clones) = std::sync::mpsc::sync_channel::<Vec<Gc<Node>>>(2);
+    let other = heap.clone();
+    let dropping = std::thread::spawn(move || {
+        other.attach_scoped(|_| clones.into_iter().for_each(drop));
+    });
+    for _ in 0..2 * SHARED / AT_ONCE {
+        send.send((0..AT_ONCE).map(|_| gc.clone()).collect()).expect("a thread that drops");
+    }
+    drop(send);
+    m.detach(|| dropping.join()).expect("a thread that ends");
+    m.safepoint();
+    assert_eq!(Gc::strong_count(&gc, &m), 1);
+    drop(gc);
+    assert_eq!((heap.stats().live_objects, alive.now()), (0, 0));
 }

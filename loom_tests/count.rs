@@ -33,6 +33,9 @@
 //! * merge in a stop: `managed::a_collection_merges_the_queues`
 //! * claim in a stop: merged or biased to biased: `claimed_object_is_counted_on`,
 //!   `managed::weak_handle_meets_a_collection`
+//! * inheritance in a stop: biased, merged, queued, dead, of an owner that has ended:
+//!   `an_inherited_object_is_counted_on`, `a_merge_for_an_owner_that_ended_meets_an_heir`,
+//!   `a_dead_object_is_not_inherited`
 //! * revival for a finalizer: merged or dead to biased: `revival_meets_an_upgrade`,
 //!   `a_finalizer_drops_what_a_stranger_counted`
 //! * upgrade of a biased, merged, dead, immortal object: `upgrade_meets_the_last_drop`,
@@ -823,6 +826,84 @@ fn loom_claimed_object_is_counted_on() {
         object.drop_ref(STRANGER);
     };
     race(make, [collector, stranger], Object::assert_destroyed);
+}
+
+/// The last mutator inherits an object whose owner has ended, and counts it. Meanwhile an
+/// unattached thread clones. A mutator that comes later drops that reference.
+///
+/// Mutations: `inherit` changes the shared half in two steps, forgets a half, leaves `MERGED` set,
+/// or sets no owner.
+#[test]
+fn loom_an_inherited_object_is_counted_on() {
+    let biased = || {
+        let object = Object::owned_by(OTHER);
+        object.clone_ref(STRANGER);
+        object
+    };
+    let merged = || {
+        let object = Object::owned_by(OTHER);
+        object.clone_ref(STRANGER);
+        object.clone_ref(STRANGER);
+        object.drop_ref(OTHER);
+        object
+    };
+    let heir = |object: &Object| {
+        object.with(|header| header.inherit(OWNER));
+        assert!(object.with(|header| header.is_owned_by(OWNER)));
+        object.clone_ref(OWNER);
+        object.drop_ref(OWNER);
+        object.drop_ref(OWNER);
+    };
+    // Its own reference, and the clone.
+    let unattached = |object: &Object| object.clone_ref(UNATTACHED);
+    let end = |object: &Object| {
+        object.drop_ref(STRANGER);
+        object.drop_ref(OWNER);
+        object.assert_destroyed();
+    };
+    race(biased, [heir, unattached], end);
+    race(merged, [heir, unattached], end);
+}
+
+/// A stranger has queued an object for an owner that has ended, and merges it. The library makes no
+/// stop in between. If it did, the heir would find the object queued, and leave it alone.
+///
+/// Mutation: `inherit` takes a queued object.
+#[test]
+fn loom_a_merge_for_an_owner_that_ended_meets_an_heir() {
+    let make = || {
+        let object = Object::owned_by(OTHER);
+        object.clone_ref(OTHER);
+        let dropped = object.with(Header::drop_shared);
+        assert_eq!(dropped, Dropped::Enqueue(OTHER));
+        object
+    };
+    let heir = |object: &Object| {
+        object.with(|header| header.inherit(OWNER));
+        object.clone_ref(OWNER);
+    };
+    let end = |object: &Object| {
+        object.drop_ref(OWNER);
+        object.drop_ref(OWNER);
+        object.assert_destroyed();
+    };
+    race(make, [heir, Object::merge_ended], end);
+}
+
+/// The last mutator finds an object dead, before the thread that got `Dead` destroys it. Weak
+/// references to the object stay without a target.
+///
+/// Mutation: `inherit` takes a dead object.
+#[test]
+fn loom_a_dead_object_is_not_inherited() {
+    let make = || {
+        let object = Object::owned_by(OTHER).with_record();
+        let dropped = object.with(Header::drop_local);
+        assert_eq!(dropped, Dropped::Dead);
+        object.with(|header| header.inherit(OWNER));
+        object
+    };
+    race(make, [|object| object.upgrade(OWNER), Object::destroy], Object::assert_destroyed);
 }
 
 /// A mutator of the model below. Other threads read only its queue.

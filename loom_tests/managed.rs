@@ -20,6 +20,8 @@
 //! * the owner ends and closes its queue: `owner_ends_before_a_stranger_drops`
 //! * a collection merges queues, and counts merged objects: `a_collection_merges_the_queues`,
 //!   `a_collection_counts_what_was_merged`
+//! * an object of an owner that has ended, inherited against unattached threads and a new mutator:
+//!   `an_heir_meets_unattached_threads`, `an_heir_meets_a_new_mutator`
 //! * deferred, drained by an attach, a safepoint, a collection, the end of the heap:
 //!   `deferred_drop_meets_an_attach`, `deferred_drops_meet_a_safepoint`,
 //!   `deferred_drop_meets_a_collection`, `deferred_drop_meets_the_end_of_the_heap`
@@ -202,6 +204,60 @@ fn loom_deferred_drop_meets_a_collection() {
         dropper.join().unwrap();
         // No safepoint here: a collection drains the list itself.
         assert_eq!(m.try_collect(Collect::full()).unwrap().collected, 0);
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// The owner has ended, and the last mutator collects: it inherits the object. Meanwhile an
+/// unattached thread clones and drops.
+///
+/// Mutation: `inherit` changes the shared half in two steps (`src/object/header.rs`).
+#[test]
+fn loom_an_heir_meets_unattached_threads() {
+    Model::new().at_most(4).check(|| {
+        let (heap, m, object, destroyed) = world();
+        drop(m);
+        let mut m = heap.attach();
+        let theirs = object.clone();
+        let unattached = thread::spawn(move || {
+            drop(theirs.clone());
+            theirs.touch();
+            theirs
+        });
+        m.try_collect(Collect::full()).unwrap();
+        drop(object.clone());
+        drop(object);
+        let theirs = unattached.join().unwrap();
+        m.safepoint();
+        theirs.touch();
+        drop(theirs);
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// The owner has ended, and the object is merged. One thread collects, and inherits the object if it
+/// is alone. Another attaches meanwhile, upgrades a weak reference, and drops a handle.
+///
+/// Mutation: `inherit` leaves `MERGED` set (`src/object/header.rs`).
+#[test]
+fn loom_an_heir_meets_a_new_mutator() {
+    Model::new().at_most(4).check(|| {
+        let (heap, m, object, destroyed) = world();
+        let weak = Gc::downgrade(&object, &m);
+        let clone = object.clone();
+        drop(m);
+        let mut m = heap.attach();
+        drop(clone);
+        let theirs = object.clone();
+        let other = thread::spawn(move || {
+            let m = heap.attach();
+            weak.upgrade(&m).expect("this thread has a handle").touch();
+            drop(theirs);
+        });
+        m.try_collect(Collect::young()).unwrap();
+        drop(object);
+        m.detach(|| other.join().unwrap());
+        m.safepoint();
         assert_eq!(destroyed.load(Relaxed), 1);
     });
 }

@@ -75,6 +75,8 @@ mod drain;
 mod drop_batch;
 #[allow(unsafe_code)]
 mod handle_buffer;
+#[allow(unsafe_code)]
+mod inherit;
 pub(crate) mod merge_queue;
 mod parts;
 #[allow(unsafe_code)]
@@ -125,6 +127,7 @@ use crate::heap::world::World;
 use crate::managed::destructor::OnPanic;
 use crate::managed::drain::drain_deferred;
 use crate::managed::drop_batch::DropBatch;
+use crate::managed::inherit::{inherit, leave};
 use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue};
 use crate::managed::parts::{
     DESTRUCTION_STACK_ROOM, DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE,
@@ -316,10 +319,15 @@ unsafe impl ObjectModel for Managed {
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         // Every thread is at a safepoint. Relaxed, both: the stop orders them.
         let epoch = self.epoch.load(Ordering::Relaxed);
+        let mut mutators = 0;
         world.locals(|_, local| {
             dead.extend(merge_queue(&local.queue));
             local.seen.store(epoch, Ordering::Relaxed);
+            mutators += 1;
         });
+        if mutators == 1 {
+            inherit(world);
+        }
     }
 
     fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
@@ -463,6 +471,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn ending(&self, m: &Raw) {
+        leave(self);
         // The batch is empty, unless a panic of a hook has ended a collection.
         self.cleared(m, true);
         if is_traversing() {

@@ -51,6 +51,8 @@ pub(crate) struct Managed {
     /// Published retired references, each with its epoch.
     pub(super) retired: Mutex<Vec<(u64, CountedRef)>>,
     pub(super) epoch: AtomicU64,
+    /// Whether a mutator has ended whose objects no mutator has [inherited](super::inherit) yet.
+    pub(super) ended: AtomicBool,
     /// Objects left in a closed heap.
     pub(super) left: AtomicUsize,
     /// Checked mode: addresses are looked up, and the memory of freed dynamic objects is reused
@@ -168,6 +170,7 @@ impl Managed {
             has_deferred: AtomicBool::new(false),
             retired: Mutex::new(Vec::new()),
             epoch: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
             left: AtomicUsize::new(0),
             checked: AtomicBool::new(false),
             slow_handler: AtomicU64::new(0),

@@ -21,6 +21,7 @@
 //! | free bits, `Owned` | the owner of the page |
 //! | `PageInfo::arena` | written by the owner or under the pool's lock |
 //! | `PageInfo::remote` | any thread that frees a cell pushes, the owner drains |
+//! | `PageInfo::heir` | written under the pool's lock and in a stop |
 //! | `PageInfo::young` | set by the owner and by late tracking, cleared in a stop |
 //! | page header | written while the page is unowned, constant while it is in use |
 //!
@@ -58,6 +59,7 @@ use std::ptr::NonNull;
 use crate::base::steps;
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
+use crate::memory::page::NO_HEIR;
 use crate::memory::page_list::PageList;
 use crate::memory::pool::{HeapWord, PagePool};
 pub(crate) use crate::memory::pool::{PoolView, SpaceError};
@@ -394,6 +396,7 @@ impl Space {
         // SAFETY: rule *owner*: the caller owns the pages, and the lock owns the pages on its list.
         unsafe {
             while let Some(page) = pages.pop_front(self) {
+                self.info(page).set_heir(NO_HEIR);
                 self.info(page).set_arena(0);
                 pool.abandoned[class].file(self, page);
             }

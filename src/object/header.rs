@@ -43,6 +43,7 @@
 //!   the owner has ended, or by the thread that has stopped the world. The CAS of `MERGED` lets
 //!   exactly one thread merge.
 //! * *claim*: the collector takes an unreachable object for its own thread, in a stop.
+//! * *inherit*: the last mutator becomes the owner of an object whose owner has ended, in a stop.
 //! * *revive*: the thread that brought the count to 0 takes the object back for its finalizer.
 //!
 //! # Saturation
@@ -469,7 +470,11 @@ impl Header {
     #[inline(always)]
     pub(crate) fn count(&self) -> Option<i64> {
         // Relaxed: the stop orders it.
-        let shared = self.shared.load(Ordering::Relaxed);
+        self.count_with(self.shared.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn count_with(&self, shared: u32) -> Option<i64> {
         if shared & IMMORTAL != 0 {
             return None;
         }
@@ -525,6 +530,26 @@ impl Header {
         }
         self.clone_local();
         self.set_owner(owner);
+    }
+
+    /// In a stop, `heir` becomes the owner of an object, and counts all its references locally.
+    /// Nothing happens if the object is queued, dead or immortal, or if the count is too large.
+    ///
+    /// No attached thread counts, and no thread is about to merge the object.
+    pub(crate) fn inherit(&self, heir: u64) {
+        // Relaxed: the stop orders all counts except those of unattached threads, which add
+        // references. A read-modify-write subtracts what this thread has read.
+        let shared = self.shared.load(Ordering::Relaxed);
+        let count = self.count_with(shared).and_then(|count| u32::try_from(count).ok());
+        if let Some(local) = count
+            && local > 0
+            && local < LOCAL_PINNED
+            && shared & QUEUED == 0
+        {
+            self.local.store(local, Ordering::Relaxed);
+            self.shared.fetch_sub(shared & (!FLAGS | MERGED), Ordering::Relaxed);
+            self.set_owner(heir);
+        }
     }
 
     /// The thread that received `Dead` takes the object back, with one reference.

@@ -894,16 +894,27 @@ fn rounds(name: &str, hostile: bool, builder: HeapBuilder) {
             let (heap, world, barrier, over) = (&heap, &world, &barrier, &over);
             scope.spawn(move || {
                 let mut hands = Hands::new(world, seed ^ thread);
-                let mut m = heap.attach();
+                let mut mutator = None;
+                let mut ends = false;
                 while !over.load(SeqCst) {
-                    hands.go(STEPS, &mut m);
+                    let m = mutator.get_or_insert_with(|| heap.attach());
+                    hands.go(STEPS, m);
                     hands.lay_open();
                     m.safepoint();
                     // All is quiet between the two.
-                    m.detach(|| {
+                    let quiet = || {
                         barrier.wait();
                         barrier.wait();
-                    });
+                    };
+                    // At every other quiet point the mutators have ended, and the mutator of the
+                    // survey inherits their objects.
+                    if ends {
+                        composed(|| drop(mutator.take()));
+                        quiet();
+                    } else {
+                        m.detach(quiet);
+                    }
+                    ends = !ends;
                     let share = PLACES.min(HELD);
                     let mut laid_open = world.laid_open.lock().unwrap();
                     let keep = laid_open.len().saturating_sub(share);

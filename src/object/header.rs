@@ -546,8 +546,12 @@ impl Header {
             && local < LOCAL_PINNED
             && shared & QUEUED == 0
         {
-            self.local.store(local, Ordering::Relaxed);
-            self.shared.fetch_sub(shared & (!FLAGS | MERGED), Ordering::Relaxed);
+            // Usually nothing moves, because only the former owner has counted.
+            let moved = shared & (!FLAGS | MERGED);
+            if moved != 0 {
+                self.local.store(local, Ordering::Relaxed);
+                self.shared.fetch_sub(moved, Ordering::Relaxed);
+            }
             self.set_owner(heir);
         }
     }

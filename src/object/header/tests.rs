@@ -1,0 +1,208 @@
+//! Tests of the header.
+
+#![forbid(unsafe_code)]
+
+use super::*;
+
+const ME: u64 = 7;
+const OTHER: u64 = 8;
+
+fn fresh() -> Header {
+    Header::new(ME, 5)
+}
+
+#[test]
+fn type_index_and_owner_share_a_word() {
+    let h = Header::new((1 << 40) - 1, (1 << 24) - 1);
+    assert_eq!(h.owner(), (1 << 40) - 1);
+    assert_eq!(h.type_index(), (1 << 24) - 1);
+    h.set_owner(3);
+    assert_eq!((h.owner(), h.type_index()), (3, (1 << 24) - 1));
+}
+
+#[test]
+fn owner_counts_locally_and_dies_at_zero() {
+    let h = fresh();
+    h.clone_ref(ME);
+    assert_eq!(h.count(), Some(2));
+    assert_eq!(h.shared.load(Ordering::Relaxed), 0);
+    assert_eq!(h.drop_local(), Dropped::Alive);
+    assert_eq!(h.drop_local(), Dropped::Dead);
+}
+
+#[test]
+fn foreign_drop_below_zero_queues_once() {
+    let h = fresh();
+    h.clone_ref(ME);
+    h.clone_ref(ME);
+    assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+    assert_eq!(h.drop_shared(), Dropped::Alive);
+    assert_eq!(h.count(), Some(1));
+    assert_eq!(h.merge(), Dropped::Alive);
+    assert_eq!(h.count(), Some(1));
+    assert_eq!(h.owner(), NO_OWNER);
+    assert_eq!(h.drop_shared(), Dropped::Dead);
+}
+
+#[test]
+fn a_queued_object_is_freed_by_the_drain_alone() {
+    let h = fresh();
+    h.clone_ref(ME);
+    assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+    h.clone_ref(OTHER);
+    h.clone_ref(OTHER); // local 2, shared 1
+    assert_eq!(h.drop_local(), Dropped::Alive);
+    assert_eq!(h.drop_local(), Dropped::Alive); // merges; still queued
+    assert_eq!(h.drop_shared(), Dropped::Alive); // zero, but the queue points here
+    assert_eq!(h.merge(), Dropped::Dead);
+}
+
+#[test]
+fn last_local_drop_of_a_shared_object_merges() {
+    let h = fresh();
+    h.clone_ref(OTHER);
+    assert_eq!(h.drop_local(), Dropped::Alive);
+    assert_eq!(h.owner(), NO_OWNER);
+    h.clone_ref(ME); // no longer the owner
+    assert_eq!(h.count(), Some(2));
+    assert_eq!(h.drop_shared(), Dropped::Alive);
+    assert_eq!(h.drop_shared(), Dropped::Dead);
+}
+
+#[test]
+fn ended_owner_is_merged_once() {
+    let h = fresh();
+    h.clone_ref(ME);
+    assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+    assert_eq!(h.merge_ended(), Dropped::Alive);
+    assert_eq!(h.merge_ended(), Dropped::Alive);
+    assert_eq!(h.count(), Some(1));
+    assert_eq!(h.drop_shared(), Dropped::Dead);
+}
+
+fn with(local: u32, shared: i32) -> Header {
+    let h = fresh();
+    h.local.store(LOCAL_ZERO + local, Ordering::Relaxed);
+    h.shared.store((shared as u32) << 4, Ordering::Relaxed);
+    h
+}
+
+fn halves(h: &Header) -> (i32, i32) {
+    let load = |half: &AtomicU32| half.load(Ordering::Relaxed);
+    (local_count(load(&h.local)), count_of(load(&h.shared)))
+}
+
+#[test]
+fn a_full_local_half_moves_to_the_shared_half() {
+    let most = LOCAL_LIMIT as i32 - 1;
+    let h = with(LOCAL_LIMIT - 2, 5);
+    h.clone_ref(ME);
+    assert_eq!(halves(&h), (most, 5));
+    h.clone_ref(ME);
+    assert_eq!((halves(&h), h.count()), ((1, most + 5), Some(i64::from(most) + 6)));
+    assert_eq!(h.drop_local(), Dropped::Alive);
+    assert_eq!(h.merge(), Dropped::Alive);
+    assert_eq!(h.count(), Some(i64::from(most) + 5));
+    // A claim adds a reference too.
+    let h = with(LOCAL_LIMIT - 1, 0);
+    h.claim(OTHER);
+    assert_eq!((halves(&h), h.owner()), ((1, most), OTHER));
+}
+
+#[test]
+fn an_owner_that_clones_while_others_drop_reaches_no_limit() {
+    let h = fresh();
+    assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+    for _ in 0..5 {
+        // What the owner clones, others drop: here in one step.
+        h.local.store(LOCAL_ZERO + LOCAL_LIMIT - 1, Ordering::Relaxed);
+        h.shared.fetch_sub((LOCAL_LIMIT - 1) * ONE, Ordering::Relaxed);
+        h.clone_ref(ME);
+        assert_eq!((halves(&h), h.check(|_| true)), ((1, -1), Ok(())));
+    }
+    h.clone_ref(ME);
+    assert_eq!(h.count(), Some(1));
+    assert_eq!(h.merge(), Dropped::Alive);
+    assert_eq!(h.drop_shared(), Dropped::Dead);
+}
+
+#[test]
+fn shared_overflow_and_underflow_are_immortal() {
+    let h = with(1, SHARED_LIMIT);
+    h.clone_ref(OTHER);
+    assert_eq!(h.count(), None);
+    let h = with(1, -SHARED_LIMIT);
+    assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+    assert_eq!(h.count(), None);
+    for over in [0, 1] {
+        let h = with(10, SHARED_LIMIT - 10 + over);
+        assert_eq!(h.merge(), Dropped::Alive);
+        assert_eq!(h.count().is_none(), over == 1, "a sum beyond the shared half saturates");
+        let h = with(LOCAL_LIMIT - 1, SHARED_LIMIT - LOCAL_LIMIT as i32 + over);
+        h.clone_ref(ME);
+        assert_eq!(h.count().is_none(), over == 1);
+        assert!(h.check(|_| true).is_ok());
+    }
+}
+
+#[test]
+fn an_immortal_survives_every_drop() {
+    let h = fresh();
+    h.make_immortal();
+    assert_eq!(h.drop_local(), Dropped::Alive);
+    assert_eq!(h.drop_local(), Dropped::Alive);
+    h.clone_ref(ME);
+    assert_eq!(h.drop_shared(), Dropped::Alive);
+}
+
+#[test]
+fn claim_rebias_keeps_the_sum() {
+    let h = fresh();
+    h.clone_ref(OTHER); // 1 + 1
+    h.claim(OTHER);
+    assert_eq!(h.count(), Some(3));
+    assert!(h.is_owned_by(OTHER) && !h.is_owned_by(ME));
+    let h = fresh();
+    h.clone_ref(OTHER);
+    assert_eq!(h.merge(), Dropped::Alive); // merged, 2
+    h.claim(OTHER);
+    assert_eq!(h.count(), Some(3));
+    assert_eq!(h.drop_local(), Dropped::Alive);
+    assert_eq!(h.count(), Some(2));
+    assert_eq!(h.drop_shared(), Dropped::Alive);
+    assert_eq!(h.drop_shared(), Dropped::Dead);
+}
+
+#[test]
+fn weak_upgrade_fails_once_dead_and_works_after_revival() {
+    let h = fresh();
+    h.set_weak();
+    assert!(h.try_upgrade(OTHER));
+    assert_eq!(h.drop_shared(), Dropped::Alive);
+    assert_eq!(h.drop_local(), Dropped::Dead);
+    assert!(!h.try_upgrade(OTHER) && !h.try_upgrade(ME));
+    h.revive(ME);
+    assert!(h.try_upgrade(OTHER) && h.try_upgrade(ME));
+    assert_eq!(h.count(), Some(3));
+}
+
+#[test]
+fn an_heir_counts_all_references_locally_if_they_fit() {
+    for (local, shared, flags) in [(2, 0, 0), (1, 3, 0), (5, -4, 0), (7, 3, MERGED), (1, 1, WEAK)] {
+        let h = with(local, shared);
+        h.shared.fetch_or(flags, Ordering::Relaxed);
+        let count = h.count().expect("counted") as i32;
+        h.inherit(OTHER);
+        assert_eq!((halves(&h), h.owner(), h.count()), ((count, 0), OTHER, Some(i64::from(count))));
+        assert_eq!(h.has_weak(), flags == WEAK);
+        (1..count).for_each(|_| assert_eq!(h.drop_local(), Dropped::Alive));
+        assert_eq!(h.drop_local(), Dropped::Dead);
+    }
+    let most = LOCAL_LIMIT as i32 - 1;
+    for (shared, heir) in [(most - 1, OTHER), (most, ME)] {
+        let h = with(1, shared);
+        h.inherit(OTHER);
+        assert_eq!((h.owner(), h.count()), (heir, Some(i64::from(shared) + 1)));
+        assert_eq!(h.check(|_| true), Ok(()));
+    }
+}

@@ -235,8 +235,8 @@ fn loom_an_heir_meets_unattached_threads() {
     });
 }
 
-/// The owner has ended, and the object is merged. One thread collects, and inherits the object if it
-/// is alone. Another attaches meanwhile, upgrades a weak reference, and drops a handle.
+/// The owner has ended, and the object is merged. One thread collects, and inherits the object if
+/// it is alone. Another attaches meanwhile, upgrades a weak reference, and drops a handle.
 ///
 /// Mutation: `inherit` leaves `MERGED` set (`src/object/header.rs`).
 #[test]

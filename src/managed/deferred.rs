@@ -8,7 +8,7 @@ use crate::base::fallible;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
-use crate::managed::inherit::leave;
+use crate::managed::inherit::leave_objects;
 use crate::managed::parts::{DRAIN_REQUEST, ManagedCore, Raw, SharedPart};
 use crate::memory::space::Space;
 use crate::object::counted::{CountedRef, object};
@@ -90,7 +90,7 @@ const LOST_REFERENCE: &str =
 /// The queued objects are merged. A dead object goes on the deferred list, and the next attached
 /// thread that drains the list destroys it.
 pub(crate) fn orphan(core: &ManagedCore, local: &SharedPart) {
-    leave(&core.model);
+    leave_objects(&core.model);
     for target in local.queue.close() {
         // SAFETY: rule *counted*: a queued object is not freed before the queue has merged it; its
         // owner has ended.

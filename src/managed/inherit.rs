@@ -61,7 +61,7 @@ use crate::object::type_info::Object;
 const MOST_PAGES: usize = 64;
 
 /// A mutator ends, and leaves its objects.
-pub(super) fn leave(model: &Managed) {
+pub(super) fn leave_objects(model: &Managed) {
     // Relaxed: the end of the mutator orders it before a stop that finds one mutator less.
     model.ended.store(true, Ordering::Relaxed);
 }
@@ -69,7 +69,7 @@ pub(super) fn leave(model: &Managed) {
 /// The mutator that has stopped the world inherits objects. No other mutator is registered.
 pub(super) fn inherit(world: &World<'_, Managed>) {
     let (space, ended) = (world.pages(), &world.core().model.ended);
-    // Relaxed, also below: see `leave`.
+    // Relaxed, also below: see `leave_objects`.
     if !ended.load(Ordering::Relaxed) {
         return;
     }

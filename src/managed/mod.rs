@@ -127,7 +127,7 @@ use crate::heap::world::World;
 use crate::managed::destructor::OnPanic;
 use crate::managed::drain::drain_deferred;
 use crate::managed::drop_batch::DropBatch;
-use crate::managed::inherit::{inherit, leave};
+use crate::managed::inherit::{inherit, leave_objects};
 use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue};
 use crate::managed::parts::{
     DESTRUCTION_STACK_ROOM, DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE,
@@ -471,7 +471,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn ending(&self, m: &Raw) {
-        leave(self);
+        leave_objects(self);
         // The batch is empty, unless a panic of a hook has ended a collection.
         self.cleared(m, true);
         if is_traversing() {

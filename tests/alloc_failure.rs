@@ -17,6 +17,7 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::os::fd::FromRawFd;
@@ -32,8 +33,8 @@ use standstill::model::{
 };
 use standstill::safepoint::ThreadId;
 use standstill::{
-    AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, GcVec,
-    Heap, HeapBuilder, Mutator, Pacing, Stress,
+    AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, GcSlice,
+    GcVec, GcWeak, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Stress, Trace,
 };
 
 // ----------------------------------------------------------------------------------- the allocator
@@ -942,6 +943,108 @@ fn allocating_objects_calls_no_other_allocator() {
     assert_eq!(refuse_each((state, filled), &[], |_| {}, fill, check), 0);
 }
 
+/// A value whose copies are counted.
+#[derive(Trace)]
+struct Token(#[trace(skip)] Arc<()>);
+
+#[derive(Trace)]
+struct Selfish {
+    this: GcWeak<Selfish>,
+    _token: Token,
+}
+
+/// Calls each fallible function that makes an object of a new type, or a weak reference. Returns
+/// the objects, and a weak reference. A refused call returns all that it was given.
+fn make_each(
+    m: &Mutator,
+    target: &Gc<Node>,
+    token: &Arc<()>,
+    made: &mut Vec<AnyGc>,
+) -> Option<GcWeak<Node>> {
+    static CALLBACKS: AtomicUsize = AtomicUsize::new(0);
+    let new = || Token(token.clone());
+    let copies = Arc::strong_count(token);
+    match m.try_alloc(new()) {
+        Ok(gc) => made.push(gc.into()),
+        Err(error) => {
+            assert_eq!(error.reason(), OutOfMemory::System);
+            assert_eq!(Arc::strong_count(&error.into_inner().0), copies + 1);
+        }
+    }
+    // Too large for a size class.
+    match m.try_alloc((new(), [0u8; 100_000])) {
+        Ok(gc) => made.push(gc.into()),
+        Err(error) => assert_eq!(error.reason(), OutOfMemory::System),
+    }
+    match m.try_alloc_slice(new(), [new(), new()]) {
+        Ok(slice) => made.push(GcSlice::into_any(slice)),
+        Err(error) => {
+            assert_eq!(error.reason(), OutOfMemory::System);
+            assert_eq!(error.into_inner().1.len(), 2);
+        }
+    }
+    let called = Cell::new(false);
+    let value = |weak: &GcWeak<Selfish>| {
+        called.set(true);
+        assert!(weak.upgrade(m).is_none());
+        Selfish { this: weak.clone(), _token: new() }
+    };
+    match Gc::try_new_cyclic(m, value) {
+        Ok(gc) => {
+            assert!(called.get() && gc.this.upgrade(m).as_ref() == Some(&gc));
+            made.push(gc.into());
+        }
+        Err(error) => {
+            assert!(!called.get());
+            assert_eq!(error.reason(), OutOfMemory::System);
+            // The function is the one that was passed.
+            error.into_inner()(&GcWeak::new());
+            assert!(called.get());
+        }
+    }
+    let callbacks = CALLBACKS.load(SeqCst);
+    let watched = m.alloc(0u64);
+    let watch = m.try_alloc_weak(&watched, new(), |_, _| {
+        CALLBACKS.fetch_add(1, SeqCst);
+    });
+    drop(watched);
+    assert_eq!(CALLBACKS.load(SeqCst) - callbacks, usize::from(watch.is_ok()));
+    match watch {
+        Ok(weak) => made.push(weak.into()),
+        Err(error) => {
+            assert_eq!(error.reason(), OutOfMemory::System);
+            assert_eq!(Arc::strong_count(&error.into_inner().0), Arc::strong_count(token));
+        }
+    }
+    Gc::try_downgrade(target, m).map_err(|reason| assert_eq!(reason, OutOfMemory::System)).ok()
+}
+
+#[test]
+fn making_objects_of_new_types_and_weak_references() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    let target = node(&state.m, &state.census, 0);
+    keep(&mut state, vec![target.clone()]);
+    drop(state.m.alloc(0u64));
+    let (token, made) = (Arc::new(()), Vec::with_capacity(10));
+    type Making = (State, Gc<Node>, Arc<()>, Vec<AnyGc>);
+    let make = |(state, target, token, made): &mut Making| {
+        drop(make_each(&state.m, target, token, made));
+    };
+    let check = |(state, target, token, mut made): Making| {
+        // Nothing is refused any more.
+        let before = made.len();
+        let weak = make_each(&state.m, &target, &token, &mut made).expect("memory");
+        assert_eq!(made.len(), before + 5);
+        assert_eq!(state.heap.stats().live_objects, state.live + made.len());
+        assert!(weak.upgrade(&state.m).as_ref() == Some(&target));
+        drop((made, target));
+        assert_eq!(Arc::strong_count(&token), 1);
+        state.check();
+    };
+    assert!(refuse_each((state, target, token, made), &[], |_| {}, make, check) > 10);
+}
+
 /// A vector that the heap refuses to let grow returns the handle, and is whole.
 #[test]
 fn growing_vectors_of_handles() {
@@ -1063,18 +1166,18 @@ fn making_heaps_mutators_and_first_objects() {
             Err(error) => return assert_eq!(error, AttachError::Memory),
             Ok(m) => m,
         };
-        let cell = m.alloc(GcCell::new(0));
-        drop(Gc::downgrade(&cell, &m));
-        *made = true;
+        match m.try_alloc(GcCell::new(0)) {
+            Err(error) => assert_eq!(error.reason(), OutOfMemory::System),
+            Ok(cell) => *made = Gc::try_downgrade(&cell, &m).is_ok(),
+        }
     };
-    // Where std counts the processors; its `Arc`, which is asked for before, and all the same may
-    // not be had; and functions that have no errors to give.
+    // Where std counts the processors; and its `Arc`, which is asked for before, and all the same
+    // may not be had.
     let ends = [
         "ModelHeap<M>>::build",
         "fallible::arc",
         "Core<M>::new",
         "Coordinator<T>::under",
-        "NoMemory::abort_process",
         "Pool::put",
         "?Coordinator<T>::try_register",
         "?teardown::teardown",

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use standstill::dynamic::Class;
 use standstill::safepoint::{self, StopError};
 use standstill::{
-    AnyGc, AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcSlice, Heap, Mutator,
-    Pacing, Trace, Tracer,
+    AnyGc, AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcSlice, GcWeak, Heap,
+    Mutator, Pacing, Trace, Tracer,
 };
 
 /// A heap that collects when it is reports to.
@@ -1519,4 +1519,70 @@ fn an_attach_that_is_refused_says_why() {
     go.send(()).unwrap();
     other.join().unwrap();
     assert!(heap.try_attach().is_ok());
+}
+
+/// A heap of 1 MiB without room for another object.
+fn full_heap() -> (Heap, Mutator, Vec<Gc<[u64; 4]>>) {
+    let heap = Heap::builder().limit(1 << 20).pacing(Pacing::manual()).build().expect("a heap");
+    let m = heap.attach();
+    let mut kept = Vec::new();
+    while let Ok(gc) = m.try_alloc([0; 4]) {
+        kept.push(gc);
+    }
+    (heap, m, kept)
+}
+
+fn message(f: impl FnOnce()) -> String {
+    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("a panic");
+    payload.downcast_ref::<String>().expect("a text").clone()
+}
+
+#[test]
+fn a_refused_allocation_names_the_type_of_the_object() {
+    struct Named {
+        _words: [u64; 50],
+    }
+    impl Trace for Named {
+        fn traverse(_: &Self, _: &mut Tracer) {}
+    }
+    let (_heap, m, kept) = full_heap();
+    let target = &kept[0];
+    let weak = message(|| drop(m.alloc_weak(target, (), |_, _| ())));
+    assert!(
+        weak.starts_with("cannot allocate a standstill::")
+            && weak.contains("WeakRef<[u64; 4], ()>: the heap's limit"),
+        "{weak}"
+    );
+    let Err(error) = m.try_alloc_weak(target, 7u8, |_, _| ()) else { panic!("the heap is full") };
+    assert!(error.to_string().contains("WeakRef<[u64; 4], u8>"), "{error}");
+    assert_eq!(error.into_inner(), 7);
+    let Err(error) = Gc::try_new_cyclic(&m, |_| -> Named { unreachable!("there is no memory") })
+    else {
+        panic!("the heap is full")
+    };
+    assert!(error.to_string().contains("Named: the heap's limit"), "{error}");
+    let slice = message(|| drop(m.alloc_slice(1u8, [Named { _words: [0; 50] }])));
+    assert!(
+        slice.contains("HeaderSlice<u8, [regressions::") && slice.contains("Named]>"),
+        "{slice}"
+    );
+}
+
+#[test]
+fn a_cyclic_object_whose_function_panics_leaves_no_memory_behind() {
+    let heap = manual();
+    let m = heap.attach();
+    let (mut escaped, before) = (GcWeak::new(), heap.stats().live_objects);
+    let thrown = catch_unwind(AssertUnwindSafe(|| {
+        Gc::new_cyclic(&m, |weak: &GcWeak<[u64; 4]>| {
+            escaped = weak.clone();
+            panic!("no value")
+        })
+    }));
+    assert!(thrown.is_err() && escaped.upgrade(&m).is_none());
+    assert_eq!(heap.stats().live_objects, before);
+    // The next object gets the same memory, and a weak reference of its own.
+    let next = m.alloc([0u64; 4]);
+    assert!(escaped.upgrade(&m).is_none());
+    assert!(Gc::downgrade(&next, &m).upgrade(&m) == Some(next));
 }

@@ -102,7 +102,8 @@ pub enum OutOfMemory {
         /// The most bytes the heap may use at a time.
         limit: usize,
     },
-    /// The operating system refused to commit more memory.
+    /// The operating system refused to commit more memory. Or the process's allocator refused
+    /// memory for a record of the heap: of a weak reference, or of a type that is new in the heap.
     System,
     /// The object is larger than a heap of this size can ever hold.
     TooLarge {
@@ -145,18 +146,32 @@ impl fmt::Display for OutOfMemory {
 
 impl Error for OutOfMemory {}
 
+impl From<NoMemory> for OutOfMemory {
+    fn from(_: NoMemory) -> Self {
+        Self::System
+    }
+}
+
 /// An allocation was refused. It returns the value, and the heap has not changed.
 pub struct AllocError<T> {
     value: T,
     reason: OutOfMemory,
+    /// The type of the object.
+    type_name: &'static str,
 }
 
 impl<T> AllocError<T> {
-    pub(crate) fn new(value: T, reason: OutOfMemory) -> Self {
-        Self { value, reason }
+    pub(crate) fn new(value: T, reason: impl Into<OutOfMemory>) -> Self {
+        Self::of::<T>(value, reason)
     }
 
-    /// The value that was to be allocated.
+    /// The allocation of an object of type `Object` was refused. `value` is part of the object, or
+    /// makes it.
+    pub(crate) fn of<Object: ?Sized>(value: T, reason: impl Into<OutOfMemory>) -> Self {
+        Self { value, reason: reason.into(), type_name: std::any::type_name::<Object>() }
+    }
+
+    /// The value that was to be allocated, or the parts from which it was to be made.
     pub fn into_inner(self) -> T {
         self.value
     }
@@ -175,7 +190,7 @@ impl<T> fmt::Debug for AllocError<T> {
 
 impl<T> fmt::Display for AllocError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot allocate a {}: {}", std::any::type_name::<T>(), self.reason)
+        write!(f, "cannot allocate a {}: {}", self.type_name, self.reason)
     }
 }
 

@@ -157,7 +157,7 @@ mod tests {
         let header = cell.cast::<Header>();
         // SAFETY: rule *new*: fresh memory, large enough for both.
         let legacy = unsafe {
-            header.write(Header::new(m.id(), managed::type_index(m.raw(), &INFO)));
+            header.write(Header::new(m.id(), managed::type_index(m.raw(), &INFO).expect("memory")));
             cell.add(INFO.offset).cast().write(Legacy { to: GcCell::new(None) });
             m.raw().publish_as(Object::new(cell), state::TRACKED);
             AnyGc::from_header(header)

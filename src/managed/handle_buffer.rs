@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 
 use crate::base::error::OutOfMemory;
 use crate::managed::deferred::defer;
-use crate::managed::parts::{Raw, try_type_index};
+use crate::managed::parts::{Raw, type_index};
 use crate::memory::arena::{class_for, class_size};
 use crate::memory::space::GRANULE;
 use crate::object::counted::{CountedRef, object};
@@ -62,7 +62,7 @@ impl HandleBuffer {
         if least > Self::MOST {
             return Err(OutOfMemory::TooLarge { size });
         }
-        let index = try_type_index(m, INFO).map_err(|_| OutOfMemory::System)?;
+        let index = type_index(m, INFO)?;
         let (cell, size) = match class_for(size, GRANULE) {
             Some(class) => (m.allocate_cell(class)?, class_size(class)),
             None => (m.allocate(size, GRANULE)?, size),

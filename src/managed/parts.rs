@@ -278,16 +278,10 @@ impl Managed {
     }
 }
 
-/// The index of a type in the mutator's heap.
+/// The index of a type in the mutator's heap. An error: there is no memory for a type that is new
+/// in the heap.
 #[inline(always)]
-pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> u32 {
-    try_type_index(m, info).unwrap_or_else(NoMemory::abort_process)
-}
-
-/// As [`type_index`], but returns an error if there is no memory for a type that is new in the
-/// heap.
-#[inline(always)]
-pub(crate) fn try_type_index(m: &Raw, info: &'static TypeInfo) -> Result<u32, NoMemory> {
+pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> Result<u32, NoMemory> {
     let key: *const TypeInfo = info;
     let slot = &m.private().types[(key as usize >> 4) % TYPE_CACHE_SIZE];
     let (cached, index) = slot.get();
@@ -362,11 +356,11 @@ mod tests {
         let one = one.into_reference();
         let number = one.header().type_index();
         let info = m.raw().model().types.get(number);
-        assert_eq!(type_index(m.raw(), info), number);
+        assert_eq!(type_index(m.raw(), info), Ok(number));
         // Another type in its place: the registry is asked again.
         m.raw().private().types.iter().for_each(|slot| slot.set((std::ptr::null(), 77)));
-        assert_eq!(type_index(m.raw(), info), number);
-        assert_eq!(type_index(m.raw(), info), number);
+        assert_eq!(type_index(m.raw(), info), Ok(number));
+        assert_eq!(type_index(m.raw(), info), Ok(number));
         drop(AnyGc::from_reference(one));
     }
 }

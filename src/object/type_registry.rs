@@ -72,14 +72,14 @@ impl TypeRegistry {
         Ok(index)
     }
 
-    /// Gives a type the next index.
+    /// Gives a type the next index. The caller has the lock.
     fn number(&self, info: &'static TypeInfo) -> Result<u32, NoMemory> {
         if info.prefetch_each.is_some() {
             // Relaxed: a hint.
             self.indirect.store(true, Ordering::Relaxed);
         }
-        // Relaxed: the number only has to be unique. The store below publishes.
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: only this function writes it, under the lock.
+        let index = self.next.load(Ordering::Relaxed);
         let cell = if index < FIRST_BUCKET {
             &self.first[index as usize]
         } else {
@@ -98,6 +98,8 @@ impl TypeRegistry {
         // Relaxed: the table is a constant of the program. A thread with the index received it
         // with an object, or from the map, after this store.
         cell.store(std::ptr::from_ref(info).cast_mut(), Ordering::Relaxed);
+        // Last: without memory for the cell, no number is used up.
+        self.next.store(index + 1, Ordering::Relaxed);
         Ok(index)
     }
 

@@ -34,7 +34,7 @@ use std::ptr::NonNull;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::shared::{Shared, SharedSlot};
-use crate::base::sync::{AtomicBool, AtomicPtr, Mutex, Ordering};
+use crate::base::sync::{AtomicBool, AtomicPtr, Mutex, MutexGuard, Ordering};
 use crate::object::header::Header;
 use crate::object::weak_table::Places;
 
@@ -66,6 +66,21 @@ pub(crate) struct WeakRecord {
     watchers: Mutex<Option<Box<Watchers>>>,
     /// Whether there are watchers.
     watched: AtomicBool,
+}
+
+/// Memory for one more watcher of a record, which is locked meanwhile.
+pub(crate) struct WatcherRoom<'a> {
+    record: &'a WeakRecord,
+    watchers: MutexGuard<'a, Option<Box<Watchers>>>,
+}
+
+impl WatcherRoom<'_> {
+    pub(crate) fn add(mut self, watcher: WeakWatcher) {
+        let watchers = self.watchers.as_mut().expect("`room_for_watcher` made the list");
+        watchers.list.push(watcher);
+        // Relaxed: a stop reads it, and this thread is attached.
+        self.record.watched.store(true, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -129,8 +144,16 @@ impl WeakRecord {
             .flatten()
     }
 
-    /// Adds a watcher. Whenever the number of watchers has doubled, it removes the dead ones.
+    /// Adds a watcher.
+    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
     pub(crate) fn watch(&self, watcher: WeakWatcher) -> Result<(), NoMemory> {
+        self.room_for_watcher()?.add(watcher);
+        Ok(())
+    }
+
+    /// Memory for one more watcher. Whenever the number of watchers has doubled, this removes the
+    /// dead ones. The record is locked until a watcher is added or the room is dropped.
+    pub(crate) fn room_for_watcher(&self) -> Result<WatcherRoom<'_>, NoMemory> {
         let mut watchers = self.watchers.lock();
         let Watchers { list, pruned } = match &mut *watchers {
             Some(watchers) => &mut **watchers,
@@ -141,10 +164,8 @@ impl WeakRecord {
             list.retain(|w| !w.weak_ref.target.load(Ordering::Relaxed).is_null());
             *pruned = list.len();
         }
-        fallible::push(list, watcher)?;
-        // Relaxed: a stop reads it, and this thread is attached.
-        self.watched.store(true, Ordering::Relaxed);
-        Ok(())
+        list.try_reserve(1)?;
+        Ok(WatcherRoom { record: self, watchers })
     }
 
     /// The number of watchers. In a stop.
@@ -198,6 +219,23 @@ impl WeakRecord {
     }
 }
 
+/// The place for the record of an object that was still being made. See [`WeakTable::place`].
+pub(crate) struct WeakPlace<'a>(&'a SharedSlot<WeakRecord>);
+
+impl WeakPlace<'_> {
+    /// Gives a record without a target its target. This is the object at the address of the place.
+    /// The caller holds the first reference to it.
+    pub(crate) fn set_target(self, record: &Shared<WeakRecord>, header: &Header) {
+        header.set_weak();
+        // SAFETY: rule *counted*: the caller's reference.
+        let other = unsafe { self.0.fill(record.clone()) };
+        debug_assert!(other.is_none(), "the target has a record");
+        let _no_upgrade = record.watchers.lock();
+        // Relaxed: under the lock.
+        record.target.store(NonNull::from(header).as_ptr(), Ordering::Relaxed);
+    }
+}
+
 /// A heap's weak records by the address of the target.
 #[derive(Default)]
 pub(crate) struct WeakTable {
@@ -225,21 +263,9 @@ impl WeakTable {
         Ok(unsafe { place.fill(placed) }.unwrap_or(ours))
     }
 
-    /// Gives a record without a target its target, to which the caller holds the first reference.
-    pub(crate) fn set_target(
-        &self,
-        record: &Shared<WeakRecord>,
-        header: &Header,
-    ) -> Result<(), NoMemory> {
-        let place = self.records.get_or_make(std::ptr::from_ref(header) as usize)?;
-        header.set_weak();
-        // SAFETY: rule *counted*: the caller's reference.
-        let other = unsafe { place.fill(record.clone()) };
-        debug_assert!(other.is_none(), "the target has a record");
-        let _no_upgrade = record.watchers.lock();
-        // Relaxed: under the lock.
-        record.target.store(NonNull::from(header).as_ptr(), Ordering::Relaxed);
-        Ok(())
+    /// The place of an object that is still being made at this address.
+    pub(crate) fn place(&self, unborn: NonNull<Header>) -> Result<WeakPlace<'_>, NoMemory> {
+        self.records.get_or_make(unborn.as_ptr() as usize).map(WeakPlace)
     }
 
     /// The record of an object, if it has one. The caller has the last reference, or destroys the

@@ -12,7 +12,8 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::base::error::{AllocError, ForeignGc};
+use crate::base::error::{AllocError, ForeignGc, OutOfMemory};
+use crate::base::fallible::NoMemory;
 use crate::base::prefetch::prefetch;
 use crate::collect::Collect;
 use crate::managed::{self, Raw, drop_reference_to, object};
@@ -157,7 +158,7 @@ fn allocate_small<T: Trace + Send + Sync>(
         // SAFETY: rule *new*: fresh memory of the type's class; no other thread has its address.
         Ok(cell) => unsafe {
             cell.add(Layout::<T>::OFFSET).cast().write(value);
-            Ok(publish(m, cell))
+            publish(m, cell)
         },
         Err(reason) => Err(AllocError::new(ManuallyDrop::into_inner(value), reason)),
     }
@@ -166,24 +167,54 @@ fn allocate_small<T: Trace + Send + Sync>(
 /// Not inlined, so that the large value is copied as few times as possible.
 #[inline(never)]
 fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
-    match m.allocate(Layout::<T>::SIZE, Layout::<T>::ALIGN) {
-        // SAFETY: rule *new*: fresh memory of the type's size; no other thread has its address.
-        Ok(cell) => unsafe {
-            cell.add(Layout::<T>::OFFSET).cast::<T>().write(value);
-            Ok(publish(m, cell))
-        },
+    match Unborn::new(m) {
+        Ok(unborn) => Ok(unborn.publish(value)),
         Err(reason) => Err(AllocError::new(value, reason)),
     }
 }
 
-/// Writes the header in front of a value and publishes the object.
+/// Makes a cell with a value an object. If the heap has no memory for its record of the type, frees
+/// the cell and returns the value in the error.
 ///
 /// # Safety
 ///
 /// The cell holds a `T` at its offset. No other thread has the address of the cell.
 #[inline(always)]
-unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>) -> Gc<T> {
-    let index = managed::type_index(m, Typed::<T>::INFO);
+unsafe fn publish<T: Trace + Send + Sync>(
+    m: &Raw,
+    cell: NonNull<u8>,
+) -> Result<Gc<T>, AllocError<T>> {
+    match managed::type_index(m, Typed::<T>::INFO) {
+        // SAFETY: rule *new*: as the caller says.
+        Ok(index) => Ok(unsafe { publish_as(m, cell, index) }),
+        // SAFETY: as above.
+        Err(NoMemory) => Err(unsafe { take_back(m, cell) }),
+    }
+}
+
+/// Frees a cell that was not published, and returns its value in an error.
+///
+/// # Safety
+///
+/// As for [`publish`].
+#[cold]
+#[inline(never)]
+unsafe fn take_back<T>(m: &Raw, cell: NonNull<u8>) -> AllocError<T> {
+    // SAFETY: rule *new*: the value is moved out, and no other thread has the address.
+    unsafe {
+        let value = cell.add(Layout::<T>::OFFSET).cast::<T>().read();
+        m.free(cell);
+        AllocError::new(value, NoMemory)
+    }
+}
+
+/// Writes the header in front of a value and publishes the object. `index` is that of the type.
+///
+/// # Safety
+///
+/// As for [`publish`].
+#[inline(always)]
+unsafe fn publish_as<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>, index: u32) -> Gc<T> {
     let header = cell.cast::<Header>();
     // SAFETY: rule *new*: the caller has initialized the value and has exclusive access to the
     // cell.
@@ -191,6 +222,50 @@ unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>) -> Gc<T> {
         header.write(Header::new(m.id(), index));
         m.publish_as(object(header), const { born::<T>() });
         Gc::from_header(header)
+    }
+}
+
+/// Memory for an object that has no value yet. An allocation uses it if further steps can fail
+/// before the value exists. If it is dropped, the memory is freed.
+pub(super) struct Unborn<'a, T> {
+    m: &'a Raw,
+    cell: NonNull<u8>,
+    /// The index of the type.
+    index: u32,
+    value: PhantomData<T>,
+}
+
+impl<'a, T: Trace + Send + Sync> Unborn<'a, T> {
+    pub(super) fn new(m: &'a Raw) -> Result<Self, OutOfMemory> {
+        let index = managed::type_index(m, Typed::<T>::INFO)?;
+        let cell = match const { Layout::<T>::CLASS } {
+            Some(class) => m.allocate_cell(class)?,
+            None => m.allocate(Layout::<T>::SIZE, Layout::<T>::ALIGN)?,
+        };
+        Ok(Self { m, cell, index, value: PhantomData })
+    }
+
+    /// The address of the future object.
+    pub(super) fn header(&self) -> NonNull<Header> {
+        self.cell.cast()
+    }
+
+    /// Makes the memory an object.
+    #[inline(always)]
+    pub(super) fn publish(self, value: T) -> Gc<T> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: rule *new*: fresh memory of the type's size; no other thread has its address.
+        unsafe {
+            this.cell.add(Layout::<T>::OFFSET).cast().write(value);
+            publish_as(this.m, this.cell, this.index)
+        }
+    }
+}
+
+impl<T> Drop for Unborn<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: rule *new*: the cell has no value and was not published.
+        unsafe { self.m.free(self.cell) };
     }
 }
 
@@ -389,7 +464,8 @@ impl Mutator {
     ///
     /// # Errors
     ///
-    /// If the heap is full. The error contains the value, and the heap is unchanged.
+    /// If the heap is full, or if memory for its record of a new type is refused. The error
+    /// contains the value, and the heap is unchanged.
     #[inline]
     pub fn try_alloc<T: Trace + Send + Sync>(&self, value: T) -> Result<Gc<T>, AllocError<T>> {
         allocate(self.raw(), value)

@@ -18,7 +18,7 @@ use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
-use crate::base::error::AllocError;
+use crate::base::error::{AllocError, OutOfMemory};
 use crate::base::event::{self, During};
 use crate::managed::{self, Raw, drop_reference, object};
 use crate::memory::space::GRANULE;
@@ -27,7 +27,7 @@ use crate::object::state;
 use crate::object::type_info::{Edge, Ends, Object, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::typed::any::AnyGc;
-use crate::typed::gc::offset;
+use crate::typed::gc::{offset, out_of_memory};
 use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
@@ -190,6 +190,7 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
         T: Send + Sync,
         I: ExactSizeIterator<Item = T>,
     {
+        let refused = |parts, reason| Err(AllocError::of::<HeaderSlice<H, [T]>>(parts, reason));
         let len = items.len();
         let layout = Layout::array::<T>(len)
             .and_then(|items| Layout::new::<H>().extend(items))
@@ -199,15 +200,17 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
             Ok(size) => size,
             Err(_) => {
                 let size = len.saturating_mul(size_of::<T>());
-                let reason = crate::base::error::OutOfMemory::TooLarge { size };
-                return Err(AllocError::new((header, items), reason));
+                return refused((header, items), OutOfMemory::TooLarge { size });
             }
+        };
+        let index = match managed::type_index(m, Sliced::<H, T>::INFO) {
+            Ok(index) => index,
+            Err(reason) => return refused((header, items), reason.into()),
         };
         let cell = match m.allocate(size, Sliced::<H, T>::ALIGN.max(GRANULE)) {
             Ok(cell) => cell,
-            Err(reason) => return Err(AllocError::new((header, items), reason)),
+            Err(reason) => return refused((header, items), reason),
         };
-        let index = managed::type_index(m, Sliced::<H, T>::INFO);
         // SAFETY: rule *new*: fresh memory, large enough for all parts at their offsets. No other
         // thread has its address. It is published after all parts are written.
         unsafe {
@@ -331,7 +334,7 @@ impl Mutator {
     {
         match self.try_alloc_slice(header, items) {
             Ok(slice) => slice,
-            Err(error) => panic!("{}", error.reason()),
+            Err(error) => out_of_memory(error),
         }
     }
 
@@ -339,8 +342,8 @@ impl Mutator {
     ///
     /// # Errors
     ///
-    /// If the heap is full. The error contains the header and the iterator, and the heap is
-    /// unchanged.
+    /// If the heap is full, or if memory for its record of a new type is refused. The error
+    /// contains the header and the iterator, and the heap is unchanged.
     ///
     /// # Panics
     ///

@@ -7,7 +7,6 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::base::error::{AllocError, ForeignGc, OutOfMemory};
-use crate::base::fallible::NoMemory;
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::managed::object;
@@ -15,7 +14,7 @@ use crate::object::header::Header;
 use crate::object::type_info::Tracer;
 use crate::object::weak::{WeakRecord, WeakWatcher};
 use crate::typed::gc::Gc;
-use crate::typed::gc::{allocate, check, foreign_panic, out_of_memory};
+use crate::typed::gc::{Unborn, check, foreign_panic, out_of_memory};
 use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
@@ -62,16 +61,32 @@ impl<T: Trace> GcWeak<T> {
 impl<T: Trace> Gc<T> {
     /// A weak reference to the object.
     ///
-    /// The process aborts if there is no memory for the weak record.
+    /// # Panics
+    ///
+    /// If memory for the weak record is refused; [`try_downgrade`](Self::try_downgrade) returns an
+    /// error instead. If the object belongs to another heap than the mutator.
+    #[track_caller]
+    pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<T> {
+        match Self::try_downgrade(this, m) {
+            Ok(weak) => weak,
+            Err(reason) => out_of_memory(AllocError::of::<GcWeak<T>>((), reason)),
+        }
+    }
+
+    /// A weak reference to the object.
+    ///
+    /// # Errors
+    ///
+    /// If memory for the weak record is refused. Nothing has changed.
     ///
     /// # Panics
     ///
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
-    pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<T> {
+    pub fn try_downgrade(this: &Self, m: &Mutator) -> Result<GcWeak<T>, OutOfMemory> {
         check(this.header(), m);
-        let record = m.raw().model().weak.record(this.counts());
-        GcWeak { record: Some(record.unwrap_or_else(NoMemory::abort_process)), target: PhantomData }
+        let record = m.raw().model().weak.record(this.counts())?;
+        Ok(GcWeak { record: Some(record), target: PhantomData })
     }
 
     /// Allocates an object with weak references to itself.
@@ -79,22 +94,47 @@ impl<T: Trace> Gc<T> {
     /// The function `value` gets a weak reference to the future object and makes the value. Until
     /// the object is allocated, an upgrade gives `None`.
     ///
-    /// The process aborts if there is no memory for the weak record.
-    ///
     /// # Panics
     ///
-    /// If the heap is full.
+    /// If the heap is full, or if memory for the weak record is refused.
+    /// [`try_new_cyclic`](Self::try_new_cyclic) returns an error instead.
     #[track_caller]
     pub fn new_cyclic(m: &Mutator, value: impl FnOnce(&GcWeak<T>) -> T) -> Self
     where
         T: Send + Sync,
     {
-        let record = WeakRecord::without_target().unwrap_or_else(NoMemory::abort_process);
+        match Self::try_new_cyclic(m, value) {
+            Ok(this) => this,
+            Err(error) => out_of_memory(error),
+        }
+    }
+
+    /// Allocates an object with weak references to itself, as [`new_cyclic`](Self::new_cyclic).
+    ///
+    /// # Errors
+    ///
+    /// If the heap is full, or if memory for the weak record is refused. The error contains the
+    /// function, which was not called. The heap is unchanged.
+    pub fn try_new_cyclic<F>(m: &Mutator, value: F) -> Result<Self, AllocError<F>>
+    where
+        T: Send + Sync,
+        F: FnOnce(&GcWeak<T>) -> T,
+    {
+        let raw = m.raw();
+        let rooms = || -> Result<_, OutOfMemory> {
+            let record = WeakRecord::without_target()?;
+            let unborn = Unborn::<T>::new(raw)?;
+            let place = raw.model().weak.place(unborn.header())?;
+            Ok((record, unborn, place))
+        };
+        let (record, unborn, place) = match rooms() {
+            Ok(rooms) => rooms,
+            Err(reason) => return Err(AllocError::of::<T>(value, reason)),
+        };
         let weak = GcWeak { record: Some(record.clone()), target: PhantomData };
-        let this = m.alloc(value(&weak));
-        let born = m.raw().model().weak.set_target(&record, this.counts());
-        born.unwrap_or_else(NoMemory::abort_process);
-        this
+        let this = unborn.publish(value(&weak));
+        place.set_target(&record, this.counts());
+        Ok(this)
     }
 }
 
@@ -193,23 +233,32 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
     ) -> Result<Gc<Self>, AllocError<D>> {
         check(target.header(), m);
         let raw = m.raw();
-        let record =
-            raw.model().weak.record(target.counts()).unwrap_or_else(NoMemory::abort_process);
-        let cleared = Shared::new(AtomicBool::new(false)).unwrap_or_else(NoMemory::abort_process);
-        let this = Self {
+        let rooms = || -> Result<_, OutOfMemory> {
+            let record = raw.model().weak.record(target.counts())?;
+            let cleared = Shared::new(AtomicBool::new(false))?;
+            let own = WeakRecord::without_target()?;
+            let unborn = Unborn::<Self>::new(raw)?;
+            let place = raw.model().weak.place(unborn.header())?;
+            Ok((record, cleared, own, unborn, place))
+        };
+        let (record, cleared, own, unborn, place) = match rooms() {
+            Ok(rooms) => rooms,
+            Err(reason) => return Err(AllocError::of::<Self>(data, reason)),
+        };
+        // The last step that can fail. No other code runs while the record is locked.
+        let room = match record.room_for_watcher() {
+            Ok(room) => room,
+            Err(reason) => return Err(AllocError::of::<Self>(data, reason)),
+        };
+        let this = unborn.publish(Self {
             record: record.clone(),
             cleared: cleared.clone(),
             data,
             callback,
             target: PhantomData,
-        };
-        let this = allocate(raw, this).map_err(|error| {
-            let reason: OutOfMemory = error.reason();
-            AllocError::new(error.into_inner().data, reason)
-        })?;
-        let own = raw.model().weak.record(this.counts()).unwrap_or_else(NoMemory::abort_process);
-        let watched = record.watch(WeakWatcher { weak_ref: own, cleared, invoke: Self::invoke });
-        watched.unwrap_or_else(NoMemory::abort_process);
+        });
+        place.set_target(&own, this.counts());
+        room.add(WeakWatcher { weak_ref: own, cleared, invoke: Self::invoke });
         Ok(this)
     }
 
@@ -267,11 +316,11 @@ impl<T, D> fmt::Debug for WeakRef<T, D> {
 impl Mutator {
     /// Allocates a weak reference to `target`. `callback` is called when the target dies.
     ///
-    /// The process aborts if there is no memory for the weak record of `target`.
-    ///
     /// # Panics
     ///
-    /// If the heap is full, or if the target belongs to another heap than the mutator.
+    /// If the heap is full, or if memory for the weak records is refused.
+    /// [`try_alloc_weak`](Self::try_alloc_weak) returns an error instead. If the target belongs to
+    /// another heap than the mutator.
     #[track_caller]
     pub fn alloc_weak<T, D>(
         &self,
@@ -283,9 +332,33 @@ impl Mutator {
         T: Trace,
         D: Trace + Send + Sync,
     {
-        match WeakRef::alloc(target, data, callback, self) {
+        match self.try_alloc_weak(target, data, callback) {
             Ok(weak) => weak,
             Err(error) => out_of_memory(error),
         }
+    }
+
+    /// Allocates a weak reference to `target`. `callback` is called when the target dies.
+    ///
+    /// # Errors
+    ///
+    /// If the heap is full, or if memory for the weak records is refused. The error contains the
+    /// data, and the heap is unchanged.
+    ///
+    /// # Panics
+    ///
+    /// If the target belongs to another heap than the mutator.
+    #[track_caller]
+    pub fn try_alloc_weak<T, D>(
+        &self,
+        target: &Gc<T>,
+        data: D,
+        callback: WeakCallback<T, D>,
+    ) -> Result<Gc<WeakRef<T, D>>, AllocError<D>>
+    where
+        T: Trace,
+        D: Trace + Send + Sync,
+    {
+        WeakRef::alloc(target, data, callback, self)
     }
 }

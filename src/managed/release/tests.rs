@@ -392,7 +392,8 @@ fn with_table(m: &Mutator, info: &'static TypeInfo) -> NonNull<Header> {
     let cell = m.raw().allocate(info.offset, align_of::<Header>()).expect("memory");
     // SAFETY: rule *new*: fresh memory, large enough for a header.
     unsafe {
-        cell.cast::<Header>().write(Header::new(m.id(), type_index(m.raw(), info)));
+        cell.cast::<Header>()
+            .write(Header::new(m.id(), type_index(m.raw(), info).expect("memory")));
         m.raw().publish_as(Object::new(cell), 0);
     }
     cell.cast()

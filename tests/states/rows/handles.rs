@@ -26,6 +26,19 @@ pub(super) const ROWS: Rows = &[
     ("Gc::strong_count", Shared(|t, m| ok(Gc::strong_count(&t.leaf, m)))),
     ("Gc::downgrade", Shared(|t, m| ok(Gc::downgrade(&t.leaf, m) == t.weak))),
     (
+        "Gc::try_downgrade",
+        Shared(|t, m| outcome(Gc::try_downgrade(&t.leaf, m).map(|w| w == t.weak))),
+    ),
+    (
+        "Gc::try_new_cyclic",
+        Shared(|t, m| {
+            let made = Gc::try_new_cyclic(m, |weak: &GcWeak<Leaf>| {
+                t.value(u32::from(weak.upgrade(m).is_some()))
+            });
+            outcome(made.map(|gc| gc.number).map_err(|error| error.reason()))
+        }),
+    ),
+    (
         "Gc::new_cyclic",
         Shared(|t, m| {
             let gc = Gc::new_cyclic(m, |weak: &GcWeak<Leaf>| {

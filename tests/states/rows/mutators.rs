@@ -40,6 +40,10 @@ pub(super) const ROWS: Rows = &[
         }),
     ),
     ("Mutator::alloc_weak", Shared(|t, m| ok(m.alloc_weak(&t.leaf, 0u32, |_, _| ()).data()))),
+    (
+        "Mutator::try_alloc_weak",
+        Shared(|t, m| outcome(m.try_alloc_weak(&t.leaf, 0u32, |_, _| ()).map(|weak| *weak.data()))),
+    ),
     ("Mutator::safepoint", Exclusive(|_, m| done(m.safepoint()))),
     ("Mutator::detach", Exclusive(|_, m| ok(m.detach(|| Mutator::with_current(|_| ()).is_some())))),
     ("Mutator::may_park", Shared(|_, m| ok(m.may_park()))),

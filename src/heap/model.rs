@@ -78,6 +78,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     type Callback: Send;
 
     /// The data of the model for each mutator that only its own thread uses.
+    ///
+    /// If the destructor of this data or of [`Local`](Self::Local) panics, the mutator ends all the
+    /// same. The panic is treated as one of [`ending`](Self::ending).
     type Private: 'static;
 
     /// Whether two traversals of an object in one stop always report the same references. If

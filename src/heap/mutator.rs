@@ -742,25 +742,29 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
                 InnerRoom(Box::from_raw(inner.cast::<MaybeUninit<Inner<M>>>())),
             )
         };
+        // The model's data may panic too. The thread leaves all the same, and gives its parts back.
         // SAFETY: rule *boxed*: the value is in its place, and is dropped once. It is large.
-        unsafe { (&raw mut (*room.0.as_mut_ptr()).private).drop_in_place() };
+        let private = guarded(|| unsafe {
+            (&raw mut (*room.0.as_mut_ptr()).private).drop_in_place();
+        });
+        let mut local = Ok(());
         // In this order: the thread leaves, then its arena becomes spare, then the heap may end. In
         // the reverse order a new mutator could briefly share the arena's id. That would do no
         // harm: the arena has retired and owns no page.
-        let spare = participant.end().map(|(shared, record)| SpareMutator {
-            arena: shared.arena.into_inner(),
-            record,
-            inner: room,
+        let spare = participant.end().map(|(shared, record)| {
+            local = guarded(|| drop(shared.local));
+            SpareMutator { arena: shared.arena.into_inner(), record, inner: room }
         });
         spares::put(&core.spares, arena_id, spare);
-        drop(handle);
+        let closed = guarded(|| drop(handle));
         // The list is taken as a whole: each mutator that ends here drops its own, empty list.
         let mut waiting = HERE.with(|here| here.waiting.take());
         while let Some(Waiting { inner, end }) = waiting {
             // SAFETY: rule *boxed*: the list contained it, and the list was taken.
             waiting = unsafe { end(inner) };
         }
-        let mut panics = [answered.err(), ended.err()].into_iter().flatten();
+        let mut panics =
+            [answered, ended, private, local, closed].into_iter().filter_map(Result::err);
         let first = if std::thread::panicking() { None } else { panics.next() };
         for payload in panics {
             core.hooks.unraisable(During::Drop, "", event::panic_message(payload));

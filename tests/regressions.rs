@@ -1534,7 +1534,10 @@ fn full_heap() -> (Heap, Mutator, Vec<Gc<[u64; 4]>>) {
 
 fn message(f: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("a panic");
-    payload.downcast_ref::<String>().expect("a text").clone()
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => (*payload.downcast_ref::<&str>().expect("a text")).to_owned(),
+    }
 }
 
 #[test]
@@ -1585,4 +1588,19 @@ fn a_cyclic_object_whose_function_panics_leaves_no_memory_behind() {
     let next = m.alloc([0u64; 4]);
     assert!(escaped.upgrade(&m).is_none());
     assert!(Gc::downgrade(&next, &m).upgrade(&m) == Some(next));
+}
+
+#[test]
+fn a_refusal_inside_with_current_names_it() {
+    let m = Cell::new(Some(manual().attach()));
+    let (detached, collected) = Mutator::with_current(|_| {
+        let mut own = m.take().expect("there");
+        let detached = message(|| own.detach(|| ()));
+        let collected = own.try_collect(Collect::full()).expect_err("it is lent").to_string();
+        m.set(Some(own));
+        (detached, collected)
+    })
+    .expect("attached");
+    assert!(detached.contains("`with_current`"), "{detached}");
+    assert!(collected.contains("`with_current`"), "{collected}");
 }

@@ -562,8 +562,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn refuse_lent(&self) {
         assert!(
             !self.is_lent(),
-            "`Mutator::detach` inside a destructor, finalizer or callback: its caller relies on the \
-             attachment; detach when it has returned"
+            "`Mutator::detach` inside a destructor, finalizer, callback or `with_current`: its caller \
+             relies on the attachment; detach when it has returned"
         );
     }
 

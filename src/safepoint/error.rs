@@ -84,7 +84,7 @@ impl fmt::Display for StopError {
             }
             Self::NoSafepoint => f.write_str(
                 "this thread must not reach a safepoint now: it is inside a destructor, finalizer, \
-                 callback, traversal or suspension; do this when that has returned",
+                 callback, `with_current`, traversal or suspension; do this when that has returned",
             ),
             Self::ThreadGone { name, id } => {
                 let name = name.as_deref().unwrap_or("without a name");

@@ -54,6 +54,9 @@ fn references(c: &mut Criterion) {
     .expect("a handle");
     group
         .bench_function("clone and drop, not the owner", |b| b.iter(|| black_box(foreign.clone())));
+    // The mutator is the last one, and inherits the object.
+    m.collect();
+    group.bench_function("clone and drop, inherited", |b| b.iter(|| black_box(foreign.clone())));
     group.bench_function("get", |b| b.iter(|| black_box(gc.0[0])));
     let weak = Gc::downgrade(&gc, &m);
     group.bench_function("weak upgrade", |b| b.iter(|| black_box(weak.upgrade(&m))));

@@ -207,6 +207,7 @@ mod tests {
         assert_eq!(m.raw().local().queue.len(), None);
         assert_eq!((core.model.deferred.lock().list.len(), live()), (1, 2));
         assert!(core.model.has_deferred.load(SeqCst));
+        assert!(core.model.ended.load(SeqCst), "the last mutator inherits what is left");
         // The mutator ends like any other.
         m.raw().local().queue.reopen();
         drain_deferred(m.raw());

@@ -182,6 +182,10 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
         assert!(weak.upgrade(&m).is_none());
         m.verify().expect("a whole heap");
+        // Pages that are free again have no heir.
+        let space = &heap.core().space;
+        space.sweep_abandoned();
+        assert!((0..space.high_water()).all(|page| !space.page(page).is_left_to(1)));
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     inside: Option<&'a Inside<'a>>,
     /// Marked objects, which are not traversed yet.
     pub(super) list: Vec<u32>,
+    /// Empty. Its memory is that of the next list.
+    spare: Vec<u32>,
     pages: VecDeque<u32>,
     /// Targets that were unseen when the worker met an edge to them.
     seen: Vec<u32>,
@@ -136,6 +138,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             tracer,
             inside,
             list: Vec::new(),
+            spare: Vec::new(),
             pages: VecDeque::new(),
             seen: Vec::new(),
             to_assumed: Vec::new(),
@@ -196,7 +199,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// Traverses the objects of the list. Afterwards the list has the objects that were marked
     /// meanwhile.
     fn traverse_list(&mut self, pool: &Pool) -> Result<(), NoMemory> {
-        let list = std::mem::take(&mut self.list);
+        let spare = std::mem::take(&mut self.spare);
+        let mut list = std::mem::replace(&mut self.list, spare);
         self.done.traversed += list.len();
         let origin = self.space.origin();
         let prefetch_part = |first: usize| {
@@ -221,6 +225,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
                 return Ok(());
             }
         }
+        list.clear();
+        self.spare = list;
         Ok(())
     }
 

@@ -13,6 +13,7 @@ mod magazine;
 mod page;
 #[allow(unsafe_code)]
 mod page_list;
+mod page_set;
 #[allow(unsafe_code)]
 mod pool;
 #[allow(unsafe_code)]

@@ -10,13 +10,18 @@
 //!   again adds 1. So a program that frees and allocates the same amount again and again soon
 //!   finds all of it resident ([ADR 27](../../docs/adr/0027-kept-runs.md)). A full collection
 //!   subtracts the number of pages that stayed free and resident since the last one.
+//!
+//! The pool has one bit for each page that was ever accessible: in use or free. Another bit says
+//! whether a free page is resident. The pool needs memory for these bits only when it makes pages
+//! accessible.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
 use crate::memory::page_list::PageList;
+use crate::memory::page_set::PageSet;
+use crate::memory::range::ENOMEM;
 #[cfg(all(debug_assertions, not(all(test, loom))))]
 use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::shape::{MAX_ALIGN, PAGE_SHIFT, Shape};
@@ -94,11 +99,10 @@ impl std::error::Error for SpaceError {}
 /// The state of the pool, behind the space's lock.
 #[derive(Debug)]
 pub(super) struct PagePool {
-    /// Free runs below the high-water mark: first page and length. The runs are disjoint, and no
-    /// two are adjacent.
-    pub(super) free: BTreeMap<u32, u32>,
+    /// Pages in use. All other pages below the high-water mark are free.
+    pub(super) used: PageSet,
     /// Free pages whose memory was not returned to the system.
-    resident: BTreeSet<u32>,
+    resident: PageSet,
     /// How many free pages stay resident because pages were used again.
     reused: usize,
     /// The least number of resident free pages since the last full collection.
@@ -109,7 +113,6 @@ pub(super) struct PagePool {
     committed: usize,
     /// Bytes of these pages and of their entries in the tables.
     pub(super) committed_bytes: usize,
-    pub(super) in_use: usize,
     pub(super) heap: HeapWord,
 }
 
@@ -137,14 +140,13 @@ impl PagePool {
     /// A pool without pages.
     pub(super) fn new() -> Self {
         Self {
-            free: BTreeMap::new(),
-            resident: BTreeSet::new(),
+            used: PageSet::default(),
+            resident: PageSet::default(),
             reused: 0,
             least: 0,
             abandoned: [const { PageList::EMPTY }; CLASSES],
             committed: 0,
             committed_bytes: 0,
-            in_use: 0,
             heap: HeapWord(std::ptr::null()),
         }
     }
@@ -158,69 +160,48 @@ impl PagePool {
         pages: u32,
     ) -> Result<u32, SpaceError> {
         let (count, asked) = (pages as usize, (pages as usize) << PAGE_SHIFT);
-        if self.in_use + count > limit {
-            let (in_use, limit) = (self.in_use << PAGE_SHIFT, limit << PAGE_SHIFT);
+        let used = self.used.len();
+        if used + count > limit {
+            let (in_use, limit) = (used << PAGE_SHIFT, limit << PAGE_SHIFT);
             return Err(SpaceError::Limit { asked, in_use, limit });
         }
-        let hole =
-            self.free.iter().find(|&(_, &len)| len >= pages).map(|(&start, &len)| (start, len));
-        // How many of the pages were in use before.
-        let mut used_before = pages as usize;
-        let start = match hole {
-            Some((start, len)) => {
-                self.free.remove(&start);
-                if len > pages {
-                    self.free.insert(start + pages, len - pages);
-                }
-                start
+        let start = self.used.first_gap(count);
+        let end = start + count;
+        let mark = table.high_water();
+        if end > mark {
+            if end > table.length >> PAGE_SHIFT {
+                let in_use = used << PAGE_SHIFT;
+                return Err(SpaceError::Full { asked, in_use, reserved: table.length });
             }
-            None => {
-                let mark = table.high_water();
-                let last = self.free.last_key_value().map(|(&start, &len)| (start, len));
-                // A free run that reaches the high-water mark is the beginning of the new run.
-                let joined = last.filter(|&(start, len)| (start + len) as usize == mark);
-                let start = joined.map_or(mark as u32, |(start, _)| start);
-                let end = start as usize + count;
-                if end > table.length >> PAGE_SHIFT {
-                    let in_use = self.in_use << PAGE_SHIFT;
-                    return Err(SpaceError::Full { asked, in_use, reserved: table.length });
-                }
-                if end > self.committed {
-                    let (committed, bytes) = table
-                        .range
-                        .commit(self.committed, end)
-                        .map_err(|code| SpaceError::Refused { asked, code })?;
-                    self.committed = committed;
-                    self.committed_bytes = bytes;
-                }
-                if joined.is_some() {
-                    self.free.remove(&start);
-                }
-                // Release: see `PageTable::high_water`.
-                table.high_water.store(end, Ordering::Release);
-                used_before = mark - start as usize;
-                start
+            if end > self.committed {
+                self.commit(table, end).map_err(|code| SpaceError::Refused { asked, code })?;
             }
-        };
-        if !self.resident.is_empty() {
-            let kept: Vec<u32> = self.resident.range(start..start + pages).copied().collect();
-            used_before -= kept.len();
-            for page in kept {
-                self.resident.remove(&page);
-            }
-            self.least = self.least.min(self.resident.len());
+            // Release: see `PageTable::high_water`.
+            table.high_water.store(end, Ordering::Release);
         }
-        // The memory of the other pages was returned.
-        self.reused = MOST_REUSED.min(self.reused + used_before);
-        self.in_use += count;
+        self.used.insert(start..end);
+        let resident = self.resident.remove(start..end);
+        self.least = self.least.min(self.resident.len());
+        // The memory of the pages that were in use before and are not resident was returned.
+        let returned = end.min(mark) - start - resident;
+        self.reused = MOST_REUSED.min(self.reused + returned);
+        let start = start as u32;
         // SAFETY: rules *owner* and *mapped*: the page is accessible and unowned, and its start is
         // aligned for any type.
         unsafe { table.page_start(start).cast::<*const ()>().write(self.heap.0) };
         Ok(start)
     }
 
-    /// Puts pages back, joins them with adjacent free runs, and returns memory beyond the resident
-    /// pages to the system.
+    /// Makes the pages below `end` accessible, and possibly more, and makes room for their bits.
+    fn commit(&mut self, table: &PageTable, end: usize) -> Result<(), i32> {
+        let (committed, bytes) = table.range.commit(self.committed, end)?;
+        let room = self.used.reserve(committed).and_then(|()| self.resident.reserve(committed));
+        room.map_err(|_| ENOMEM)?;
+        (self.committed, self.committed_bytes) = (committed, bytes);
+        Ok(())
+    }
+
+    /// Puts pages back, and returns memory beyond the resident pages to the system.
     pub(super) fn put(&mut self, table: &PageTable, page: u32, pages: u32, stress: Stress) {
         #[cfg(all(debug_assertions, not(all(test, loom))))]
         {
@@ -239,24 +220,14 @@ impl PagePool {
             info.set_heir(0);
             info.arena.store(0, Ordering::Relaxed);
         }
-        self.in_use -= pages as usize;
-
-        let (mut start, mut len) = (page, pages);
-        if let Some((&before, &room)) = self.free.range(..page).next_back()
-            && before + room == page
-        {
-            (start, len) = (before, room + len);
-        }
-        if let Some(room) = self.free.remove(&(page + pages)) {
-            len += room;
-        }
-        self.free.insert(start, len);
-
+        let freed = page as usize..(page + pages) as usize;
+        let removed = self.used.remove(freed.clone());
+        debug_assert_eq!(removed, freed.len(), "a free page is put back");
         let keep = self.keep(stress);
-        if pages as usize > keep {
-            table.range.discard(page as usize, pages as usize);
+        if freed.len() > keep {
+            table.range.discard(freed.start, freed.len());
         } else {
-            self.resident.extend(page..page + pages);
+            self.resident.insert(freed);
         }
         self.shrink(table, keep);
     }
@@ -264,7 +235,7 @@ impl PagePool {
     /// How many free pages stay resident.
     fn keep(&self, stress: Stress) -> usize {
         let reused = self.reused.min(stress.shrink(MOST_REUSED));
-        reused.max(stress.shrink(RESIDENT_PAGES)).max(self.in_use / 8)
+        reused.max(stress.shrink(RESIDENT_PAGES)).max(self.used.len() / 8)
     }
 
     /// A full collection has ended: pages that no thread has used since the last one may go.
@@ -280,15 +251,15 @@ impl PagePool {
         if self.resident.len() <= keep {
             return;
         }
+        let least = keep - keep / 4;
         let mut run = 0..0;
-        while self.resident.len() > keep - keep / 4 {
-            let Some(page) = self.resident.pop_last() else { break };
-            let page = page as usize;
-            if page + 1 == run.start {
-                run.start = page;
+        while self.resident.len() > least {
+            let pages = self.resident.pop_last(self.resident.len() - least);
+            if pages.end == run.start {
+                run.start = pages.start;
             } else {
                 table.range.discard(run.start, run.len());
-                run = page..page + 1;
+                run = pages;
             }
         }
         table.range.discard(run.start, run.len());
@@ -297,6 +268,8 @@ impl PagePool {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::base::sync::AtomicUsize;
     use crate::memory::range::Range;
@@ -306,7 +279,11 @@ mod tests {
     }
 
     fn table() -> PageTable {
-        let range = Range::reserve(256 << 20).expect("a range");
+        table_of(256 << 20)
+    }
+
+    fn table_of(bytes: usize) -> PageTable {
+        let range = Range::reserve(bytes).expect("a range");
         let (base, length) = (range.base.as_ptr().addr(), range.length);
         PageTable { base, length, range, high_water: AtomicUsize::new(0) }
     }
@@ -386,6 +363,179 @@ mod tests {
             let head = pool.take(&table, usize::MAX, 7).expect("pages");
             pool.put(&table, head, 7, Stress::none().small_constants(true));
             assert_eq!(pool.resident.len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_refusal_changes_nothing() {
+        let (table, mut pool) = (table_of(100 << PAGE_SHIFT), PagePool::new());
+        let full = |pages: usize, in_use: usize| SpaceError::Full {
+            asked: pages << PAGE_SHIFT,
+            in_use: in_use << PAGE_SHIFT,
+            reserved: 100 << PAGE_SHIFT,
+        };
+        assert_eq!(pool.take(&table, usize::MAX, 101), Err(full(101, 0)));
+        assert_eq!((table.high_water(), pool.committed), (0, 0));
+        assert_eq!(pool.take(&table, usize::MAX, 100), Ok(0));
+        assert_eq!(pool.take(&table, usize::MAX, 1), Err(full(1, 100)));
+        pool.put(&table, 0, 100, none());
+        assert_eq!(pool.take(&table, usize::MAX, 30), Ok(0));
+        assert_eq!(pool.take(&table, usize::MAX, 71), Err(full(71, 30)));
+        assert_eq!(pool.take(&table, usize::MAX, 70), Ok(30));
+    }
+
+    /// The state of a page in [`Naive`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Page {
+        Fresh,
+        Used,
+        Resident,
+        Returned,
+    }
+
+    /// The pool, as simple as possible: it examines all pages in each step.
+    struct Naive {
+        pages: Vec<Page>,
+        reused: usize,
+        least: usize,
+    }
+
+    impl Naive {
+        fn count(&self, page: Page) -> usize {
+            self.pages.iter().filter(|&&other| other == page).count()
+        }
+
+        /// `None`: too many pages, or no run of free pages is long enough.
+        fn take(&mut self, limit: usize, pages: usize) -> Option<u32> {
+            if self.count(Page::Used) + pages > limit {
+                return None;
+            }
+            let is_free = |run: &[Page]| !run.contains(&Page::Used);
+            let start = self.pages.windows(pages).position(is_free)?;
+            let run = &mut self.pages[start..start + pages];
+            self.reused += run.iter().filter(|&&page| page == Page::Returned).count();
+            run.fill(Page::Used);
+            self.reused = self.reused.min(MOST_REUSED);
+            self.least = self.least.min(self.count(Page::Resident));
+            Some(start as u32)
+        }
+
+        fn put(&mut self, start: u32, pages: usize) {
+            let run = start as usize..start as usize + pages;
+            self.pages[run.clone()].fill(Page::Returned);
+            if pages <= self.keep() {
+                self.pages[run].fill(Page::Resident);
+            }
+            self.shrink();
+        }
+
+        fn after_full(&mut self) {
+            self.reused = self.reused.saturating_sub(self.least);
+            self.shrink();
+            self.least = self.count(Page::Resident);
+        }
+
+        fn keep(&self) -> usize {
+            self.reused.max(RESIDENT_PAGES).max(self.count(Page::Used) / 8)
+        }
+
+        fn shrink(&mut self) {
+            let keep = self.keep();
+            if self.count(Page::Resident) > keep {
+                while self.count(Page::Resident) > keep - keep / 4 {
+                    let last = self.pages.iter().rposition(|&page| page == Page::Resident);
+                    self.pages[last.expect("a resident page")] = Page::Returned;
+                }
+            }
+        }
+
+        /// Runs of free pages below the high-water mark.
+        fn holes(&self) -> Vec<(u32, u32)> {
+            let mut first = 0;
+            let runs = self.pages.chunk_by(|&a, &b| {
+                (a == Page::Used) == (b == Page::Used) && (a == Page::Fresh) == (b == Page::Fresh)
+            });
+            let runs = runs.map(|run| {
+                first += run.len();
+                (run[0], ((first - run.len()) as u32, run.len() as u32))
+            });
+            runs.filter(|&(page, _)| page != Page::Used && page != Page::Fresh)
+                .map(|(_, run)| run)
+                .collect()
+        }
+    }
+
+    /// One step of a random program.
+    #[derive(Clone, Copy, Debug)]
+    enum Op {
+        Take(usize),
+        /// Puts one of the runs back.
+        Put(prop::sample::Index),
+        AfterFull,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            6 => (1..6_usize).prop_map(Op::Take),
+            2 => (30..200_usize).prop_map(Op::Take),
+            7 => any::<prop::sample::Index>().prop_map(Op::Put),
+            1 => Just(Op::AfterFull),
+        ]
+    }
+
+    /// Which memory is where: a page in use has a byte that is not 0, and a page whose memory was
+    /// returned has not.
+    fn byte(table: &PageTable, page: usize) -> *mut u8 {
+        table.page_start(page as u32).as_ptr().wrapping_add(100)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 64 }))]
+
+        #[test]
+        fn the_pool_does_the_same_as_a_naive_pool(
+            ops in prop::collection::vec(op(), 1..300),
+            limit in prop_oneof![Just(usize::MAX), 100..900_usize],
+        ) {
+            const PAGES: usize = 900;
+            let (table, mut pool) = (table_of(PAGES << PAGE_SHIFT), PagePool::new());
+            let mut naive = Naive { pages: vec![Page::Fresh; PAGES], reused: 0, least: 0 };
+            let mut runs = Vec::new();
+            for op in ops {
+                match op {
+                    Op::Take(pages) => {
+                        let taken = pool.take(&table, limit, pages as u32).ok();
+                        prop_assert_eq!(taken, naive.take(limit, pages));
+                        let Some(start) = taken else { continue };
+                        for page in start as usize..start as usize + pages {
+                            // SAFETY: rule *owner*: the page is in use, by this thread.
+                            unsafe { byte(&table, page).write(1) };
+                        }
+                        runs.push((start, pages));
+                    }
+                    Op::Put(_) if runs.is_empty() => {}
+                    Op::Put(which) => {
+                        let (start, pages) = runs.swap_remove(which.index(runs.len()));
+                        pool.put(&table, start, pages as u32, none());
+                        naive.put(start, pages);
+                    }
+                    Op::AfterFull => {
+                        pool.after_full(&table, none());
+                        naive.after_full();
+                    }
+                }
+                prop_assert_eq!(pool.used.len(), naive.count(Page::Used));
+                prop_assert_eq!(pool.resident.len(), naive.count(Page::Resident));
+                prop_assert_eq!((pool.reused, pool.least), (naive.reused, naive.least));
+                prop_assert_eq!(pool.used.gaps(table.high_water()), naive.holes());
+                let fresh = naive.count(Page::Fresh);
+                prop_assert_eq!(table.high_water(), PAGES - fresh);
+                for (page, &state) in naive.pages[..PAGES - fresh].iter().enumerate() {
+                    // SAFETY: rule *mapped*: below the high-water mark; no other thread exists.
+                    let written = unsafe { byte(&table, page).read() } != 0;
+                    prop_assert_eq!(written, state != Page::Returned, "page {}", page);
+                }
+            }
         }
     }
 }

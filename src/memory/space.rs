@@ -238,14 +238,14 @@ impl Space {
     fn take(&self, pool: &mut PagePool, pages: u32) -> Result<u32, SpaceError> {
         let start = pool.take(&self.table, self.limit, pages)?;
         self.committed.store(pool.committed_bytes, Ordering::Relaxed);
-        self.in_use.store(pool.in_use, Ordering::Relaxed);
+        self.in_use.store(pool.used.len(), Ordering::Relaxed);
         Ok(start)
     }
 
     /// Puts pages back into the pool.
     fn put(&self, pool: &mut PagePool, page: u32, pages: u32) {
         pool.put(&self.table, page, pages, self.stress);
-        self.in_use.store(pool.in_use, Ordering::Relaxed);
+        self.in_use.store(pool.used.len(), Ordering::Relaxed);
     }
 
     /// A full collection has ended: returns free pages to the system that no thread needed since
@@ -278,8 +278,8 @@ impl Space {
             // SAFETY: rule *owner*: the lock owns abandoned pages.
             unsafe { list.for_each(self, |page| abandoned.push((class as u8, page))) };
         }
-        let holes = pool.free.iter().map(|(&start, &len)| (start, len)).collect();
-        PoolView { holes, abandoned, in_use: pool.in_use, heap: pool.heap.0 }
+        let holes = pool.used.gaps(self.high_water());
+        PoolView { holes, abandoned, in_use: pool.used.len(), heap: pool.heap.0 }
     }
 
     /// Puts a freed cell or large object into quarantine. Returns the memory that is to be freed
@@ -468,7 +468,7 @@ impl Space {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use std::collections::{BTreeMap, HashSet};
+    use std::collections::HashSet;
 
     use super::*;
     use crate::memory::arena::Arena;
@@ -576,10 +576,10 @@ mod tests {
         give(runs[3]);
         assert_eq!(take(3), space_at(&space, 12));
         give(runs[2]);
-        assert_eq!(space.pool.lock().free, BTreeMap::from([(2, 6)]));
+        assert_eq!(space.pool().holes, [(2, 6)]);
         assert_eq!(take(1), space_at(&space, 2));
         assert_eq!(take(5), space_at(&space, 3));
-        assert!(space.pool.lock().free.is_empty());
+        assert!(space.pool().holes.is_empty());
         // A hole that reaches the high-water mark is the beginning of a larger run.
         give(space_at(&space, 12));
         assert_eq!(take(10), space_at(&space, 12));
@@ -588,7 +588,7 @@ mod tests {
             give(space_at(&space, page));
         }
         assert_eq!(space.in_use_bytes(), 0);
-        assert_eq!(space.pool.lock().free, BTreeMap::from([(0, 22)]));
+        assert_eq!(space.pool().holes, [(0, 22)]);
         assert!((0..22).all(|page| space.page(page).shape() == Shape::FREE));
     }
 

@@ -1050,10 +1050,13 @@ fn making_objects_of_new_types_and_weak_references() {
 #[test]
 fn growing_vectors_of_handles() {
     let _alone = one_at_a_time();
-    let mut state = State::new(builder().limit(1 << 20));
-    let one = node(&state.m, &state.census, 0);
-    keep(&mut state, vec![one.clone()]);
-    let vectors: Vec<GcVec<Node, 2>> = (0..100).map(|_| GcVec::new()).collect();
+    let start = || {
+        let mut state = State::new(builder().limit(1 << 20));
+        let one = node(&state.m, &state.census, 0);
+        keep(&mut state, vec![one.clone()]);
+        let vectors: Vec<GcVec<Node, 2>> = (0..100).map(|_| GcVec::new()).collect();
+        (state, vectors, one)
+    };
     let fill = |(state, vectors, one): &mut (State, Vec<GcVec<Node, 2>>, Gc<Node>)| {
         let handles = loop {
             let grown = vectors.iter_mut().map(|vector| vector.try_push(&state.m, one.clone()));
@@ -1068,7 +1071,50 @@ fn growing_vectors_of_handles() {
         drop((vectors, one));
         state.check();
     };
-    refuse_each((state, vectors, one), &[], |_| {}, fill, check);
+    assert_eq!(refuse_each(start(), &[], |_| {}, fill, check), 0, "only the heap's memory");
+    let mut filled = start();
+    fill(&mut filled);
+    check(filled);
+}
+
+/// The heap needs memory of the allocator for a large object only where it grows, and survives a
+/// refusal. It needs none to drop an object.
+#[test]
+fn allocating_and_dropping_large_objects() {
+    let _alone = one_at_a_time();
+    let heap = builder().build().expect("a heap");
+    let m = heap.attach();
+    // Free runs of three pages, each between two objects.
+    let mut kept: Vec<_> = (0..20).map(|_| m.alloc([0u8; 160_000])).collect();
+    let mut number = 0;
+    kept.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    kept.reserve(100);
+    let churn = |(_, m, kept): &mut (Heap, Mutator, Vec<Gc<[u8; 160_000]>>)| {
+        let before = kept.len();
+        for _ in 0..100 {
+            match m.try_alloc([1u8; 160_000]) {
+                Ok(object) => kept.push(object),
+                Err(error) => assert_eq!(error.reason(), OutOfMemory::System),
+            }
+        }
+        assert!(kept.len() >= before + 10, "the free runs need no memory");
+        let mut number = 0;
+        kept.retain(|_| {
+            number += 1;
+            number % 3 == 0
+        });
+    };
+    let check = |(heap, mut m, kept): (Heap, Mutator, Vec<Gc<[u8; 160_000]>>)| {
+        m.verify().expect("a whole heap");
+        assert_eq!(heap.stats().live_objects, kept.len());
+        drop(kept);
+        assert_eq!(heap.stats().live_objects, 0);
+        m.verify().expect("a whole heap");
+    };
+    assert!(refuse_each((heap, m, kept), &[], |_| {}, churn, check) > 0);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A set of pages: one bit for each page.
 
+#![forbid(unsafe_code)]
+
 use std::collections::TryReserveError;
 use std::ops::Range;
 

@@ -282,15 +282,23 @@ impl Managed {
 /// in the heap.
 #[inline(always)]
 pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> Result<u32, NoMemory> {
-    let key: *const TypeInfo = info;
-    let slot = &m.private().types[(key as usize >> 4) % TYPE_CACHE_SIZE];
-    let (cached, index) = slot.get();
-    if std::ptr::eq(cached, key) {
-        return Ok(index);
-    }
+    let (cached, index) = type_slot(m, info).get();
+    if std::ptr::eq(cached, info) { Ok(index) } else { index_in_registry(m, info) }
+}
+
+/// The index of a type that is not in the mutator's cache. Afterwards it is.
+#[cold]
+#[inline(never)]
+fn index_in_registry(m: &Raw, info: &'static TypeInfo) -> Result<u32, NoMemory> {
     let index = m.model().types.index_of(info)?;
-    slot.set((key, index));
+    type_slot(m, info).set((info, index));
     Ok(index)
+}
+
+/// The cell of the mutator's cache for a type.
+#[inline(always)]
+fn type_slot<'a>(m: &'a Raw, info: &'static TypeInfo) -> &'a Cell<(*const TypeInfo, u32)> {
+    &m.private().types[((&raw const *info) as usize >> 4) % TYPE_CACHE_SIZE]
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

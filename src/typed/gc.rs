@@ -13,7 +13,6 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::base::error::{AllocError, ForeignGc, OutOfMemory};
-use crate::base::fallible::NoMemory;
 use crate::base::prefetch::prefetch;
 use crate::collect::Collect;
 use crate::managed::{self, Raw, drop_reference_to, object};
@@ -139,27 +138,18 @@ pub(crate) const fn offset(align: usize) -> usize {
 #[inline]
 pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match const { Layout::<T>::CLASS } {
-        Some(class) => allocate_small(m, class, value),
+        Some(_) => allocate_here(m, value),
         None => allocate_large(m, value),
     }
 }
 
-#[inline]
-fn allocate_small<T: Trace + Send + Sync>(
-    m: &Raw,
-    class: u8,
-    value: T,
-) -> Result<Gc<T>, AllocError<T>> {
-    // No call before the write unwinds. If the compiler had to drop `value` on an unwind, it would
-    // build the value on the stack and copy it, and the loads of the copy would wait for the
-    // stores.
+#[inline(always)]
+fn allocate_here<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
+    // If the compiler had to drop `value` on an unwind, it would build the value on the stack and
+    // copy it, and the loads of the copy would wait for the stores.
     let value = ManuallyDrop::new(value);
-    match m.allocate_cell(class) {
-        // SAFETY: rule *new*: fresh memory of the type's class; no other thread has its address.
-        Ok(cell) => unsafe {
-            cell.add(Layout::<T>::OFFSET).cast().write(value);
-            publish(m, cell)
-        },
+    match Unborn::new(m) {
+        Ok(unborn) => Ok(unborn.publish(ManuallyDrop::into_inner(value))),
         Err(reason) => Err(AllocError::new(ManuallyDrop::into_inner(value), reason)),
     }
 }
@@ -167,54 +157,16 @@ fn allocate_small<T: Trace + Send + Sync>(
 /// Not inlined, so that the large value is copied as few times as possible.
 #[inline(never)]
 fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
-    match Unborn::new(m) {
-        Ok(unborn) => Ok(unborn.publish(value)),
-        Err(reason) => Err(AllocError::new(value, reason)),
-    }
-}
-
-/// Makes a cell with a value an object. If the heap has no memory for its record of the type, frees
-/// the cell and returns the value in the error.
-///
-/// # Safety
-///
-/// The cell holds a `T` at its offset. No other thread has the address of the cell.
-#[inline(always)]
-unsafe fn publish<T: Trace + Send + Sync>(
-    m: &Raw,
-    cell: NonNull<u8>,
-) -> Result<Gc<T>, AllocError<T>> {
-    match managed::type_index(m, Typed::<T>::INFO) {
-        // SAFETY: rule *new*: as the caller says.
-        Ok(index) => Ok(unsafe { publish_as(m, cell, index) }),
-        // SAFETY: as above.
-        Err(NoMemory) => Err(unsafe { take_back(m, cell) }),
-    }
-}
-
-/// Frees a cell that was not published, and returns its value in an error.
-///
-/// # Safety
-///
-/// As for [`publish`].
-#[cold]
-#[inline(never)]
-unsafe fn take_back<T>(m: &Raw, cell: NonNull<u8>) -> AllocError<T> {
-    // SAFETY: rule *new*: the value is moved out, and no other thread has the address.
-    unsafe {
-        let value = cell.add(Layout::<T>::OFFSET).cast::<T>().read();
-        m.free(cell);
-        AllocError::new(value, NoMemory)
-    }
+    allocate_here(m, value)
 }
 
 /// Writes the header in front of a value and publishes the object. `index` is that of the type.
 ///
 /// # Safety
 ///
-/// As for [`publish`].
+/// The cell holds a `T` at its offset. No other thread has the address of the cell.
 #[inline(always)]
-unsafe fn publish_as<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>, index: u32) -> Gc<T> {
+unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>, index: u32) -> Gc<T> {
     let header = cell.cast::<Header>();
     // SAFETY: rule *new*: the caller has initialized the value and has exclusive access to the
     // cell.
@@ -236,6 +188,7 @@ pub(super) struct Unborn<'a, T> {
 }
 
 impl<'a, T: Trace + Send + Sync> Unborn<'a, T> {
+    #[inline(always)]
     pub(super) fn new(m: &'a Raw) -> Result<Self, OutOfMemory> {
         let index = managed::type_index(m, Typed::<T>::INFO)?;
         let cell = match const { Layout::<T>::CLASS } {
@@ -257,7 +210,7 @@ impl<'a, T: Trace + Send + Sync> Unborn<'a, T> {
         // SAFETY: rule *new*: fresh memory of the type's size; no other thread has its address.
         unsafe {
             this.cell.add(Layout::<T>::OFFSET).cast().write(value);
-            publish_as(this.m, this.cell, this.index)
+            publish(this.m, this.cell, this.index)
         }
     }
 }

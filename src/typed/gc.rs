@@ -138,13 +138,13 @@ pub(crate) const fn offset(align: usize) -> usize {
 #[inline]
 pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match const { Layout::<T>::CLASS } {
-        Some(_) => allocate_here(m, value),
+        Some(_) => allocate_small(m, value),
         None => allocate_large(m, value),
     }
 }
 
-#[inline(always)]
-fn allocate_here<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
+#[inline]
+fn allocate_small<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     // If the compiler had to drop `value` on an unwind, it would build the value on the stack and
     // copy it, and the loads of the copy would wait for the stores.
     let value = ManuallyDrop::new(value);
@@ -157,7 +157,10 @@ fn allocate_here<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, All
 /// Not inlined, so that the large value is copied as few times as possible.
 #[inline(never)]
 fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
-    allocate_here(m, value)
+    match Unborn::new(m) {
+        Ok(unborn) => Ok(unborn.publish(value)),
+        Err(reason) => Err(AllocError::new(value, reason)),
+    }
 }
 
 /// Writes the header in front of a value and publishes the object. `index` is that of the type.

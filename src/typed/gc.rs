@@ -148,8 +148,12 @@ fn allocate_small<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, Al
     // If the compiler had to drop `value` on an unwind, it would build the value on the stack and
     // copy it, and the loads of the copy would wait for the stores.
     let value = ManuallyDrop::new(value);
-    match Unborn::new(m) {
-        Ok(unborn) => Ok(unborn.publish(ManuallyDrop::into_inner(value))),
+    match Unborn::<T>::new(m) {
+        // SAFETY: rule *new*: fresh memory, and then it holds the value.
+        Ok(unborn) => unsafe {
+            unborn.place().cast().write(value);
+            Ok(unborn.publish_written())
+        },
         Err(reason) => Err(AllocError::new(ManuallyDrop::into_inner(value), reason)),
     }
 }
@@ -158,25 +162,12 @@ fn allocate_small<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, Al
 #[inline(never)]
 fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match Unborn::new(m) {
-        Ok(unborn) => Ok(unborn.publish(value)),
+        // SAFETY: as in `allocate_small`.
+        Ok(unborn) => unsafe {
+            unborn.place().write(value);
+            Ok(unborn.publish_written())
+        },
         Err(reason) => Err(AllocError::new(value, reason)),
-    }
-}
-
-/// Writes the header in front of a value and publishes the object. `index` is that of the type.
-///
-/// # Safety
-///
-/// The cell holds a `T` at its offset. No other thread has the address of the cell.
-#[inline(always)]
-unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>, index: u32) -> Gc<T> {
-    let header = cell.cast::<Header>();
-    // SAFETY: rule *new*: the caller has initialized the value and has exclusive access to the
-    // cell.
-    unsafe {
-        header.write(Header::new(m.id(), index));
-        m.publish_as(object(header), const { born::<T>() });
-        Gc::from_header(header)
     }
 }
 
@@ -209,11 +200,34 @@ impl<'a, T: Trace + Send + Sync> Unborn<'a, T> {
     /// Makes the memory an object.
     #[inline(always)]
     pub(super) fn publish(self, value: T) -> Gc<T> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: rule *new*: fresh memory of the type's size; no other thread has its address.
+        // SAFETY: rule *new*: fresh memory, and then it holds the value.
         unsafe {
-            this.cell.add(Layout::<T>::OFFSET).cast().write(value);
-            publish(this.m, this.cell, this.index)
+            self.place().write(value);
+            self.publish_written()
+        }
+    }
+
+    /// The place of the value, in fresh memory that no other thread knows.
+    #[inline(always)]
+    fn place(&self) -> NonNull<T> {
+        // SAFETY: rule *new*: the memory has the size of the object.
+        unsafe { self.cell.add(Layout::<T>::OFFSET).cast() }
+    }
+
+    /// Writes the header in front of the value, and makes the memory an object.
+    ///
+    /// # Safety
+    ///
+    /// The [place](Self::place) holds a value.
+    #[inline(always)]
+    unsafe fn publish_written(self) -> Gc<T> {
+        let Self { m, cell, index, .. } = *ManuallyDrop::new(self);
+        let header = cell.cast::<Header>();
+        // SAFETY: rule *new*: the value is written, and no other thread has the address.
+        unsafe {
+            header.write(Header::new(m.id(), index));
+            m.publish_as(object(header), const { born::<T>() });
+            Gc::from_header(header)
         }
     }
 }

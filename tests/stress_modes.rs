@@ -40,6 +40,9 @@ fn header(gc: &Gc<Node>) -> *mut u8 {
     Gc::as_ptr(gc).cast_mut().cast::<u8>().wrapping_sub(16)
 }
 
+/// The word of a local half that counts no reference.
+const LOCAL_ZERO: u32 = (1 << 31) - (1 << 25);
+
 fn local_count(gc: &Gc<Node>) -> &AtomicU32 {
     // SAFETY: eight bytes into the header, for as long as the object lives.
     unsafe { &*header(gc).add(8).cast::<AtomicU32>() }
@@ -104,9 +107,9 @@ fn a_lost_count_is_found_before_the_collection() {
         link(&a, &c, &m);
         link(&b, &c, &m);
         // `a`, `b` and this function have one each.
-        assert_eq!(local_count(&c).swap(1, SeqCst), 3);
+        assert_eq!(local_count(&c).swap(LOCAL_ZERO + 1, SeqCst), LOCAL_ZERO + 3);
         f(&mut m, &c);
-        local_count(&c).store(3, SeqCst);
+        local_count(&c).store(LOCAL_ZERO + 3, SeqCst);
         m.verify().expect("sound again");
     };
     plant(Stress::none().verify_counts(true), &|m, c| {
@@ -133,11 +136,12 @@ fn a_damaged_header_is_found() {
     let heap = heap(Stress::none().verify(true));
     let mut m = heap.attach();
     let object = node(&m);
-    let faults: [(usize, u32, &str); 4] = [
+    let faults: [(usize, u32, &str); 5] = [
         (0, 0xdede_dede, "its type is number 0xdedede"),
         (4, 0x7fff_ffff, "no thread ever had that id"),
         (8, 0xdede_dede, "its counts are out of range"),
-        (8, 0, "it is alive with a count of 0"),
+        (8, 0, "its counts are out of range"),
+        (8, LOCAL_ZERO, "it is alive with a count of 0"),
     ];
     for (at, value, expected) in faults {
         // SAFETY: four bytes of the header.

@@ -108,6 +108,14 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         Some(self.private())
     }
 
+    /// Whether the private data of a mutator that has ended may serve the next mutator of the heap,
+    /// on any thread. If so, it is as new now.
+    #[doc(hidden)]
+    fn keeps_private(&self, private: &mut Self::Private) -> bool {
+        let _ = private;
+        false
+    }
+
     /// Returns the number of existing references to `object`. `None`: the object is immortal, and
     /// never a candidate.
     fn count(&self, object: Stopped<'_>) -> Option<i64>;

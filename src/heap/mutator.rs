@@ -59,7 +59,6 @@ struct Inner<M: ObjectModel> {
     id: u64,
     participant: Participant<MutatorShared<M>>,
     core: Arc<Core<M>>,
-    private: M::Private,
     arena_id: u32,
     handle: Arc<Handle<M>>,
     /// The number of live [`Lent`]s.
@@ -72,6 +71,13 @@ struct Inner<M: ObjectModel> {
     next: Cell<Option<Waiting>>,
 }
 
+/// The box of an [`Inner`]. Pointers to the first field reach the second one, too.
+#[repr(C)]
+struct Boxed<M: ObjectModel> {
+    inner: Inner<M>,
+    private: M::Private,
+}
+
 /// The parts that a mutator leaves to the next one when it ends. See [`spares`].
 pub(crate) struct SpareMutator<M: ObjectModel> {
     /// It has retired.
@@ -80,11 +86,82 @@ pub(crate) struct SpareMutator<M: ObjectModel> {
     inner: InnerRoom<M>,
 }
 
-/// Memory for an [`Inner`].
-struct InnerRoom<M: ObjectModel>(Box<MaybeUninit<Inner<M>>>);
+/// The box of a mutator that has ended, or has not begun. Only `private` may have a value.
+struct InnerRoom<M: ObjectModel> {
+    memory: Box<MaybeUninit<Boxed<M>>>,
+    has_private: bool,
+}
 
-// SAFETY: rule *guarded*: there is no value in the memory, so nothing in it belongs to a thread.
+// SAFETY: rule *guarded*: a model keeps private data only if any thread may use it next. There is
+// no other value in the memory.
 unsafe impl<M: ObjectModel> Send for InnerRoom<M> {}
+
+impl<M: ObjectModel> InnerRoom<M> {
+    fn new() -> Result<Self, NoMemory> {
+        Ok(Self { memory: fallible::boxed(MaybeUninit::uninit())?, has_private: false })
+    }
+
+    fn private(&mut self) -> *mut M::Private {
+        // SAFETY: rule *boxed*: the field lies in the memory.
+        unsafe { &raw mut (*self.memory.as_mut_ptr()).private }
+    }
+
+    /// Gives `private` a value, if it has none.
+    fn fill(&mut self, model: &M) -> Result<(), NoMemory> {
+        if !self.has_private {
+            let private = model.try_private().ok_or(NoMemory)?;
+            // SAFETY: rule *boxed*: no value is overwritten.
+            unsafe { self.private().write(private) };
+            self.has_private = true;
+        }
+        Ok(())
+    }
+
+    /// Completes the box. Its `private` must have a value.
+    fn write(self, inner: Inner<M>) -> NonNull<Inner<M>> {
+        assert!(self.has_private, "filled before");
+        // SAFETY: rule *boxed*: the memory is moved out once, and `self` is not dropped.
+        let memory = unsafe { std::ptr::read(&raw const ManuallyDrop::new(self).memory) };
+        let inner_place = NonNull::from(Box::leak(memory)).cast::<Inner<M>>();
+        // SAFETY: rule *boxed*: the first field of the box.
+        unsafe { inner_place.write(inner) };
+        inner_place
+    }
+
+    /// The box of a mutator that ends, and the value of its first field.
+    ///
+    /// # Safety
+    ///
+    /// [`write`](Self::write) has returned the pointer, and nothing uses it any more.
+    unsafe fn read(inner: NonNull<Inner<M>>) -> (Inner<M>, Self) {
+        // SAFETY: rule *boxed*: as the caller says.
+        unsafe {
+            let memory = Box::from_raw(inner.as_ptr().cast::<MaybeUninit<Boxed<M>>>());
+            (inner.read(), Self { memory, has_private: true })
+        }
+    }
+
+    /// Drops `private`, unless the model keeps it for the next mutator.
+    fn empty(&mut self, model: &M) {
+        // SAFETY: rule *boxed*: there is a value, because a mutator has just ended.
+        if !unsafe { model.keeps_private(&mut *self.private()) } {
+            self.drop_private();
+        }
+    }
+
+    fn drop_private(&mut self) {
+        if std::mem::take(&mut self.has_private) {
+            // SAFETY: rule *boxed*: the value is dropped once.
+            unsafe { self.private().drop_in_place() };
+        }
+    }
+}
+
+impl<M: ObjectModel> Drop for InnerRoom<M> {
+    fn drop(&mut self) {
+        self.drop_private();
+    }
+}
 
 impl<M: ObjectModel> SpareMutator<M> {
     #[cfg(test)]
@@ -96,7 +173,7 @@ impl<M: ObjectModel> SpareMutator<M> {
         Ok(Self {
             arena: Arena::with_stress(core.stress, id)?,
             record: RecordRoom::new()?,
-            inner: InnerRoom(fallible::boxed(MaybeUninit::uninit())?),
+            inner: InnerRoom::new()?,
         })
     }
 }
@@ -199,12 +276,12 @@ impl<M: ObjectModel> ModelMutator<M> {
             return Err(AttachError::AlreadyAttached);
         }
         let core = Arc::clone(&handle.core);
-        let Some(private) = core.model.try_private() else { return Err(NoMemory.into()) };
         let (spare, arena_id) = spares::take(&core.spares, |spare| spare.arena.id())?;
-        let SpareMutator { arena, record, inner: InnerRoom(room) } = match spare {
+        let SpareMutator { arena, record, inner: mut room } = match spare {
             Some(spare) => spare,
             None => SpareMutator::new(&core, arena_id.get())?,
         };
+        room.fill(&core.model)?;
         let shared = MutatorShared {
             arena: UnsafeCell::new(arena),
             arena_id: arena_id.get(),
@@ -223,11 +300,10 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
         // From here on nothing fails.
         let (arena_id, rest) = (arena_id.into_id(), Cell::new(participant.registered()));
-        let inner = Box::leak(room).write(Inner {
+        let inner = room.write(Inner {
             model: TypeId::of::<M>(),
             id: participant.id().get(),
             participant,
-            private,
             core,
             arena_id,
             handle: Arc::clone(handle),
@@ -236,7 +312,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             rest,
             next: Cell::new(None),
         });
-        let this = Self { inner: Unmarked(NonNull::from(inner)), thread: PhantomData };
+        let this = Self { inner: Unmarked(inner), thread: PhantomData };
         this.arrive();
         Ok(this)
     }
@@ -407,7 +483,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// The data of the model for this mutator alone.
     #[inline(always)]
     pub fn private(&self) -> &M::Private {
-        &self.inner().private
+        // SAFETY: rule *boxed*: the box contains both.
+        unsafe { &self.inner.0.cast::<Boxed<M>>().as_ref().private }
     }
 
     /// Whether an address lies in this heap.
@@ -728,25 +805,11 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         let ended = guarded(|| self.core().model.ending(self));
         self.arena(|arena| self.core().retire(arena));
         self.clear_here();
-        // SAFETY: rule *boxed*: created by `Box::leak` in `attach_unchecked`, and `HERE` no longer
-        // points to it. Each field is moved out of the box once, or needs no drop.
-        let (participant, core, arena_id, handle, mut room) = unsafe {
-            let inner = self.inner.0.as_ptr();
-            let (participant, core) =
-                ((&raw const (*inner).participant).read(), (&raw const (*inner).core).read());
-            (
-                participant,
-                core,
-                (*inner).arena_id,
-                (&raw const (*inner).handle).read(),
-                InnerRoom(Box::from_raw(inner.cast::<MaybeUninit<Inner<M>>>())),
-            )
-        };
+        // SAFETY: rule *boxed*: `HERE` no longer points to it, and the mutator is dropped once.
+        let (inner, mut room) = unsafe { InnerRoom::read(self.inner.0) };
+        let Inner { participant, core, arena_id, handle, .. } = inner;
         // The model's data may panic too. The thread leaves all the same, and gives its parts back.
-        // SAFETY: rule *boxed*: the value is in its place, and is dropped once. It is large.
-        let private = guarded(|| unsafe {
-            (&raw mut (*room.0.as_mut_ptr()).private).drop_in_place();
-        });
+        let private = guarded(|| room.empty(&core.model));
         let mut local = Ok(());
         // In this order: the thread leaves, then its arena becomes spare, then the heap may end. In
         // the reverse order a new mutator could briefly share the arena's id. That would do no

@@ -192,6 +192,16 @@ unsafe impl ObjectModel for Managed {
         })
     }
 
+    /// The type indices stay valid. Nothing else is left, unless the mutator has ended inside a
+    /// destruction.
+    fn keeps_private(&self, private: &mut OwnPart) -> bool {
+        let OwnPart { types: _, dying, busy, retired, drop_batch } = private;
+        retired.take();
+        *drop_batch = DropBatch::default();
+        dying.get_mut().shrink_to(DESTRUCTION_STACK_ROOM);
+        busy.get() == 0 && dying.get_mut().is_empty()
+    }
+
     fn refused(&self, m: &Raw) -> bool {
         let mut any = false;
         while let Some(oldest) = self.quarantine.pop() {

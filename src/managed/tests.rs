@@ -6,6 +6,7 @@ use super::*;
 use std::sync::Arc;
 
 use crate::managed::drain::drain_list;
+use crate::managed::parts::DESTRUCTION;
 use crate::object::live::Stopped;
 use crate::{Gc, Heap, Mutator, Trace};
 
@@ -374,4 +375,34 @@ fn callbacks_are_counted_and_headers_are_recognised() {
     assert_eq!(last_type(&Header::new(own, unknown)), None);
     #[cfg(feature = "cpython")]
     assert_eq!(last_type(&Header::new(own, crate::dynamic::TYPE_INDEX)), Some("dynamic object"));
+}
+
+#[test]
+fn the_next_mutator_has_the_own_part_of_the_last_with_its_types_alone() {
+    let heap = plain_heap();
+    let own = |m: &Mutator| std::ptr::from_ref(m.raw().private());
+    let known = |m: &Mutator| {
+        m.raw().private().types.iter().filter(|entry| !entry.get().0.is_null()).count()
+    };
+    let m = heap.attach();
+    let first = own(&m);
+    assert_eq!(known(&m), 0);
+    drop(m.alloc(7u64));
+    m.raw().private().dying.borrow_mut().reserve(1000);
+    m.raw().private().retired.borrow_mut().reserve(1000);
+    drop(m);
+    let m = heap.attach();
+    assert_eq!((own(&m), known(&m)), (first, 1));
+    assert_eq!(m.raw().private().dying.borrow().capacity(), DESTRUCTION_STACK_ROOM);
+    assert_eq!(m.raw().private().retired.borrow().capacity(), 0);
+}
+
+#[test]
+fn the_own_part_of_a_mutator_that_ends_inside_a_destruction_is_not_kept() {
+    let heap = plain_heap();
+    let model = &heap.core().model;
+    let mut own = model.private();
+    assert!(model.keeps_private(&mut own));
+    own.enter(DESTRUCTION);
+    assert!(!model.keeps_private(&mut own));
 }

@@ -124,3 +124,47 @@ impl PageInfo {
 
 /// One page's free bits, by granule. The bit of the first granule of each free cell is set.
 pub(crate) type FreeBits = [u64; PAGE_GRANULES.div_ceil(64)];
+
+/// Sets the bit of each cell of a small page with this shape, and clears all others.
+pub(super) fn all_free(shape: Shape, bits: &mut FreeBits) {
+    let cell = shape.cell();
+    let behind_last = shape.first() + shape.cells() * cell;
+    // A word with the bits 0, `cell`, 2 · `cell` …
+    let mut pattern = 1;
+    let mut period = cell;
+    while period < 64 {
+        pattern |= pattern << period;
+        period *= 2;
+    }
+    let mut next = shape.first();
+    for (index, word) in bits.iter_mut().enumerate() {
+        let start = index * 64;
+        *word = 0;
+        if next < start + 64 && next < behind_last {
+            let at = next - start;
+            let room = (behind_last - start).min(64);
+            *word = (pattern << at) & (u64::MAX >> (64 - room));
+            next += (64 - at).div_ceil(cell) * cell;
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::memory::size_class::CLASS_SHAPES;
+
+    #[test]
+    fn the_bits_of_an_empty_page_are_the_starts_of_its_cells() {
+        for shape in CLASS_SHAPES {
+            let mut expected = [0; _];
+            for n in 0..shape.cells() {
+                let granule = shape.first() + n * shape.cell();
+                expected[granule / 64] |= 1 << (granule % 64);
+            }
+            let mut bits: FreeBits = [u64::MAX; _];
+            all_free(shape, &mut bits);
+            assert_eq!(bits, expected, "cells of {} granules", shape.cell());
+        }
+    }
+}

@@ -59,7 +59,7 @@ use std::ptr::NonNull;
 use crate::base::steps;
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
-use crate::memory::page::NO_HEIR;
+use crate::memory::page::{NO_HEIR, all_free};
 use crate::memory::page_list::PageList;
 use crate::memory::pool::{HeapWord, PagePool};
 pub(crate) use crate::memory::pool::{PoolView, SpaceError};
@@ -347,13 +347,7 @@ impl Space {
         // SAFETY: rule *owner*: the page came out of the pool, so this thread owns it.
         unsafe {
             let info = self.info(page);
-            self.free_bits(page, |bits| {
-                *bits = [0; _];
-                for n in 0..shape.cells() {
-                    let granule = shape.first() + n * shape.cell();
-                    bits[granule / 64] |= 1 << (granule % 64);
-                }
-            });
+            self.free_bits(page, |bits| all_free(shape, bits));
             info.owned(|owned| owned.free = shape.cells() as u32);
             info.set_arena(id);
             info.shape.store(shape.to_bits(), Ordering::Relaxed);

@@ -22,6 +22,8 @@ pub(crate) mod pacing;
 pub(crate) mod policy;
 pub(crate) mod reclaim_queue;
 pub(crate) mod remembered;
+#[allow(unsafe_code)]
+mod room;
 pub(crate) mod slow;
 pub(crate) mod spares;
 pub(crate) mod workers;

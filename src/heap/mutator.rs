@@ -29,7 +29,7 @@ use std::any::TypeId;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -38,11 +38,12 @@ use std::time::Instant;
 
 use crate::base::error::AttachError;
 use crate::base::event::{self, During, guarded};
-use crate::base::fallible::{self, NoMemory};
+use crate::base::fallible::NoMemory;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicBool, Mutex, Ordering, UnsafeCell, const_thread_local};
 pub(crate) use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared};
 use crate::heap::model::ObjectModel;
+use crate::heap::room::Room;
 use crate::heap::slow;
 use crate::heap::spares;
 pub(crate) use crate::heap::world::World;
@@ -71,12 +72,8 @@ struct Inner<M: ObjectModel> {
     next: Cell<Option<Waiting>>,
 }
 
-/// The box of an [`Inner`]. Pointers to the first field reach the second one, too.
-#[repr(C)]
-struct Boxed<M: ObjectModel> {
-    inner: Inner<M>,
-    private: M::Private,
-}
+/// The box of an [`Inner`], with the model's private data behind it.
+type InnerRoom<M> = Room<Inner<M>, <M as ObjectModel>::Private>;
 
 /// The parts that a mutator leaves to the next one when it ends. See [`spares`].
 pub(crate) struct SpareMutator<M: ObjectModel> {
@@ -86,82 +83,9 @@ pub(crate) struct SpareMutator<M: ObjectModel> {
     inner: InnerRoom<M>,
 }
 
-/// The box of a mutator that has ended, or has not begun. Only `private` may have a value.
-struct InnerRoom<M: ObjectModel> {
-    memory: Box<MaybeUninit<Boxed<M>>>,
-    has_private: bool,
-}
-
-// SAFETY: rule *guarded*: a model keeps private data only if any thread may use it next. There is
-// no other value in the memory.
-unsafe impl<M: ObjectModel> Send for InnerRoom<M> {}
-
-impl<M: ObjectModel> InnerRoom<M> {
-    fn new() -> Result<Self, NoMemory> {
-        Ok(Self { memory: fallible::boxed(MaybeUninit::uninit())?, has_private: false })
-    }
-
-    fn private(&mut self) -> *mut M::Private {
-        // SAFETY: rule *boxed*: the field lies in the memory.
-        unsafe { &raw mut (*self.memory.as_mut_ptr()).private }
-    }
-
-    /// Gives `private` a value, if it has none.
-    fn fill(&mut self, model: &M) -> Result<(), NoMemory> {
-        if !self.has_private {
-            let private = model.try_private().ok_or(NoMemory)?;
-            // SAFETY: rule *boxed*: no value is overwritten.
-            unsafe { self.private().write(private) };
-            self.has_private = true;
-        }
-        Ok(())
-    }
-
-    /// Completes the box. Its `private` must have a value.
-    fn write(self, inner: Inner<M>) -> NonNull<Inner<M>> {
-        assert!(self.has_private, "filled before");
-        // SAFETY: rule *boxed*: the memory is moved out once, and `self` is not dropped.
-        let memory = unsafe { std::ptr::read(&raw const ManuallyDrop::new(self).memory) };
-        let inner_place = NonNull::from(Box::leak(memory)).cast::<Inner<M>>();
-        // SAFETY: rule *boxed*: the first field of the box.
-        unsafe { inner_place.write(inner) };
-        inner_place
-    }
-
-    /// The box of a mutator that ends, and the value of its first field.
-    ///
-    /// # Safety
-    ///
-    /// [`write`](Self::write) has returned the pointer, and nothing uses it any more.
-    unsafe fn read(inner: NonNull<Inner<M>>) -> (Inner<M>, Self) {
-        // SAFETY: rule *boxed*: as the caller says.
-        unsafe {
-            let memory = Box::from_raw(inner.as_ptr().cast::<MaybeUninit<Boxed<M>>>());
-            (inner.read(), Self { memory, has_private: true })
-        }
-    }
-
-    /// Drops `private`, unless the model keeps it for the next mutator.
-    fn empty(&mut self, model: &M) {
-        // SAFETY: rule *boxed*: there is a value, because a mutator has just ended.
-        if !unsafe { model.keeps_private(&mut *self.private()) } {
-            self.drop_private();
-        }
-    }
-
-    fn drop_private(&mut self) {
-        if std::mem::take(&mut self.has_private) {
-            // SAFETY: rule *boxed*: the value is dropped once.
-            unsafe { self.private().drop_in_place() };
-        }
-    }
-}
-
-impl<M: ObjectModel> Drop for InnerRoom<M> {
-    fn drop(&mut self) {
-        self.drop_private();
-    }
-}
+// SAFETY: rule *guarded*: a model keeps private data only if any thread may use it next. The rest
+// is `Send`, or memory without a value.
+unsafe impl<M: ObjectModel> Send for SpareMutator<M> {}
 
 impl<M: ObjectModel> SpareMutator<M> {
     #[cfg(test)]
@@ -281,7 +205,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             Some(spare) => spare,
             None => SpareMutator::new(&core, arena_id.get())?,
         };
-        room.fill(&core.model)?;
+        room.fill(|| core.model.try_private())?;
         let shared = MutatorShared {
             arena: UnsafeCell::new(arena),
             arena_id: arena_id.get(),
@@ -483,8 +407,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// The data of the model for this mutator alone.
     #[inline(always)]
     pub fn private(&self) -> &M::Private {
-        // SAFETY: rule *boxed*: the box contains both.
-        unsafe { &self.inner.0.cast::<Boxed<M>>().as_ref().private }
+        // SAFETY: rule *boxed*.
+        unsafe { InnerRoom::<M>::beside(self.inner.0) }
     }
 
     /// Whether an address lies in this heap.
@@ -806,10 +730,10 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         self.arena(|arena| self.core().retire(arena));
         self.clear_here();
         // SAFETY: rule *boxed*: `HERE` no longer points to it, and the mutator is dropped once.
-        let (inner, mut room) = unsafe { InnerRoom::read(self.inner.0) };
+        let (inner, mut room) = unsafe { InnerRoom::<M>::read(self.inner.0) };
         let Inner { participant, core, arena_id, handle, .. } = inner;
         // The model's data may panic too. The thread leaves all the same, and gives its parts back.
-        let private = guarded(|| room.empty(&core.model));
+        let private = guarded(|| room.empty(|private| core.model.keeps_private(private)));
         let mut local = Ok(());
         // In this order: the thread leaves, then its arena becomes spare, then the heap may end. In
         // the reverse order a new mutator could briefly share the arena's id. That would do no

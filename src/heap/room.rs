@@ -1,0 +1,148 @@
+//! A box of two values that end one after the other: the parts of a mutator, and its model's data.
+//!
+//! A [`Room`] is the box while the first value does not exist. The second may have a value then.
+//! [`Room::write`] completes the box and returns a pointer, which reaches both values.
+//! [`Room::read`] takes the first value out again.
+
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr::NonNull;
+
+use crate::base::fallible::{self, NoMemory};
+
+#[repr(C)]
+struct Both<A, B> {
+    first: A,
+    second: B,
+}
+
+/// See the [module's page](self).
+pub(super) struct Room<A, B> {
+    memory: Box<MaybeUninit<Both<A, B>>>,
+    has_second: bool,
+}
+
+impl<A, B> Room<A, B> {
+    /// Memory for both values.
+    pub(super) fn new() -> Result<Self, NoMemory> {
+        Ok(Self { memory: fallible::boxed(MaybeUninit::uninit())?, has_second: false })
+    }
+
+    fn second(&mut self) -> *mut B {
+        // SAFETY: rule *boxed*: the field lies in the memory.
+        unsafe { &raw mut (*self.memory.as_mut_ptr()).second }
+    }
+
+    /// Gives the second field a value, if it has none.
+    pub(super) fn fill(&mut self, value: impl FnOnce() -> Option<B>) -> Result<(), NoMemory> {
+        if !self.has_second {
+            let value = value().ok_or(NoMemory)?;
+            // SAFETY: rule *boxed*: no value is overwritten.
+            unsafe { self.second().write(value) };
+            self.has_second = true;
+        }
+        Ok(())
+    }
+
+    /// Completes the box. Returns the address of the first value.
+    ///
+    /// # Panics
+    ///
+    /// If the room was not [filled](Self::fill).
+    pub(super) fn write(self, first: A) -> NonNull<A> {
+        assert!(self.has_second, "the second value is there");
+        // SAFETY: rule *boxed*: the box is moved out, and `self` has no destructor now.
+        let memory = unsafe { std::ptr::read(&raw const ManuallyDrop::new(self).memory) };
+        let place = NonNull::from(Box::leak(memory)).cast::<A>();
+        // SAFETY: rule *boxed*: the field is the first one, and has no value.
+        unsafe { place.write(first) };
+        place
+    }
+
+    /// The second value.
+    ///
+    /// # Safety
+    ///
+    /// [`write`](Self::write) returned the pointer, and the values exist for `'a`.
+    #[inline(always)]
+    pub(super) unsafe fn beside<'a>(first: NonNull<A>) -> &'a B
+    where
+        A: 'a,
+    {
+        // SAFETY: as the caller says.
+        unsafe { &first.cast::<Both<A, B>>().as_ref().second }
+    }
+
+    /// Takes the first value out.
+    ///
+    /// # Safety
+    ///
+    /// [`write`](Self::write) returned the pointer, and no other use of it follows.
+    pub(super) unsafe fn read(first: NonNull<A>) -> (A, Self) {
+        // SAFETY: as the caller says.
+        unsafe {
+            let memory = Box::from_raw(first.as_ptr().cast::<MaybeUninit<Both<A, B>>>());
+            (first.read(), Self { memory, has_second: true })
+        }
+    }
+
+    /// Drops the second value, unless `keeps` says that it stays.
+    pub(super) fn empty(&mut self, keeps: impl FnOnce(&mut B) -> bool) {
+        // SAFETY: rule *boxed*: the field has a value.
+        if self.has_second && !unsafe { keeps(&mut *self.second()) } {
+            self.drop_second();
+        }
+    }
+
+    fn drop_second(&mut self) {
+        if std::mem::take(&mut self.has_second) {
+            // SAFETY: rule *boxed*: the value is dropped once.
+            unsafe { self.second().drop_in_place() };
+        }
+    }
+}
+
+impl<A, B> Drop for Room<A, B> {
+    fn drop(&mut self) {
+        self.drop_second();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    type Counted = Room<Arc<()>, Arc<()>>;
+
+    #[test]
+    fn each_value_is_dropped_once_and_the_second_can_stay() {
+        let (first, second) = (Arc::new(()), Arc::new(()));
+        let mut room = Counted::new().unwrap();
+        room.fill(|| Some(Arc::clone(&second))).unwrap();
+        room.fill(|| unreachable!("it has a value")).unwrap();
+        let place = room.write(Arc::clone(&first));
+        // SAFETY: rule *boxed*: the room was written, and is read once.
+        let (taken, mut room) = unsafe {
+            assert!(Arc::ptr_eq(Counted::beside(place), &second));
+            Counted::read(place)
+        };
+        assert!(Arc::ptr_eq(&taken, &first));
+        drop(taken);
+        room.empty(|kept| Arc::ptr_eq(kept, &second));
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 2));
+        room.empty(|_| false);
+        assert_eq!(Arc::strong_count(&second), 1);
+        room.empty(|_| unreachable!("it has no value"));
+        room.fill(|| Some(Arc::clone(&second))).unwrap();
+        drop(room);
+        assert_eq!(Arc::strong_count(&second), 1);
+    }
+
+    #[test]
+    fn a_refused_second_value_leaves_the_room_empty() {
+        let mut room = Counted::new().unwrap();
+        assert!(room.fill(|| None).is_err());
+        room.empty(|_| unreachable!("it has no value"));
+    }
+}

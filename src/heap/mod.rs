@@ -19,11 +19,11 @@ pub(crate) mod model_heap;
 pub(crate) mod mutator;
 pub(crate) mod observer;
 pub(crate) mod pacing;
+#[allow(unsafe_code)]
+mod pair_room;
 pub(crate) mod policy;
 pub(crate) mod reclaim_queue;
 pub(crate) mod remembered;
-#[allow(unsafe_code)]
-mod room;
 pub(crate) mod slow;
 pub(crate) mod spares;
 pub(crate) mod workers;

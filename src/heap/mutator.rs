@@ -43,7 +43,7 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicBool, Mutex, Ordering, UnsafeCell, const_thread_local};
 pub(crate) use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared};
 use crate::heap::model::ObjectModel;
-use crate::heap::room::Room;
+use crate::heap::pair_room::PairRoom;
 use crate::heap::slow;
 use crate::heap::spares;
 pub(crate) use crate::heap::world::World;
@@ -73,7 +73,7 @@ struct Inner<M: ObjectModel> {
 }
 
 /// The box of an [`Inner`], with the model's private data behind it.
-type InnerRoom<M> = Room<Inner<M>, <M as ObjectModel>::Private>;
+type InnerRoom<M> = PairRoom<Inner<M>, <M as ObjectModel>::Private>;
 
 /// The parts that a mutator leaves to the next one when it ends. See [`spares`].
 pub(crate) struct SpareMutator<M: ObjectModel> {

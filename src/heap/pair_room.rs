@@ -1,8 +1,8 @@
 //! A box of two values that end one after the other: the parts of a mutator, and its model's data.
 //!
-//! A [`Room`] is the box while the first value does not exist. The second may have a value then.
-//! [`Room::write`] completes the box and returns a pointer, which reaches both values.
-//! [`Room::read`] takes the first value out again.
+//! A [`PairRoom`] is the box while the first value does not exist. The second may have a value then.
+//! [`PairRoom::write`] completes the box and returns a pointer, which reaches both values.
+//! [`PairRoom::read`] takes the first value out again.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
@@ -16,12 +16,12 @@ struct Both<A, B> {
 }
 
 /// See the [module's page](self).
-pub(super) struct Room<A, B> {
+pub(super) struct PairRoom<A, B> {
     memory: Box<MaybeUninit<Both<A, B>>>,
     has_second: bool,
 }
 
-impl<A, B> Room<A, B> {
+impl<A, B> PairRoom<A, B> {
     /// Memory for both values.
     pub(super) fn new() -> Result<Self, NoMemory> {
         Ok(Self { memory: fallible::boxed(MaybeUninit::uninit())?, has_second: false })
@@ -101,7 +101,7 @@ impl<A, B> Room<A, B> {
     }
 }
 
-impl<A, B> Drop for Room<A, B> {
+impl<A, B> Drop for PairRoom<A, B> {
     fn drop(&mut self) {
         self.drop_second();
     }
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    type Counted = Room<Arc<()>, Arc<()>>;
+    type Counted = PairRoom<Arc<()>, Arc<()>>;
 
     #[test]
     fn each_value_is_dropped_once_and_the_second_can_stay() {

@@ -1,7 +1,7 @@
 //! A box of two values that end one after the other: the parts of a mutator, and its model's data.
 //!
-//! A [`PairRoom`] is the box while the first value does not exist. The second may have a value then.
-//! [`PairRoom::write`] completes the box and returns a pointer, which reaches both values.
+//! A [`PairRoom`] is the box while the first value does not exist. The second may have a value
+//! then. [`PairRoom::write`] completes the box and returns a pointer, which reaches both values.
 //! [`PairRoom::read`] takes the first value out again.
 
 use std::mem::{ManuallyDrop, MaybeUninit};

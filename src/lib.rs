@@ -83,6 +83,7 @@ pub use object::tracer::Edge;
 pub use object::tracer::Tracer;
 #[cfg(feature = "derive")]
 pub use standstill_derive::Trace;
+pub use typed::shared_gc::SharedGc;
 pub use typed::slice::{GcSlice, HeaderSlice, RefusedSlice};
 pub use typed::slot::{AtomicGc, GcOnce};
 pub use typed::trace::Trace;

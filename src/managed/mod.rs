@@ -100,7 +100,7 @@ pub(crate) use deferred::orphan;
 pub(crate) use drop_batch::Batched;
 pub(crate) use handle_buffer::HandleBuffer;
 pub(crate) use parts::{Deferred, Managed, ManagedCore, OwnPart, Raw, SharedPart, type_index};
-pub(crate) use release::{DueCallback, drop_reference};
+pub(crate) use release::{DueCallback, drop_reference, drop_shared_for_life};
 #[cfg(feature = "cpython")]
 pub(crate) use release::{drop_slowly, merge_early};
 pub(crate) use retired::{retire, retire_elsewhere};

@@ -20,12 +20,16 @@
 //! | queued | `QUEUED` | as biased |
 //! | merged | `MERGED` | all threads count in `shared`; `local` is void |
 //! | merged, queued | both | as merged |
+//! | shared for life | `MERGED`; the owner is `SHARED_OWNER` | as merged, until the object is freed |
 //! | immortal | `IMMORTAL` | void for ever; counting never frees the object |
 //!
 //! * Every change of `shared` is a read-modify-write. `local` and the owner's id change by plain
 //!   loads and stores of the attached owner.
 //! * A queued object is in its owner's queue exactly once. It is not freed before it leaves the
 //!   queue. The thread that drains the queue decides whether a merged, queued object is dead.
+//! * An object that is *shared for life* is never queued and never has an owner again. No
+//!   transition leaves this state. So a thread may count such an object without a look at its
+//!   header: a `SharedGc` is a reference to such an object. The object may be immortal too.
 //! * `WEAK` says that a weak record may exist. The path to zero must then consult the record. Only
 //!   the path to zero removes the flag: a collection has removed the record of its garbage before.
 //!
@@ -42,9 +46,17 @@
 //! * *merge*: by the owner, by a thread that has suspended the detached owner, by any thread once
 //!   the owner has ended, or by the thread that has stopped the world. The CAS of `MERGED` lets
 //!   exactly one thread merge.
-//! * *claim*: the collector takes an unreachable object for its own thread, in a stop.
+//! * *share for life*: an object that is not queued, by its owner or, once it is merged, by any
+//!   mutator. The CAS that sets `MERGED` fails if another thread has queued the object. The caller
+//!   has a reference, so the count is not 0, and the owner's id can change afterwards. It changes
+//!   after all other stores of the id: a merge stores `NO_OWNER` before its CAS, which this
+//!   transition acquires, and no stop begins meanwhile.
+//! * *claim*: the collector takes an unreachable object for its own thread, in a stop. It only adds
+//!   a reference to an object that is shared for life.
 //! * *inherit*: the last mutator becomes the owner of an object whose owner has ended, in a stop.
-//! * *revive*: the thread that brought the count to 0 takes the object back for its finalizer.
+//!   It does not inherit an object that is shared for life.
+//! * *revive*: the thread that brought the count to 0 takes the object back for its finalizer. It
+//!   only adds a reference to an object that is shared for life.
 //!
 //! # Saturation
 //!
@@ -57,6 +69,10 @@
 //! even if the owner adds its local half and every thread of a machine overshoots by one. A count
 //! can therefore leak an object, but it cannot wrap to zero under a live reference. In a program
 //! that drops no reference twice only objects with 2²⁶ references or more become immortal.
+//!
+//! A thread counts an immortal object that is shared for life like any other such object. The flags
+//! are the lowest bits of the word, and a count adds and subtracts multiples of `ONE`. So a count
+//! that wraps changes no flag, and `IMMORTAL` stays.
 //!
 //! # Orderings
 //!
@@ -75,6 +91,8 @@ const TYPE_MASK: u64 = (1 << TYPE_BITS) - 1;
 
 /// The owner's id of an object without an owner. No mutator has it.
 pub(crate) const NO_OWNER: u64 = (1 << 40) - 1;
+/// The owner's id of an object that is shared for life. No mutator has it.
+const SHARED_OWNER: u64 = NO_OWNER - 1;
 
 const MERGED: u32 = 1;
 const QUEUED: u32 = 2;
@@ -100,6 +118,17 @@ const fn count_of(shared: u32) -> i32 {
 
 const fn local_count(local: u32) -> i32 {
     local.wrapping_sub(LOCAL_ZERO) as i32
+}
+
+/// The shared half after a merge: both halves summed, and `MERGED`.
+fn merged(shared: u32, local: u32) -> u32 {
+    // The local half of an immortal object is void, and so is this sum.
+    let sum = count_of(shared) + local_count(local);
+    if sum > SHARED_LIMIT {
+        shared | MERGED | IMMORTAL
+    } else {
+        ((sum as u32) << 4) | (shared & FLAGS) | MERGED
+    }
 }
 
 /// The result of a dropped reference.
@@ -162,7 +191,7 @@ impl Header {
         (self.word.load(Ordering::Relaxed) & TYPE_MASK) as u32
     }
 
-    /// The id of the owner, or [`NO_OWNER`]. The owner may have ended.
+    /// The id of the owner, [`NO_OWNER`] or [`SHARED_OWNER`]. The owner may have ended.
     #[inline(always)]
     pub(crate) fn owner(&self) -> u64 {
         // Relaxed: a caller compares it with its own id, or uses it as a hint that a CAS confirms.
@@ -171,8 +200,7 @@ impl Header {
     }
 
     /// Whether the mutator `current` counts locally. `current` is 0 on a thread that is not
-    /// attached, and then the answer is `false`, because an object without an owner has
-    /// [`NO_OWNER`].
+    /// attached, and then the answer is `false`, because no object has 0 as its owner's id.
     #[inline(always)]
     pub(crate) fn is_owned_by(&self, current: u64) -> bool {
         self.owner() == current
@@ -254,8 +282,9 @@ impl Header {
         }
     }
 
+    /// Adds a reference to the shared half, which any thread may do in any state.
     #[inline]
-    fn clone_shared(&self) {
+    pub(crate) fn clone_shared(&self) {
         // Relaxed: the caller holds a reference already. See the module's page.
         let before = self.shared.fetch_add(ONE, Ordering::Relaxed);
         if count_of(before) >= SHARED_LIMIT {
@@ -393,8 +422,10 @@ impl Header {
         }
     }
 
+    /// A thread that is attached to the object's heap drops a reference. The object is merged. The
+    /// thread has seen this, or the object is shared for life.
     #[inline]
-    fn drop_merged(&self) -> Dropped {
+    pub(crate) fn drop_merged(&self) -> Dropped {
         // AcqRel, as for any shared count: release for the thread that destroys, acquire in case
         // this is the last reference. (On x86 the acquire is free. Elsewhere it is needed on all
         // paths that matter.)
@@ -429,16 +460,8 @@ impl Header {
     fn merge_with(&self, local: u32) -> Dropped {
         let mut shared = self.shared.load(Ordering::Relaxed);
         loop {
-            let mut merged = (shared | MERGED) & !QUEUED;
-            if shared & MERGED == 0 {
-                // The local half of an immortal object is void, and so is this sum.
-                let sum = count_of(shared) + local_count(local);
-                if sum > SHARED_LIMIT {
-                    merged |= IMMORTAL;
-                } else {
-                    merged = ((sum as u32) << 4) | (merged & FLAGS);
-                }
-            }
+            let merged = if shared & MERGED == 0 { merged(shared, local) } else { shared };
+            let merged = merged & !QUEUED;
             // AcqRel: as in `merge_last`.
             match self.shared.compare_exchange_weak(
                 shared,
@@ -456,6 +479,46 @@ impl Header {
                 Err(now) => shared = now,
             }
         }
+    }
+
+    /// Makes the object shared for life. `false`: another mutator owns the object, or it is queued.
+    /// Then nothing has happened.
+    ///
+    /// The caller is the mutator `current`, attached to the object's heap, and has a reference.
+    pub(crate) fn share_for_life(&self, current: u64) -> bool {
+        // Acquire, here and in the CAS: pairs with the CAS of `merge_last` or `merge_with`, so that
+        // the store of `NO_OWNER` before that CAS also precedes the store below.
+        let mut shared = self.shared.load(Ordering::Acquire);
+        loop {
+            if shared & QUEUED != 0 {
+                return false;
+            }
+            if shared & MERGED != 0 {
+                break;
+            }
+            if !self.is_owned_by(current) {
+                return false;
+            }
+            // Relaxed on success: the caller keeps its reference. The drop of this reference
+            // publishes the caller's uses of the object.
+            match self.shared.compare_exchange_weak(
+                shared,
+                merged(shared, self.local.load(Ordering::Relaxed)),
+                Ordering::Relaxed,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => break,
+                Err(now) => shared = now,
+            }
+        }
+        self.set_owner(SHARED_OWNER);
+        true
+    }
+
+    /// Whether the object is shared for life. In a stop, or by the thread that received `Dead`.
+    #[inline(always)]
+    fn is_shared_for_life(&self) -> bool {
+        self.owner() == SHARED_OWNER
     }
 
     /// Whether counts are void. In a stop.
@@ -494,12 +557,16 @@ impl Header {
     /// id.
     pub(crate) fn check(&self, was_given: impl FnOnce(u64) -> bool) -> Result<(), String> {
         let owner = self.owner();
-        if owner != NO_OWNER && !was_given(owner) {
-            return Err(format!("its owner is #{owner}, and no thread ever had that id"));
-        }
         // Relaxed: the stop orders.
         let (local, shared) =
             (self.local.load(Ordering::Relaxed), self.shared.load(Ordering::Relaxed));
+        if owner == SHARED_OWNER {
+            if shared & (MERGED | QUEUED) != MERGED {
+                return Err(format!("it is shared for life, with the flags {shared:#x}"));
+            }
+        } else if owner != NO_OWNER && !was_given(owner) {
+            return Err(format!("its owner is #{owner}, and no thread ever had that id"));
+        }
         let in_range = local.wrapping_sub(LOCAL_ZERO) < LOCAL_LIMIT
             && count_of(shared).abs() <= SHARED_LIMIT + OVERSHOOT_LIMIT;
         match self.count() {
@@ -520,8 +587,11 @@ impl Header {
 
     /// In a stop, `owner` takes a reference and the ownership. The other references stay counted
     /// where they are, so the sum is right. Clearing and dropping then run on the plain path, and a
-    /// survivor is biased again.
+    /// survivor is biased again. An object that is shared for life gets the reference, and no owner.
     pub(crate) fn claim(&self, owner: u64) {
+        if self.is_shared_for_life() {
+            return self.clone_shared();
+        }
         if self.shared.load(Ordering::Relaxed) & MERGED != 0 {
             // In a stop only unattached threads count, and only objects that are reachable, which
             // this object is not. It is a read-modify-write all the same.
@@ -533,7 +603,8 @@ impl Header {
     }
 
     /// In a stop, `heir` becomes the owner of an object, and counts all its references locally.
-    /// Nothing happens if the object is queued, dead or immortal, or if the count is too large.
+    /// Nothing happens if the object is queued, dead, immortal or shared for life, or if the count
+    /// is too large.
     ///
     /// No attached thread counts, and no thread is about to merge the object.
     pub(crate) fn inherit(&self, heir: u64) {
@@ -545,6 +616,7 @@ impl Header {
             && local > 0
             && local < LOCAL_LIMIT
             && shared & QUEUED == 0
+            && !self.is_shared_for_life()
         {
             // Usually nothing moves, because only the former owner has counted.
             let moved = shared & (!FLAGS | MERGED);
@@ -560,7 +632,11 @@ impl Header {
     ///
     /// It drops this reference by [`drop_ref`](Self::drop_ref). The object may be merged by then,
     /// because this thread has locally dropped references that other threads have counted.
+    /// An object that is shared for life gets no owner.
     pub(crate) fn revive(&self, owner: u64) {
+        if self.is_shared_for_life() {
+            return self.clone_shared();
+        }
         self.local.store(LOCAL_ONE, Ordering::Relaxed);
         self.set_owner(owner);
         // Release: a weak upgrade that sees the object biased again sees the count above.

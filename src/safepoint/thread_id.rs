@@ -5,7 +5,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// The id of a participant. It is unique in the process, never reused, and below 2^40.
+/// The id of a participant. It is unique in the process, never reused, and below 2^40 - 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub(super) NonZeroU64);
 
@@ -16,8 +16,8 @@ pub struct ThreadId(pub(super) NonZeroU64);
 static LAST_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 impl ThreadId {
-    /// The largest id: 2^40 - 2.
-    pub const MAX: u64 = (1 << 40) - 2;
+    /// The largest id: 2^40 - 3.
+    pub const MAX: u64 = (1 << 40) - 3;
 
     /// The number; never 0.
     #[inline]

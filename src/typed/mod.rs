@@ -20,6 +20,8 @@ pub(crate) mod known_root;
 pub(crate) mod mutator;
 pub(crate) mod poll;
 #[allow(unsafe_code)]
+pub(crate) mod shared_gc;
+#[allow(unsafe_code)]
 pub(crate) mod slice;
 #[allow(unsafe_code)]
 pub(crate) mod slot;

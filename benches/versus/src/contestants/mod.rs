@@ -11,6 +11,7 @@ mod gcmodule_unthreaded;
 mod rust_cc;
 mod standstill;
 mod standstill_gcvec;
+mod standstill_shared;
 
 use crate::peer::{Can, Contestant};
 use crate::tally;
@@ -21,6 +22,7 @@ pub const ALL: &[Contestant] = &[
     standstill::PLAIN,
     standstill::HINTED,
     standstill_gcvec::INLINE,
+    standstill_shared::SHARED,
     arc::ARC,
     dumpster_sync::DUMPSTER_SYNC,
     gcmodule_threaded::GCMODULE_THREADED,

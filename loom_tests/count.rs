@@ -38,6 +38,12 @@
 //!   `a_dead_object_is_not_inherited`
 //! * revival for a finalizer: merged or dead to biased: `revival_meets_an_upgrade`,
 //!   `a_finalizer_drops_what_a_stranger_counted`
+//! * an object becomes shared for life, by its owner, or merged: `an_owner_shares_its_object`,
+//!   `a_queued_object_is_not_shared`, `a_merged_object_is_shared_for_life`
+//! * clone, drop and upgrade of an object that is shared for life:
+//!   `shared_handles_meet_an_upgrade`
+//! * claim, inheritance and revival of an object that is shared for life: no owner:
+//!   `shared_handles_meet_a_claim`, `shared_handles_meet_a_revival`
 //! * upgrade of a biased, merged, dead, immortal object: `upgrade_meets_the_last_drop`,
 //!   `upgrade_meets_the_last_drop_of_a_stranger`, `revival_meets_an_upgrade`,
 //!   `an_immortal_leaves_its_queue`
@@ -167,6 +173,43 @@ impl Object {
         }
         self.with(Header::unset_weak);
         self.with(|header| header.take_last(me))
+    }
+
+    /// Makes the object shared for life.
+    fn share(&self, me: u64) -> bool {
+        self.with(|header| header.share_for_life(me))
+    }
+
+    /// The clone of a `SharedGc`.
+    fn clone_shared(&self) {
+        self.with(Header::clone_shared);
+    }
+
+    /// `managed::drop_shared_for_life`, on an attached thread.
+    fn drop_shared(&self) {
+        let dropped = self.with(Header::drop_merged);
+        self.destroy_if_dead(dropped);
+    }
+
+    /// The drop of the last handle runs a finalizer, once, which gives a reference away.
+    fn drop_and_revive(&self, me: u64) {
+        if self.with(Header::drop_merged) == Dropped::Dead {
+            if self.with(|header| header.count()) != Some(0) {
+                panic!("dead with references");
+            }
+            self.with(|header| header.revive(me));
+            self.clone_shared();
+            *self.given.lock() = true;
+            let dropped = self.with(|header| header.drop_ref(me));
+            self.destroy_if_dead(dropped);
+        }
+    }
+
+    /// Drops the reference that the finalizer has given away.
+    fn take_given(&self) {
+        if std::mem::take(&mut *self.given.lock()) {
+            self.drop_shared();
+        }
     }
 
     fn destroy_if_dead(&self, dropped: Dropped) {
@@ -904,6 +947,201 @@ fn loom_a_dead_object_is_not_inherited() {
         object
     };
     race(make, [|object| object.upgrade(OWNER), Object::destroy], Object::assert_destroyed);
+}
+
+/// An object that is shared for life, with one reference.
+fn shared_for_life() -> Arc<Object> {
+    let object = Object::new();
+    assert!(object.share(OWNER));
+    object
+}
+
+/// Two threads clone and drop an object that is shared for life, one of them by a `Gc`. A third
+/// thread upgrades a weak reference.
+///
+/// Mutations: `share_for_life` does not set `MERGED`; `drop_merged` is `Acquire` or `Release`
+/// alone.
+#[test]
+fn loom_shared_handles_meet_an_upgrade() {
+    let make = || {
+        let object = shared_for_life().with_record();
+        object.clone_shared();
+        object
+    };
+    let by_shared = |object: &Object| {
+        object.clone_shared();
+        object.drop_shared();
+        object.drop_shared();
+    };
+    // The thread that owned the object.
+    let by_gc = |object: &Object| {
+        object.clone_ref(OWNER);
+        object.drop_ref(OWNER);
+        object.drop_last(OWNER);
+    };
+    race(make, [by_shared, by_gc], Object::assert_destroyed);
+    let upgrade = |object: &Object| object.upgrade(STRANGER);
+    let drop = |object: &Object| object.drop_shared();
+    race(make, [drop, drop, upgrade], Object::assert_destroyed);
+}
+
+/// The last drop of an object that is shared for life runs a finalizer, which gives a reference
+/// away. Other threads drop and upgrade meanwhile.
+///
+/// Mutation: `revive` makes the object biased.
+#[test]
+fn loom_shared_handles_meet_a_revival() {
+    let make = || {
+        let object = shared_for_life().with_record();
+        object.clone_shared();
+        object
+    };
+    let reviver = |object: &Object| object.drop_and_revive(OWNER);
+    let other = |object: &Object| {
+        object.take_given();
+        object.drop_and_revive(STRANGER);
+    };
+    // Two threads may revive it in turn: each time the count was 0.
+    let end = |object: &Object| {
+        object.take_given();
+        object.assert_destroyed();
+    };
+    race_to(Model::new().at_most(4), make, [reviver, other], end);
+    let make = || shared_for_life().with_record();
+    let upgrade = |object: &Object| object.upgrade(STRANGER);
+    let take = |object: &Object| object.take_given();
+    race(make, [reviver, take, upgrade], end);
+}
+
+/// A collector has claimed an object that is shared for life, and the last mutator has not
+/// inherited it. The collector releases the object while other threads drop their handles.
+///
+/// Mutations: `claim` or `inherit` makes the object biased; `share_for_life` leaves the owner's id.
+#[test]
+fn loom_shared_handles_meet_a_claim() {
+    let make = || {
+        let object = shared_for_life();
+        object.clone_shared();
+        // No other thread runs: this is the stop.
+        object.with(|header| header.inherit(OWNER));
+        object.with(|header| header.claim(OWNER));
+        assert!(!object.with(|header| header.is_owned_by(OWNER)));
+        assert_eq!(object.with(Header::count), Some(3));
+        object
+    };
+    let collector = |object: &Object| object.drop_attached(OWNER);
+    let drop = |object: &Object| object.drop_shared();
+    race(make, [collector, drop, drop], Object::assert_destroyed);
+    let counts = |object: &Object| {
+        object.clone_shared();
+        object.drop_shared();
+        object.drop_shared();
+        object.drop_shared();
+    };
+    race(make, [collector, counts], Object::assert_destroyed);
+}
+
+/// The owner makes its object shared for life, while a stranger drops and clones references. If the
+/// stranger's drop has queued the object, the owner goes on without.
+///
+/// Mutations: `share_for_life` ignores the queue, forgets the local half, or stores instead of
+/// exchanging.
+#[test]
+fn loom_an_owner_shares_its_object() {
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(OWNER);
+        object
+    };
+    let owner = |object: &Object| {
+        if object.share(OWNER) {
+            object.clone_shared();
+            object.drop_shared();
+            object.drop_shared();
+        } else {
+            object.merge_queue();
+            object.drop_ref(OWNER);
+        }
+    };
+    let stranger = |object: &Object| {
+        object.clone_ref(STRANGER);
+        object.drop_ref(STRANGER);
+        object.drop_ref(STRANGER);
+    };
+    race(make, [owner, |object| object.drop_ref(STRANGER)], Object::assert_destroyed);
+    race(make, [owner, stranger], Object::assert_destroyed);
+}
+
+/// A stranger asks for a shared object that another thread owns, or that is queued, while the owner
+/// drops its reference and merges its queue. Once the object is merged it is shared for life, and
+/// stays so: a collector that claims it afterwards does not own it.
+///
+/// Mutations: `share_for_life` ignores the owner or the queue; it does not acquire the merge.
+#[test]
+fn loom_a_queued_object_is_not_shared() {
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(OWNER);
+        object.clone_ref(OWNER);
+        object
+    };
+    let owner = |object: &Object| {
+        object.drop_ref(OWNER);
+        object.merge_queue();
+    };
+    let stranger = |object: &Object| {
+        object.drop_ref(STRANGER);
+        if object.share(STRANGER) {
+            *object.given.lock() = true;
+        }
+    };
+    race(make, [owner, stranger], shared_or_not);
+}
+
+/// After the threads of a model one reference is left. If the object is shared for life, a claim
+/// leaves it so.
+fn shared_or_not(object: &Object) {
+    object.merge_queue();
+    let shared = *object.given.lock() || object.share(OTHER);
+    object.with(|header| header.claim(OWNER));
+    assert_ne!(object.with(|header| header.is_owned_by(OWNER)), shared);
+    object.drop_attached(OWNER);
+    if shared { object.drop_shared() } else { object.drop_ref(OWNER) }
+    object.assert_destroyed();
+}
+
+/// Two strangers make an object shared for life, as soon as its owner has dropped its last
+/// reference.
+#[test]
+fn loom_a_merged_object_is_shared_for_life() {
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(STRANGER);
+        object.clone_ref(OTHER);
+        object
+    };
+    let stranger = |object: &Object| {
+        if object.share(STRANGER) {
+            *object.given.lock() = true;
+            object.clone_shared();
+            object.drop_shared();
+        }
+    };
+    let other = |object: &Object| {
+        if object.share(OTHER) {
+            object.drop_shared();
+        } else {
+            object.drop_ref(OTHER);
+        }
+    };
+    let owner = |object: &Object| object.drop_ref(OWNER);
+    race(make, [owner, stranger, other], shared_or_not);
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(STRANGER);
+        object
+    };
+    race(make, [owner, stranger], shared_or_not);
 }
 
 /// A mutator of the model below. Other threads read only its queue.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::managed::{destroy_dynamic_in_place, type_index};
 use crate::object::type_info::{Object, Tracer};
-use crate::{AnyGc, Gc, Heap, Mutator, Trace};
+use crate::{AnyGc, Gc, Heap, Mutator, SharedGc, Trace};
 
 static DIED: AtomicUsize = AtomicUsize::new(0);
 
@@ -118,18 +118,22 @@ fn what_another_thread_drops_waits_for_its_owner() {
 fn an_object_ends_with_its_last_reference_whatever_its_type_and_never_in_a_stop() {
     use crate::AnyGc;
     type Make = fn(&Mutator) -> Box<dyn std::any::Any>;
-    let makes: [Make; 3] = [
+    let makes: [Make; 5] = [
         |m| Box::new(m.alloc(7u64)),
         |m| Box::new(m.alloc(vec![7u64])),
         |m| Box::new(AnyGc::from(m.alloc(vec![7u64]))),
+        |m| Box::new(m.alloc_shared(vec![7u64])),
+        |m| Box::new(Gc::from(m.alloc_shared(vec![7u64]))),
     ];
     let clone = |handle: &Box<dyn std::any::Any>| -> Box<dyn std::any::Any> {
         if let Some(handle) = handle.downcast_ref::<Gc<u64>>() {
             Box::new(handle.clone())
         } else if let Some(handle) = handle.downcast_ref::<Gc<Vec<u64>>>() {
             Box::new(handle.clone())
+        } else if let Some(handle) = handle.downcast_ref::<SharedGc<Vec<u64>>>() {
+            Box::new(handle.clone())
         } else {
-            Box::new(handle.downcast_ref::<AnyGc>().expect("one of three").clone())
+            Box::new(handle.downcast_ref::<AnyGc>().expect("one of four").clone())
         }
     };
     let heap = plain_heap();

@@ -206,3 +206,155 @@ fn an_heir_counts_all_references_locally_if_they_fit() {
         assert_eq!(h.check(|_| true), Ok(()));
     }
 }
+
+/// An object that is shared for life, with some references.
+fn shared_for_life(references: i32) -> Header {
+    let h = fresh();
+    (1..references).for_each(|_| h.clone_ref(ME));
+    assert!(h.share_for_life(ME));
+    assert_eq!((halves(&h).1, h.count()), (references, Some(i64::from(references))));
+    assert_eq!((h.owner(), h.check(|_| false)), (SHARED_OWNER, Ok(())));
+    h
+}
+
+#[test]
+fn an_object_is_shared_by_its_owner_or_once_it_is_merged() {
+    // A part of the references is counted in the shared half, on either side of zero.
+    for shared in [-2, 0, 3] {
+        let h = with(4, shared);
+        h.set_weak();
+        assert!(!h.share_for_life(OTHER), "it has an owner");
+        assert_eq!((h.owner(), halves(&h)), (ME, (4, shared)));
+        assert!(h.share_for_life(ME) && h.share_for_life(ME) && h.share_for_life(OTHER));
+        assert_eq!((h.count(), h.has_weak()), (Some(i64::from(4 + shared)), true));
+        assert_eq!((h.owner(), h.type_index()), (SHARED_OWNER, 5));
+    }
+    // Its owner has dropped its references, or has merged them.
+    let merged = [
+        || {
+            let h = fresh();
+            h.clone_ref(OTHER);
+            assert_eq!(h.drop_local(), Dropped::Alive);
+            h
+        },
+        || {
+            let h = fresh();
+            assert_eq!(h.merge(), Dropped::Alive);
+            h
+        },
+    ];
+    for merged in merged {
+        let h = merged();
+        assert!(h.share_for_life(OTHER));
+        assert_eq!((h.owner(), h.count()), (SHARED_OWNER, Some(1)));
+        assert_eq!(h.drop_merged(), Dropped::Dead);
+    }
+}
+
+#[test]
+fn a_queued_object_is_not_shared_before_it_leaves_the_queue() {
+    let h = fresh();
+    h.clone_ref(ME);
+    assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+    assert!(!h.share_for_life(ME) && !h.share_for_life(OTHER));
+    assert_eq!((h.owner(), h.count()), (ME, Some(1)));
+    h.clone_ref(OTHER);
+    assert_eq!(h.drop_local(), Dropped::Alive); // local 1
+    assert_eq!(h.drop_local(), Dropped::Alive); // merged; still queued
+    h.clone_ref(OTHER);
+    assert!(!h.share_for_life(ME) && !h.share_for_life(OTHER));
+    assert_eq!(h.merge(), Dropped::Alive);
+    assert!(h.share_for_life(OTHER));
+    assert_eq!((h.owner(), h.count()), (SHARED_OWNER, Some(1)));
+}
+
+#[test]
+fn all_threads_count_a_shared_object_in_one_half() {
+    let h = shared_for_life(2);
+    h.clone_ref(ME);
+    h.clone_ref(0);
+    h.clone_shared();
+    assert_eq!(h.count(), Some(5));
+    assert!(!h.try_drop_local(ME) && !h.take_last(ME) && !h.is_last_but_weak(ME));
+    assert_eq!(h.drop_ref(ME), Dropped::Alive);
+    assert_eq!(h.drop_ref(OTHER), Dropped::Alive);
+    assert_eq!(h.drop_merged(), Dropped::Alive);
+    assert_eq!(h.drop_shared(), Dropped::Alive);
+    h.set_weak();
+    assert!(!h.is_last_but_weak(ME) && h.try_upgrade(ME));
+    assert_eq!(h.drop_merged(), Dropped::Alive);
+    assert_eq!(h.drop_merged(), Dropped::Dead);
+    assert!(!h.try_upgrade(ME) && !h.try_upgrade(OTHER));
+}
+
+#[test]
+fn a_claim_a_revival_and_an_heir_leave_a_shared_object_shared() {
+    let is_shared = |h: &Header, count| {
+        assert_eq!((h.owner(), h.count()), (SHARED_OWNER, Some(count)));
+        assert_eq!((h.is_owned_by(OTHER), h.check(|_| false)), (false, Ok(())));
+    };
+    let h = shared_for_life(2);
+    h.inherit(OTHER);
+    is_shared(&h, 2);
+    h.claim(OTHER);
+    is_shared(&h, 3);
+    (0..2).for_each(|_| assert_eq!(h.drop_merged(), Dropped::Alive));
+    assert_eq!(h.drop_ref(OTHER), Dropped::Dead);
+    h.inherit(OTHER);
+    assert_eq!(h.owner(), SHARED_OWNER);
+    h.revive(OTHER);
+    is_shared(&h, 1);
+    assert!(h.try_upgrade(ME));
+    assert_eq!(h.drop_ref(OTHER), Dropped::Alive);
+    assert_eq!(h.drop_merged(), Dropped::Dead);
+}
+
+#[test]
+fn a_shared_object_saturates_and_a_count_that_wraps_keeps_the_flags() {
+    for over in [0, 1] {
+        let h = with(10, SHARED_LIMIT - 10 + over);
+        assert!(h.share_for_life(ME));
+        assert_eq!(h.count().is_none(), over == 1);
+        h.clone_shared();
+        assert_eq!((h.count(), h.check(|_| false)), (None, Ok(())));
+    }
+    // The upper bits of the word run through zero, in both directions.
+    let h = shared_for_life(1);
+    h.make_immortal();
+    let flags = || h.shared.load(Ordering::Relaxed) & FLAGS;
+    for _ in 0..3 {
+        assert_eq!(h.drop_merged(), Dropped::Alive);
+        assert_eq!((h.count(), flags()), (None, MERGED | IMMORTAL));
+    }
+    h.shared.fetch_or(!FLAGS, Ordering::Relaxed);
+    h.clone_shared();
+    assert_eq!((halves(&h).1, h.count(), flags()), (0, None, MERGED | IMMORTAL));
+    h.shared.store((i32::MAX as u32 & !FLAGS) | flags(), Ordering::Relaxed);
+    h.clone_shared();
+    assert_eq!((h.count(), flags()), (None, MERGED | IMMORTAL));
+    assert_eq!(h.drop_merged(), Dropped::Alive);
+    // An immortal object can be shared, too.
+    let h = fresh();
+    h.make_immortal();
+    assert!(h.share_for_life(ME));
+    assert_eq!((h.drop_merged(), h.count()), (Dropped::Alive, None));
+    assert_eq!(h.check(|_| false), Ok(()));
+}
+
+#[test]
+fn a_check_tells_a_shared_object_with_wrong_flags() {
+    for (wrong, right) in [(QUEUED, 0), (0, MERGED)] {
+        let h = shared_for_life(1);
+        h.shared.fetch_or(wrong, Ordering::Relaxed);
+        h.shared.fetch_and(!right, Ordering::Relaxed);
+        let told = h.check(|_| true).expect_err("wrong flags");
+        assert!(told.contains("shared for life"), "{told}");
+    }
+}
+
+#[test]
+fn no_mutator_has_the_owner_of_shared_objects() {
+    use crate::safepoint::ThreadId;
+    assert!(ThreadId::from_raw(SHARED_OWNER).is_none());
+    assert!(ThreadId::from_raw(SHARED_OWNER - 1).is_some());
+}

@@ -121,9 +121,9 @@ class Goals:
         hint = lambda workload: v.median(workload, "standstill-hint")
         arena = lambda workload, **figure: v.median(workload, "gc-arena", **figure)
 
-        def beside_arc(what, workload, goal):
+        def beside_arc(what, workload, goal, name="standstill"):
             for t in THREADS:
-                self.row(f"{what}, T = {t}", goal, ratio(ours(workload, t), v.median(workload, "Arc", t)))
+                self.row(f"{what}, T = {t}", goal, ratio(v.median(workload, name, t), v.median(workload, "Arc", t)))
 
         beside_arc("W1 allocate and drop", "W1", "≤ 0.5 x Arc")
         for what, name in [("W2", "standstill"), ("W2 with GcVec", "standstill-gcvec")]:
@@ -158,6 +158,7 @@ class Goals:
         beside_arc("W7 own object", "W7own", "≤ 0.15 x Arc")
         beside_arc("W7 handed over", "W7over", "≤ 0.2 x Arc")
         beside_arc("W7 hot object", "W7hot", "≤ 1.5 x Arc")
+        beside_arc("W7 hot object, SharedGc", "W7hot", "≤ 1.05 x Arc", "standstill-shared")
 
     def growth(self, folder):
         held = lambda n: median(

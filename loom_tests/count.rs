@@ -194,9 +194,6 @@ impl Object {
     /// The drop of the last handle runs a finalizer, once, which gives a reference away.
     fn drop_and_revive(&self, me: u64) {
         if self.with(Header::drop_merged) == Dropped::Dead {
-            if self.with(|header| header.count()) != Some(0) {
-                panic!("dead with references");
-            }
             self.with(|header| header.revive(me));
             self.clone_shared();
             *self.given.lock() = true;
@@ -1044,8 +1041,7 @@ fn loom_shared_handles_meet_a_claim() {
 /// The owner makes its object shared for life, while a stranger drops and clones references. If the
 /// stranger's drop has queued the object, the owner goes on without.
 ///
-/// Mutations: `share_for_life` ignores the queue, forgets the local half, or stores instead of
-/// exchanging.
+/// Mutations: `share_for_life` forgets the local half, or stores instead of exchanging.
 #[test]
 fn loom_an_owner_shares_its_object() {
     let make = || {
@@ -1072,30 +1068,33 @@ fn loom_an_owner_shares_its_object() {
     race(make, [owner, stranger], Object::assert_destroyed);
 }
 
-/// A stranger asks for a shared object that another thread owns, or that is queued, while the owner
-/// drops its reference and merges its queue. Once the object is merged it is shared for life, and
-/// stays so: a collector that claims it afterwards does not own it.
+/// The object is queued and merged, while a stranger upgrades a weak reference and asks for a shared
+/// object. It gets one only after the object has left the queue. The object then stays shared for
+/// life: a collector that claims it afterwards does not own it.
 ///
-/// Mutations: `share_for_life` ignores the owner or the queue; it does not acquire the merge.
+/// Mutation: `share_for_life` ignores the queue.
 #[test]
 fn loom_a_queued_object_is_not_shared() {
     let make = || {
-        let object = Object::new();
-        object.clone_ref(OWNER);
+        let object = Object::new().with_record();
         object.clone_ref(OWNER);
         object
     };
+    // It has cloned while detached, and keeps this reference.
     let owner = |object: &Object| {
+        object.clone_ref(UNATTACHED);
+        object.drop_ref(OWNER);
         object.drop_ref(OWNER);
         object.merge_queue();
     };
     let stranger = |object: &Object| {
         object.drop_ref(STRANGER);
-        if object.share(STRANGER) {
-            *object.given.lock() = true;
+        if object.upgraded(STRANGER) {
+            *object.given.lock() = object.share(STRANGER);
+            object.drop_ref(STRANGER);
         }
     };
-    race(make, [owner, stranger], shared_or_not);
+    race_to(Model::new().at_most(5), make, [owner, stranger], shared_or_not);
 }
 
 /// After the threads of a model one reference is left. If the object is shared for life, a claim
@@ -1111,7 +1110,9 @@ fn shared_or_not(object: &Object) {
 }
 
 /// Two strangers make an object shared for life, as soon as its owner has dropped its last
-/// reference.
+/// reference, and not before.
+///
+/// Mutation: `share_for_life` ignores the owner.
 #[test]
 fn loom_a_merged_object_is_shared_for_life() {
     let make = || {

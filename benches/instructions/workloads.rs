@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use standstill::dynamic::{self, Flags, RawObject, TypeRecord, TypeSpec, VisitProc};
-use standstill::{AnyGc, AtomicGc, Gc, GcCell, Heap, Mutator, Pacing, Trace};
+use standstill::{AnyGc, AtomicGc, Gc, GcCell, Heap, Mutator, Pacing, SharedGc, Trace};
 
 /// Does its work, some of it [`measured`]; returns how many operations that was.
 pub(crate) type Workload = fn() -> usize;
@@ -47,6 +47,10 @@ pub(crate) const ROWS: &[Row] = &[
         made_elsewhere(|m| m.alloc(Plain::new()), |_, gc| clone_and_drop(&gc))
     }),
     row("clone and drop, merged", || here(|m| clone_and_drop(&merged(m.heap())))),
+    row("clone and drop, SharedGc", clone_and_drop_shared),
+    row("allocate and drop, SharedGc, 48 bytes", || {
+        here(|m| each(|| drop(black_box(m.alloc_shared(Plain::new())))))
+    }),
     row("last drop, not the owner", last_drop_elsewhere),
     row("last drop, the owner has ended", last_drop_without_owner),
     row("get", get),
@@ -201,6 +205,13 @@ fn untrack_and_track() -> usize {
 
 fn clone_and_drop<T>(gc: &Gc<T>) -> usize {
     each(|| drop(black_box(gc.clone())))
+}
+
+fn clone_and_drop_shared() -> usize {
+    here(|m| {
+        let shared: SharedGc<Plain> = m.alloc_shared(Plain::new());
+        each(|| drop(black_box(shared.clone())))
+    })
 }
 
 /// An object whose owner has dropped its last reference.

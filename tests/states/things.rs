@@ -7,7 +7,7 @@ use standstill::dynamic::{Class, Type};
 use standstill::gc_module::Services;
 use standstill::{
     AnyGc, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcVec, GcWeak, Heap,
-    KnownRoot, Mutator, Trace, Tracer, WeakRef,
+    KnownRoot, Mutator, SharedGc, Trace, Tracer, WeakRef,
 };
 
 use crate::common::{Census, Witness};
@@ -42,6 +42,7 @@ pub(crate) struct Things {
     services: Option<Services>,
     pub(crate) other: Heap,
     pub(crate) leaf: Gc<Leaf>,
+    pub(crate) shared: SharedGc<Leaf>,
     pub(crate) any: AnyGc,
     pub(crate) view: View,
     pub(crate) row: Row,
@@ -60,6 +61,7 @@ pub(crate) struct Things {
 #[derive(Default)]
 pub(crate) struct Spares {
     pub(crate) leaf: Option<Gc<Leaf>>,
+    pub(crate) shared: Option<SharedGc<Leaf>>,
     pub(crate) view: Option<View>,
     pub(crate) row: Option<Row>,
     pub(crate) atomic: Option<AtomicGc<Leaf>>,
@@ -76,6 +78,7 @@ impl Things {
     pub(crate) fn new(m: &Mutator, census: &Arc<Census>, other: &Heap, open: bool) -> Self {
         let leaf =
             |number| m.alloc(Leaf { number, witness: Witness::new(census, number as usize) });
+        let share = |leaf| Gc::try_share(leaf, m).expect("its own");
         let seven = leaf(7);
         let once = m.alloc(GcOnce::new());
         assert!(once.set(m, leaf(13)).is_ok());
@@ -89,6 +92,7 @@ impl Things {
         let heap = m.heap();
         let spares = Spares {
             leaf: Some(leaf(20)),
+            shared: Some(share(leaf(27))),
             view: Some(View::new(leaf(21), |leaf| leaf)),
             row: Some(m.alloc_slice(0, [leaf(22)])),
             atomic: Some(AtomicGc::new(Some(leaf(24)))),
@@ -109,6 +113,7 @@ impl Things {
             weak: Gc::downgrade(&seven, m),
             weak_ref: m.alloc_weak(&seven, 0, |_, _| ()),
             leaf: seven,
+            shared: share(leaf(15)),
             cell: m.alloc(GcCell::new(Some(leaf(11)))),
             atomic: m.alloc(AtomicGc::new(Some(leaf(12)))),
             once,

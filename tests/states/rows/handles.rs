@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
-use standstill::{AnyGc, Gc, GcSlice, GcWeak, Tracer};
+use standstill::{AnyGc, Gc, GcSlice, GcWeak, SharedGc, Tracer};
 
 use super::{Rows, done, fate, ok, outcome};
 use crate::stage::Call::{Free, Shared, Tracing};
@@ -52,11 +52,26 @@ pub(super) const ROWS: Rows = &[
     ("Gc::untrack", Shared(|t, m| ok(Gc::untrack(&t.leaf, m)))),
     ("Gc::is_finalized", Shared(|t, m| ok(Gc::is_finalized(&t.leaf, m)))),
     ("Gc::immortalize", Shared(|t, m| done(Gc::immortalize(&t.leaf, m)))),
+    (
+        "Gc::try_share",
+        Shared(|t, m| match Gc::try_share(t.leaf.clone(), m) {
+            Ok(shared) => ok(shared.number),
+            Err(gc) => format!("error: {}", gc.number),
+        }),
+    ),
+    ("Gc: From", Free(|t| ok(Gc::from(t.shared.clone()).number))),
     ("Gc::into_any", Free(|t| ok(Gc::into_any(t.leaf.clone()) == Gc::into_any(t.leaf.clone())))),
     ("Gc: Clone", Free(|t| ok(t.leaf == t.leaf.clone()))),
     ("Gc: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().leaf.take())))),
     ("Gc: Debug", Free(|t| ok(format!("{:?}", t.leaf).starts_with("Gc<")))),
     ("Gc: Pointer", Free(|t| ok(format!("{:p}", t.leaf).starts_with("0x")))),
+    ("SharedGc::as_gc", Free(|t| ok(SharedGc::as_gc(&t.shared) == SharedGc::as_gc(&t.shared)))),
+    ("SharedGc: PartialEq", Free(|t| ok(t.shared == t.shared.clone()))),
+    ("SharedGc: Hash", Free(|t| ok(hash(&t.shared) == hash(&t.shared.clone())))),
+    ("SharedGc: Deref", Free(|t| ok(t.shared.number))),
+    ("SharedGc: Clone", Free(|t| ok(t.shared == t.shared.clone()))),
+    ("SharedGc: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().shared.take())))),
+    ("SharedGc: Debug", Free(|t| ok(format!("{:?}", t.shared).starts_with("SharedGc<")))),
     ("AnyGc::is", Shared(|t, m| ok((t.any.is::<Leaf>(m), t.any.is::<u8>(m))))),
     (
         "AnyGc::downcast",

@@ -27,6 +27,11 @@ pub(super) const ROWS: Rows = &[
     ("Mutator::heap", Shared(|t, m| ok(m.heap().ptr_eq(&t.other)))),
     ("Mutator::alloc", Shared(|t, m| ok(t.leaf_of(m, 30).number))),
     ("Mutator::try_alloc", Shared(|t, m| outcome(m.try_alloc(t.value(30)).map(|gc| gc.number)))),
+    ("Mutator::alloc_shared", Shared(|t, m| ok(m.alloc_shared(t.value(30)).number))),
+    (
+        "Mutator::try_alloc_shared",
+        Shared(|t, m| outcome(m.try_alloc_shared(t.value(30)).map(|shared| shared.number))),
+    ),
     (
         "Mutator::alloc_or_collect",
         Exclusive(|t, m| outcome(m.alloc_or_collect(t.value(30)).map(|gc| gc.number))),

@@ -1068,8 +1068,8 @@ fn loom_an_owner_shares_its_object() {
     race(make, [owner, stranger], Object::assert_destroyed);
 }
 
-/// The object is queued and merged, while a stranger upgrades a weak reference and asks for a shared
-/// object. It gets one only after the object has left the queue. The object then stays shared for
+/// The object is queued and merged, while a stranger upgrades a weak reference and asks for a
+/// shared object. It gets one only after the object has left the queue. The object then stays shared for
 /// life: a collector that claims it afterwards does not own it.
 ///
 /// Mutation: `share_for_life` ignores the queue.
@@ -1080,8 +1080,9 @@ fn loom_a_queued_object_is_not_shared() {
         object.clone_ref(OWNER);
         object
     };
-    // It has cloned while detached, and keeps this reference.
+    // It has cloned twice while detached, and keeps one reference.
     let owner = |object: &Object| {
+        object.clone_ref(UNATTACHED);
         object.clone_ref(UNATTACHED);
         object.drop_ref(OWNER);
         object.drop_ref(OWNER);
@@ -1105,7 +1106,11 @@ fn shared_or_not(object: &Object) {
     object.with(|header| header.claim(OWNER));
     assert_ne!(object.with(|header| header.is_owned_by(OWNER)), shared);
     object.drop_attached(OWNER);
-    if shared { object.drop_shared() } else { object.drop_ref(OWNER) }
+    if shared {
+        object.drop_shared()
+    } else {
+        object.drop_ref(OWNER)
+    }
     object.assert_destroyed();
 }
 

@@ -123,7 +123,7 @@ fn a_mutator_shares_its_own_objects_and_those_without_an_owner() {
     drop((shared, other, left));
     assert_eq!(heap.stats().live_objects, 0);
     let foreign = Heap::new();
-    let foreign = foreign.attach_scoped(|m| m.alloc(5u32));
+    let foreign = on_attached_thread(&foreign, |m| m.alloc(5u32));
     let text = panic_text(|| drop(Gc::try_share(foreign, &m))).expect("a panic");
     assert!(text.contains("another heap"), "{text}");
 }

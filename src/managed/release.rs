@@ -78,6 +78,8 @@ pub(super) fn drop_foreign(reference: CountedRef) {
 /// The caller owns the reference, and gives it up. The object is shared for life.
 #[inline(always)]
 pub(crate) unsafe fn drop_shared_for_life(header: NonNull<Header>) {
+    // SAFETY: rule *counted*: the reference keeps the object alive.
+    debug_assert!(unsafe { header.as_ref() }.is_shared_for_life());
     if let Some(m) = Raw::current_owning(object(header)) {
         // SAFETY: rule *counted*: the reference keeps the object alive.
         match unsafe { header.as_ref() }.drop_merged() {

@@ -515,9 +515,10 @@ impl Header {
         true
     }
 
-    /// Whether the object is shared for life. In a stop, or by the thread that received `Dead`.
+    /// Whether the object is shared for life. The caller has stopped the world, received `Dead`, or
+    /// has a `SharedGc`.
     #[inline(always)]
-    fn is_shared_for_life(&self) -> bool {
+    pub(crate) fn is_shared_for_life(&self) -> bool {
         self.owner() == SHARED_OWNER
     }
 
@@ -587,7 +588,7 @@ impl Header {
 
     /// In a stop, `owner` takes a reference and the ownership. The other references stay counted
     /// where they are, so the sum is right. Clearing and dropping then run on the plain path, and a
-    /// survivor is biased again. An object that is shared for life gets the reference, and no owner.
+    /// survivor is biased again. An object that is shared for life gets the reference and no owner.
     pub(crate) fn claim(&self, owner: u64) {
         if self.is_shared_for_life() {
             return self.clone_shared();

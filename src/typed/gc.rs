@@ -243,7 +243,8 @@ impl<T> Drop for Unborn<'_, T> {
 ///
 /// A `Gc` is one word and never null. A clone increments the object's reference count and a drop
 /// decrements it. The thread that allocated the object counts without atomic read-modify-write
-/// instructions. Other threads count atomically.
+/// instructions. Other threads count atomically. If several threads count one object all the time,
+/// use a [`SharedGc`](crate::SharedGc).
 ///
 /// A `Gc` can be sent to other threads and held while a thread is detached. It can be stored in a
 /// static or in an object of another heap. A reference outside its heap keeps the object alive,

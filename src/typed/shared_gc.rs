@@ -1,8 +1,8 @@
 //! [`SharedGc`], a handle that counts without a look at the object.
 //!
 //! The object is *shared for life*: see the page of `object::header`. Its owner's id and the flag
-//! `MERGED` stay as they are until the object is freed. So a clone is one `fetch_add`, and a drop on
-//! an attached thread is one `fetch_sub`.
+//! `MERGED` stay as they are until the object is freed. So a clone is one `fetch_add`, and a drop
+//! on an attached thread is one `fetch_sub`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

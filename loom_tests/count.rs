@@ -1069,8 +1069,8 @@ fn loom_an_owner_shares_its_object() {
 }
 
 /// The object is queued and merged, while a stranger upgrades a weak reference and asks for a
-/// shared object. It gets one only after the object has left the queue. The object then stays shared for
-/// life: a collector that claims it afterwards does not own it.
+/// shared object. It gets one only after the object has left the queue. The object then stays
+/// shared for life: a collector that claims it afterwards does not own it.
 ///
 /// Mutation: `share_for_life` ignores the queue.
 #[test]

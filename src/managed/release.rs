@@ -88,15 +88,15 @@ pub(crate) unsafe fn drop_shared_for_life(header: NonNull<Header>) {
             more => unsafe { finish_foreign_drop(&m, header, more, OnPanic::PassOn) },
         }
     } else {
-        #[cold]
-        #[inline(never)]
-        unsafe fn defer_shared(header: NonNull<Header>) {
-            // SAFETY: as the caller says.
-            defer(unsafe { CountedRef::new(header) });
-        }
         // SAFETY: as the caller says.
-        unsafe { defer_shared(header) };
+        defer_shared(unsafe { CountedRef::new(header) });
     }
+}
+
+#[cold]
+#[inline(never)]
+fn defer_shared(reference: CountedRef) {
+    defer(reference);
 }
 
 /// Drops a reference on a thread that is attached to the object's heap, and is not the owner.

@@ -158,6 +158,7 @@ fn cycles_of_both_handles_are_collected() {
 #[trace(finalize)]
 struct Phoenix {
     itself: GcCell<Option<SharedGc<Phoenix>>>,
+    owned: GcCell<Option<Gc<Phoenix>>>,
     #[trace(skip)]
     saved: Arc<Mutex<Vec<SharedGc<Phoenix>>>>,
     #[trace(skip)]
@@ -166,7 +167,7 @@ struct Phoenix {
 
 impl Phoenix {
     fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let shared = Gc::try_share(this.clone(), m).expect("shared already");
+        let shared = Gc::try_share(this.clone(), m).expect("shared already, or this thread's");
         this.saved.lock().unwrap().push(shared.clone());
     }
 }
@@ -178,6 +179,7 @@ fn a_finalizer_revives_a_shared_object_which_dies_later() {
             let saved = Arc::new(Mutex::new(Vec::new()));
             let phoenix = m.alloc_shared(Phoenix {
                 itself: GcCell::default(),
+                owned: GcCell::default(),
                 saved: saved.clone(),
                 witness: Witness::new(&lab.census, 0),
             });
@@ -206,6 +208,34 @@ fn a_finalizer_revives_a_shared_object_which_dies_later() {
             m.collect();
             assert!(weak.upgrade(m).is_none() && take().is_none());
             assert_eq!(lab.census.alive(), 0, "the second time it dies");
+        }
+    });
+}
+
+/// The thread that runs the finalizer owns the object: by its claim, or by the revival.
+#[test]
+fn a_finalizer_shares_an_object_that_was_owned() {
+    on_every_heap_attached(|lab, m| {
+        for in_cycle in [false, true] {
+            let saved = Arc::new(Mutex::new(Vec::new()));
+            let phoenix = m.alloc(Phoenix {
+                itself: GcCell::default(),
+                owned: GcCell::default(),
+                saved: saved.clone(),
+                witness: Witness::new(&lab.census, 0),
+            });
+            if in_cycle {
+                phoenix.owned.set(m, Some(phoenix.clone()));
+            }
+            drop(phoenix);
+            m.collect();
+            let again = saved.lock().unwrap().pop().expect("revived");
+            assert_eq!(count(&again, m), if in_cycle { 2 } else { 1 });
+            m.verify().expect("a sound heap");
+            let clones = vec![again.clone(); 3];
+            m.detach(|| on_attached_thread(&lab.heap, |_| drop((clones, again))));
+            m.collect();
+            assert_eq!(lab.census.alive(), 0);
         }
     });
 }

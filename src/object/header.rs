@@ -590,10 +590,10 @@ impl Header {
     /// where they are, so the sum is right. Clearing and dropping then run on the plain path, and a
     /// survivor is biased again. An object that is shared for life gets the reference and no owner.
     pub(crate) fn claim(&self, owner: u64) {
-        if self.is_shared_for_life() {
-            return self.clone_shared();
-        }
         if self.shared.load(Ordering::Relaxed) & MERGED != 0 {
+            if self.is_shared_for_life() {
+                return self.clone_shared();
+            }
             // In a stop only unattached threads count, and only objects that are reachable, which
             // this object is not. It is a read-modify-write all the same.
             self.shared.fetch_and(!MERGED, Ordering::Relaxed);

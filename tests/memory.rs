@@ -250,6 +250,44 @@ fn memory_comes_back_when_objects_go() {
     }
 }
 
+/// One object in a thousand stays. The memory between them goes, also on pages of threads that have
+/// ended. A thread without a mutator can still drop the objects.
+#[test]
+fn memory_between_few_objects_comes_back() {
+    let heap = Heap::builder().reserve(1 << 30).build().unwrap();
+    let census = Census::new();
+    let make = |of: usize| {
+        let m = heap.attach();
+        let all: Vec<_> = (0..100_000)
+            .map(|name| m.alloc(Block::<64>::value(&census, of * 100_000 + name)))
+            .collect();
+        let pages = set(all.iter().map(|gc| Gc::as_ptr(gc) as usize / 4096));
+        let kept: Vec<_> = all.into_iter().step_by(1000).collect();
+        (kept, pages)
+    };
+    let (there, mut pages) = std::thread::scope(|s| s.spawn(|| make(1)).join()).expect("no panic");
+    let mut m = heap.attach();
+    let (here, more) = m.detach(|| std::thread::scope(|s| s.spawn(|| make(0)).join()).unwrap());
+    pages.extend(more);
+    // The pool keeps free pages until full collections have found them idle.
+    (0..4).for_each(|_| drop(m.collect()));
+    if let Some(resident) = resident(&pages) {
+        assert!(resident < pages.len() / 5, "{resident} of {} pages are still there", pages.len());
+    }
+    m.verify().expect("a sound heap");
+    here.iter().chain(&there).for_each(|block| block.check());
+    // The pages are filled again.
+    let again: Vec<_> =
+        (0..100_000).map(|name| m.alloc(Block::<64>::value(&census, 200_000 + name))).collect();
+    again.iter().chain(&here).chain(&there).for_each(|block| block.check());
+    m.verify().expect("a sound heap");
+    drop(again);
+    m.collect();
+    m.detach(|| drop((here, there)));
+    m.collect();
+    assert_eq!(census.alive(), 0);
+}
+
 /// One object in a hundred stays: the pages stay, and their free cells are used again.
 #[test]
 fn fragmented_pages_are_filled_again() {

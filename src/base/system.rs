@@ -83,6 +83,11 @@ pub(crate) fn has_more_rights_than_its_caller() -> bool {
     false
 }
 
+/// Bytes of a page of the system.
+pub(crate) fn page_size() -> usize {
+    rustix::param::page_size()
+}
+
 /// Whether memory can be read. The first page of the address space counts as unreadable.
 #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 pub(crate) fn is_readable(addr: usize, len: usize) -> bool {

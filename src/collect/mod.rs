@@ -116,6 +116,7 @@ use crate::heap::mutator::{COLLECT, World};
 use crate::heap::pacing::Due;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
 use crate::heap::remembered::FoundRoot;
+use crate::memory::sparse::VISITED_TOGETHER;
 use crate::object::live::DeadObject;
 use crate::safepoint::StopError;
 
@@ -207,7 +208,11 @@ fn run<M: ObjectModel>(
     };
     open.report.uncollectable = garbage.kept;
     if by == ReclaimedBy::Collector || garbage.objects.is_empty() {
-        return Ok(Some(reclaim::at_once(garbage, open, m)));
+        let report = reclaim::at_once(garbage, open, m);
+        if by == ReclaimedBy::Collector {
+            return_memory(m);
+        }
+        return Ok(Some(report));
     }
     if let Some((garbage, open)) = reclaim::hand_over(garbage, open, m) {
         return Ok(Some(reclaim::at_once(garbage, open, m)));
@@ -223,6 +228,19 @@ fn run<M: ObjectModel>(
         m.raise(COLLECT);
     }
     Ok(None)
+}
+
+/// Returns the memory of this thread's sparse pages to the system, if a full collection has begun a
+/// [round](crate::memory::sparse), and then the memory of the tables. The caller holds the collector
+/// lock.
+fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
+    let core = Arc::clone(m.core());
+    while m.arena(|arena| arena.visit_pages(&core.space, VISITED_TOGETHER)) {
+        m.park();
+    }
+    if core.space.return_tables() {
+        core.workers.forget_tables();
+    }
 }
 
 /// Makes all new objects old without traversing them, if a promotion is due and no other thread

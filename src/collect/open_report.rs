@@ -70,8 +70,8 @@ pub(crate) fn close<M: ObjectModel>(
         }
         // Relaxed: figures.
         core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
-        if report.kind == CollectionKind::Full {
-            core.space.after_full();
+        if report.kind == CollectionKind::Full && core.space.after_full() {
+            core.workers.forget_tables();
         }
     }
     let _entered = span.enter();

@@ -104,6 +104,12 @@ impl Workers {
         *self.mark_tables.lock() = tables;
     }
 
+    /// Frees the tables that are kept for the next collection.
+    pub(crate) fn forget_tables(&self) {
+        *self.tables.lock() = Vec::new();
+        *self.mark_tables.lock() = MarkTables::default();
+    }
+
     /// In the child of a fork: the pool's threads and the parked threads do not exist here. A new
     /// pool is started when it is needed.
     pub(crate) fn forget_others(&self) {

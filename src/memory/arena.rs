@@ -48,6 +48,7 @@ use crate::memory::shape::{Cell, PAGE_SIZE, Shape};
 use crate::memory::size_class::{CLASS_SHAPES, CLASS_SIZES};
 pub(crate) use crate::memory::size_class::{CLASSES, class_for, class_size, shape_of};
 use crate::memory::space::{PAGES_PROBED, Space, SpaceError};
+use crate::memory::sparse::VISITED_ASIDE;
 
 /// A thread's allocator. It belongs to one space, and every call takes that space.
 ///
@@ -64,6 +65,8 @@ pub(crate) struct Arena {
     error: Option<SpaceError>,
     /// Bit n: the arena has had a page of class n since it was new.
     used: u64,
+    /// The last round of `sparse` that the arena has begun, and the last that it has finished.
+    rounds: (u32, u32),
     /// Built in a box: tens of kilobytes, which must not pass through a small stack.
     magazines: Box<[Magazine; CLASSES]>,
     pages: Box<[ClassPages; CLASSES]>,
@@ -115,6 +118,7 @@ impl Arena {
             counts_frees: true,
             error: None,
             used: 0,
+            rounds: (0, 0),
             magazines: boxed(|class| Magazine {
                 len: 0,
                 capacity: (PAGE_SIZE / CLASS_SIZES[class]).clamp(2, MAGAZINE_CAPACITY).min(most)
@@ -125,6 +129,7 @@ impl Arena {
                 partial: PageList::EMPTY,
                 full: PageList::EMPTY,
                 spare: None,
+                unvisited: [0, 0],
             })?,
         })
     }
@@ -374,6 +379,32 @@ impl Arena {
         }
     }
 
+    /// Visits up to `most` pages, if a round of `sparse` has begun: first pages of this arena, then
+    /// abandoned pages. Returns whether pages may be left.
+    #[cold]
+    pub(crate) fn visit_pages(&mut self, space: &Space, most: usize) -> bool {
+        let round = space.round();
+        if self.rounds.1 == round {
+            return false;
+        }
+        if self.rounds.0 != round {
+            self.rounds.0 = round;
+            for class in classes(self.used) {
+                let pages = &mut self.pages[class];
+                pages.unvisited = [pages.partial.len(), pages.full.len()];
+            }
+        }
+        let mut left = most;
+        for class in classes(self.used) {
+            left -= self.pages[class].visit(space, left);
+        }
+        if left == 0 || space.visit_abandoned(left).is_break() {
+            return true;
+        }
+        self.rounds.1 = round;
+        false
+    }
+
     /// Releases the empty pages and abandons the others. When its [count](Self::take_count) has
     /// been taken, the arena is as a new one.
     pub(crate) fn retire(&mut self, space: &Space) {
@@ -396,6 +427,9 @@ impl Arena {
     #[inline(never)]
     fn refill(&mut self, space: &Space, class: u8) -> Option<NonNull<u8>> {
         let mut last_try = false;
+        if self.rounds.1 != space.round() {
+            self.visit_pages(space, VISITED_ASIDE);
+        }
         loop {
             self.fill(space, class);
             if let Some(cell) = self.magazines[usize::from(class)].pop() {
@@ -496,6 +530,9 @@ impl Arena {
         if self.counts_frees {
             self.objects -= count as isize;
             self.bytes -= (count * class_size(class)) as isize;
+        }
+        if self.rounds.1 != space.round() {
+            self.visit_pages(space, VISITED_ASIDE);
         }
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct ClassPages {
     pub(super) full: PageList,
     /// The page that stays although it is empty.
     pub(super) spare: Option<u32>,
+    /// Pages on `partial` and on `full` that are not visited yet in this round: see `sparse`.
+    pub(super) unvisited: [usize; 2],
 }
 
 impl ClassPages {
@@ -76,6 +78,39 @@ impl ClassPages {
         }
     }
 
+    /// Visits up to `most` pages of this round: see `sparse`. Returns how many it visited. A visited
+    /// page becomes the last of its list, so a complete round changes the order of no list.
+    pub(super) fn visit(&mut self, space: &Space, most: usize) -> usize {
+        let mut visited = 0;
+        while visited < most {
+            let list = match &mut self.unvisited {
+                [0, 0] => break,
+                [0, full] => {
+                    *full -= 1;
+                    &mut self.full
+                }
+                [partial, _] => {
+                    *partial -= 1;
+                    &mut self.partial
+                }
+            };
+            visited += 1;
+            // SAFETY: rule *owner*: the pages are the arena's. No magazine holds a cell of an empty
+            // page.
+            unsafe {
+                let Some(page) = list.pop_front(space) else { continue };
+                space.drain(page);
+                self.file(space, page);
+                match is_empty(space, page) {
+                    true if self.spare != Some(page) => self.release_or_spare(space, page),
+                    true => {}
+                    false => space.return_pieces(page),
+                }
+            }
+        }
+        visited
+    }
+
     /// Keeps one empty page as the last of the list, and releases the others.
     ///
     /// # Safety
@@ -126,7 +161,13 @@ pub(super) unsafe fn take_cells(space: &Space, page: u32, out: &mut [NonNull<u8>
                 }
             }
         });
-        space.info(page).owned(|owned| owned.free -= taken as u32);
+        let returned = space.info(page).owned(|owned| {
+            owned.free -= taken as u32;
+            owned.returned
+        });
+        if returned != 0 {
+            space.use_pieces(page, &out[..taken]);
+        }
     }
     taken
 }

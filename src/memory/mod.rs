@@ -14,6 +14,7 @@ mod page;
 #[allow(unsafe_code)]
 mod page_list;
 mod page_set;
+mod pieces;
 #[allow(unsafe_code)]
 mod pool;
 #[allow(unsafe_code)]
@@ -21,12 +22,16 @@ pub(crate) mod quarantine;
 #[allow(unsafe_code)]
 mod range;
 #[allow(unsafe_code)]
+mod ranges;
+#[allow(unsafe_code)]
 mod remote;
 #[allow(unsafe_code)]
 pub(crate) mod shape;
 pub(crate) mod size_class;
 #[allow(unsafe_code)]
 pub(crate) mod space;
+#[allow(unsafe_code)]
+pub(crate) mod sparse;
 #[allow(unsafe_code)]
 pub(crate) mod stopped;
 #[allow(unsafe_code)]

@@ -1,6 +1,7 @@
 //! The entry of a page in the side table.
 
 use crate::base::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::memory::pieces::Pieces;
 use crate::memory::shape::{PAGE_GRANULES, PageKind, Shape};
 
 /// "No mutator has inherited the objects on the page since an arena abandoned it", for
@@ -14,6 +15,8 @@ pub(crate) struct Owned {
     pub(crate) free: u32,
     pub(super) prev: u32,
     pub(super) next: u32,
+    /// The pieces whose memory was returned to the system: see `sparse`.
+    pub(super) returned: Pieces,
 }
 
 /// One page's entry in the side table. It fills one cache line, so that neighbours do not share a

@@ -16,11 +16,13 @@
 //! accessible.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
 use crate::memory::page_list::PageList;
 use crate::memory::page_set::PageSet;
+use crate::memory::pieces::Plan;
 use crate::memory::range::ENOMEM;
 #[cfg(all(debug_assertions, not(all(test, loom))))]
 use crate::memory::shape::PAGE_GRANULES;
@@ -114,6 +116,7 @@ pub(super) struct PagePool {
     /// Bytes of these pages and of their entries in the tables.
     pub(super) committed_bytes: usize,
     pub(super) heap: HeapWord,
+    pub(super) plan: Plan,
 }
 
 /// A snapshot of the pool, for the verifier.
@@ -148,6 +151,7 @@ impl PagePool {
             committed: 0,
             committed_bytes: 0,
             heap: HeapWord(std::ptr::null()),
+            plan: Plan::NEW,
         }
     }
 
@@ -225,7 +229,7 @@ impl PagePool {
         debug_assert_eq!(removed, freed.len(), "a free page is put back");
         let keep = self.keep(stress);
         if freed.len() > keep {
-            table.range.discard(freed.start, freed.len());
+            discard(table, &freed);
         } else {
             self.resident.insert(freed);
         }
@@ -236,6 +240,19 @@ impl PagePool {
     fn keep(&self, stress: Stress) -> usize {
         let reused = self.reused.min(stress.shrink(MOST_REUSED));
         reused.max(stress.shrink(RESIDENT_PAGES)).max(self.used.len() / 8)
+    }
+
+    /// Returns free pages to the system, except for `reused` pages, and what a huge page has brought
+    /// above the high-water mark. Called when most memory of the pages in use has returned.
+    pub(super) fn give_up_unused(&mut self, table: &PageTable) {
+        self.shrink(table, self.reused);
+        discard(table, &(table.high_water()..self.committed));
+    }
+
+    /// Free pages that are resident.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn free_resident(&self) -> usize {
+        self.resident.len()
     }
 
     /// A full collection has ended: pages that no thread has used since the last one may go.
@@ -258,12 +275,17 @@ impl PagePool {
             if pages.end == run.start {
                 run.start = pages.start;
             } else {
-                table.range.discard(run.start, run.len());
+                discard(table, &run);
                 run = pages;
             }
         }
-        table.range.discard(run.start, run.len());
+        discard(table, &run);
     }
+}
+
+/// Returns the memory of free pages to the system.
+fn discard(table: &PageTable, pages: &Range<usize>) {
+    table.range.discard(pages.start << PAGE_SHIFT, pages.len() << PAGE_SHIFT);
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -45,6 +45,7 @@ mod mapped {
     use super::ReserveError;
     use crate::base::sync::{AtomicU8, UnsafeCell};
     use crate::memory::page::{FreeBits, PageInfo};
+    use crate::memory::pieces::unit;
     use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE};
 
     #[cfg(not(target_pointer_width = "64"))]
@@ -165,7 +166,7 @@ mod mapped {
                 (self.bits.cast(), per_page(size_of::<FreeBits>())),
                 (self.infos.cast(), per_page(size_of::<PageInfo>())),
             ];
-            let unit = rustix::param::page_size();
+            let unit = unit();
             for (start, (from, to)) in parts {
                 // Rounded outwards to the system's pages. Opening an open page again is harmless.
                 let (from, to) = (from / unit * unit, to.next_multiple_of(unit));
@@ -177,16 +178,20 @@ mod mapped {
                 total += to;
             }
             if (from * PAGE_SIZE) < HUGE_PAGES_THRESHOLD && to * PAGE_SIZE >= HUGE_PAGES_THRESHOLD {
-                self.advise_huge();
+                self.advise_huge(true);
             }
             Ok((to, total))
         }
 
-        /// Called once, for the whole range. A refusal only costs speed.
-        fn advise_huge(&self) {
+        /// Requests huge pages for the whole range, or gives them up. A refusal only costs speed or
+        /// memory.
+        pub(in crate::memory) fn advise_huge(&self, request: bool) {
+            #[cfg(not(any(target_os = "linux", target_os = "android")))]
+            let _ = request;
             #[cfg(any(target_os = "linux", target_os = "android"))]
             {
                 use rustix::mm::{Advice, madvise};
+                let advice = if request { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
                 let bytes = self.length / GRANULE;
                 let parts = [
                     (self.base, self.length),
@@ -196,35 +201,49 @@ mod mapped {
                 for (start, bytes) in parts {
                     #[expect(
                         clippy::let_underscore_must_use,
-                        reason = "a refusal costs speed only"
+                        reason = "a refusal costs speed or memory only"
                     )]
                     // SAFETY: rule *mapped*: inside the mapping. The advice changes no contents.
-                    let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+                    let _ = unsafe { madvise(start.as_ptr().cast(), bytes, advice) };
                 }
             }
         }
 
-        /// Returns the memory of free pages to the system. They read as zero afterwards. A refusal
-        /// only costs memory, because no code relies on the contents of a free page.
+        /// Returns memory without content to the system: free pages, or parts of a page. It reads as
+        /// zero afterwards. A refusal only costs memory, because no code relies on the contents.
+        pub(in crate::memory) fn discard(&self, from: usize, bytes: usize) {
+            // SAFETY: rules *mapped* and *owner*: inside the range, on pages without owners or of
+            // the caller.
+            unsafe { Self::discard_at(self.base.add(from), bytes) }
+        }
+
+        /// Returns the counting table of all pages below `pages` to the system. It is zero.
+        pub(in crate::memory) fn discard_counts(&self, pages: usize) {
+            let bytes = (pages * PAGE_GRANULES).next_multiple_of(unit());
+            // SAFETY: rule *mapped*: each table ends before the next chunk. Its bytes are zero, and
+            // stay so.
+            unsafe { Self::discard_at(self.counts.cast(), bytes) }
+        }
+
+        /// # Safety
+        ///
+        /// The memory lies inside the mapping, on whole pages of the system. No thread uses it, or
+        /// it is zero.
         #[expect(clippy::let_underscore_must_use, reason = "a refusal costs memory only")]
-        pub(in crate::memory) fn discard(&self, page: usize, pages: usize) {
-            if pages == 0 {
+        unsafe fn discard_at(start: NonNull<u8>, bytes: usize) {
+            if bytes == 0 {
                 return;
             }
-            // SAFETY: rules *mapped* and *owner*: inside the range, on pages without owners.
+            // SAFETY: as the caller says.
             unsafe {
-                let start = self.base.add(page << PAGE_SHIFT).as_ptr().cast();
+                let start = start.as_ptr().cast();
                 #[cfg(any(target_os = "linux", target_os = "android"))]
-                let _ = rustix::mm::madvise(
-                    start,
-                    pages << PAGE_SHIFT,
-                    rustix::mm::Advice::LinuxDontNeed,
-                );
+                let _ = rustix::mm::madvise(start, bytes, rustix::mm::Advice::LinuxDontNeed);
                 // On other systems this advice is only a hint. A new mapping in place is not.
                 #[cfg(not(any(target_os = "linux", target_os = "android")))]
                 let _ = mmap_anonymous(
                     start,
-                    pages << PAGE_SHIFT,
+                    bytes,
                     ProtFlags::READ | ProtFlags::WRITE,
                     MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
                 );
@@ -376,7 +395,11 @@ mod modelled {
             Ok((to, to * PAGE_SIZE))
         }
 
-        pub(in crate::memory) fn discard(&self, _page: usize, _pages: usize) {}
+        pub(in crate::memory) fn discard(&self, _from: usize, _bytes: usize) {}
+
+        pub(in crate::memory) fn discard_counts(&self, _pages: usize) {}
+
+        pub(in crate::memory) fn advise_huge(&self, _request: bool) {}
 
         pub(in crate::memory) unsafe fn info(&self, page: usize) -> &PageInfo {
             &self.infos[page]

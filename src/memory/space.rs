@@ -23,7 +23,7 @@
 //! | `PageInfo::remote` | any thread that frees a cell pushes, the owner drains |
 //! | `PageInfo::heir` | written under the pool's lock and in a stop |
 //! | `PageInfo::young` | set by the owner and by late tracking, cleared in a stop |
-//! | page header | written while the page is unowned, constant while it is in use |
+//! | page header | written while the page is unowned, and by its owner; in use it is right or 0 |
 //!
 //! The owner of a page is the thread of the arena that has the page. The holder of the pool's lock
 //! owns free and abandoned pages. A thread may read `PageInfo::arena` only to compare it with its
@@ -36,7 +36,8 @@
 //!   page are marked, its remote stack is therefore empty, and no thread is about to push to it.
 //! * An arena releases or abandons a page only when no magazine holds a cell of it.
 //! * The table entries of all pages below the high-water mark stay accessible. A released page
-//!   returns only its own memory to the system.
+//!   returns only its own memory to the system. A page in use returns only memory without a cell in
+//!   use (see `sparse`), and the counting table returns only zeros.
 //! * Pages in use never exceed the limit. Free pages that stay resident never exceed `max(16, in
 //!   use / 8, reused)`, where `reused` is 512 at most (see `pool`). Together the two bound the
 //!   resident size.
@@ -55,16 +56,19 @@
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicPtr;
 
-use crate::base::steps;
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::memory::page::{NO_HEIR, all_free};
 use crate::memory::page_list::PageList;
+use crate::memory::pieces::Rounds;
 use crate::memory::pool::{HeapWord, PagePool};
 pub(crate) use crate::memory::pool::{PoolView, SpaceError};
 use crate::memory::quarantine::{Quarantine, TypeNamer};
 use crate::memory::range::{ENOMEM, Range, ReserveError};
+use crate::memory::ranges::{HeapRange, RANGES, word_at};
+pub(crate) use crate::memory::ranges::{forget_readers, is_in_any_heap};
 pub(crate) use crate::memory::shape::{
     Cell, GRANULE, MAX_ALIGN, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
 };
@@ -89,12 +93,13 @@ pub(crate) struct Space {
     quarantine: Option<Box<Quarantine>>,
     strain: MaybeStrain,
     stress: Stress,
-    table: PageTable,
+    pub(super) table: PageTable,
     limit: usize,
     /// For statistics. Written under the pool's lock.
     in_use: AtomicUsize,
     committed: AtomicUsize,
-    pool: Mutex<PagePool>,
+    pub(super) rounds: Rounds,
+    pub(super) pool: Mutex<PagePool>,
 }
 
 // SAFETY: rules *owner* and *guarded*: the raw parts are atomics, memory of cells (the users
@@ -114,21 +119,6 @@ impl fmt::Debug for Space {
     }
 }
 
-/// The address ranges of all heaps of the process, sorted by base, with their lengths. Only two
-/// cold paths read it. It uses std's lock, because a static needs a constant constructor.
-static RANGES: std::sync::RwLock<Vec<(usize, usize)>> = std::sync::RwLock::new(Vec::new());
-
-/// Whether an address lies in any heap's range.
-#[cold]
-pub(crate) fn is_in_any_heap(addr: usize) -> bool {
-    let ranges = RANGES.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    steps::took(1 + ranges.len().checked_ilog2().unwrap_or(0) as usize);
-    // The ranges are disjoint. Only the last range that begins at or before the address can contain
-    // it.
-    let before = ranges.partition_point(|&(base, _)| base <= addr);
-    ranges[..before].last().is_some_and(|&(base, length)| addr - base < length)
-}
-
 impl Deref for Space {
     type Target = PageTable;
 
@@ -140,8 +130,8 @@ impl Deref for Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        let mut ranges = RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        ranges.retain(|&(base, _)| base != self.base);
+        let mut ranges = RANGES.write();
+        ranges.retain(|range| range.base != self.base);
         drop(ranges);
         if let Some(quarantine) = self.quarantine().filter(|_| !std::thread::panicking()) {
             // SAFETY: rule *mapped*: the range is dropped after this function.
@@ -156,7 +146,7 @@ impl Space {
     pub(crate) fn reserve(config: SpaceConfig) -> Result<Self, ReserveError> {
         // The lock is held until the range is in the list, because the number of heaps decides the
         // length of the next range.
-        let mut ranges = RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut ranges = RANGES.write();
         let range = match config.reserve {
             Some(bytes) => Range::reserve(bytes)?,
             None => Range::reserve_some(ranges.len())?,
@@ -164,8 +154,8 @@ impl Space {
         let (base, length) = (range.base.as_ptr().expose_provenance(), range.length);
         let known = ranges.try_reserve(1).map_err(|_| ReserveError { asked: length, code: ENOMEM });
         known?;
-        let at = ranges.partition_point(|&(other, _)| other < base);
-        ranges.insert(at, (base, length));
+        let at = ranges.partition_point(|other| other.base < base);
+        ranges.insert(at, HeapRange { base, length, word: 0 });
         drop(ranges);
         Ok(Self {
             quarantine: None,
@@ -175,6 +165,7 @@ impl Space {
             limit: config.limit.unwrap_or(usize::MAX) >> PAGE_SHIFT,
             in_use: AtomicUsize::new(0),
             committed: AtomicUsize::new(0),
+            rounds: Rounds::default(),
             pool: Mutex::new(PagePool::new()),
         })
     }
@@ -203,9 +194,17 @@ impl Space {
         self.quarantine.as_deref()
     }
 
+    /// The mapping.
+    pub(super) fn range(&self) -> &Range {
+        &self.table.range
+    }
+
     /// Sets the word that the pool writes to the header of each page that it hands out from now on.
     pub(crate) fn set_heap(&self, heap: *const ()) {
         self.pool.lock().heap = HeapWord(heap);
+        let mut ranges = RANGES.write();
+        let own = ranges.iter_mut().filter(|range| range.base == self.base);
+        own.for_each(|range| range.word = heap.expose_provenance());
     }
 
     /// The heap word of the page that `addr` is on.
@@ -216,11 +215,25 @@ impl Space {
     /// any space that still exists.
     #[inline]
     pub(crate) unsafe fn heap_of(addr: usize) -> *const () {
-        let header = std::ptr::with_exposed_provenance::<*const ()>(addr & !(PAGE_SIZE - 1));
+        let header = std::ptr::with_exposed_provenance::<AtomicPtr<()>>(addr & !(PAGE_SIZE - 1));
         // SAFETY: rule *mapped*: an object starts on the first page of its run, and the page starts
-        // with the word. The word was written before the first cell of the page was handed out, and
-        // it stays while a cell is in use.
-        unsafe { *header }
+        // with the word. The word was written before the first cell of the page was handed out.
+        // Relaxed: while a cell is in use, the word changes only to 0 (see `sparse`) and back.
+        match unsafe { (*header).load(Ordering::Relaxed) } {
+            word if !word.is_null() => word.cast_const(),
+            _ => std::ptr::with_exposed_provenance(word_at(addr).unwrap_or_default()),
+        }
+    }
+
+    /// Writes the heap word of a page again.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the page.
+    pub(super) unsafe fn write_header(&self, page: u32, word: HeapWord) {
+        let header = self.page_start(page).cast::<AtomicPtr<()>>();
+        // SAFETY: rule *mapped*: the page is in use. Relaxed: see `heap_of`.
+        unsafe { header.as_ref() }.store(word.0.cast_mut(), Ordering::Relaxed);
     }
 
     /// Bytes of pages and tables that were made accessible. Relaxed, like `in_use_bytes`: a
@@ -243,15 +256,20 @@ impl Space {
     }
 
     /// Puts pages back into the pool.
-    fn put(&self, pool: &mut PagePool, page: u32, pages: u32) {
+    pub(super) fn put(&self, pool: &mut PagePool, page: u32, pages: u32) {
         pool.put(&self.table, page, pages, self.stress);
         self.in_use.store(pool.used.len(), Ordering::Relaxed);
     }
 
     /// A full collection has ended: returns free pages to the system that no thread needed since
-    /// the last one.
-    pub(crate) fn after_full(&self) {
-        self.pool.lock().after_full(&self.table, self.stress);
+    /// the last one, and begins a [round](crate::memory::sparse). Returns whether the tables of
+    /// collections should return, too.
+    ///
+    /// The caller holds the collector lock and is attached.
+    pub(crate) fn after_full(&self) -> bool {
+        let mut pool = self.pool.lock();
+        pool.after_full(&self.table, self.stress);
+        self.begin_round(&mut pool)
     }
 
     /// Whether more than three quarters of the pages that the space may use are in use.
@@ -348,7 +366,7 @@ impl Space {
         unsafe {
             let info = self.info(page);
             self.free_bits(page, |bits| all_free(shape, bits));
-            info.owned(|owned| owned.free = shape.cells() as u32);
+            info.owned(|owned| (owned.free, owned.returned) = (shape.cells() as u32, 0));
             info.set_arena(id);
             info.shape.store(shape.to_bits(), Ordering::Relaxed);
             if let Some(quarantine) = self.quarantine() {

@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use crate::base::sync::Ordering;
 use crate::memory::page::FreeBits;
+use crate::memory::pieces::HEADER;
 use crate::memory::shape::{GRANULE, PAGE_GRANULES, PageKind};
 use crate::memory::space::Space;
 
@@ -52,12 +53,17 @@ impl<'w> StoppedSpace<'w> {
         cells
     }
 
-    /// The heap word in the header of a page. `None`: the page has no header.
+    /// The heap word in the header of a page. `None`: the page has no header, or its memory is
+    /// returned.
     pub(crate) fn heap_word(self, page: u32) -> Option<*const ()> {
         let kind = self.page(page as usize).shape().kind();
+        // SAFETY: rule *owner*: the owner stands still.
+        let returned = unsafe { self.info(page).owned(|owned| owned.returned) };
+        let is_away = kind == PageKind::Small && returned & HEADER != 0;
         matches!(kind, PageKind::Small | PageKind::Large)
             // SAFETY: rule *mapped*: the page is in use, so it starts with the word.
-            .then(|| unsafe { self.page_start(page).cast().read() })
+            .then(|| unsafe { self.page_start(page).cast::<*const ()>().read() })
+            .filter(|word| !(is_away && word.is_null()))
     }
 
     /// Checks that a free cell has its poison, if the space has a quarantine. On a remote stack

@@ -130,6 +130,7 @@ impl Drop for Fork<'_> {
         match self.guard.take() {
             Some(guard) if guard.is_child() => {
                 self.core.workers.forget_others();
+                self.core.forget_readers();
                 if let Some((_, state)) = &mut self.collector_lock {
                     state.forget_others();
                 }

@@ -253,6 +253,9 @@ fn two_threads_never_share_a_cell() {
             let mut arena = Arena::new(id);
             let mut mine = Vec::new();
             for round in 0..ROUNDS {
+                if next(2000) == 0 {
+                    space.after_full();
+                }
                 let class = [0, 1, 3, 20, CLASSES - 1][next(500) * next(500) / 50_000];
                 let cell = match next(2000) {
                     0 => arena.alloc_large(space, next(5 * PAGE_SIZE), 32).unwrap(),

@@ -231,8 +231,8 @@ fn run<M: ObjectModel>(
 }
 
 /// Returns the memory of this thread's sparse pages to the system, if a full collection has begun a
-/// [round](crate::memory::sparse), and then the memory of the tables. The caller holds the collector
-/// lock.
+/// [round](crate::memory::sparse), and then the memory of the tables. The caller holds the
+/// collector lock.
 fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
     while m.arena(|arena| arena.visit_pages(&core.space, VISITED_TOGETHER)) {

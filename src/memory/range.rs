@@ -209,8 +209,8 @@ mod mapped {
             }
         }
 
-        /// Returns memory without content to the system: free pages, or parts of a page. It reads as
-        /// zero afterwards. A refusal only costs memory, because no code relies on the contents.
+        /// Returns memory without content to the system: free pages, or parts of a page. It reads
+        /// as zero afterwards. A refusal only costs memory, because no code relies on the contents.
         pub(in crate::memory) fn discard(&self, from: usize, bytes: usize) {
             // SAFETY: rules *mapped* and *owner*: inside the range, on pages without owners or of
             // the caller.

@@ -11,16 +11,16 @@
 //! * **Which.** A visit drains the remote stack of the page. An empty page is released. If at most
 //!   a quarter of the cells are in use, the pieces without a cell in use are returned. A piece with
 //!   a part of a cell in use stays.
-//! * **Header.** The first piece also has the heap word of the page, which is the same for all pages
-//!   of a heap. Once the piece is returned the word reads as 0, and a thread that needs the word
-//!   finds it in the list of ranges. The owner writes the word again when it uses a cell of the
-//!   piece.
+//! * **Header.** The first piece also has the heap word of the page, which is the same for all
+//!   pages of a heap. Once the piece is returned the word reads as 0, and a thread that needs the
+//!   word finds it in the list of ranges. The owner writes the word again when it uses a cell of
+//!   the piece.
 //! * **How often.** A piece that is used again costs a page fault. If more than half of the pieces
 //!   that were returned since the last round are in use again, the next round is delayed: by 1 full
 //!   collection, then by 3, 7, 15, 31. So a program that fills and empties the same pages again and
 //!   again takes few such faults.
-//! * **Huge pages.** If a round has returned more than half of the memory in use, the range gives up
-//!   huge pages. Otherwise the system would join the rest of the memory to huge pages again, and
+//! * **Huge pages.** If a round has returned more than half of the memory in use, the range gives
+//!   up huge pages. Otherwise the system would join the rest of the memory to huge pages again, and
 //!   the returned memory would come back. The range requests huge pages again once less than an
 //!   eighth of the memory in use is returned.
 //! * **Tables.** After such a round the tables of collections return as well. They are zero.
@@ -28,8 +28,8 @@
 //! # Invariants
 //!
 //! * A piece in `Owned::returned` contains no byte of a cell in use, of a cell in a magazine or in
-//!   quarantine, or of a cell on the remote stack: all cells that begin, end or lie in the piece are
-//!   marked in the free bits. So no thread reads or writes there, except for the heap word.
+//!   quarantine, or of a cell on the remote stack: all cells that begin, end or lie in the piece
+//!   are marked in the free bits. So no thread reads or writes there, except for the heap word.
 //! * A heap word in use is right or 0.
 //! * Only the owner of a page returns its pieces, and only while the cells are marked.
 //! * With poison no piece is returned, because the poison of a free cell must stay.

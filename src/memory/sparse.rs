@@ -289,7 +289,7 @@ mod tests {
             let mut arena = Arena::new(1);
             let all = full_pages(&space, &mut arena, class);
             // Two or three cells of each page.
-            let step = all.len() / 8 | 1;
+            let step = all.len() / 8 + 1;
             let (kept, freed) = split(&all, |n| n % step == step / 2);
             free_all(&space, &mut arena, &freed);
             arena.trim(&space);

@@ -7,7 +7,7 @@
 
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -181,6 +181,15 @@ pub(crate) fn detach_heap(args: &Args) -> Vec<f64> {
     let heap = Heap::new();
     let mut m = heap.attach();
     each(args, 1_000_000, || m.detach(|| black_box(())))
+}
+
+/// The two locked instructions that a detach and an attach cannot do without.
+pub(crate) fn exchanges(args: &Args) -> Vec<f64> {
+    let word = black_box(AtomicU32::new(0));
+    each(args, 1_000_000, || {
+        black_box(word.swap(1, Ordering::SeqCst));
+        black_box(word.swap(0, Ordering::SeqCst));
+    })
 }
 
 /// A mutator that lives for `work` alone.

@@ -868,6 +868,27 @@ fn loom_claimed_object_is_counted_on() {
     race(make, [collector, stranger], Object::assert_destroyed);
 }
 
+/// A collector has claimed an object for any thread, which its owner and a stranger then count at
+/// once.
+///
+/// Mutations: `claim_merged` does not merge; it keeps the owner; it takes no reference.
+#[test]
+fn loom_a_merged_claim_is_counted_by_all() {
+    let make = || {
+        let object = Object::owned_by(OWNER);
+        object.clone_ref(STRANGER);
+        object.with(Header::claim_merged);
+        object
+    };
+    let owner = |object: &Object| {
+        object.drop_ref(OWNER);
+        object.drop_ref(OWNER);
+    };
+    let stranger = |object: &Object| object.drop_ref(STRANGER);
+    // Neither thread merges a queue.
+    race(make, [owner, stranger], Object::assert_destroyed);
+}
+
 /// The last mutator inherits an object whose owner has ended, and counts it. Meanwhile an
 /// unattached thread clones. A mutator that comes later drops that reference.
 ///

@@ -25,6 +25,9 @@ use crate::safepoint::ThreadId;
 pub(crate) struct Reclaimers {
     /// By the number of the arena, which is small.
     arenas: Vec<Option<ThreadId>>,
+    /// More threads continue than there are processors. So any thread may reclaim any garbage,
+    /// while its owner waits for a processor.
+    crowded: bool,
 }
 
 impl Reclaimers {
@@ -32,14 +35,16 @@ impl Reclaimers {
     /// reclaims the garbage of the missing threads.
     pub(crate) fn of_parked<M: ObjectModel>(world: &World<'_, M>) -> Self {
         let mut arenas = Vec::new();
+        let mut threads = 1;
         world.parked(|arena, thread| {
+            threads += 1;
             let missing = (arena as usize + 1).saturating_sub(arenas.len());
             if arenas.try_reserve(missing).is_ok() {
                 arenas.extend(std::iter::repeat_n(None, missing));
                 arenas[arena as usize] = Some(thread);
             }
         });
-        Self { arenas }
+        Self { arenas, crowded: world.core().coordinator.is_crowded(threads) }
     }
 
     /// Whether one thread reclaims all garbage.
@@ -180,7 +185,12 @@ impl<'w> ClaimSummary<'w> {
             maybe_yield(&core.under, Step::Hold);
             let holder =
                 if reclaimers.is_empty() { None } else { reclaimers.of(*object, &core.space) };
-            core.model.claim_ref(object, holder.unwrap_or(world.requester()));
+            let holder = holder.unwrap_or(world.requester());
+            if reclaimers.crowded {
+                core.model.claim_ref_for_any(object, holder);
+            } else {
+                core.model.claim_ref(object, holder);
+            }
             // No other thread changes this state: attached threads are parked, and other workers
             // process other objects.
             state_of(&core.space, *object).change_plainly(state::UNREACHABLE, 0);

@@ -457,6 +457,51 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
+    /// One thread reclaims the garbage of all threads, and no other passes a safepoint. The result is
+    /// the number of objects that are left.
+    fn left_by_one_thread(threads: usize) -> usize {
+        let heap = heap();
+        let shared = Arc::new(Shared::default());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let mut m = heap.attach();
+            let (sender, receiver) = mpsc::channel();
+            let (others, heap, is_over) = (&shared, &heap, &is_over);
+            let spawn = |_| {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    let mut m = heap.attach();
+                    rings::<1>(&m, GARBAGE_BATCH + 1, others);
+                    sender.send(()).expect("a receiver");
+                    while !is_over.load(Ordering::Acquire) {
+                        m.raw_mut().park();
+                        std::thread::yield_now();
+                    }
+                    m.safepoint();
+                })
+            };
+            let others: Vec<_> = (1..threads).map(spawn).collect();
+            others.iter().for_each(|_| m.recv(&receiver).expect("a sender"));
+            collect_due(m.raw_mut(), Collect::young()).expect("no other thread collects");
+            while reclaim(m.raw_mut(), Owner::Any, usize::MAX) {}
+            let left = heap.stats().live_objects;
+            is_over.store(true, Ordering::Release);
+            others.into_iter().for_each(|other| m.join(other).expect("no panic"));
+            assert_eq!(heap.stats().live_objects, 0);
+            left
+        })
+    }
+
+    /// The other threads would have to merge the counts, and may wait for a processor.
+    #[test]
+    fn garbage_of_more_threads_than_processors_waits_for_no_owner() {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        assert_eq!(left_by_one_thread(processors + 1), 0);
+        if processors > 1 {
+            assert_ne!(left_by_one_thread(processors), 0, "a thread counts its own objects faster");
+        }
+    }
+
     /// Otherwise a heap with much garbage would have to allocate as much again before the next
     /// collection is due.
     #[test]

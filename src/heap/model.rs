@@ -170,7 +170,15 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// once for each object, on several threads of the collection at the same time.
     fn claim_ref(&self, object: Stopped<'_>, by: ThreadId);
 
-    /// Drops a reference that [`claim_ref`](Self::claim_ref) added, and destroys the object if it
+    /// As [`claim_ref`](Self::claim_ref), if the heap has more mutators than the machine has
+    /// processors. Then any mutator may clear and release the object, while the thread `by` waits
+    /// for a processor. A model whose owners count without atomic instructions overrides this.
+    fn claim_ref_for_any(&self, object: Stopped<'_>, by: ThreadId) {
+        self.claim_ref(object, by);
+    }
+
+    /// Drops a reference that [`claim_ref`](Self::claim_ref) or
+    /// [`claim_ref_for_any`](Self::claim_ref_for_any) added, and destroys the object if it
     /// was the last reference. It usually runs on the thread that `claim_ref` named, but any
     /// attached thread may run it.
     fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>);

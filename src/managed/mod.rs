@@ -269,6 +269,10 @@ unsafe impl ObjectModel for Managed {
         object.live().header().claim(by.get());
     }
 
+    fn claim_ref_for_any(&self, object: Stopped<'_>, _: ThreadId) {
+        object.live().header().claim_merged();
+    }
+
     fn release(&self, reference: ClaimRef, m: &Raw) {
         // SAFETY: rule *counted*: the value is the collection's reference, which it gives up.
         drop_attached(m, unsafe { CountedRef::new(header(reference.object())) });

@@ -51,8 +51,9 @@
 //!   has a reference, so the count is not 0, and the owner's id can change afterwards. It changes
 //!   after all other stores of the id: a merge stores `NO_OWNER` before its CAS, which this
 //!   transition acquires, and no stop begins meanwhile.
-//! * *claim*: the collector takes an unreachable object for its own thread, in a stop. It only adds
-//!   a reference to an object that is shared for life.
+//! * *claim*: the collector takes an unreachable object for the thread that will clear it, in a
+//!   stop. If that may be any thread, the collector merges the object instead. It only adds a
+//!   reference to an object that is shared for life.
 //! * *inherit*: the last mutator becomes the owner of an object whose owner has ended, in a stop.
 //!   It does not inherit an object that is shared for life.
 //! * *revive*: the thread that brought the count to 0 takes the object back for its finalizer. It
@@ -601,6 +602,20 @@ impl Header {
         }
         self.clone_local();
         self.set_owner(owner);
+    }
+
+    /// In a stop, the collector takes a reference, and merges the object: several threads will count
+    /// it.
+    pub(crate) fn claim_merged(&self) {
+        // Relaxed: as in `claim`.
+        let shared = self.shared.load(Ordering::Relaxed);
+        if shared & MERGED == 0 {
+            self.set_owner(NO_OWNER);
+            let local = self.local.load(Ordering::Relaxed);
+            // It is a read-modify-write for the reason given in `claim`.
+            self.shared.fetch_add(merged(shared, local).wrapping_sub(shared), Ordering::Relaxed);
+        }
+        self.clone_shared();
     }
 
     /// In a stop, `heir` becomes the owner of an object, and counts all its references locally.

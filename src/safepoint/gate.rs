@@ -20,7 +20,12 @@ impl<T> Coordinator<T> {
         // Relaxed: under the lock.
         self.processors > 1
             && (self.pending.load(Ordering::Relaxed) == 0
-                || registry.entries.len() <= self.processors)
+                || !self.is_crowded(registry.entries.len()))
+    }
+
+    /// Whether so many threads have to wait for processors.
+    pub(crate) fn is_crowded(&self, threads: usize) -> bool {
+        threads > self.processors
     }
 
     /// Steps from detached to attached, after the end of the present stop and of a suspension.

@@ -174,6 +174,28 @@ fn claim_rebias_keeps_the_sum() {
 }
 
 #[test]
+fn a_merged_claim_adds_a_reference_for_any_thread() {
+    for shared in [-1, 0, 2] {
+        let h = with(3, shared);
+        h.set_weak();
+        h.claim_merged();
+        assert_eq!(
+            (h.owner(), h.count(), h.has_weak()),
+            (NO_OWNER, Some(i64::from(4 + shared)), true)
+        );
+        h.claim_merged();
+        assert_eq!((h.owner(), h.count()), (NO_OWNER, Some(i64::from(5 + shared))));
+        for _ in 0..4 + shared {
+            assert_eq!(h.drop_ref(OTHER), Dropped::Alive);
+        }
+        assert_eq!(h.drop_ref(ME), Dropped::Dead);
+    }
+    let h = with(10, SHARED_LIMIT - 9);
+    h.claim_merged();
+    assert_eq!(h.count(), None, "too many references");
+}
+
+#[test]
 fn weak_upgrade_fails_once_dead_and_works_after_revival() {
     let h = fresh();
     h.set_weak();

@@ -33,6 +33,7 @@
 //! * merge in a stop: `managed::a_collection_merges_the_queues`
 //! * claim in a stop: merged or biased to biased: `claimed_object_is_counted_on`,
 //!   `managed::weak_handle_meets_a_collection`
+//! * claim in a stop for any thread: biased to merged: `a_merged_claim_is_counted_by_all`
 //! * inheritance in a stop: biased, merged, queued, dead, of an owner that has ended:
 //!   `an_inherited_object_is_counted_on`, `a_merge_for_an_owner_that_ended_meets_an_heir`,
 //!   `a_dead_object_is_not_inherited`

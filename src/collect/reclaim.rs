@@ -457,8 +457,8 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
-    /// One thread reclaims the garbage of all threads, and no other passes a safepoint. The result is
-    /// the number of objects that are left.
+    /// One thread reclaims the garbage of all threads, and no other passes a safepoint. The result
+    /// is the number of objects that are left.
     fn left_by_one_thread(threads: usize) -> usize {
         let heap = heap();
         let shared = Arc::new(Shared::default());

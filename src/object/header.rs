@@ -604,8 +604,8 @@ impl Header {
         self.set_owner(owner);
     }
 
-    /// In a stop, the collector takes a reference, and merges the object: several threads will count
-    /// it.
+    /// In a stop, the collector takes a reference, and merges the object: several threads will
+    /// count it.
     pub(crate) fn claim_merged(&self) {
         // Relaxed: as in `claim`.
         let shared = self.shared.load(Ordering::Relaxed);

@@ -329,6 +329,18 @@ mod tests {
         }
     }
 
+    /// References itself.
+    struct Link(GcCell<Option<Gc<Self>>>);
+
+    impl Trace for Link {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
+        }
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.0, m);
+        }
+    }
+
     impl<const N: usize> Drop for Ring<N> {
         fn drop(&mut self) {
             self.shared.died.fetch_add(1, Ordering::Relaxed);
@@ -457,24 +469,31 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
-    /// One thread reclaims the garbage of all threads, and no other passes a safepoint. The result
+    /// One thread reclaims the garbage of all threads, which run and pass no safepoint. The result
     /// is the number of objects that are left.
     fn left_by_one_thread(threads: usize) -> usize {
         let heap = heap();
-        let shared = Arc::new(Shared::default());
-        let is_over = AtomicBool::new(false);
+        let (is_collected, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         std::thread::scope(|scope| {
             let mut m = heap.attach();
             let (sender, receiver) = mpsc::channel();
-            let (others, heap, is_over) = (&shared, &heap, &is_over);
+            let (heap, is_collected, is_over) = (&heap, &is_collected, &is_over);
             let spawn = |_| {
                 let sender = sender.clone();
                 scope.spawn(move || {
                     let mut m = heap.attach();
-                    rings::<1>(&m, GARBAGE_BATCH + 1, others);
+                    for _ in 0..=GARBAGE_BATCH {
+                        let ring = m.alloc(Link(GcCell::new(None)));
+                        ring.0.set(&m, Some(ring.clone()));
+                    }
                     sender.send(()).expect("a receiver");
-                    while !is_over.load(Ordering::Acquire) {
+                    while !is_set(is_collected) {
                         m.raw_mut().park();
+                        std::thread::yield_now();
+                    }
+                    sender.send(()).expect("a receiver");
+                    while !is_set(is_over) {
                         std::thread::yield_now();
                     }
                     m.safepoint();
@@ -483,6 +502,8 @@ mod tests {
             let others: Vec<_> = (1..threads).map(spawn).collect();
             others.iter().for_each(|_| m.recv(&receiver).expect("a sender"));
             collect_due(m.raw_mut(), Collect::young()).expect("no other thread collects");
+            is_collected.store(true, Ordering::Release);
+            others.iter().for_each(|_| receiver.recv().expect("a sender"));
             while reclaim(m.raw_mut(), Owner::Any, usize::MAX) {}
             let left = heap.stats().live_objects;
             is_over.store(true, Ordering::Release);

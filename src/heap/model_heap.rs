@@ -126,7 +126,9 @@ pub struct HeapStats {
     pub live_objects: usize,
     /// The bytes of their cells, including headers and rounding.
     pub live_bytes: usize,
-    /// Bytes of the pages that hold them.
+    /// Bytes of the pages that hold them, and of pages that are empty and not given back yet. A
+    /// page whose objects other threads have freed is given back when its owner next needs cells,
+    /// or some full collections later.
     pub in_use_bytes: usize,
     /// Bytes made accessible, including side tables.
     pub committed_bytes: usize,

@@ -260,6 +260,9 @@ impl<T> Drop for Unborn<'_, T> {
 /// If a thread that is not attached to the heap drops a reference, the reference goes onto a list.
 /// The next attached thread that reaches a safepoint drains the list.
 ///
+/// An object with 2²⁶ references or more at once may become immortal: it is then never freed. The
+/// references that the owner's thread counts do so only beyond 10⁸.
+///
 /// ```
 /// use standstill::{Gc, Heap};
 ///

@@ -21,7 +21,8 @@ use crate::safepoint::SlowStop;
 /// A process may have many heaps. Each heap has its own threads, and stops only these. `Heap` is a
 /// counted handle, cheap to clone and to send to another thread. The heap is torn down when the
 /// last handle and the last mutator are dropped. An object that is still referenced then stays
-/// alive until its references are dropped.
+/// alive until its references are dropped. No collection runs any more: a cycle that a reference
+/// holds at that time is never freed.
 ///
 /// The thread that drops the last handle attaches to the heap for a last collection. It cannot
 /// attach if it is attached to another heap, inside a traversal, or ending. Then the heap's cycles

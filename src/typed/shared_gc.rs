@@ -31,7 +31,10 @@ use crate::{Mutator, Trace};
 /// `Gc` into one. [`as_gc`](Self::as_gc) lends the `Gc` with its functions, among them
 /// [`Gc::downgrade`] for weak references. In all other respects the handles are alike: a `SharedGc`
 /// is one word, can be stored in objects, and compares by identity, and the collector frees cycles
-/// through it.
+/// through it. [`AtomicGc`](crate::AtomicGc), [`GcOnce`](crate::GcOnce) and
+/// [`GcVec`](crate::GcVec) hold `Gc`s, also to shared objects.
+///
+/// An object that has 2²⁶ references at once becomes immortal, and is never freed.
 ///
 /// ```
 /// use standstill::{Gc, GcCell, Heap, SharedGc, Trace};
@@ -67,10 +70,11 @@ impl<T: Trace> Gc<T> {
     ///
     /// # Errors
     ///
-    /// Returns the handle if another thread counts the object without atomics: the thread that
-    /// allocated it, unless that thread has dropped its last reference. A thread that has ended
-    /// counts as well. Returns it too while the object waits until its thread adds up the count
-    /// after drops by other threads. After that it is no thread's object.
+    /// Returns the handle if another thread owns the object: the thread that allocated it, unless
+    /// that thread has dropped its last reference. If that thread has ended, no thread can share the
+    /// object before a collection by the only mutator that is left, which then owns the object.
+    /// Returns the handle too while the object waits until its owner adds up the count after drops
+    /// by other threads. After that the object has no owner, and any thread can share it.
     ///
     /// # Panics
     ///

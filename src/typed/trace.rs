@@ -237,12 +237,12 @@ pub trait Trace: 'static {
         let _ = (this, m);
     }
 
-    /// Called once in an object's life, when a collection finds the object unreachable. At that
-    /// time no object is cleared yet.
+    /// Called once in an object's life: when the last reference to the object is dropped, or when a
+    /// collection finds the object unreachable. At that time no object is cleared yet.
     ///
     /// The object and all objects reachable from it are intact. The finalizer can make the object
-    /// reachable again, by storing a clone of `this`. The object is not collected then, and its
-    /// finalizer does not run a second time. A type with a finalizer must set
+    /// reachable again, by storing a clone of `this`. The object then lives on, and its finalizer
+    /// does not run a second time. A type with a finalizer must set
     /// [`HAS_FINALIZER`](Self::HAS_FINALIZER). A panic goes to
     /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     fn finalize(this: &Gc<Self>, m: &Mutator)

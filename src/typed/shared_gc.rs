@@ -71,8 +71,8 @@ impl<T: Trace> Gc<T> {
     /// # Errors
     ///
     /// Returns the handle if another thread owns the object: the thread that allocated it, unless
-    /// that thread has dropped its last reference. If that thread has ended, no thread can share the
-    /// object before a collection by the only mutator that is left, which then owns the object.
+    /// that thread has dropped its last reference. If that thread has ended, no thread can share
+    /// the object before a collection by the only mutator that is left, which then owns the object.
     /// Returns the handle too while the object waits until its owner adds up the count after drops
     /// by other threads. After that the object has no owner, and any thread can share it.
     ///

@@ -146,11 +146,17 @@ class Goals:
             for when, figure in [("first", fact("first_ns")), ("idle", fact("idle_ns")), ("touched", None)]:
                 value = ratio(ours(workload, figure=figure), arena(workload, figure=figure))
                 self.row(f"W4 {what}, counts alone: {when}", f"≤ {goal} x gc-arena", value)
+        for what, workload, goal in [("tree", "W4t", 0.8), ("graph", "W4g", 0.25)]:
+            for when, figure in [("first", fact("first_ns")), ("idle", fact("idle_ns")), ("touched", None)]:
+                value = v.median(workload, "standstill-gcvec", figure=figure)
+                value = ratio(value, arena(workload, figure=figure))
+                self.row(f"W4 {what} with GcVec: {when}", f"≤ {goal} x gc-arena", value)
         self.row("W4 tree, root named: touched", "≤ 1.0 x gc-arena", ratio(hint("W4t"), arena("W4t")))
         self.row("W4 graph, root named: touched", "≤ 0.25 x gc-arena", ratio(hint("W4g"), arena("W4g")))
         self.row("W4 tree, two workers", "≤ 0.55 x one", ratio(ours("W4t", 2), ours("W4t")))
         self.row("W4 graph, two workers", "≤ 0.55 x one", ratio(ours("W4g", 2), ours("W4g")))
         self.row("W5 garbage", "≤ 1.0 x gc-arena", ratio(ours("W5"), arena("W5")))
+        self.row("W5 with GcVec: garbage", "≤ 1.0 x gc-arena", ratio(v.median("W5", "standstill-gcvec"), arena("W5")))
         self.row("W5, two workers", "≤ 0.7 x one", ratio(ours("W5", 2), ours("W5")))
         stopped = ours("W5", figure=fact("stopped_ns"))
         self.row("W5, the stopped part", "≤ 0.4 x gc-arena", ratio(stopped, arena("W5")))

@@ -196,7 +196,7 @@ fn settings_that_make_no_sense_are_refused() {
     assert_eq!(*heap.attach_scoped(|m| m.alloc(1u8).clone()), 1);
 }
 
-// --------------------------------------------------------------------------------- what comes back
+// ------------------------------------------------------------------------------- returned memory
 
 /// The number of these 4 KiB pages for which the system holds memory, where the system reports it.
 fn resident(pages: &std::collections::BTreeSet<usize>) -> Option<usize> {

@@ -30,7 +30,7 @@ pub(super) struct Rounds {
     pub(super) again: AtomicUsize,
 }
 
-/// What the next round depends on, behind the lock of the pool.
+/// The state that decides about the next round. The lock of the pool protects it.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// By how many full collections rounds are delayed now.

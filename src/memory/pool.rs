@@ -242,8 +242,9 @@ impl PagePool {
         reused.max(stress.shrink(RESIDENT_PAGES)).max(self.used.len() / 8)
     }
 
-    /// Returns free pages to the system, except for `reused` pages, and what a huge page has
-    /// brought above the high-water mark. Called when most memory of the pages in use has returned.
+    /// Returns free pages to the system, except for `reused` pages. Returns the memory above the
+    /// high-water mark, too: a huge page may have brought it. Called when most memory of the pages
+    /// in use has returned.
     pub(super) fn give_up_unused(&mut self, table: &PageTable) {
         self.shrink(table, self.reused);
         discard(table, &(table.high_water()..self.committed));

@@ -114,7 +114,7 @@ fn an_owner_that_clones_while_others_drop_reaches_no_limit() {
     let h = fresh();
     assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
     for _ in 0..5 {
-        // What the owner clones, others drop: here in one step.
+        // The owner clones, and other threads drop as many references: here in one step.
         h.local.store(LOCAL_ZERO + LOCAL_LIMIT - 1, Ordering::Relaxed);
         h.shared.fetch_sub((LOCAL_LIMIT - 1) * ONE, Ordering::Relaxed);
         h.clone_ref(ME);

@@ -1,5 +1,6 @@
 //! The trait by which the collector uses the objects of a runtime. See [`model`](crate::model).
 
+use crate::heap::fork_locks::ForkLocks;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::world::World;
 use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
@@ -375,5 +376,35 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// reported as unraisable.
     fn ending(&self, m: &ModelMutator<Self>) {
         let _ = m;
+    }
+
+    /// Takes the locks of the model that unattached threads take too, for a fork. Called by
+    /// [`ModelMutator::prepare_fork`] after it has stopped the world. The result is dropped after
+    /// the fork, in both processes, before the world resumes.
+    ///
+    /// A child of the fork has one thread. If another thread of the parent held a lock at that
+    /// moment, the lock stays locked in the child for ever. A stop waits for attached threads,
+    /// which hold no lock of the model at a safepoint. It does not wait for unattached threads, so
+    /// the fork must hold the locks that they take. Such a lock must survive a fork: std's locks
+    /// do, and those of `parking_lot` do not.
+    ///
+    /// A model whose unattached threads take no lock need not override this.
+    fn lock_for_fork(&self) -> ForkLocks<'_> {
+        ForkLocks::none()
+    }
+
+    /// In the child of a fork: repairs the model after the loss of a thread. `lost` is the data of
+    /// a mutator whose thread does not exist in this process. Called once for each of them by
+    /// [`ModelFork::child`](crate::model::ModelFork::child), on the only thread of the process,
+    /// with the world running, before the data is dropped. [`ending`](Self::ending) is not called
+    /// for these mutators, and their private data leaks.
+    ///
+    /// A model moves pending work of the lost thread, such as deferred drops in `lost`, to this
+    /// mutator, and gives objects that belong to the thread another owner. References on the
+    /// stacks of lost threads still count, so their objects stay.
+    ///
+    /// A panic goes to [`ModelHeap::on_unraisable`](crate::model::ModelHeap::on_unraisable).
+    fn forked(&self, lost: &Self::Local, m: &ModelMutator<Self>) {
+        let _ = (lost, m);
     }
 }

@@ -9,7 +9,7 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
 use crate::managed::inherit::leave_objects;
-use crate::managed::parts::{DRAIN_REQUEST, ManagedCore, Raw, SharedPart};
+use crate::managed::parts::{DRAIN_REQUEST, Managed, ManagedCore, Raw, SharedPart};
 use crate::memory::space::Space;
 use crate::object::counted::{CountedRef, object};
 use crate::object::header::Dropped;
@@ -89,8 +89,8 @@ const LOST_REFERENCE: &str =
 ///
 /// The queued objects are merged. A dead object goes on the deferred list, and the next attached
 /// thread that drains the list destroys it.
-pub(crate) fn orphan(core: &ManagedCore, local: &SharedPart) {
-    leave_objects(&core.model);
+pub(super) fn orphan(model: &Managed, local: &SharedPart) {
+    leave_objects(model);
     for target in local.queue.close() {
         // SAFETY: rule *counted*: a queued object is not freed before the queue has merged it; its
         // owner has ended.
@@ -98,9 +98,9 @@ pub(crate) fn orphan(core: &ManagedCore, local: &SharedPart) {
         if header.merge_ended() == Dropped::Dead {
             // SAFETY: rule *zero*: the merge answered this thread.
             let reference = unsafe { DeadObject::new(object(target.0)) }.revive_without_owner();
-            core.model.deferred.lock().list.push(reference);
+            model.deferred.lock().list.push(reference);
             // Relaxed: this process has one thread.
-            core.model.has_deferred.store(true, Ordering::Relaxed);
+            model.has_deferred.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -203,7 +203,7 @@ mod tests {
         let (dead, alive) = (m.alloc(1), m.alloc(2));
         let clone = alive.clone();
         on_attached_thread(&heap, |_| drop((dead, clone)));
-        orphan(core, m.raw().local());
+        orphan(&core.model, m.raw().local());
         assert_eq!(m.raw().local().queue.len(), None);
         assert_eq!((core.model.deferred.lock().list.len(), live()), (1, 2));
         assert!(core.model.has_deferred.load(SeqCst));

@@ -53,7 +53,8 @@ pub enum Verdict {
 ///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free).
 /// 3. **A stop is a stop.** Between a stop and the resume no thread, attached or not, lowers a
 ///    count or frees an object. (Unattached threads may add references to objects that they hold
-///    references to.)
+///    references to. A thread with a [`StoppedWorld`](crate::model::StoppedWorld) of its own may
+///    lower counts: no collection relies on that stop.)
 /// 4. **Traversal reports live references only.** For each address given to
 ///    [`Tracer::visit_object`], the traversed object holds a counted reference to the object at
 ///    that address. To report too few references, or one reference twice, is not undefined
@@ -61,7 +62,8 @@ pub enum Verdict {
 /// 5. **`merge` merges pending counts.** After [`merge`](Self::merge), `count` is exact. Every
 ///    object with count 0 has been put into `dead`, unless its destruction has already begun.
 /// 6. **No safepoint inside.** No method, and no function that it calls, reaches a safepoint,
-///    detaches or stops the world. (The mutator is passed as `&`, which allows none of them.)
+///    detaches or stops the world. (The mutator is passed as `&`, which allows none of them. Inside
+///    a finalizer, [`ModelMutator::stop_inside`] is allowed.)
 ///
 /// # Threads
 ///
@@ -208,6 +210,11 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// Runs the finalizer of `object`. May panic, make the object reachable again, allocate, and
     /// change the graph.
+    ///
+    /// May block, for example for a lock or a thread. The thread is attached meanwhile, and
+    /// [`ModelMutator::may_park`] returns `false`. So the thread that it waits for must not wait for
+    /// a stop: it must not call [`ModelMutator::stop`] or [`ModelMutator::prepare_fork`], and gets
+    /// [`CollectError::Busy`](crate::CollectError::Busy) from a collection that does not wait.
     fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         let _ = (object, m);
     }

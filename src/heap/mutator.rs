@@ -30,7 +30,8 @@
 //! * **lent**: `with_current`, and every call into user code, lends a `&ModelMutator` with a
 //!   lifetime that is independent of the mutator. The lender holds a [`Lent`]. While one lives,
 //!   this thread reaches no safepoint, and does not detach, collect or stop. A mutator that is
-//!   dropped meanwhile ends when its last `Lent` is dropped.
+//!   dropped meanwhile ends when its last `Lent` is dropped. The one exception is unsafe:
+//!   [`stop_inside`](ModelMutator::stop_inside).
 
 use std::any::TypeId;
 use std::cell::Cell;

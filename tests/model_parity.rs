@@ -84,9 +84,9 @@ impl Links {
 }
 
 // SAFETY: 1. a count holds each reference, also those on the lists of drops. 2. `drop_ref` frees at
-// 0. 3. attached threads and `merge` lower counts. 4. `next` is counted. 5. `merge` empties the lists
-// of all mutators; references that were dropped outside still count. 6. no method but `finalize`
-// calls code of the test, and that gets a shared reference to the mutator.
+// 0. 3. attached threads and `merge` lower counts. 4. `next` is counted. 5. `merge` empties the
+// lists of all mutators; references that were dropped outside still count. 6. no method but
+// `finalize` calls code of the test, and that gets a shared reference to the mutator.
 unsafe impl ObjectModel for Links {
     type Local = Mutex<Vec<Object>>;
     type Private = ();
@@ -298,7 +298,8 @@ fn a_detached_mutator_that_is_dropped_on_a_thread_attached_elsewhere_ends_with_t
 }
 
 thread_local! {
-    /// As a runtime keeps it: it cannot be moved out, because callers up the stack have borrowed it.
+    /// As a runtime keeps it: it cannot be moved out, because callers up the stack have borrowed
+    /// it.
     static HERE: RefCell<Option<Box<Mutator>>> = const { RefCell::new(None) };
 }
 
@@ -517,8 +518,9 @@ fn child_says(pid: libc::pid_t) -> i32 {
     libc::WEXITSTATUS(status)
 }
 
-/// Forks, and runs `child` in the child. That child ends the fork by `ModelFork::child`, or, without
-/// `repairs`, by `ModelFork::parent`, which must do the same. Returns what the child reports.
+/// Forks, and runs `child` in the child. That child ends the fork by `ModelFork::child`, or,
+/// without `repairs`, by `ModelFork::parent`, which must do the same. Returns what the child
+/// reports.
 fn fork(m: &mut Mutator, repairs: bool, child: impl FnOnce(&mut Mutator)) -> i32 {
     let fork = m.prepare_fork().unwrap();
     // SAFETY: the world is stopped; the child uses this heap and ends without destructors.

@@ -212,9 +212,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// change the graph.
     ///
     /// May block, for example for a lock or a thread. The thread is attached meanwhile, and
-    /// [`ModelMutator::may_park`] returns `false`. So the thread that it waits for must not wait for
-    /// a stop: it must not call [`ModelMutator::stop`] or [`ModelMutator::prepare_fork`], and gets
-    /// [`CollectError::Busy`](crate::CollectError::Busy) from a collection that does not wait.
+    /// [`ModelMutator::may_park`] returns `false`. So the thread that it waits for must not wait
+    /// for a stop: it must not call [`ModelMutator::stop`] or [`ModelMutator::prepare_fork`], and
+    /// gets [`CollectError::Busy`](crate::CollectError::Busy) from a collection that does not wait.
     fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         let _ = (object, m);
     }

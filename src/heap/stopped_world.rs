@@ -44,8 +44,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// * [`StopError::NoSafepoint`]: the mutator is lent, or the thread is inside a traversal or
     ///   keeps another thread suspended.
     /// * [`StopError::NotAttached`]: the thread has [left](Self::leave_for_now).
-    /// * [`StopError::ThreadGone`]: a thread has ended without dropping its mutator. It can never be
-    ///   stopped.
+    /// * [`StopError::ThreadGone`]: a thread has ended without dropping its mutator. No stop can
+    ///   succeed then.
     pub fn stop_owned(&mut self) -> Result<StoppedWorld<M>, StopError> {
         self.stop_unless(Self::is_lent)
     }

@@ -176,6 +176,7 @@ struct Waiting {
 }
 
 /// Sets whether this thread is in the closure of a detach. Returns the previous state.
+#[inline(always)]
 pub(super) fn set_inside_detach(inside: bool) -> bool {
     HERE.with(|here| here.detached.replace(inside))
 }
@@ -579,6 +580,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Whether the calling thread is in the closure of a detach.
+    #[inline(always)]
     pub(super) fn is_inside_detach() -> bool {
         HERE.with(|here| here.detached.get())
     }

@@ -180,9 +180,10 @@ unsafe impl ObjectModel for Links {
         ForkLocks::new(unpoisoned(&self.dropped_outside))
     }
 
-    fn forked(&self, lost: &Self::Local, m: &Mutator) {
+    fn forked(&self, lost: ThreadId, local: &Self::Local, m: &Mutator) {
         self.lost.fetch_add(1, SeqCst);
-        let theirs = std::mem::take(&mut *unpoisoned(lost));
+        assert_ne!(lost, m.thread_id());
+        let theirs = std::mem::take(&mut *unpoisoned(local));
         unpoisoned(m.local()).extend(theirs);
         if self.fails_in_fork.load(SeqCst) {
             // Without the panic hook: another thread of the parent may have held its lock.

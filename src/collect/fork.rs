@@ -160,7 +160,8 @@ impl<M: ObjectModel> Drop for ModelFork<'_, M> {
         for ended in lost {
             // No other thread exists in the child.
             core.abandon(ended.data());
-            let repaired = guarded(|| core.model.forked(&ended.data().local, self.mutator));
+            let repaired =
+                guarded(|| core.model.forked(ended.id(), &ended.data().local, self.mutator));
             if let Err(payload) = repaired.and_then(|()| guarded(|| drop(ended))) {
                 core.hooks.unraisable(During::Drop, "", panic_message(payload));
             }

@@ -400,18 +400,18 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         ForkLocks::none()
     }
 
-    /// In the child of a fork: repairs the model after the loss of a thread. `lost` is the data of
-    /// a mutator whose thread does not exist in this process. Called once for each of them by
-    /// [`ModelFork::child`](crate::model::ModelFork::child), on the only thread of the process,
-    /// with the world running, before the data is dropped. [`ending`](Self::ending) is not called
-    /// for these mutators, and their private data leaks.
+    /// In the child of a fork: repairs the model after the loss of a thread. `lost` is a mutator
+    /// whose thread does not exist in this process, and `local` its data. Called once for each of
+    /// them by [`ModelFork::child`](crate::model::ModelFork::child), on the only thread of the
+    /// process, with the world running, before the data is dropped. [`ending`](Self::ending) is not
+    /// called for these mutators, and their private data leaks.
     ///
-    /// A model moves pending work of the lost thread, such as deferred drops in `lost`, to this
+    /// A model moves pending work of the lost thread, such as deferred drops in `local`, to this
     /// mutator, and gives objects that belong to the thread another owner. References on the
     /// stacks of lost threads still count, so their objects stay.
     ///
     /// A panic goes to [`ModelHeap::on_unraisable`](crate::model::ModelHeap::on_unraisable).
-    fn forked(&self, lost: &Self::Local, m: &ModelMutator<Self>) {
-        let _ = (lost, m);
+    fn forked(&self, lost: ThreadId, local: &Self::Local, m: &ModelMutator<Self>) {
+        let _ = (lost, local, m);
     }
 }

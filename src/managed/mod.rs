@@ -489,8 +489,8 @@ unsafe impl ObjectModel for Managed {
         self.lock_deferred_for_fork()
     }
 
-    fn forked(&self, lost: &SharedPart, _: &Raw) {
-        orphan(self, lost);
+    fn forked(&self, _: ThreadId, local: &SharedPart, _: &Raw) {
+        orphan(self, local);
     }
 
     fn ending(&self, m: &Raw) {

@@ -543,7 +543,7 @@ pub(crate) mod tests {
                     Script::ring(&m, &vec![('o', ""); garbage]);
                     sender.send(m.thread_id()).expect("a receiver");
                     while is_on.load(Ordering::Relaxed) {
-                        m.park();
+                        m.wait_parked();
                         std::thread::yield_now();
                     }
                 });

@@ -52,6 +52,7 @@
 //!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
 //!   does not change.
 
+pub mod api;
 pub(crate) mod assumed;
 #[allow(unsafe_code)]
 pub(crate) mod candidates;
@@ -61,6 +62,7 @@ pub(crate) mod clear;
 #[allow(unsafe_code)]
 pub(crate) mod count;
 pub(crate) mod finalize;
+pub(crate) mod fork;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod graph;
 pub(crate) mod mark;
@@ -77,6 +79,7 @@ pub(crate) mod reclaim;
 pub(crate) mod request;
 #[allow(unsafe_code)]
 pub(crate) mod roots;
+pub(crate) mod safepoint;
 #[allow(unsafe_code)]
 pub(crate) mod scope;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -236,7 +239,7 @@ fn run<M: ObjectModel>(
 fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
     while m.arena(|arena| arena.visit_pages(&core.space, VISITED_TOGETHER)) {
-        m.park();
+        m.wait_parked();
     }
     if core.space.return_tables() {
         core.workers.forget_tables();
@@ -567,7 +570,7 @@ pub(crate) mod tests {
                 sender.send(()).expect("a receiver");
                 while on.load(Ordering::Relaxed) {
                     if m.raw().poll() & safepoint::STOP != 0 {
-                        m.raw_mut().park();
+                        m.raw_mut().wait_parked();
                     }
                     rounds.fetch_add(1, Ordering::Relaxed);
                     std::thread::yield_now();

@@ -1,5 +1,6 @@
 //! The trait by which the collector uses the objects of a runtime. See [`model`](crate::model).
 
+use crate::heap::fork_locks::ForkLocks;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::world::World;
 use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
@@ -52,7 +53,8 @@ pub enum Verdict {
 ///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free).
 /// 3. **A stop is a stop.** Between a stop and the resume no thread, attached or not, lowers a
 ///    count or frees an object. (Unattached threads may add references to objects that they hold
-///    references to.)
+///    references to. A thread with a [`StoppedWorld`](crate::model::StoppedWorld) of its own may
+///    lower counts: no collection relies on that stop.)
 /// 4. **Traversal reports live references only.** For each address given to
 ///    [`Tracer::visit_object`], the traversed object holds a counted reference to the object at
 ///    that address. To report too few references, or one reference twice, is not undefined
@@ -60,7 +62,8 @@ pub enum Verdict {
 /// 5. **`merge` merges pending counts.** After [`merge`](Self::merge), `count` is exact. Every
 ///    object with count 0 has been put into `dead`, unless its destruction has already begun.
 /// 6. **No safepoint inside.** No method, and no function that it calls, reaches a safepoint,
-///    detaches or stops the world. (The mutator is passed as `&`, which allows none of them.)
+///    detaches or stops the world. (The mutator is passed as `&`, which allows none of them. Inside
+///    a finalizer, [`ModelMutator::stop_inside`] is allowed.)
 ///
 /// # Threads
 ///
@@ -207,6 +210,11 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// Runs the finalizer of `object`. May panic, make the object reachable again, allocate, and
     /// change the graph.
+    ///
+    /// May block, for example for a lock or a thread. The thread is attached meanwhile, and
+    /// [`ModelMutator::may_park`] returns `false`. So the thread that it waits for must not wait
+    /// for a stop: it must not call [`ModelMutator::stop`] or [`ModelMutator::prepare_fork`], and
+    /// gets [`CollectError::Busy`](crate::CollectError::Busy) from a collection that does not wait.
     fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         let _ = (object, m);
     }
@@ -375,5 +383,35 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// reported as unraisable.
     fn ending(&self, m: &ModelMutator<Self>) {
         let _ = m;
+    }
+
+    /// Takes the locks of the model that unattached threads take too, for a fork. Called by
+    /// [`ModelMutator::prepare_fork`] after it has stopped the world. The result is dropped after
+    /// the fork, in both processes, before the world resumes.
+    ///
+    /// A child of the fork has one thread. If another thread of the parent held a lock at that
+    /// moment, the lock stays locked in the child for ever. A stop waits for attached threads,
+    /// which hold no lock of the model at a safepoint. It does not wait for unattached threads, so
+    /// the fork must hold the locks that they take. Such a lock must survive a fork: std's locks
+    /// do, and those of `parking_lot` do not.
+    ///
+    /// A model whose unattached threads take no lock need not override this.
+    fn lock_for_fork(&self) -> ForkLocks<'_> {
+        ForkLocks::none()
+    }
+
+    /// In the child of a fork: repairs the model after the loss of a thread. `lost` is a mutator
+    /// whose thread does not exist in this process, and `local` its data. Called once for each of
+    /// them by [`ModelFork::child`](crate::model::ModelFork::child), on the only thread of the
+    /// process, with the world running, before the data is dropped. [`ending`](Self::ending) is not
+    /// called for these mutators, and their private data leaks.
+    ///
+    /// A model moves pending work of the lost thread, such as deferred drops in `local`, to this
+    /// mutator, and gives objects that belong to the thread another owner. References on the
+    /// stacks of lost threads still count, so their objects stay.
+    ///
+    /// A panic goes to [`ModelHeap::on_unraisable`](crate::model::ModelHeap::on_unraisable).
+    fn forked(&self, lost: ThreadId, local: &Self::Local, m: &ModelMutator<Self>) {
+        let _ = (lost, local, m);
     }
 }

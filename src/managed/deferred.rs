@@ -8,7 +8,7 @@ use crate::base::fallible;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
-use crate::managed::parts::{DRAIN_REQUEST, ManagedCore, Raw, SharedPart};
+use crate::managed::parts::{DRAIN_REQUEST, Managed, ManagedCore, Raw, SharedPart};
 use crate::memory::space::Space;
 use crate::object::counted::{CountedRef, object};
 use crate::object::header::Dropped;
@@ -88,7 +88,7 @@ const LOST_REFERENCE: &str =
 ///
 /// The queued objects are merged. A dead object goes on the deferred list, and the next attached
 /// thread that drains the list destroys it.
-pub(crate) fn orphan(core: &ManagedCore, owner: ThreadId, local: &SharedPart) {
+pub(super) fn orphan(model: &Managed, owner: ThreadId, local: &SharedPart) {
     for target in local.queue.close() {
         // SAFETY: rule *counted*: a queued object is not freed before the queue has merged it; its
         // owner has ended.
@@ -96,9 +96,9 @@ pub(crate) fn orphan(core: &ManagedCore, owner: ThreadId, local: &SharedPart) {
         if header.merge_ended(owner.get()) == Dropped::Dead {
             // SAFETY: rule *zero*: the merge answered this thread.
             let reference = unsafe { DeadObject::new(object(target.0)) }.revive(owner.get());
-            core.model.deferred.lock().list.push(reference);
+            model.deferred.lock().list.push(reference);
             // Relaxed: this process has one thread.
-            core.model.has_deferred.store(true, Ordering::Relaxed);
+            model.has_deferred.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -201,7 +201,7 @@ mod tests {
         let (dead, alive) = (m.alloc(1), m.alloc(2));
         let clone = alive.clone();
         on_attached_thread(&heap, |_| drop((dead, clone)));
-        orphan(core, m.raw().thread_id(), m.raw().local());
+        orphan(&core.model, m.raw().thread_id(), m.raw().local());
         assert_eq!(m.raw().local().queue.len(), None);
         assert_eq!((core.model.deferred.lock().list.len(), live()), (1, 2));
         assert!(core.model.has_deferred.load(SeqCst));

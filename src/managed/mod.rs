@@ -96,10 +96,9 @@ mod upgrades;
 pub(crate) use crate::object::counted::{CountedRef, header, object};
 pub(crate) use adopt::adopt;
 pub(crate) use closed::close;
-pub(crate) use deferred::orphan;
 pub(crate) use drop_batch::Batched;
 pub(crate) use handle_buffer::HandleBuffer;
-pub(crate) use parts::{Deferred, Managed, ManagedCore, OwnPart, Raw, SharedPart, type_index};
+pub(crate) use parts::{Managed, ManagedCore, OwnPart, Raw, SharedPart, type_index};
 pub(crate) use release::{DueCallback, drop_reference, drop_shared_for_life};
 #[cfg(feature = "cpython")]
 pub(crate) use release::{drop_slowly, merge_early};
@@ -121,9 +120,11 @@ use crate::base::event::During;
 use crate::base::fallible::NoMemory;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU64, Ordering};
+use crate::heap::fork_locks::ForkLocks;
 use crate::heap::model::{Found, ObjectModel, Verdict};
 use crate::heap::observer::{Fate, Observer};
 use crate::heap::world::World;
+use crate::managed::deferred::orphan;
 use crate::managed::destructor::OnPanic;
 use crate::managed::drain::drain_deferred;
 use crate::managed::drop_batch::DropBatch;
@@ -479,13 +480,21 @@ unsafe impl ObjectModel for Managed {
         drain_deferred(m);
     }
 
+    fn lock_for_fork(&self) -> ForkLocks<'_> {
+        self.lock_deferred_for_fork()
+    }
+
+    fn forked(&self, lost: ThreadId, local: &SharedPart, _: &Raw) {
+        orphan(self, lost, local);
+    }
+
     fn ending(&self, m: &Raw) {
         // The batch is empty, unless a panic of a hook has ended a collection.
         self.cleared(m, true);
         if is_traversing() {
             // References that it cannot publish leak with the mutator.
             let _ = publish_retired(m);
-            orphan(m.core(), m.thread_id(), m.local());
+            orphan(self, m.thread_id(), m.local());
             m.core().coordinator.poke_attached(DRAIN_REQUEST);
             return;
         }

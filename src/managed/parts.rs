@@ -10,6 +10,7 @@ use crate::base::error::{Code, Fault};
 use crate::base::fallible::NoMemory;
 use crate::base::hooks::Hooks;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::heap::fork_locks::{ForkLocks, HeldLocks};
 use crate::heap::mutator;
 use crate::heap::mutator::ModelMutator;
 use crate::managed::drop_batch::DropBatch;
@@ -80,6 +81,22 @@ pub(super) struct RecordedFaults {
     pub(super) list: Vec<Fault>,
     /// The first mistake after the memory for the list ran out.
     pub(super) last: Option<Fault>,
+}
+
+/// A fork holds the deferred list.
+struct HeldDeferred<'a> {
+    #[cfg_attr(not(all(test, loom)), expect(dead_code, reason = "it only holds the lock"))]
+    deferred: (lock::ForkHold<'a>, lock::Guard<'a, Deferred>),
+    #[cfg(all(test, loom))]
+    model: &'a Managed,
+}
+
+impl HeldLocks for HeldDeferred<'_> {
+    #[cfg(all(test, loom))]
+    fn are_whole(&self) -> bool {
+        let Managed { deferred, retired, .. } = self.model;
+        deferred.is_held_by_or_open(Some(&self.deferred.1)) && retired.is_held_by_or_open(None)
+    }
 }
 
 /// The deferred references of a heap.
@@ -249,15 +266,12 @@ impl Managed {
     }
 
     /// Keeps unattached threads away from the deferred list, for a fork.
-    pub(crate) fn lock_deferred_for_fork(&self) -> (lock::ForkHold<'_>, lock::Guard<'_, Deferred>) {
-        self.deferred.lock_for_fork()
-    }
-
-    /// Whether the child of a fork with this guard could take the locks that unattached threads
-    /// take, too.
-    #[cfg(all(test, loom))]
-    pub(crate) fn is_whole_for_child(&self, deferred: &lock::Guard<'_, Deferred>) -> bool {
-        self.deferred.is_held_by_or_open(Some(deferred)) && self.retired.is_held_by_or_open(None)
+    pub(super) fn lock_deferred_for_fork(&self) -> ForkLocks<'_> {
+        ForkLocks::of(HeldDeferred {
+            deferred: self.deferred.lock_for_fork(),
+            #[cfg(all(test, loom))]
+            model: self,
+        })
     }
 
     /// The type of `objects`, if all are of one type.

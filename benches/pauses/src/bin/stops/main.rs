@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use objects::{Fate, array, churned, downgrade, large, memory, starved, weak_garbage, young};
 use threads::{
-    HELD, attach, attach_heap, detach, detach_heap, exchanges, idle, idle_heap, poll, running,
-    running_heap,
+    HELD, attach, attach_heap, detach, detach_heap, detach_in_place, detach_moved, exchanges, idle,
+    idle_heap, poll, running, running_heap,
 };
 
 /// Measures the cost of bringing threads to a standstill, and other single costs.
@@ -95,6 +95,8 @@ const ROWS: &[Row] = &[
     row("the same stop and resume, of a heap", "µs", Some(5.0), running_heap),
     row("attach and detach", "ns", Some(13.0), detach),
     row("detach and attach, of a heap", "ns", Some(10.0), detach_heap),
+    row("detach and attach, of a model's mutator that is moved", "ns", None, detach_moved),
+    row("detach and attach, of a model's mutator in its place", "ns", None, detach_in_place),
     row("two exchanges of one atomic word: the limit of both", "ns", None, exchanges),
     row("attach to a heap, and drop the mutator", "ns", Some(300.0), |args| {
         attach_heap(args, |_| ())

@@ -20,10 +20,15 @@
 
 #![forbid(unsafe_code)]
 
+pub use crate::collect::fork::ModelFork;
 pub use crate::heap::core::MODEL_REQUESTS;
+pub use crate::heap::current::{CurrentMutator, UnlentMutator};
+pub use crate::heap::detach::ModelDetached;
+pub use crate::heap::fork_locks::ForkLocks;
 pub use crate::heap::model::{Found, ObjectModel, Verdict};
 pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
+pub use crate::heap::stopped_world::StoppedWorld;
 pub use crate::heap::world::World;
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 pub use crate::object::type_info::{Ends, Object, Tracer};

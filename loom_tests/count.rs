@@ -34,7 +34,8 @@
 //! * claim in a stop: merged or biased to biased: `claimed_object_is_counted_on`,
 //!   `managed::weak_handle_meets_a_collection`
 //! * claim in a stop for any thread: biased to merged: `a_merged_claim_is_counted_by_all`
-//! * adoption of a biased or queued object whose owner has ended: `an_adopter_meets_a_foreign_drop`,
+//! * adoption of a biased or queued object whose owner has ended:
+//!   `an_adopter_meets_a_foreign_drop`,
 //!   `two_mutators_adopt`, `an_adopter_leaves_again`, `an_adopter_ends`,
 //!   `an_adopter_meets_an_upgrade`, `an_adopted_object_is_claimed`, `an_adopter_has_no_room`
 //! * revival for a finalizer: merged or dead to biased: `revival_meets_an_upgrade`,
@@ -938,9 +939,9 @@ fn left_with(references: usize) -> Arc<Object> {
 /// reference that the ended owner counted. It may have read the owner's id before the adoption, and
 /// then find the shared half as it was.
 ///
-/// Mutations: `adopt` or `merge_ended` replaces the owner's id without a check; `merge_ended` leaves
-/// the id, or merges after another mutator has adopted; `adopt` moves the shared half by a store,
-/// and leaves it, or forgets it.
+/// Mutations: `adopt` or `merge_ended` replaces the owner's id without a check; `merge_ended`
+/// leaves the id, or merges after another mutator has adopted; `adopt` moves the shared half by a
+/// store, and leaves it, or forgets it.
 #[test]
 fn loom_an_adopter_meets_a_foreign_drop() {
     let adopter = |object: &Object| {

@@ -208,8 +208,8 @@ fn loom_deferred_drop_meets_a_collection() {
     });
 }
 
-/// The owner has ended, and another mutator adopts the object. Meanwhile an unattached thread clones
-/// and drops.
+/// The owner has ended, and another mutator adopts the object. Meanwhile an unattached thread
+/// clones and drops.
 ///
 /// Mutation: `adopt` moves the shared half by a store (`src/object/header.rs`).
 #[test]

@@ -31,10 +31,7 @@
 #![forbid(unsafe_code)]
 
 use crate::base::stress::{Step, maybe_yield};
-use crate::managed::destructor::OnPanic;
 use crate::managed::parts::Raw;
-use crate::managed::release::destroy_all;
-use crate::object::counted::CountedRef;
 use crate::object::header::Header;
 
 /// Makes this mutator the owner of an object, if the present owner has ended. The caller has a
@@ -56,15 +53,6 @@ fn try_adopt(m: &Raw, header: &Header) -> bool {
     }
     maybe_yield(&m.core().under, Step::Queue);
     header.adopt(owner, m.id())
-}
-
-/// Drops a reference to an object that this mutator has adopted.
-#[cold]
-#[inline(never)]
-pub(super) fn drop_adopted(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
-    if let Some(dead) = reference.drop_local() {
-        destroy_all(m, dead, on_panic);
-    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -236,7 +224,7 @@ mod tests {
         use_once(&object);
         on_attached_thread(&heap, |_| drop(object));
         assert_eq!(heap.stats().live_objects, 1);
-        crate::managed::orphan(m.raw().core(), m.raw().thread_id(), m.raw().local());
+        crate::managed::orphan(m.raw().model(), m.raw().thread_id(), m.raw().local());
         assert_eq!(heap.stats().live_objects, 1, "it is on the deferred list");
         m.raw().local().queue.reopen();
         crate::managed::drain::drain_deferred(m.raw());

@@ -7,7 +7,7 @@ use crate::base::event;
 use crate::base::event::During;
 use crate::base::stress::{Step, maybe_yield};
 use crate::heap::core::MutatorShared;
-use crate::managed::adopt::{adopt, drop_adopted};
+use crate::managed::adopt::adopt;
 use crate::managed::deferred::defer;
 use crate::managed::destructor::{OnPanic, Panic, run_destructor};
 use crate::managed::merge_queue::{self, MergeQueue, OwnerEnded};
@@ -98,6 +98,15 @@ pub(crate) unsafe fn drop_shared_for_life(header: NonNull<Header>) {
 #[inline(never)]
 fn defer_shared(reference: CountedRef) {
     defer(reference);
+}
+
+/// Drops a reference to an object that this mutator has adopted.
+#[cold]
+#[inline(never)]
+fn drop_adopted(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
+    if let Some(dead) = reference.drop_local() {
+        destroy_all(m, dead, on_panic);
+    }
 }
 
 /// Drops a reference on a thread that is attached to the object's heap, and is not the owner.

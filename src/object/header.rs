@@ -46,7 +46,8 @@
 //! * *merge*: by the owner, by a thread that has suspended the detached owner, by the thread that
 //!   has queued the object and finds the owner ended, or by the thread that has stopped the world.
 //!   The CAS of `MERGED` lets exactly one thread merge.
-//! * *adopt*: a mutator with a reference becomes the owner of a biased object whose owner has ended.
+//! * *adopt*: a mutator with a reference becomes the owner of a biased object whose owner has
+//!   ended.
 //!   See below.
 //! * *share for life*: an object that is not queued, by its owner or, once it is merged, by any
 //!   mutator. The CAS that sets `MERGED` fails if another thread has queued the object. The caller
@@ -61,22 +62,22 @@
 //!
 //! # Adoption
 //!
-//! After an owner has ended, the first of two transitions decides: a mutator adopts the object, or a
-//! thread that has queued it merges it. Both begin with a CAS of the owner's id, from that of the
+//! After an owner has ended, the first of two transitions decides: a mutator adopts the object, or
+//! a thread that has queued it merges it. Both begin with a CAS of the owner's id, from that of the
 //! ended owner to the mutator's, or to `NO_OWNER`. The thread whose CAS succeeds has the local half
-//! to itself, and the ended owner's last value of it. The new owner could count on at once. It first
-//! moves the shared half into the local one, if there is room: its next last drop then finds nothing
-//! shared, and need not merge.
+//! to itself, and the ended owner's last value of it. The new owner could count on at once. It
+//! first moves the shared half into the local one, if there is room: its next last drop then finds
+//! nothing shared, and need not merge.
 //!
 //! No owner's id comes back: ids are not reused, and an ended owner takes no object. So if the CAS
 //! finds the id, no thread has adopted or merged the object before. The shared half decides nothing
 //! here, and may have had the same bits before.
 //!
-//! A thread may read the id of an ended owner, and queue the object for it after another mutator has
-//! adopted the object. It finds the queue closed, and its own CAS fails. `QUEUED` keeps the object
-//! alive until this thread has put it into the queue of the new owner. If the new owner is dropping
-//! its last local reference, the id is `NO_OWNER` by then. Then this thread clears `QUEUED`, and the
-//! later of the two CASes of `shared` decides whether the object is dead.
+//! A thread may read the id of an ended owner, and queue the object for it after another mutator
+//! has adopted the object. It finds the queue closed, and its own CAS fails. `QUEUED` keeps the
+//! object alive until this thread has put it into the queue of the new owner. If the new owner is
+//! dropping its last local reference, the id is `NO_OWNER` by then. Then this thread clears
+//! `QUEUED`, and the later of the two CASes of `shared` decides whether the object is dead.
 //!
 //! An object that is merged is not adopted, so threads that share an object do not take it from one
 //! another: an adoption takes an owner that has ended.

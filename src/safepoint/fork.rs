@@ -104,7 +104,7 @@ impl<'a, T> ForkGuard<'a, T> {
         let presence = &self.world.coordinator.presence;
         let end = |entry: RegistryEntry<T>| {
             entry.record.set_state(ENDED);
-            presence.leave(entry.record.id);
+            presence.remove(entry.record.id);
             Ended(entry.record)
         };
         lost.into_iter().map(end).collect()

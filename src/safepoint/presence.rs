@@ -32,12 +32,12 @@ impl Presence {
     }
 
     /// A participant enters the registry.
-    pub(super) fn enter(&self, id: ThreadId) {
+    pub(super) fn add(&self, id: ThreadId) {
         self.place(id.get()).fetch_add(1, Ordering::Relaxed);
     }
 
     /// A participant has left the registry.
-    pub(super) fn leave(&self, id: ThreadId) {
+    pub(super) fn remove(&self, id: ThreadId) {
         self.place(id.get()).fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -21,9 +21,10 @@
 #![forbid(unsafe_code)]
 
 pub use crate::heap::core::MODEL_REQUESTS;
-pub use crate::heap::model::{Found, ObjectModel, Verdict};
+pub use crate::heap::model::{Count, Found, ObjectModel, Verdict};
 pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
 pub use crate::heap::world::World;
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
+pub use crate::object::state::Flags;
 pub use crate::object::type_info::{Ends, Object, Tracer};

@@ -8,6 +8,8 @@ pub(crate) mod collector_lock;
 #[allow(unsafe_code)]
 pub(crate) mod core;
 #[allow(unsafe_code)]
+pub(crate) mod freed;
+#[allow(unsafe_code)]
 pub(crate) mod helpers;
 pub(crate) mod known_roots;
 pub(crate) mod mark_tables;

@@ -1,5 +1,7 @@
 //! The trait by which the collector uses the objects of a runtime. See [`model`](crate::model).
 
+use std::borrow::Cow;
+
 use crate::heap::mutator::ModelMutator;
 use crate::heap::world::World;
 use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
@@ -26,6 +28,33 @@ impl<'a> Found<'a> {
     ) -> Self {
         Self { garbage, uncollectable, legacy }
     }
+}
+
+/// The part that an object takes in a collection: the result of [`ObjectModel::count`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// The object takes part. The number of existing references to it.
+    ///
+    /// `Exact(0)`: its destruction has begun, and waits, for example in a callback or in a queue.
+    /// The collector treats such an object as [`Outside`](Self::Outside): it is no garbage, because
+    /// the model destroys it already, and it still holds the references in its fields. If a
+    /// traversal reports a reference to it, it is [overvisited](ObjectModel::overvisited).
+    Exact(i64),
+    /// The object takes no part in this collection: the runtime has frozen it, or is destroying it,
+    /// or it belongs to a part of the program that this collection does not concern.
+    ///
+    /// The object is kept alive, with all objects that it reaches. It stays in the tracked set, and
+    /// the next collection that has it among its candidates asks again. To ask costs about as much
+    /// as to count an ordinary object. An object that stays outside for long is cheaper if it is
+    /// [untracked](ModelMutator::untrack) or [frozen](ModelMutator::freeze).
+    Outside,
+    /// The object lives as long as the heap. It is kept alive, with all objects that it reaches.
+    ///
+    /// The collector removes it from the tracked set, as [`ModelMutator::untrack`] does. So the
+    /// object is a candidate of no later collection, no enumeration of tracked objects shows it,
+    /// and the model is not asked again. The references in its fields count as references from
+    /// outside. Only [`ModelMutator::track`] brings it back.
+    Immortal,
 }
 
 /// The decision of [`ObjectModel::judge`].
@@ -116,14 +145,14 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Returns the number of existing references to `object`. `None`: the object is immortal, and
-    /// never a candidate.
-    fn count(&self, object: Stopped<'_>) -> Option<i64>;
+    /// Returns the number of existing references to `object`, or that it takes no part in this
+    /// collection. Within a stop the answer for an object is always the same.
+    fn count(&self, object: Stopped<'_>) -> Count;
 
-    /// Whether [`count`](Self::count) returns `None`.
+    /// Whether [`count`](Self::count) returns [`Count::Immortal`].
     #[inline(always)]
     fn is_immortal(&self, object: Stopped<'_>) -> bool {
-        self.count(object).is_none()
+        matches!(self.count(object), Count::Immortal)
     }
 
     /// Reports every reference that `object` holds. May panic: the collection is then abandoned.
@@ -321,10 +350,10 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         Verdict::Clear
     }
 
-    /// Returns a name for the type of `object`, for reports.
-    fn type_name(&self, object: Live<'_>) -> &'static str {
+    /// Returns a name for the type of `object`, for reports. It may run while the world is stopped.
+    fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
         let _ = object;
-        "*object"
+        "*object".into()
     }
 
     /// Checks the header of `object` for invalid content. Called when the heap is verified, before

@@ -10,7 +10,9 @@
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
-use standstill::model::{ClaimRef, Count, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer};
+use standstill::model::{
+    ClaimRef, Count, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer,
+};
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap};
 

@@ -44,7 +44,9 @@ use loom::thread;
 
 use super::Model;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
-use crate::model::{ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer};
+use crate::model::{
+    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
+};
 use crate::safepoint::ThreadId;
 use crate::{Collect, Heap, Pacing};
 

@@ -860,7 +860,9 @@ fn classes_need_no_unsafe_code() {
     let failures = Arc::new(Mutex::new(Vec::new()));
     heap.on_unraisable({
         let failures = Arc::clone(&failures);
-        move |failure| failures.lock().unwrap().push((failure.type_name.clone(), failure.message.clone()))
+        move |failure| {
+            failures.lock().unwrap().push((failure.type_name.clone(), failure.message.clone()))
+        }
     });
     let mut m = heap.attach();
     let base = Class::new("tests.Base").make(&m).unwrap();

@@ -816,7 +816,7 @@ fn an_error_that_a_handler_leaves_is_reported_with_its_place() {
     drop(target);
     assert_eq!(
         std::mem::take(&mut *told.lock().unwrap()),
-        [(During::WeakCallback, "weakref", at(&weak))]
+        [(During::WeakCallback, "weakref".into(), at(&weak))]
     );
 }
 

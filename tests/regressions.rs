@@ -964,7 +964,9 @@ fn reports(heap: &Heap) -> Reports {
     let reports = Reports::default();
     let to = Arc::clone(&reports);
     heap.on_unraisable(move |what| {
-        to.lock().unwrap_or_else(PoisonError::into_inner).push((what.during, what.type_name.clone()));
+        to.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((what.during, what.type_name.clone()));
     });
     reports
 }

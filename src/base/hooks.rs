@@ -116,7 +116,8 @@ impl Hooks {
         address: usize,
         message: impl Into<Cow<'static, str>>,
     ) {
-        let what = Unraisable { during, type_name: type_name.into(), address, message: message.into() };
+        let what =
+            Unraisable { during, type_name: type_name.into(), address, message: message.into() };
         event::unraisable(&what);
         let hook = self.unraisable.lock().clone();
         match hook {

@@ -14,18 +14,18 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{ModelMutator, World};
 use crate::memory::space::GRANULE;
 use crate::object::live::Stopped;
-use crate::object::state::{DYING, FROZEN, Flags, TRACKED};
+use crate::object::state::{DYING, FROZEN, ObjectFlags, TRACKED};
 use crate::object::type_info::{Object, Tracer};
 
-/// Calls `f` with each tracked object except the frozen ones, and those that a running collection is
-/// about to clear.
+/// Calls `f` with each tracked object except the frozen ones, and those that a running collection
+/// is about to clear.
 pub(crate) fn listed<'w, M: ObjectModel>(
     world: &'w World<'_, M>,
-    mut f: impl FnMut(Stopped<'w>, Flags),
+    mut f: impl FnMut(Stopped<'w>, ObjectFlags),
 ) {
     visible(world, |object, state| {
         if state.get() & FROZEN == 0 {
-            f(object, Flags::of(state.get()));
+            f(object, ObjectFlags::of(state.get()));
         }
     });
 }
@@ -34,7 +34,7 @@ pub(crate) fn listed<'w, M: ObjectModel>(
 pub(crate) fn referring<'w, M: ObjectModel>(
     world: &'w World<'_, M>,
     sought: Vec<usize>,
-    mut f: impl FnMut(Stopped<'w>, Flags),
+    mut f: impl FnMut(Stopped<'w>, ObjectFlags),
 ) -> Result<Result<(), NoMemory>, Cow<'static, str>> {
     let space = &world.core().space;
     let mut tracer = Tracer::seeking(space.base(), space.reserved_bytes(), sought);
@@ -51,11 +51,7 @@ pub(crate) fn referring<'w, M: ObjectModel>(
 }
 
 /// Replaces the edges in `tracer` by the edges of `object`.
-pub(crate) fn edges_of<M: ObjectModel>(
-    world: &World<'_, M>,
-    object: Object,
-    tracer: &mut Tracer,
-) {
+pub(crate) fn edges_of<M: ObjectModel>(world: &World<'_, M>, object: Object, tracer: &mut Tracer) {
     tracer.begin(object);
     let granule = world.core().space.granule(object.address());
     if let Some(object) = stopped_at(world, granule) {
@@ -68,7 +64,7 @@ pub(crate) fn edges_of<M: ObjectModel>(
 pub(crate) fn targets<'w, M: ObjectModel>(
     world: &'w World<'_, M>,
     source: Object,
-    mut f: impl FnMut(Stopped<'w>, Flags),
+    mut f: impl FnMut(Stopped<'w>, ObjectFlags),
 ) -> Result<(), Cow<'static, str>> {
     let space = &world.core().space;
     let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
@@ -77,7 +73,7 @@ pub(crate) fn targets<'w, M: ObjectModel>(
     tracer.lost_nothing().unwrap_or_else(NoMemory::abort_process);
     for &edge in tracer.edges() {
         if let Some(target) = stopped_at(world, space.granule(edge)) {
-            f(target, Flags::of(super::scope::state_of(space, target.object()).get()));
+            f(target, ObjectFlags::of(super::scope::state_of(space, target.object()).get()));
         }
     }
     Ok(())
@@ -97,25 +93,25 @@ impl<M: ObjectModel> ModelMutator<M> {
         result
     }
 
-    /// Calls `f` with each object of the heap and its [`Flags`], in the order of memory, while the
-    /// world is stopped.
+    /// Calls `f` with each object of the heap and its [`ObjectFlags`], in the order of memory,
+    /// while the world is stopped.
     ///
     /// These are all objects that were published and are not dead: also untracked and frozen ones,
-    /// and those that a running collection is about to clear ([`Flags::is_unreachable`]). `f` may
-    /// add references to an object. Rule 3 of [`ObjectModel`] applies to `f`: it lowers no count and
-    /// frees nothing. If `f` panics, the world resumes.
+    /// and those that a running collection is about to clear ([`ObjectFlags::is_unreachable`]). `f`
+    /// may add references to an object. Rule 3 of [`ObjectModel`] applies to `f`: it lowers no
+    /// count and frees nothing. If `f` panics, the world resumes.
     ///
     /// # Panics
     ///
     /// If the world cannot be stopped: in a finalizer, callback, traversal, `with_current` or
     /// another stop, or if another thread has ended without dropping its mutator.
     #[track_caller]
-    pub fn objects(&mut self, mut f: impl FnMut(Stopped<'_>, Flags)) {
+    pub fn objects(&mut self, mut f: impl FnMut(Stopped<'_>, ObjectFlags)) {
         self.inspect(|world| {
             live(world, |object, state| {
                 // An object that a merge found dead waits for its destruction.
                 if state.get() & DYING == 0 {
-                    f(object, Flags::of(state.get()));
+                    f(object, ObjectFlags::of(state.get()));
                 }
             });
         });
@@ -130,7 +126,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// * If a traversal panics.
     /// * If the world cannot be stopped; see [`objects`](Self::objects).
     #[track_caller]
-    pub fn referrers(&mut self, target: Object, mut f: impl FnMut(Stopped<'_>, Flags)) {
+    pub fn referrers(&mut self, target: Object, mut f: impl FnMut(Stopped<'_>, ObjectFlags)) {
         let result = self.inspect(|world| {
             let mut found = Vec::new();
             let kept = referring(world, vec![target.address()], |object, flags| {
@@ -154,7 +150,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// * If the traversal of `source` panics.
     /// * If the world cannot be stopped; see [`objects`](Self::objects).
     #[track_caller]
-    pub fn referents(&mut self, source: Object, f: impl FnMut(Stopped<'_>, Flags)) {
+    pub fn referents(&mut self, source: Object, f: impl FnMut(Stopped<'_>, ObjectFlags)) {
         let result = self.inspect(|world| {
             let (space, address) = (&world.core().space, source.address());
             let is_object = space.contains(address)

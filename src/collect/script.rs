@@ -38,9 +38,9 @@ pub(crate) mod tests {
         pub(crate) count: i64,
         pub(crate) edges: Vec<Object>,
         /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference
-        /// with a callback. `x`: a damaged header. `i`: immortal. `o`: outside. `d`: its two traversals are
-        /// compared. `m`: more callbacks than memory for them. `r`: another thread runs the
-        /// finalizer first.
+        /// with a callback. `x`: a damaged header. `i`: immortal. `o`: outside. `d`: its two
+        /// traversals are compared. `m`: more callbacks than memory for them. `r`: another thread
+        /// runs the finalizer first.
         pub(crate) has: &'static str,
         /// The effect of each traversal. `s`: it reports the edges. `h`: it reports them, and a
         /// field is unreadable. `p`: it panics. `t`: it reports them twice. Later traversals repeat

@@ -49,7 +49,8 @@ pub(crate) fn tracer(space: &Space) -> Tracer {
 /// The name of an object's type. It is empty if the object is dead.
 pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) -> Cow<'static, str> {
     let granule = world.core().space.granule(object.address());
-    stopped_at(world, granule).map_or("".into(), |object| world.core().model.type_name(object.live()))
+    stopped_at(world, granule)
+        .map_or("".into(), |object| world.core().model.type_name(object.live()))
 }
 
 /// Runs `scan`, and turns a panic of a traversal into [`Abandoned`]. The tracer has the object that

@@ -8,6 +8,7 @@ use crate::base::error::{Code, Fault};
 use crate::base::fallible;
 use crate::base::text::words;
 use crate::collect;
+use crate::collect::inspect;
 use crate::collect::traversal::guard_traversal;
 use crate::gc_module::collecting::bad_generation;
 use crate::gc_module::records::GenerationStats;
@@ -19,7 +20,6 @@ use crate::heap::world::World;
 use crate::managed::Managed;
 use crate::object::state::{FROZEN, OLD};
 use crate::object::type_info::{Object, Tracer};
-use crate::collect::inspect;
 use crate::{AnyGc, Mutator};
 
 /// Whether [`Services::visit_objects`] continues.

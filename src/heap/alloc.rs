@@ -21,12 +21,13 @@ use crate::base::error::OutOfMemory;
 use crate::base::sync::Ordering;
 use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
+use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
 use crate::memory::arena::{Arena, class_for, class_size};
-use crate::memory::shape::{GRANULE, MAX_ALIGN, MAX_PREFIX};
+use crate::memory::shape::{GRANULE, MAX_ALIGN, MAX_PREFIX, PageKind};
 use crate::memory::space::SpaceError;
-use crate::object::state::{self};
+use crate::object::state::{self, StateByte};
 use crate::object::type_info::Object;
 
 impl<M: ObjectModel> ModelMutator<M> {
@@ -49,8 +50,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// As [`allocate`](Self::allocate), with at least `prefix` bytes in front of the object. Returns
-    /// the address of the object, and not that of the first byte of the memory.
+    /// As [`allocate`](Self::allocate), with at least `prefix` bytes in front of the object.
+    /// Returns the address of the object, and not that of the first byte of the memory.
     ///
     /// The bytes in front of the object belong to it, up to [`free`](Self::free). A runtime keeps
     /// there what some of its objects have and others have not: a dictionary, a list of weak
@@ -59,7 +60,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// functions of the heap, name the object's address.
     ///
     /// The memory is rounded up on both sides: the address of the object is a multiple of 32, and
-    /// of `align`. With a prefix of 8 bytes the object lies 32 bytes behind the start of its memory.
+    /// of `align`. With a prefix of 8 bytes the object lies 32 bytes behind the start of its
+    /// memory.
     ///
     /// # Errors
     ///
@@ -79,6 +81,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         if prefix > MAX_PREFIX {
             return Err(OutOfMemory::Prefix { prefix });
         }
+        // An object without a byte of its own would lie at the start of the next cell.
+        let size = size.max(1);
         let front = prefix.next_multiple_of(align.max(GRANULE));
         let Some(class) = size.checked_add(front).and_then(|whole| class_for(whole, align)) else {
             return self.allocate_large(size, align, prefix);
@@ -189,8 +193,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.free_cell(cell) };
     }
 
-    /// As [`free`](Self::free), for the start of a cell without an object, or the address of a large
-    /// object that is dead.
+    /// As [`free`](Self::free), for the start of a cell without an object, or the address of a
+    /// large object that is dead.
     ///
     /// # Safety
     ///
@@ -365,5 +369,78 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub unsafe fn is_young(&self, object: Object) -> bool {
         // SAFETY: as the caller says.
         unsafe { self.core().state(object.address()) }.get() & state::OLD == 0
+    }
+}
+
+impl<M: ObjectModel> ModelMutator<M> {
+    /// Frees the memory that threads without a mutator have freed.
+    #[inline]
+    pub(crate) fn free_left_memory(&self) {
+        // SAFETY: rule *owner*: as the caller of `free_from_anywhere` says; the state is 0.
+        self.core().freed.take(|cell| unsafe { self.free_cell(cell) });
+    }
+}
+
+impl<M: ObjectModel> ModelHeap<M> {
+    /// Whether an address lies in the memory of this heap. It need not be that of an object.
+    ///
+    /// Any thread may ask. It takes no lock and reads no memory of the heap.
+    #[inline]
+    pub fn contains(&self, address: usize) -> bool {
+        self.0.core.space.contains(address)
+    }
+
+    /// Gives memory back as [`ModelMutator::free`] does, on any thread, attached or not, also while
+    /// the world is stopped. `object` is the object's address.
+    ///
+    /// No object is there any more: either an attached thread has called [`ModelMutator::dead`] for
+    /// it, or the memory was never [published](ModelMutator::publish). An attached thread frees the
+    /// memory, when it next needs memory from the heap or begins a collection. A thread that has a
+    /// mutator calls [`ModelMutator::free`] instead, which is faster.
+    ///
+    /// To *drop a reference* on a thread without a mutator is something else. The count would
+    /// change in a stop, which rule 3 of [`ObjectModel`] forbids. A model keeps such references in
+    /// a list, and drops them on an attached thread, for example in [`ObjectModel::prepare`] and
+    /// [`ObjectModel::attached`].
+    ///
+    /// # Panics
+    ///
+    /// If `object` is no address of an object of this heap. With
+    /// [`Stress::poison`](crate::Stress::poison) or
+    /// [`Stress::quarantine`](crate::Stress::quarantine), and in builds with debug assertions: if
+    /// an object is there.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ModelMutator::free`], and `dead` was called for the object, unless it was never
+    /// published.
+    pub unsafe fn free_from_anywhere(&self, object: NonNull<u8>) {
+        let (core, address) = (&self.0.core, object.as_ptr().addr());
+        let is_in_use = core.space.contains(address)
+            && address.is_multiple_of(GRANULE)
+            && core.space.page_index(address) < core.space.high_water()
+            && matches!(
+                core.space.page(core.space.page_index(address)).shape().kind(),
+                PageKind::Small | PageKind::Large
+            );
+        assert!(
+            is_in_use,
+            "`free_from_anywhere` of {address:#x}, which is no address of an object of this heap; \
+             pass the address that `allocate` or `allocate_at` of this heap has returned, once"
+        );
+        if cfg!(debug_assertions) || core.space.quarantine().is_some() {
+            // A stop writes state bytes as plain memory under this lock.
+            let _table = core.collector_lock.lock_states();
+            let state = StateByte(&core.space.states()[core.space.granule(address)]).get();
+            assert!(
+                state == 0,
+                "`free_from_anywhere` of the object at {address:#x}, which is alive for the heap; \
+                 call `ModelMutator::dead` on an attached thread before (rules 2 and 3 of \
+                 `ObjectModel`)"
+            );
+        }
+        // SAFETY: rule *owner*: as the caller says. A cell is at least one granule long and aligned
+        // to one.
+        unsafe { core.freed.push(core.space.cell_around(object)) };
     }
 }

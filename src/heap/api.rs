@@ -26,5 +26,5 @@ pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
 pub use crate::heap::world::World;
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
-pub use crate::object::state::Flags;
+pub use crate::object::state::ObjectFlags;
 pub use crate::object::type_info::{Ends, Object, Tracer};

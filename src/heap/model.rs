@@ -74,18 +74,21 @@ pub enum Verdict {
 /// The collector relies on the following rules. An implementation that breaks one causes undefined
 /// behaviour.
 ///
-/// 1. **Counts are real.** [`count`](Self::count) returns the number of existing references to an
-///    object, including those outside the heap. [`claim_ref`](Self::claim_ref) adds one reference.
-///    [`release`](Self::release) removes one.
-/// 2. **Memory is freed only at count 0**, by the model, with
-///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free).
+/// 1. **Counts are real.** If [`count`](Self::count) returns [`Count::Exact`], its number is that
+///    of the existing references to the object, including those outside the heap.
+///    [`claim_ref`](Self::claim_ref) adds one reference. [`release`](Self::release) removes one.
+/// 2. **Memory is freed only at count 0**, once, by the model, with
+///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free), or later, after
+///    [`ModelMutator::dead`](crate::heap::model::ModelMutator::dead).
 /// 3. **A stop is a stop.** Between a stop and the resume no thread, attached or not, lowers a
 ///    count or frees an object. (Unattached threads may add references to objects that they hold
-///    references to.)
-/// 4. **Traversal reports live references only.** For each address given to
+///    references to, and the methods that run in the stop may add references to any object. The
+///    memory of objects that are [dead](crate::heap::model::ModelMutator::dead) already may be
+///    freed with [`free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere).)
+/// 4. **Traversal reports live references only.** For each address in the heap that is given to
 ///    [`Tracer::visit_object`], the traversed object holds a counted reference to the object at
-///    that address. To report too few references, or one reference twice, is not undefined
-///    behaviour, but the collector then keeps or clears the wrong objects.
+///    that address. Other addresses are ignored. To report too few references, or one reference
+///    twice, is not undefined behaviour, but the collector then keeps or clears the wrong objects.
 /// 5. **`merge` merges pending counts.** After [`merge`](Self::merge), `count` is exact. Every
 ///    object with count 0 has been put into `dead`, unless its destruction has already begun.
 /// 6. **No safepoint inside.** No method, and no function that it calls, reaches a safepoint,
@@ -307,6 +310,13 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// Clears those weak references to the unreachable `object` that have a callback. Puts their
     /// callbacks into `due`, except the callbacks of weak references that are garbage themselves.
+    ///
+    /// Called before any finalizer, for each object for which [`has_weak`](Self::has_weak) is true.
+    /// Whether the weak references *without* a callback are cleared here, too, is the model's
+    /// choice: then finalizers cannot make an object reachable again through them. The collector
+    /// calls [`clear_weak`](Self::clear_weak) for each object that is still garbage after the
+    /// finalizers, in any case. The method may add references, for example to make a weak reference
+    /// live until its callback has run. It lowers no count (rule 3).
     #[expect(unused_variables, reason = "a model without callbacks takes none")]
     fn take_callbacks(
         &self,
@@ -367,8 +377,10 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Returns the name of the type of a destroyed object, if the remaining bytes still identify
-    /// it. The report about a write to freed memory contains it. The memory may never have held an
-    /// object. Called only if [freed memory is poisoned](crate::Stress::poison).
+    /// it. `memory` is the first byte of the object's memory, and not the object's address if
+    /// [`allocate_at`](ModelMutator::allocate_at) has put a prefix in front of it. The report about
+    /// a write to freed memory contains it. The memory may never have held an object. Called only
+    /// if [freed memory is poisoned](crate::Stress::poison).
     fn last_type(&self, memory: std::ptr::NonNull<u8>) -> Option<&'static str> {
         let _ = memory;
         None

@@ -297,7 +297,12 @@ fn a_panic_of_a_value_in_a_batch_is_told_with_the_object_that_had_the_value() {
     let to = Arc::clone(&told);
     heap.on_unraisable(move |error| {
         let text = error.message.to_string();
-        to.lock().expect("no panic").push((error.during, error.type_name.clone(), error.address, text));
+        to.lock().expect("no panic").push((
+            error.during,
+            error.type_name.clone(),
+            error.address,
+            text,
+        ));
     });
     let mut m = heap.attach();
     let value = GcCell::new(Some(m.alloc(Loud)));

@@ -97,13 +97,11 @@ impl Quarantine {
 
     /// For the cells of a space. `None` if no stress mode needs it.
     pub(crate) fn of_cells(stress: Stress, name: Option<TypeNamer>) -> Option<Box<Self>> {
-        stress
-            .uses_quarantine()
-            .then(|| {
-                let new = Self::new(stress.poisons(), stress.quarantined(), usize::MAX, name);
-                new.entries.lock().free = Some(HashSet::new());
-                Box::new(new)
-            })
+        stress.uses_quarantine().then(|| {
+            let new = Self::new(stress.poisons(), stress.quarantined(), usize::MAX, name);
+            new.entries.lock().free = Some(HashSet::new());
+            Box::new(new)
+        })
     }
 
     /// Fills memory with poison, from its `from`th byte on.

@@ -181,6 +181,7 @@ impl Shape {
 
     /// A run of pages for one object of `size` bytes on a multiple of `align`, a power of two that
     /// is at most [`MAX_ALIGN`]. `None`: no run can be that long.
+    #[cfg(test)]
     pub(crate) const fn large(size: usize, align: usize) -> Option<Self> {
         Self::large_behind(size, align, 0)
     }

@@ -200,8 +200,8 @@ impl PageTable {
         unsafe { self.range.state(granule) }
     }
 
-    /// The granules on which the cells of a page start, in use or not, in address order. For a large
-    /// object, the granule of the object. Free pages and tail pages have none.
+    /// The granules on which the cells of a page start, in use or not, in address order. For a
+    /// large object, the granule of the object. Free pages and tail pages have none.
     #[inline]
     pub(crate) fn starts(&self, page: usize) -> Starts {
         let shape = self.page(page).shape();

@@ -89,9 +89,9 @@ pub(crate) fn is_visible(state: u8) -> bool {
 ///
 /// [`ModelMutator::objects`](crate::model::ModelMutator::objects) passes it on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Flags(u8);
+pub struct ObjectFlags(u8);
 
-impl Flags {
+impl ObjectFlags {
     pub(crate) fn of(state: u8) -> Self {
         Self(state)
     }
@@ -123,7 +123,7 @@ impl Flags {
     }
 }
 
-impl std::fmt::Debug for Flags {
+impl std::fmt::Debug for ObjectFlags {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all = [
             (self.is_tracked(), "tracked"),

@@ -40,8 +40,7 @@ impl Mutator {
         let address = target.header().as_ptr() as usize;
         let result = self.raw().inspect(|world| {
             let mut found = Vec::new();
-            let result =
-                inspect::referring(world, vec![address], |object, _| found.push(object));
+            let result = inspect::referring(world, vec![address], |object, _| found.push(object));
             let result = result.map(|kept| kept.unwrap_or_else(NoMemory::abort_process));
             result.map(|()| -> Vec<AnyGc> {
                 found.into_iter().map(|object| self.any_from(object.live())).collect()

@@ -464,7 +464,8 @@ fn of_the_panics_of_a_dynamic_object_and_of_what_dies_with_it_the_first_goes_on(
             });
         }
     };
-    let second = (std::any::type_name::<Panics>().to_owned(), "a destructor that panics".to_owned());
+    let second =
+        (std::any::type_name::<Panics>().to_owned(), "a destructor that panics".to_owned());
     let thrown = event::guarded(destroy).expect_err("a panic");
     assert_eq!(event::panic_message(thrown).as_ref(), "the first");
     assert_eq!(take(&told), std::slice::from_ref(&second));

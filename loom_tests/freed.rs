@@ -71,7 +71,7 @@ fn loom_freed_memory_is_taken_once() {
         });
         let mut taken = Vec::new();
         memory.take(&mut taken);
-        threads.map(|thread| thread.join().expect("no panic"));
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
         memory.take(&mut taken);
         taken.sort_unstable();
         assert_eq!(taken, [0, 1]);

@@ -4,6 +4,9 @@
 //! cell for each piece of memory. So a model fails if memory is taken twice, or without an ordering
 //! after the last thread that used it.
 //!
+//! A push begins with an exchange and not with a load, for the reason that
+//! [`remote_free`](super::remote_free) gives.
+//!
 //! # Transitions
 //!
 //! * in use to the stack, by any thread: `freed_memory_is_taken_once`

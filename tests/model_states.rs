@@ -229,7 +229,8 @@ fn sized(m: &Mutator, flags: u32, prefix: usize, extra: usize) -> Object {
         interpreter: 1,
         slots: [const { AtomicPtr::new(null_mut()) }; 2],
     };
-    // SAFETY: the memory is new: `prefix` bytes in front of the object, its body, and `extra` bytes.
+    // SAFETY: the memory is new: `prefix` bytes in front of the object, its body, and `extra`
+    // bytes.
     unsafe {
         at.sub(prefix).write_bytes(0xab, prefix);
         at.cast::<Body>().write(new);

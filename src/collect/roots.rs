@@ -208,10 +208,15 @@ mod tests {
                 counts.spills.add(candidates[3] as u32, -256);
                 let immortal = candidates[13];
                 counts.immortal.push(immortal as u32);
+                // Without a remainder, except the last, which has one edge.
+                let [outside, dying, visited] = [22, 39, 30];
+                counts.outside.push(candidates[outside] as u32);
+                counts.dying.extend([dying, visited].map(|place| candidates[place] as u32));
                 let all = Candidates::new(world, scope, workers).expect("memory");
                 let roots = roots(world, scope, &all, &mut counts, workers).expect("memory");
                 let sum = |place: usize| {
-                    if candidates[place] == immortal { -1 } else { sums[(place + 1) % 10] }
+                    let is_root = [13, outside, dying].contains(&place);
+                    if is_root { -1 } else { sums[(place + 1) % 10] }
                 };
                 let with = |is: fn(i64) -> bool| -> Vec<u32> {
                     (0..candidates.len())
@@ -244,6 +249,9 @@ mod tests {
                 assert!(roots.remembered.iter().all(|root| root.inside == 0));
                 // An immortal object is excluded from the next collections.
                 assert_eq!(StateByte(&states[immortal]).get() & TRACKED, 0);
+                for place in [outside, dying, visited] {
+                    assert_ne!(StateByte(&states[candidates[place]]).get() & TRACKED, 0);
+                }
                 all.close(world, scope);
                 assert!(table.iter().all(|byte| byte.load(Ordering::Relaxed) == 0));
                 StateByte(&states[immortal]).set(TRACKED);

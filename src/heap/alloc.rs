@@ -193,6 +193,20 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.free_cell(cell) };
     }
 
+    /// As [`free`](Self::free), for an object without a prefix. The built-in model, which has no
+    /// others, spares the search for the cell.
+    ///
+    /// # Safety
+    ///
+    /// As for `free`, and [`allocate`](Self::allocate) returned the address.
+    #[inline]
+    pub(crate) unsafe fn free_unprefixed(&self, cell: NonNull<u8>) {
+        // SAFETY: rule *mapped*: the cell was handed out by this heap's space.
+        unsafe { self.core().state(cell.as_ptr() as usize) }.death();
+        // SAFETY: as the caller says; the state byte is 0.
+        unsafe { self.free_cell(cell) };
+    }
+
     /// As [`free`](Self::free), for the start of a cell without an object, or the address of a
     /// large object that is dead.
     ///

@@ -208,7 +208,7 @@ unsafe impl ObjectModel for Managed {
         while let Some(oldest) = self.quarantine.pop() {
             // SAFETY: rule *owner*: the cell was freed, and has had no owner since; the quarantine
             // returns each cell once.
-            unsafe { m.free(oldest.start()) };
+            unsafe { m.free_unprefixed(oldest.start()) };
             any = true;
         }
         any

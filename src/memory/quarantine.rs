@@ -217,8 +217,13 @@ impl Quarantine {
             panic!("{error}");
         }
         self.checked.fetch_add(u64::from(self.poison), Ordering::Relaxed);
+        self.forget_free(cell.start().as_ptr().addr());
+    }
+
+    /// A cell at an address is not free any more, or its page has got another layout.
+    pub(crate) fn forget_free(&self, address: usize) {
         if let Some(free) = &mut self.entries.lock().free {
-            free.remove(&cell.start().as_ptr().addr());
+            free.remove(&address);
         }
     }
 

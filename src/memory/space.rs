@@ -379,6 +379,7 @@ impl Space {
             info.shape.store(shape.to_bits(), Ordering::Relaxed);
             if let Some(quarantine) = self.quarantine() {
                 for granule in self.starts(page as usize) {
+                    quarantine.forget_free(self.address(granule));
                     quarantine.poison(Cell::of(shape, self.cell(granule)), 0);
                 }
             }
@@ -480,7 +481,11 @@ impl Space {
             let info = self.info(head);
             info.young.store(1, Ordering::Relaxed);
             info.shape.store(shape.to_bits(), Ordering::Relaxed);
-            Ok(self.page_start(head).add(shape.offset()))
+            let object = self.page_start(head).add(shape.offset());
+            if let Some(quarantine) = self.quarantine() {
+                quarantine.forget_free(object.as_ptr().addr());
+            }
+            Ok(object)
         }
     }
 

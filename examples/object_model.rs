@@ -10,7 +10,9 @@
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
-use standstill::model::{ClaimRef, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer};
+use standstill::model::{
+    ClaimRef, Count, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer,
+};
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap};
 
@@ -98,8 +100,8 @@ unsafe impl ObjectModel for Pairs {
 
     fn private(&self) {}
 
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        Some(self.view(*object).count.load(Relaxed) as i64)
+    fn count(&self, object: Stopped<'_>) -> Count {
+        Count::Exact(self.view(*object).count.load(Relaxed) as i64)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {

@@ -9,6 +9,7 @@
 
 mod common;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::{NonNull, null_mut};
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering:
 use std::sync::{Arc, Barrier, Mutex};
 
 use standstill::model::{
-    ClaimRef, DeadObject, Ends, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
+    ClaimRef, Count, DeadObject, Ends, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
     Tracer, World,
 };
 use standstill::safepoint::ThreadId;
@@ -224,9 +225,12 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         Dying::default()
     }
 
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
+    fn count(&self, object: Stopped<'_>) -> Count {
         let header = self.header(*object);
-        (header.kind.load(Relaxed) & FOREVER == 0).then(|| header.count.load(Relaxed) as i64)
+        if header.kind.load(Relaxed) & FOREVER != 0 {
+            return Count::Immortal;
+        }
+        Count::Exact(header.count.load(Relaxed) as i64)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
@@ -351,8 +355,8 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         self.forget_weak(*object);
     }
 
-    fn type_name(&self, _: Live<'_>) -> &'static str {
-        "node"
+    fn type_name(&self, _: Live<'_>) -> Cow<'static, str> {
+        "node".into()
     }
 
     fn ending(&self, m: &ModelMutator<Self>) {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use common::deadline;
 use standstill::model::{
-    ClaimRef, DeadObject, ForkLocks, Live, ModelDetached, ModelHeap, ModelMutator, Object,
+    ClaimRef, Count, DeadObject, ForkLocks, Live, ModelDetached, ModelHeap, ModelMutator, Object,
     ObjectModel, Stopped, StoppedWorld, Tracer, World,
 };
 use standstill::safepoint::{SlowStopKind, StopError, ThreadId};
@@ -100,8 +100,8 @@ unsafe impl ObjectModel for Links {
 
     fn private(&self) {}
 
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        Some(self.header(*object).count.load(SeqCst) as i64)
+    fn count(&self, object: Stopped<'_>) -> Count {
+        Count::Exact(self.header(*object).count.load(SeqCst) as i64)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {

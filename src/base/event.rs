@@ -383,7 +383,7 @@ pub(super) fn misuse(fault: &Fault) {
 /// A failure that no caller could be told of.
 pub(super) fn unraisable(what: &Unraisable) {
     call_outside(|| {
-        tracing::error!(target: "standstill", during = ?what.during, type_name = what.type_name, message_text = %what.message, "unraisable");
+        tracing::error!(target: "standstill", during = ?what.during, type_name = &*what.type_name, message_text = %what.message, "unraisable");
     });
 }
 

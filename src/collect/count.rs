@@ -28,7 +28,7 @@ use crate::collect::traversal::{
 };
 use crate::heap::helpers::Worker;
 use crate::heap::mark_tables::PAGE_WORDS;
-use crate::heap::model::ObjectModel;
+use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
 use crate::memory::space::{Origin, PAGE_GRANULES};
 use crate::object::state::{self, StateByte};
@@ -52,6 +52,10 @@ pub(crate) struct Counts {
     pub(super) spills: Spills,
     /// The granules of immortal candidates.
     pub(super) immortal: Vec<u32>,
+    /// The granules of candidates that are [outside](Count::Outside).
+    pub(super) outside: Vec<u32>,
+    /// The granules of candidates with count 0: their destruction has begun.
+    pub(super) dying: Vec<u32>,
     /// Objects with an unreadable field. None of their edges were counted, so all their targets are
     /// roots. Marking need not traverse them.
     pub(crate) unreadable: Vec<u32>,
@@ -68,6 +72,8 @@ impl Counts {
         steps::took(
             other.spills.carries.len()
                 + other.immortal.len()
+                + other.outside.len()
+                + other.dying.len()
                 + other.unreadable.len()
                 + other.kept.len(),
         );
@@ -76,6 +82,8 @@ impl Counts {
         }
         self.spills.lost |= other.spills.lost;
         fallible::append(&mut self.immortal, &mut other.immortal)?;
+        fallible::append(&mut self.outside, &mut other.outside)?;
+        fallible::append(&mut self.dying, &mut other.dying)?;
         fallible::append(&mut self.unreadable, &mut other.unreadable)?;
         self.kept.try_reserve(other.kept.len())?;
         self.kept.extend(other.kept);
@@ -265,13 +273,15 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         objects: &[Stopped<'_>],
     ) -> Result<(), NoMemory> {
         let (origin, table) = (self.origin, &mut *self.table);
-        let Counts { spills, immortal, .. } = &mut *self.counts;
+        let Counts { spills, immortal, outside, dying, .. } = &mut *self.counts;
         for &object in objects {
             let granule = origin.granule(object.address());
             match model.count(object) {
-                Some(n @ 0..128) => add(table, granule, -(n as i8), spills),
-                Some(n) => spill(spills, granule, -n),
-                None => fallible::push(immortal, granule as u32)?,
+                Count::Exact(n @ 1..128) => add(table, granule, -(n as i8), spills),
+                Count::Exact(0) => fallible::push(dying, granule as u32)?,
+                Count::Exact(n) => spill(spills, granule, -n),
+                Count::Outside => fallible::push(outside, granule as u32)?,
+                Count::Immortal => fallible::push(immortal, granule as u32)?,
             }
         }
         Ok(())
@@ -483,6 +493,8 @@ mod tests {
             counts.spills.add(7, 256);
             counts.spills.add(first, -256);
             counts.immortal.push(first + 1);
+            counts.outside.push(first + 4);
+            counts.dying.push(first + 5);
             counts.unreadable.push(first + 2);
             counts.kept.insert(first + 3, Box::new([first]));
             counts
@@ -494,6 +506,10 @@ mod tests {
         assert_eq!(
             (all.immortal.as_slice(), all.unreadable.as_slice()),
             (&[101, 201][..], &[102, 202][..])
+        );
+        assert_eq!(
+            (all.outside.as_slice(), all.dying.as_slice()),
+            (&[104, 204][..], &[105, 205][..])
         );
         let kept: HashMap<u32, Box<[u32]>> =
             HashMap::from([(103, [100].into()), (203, [200].into())]);

@@ -65,6 +65,7 @@ pub(crate) mod finalize;
 pub(crate) mod fork;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod graph;
+pub(crate) mod inspect;
 pub(crate) mod mark;
 #[allow(unsafe_code)]
 pub(crate) mod marker;
@@ -267,6 +268,7 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     let core = Arc::clone(m.core());
     let _span = event::promotion(&core.name);
     m.model().prepare(m);
+    m.free_left_memory();
     let mut dead = Vec::new();
     let world = m
         .stop()
@@ -297,6 +299,7 @@ fn find_garbage<M: ObjectModel>(
     by: ReclaimedBy,
 ) -> Result<Option<Garbage>, StopError> {
     m.model().prepare(m);
+    m.free_left_memory();
     let mut dead = Vec::new();
     let world = m.stop()?;
     // Relaxed: figures.
@@ -330,7 +333,7 @@ fn find_garbage<M: ObjectModel>(
                 checked.map_err(Abandoned::from)
             }
             // A thread has ended without detaching since the first stop.
-            Err(error) => Err(Abandoned { reason: error.to_string().into(), type_name: "" }),
+            Err(error) => Err(Abandoned { reason: error.to_string().into(), type_name: "".into() }),
         };
         // Without a recheck all objects of the set are kept.
         let (garbage, abandoned) =

@@ -154,7 +154,7 @@ pub(crate) fn live<'w, M: ObjectModel>(
     let space = &world.core().space;
     let states = space.states();
     for page in 0..space.high_water() {
-        for granule in space.starts(page) {
+        for granule in space.objects(page) {
             if let Some(object) = stopped_at(world, granule) {
                 f(object, StateByte(&states[granule]));
             }

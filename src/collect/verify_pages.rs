@@ -42,9 +42,15 @@ impl Free<'_> {
                 granule / PAGE_GRANULES
             ));
         }
-        let state = StateByte(&space.states()[granule]).get();
-        if state != 0 {
-            return Err(format!("a free cell at {address:#x} ({place:?}) has state {state:#04x}"));
+        let shape = space.page(granule / PAGE_GRANULES).shape();
+        let cell = if shape.kind() == PageKind::Small { shape.cell() } else { 1 };
+        for state in &space.states()[granule..granule + cell] {
+            let state = StateByte(state).get();
+            if state != 0 {
+                return Err(format!(
+                    "a free cell at {address:#x} ({place:?}) has state {state:#04x}"
+                ));
+            }
         }
         let before = std::mem::replace(&mut self.places[granule], place);
         if before != Place::Nowhere {
@@ -173,7 +179,7 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
         // A page with a new object must be marked as young. Otherwise no young collection examines
         // it.
         if info.young.load(Ordering::Relaxed) == 0 {
-            for granule in space.starts(page) {
+            for granule in space.objects(page) {
                 let state = StateByte(&states[granule]).get();
                 if state & (TRACKED | OLD | UNREACHABLE | DYING) == TRACKED {
                     return Err(format!(

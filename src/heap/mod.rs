@@ -13,6 +13,8 @@ pub(crate) mod current;
 pub(crate) mod detach;
 pub(crate) mod fork_locks;
 #[allow(unsafe_code)]
+pub(crate) mod freed;
+#[allow(unsafe_code)]
 pub(crate) mod helpers;
 pub(crate) mod known_roots;
 pub(crate) mod mark_tables;

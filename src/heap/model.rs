@@ -1,5 +1,7 @@
 //! The trait by which the collector uses the objects of a runtime. See [`model`](crate::model).
 
+use std::borrow::Cow;
+
 use crate::heap::fork_locks::ForkLocks;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::world::World;
@@ -29,6 +31,33 @@ impl<'a> Found<'a> {
     }
 }
 
+/// The part that an object takes in a collection: the result of [`ObjectModel::count`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// The object takes part. The number of existing references to it.
+    ///
+    /// `Exact(0)`: its destruction has begun, and waits, for example in a callback or in a queue.
+    /// The collector treats such an object as [`Outside`](Self::Outside): it is no garbage, because
+    /// the model destroys it already, and it still holds the references in its fields. If a
+    /// traversal reports a reference to it, it is [overvisited](ObjectModel::overvisited).
+    Exact(i64),
+    /// The object takes no part in this collection: the runtime has frozen it, or is destroying it,
+    /// or it belongs to a part of the program that this collection does not concern.
+    ///
+    /// The object is kept alive, with all objects that it reaches. It stays in the tracked set, and
+    /// the next collection that has it among its candidates asks again. To ask costs about as much
+    /// as to count an ordinary object. An object that stays outside for long is cheaper if it is
+    /// [untracked](ModelMutator::untrack) or [frozen](ModelMutator::freeze).
+    Outside,
+    /// The object lives as long as the heap. It is kept alive, with all objects that it reaches.
+    ///
+    /// The collector removes it from the tracked set, as [`ModelMutator::untrack`] does. So the
+    /// object is a candidate of no later collection, no enumeration of tracked objects shows it,
+    /// and the model is not asked again. The references in its fields count as references from
+    /// outside. Only [`ModelMutator::track`] brings it back.
+    Immortal,
+}
+
 /// The decision of [`ObjectModel::judge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -46,19 +75,23 @@ pub enum Verdict {
 /// The collector relies on the following rules. An implementation that breaks one causes undefined
 /// behaviour.
 ///
-/// 1. **Counts are real.** [`count`](Self::count) returns the number of existing references to an
-///    object, including those outside the heap. [`claim_ref`](Self::claim_ref) adds one reference.
-///    [`release`](Self::release) removes one.
-/// 2. **Memory is freed only at count 0**, by the model, with
-///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free).
+/// 1. **Counts are real.** If [`count`](Self::count) returns [`Count::Exact`], its number is that
+///    of the existing references to the object, including those outside the heap.
+///    [`claim_ref`](Self::claim_ref) adds one reference. [`release`](Self::release) removes one.
+/// 2. **Memory is freed only at count 0**, once, by the model, with
+///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free), or later, after
+///    [`ModelMutator::dead`](crate::heap::model::ModelMutator::dead).
 /// 3. **A stop is a stop.** Between a stop and the resume no thread, attached or not, lowers a
 ///    count or frees an object. (Unattached threads may add references to objects that they hold
-///    references to. A thread with a [`StoppedWorld`](crate::model::StoppedWorld) of its own may
-///    lower counts: no collection relies on that stop.)
-/// 4. **Traversal reports live references only.** For each address given to
+///    references to, and the methods that run in the stop may add references to any object. The
+///    memory of objects that are [dead](crate::heap::model::ModelMutator::dead) already may be
+///    freed with [`free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere). A thread with
+///    a [`StoppedWorld`](crate::model::StoppedWorld) of its own may lower counts: no collection
+///    relies on that stop.)
+/// 4. **Traversal reports live references only.** For each address in the heap that is given to
 ///    [`Tracer::visit_object`], the traversed object holds a counted reference to the object at
-///    that address. To report too few references, or one reference twice, is not undefined
-///    behaviour, but the collector then keeps or clears the wrong objects.
+///    that address. Other addresses are ignored. To report too few references, or one reference
+///    twice, is not undefined behaviour, but the collector then keeps or clears the wrong objects.
 /// 5. **`merge` merges pending counts.** After [`merge`](Self::merge), `count` is exact. Every
 ///    object with count 0 has been put into `dead`, unless its destruction has already begun.
 /// 6. **No safepoint inside.** No method, and no function that it calls, reaches a safepoint,
@@ -119,14 +152,14 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Returns the number of existing references to `object`. `None`: the object is immortal, and
-    /// never a candidate.
-    fn count(&self, object: Stopped<'_>) -> Option<i64>;
+    /// Returns the number of existing references to `object`, or that it takes no part in this
+    /// collection. Within a stop the answer for an object is always the same.
+    fn count(&self, object: Stopped<'_>) -> Count;
 
-    /// Whether [`count`](Self::count) returns `None`.
+    /// Whether [`count`](Self::count) returns [`Count::Immortal`].
     #[inline(always)]
     fn is_immortal(&self, object: Stopped<'_>) -> bool {
-        self.count(object).is_none()
+        matches!(self.count(object), Count::Immortal)
     }
 
     /// Reports every reference that `object` holds. May panic: the collection is then abandoned.
@@ -286,6 +319,13 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// Clears those weak references to the unreachable `object` that have a callback. Puts their
     /// callbacks into `due`, except the callbacks of weak references that are garbage themselves.
+    ///
+    /// Called before any finalizer, for each object for which [`has_weak`](Self::has_weak) is true.
+    /// Whether the weak references *without* a callback are cleared here, too, is the model's
+    /// choice: then finalizers cannot make an object reachable again through them. The collector
+    /// calls [`clear_weak`](Self::clear_weak) for each object that is still garbage after the
+    /// finalizers, in any case. The method may add references, for example to make a weak reference
+    /// live until its callback has run. It lowers no count (rule 3).
     #[expect(unused_variables, reason = "a model without callbacks takes none")]
     fn take_callbacks(
         &self,
@@ -329,10 +369,10 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         Verdict::Clear
     }
 
-    /// Returns a name for the type of `object`, for reports.
-    fn type_name(&self, object: Live<'_>) -> &'static str {
+    /// Returns a name for the type of `object`, for reports. It may run while the world is stopped.
+    fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
         let _ = object;
-        "*object"
+        "*object".into()
     }
 
     /// Checks the header of `object` for invalid content. Called when the heap is verified, before
@@ -346,8 +386,10 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Returns the name of the type of a destroyed object, if the remaining bytes still identify
-    /// it. The report about a write to freed memory contains it. The memory may never have held an
-    /// object. Called only if [freed memory is poisoned](crate::Stress::poison).
+    /// it. `memory` is the first byte of the object's memory, and not the object's address if
+    /// [`allocate_at`](ModelMutator::allocate_at) has put a prefix in front of it. The report about
+    /// a write to freed memory contains it. The memory may never have held an object. Called only
+    /// if [freed memory is poisoned](crate::Stress::poison).
     fn last_type(&self, memory: std::ptr::NonNull<u8>) -> Option<&'static str> {
         let _ = memory;
         None

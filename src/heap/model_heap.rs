@@ -202,6 +202,7 @@ pub struct HeapStats {
 mod tests {
     use super::*;
     use crate::base::event::{guarded, panic_message};
+    use crate::heap::model::Count;
     use crate::object::live::{ClaimRef, Live, Stopped};
     use crate::object::type_info::Tracer;
     use crate::safepoint::ThreadId;
@@ -234,8 +235,8 @@ mod tests {
             Loud("the private part")
         }
 
-        fn count(&self, _: Stopped<'_>) -> Option<i64> {
-            None
+        fn count(&self, _: Stopped<'_>) -> Count {
+            Count::Immortal
         }
 
         fn traverse(&self, _: Stopped<'_>, _: &mut Tracer) {}

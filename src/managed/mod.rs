@@ -111,6 +111,7 @@ pub(crate) use typed_release::{destroy_in_place_reporting, drop_reference_to};
 #[cfg(feature = "cpython")]
 pub(crate) use upgrades::{mark_dying_for_upgrades, upgrade};
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
@@ -121,7 +122,7 @@ use crate::base::fallible::NoMemory;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::heap::fork_locks::ForkLocks;
-use crate::heap::model::{Found, ObjectModel, Verdict};
+use crate::heap::model::{Count, Found, ObjectModel, Verdict};
 use crate::heap::observer::{Fate, Observer};
 use crate::heap::world::World;
 use crate::managed::deferred::orphan;
@@ -208,15 +209,15 @@ unsafe impl ObjectModel for Managed {
         while let Some(oldest) = self.quarantine.pop() {
             // SAFETY: rule *owner*: the cell was freed, and has had no owner since; the quarantine
             // returns each cell once.
-            unsafe { m.free(oldest.start()) };
+            unsafe { m.free_unprefixed(oldest.start()) };
             any = true;
         }
         any
     }
 
     #[inline(always)]
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        object.live().header().count()
+    fn count(&self, object: Stopped<'_>) -> Count {
+        object.live().header().count().map_or(Count::Immortal, Count::Exact)
     }
 
     #[inline(always)]
@@ -398,7 +399,7 @@ unsafe impl ObjectModel for Managed {
         {
             if observer.wants(fate) {
                 for &object in objects {
-                    observer.found(&core.hooks, fate, self.type_name(object), object.address());
+                    observer.found(&core.hooks, fate, self.typed(object).name(), object.address());
                 }
             }
         }
@@ -411,8 +412,8 @@ unsafe impl ObjectModel for Managed {
         Verdict::Keep
     }
 
-    fn type_name(&self, object: Live<'_>) -> &'static str {
-        self.typed(object).name()
+    fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
+        self.typed(object).name().into()
     }
 
     fn check(&self, object: Stopped<'_>) -> Result<(), String> {

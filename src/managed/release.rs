@@ -375,7 +375,7 @@ fn destroy(m: &Raw, dead: DeadObject) -> Result<(), Panic> {
     // header names.
     unsafe {
         let result = run_destructor(info, header);
-        m.free(header.cast());
+        m.free_unprefixed(header.cast());
         result
     }
 }

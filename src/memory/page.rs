@@ -37,6 +37,10 @@ pub(crate) struct PageInfo {
     /// An object on this page may be newer than the last collection. Relaxed: running threads set
     /// it, and a stop reads and clears it. The stop's handshake orders both.
     pub(crate) young: AtomicU8,
+    /// Objects on this page may start behind the first byte of their cells. Relaxed: the owner sets
+    /// it before it has the object's address, and a thread that has the address is ordered behind
+    /// that. The pool clears it, under its lock, when the page is free.
+    pub(crate) prefixed: AtomicU8,
     owned: UnsafeCell<Owned>,
 }
 
@@ -97,6 +101,7 @@ impl PageInfo {
             arena: AtomicU32::new(0),
             remote: AtomicU32::new(0),
             young: AtomicU8::new(0),
+            prefixed: AtomicU8::new(0),
             owned: UnsafeCell::new(Owned::default()),
         }
     }

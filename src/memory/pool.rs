@@ -221,6 +221,7 @@ impl PagePool {
             let info = unsafe { table.info(free) };
             info.shape.store(Shape::FREE.to_bits(), Ordering::Relaxed);
             info.young.store(0, Ordering::Relaxed);
+            info.prefixed.store(0, Ordering::Relaxed);
             info.arena.store(0, Ordering::Relaxed);
         }
         let freed = page as usize..(page + pages) as usize;

@@ -21,6 +21,7 @@
 //! | free bits, `Owned` | the owner of the page |
 //! | `PageInfo::arena` | written by the owner or under the pool's lock |
 //! | `PageInfo::remote` | any thread that frees a cell pushes, the owner drains |
+//! | `PageInfo::prefixed` | set by the owner, cleared while the page is free |
 //! | `PageInfo::young` | set by the owner and by late tracking, cleared in a stop |
 //! | page header | written while the page is unowned, and by its owner; in use it is right or 0 |
 //!
@@ -64,7 +65,7 @@ use crate::memory::page_list::PageList;
 use crate::memory::pieces::Rounds;
 use crate::memory::pool::{HeapWord, PagePool};
 pub(crate) use crate::memory::pool::{PoolView, SpaceError};
-use crate::memory::quarantine::{Quarantine, TypeNamer};
+use crate::memory::quarantine::{Quarantine, TypeNamer, freed_twice};
 use crate::memory::range::{ENOMEM, Range, ReserveError};
 use crate::memory::ranges::{HeapRange, RANGES, word_at};
 pub(crate) use crate::memory::ranges::{forget_readers, is_in_any_heap};
@@ -309,7 +310,14 @@ impl Space {
     pub(crate) unsafe fn pass_quarantine(&self, cell: NonNull<u8>) -> Option<NonNull<u8>> {
         match self.quarantine() {
             // SAFETY: as the caller says.
-            Some(quarantine) => unsafe { quarantine.admit(self.memory(cell), 0) }.map(Cell::start),
+            Some(quarantine) => unsafe {
+                let addr = cell.as_ptr().addr();
+                if !matches!(self.page_of(addr).shape().kind(), PageKind::Small | PageKind::Large) {
+                    freed_twice(addr);
+                }
+                quarantine.admit(self.memory(cell), 0)
+            }
+            .map(Cell::start),
             None => Some(cell),
         }
     }
@@ -370,6 +378,7 @@ impl Space {
             info.shape.store(shape.to_bits(), Ordering::Relaxed);
             if let Some(quarantine) = self.quarantine() {
                 for granule in self.starts(page as usize) {
+                    quarantine.forget_free(self.address(granule));
                     quarantine.poison(Cell::of(shape, self.cell(granule)), 0);
                 }
             }
@@ -434,16 +443,28 @@ impl Space {
     }
 
     /// Takes a run of pages for one object of `size` bytes.
+    #[cfg(test)]
     pub(crate) fn acquire_large(
         &self,
         size: usize,
         align: usize,
     ) -> Result<NonNull<u8>, SpaceError> {
+        self.acquire_large_behind(size, align, 0)
+    }
+
+    /// Takes a run of pages for one object of `size` bytes, with at least `prefix` bytes in front
+    /// of it. `prefix` is at most [`MAX_PREFIX`](crate::memory::shape::MAX_PREFIX).
+    pub(crate) fn acquire_large_behind(
+        &self,
+        size: usize,
+        align: usize,
+        prefix: usize,
+    ) -> Result<NonNull<u8>, SpaceError> {
         if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(SpaceError::Alignment { align });
         }
         let mut pool = self.pool.lock();
-        let shape = Shape::large(size, align).ok_or(SpaceError::Full {
+        let shape = Shape::large_behind(size, align, prefix).ok_or(SpaceError::Full {
             asked: size,
             in_use: self.in_use_bytes(),
             reserved: self.length,
@@ -458,7 +479,11 @@ impl Space {
             let info = self.info(head);
             info.young.store(1, Ordering::Relaxed);
             info.shape.store(shape.to_bits(), Ordering::Relaxed);
-            Ok(self.page_start(head).add(shape.offset()))
+            let object = self.page_start(head).add(shape.offset());
+            if let Some(quarantine) = self.quarantine() {
+                quarantine.forget_free(object.as_ptr().addr());
+            }
+            Ok(object)
         }
     }
 

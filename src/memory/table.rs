@@ -5,7 +5,9 @@ use std::ptr::NonNull;
 use crate::base::sync::{AtomicU8, AtomicUsize, Ordering};
 use crate::memory::page::{FreeBits, PageInfo};
 use crate::memory::range::Range;
-use crate::memory::shape::{Cell, GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PageKind};
+use crate::memory::shape::{
+    Cell, GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PageKind, Shape,
+};
 
 /// The start of the range, which is enough to compute granules from addresses. In the loops of a
 /// collection this value stays in a register. The space itself would not, because other threads
@@ -32,8 +34,8 @@ impl Origin {
     }
 }
 
-/// The granules on which the objects of one page start: one for every cell, in use or not. A step
-/// of the iterator is one addition and one countdown.
+/// Granules of one page at equal distances. A step of the iterator is one addition and one
+/// countdown.
 #[derive(Clone, Debug)]
 pub(crate) struct Starts {
     next: usize,
@@ -198,8 +200,8 @@ impl PageTable {
         unsafe { self.range.state(granule) }
     }
 
-    /// The granules on which objects of a page start, in address order. Free pages and tail pages
-    /// have none.
+    /// The granules on which the cells of a page start, in use or not, in address order. For a
+    /// large object, the granule of the object. Free pages and tail pages have none.
     #[inline]
     pub(crate) fn starts(&self, page: usize) -> Starts {
         let shape = self.page(page).shape();
@@ -211,7 +213,50 @@ impl PageTable {
         Starts { next: page * PAGE_GRANULES + shape.first(), step, left }
     }
 
-    /// Whether an object can start at an address.
+    /// The granules on which objects of a page can start, in address order. These are the starts
+    /// of its cells. If objects with a prefix may lie on the page, they are all granules of its
+    /// cells.
+    #[inline]
+    pub(crate) fn objects(&self, page: usize) -> Starts {
+        let cells = self.starts(page);
+        // Relaxed: see `PageInfo::prefixed`. No large page has the flag.
+        match self.page(page).prefixed.load(Ordering::Relaxed) {
+            0 => cells,
+            _ => Starts { step: 1, left: cells.left * cells.step, ..cells },
+        }
+    }
+
+    /// The start of the cell that an object lies in. For a large object, the object's address.
+    ///
+    /// # Safety
+    ///
+    /// `object` is the address that an allocation of this space has returned for an object, and
+    /// its memory is in use.
+    #[inline(always)]
+    pub(crate) unsafe fn cell_around(&self, object: NonNull<u8>) -> NonNull<u8> {
+        // SAFETY: rule *mapped*: the object lies on a page that was handed out.
+        let page = unsafe { self.page_of(object.as_ptr().addr()) };
+        // Relaxed: see `PageInfo::prefixed`.
+        if page.prefixed.load(Ordering::Relaxed) == 0 {
+            return object;
+        }
+        // SAFETY: as the caller says.
+        unsafe { self.find_cell(object, page.shape()) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`cell_around`](Self::cell_around). The object lies on a small page of this shape.
+    #[cold]
+    unsafe fn find_cell(&self, object: NonNull<u8>, shape: Shape) -> NonNull<u8> {
+        debug_assert_eq!(shape.kind(), PageKind::Small);
+        let granule = self.granule(object.as_ptr().addr()) % PAGE_GRANULES;
+        let prefix = (granule - shape.first()) % shape.cell();
+        // SAFETY: as the caller says: the cell starts `prefix` granules before.
+        unsafe { object.sub(prefix << GRANULE_SHIFT) }
+    }
+
+    /// Whether a cell or a large object starts at an address.
     pub(crate) fn starts_at(&self, addr: usize) -> bool {
         let granule = self.granule(addr);
         let page = granule / PAGE_GRANULES;

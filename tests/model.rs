@@ -213,6 +213,7 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
     type Local = Mutex<Vec<Object>>;
     type Callback = usize;
     type Private = Dying;
+    type Addresses = standstill::model::Reserved;
 
     const STABLE_DURING_STOP: bool = STABLE;
 

@@ -97,7 +97,8 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     let core = world.core();
     let space = &core.space;
     let states = space.states();
-    let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+    let (start, bytes) = space.bounds();
+    let mut tracer = Tracer::new(start, bytes);
     let mut visits = HashMap::<usize, i64>::new();
     let mut error = None;
     let mut starts = vec![false; states.len()];
@@ -133,7 +134,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                 if tracer.take_unreadable() {
                     continue;
                 }
-                for &edge in tracer.edges() {
+                for &edge in tracer.edges().iter().filter(|&&edge| space.contains(edge)) {
                     let target = space.granule(edge);
                     if !space.starts_at(edge) || StateByte(&states[target]).get() & LIVE == 0 {
                         let name = core.model.type_name(object.live());

@@ -96,7 +96,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Reports this thread's allocations and frees to the pace. If a collection is due, requests
     /// it.
-    fn account(&self) {
+    pub(super) fn account(&self) {
         let (objects, bytes) = self.arena(Arena::take_count);
         let pace = &self.core().pace;
         pace.taken(objects, bytes);

@@ -5,7 +5,8 @@
 //! The typed API ([`Gc`](crate::Gc), [`Trace`](crate::Trace)) is one model. A runtime that already
 //! has objects implements its own model and gets the same collector, monomorphised.
 //!
-//! The objects of a model lie in memory from [`ModelMutator::allocate`]. The side tables of the
+//! The objects of a model lie in memory from [`ModelMutator::allocate`], or in memory that the heap
+//! has [adopted](ModelMutator::adopt), which needs a model with [`Segments`]. The side tables of the
 //! heap therefore cover them, and the collector recognises an object of its heap without reading
 //! it.
 //!
@@ -25,5 +26,7 @@ pub use crate::heap::model::{Found, ObjectModel, Verdict};
 pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
 pub use crate::heap::world::World;
+pub use crate::memory::address_map::{AddressMap, Reserved};
+pub use crate::memory::segments::{AdoptError, Segments};
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 pub use crate::object::type_info::{Ends, Object, Tracer};

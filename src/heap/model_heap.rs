@@ -182,6 +182,7 @@ mod tests {
         type Local = Loud;
         type Callback = ();
         type Private = Loud;
+        type Addresses = crate::memory::address_map::Reserved;
 
         const STABLE_DURING_STOP: bool = true;
 

@@ -79,6 +79,9 @@ mod mapped {
         counts: NonNull<AtomicU8>,
         bits: NonNull<UnsafeCell<FreeBits>>,
         infos: NonNull<PageInfo>,
+        /// `length`, or 0 if the pages lie elsewhere.
+        page_bytes: usize,
+        pub(in crate::memory) directory: NonNull<u8>,
     }
 
     impl Range {
@@ -86,7 +89,7 @@ mod mapped {
         /// that size, the process is near a limit. Then half of the size that the system would give
         /// is left to the program.
         pub(in crate::memory) fn reserve_some(heaps: usize) -> Result<Self, ReserveError> {
-            let length = default_length(heaps, addresses(), total_memory());
+            let length = Self::default_length(heaps);
             let range = Self::reserve(length)?;
             if range.length == length || range.length == SMALLEST_RESERVE {
                 return Ok(range);
@@ -96,13 +99,35 @@ mod mapped {
             Self::reserve(half.max(SMALLEST_RESERVE))
         }
 
+        /// Bytes of pages of a heap by default.
+        pub(in crate::memory) fn default_length(heaps: usize) -> usize {
+            default_length(heaps, addresses(), total_memory())
+        }
+
         /// Reserves `bytes` bytes, or fewer if the system refuses.
         pub(in crate::memory) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
+            Self::reserve_with(bytes, None)
+        }
+
+        /// Reserves tables for `bytes` bytes of pages that lie elsewhere, or for fewer if the
+        /// system refuses. Behind the tables lies a directory. `directory` returns its bytes for
+        /// that many bytes of pages.
+        pub(in crate::memory) fn reserve_tables(
+            bytes: usize,
+            directory: fn(usize) -> usize,
+        ) -> Result<Self, ReserveError> {
+            Self::reserve_with(bytes, Some(directory))
+        }
+
+        fn reserve_with(
+            bytes: usize,
+            directory: Option<fn(usize) -> usize>,
+        ) -> Result<Self, ReserveError> {
             let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, MAX_PAGES);
             let mut length = pages << PAGE_SHIFT;
             let floor = SMALLEST_RESERVE.min(length);
             loop {
-                match Self::map(length) {
+                match Self::map(length, directory) {
                     Ok(range) => return Ok(range),
                     Err(_) if length / 2 >= floor => {
                         length = (length / 2).next_multiple_of(PAGE_SIZE)
@@ -112,15 +137,18 @@ mod mapped {
             }
         }
 
-        fn map(length: usize) -> Result<Self, i32> {
+        fn map(length: usize, directory: Option<fn(usize) -> usize>) -> Result<Self, i32> {
             // Each table starts on a chunk, so that opening a chunk never touches the neighbouring
             // table.
             let after = |start: usize, bytes: usize| (start + bytes).next_multiple_of(CHUNK_BYTES);
-            let states = after(0, length);
+            let page_bytes = if directory.is_none() { length } else { 0 };
+            let states = after(0, page_bytes);
             let counts = after(states, length / GRANULE);
             let bits = after(counts, length / GRANULE);
             let infos = after(bits, length / PAGE_SIZE * size_of::<FreeBits>());
-            let end = after(infos, length / PAGE_SIZE * size_of::<PageInfo>());
+            let behind = after(infos, length / PAGE_SIZE * size_of::<PageInfo>());
+            let directory_bytes = directory.map_or(0, |bytes| bytes(length));
+            let end = after(behind, directory_bytes);
             // One more chunk, to align the base.
             let mapped = end + CHUNK_BYTES;
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -143,6 +171,8 @@ mod mapped {
                     counts: base.add(counts).cast(),
                     bits: base.add(bits).cast(),
                     infos: base.add(infos).cast(),
+                    page_bytes,
+                    directory: base.add(behind),
                 })
             }
         }
@@ -167,7 +197,8 @@ mod mapped {
                 (self.infos.cast(), per_page(size_of::<PageInfo>())),
             ];
             let unit = unit();
-            for (start, (from, to)) in parts {
+            // Pages that lie elsewhere are accessible.
+            for (start, (from, to)) in parts.into_iter().skip((self.page_bytes == 0).into()) {
                 // Rounded outwards to the system's pages. Opening an open page again is harmless.
                 let (from, to) = (from / unit * unit, to.next_multiple_of(unit));
                 let access = MprotectFlags::READ | MprotectFlags::WRITE;
@@ -194,7 +225,7 @@ mod mapped {
                 let advice = if request { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
                 let bytes = self.length / GRANULE;
                 let parts = [
-                    (self.base, self.length),
+                    (self.base, self.page_bytes),
                     (self.states.cast(), bytes),
                     (self.counts.cast(), bytes),
                 ];
@@ -209,12 +240,25 @@ mod mapped {
             }
         }
 
+        /// Makes the directory accessible. It is zero.
+        pub(in crate::memory) fn open_directory(&self, bytes: usize) -> Result<(), i32> {
+            let (start, bytes) = (self.directory.as_ptr().cast(), bytes.next_multiple_of(unit()));
+            let access = MprotectFlags::READ | MprotectFlags::WRITE;
+            // SAFETY: rule *mapped*: inside the mapping, and the access only grows.
+            unsafe { mprotect(start, bytes, access) }.map_err(|error| error.raw_os_error())
+        }
+
+        /// Bytes of the mapping.
+        pub(in crate::memory) fn mapped_bytes(&self) -> usize {
+            self.mapped
+        }
+
         /// Returns memory without content to the system: free pages, or parts of a page. It reads
         /// as zero afterwards. A refusal only costs memory, because no code relies on the contents.
-        pub(in crate::memory) fn discard(&self, from: usize, bytes: usize) {
-            // SAFETY: rules *mapped* and *owner*: inside the range, on pages without owners or of
-            // the caller.
-            unsafe { Self::discard_at(self.base.add(from), bytes) }
+        pub(in crate::memory) fn discard(&self, start: NonNull<u8>, from: usize, bytes: usize) {
+            // SAFETY: rules *mapped* and *owner*: inside the pages of the heap, on pages without
+            // owners or of the caller.
+            unsafe { Self::discard_at(start.add(from), bytes) }
         }
 
         /// Returns the counting table of all pages below `pages` to the system. It is zero.
@@ -395,7 +439,7 @@ mod modelled {
             Ok((to, to * PAGE_SIZE))
         }
 
-        pub(in crate::memory) fn discard(&self, _from: usize, _bytes: usize) {}
+        pub(in crate::memory) fn discard(&self, _: NonNull<u8>, _from: usize, _bytes: usize) {}
 
         pub(in crate::memory) fn discard_counts(&self, _pages: usize) {}
 

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 
 use crate::base::sync::Ordering;
+use crate::memory::address_map::Map;
 use crate::memory::page::FreeBits;
 use crate::memory::pieces::HEADER;
 use crate::memory::shape::{GRANULE, PAGE_GRANULES, PageKind};
@@ -10,24 +11,31 @@ use crate::memory::space::Space;
 
 /// Proof that the owners of a space's pages stand still: no thread changes the pages or their free
 /// cells.
-#[derive(Clone, Copy)]
-pub(crate) struct StoppedSpace<'w>(&'w Space);
+pub(crate) struct StoppedSpace<'w, A: Map>(&'w Space<A>);
 
-impl Deref for StoppedSpace<'_> {
-    type Target = Space;
+impl<A: Map> Clone for StoppedSpace<'_, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
 
-    fn deref(&self) -> &Space {
+impl<A: Map> Copy for StoppedSpace<'_, A> {}
+
+impl<A: Map> Deref for StoppedSpace<'_, A> {
+    type Target = Space<A>;
+
+    fn deref(&self) -> &Space<A> {
         self.0
     }
 }
 
-impl<'w> StoppedSpace<'w> {
+impl<'w, A: Map> StoppedSpace<'w, A> {
     /// The proof for `space`.
     ///
     /// # Safety
     ///
     /// The world is stopped for the lifetime, and nothing allocates or frees cells.
-    pub(crate) const unsafe fn new(space: &'w Space) -> Self {
+    pub(crate) const unsafe fn new(space: &'w Space<A>) -> Self {
         Self(space)
     }
 

@@ -212,7 +212,7 @@ impl<M: ObjectModel> ModelHeap<M> {
             return Err(BuildError::Setting(reason.into()));
         }
         let stress = builder.stress.and(Environment::get().stress);
-        let space = Space::reserve(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
+        let space = Space::open(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
             .map_err(|e| BuildError::Reserve { tried: e.asked, reason: words!("{e}") })?;
         let (observer, rule) = match crate::EXTENSIONS.observer {
             Some(new) => new().map(|(observer, rule)| (Some(observer), Some(rule)))?,

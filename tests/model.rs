@@ -19,6 +19,9 @@ use standstill::model::{
     ClaimRef, DeadObject, Ends, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
     Tracer, World,
 };
+/// The address map of the heaps. `tests/model_segments.rs` runs these tests with the other map.
+#[allow(unused_imports, reason = "the other program has another one")]
+use standstill::model::Reserved as Addresses;
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, CollectionReport, Heap, HeapBuilder, OutOfMemory, Pacing};
 
@@ -213,7 +216,7 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
     type Local = Mutex<Vec<Object>>;
     type Callback = usize;
     type Private = Dying;
-    type Addresses = standstill::model::Reserved;
+    type Addresses = crate::Addresses;
 
     const STABLE_DURING_STOP: bool = STABLE;
 

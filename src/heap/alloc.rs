@@ -14,6 +14,7 @@ use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
+use crate::memory::address_map::Map;
 use crate::memory::arena::{Arena, class_for, class_size};
 use crate::memory::shape::MAX_ALIGN;
 use crate::memory::space::SpaceError;
@@ -107,6 +108,10 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Gives memory back that was allocated and not published, or that held an object.
     ///
+    /// # Panics
+    ///
+    /// If the memory is [adopted](Self::adopt): the heap does not own it.
+    ///
     /// # Safety
     ///
     /// [`allocate`](Self::allocate) of this heap returned the memory. No reference to it exists.
@@ -114,6 +119,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline]
     pub unsafe fn free(&self, cell: NonNull<u8>) {
         let core = self.core();
+        if <M::Addresses as Map>::ADOPTS {
+            core.space.assert_own(cell.as_ptr() as usize);
+        }
         // SAFETY: rule *mapped*: the cell was handed out by this heap's space.
         unsafe { core.state(cell.as_ptr() as usize) }.death();
         // SAFETY: as the caller says; the state byte is 0.

@@ -344,12 +344,7 @@ impl<A: Map> Space<A> {
                     }
                     self.release(self.page_index(addr) as u32);
                 }
-                kind => {
-                    assert!(
-                        !A::ADOPTS || kind == PageKind::Small,
-                        "`free` was given memory of an adopted segment, which the heap does not \
-                         own: call `unregister`"
-                    );
+                _ => {
                     maybe_yield(&self.strain, Step::RemoteFree);
                     self.push_remote(cell);
                 }

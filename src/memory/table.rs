@@ -218,6 +218,16 @@ impl<A: Map> PageTable<A> {
         }
     }
 
+    /// Panics if an address lies in memory that the heap has adopted.
+    #[inline]
+    pub(crate) fn assert_own(&self, addr: usize) {
+        assert!(
+            self.page(self.page_index(addr)).shape().kind() != PageKind::Foreign,
+            "`free` was given memory of an adopted segment, which the heap does not own: call \
+             `unregister`"
+        );
+    }
+
     /// A page's free bits.
     ///
     /// # Safety

@@ -113,7 +113,7 @@ unsafe impl ObjectModel for Tiny {
     type Local = ();
     type Callback = ();
     type Private = ();
-    type Addresses = crate::memory::address_map::Reserved;
+    type Addresses = crate::memory::reserved::Reserved;
 
     const STABLE_DURING_STOP: bool = true;
 

@@ -10,7 +10,8 @@ use crate::base::sync::Ordering;
 use crate::collect::work_list::{WorkCursor, WorkList};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::address_map::{Index, Map};
+use crate::memory::address_map::Index;
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::{PAGE_GRANULES, PageKind, Space};
 use crate::object::live::{ClaimRef, Stopped};
 use crate::object::state::{self, StateByte};
@@ -30,7 +31,7 @@ pub(crate) struct Scope {
 
 impl Scope {
     /// The pages in use; for a young collection, those on which something may be new.
-    pub(crate) fn new(space: &Space<impl Map>, kind: CollectionKind) -> Result<Self, NoMemory> {
+    pub(crate) fn new(space: &Space<impl AddressMap>, kind: CollectionKind) -> Result<Self, NoMemory> {
         let mut pages = Vec::new();
         pages.try_reserve_exact(space.high_water())?;
         steps::took(space.high_water());
@@ -68,7 +69,7 @@ impl Scope {
     }
 
     /// Upper bound of the number of candidates, for deciding how many workers are worth it.
-    pub(crate) fn cells(&self, space: &Space<impl Map>) -> usize {
+    pub(crate) fn cells(&self, space: &Space<impl AddressMap>) -> usize {
         self.pages().iter().map(|&p| space.starts(p as usize).len()).sum()
     }
 
@@ -78,7 +79,7 @@ impl Scope {
     }
 
     /// Has the pages handed out first to the threads that they belong to.
-    pub(crate) fn sort_by_home(&mut self, space: &Space<impl Map>) -> Result<(), NoMemory> {
+    pub(crate) fn sort_by_home(&mut self, space: &Space<impl AddressMap>) -> Result<(), NoMemory> {
         let pages = std::mem::replace(&mut self.pages, WorkList::new(Vec::new())?).into_items();
         self.pages =
             WorkList::by_arena(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
@@ -92,7 +93,7 @@ impl Scope {
 }
 
 /// The table entries that a phase may write for a page: the whole page, or a large object's one.
-pub(crate) fn granules_of(space: &Space<impl Map>, page: u32) -> Option<std::ops::Range<usize>> {
+pub(crate) fn granules_of(space: &Space<impl AddressMap>, page: u32) -> Option<std::ops::Range<usize>> {
     let start = page as usize * PAGE_GRANULES;
     match space.page(page as usize).shape().kind() {
         PageKind::Small | PageKind::Foreign | PageKind::Nowhere => {
@@ -127,13 +128,13 @@ pub(crate) fn claimed<'w, M: ObjectModel>(
 
 /// The state of an object of this heap, which may have died.
 #[inline(always)]
-pub(crate) fn state_of(space: &Space<impl Map>, object: Object) -> StateByte<'_> {
+pub(crate) fn state_of(space: &Space<impl AddressMap>, object: Object) -> StateByte<'_> {
     StateByte(&space.states()[space.granule(object.address())])
 }
 
 /// The address at which an object starts that a granule is the first of.
 #[inline(always)]
-pub(crate) fn object_at(space: &Space<impl Map>, granule: usize) -> Object {
+pub(crate) fn object_at(space: &Space<impl AddressMap>, granule: usize) -> Object {
     debug_assert!(granule < space.high_water() * PAGE_GRANULES);
     object_from(space.origin(), granule)
 }

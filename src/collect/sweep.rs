@@ -16,7 +16,7 @@ use crate::heap::helpers::Worker;
 use crate::heap::mark_tables::{PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::address_map::Map;
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::{PAGE_GRANULES, Space};
 use crate::object::state::{self, StateByte};
 
@@ -128,7 +128,7 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
 /// One worker's part of the sweep. It lists objects in the order of its pages. When the addresses
 /// of the pages start again from a lower one, it completes the run.
 fn sweep_share<'w>(
-    space: &Space<impl Map>,
+    space: &Space<impl AddressMap>,
     candidates: &Candidates,
     (share, worker): (&WorkCursor<'_, u32>, Worker),
     unreachable: &mut Vec<Stopped<'w>>,

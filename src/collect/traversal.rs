@@ -12,7 +12,7 @@ use crate::base::event;
 use crate::base::fallible::NoMemory;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::address_map::Map;
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::Space;
 use crate::object::type_info::{Ends, Object, Tracer};
 
@@ -43,7 +43,7 @@ impl From<NoMemory> for Abandoned {
 pub(crate) const BATCH_PART: usize = 16;
 
 /// A tracer for a collection in this space.
-pub(crate) fn tracer(space: &Space<impl Map>) -> Tracer {
+pub(crate) fn tracer(space: &Space<impl AddressMap>) -> Tracer {
     let (start, bytes) = space.bounds();
     Tracer::for_collection(start, bytes)
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use crate::base::sync::Ordering;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::address_map::Map;
+use crate::memory::reserved::AddressMap;
 use crate::memory::arena::{CLASSES, shape_of};
 use crate::memory::space::{PAGE_GRANULES, PageKind, PoolView};
 use crate::memory::stopped::StoppedSpace;
@@ -26,12 +26,12 @@ enum Place {
 }
 
 /// The free cells found so far.
-struct Free<'a, A: Map> {
+struct Free<'a, A: AddressMap> {
     space: StoppedSpace<'a, A>,
     places: Vec<Place>,
 }
 
-impl<A: Map> Free<'_, A> {
+impl<A: AddressMap> Free<'_, A> {
     /// Records that a free cell was found at `place`. The address must be the start of a cell. The
     /// cell must be dead and at no other place.
     fn found(&mut self, granule: usize, place: Place) -> Result<(), String> {
@@ -212,7 +212,7 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
 }
 
 /// Checks the free cells of one page, and the page's number of free cells.
-fn small_page(page: u32, has_free: Option<bool>, free: &mut Free<'_, impl Map>) -> Result<(), String> {
+fn small_page(page: u32, has_free: Option<bool>, free: &mut Free<'_, impl AddressMap>) -> Result<(), String> {
     let space = free.space;
     let first = page as usize * PAGE_GRANULES;
     let ((bits, marked), remote) = (space.free_cells(page), space.remote_cells(page));

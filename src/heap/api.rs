@@ -26,7 +26,7 @@ pub use crate::heap::model::{Found, ObjectModel, Verdict};
 pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
 pub use crate::heap::world::World;
-pub use crate::memory::address_map::{AddressMap, Reserved};
+pub use crate::memory::reserved::{AddressMap, Reserved};
 pub use crate::memory::segments::{AdoptError, Segments};
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 pub use crate::object::type_info::{Ends, Object, Tracer};

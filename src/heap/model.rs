@@ -2,7 +2,7 @@
 
 use crate::heap::mutator::ModelMutator;
 use crate::heap::world::World;
-use crate::memory::address_map::AddressMap;
+use crate::memory::reserved::AddressMap;
 use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 use crate::object::type_info::{Ends, Object, Tracer};
 use crate::safepoint::ThreadId;

@@ -182,7 +182,7 @@ mod tests {
         type Local = Loud;
         type Callback = ();
         type Private = Loud;
-        type Addresses = crate::memory::address_map::Reserved;
+        type Addresses = crate::memory::reserved::Reserved;
 
         const STABLE_DURING_STOP: bool = true;
 

@@ -28,6 +28,8 @@ mod ranges;
 #[allow(unsafe_code)]
 mod remote;
 #[allow(unsafe_code)]
+pub(crate) mod reserved;
+#[allow(unsafe_code)]
 pub(crate) mod segments;
 #[allow(unsafe_code)]
 pub(crate) mod shape;

@@ -24,7 +24,7 @@ use crate::memory::address_map::Map;
 use crate::memory::page_list::PageList;
 use crate::memory::page_set::PageSet;
 use crate::memory::pieces::Plan;
-use crate::memory::range::ENOMEM;
+use crate::memory::range::{ENOMEM, ReserveError};
 #[cfg(all(debug_assertions, not(all(test, loom))))]
 use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::shape::{MAX_ALIGN, PAGE_SHIFT, Shape};
@@ -99,6 +99,24 @@ impl fmt::Display for SpaceError {
 
 impl std::error::Error for SpaceError {}
 
+/// Where the memory of a heap's pages comes from. Each address map has one such source.
+pub(crate) trait Source: Map {
+    /// Reserves address space for a heap with `bytes` bytes of pages. The pool has no pages.
+    fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError>;
+
+    /// The pool has no gap of `count` pages below the high-water mark. Raises the mark, and returns
+    /// the first page of a gap. `start` is where a gap begins that ends above the mark.
+    fn extend(
+        table: &PageTable<Self>,
+        pool: &mut PagePool,
+        start: usize,
+        count: usize,
+    ) -> Result<usize, SpaceError>;
+
+    /// Returns memory above the high-water mark to the system, up to the page `committed`.
+    fn discard_above(table: &PageTable<Self>, committed: usize);
+}
+
 /// The state of the pool, behind the space's lock.
 #[derive(Debug)]
 pub(crate) struct PagePool {
@@ -168,7 +186,7 @@ impl PagePool {
 
     /// Takes `pages` adjacent pages out of the pool, at the lowest address possible, and writes the
     /// page header.
-    pub(super) fn take<A: Map>(
+    pub(super) fn take<A: Source>(
         &mut self,
         table: &PageTable<A>,
         limit: usize,
@@ -268,7 +286,7 @@ impl PagePool {
     /// Returns free pages to the system, except for `reused` pages. Returns the memory above the
     /// high-water mark, too: a huge page may have brought it. Called when most memory of the pages
     /// in use has returned.
-    pub(super) fn give_up_unused<A: Map>(&mut self, table: &PageTable<A>) {
+    pub(super) fn give_up_unused<A: Source>(&mut self, table: &PageTable<A>) {
         self.shrink(table, self.reused);
         A::discard_above(table, self.committed);
     }
@@ -317,26 +335,29 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::sync::AtomicUsize;
     use crate::memory::range::Range;
+    use crate::memory::reserved::Reserved;
 
     fn none() -> Stress {
         Stress::none()
     }
 
-    fn table() -> PageTable {
+    fn table() -> PageTable<Reserved> {
         table_of(256 << 20)
     }
 
-    fn table_of(bytes: usize) -> PageTable {
-        let range = Range::reserve(bytes).expect("a range");
-        let (base, length) = (range.base.as_ptr().addr(), range.length);
-        PageTable { base, length, range, high_water: AtomicUsize::new(0), state: () }
+    fn table_of(bytes: usize) -> PageTable<Reserved> {
+        Reserved::table(Range::reserve(bytes).expect("a range"))
     }
 
     /// Takes runs of some pages, and then puts them back. Returns how many pages were returned to
     /// the system before and are used again, and how many are resident when all are free.
-    fn cycle(pool: &mut PagePool, table: &PageTable, runs: u32, pages: u32) -> (usize, usize) {
+    fn cycle(
+        pool: &mut PagePool,
+        table: &PageTable<Reserved>,
+        runs: u32,
+        pages: u32,
+    ) -> (usize, usize) {
         let resident = pool.resident.len();
         let heads: Vec<_> =
             (0..runs).map(|_| pool.take(table, usize::MAX, pages).expect("pages")).collect();
@@ -531,7 +552,7 @@ mod tests {
 
     /// Which memory is where: a page in use has a byte that is not 0, and a page whose memory was
     /// returned has not.
-    fn byte(table: &PageTable, page: usize) -> *mut u8 {
+    fn byte(table: &PageTable<Reserved>, page: usize) -> *mut u8 {
         table.page_start(page as u32).as_ptr().wrapping_add(100)
     }
 

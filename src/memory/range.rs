@@ -5,9 +5,9 @@
 use std::fmt;
 
 #[cfg(not(all(test, loom)))]
-pub(super) use mapped::Range;
+pub(super) use mapped::{Range, Segment};
 #[cfg(all(test, loom))]
-pub(super) use modelled::Range;
+pub(super) use modelled::{Range, Segment};
 
 /// The system's code for "no memory".
 pub(super) const ENOMEM: i32 = 12;
@@ -337,6 +337,45 @@ mod mapped {
         }
     }
 
+    /// A mapping of pages that lie in no range: see [`segments`](crate::memory::segments).
+    #[derive(Debug)]
+    pub(in crate::memory) struct Segment {
+        mapping: NonNull<u8>,
+        mapped: usize,
+        pub(in crate::memory) start: NonNull<u8>,
+    }
+
+    impl Segment {
+        /// Maps `bytes` bytes at a multiple of `align`, accessible and zero.
+        pub(in crate::memory) fn map(bytes: usize, align: usize) -> Result<Self, i32> {
+            // There is room to align the start.
+            let mapped = bytes + align;
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            // SAFETY: rule *bounds*: a fresh mapping at an address that the system chooses.
+            let mapping =
+                unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
+            let mapping = mapping.map_err(|error| error.raw_os_error())?;
+            let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(0)?;
+            // SAFETY: rule *bounds*: inside the mapping.
+            let start = unsafe { mapping.add(mapping.as_ptr().align_offset(align)) };
+            let segment = Self { mapping, mapped, start };
+            let access = MprotectFlags::READ | MprotectFlags::WRITE;
+            // SAFETY: rule *mapped*: inside the mapping, and the access only grows.
+            unsafe { mprotect(start.as_ptr().cast(), bytes, access) }
+                .map_err(|error| error.raw_os_error())?;
+            Ok(segment)
+        }
+    }
+
+    impl Drop for Segment {
+        fn drop(&mut self) {
+            // SAFETY: rule *pinned*: the mapping belongs to the segment, and no reference into the
+            // space is left.
+            let unmapped = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
+            debug_assert!(unmapped.is_ok());
+        }
+    }
+
     /// Bytes that a heap reserves by default if `heaps` other heaps exist. It is four times the
     /// machine's memory, and 64 GiB at most. It is also at most the heap's part of the `addresses`
     /// that a process has, so that other heaps and the program have room.
@@ -393,6 +432,18 @@ mod modelled {
     use crate::base::sync::{AtomicU8, UnsafeCell};
     use crate::memory::page::{FreeBits, PageInfo};
     use crate::memory::shape::{PAGE_GRANULES, PAGE_SIZE};
+
+    /// No model has segments.
+    #[derive(Debug)]
+    pub(in crate::memory) struct Segment {
+        pub(in crate::memory) start: NonNull<u8>,
+    }
+
+    impl Segment {
+        pub(in crate::memory) fn map(_: usize, _: usize) -> Result<Self, i32> {
+            Err(super::ENOMEM)
+        }
+    }
 
     /// The number of pages by default.
     const MODEL_PAGES: usize = 6;

@@ -73,14 +73,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
-use crate::memory::address_map::{AddressMap, Index, Map};
-use crate::memory::pool::{PagePool, SpaceError};
-use crate::memory::range::{ENOMEM, Range, ReserveError};
+use crate::memory::address_map::{Index, Map};
+use crate::memory::pool::{PagePool, Source, SpaceError};
+use crate::memory::range::{ENOMEM, Range, ReserveError, Segment};
 use crate::memory::ranges::{HeapRange, RANGES};
+use crate::memory::reserved::AddressMap;
 use crate::memory::shape::{
     GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
 };
-use crate::memory::space::{Space, SpaceConfig};
+use crate::memory::space::Space;
 use crate::memory::table::PageTable;
 
 /// The shift from an address to its unit.
@@ -113,7 +114,19 @@ const NOWHERE: usize = GRANULE;
 /// [`Reserved`](crate::model::Reserved) range each time that the collector looks at it, and so does
 /// each free.
 #[derive(Debug)]
-pub enum Segments {}
+pub struct Segments {
+    directory: Directory,
+    /// Leaves that the directory has room for.
+    most_leaves: usize,
+    /// Bytes of the tables and of the heap's own segments, with their alignment.
+    reserved: AtomicUsize,
+    mapped: Mutex<Mapped>,
+}
+
+// SAFETY: rule *guarded*: atomics in memory of the space, and data behind a lock.
+unsafe impl Send for Segments {}
+// SAFETY: as above.
+unsafe impl Sync for Segments {}
 
 impl AddressMap for Segments {}
 
@@ -264,22 +277,6 @@ impl Index for Directory {
     }
 }
 
-/// The data of the map.
-#[derive(Debug)]
-pub(crate) struct SegmentMap {
-    directory: Directory,
-    /// Leaves that the directory has room for.
-    most_leaves: usize,
-    /// Bytes of the tables and of the heap's own segments, with their alignment.
-    reserved: AtomicUsize,
-    mapped: Mutex<Mapped>,
-}
-
-// SAFETY: rule *guarded*: atomics in memory of the space, and data behind a lock.
-unsafe impl Send for SegmentMap {}
-// SAFETY: as above.
-unsafe impl Sync for SegmentMap {}
-
 /// What the pool's lock protects. It has a lock of its own only because the pool is elsewhere.
 #[derive(Debug, Default)]
 struct Mapped {
@@ -309,7 +306,7 @@ fn directory_bytes(length: usize) -> usize {
     units_at(units) + units * size_of::<AtomicPtr<u8>>()
 }
 
-impl SegmentMap {
+impl Segments {
     /// Makes room for the leaves of `units` units of the address space from `start` on. `false`:
     /// there is none.
     fn has_leaves(&self, mapped: &Mapped, start: usize, units: usize) -> bool {
@@ -376,7 +373,7 @@ impl PageTable<Segments> {
         if HeapRange::overlaps(&ranges, base, length) {
             return Err(Refusal::Taken);
         }
-        if !self.state.has_leaves(mapped, base, units) {
+        if !self.map.has_leaves(mapped, base, units) {
             return Err(Refusal::Full);
         }
         // From here on nothing fails.
@@ -386,7 +383,7 @@ impl PageTable<Segments> {
         let fences = first - fence..first;
         fences.clone().for_each(|unit| self.leave_out(unit));
         pool.exclude(fences.start * UNIT_PAGES..fences.end * UNIT_PAGES);
-        self.state.number(mapped, start, first, units);
+        self.map.number(mapped, start, first, units);
         let pages = first * UNIT_PAGES..end;
         if shape != Shape::FREE {
             self.set_shapes(pages.clone(), shape);
@@ -401,7 +398,7 @@ impl PageTable<Segments> {
     /// Makes a unit one without memory. Its table entries are accessible.
     fn leave_out(&self, unit: usize) {
         let nowhere = std::ptr::without_provenance_mut(NOWHERE);
-        self.state.directory.start(unit).store(nowhere, Ordering::Relaxed);
+        self.map.directory.start(unit).store(nowhere, Ordering::Relaxed);
         self.set_shapes(unit * UNIT_PAGES..(unit + 1) * UNIT_PAGES, Shape::NOWHERE);
     }
 
@@ -415,17 +412,61 @@ impl PageTable<Segments> {
 }
 
 impl Map for Segments {
-    type State = SegmentMap;
     type Origin = Directory;
 
     const ADOPTS: bool = true;
 
+    #[inline(always)]
+    fn origin(&self) -> Directory {
+        self.directory
+    }
+
+    /// All addresses: each has a granule.
+    #[inline(always)]
+    fn bounds(&self) -> (usize, usize) {
+        (0, usize::MAX)
+    }
+
+    fn reserved_bytes(&self) -> usize {
+        // Relaxed: a statistic.
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn contains(&self, addr: usize) -> bool {
+        self.directory.unit(addr) != 0
+    }
+
+    #[inline(always)]
+    fn granule(&self, addr: usize) -> usize {
+        self.directory.granule(addr)
+    }
+
+    #[inline(always)]
+    fn page_index(&self, addr: usize) -> usize {
+        Map::granule(self, addr) / PAGE_GRANULES
+    }
+
+    #[inline(always)]
+    fn address(&self, granule: usize) -> usize {
+        let offset = granule & ((1 << GRANULES_SHIFT) - 1);
+        let start = self.directory.start(granule >> GRANULES_SHIFT);
+        start.load(Ordering::Relaxed).addr() + (offset << GRANULE_SHIFT)
+    }
+
+    #[inline(always)]
+    fn page_start(&self, page: usize) -> NonNull<u8> {
+        self.directory.byte(page / UNIT_PAGES, page % UNIT_PAGES << PAGE_SHIFT)
+    }
+}
+
+impl Source for Segments {
     /// Reserves the tables of at least one unit of pages, and those of unit 0. If the system
-    /// refuses, it tries tables for less, down to 64 MiB or `config.reserve` if that is less.
+    /// refuses, it tries tables for less, down to 64 MiB or `bytes` if that is less.
     #[cfg(not(all(test, loom)))]
-    fn open(config: SpaceConfig) -> Result<(PageTable<Self>, PagePool), ReserveError> {
+    fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
         let heaps = || RANGES.read().iter().filter(|range| range.is_heap).count();
-        let asked = config.reserve.unwrap_or_else(|| Range::default_length(heaps()));
+        let asked = bytes.unwrap_or_else(|| Range::default_length(heaps()));
         // Also for the units without memory: unit 0, and a fence for each segment. There are few
         // segments: each has at least a third of the units before it, or 32.
         let with_fences = asked.saturating_add(asked / 16).saturating_add(16 * UNIT);
@@ -437,14 +478,14 @@ impl Map for Segments {
         let blocks = range.directory.cast();
         // SAFETY: rule *bounds*: the array lies in the directory.
         let units = unsafe { range.directory.byte_add(units_at(range.length / UNIT)) }.cast();
-        let state = SegmentMap {
+        let map = Self {
             directory: Directory { blocks, units },
             most_leaves: most_leaves(range.length / UNIT),
             reserved: AtomicUsize::new(range.mapped_bytes()),
             mapped: Mutex::new(Mapped { leaves: 1, ..Mapped::default() }),
         };
         let high_water = AtomicUsize::new(UNIT_PAGES);
-        let table = PageTable { base: 0, length, range, high_water, state };
+        let table = PageTable { length, range, high_water, map };
         let mut pool = PagePool::new();
         pool.commit(&table, UNIT_PAGES).map_err(|code| ReserveError { asked: length, code })?;
         table.leave_out(0);
@@ -454,52 +495,9 @@ impl Map for Segments {
 
     /// Models have no segments.
     #[cfg(all(test, loom))]
-    fn open(_: SpaceConfig) -> Result<(PageTable<Self>, PagePool), ReserveError> {
+    fn open(_: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
         let _ = (directory_bytes, NOWHERE);
         Err(ReserveError { asked: 0, code: ENOMEM })
-    }
-
-    #[inline(always)]
-    fn origin(table: &PageTable<Self>) -> Directory {
-        table.state.directory
-    }
-
-    /// All addresses: each has a granule.
-    #[inline(always)]
-    fn bounds(_: &PageTable<Self>) -> (usize, usize) {
-        (0, usize::MAX)
-    }
-
-    fn reserved_bytes(table: &PageTable<Self>) -> usize {
-        // Relaxed: a statistic.
-        table.state.reserved.load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    fn contains(table: &PageTable<Self>, addr: usize) -> bool {
-        table.state.directory.unit(addr) != 0
-    }
-
-    #[inline(always)]
-    fn granule(table: &PageTable<Self>, addr: usize) -> usize {
-        table.state.directory.granule(addr)
-    }
-
-    #[inline(always)]
-    fn page_index(table: &PageTable<Self>, addr: usize) -> usize {
-        Self::granule(table, addr) / PAGE_GRANULES
-    }
-
-    #[inline(always)]
-    fn address(table: &PageTable<Self>, granule: usize) -> usize {
-        let offset = granule & ((1 << GRANULES_SHIFT) - 1);
-        let start = table.state.directory.start(granule >> GRANULES_SHIFT);
-        start.load(Ordering::Relaxed).addr() + (offset << GRANULE_SHIFT)
-    }
-
-    #[inline(always)]
-    fn page_start(table: &PageTable<Self>, page: usize) -> NonNull<u8> {
-        table.state.directory.byte(page / UNIT_PAGES, page % UNIT_PAGES << PAGE_SHIFT)
     }
 
     fn extend(
@@ -509,7 +507,7 @@ impl Map for Segments {
         count: usize,
     ) -> Result<usize, SpaceError> {
         let (asked, in_use) = (count << PAGE_SHIFT, pool.in_use() << PAGE_SHIFT);
-        let mut mapped = table.state.mapped.lock();
+        let mut mapped = table.map.mapped.lock();
         let fence = usize::from(mapped.ends_own);
         let least = asked.div_ceil(UNIT);
         let mut units = least.max((mapped.own / 2).min(LARGEST_STEP) / UNIT);
@@ -518,7 +516,7 @@ impl Map for Segments {
             let opened =
                 table.open_units(pool, &mut mapped, (fence, units), Shape::FREE, |mapped| {
                     mapped.segments.try_reserve(1).map_err(|_| ENOMEM)?;
-                    let segment = Segment::map(units * UNIT)?;
+                    let segment = Segment::map(units * UNIT, UNIT)?;
                     let start = segment.start;
                     mapped.segments.push(segment);
                     Ok(start)
@@ -539,7 +537,7 @@ impl Map for Segments {
         }
         mapped.own += units * UNIT;
         // Relaxed: a statistic.
-        table.state.reserved.fetch_add((units + 1) * UNIT, Ordering::Relaxed);
+        table.map.reserved.fetch_add((units + 1) * UNIT, Ordering::Relaxed);
         pool.add_segment(units * UNIT);
         Ok(pool.used.first_gap(count))
     }
@@ -563,7 +561,7 @@ impl Space<Segments> {
             return Err(full);
         }
         let mut pool = self.pool.lock();
-        let mut mapped = self.state.mapped.lock();
+        let mut mapped = self.map.mapped.lock();
         let units = (0, bytes / UNIT);
         let opened =
             self.table.open_units(&mut pool, &mut mapped, units, Shape::FOREIGN, |_| Ok(start));
@@ -584,72 +582,5 @@ impl Space<Segments> {
             PageKind::Foreign => Ok(()),
             _ => Err(AdoptError::NotAdopted { address }),
         }
-    }
-}
-
-/// A segment of the heap's own: a mapping with the segment in it.
-#[derive(Debug)]
-struct Segment {
-    mapping: NonNull<u8>,
-    /// Bytes of the mapping.
-    bytes: usize,
-    start: NonNull<u8>,
-}
-
-impl Segment {
-    /// Maps a segment of `bytes` bytes, in whole units. It is zero.
-    fn map(bytes: usize) -> Result<Self, i32> {
-        // One more unit, to align the start.
-        let reserved = bytes + UNIT;
-        let mapping = system::reserve(reserved)?;
-        // SAFETY: rule *bounds*: there is a unit to spare.
-        let start = unsafe { mapping.add(mapping.as_ptr().align_offset(UNIT)) };
-        let segment = Self { mapping, bytes: reserved, start };
-        // SAFETY: rule *mapped*: inside the mapping, on whole pages of the system.
-        unsafe { system::commit(start, bytes) }?;
-        Ok(segment)
-    }
-}
-
-impl Drop for Segment {
-    fn drop(&mut self) {
-        // SAFETY: rule *pinned*: the mapping belongs to the segment, and no reference into the
-        // space is left.
-        let released = unsafe { system::release(self.mapping, self.bytes) };
-        debug_assert!(released.is_ok());
-    }
-}
-
-/// The system calls of segments.
-mod system {
-    use std::ptr::NonNull;
-
-    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-
-    pub(super) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: rule *bounds*: a fresh mapping at an address that the system chooses.
-        let mapping =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags) };
-        let mapping = mapping.map_err(|error| error.raw_os_error())?;
-        NonNull::new(mapping.cast()).ok_or(0)
-    }
-
-    /// # Safety
-    ///
-    /// The part lies in one reserved range, on whole pages of the system.
-    pub(super) unsafe fn commit(start: NonNull<u8>, bytes: usize) -> Result<(), i32> {
-        let access = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: as the caller says.
-        unsafe { mprotect(start.as_ptr().cast(), bytes, access) }
-            .map_err(|error| error.raw_os_error())
-    }
-
-    /// # Safety
-    ///
-    /// `start` and `bytes` are those of one call of `reserve`. The range is not used any more.
-    pub(super) unsafe fn release(start: NonNull<u8>, bytes: usize) -> Result<(), i32> {
-        // SAFETY: as the caller says.
-        unsafe { munmap(start.as_ptr().cast(), bytes) }.map_err(|error| error.raw_os_error())
     }
 }

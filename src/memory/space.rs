@@ -60,7 +60,6 @@ use std::sync::atomic::AtomicPtr;
 
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
-use crate::memory::address_map::{Map, Reserved};
 use crate::memory::page::{NO_HEIR, all_free};
 use crate::memory::page_list::PageList;
 use crate::memory::pieces::Rounds;
@@ -69,6 +68,7 @@ pub(crate) use crate::memory::pool::{PoolView, SpaceError};
 use crate::memory::quarantine::{Quarantine, TypeNamer};
 use crate::memory::range::{Range, ReserveError};
 use crate::memory::ranges::{RANGES, word_at};
+use crate::memory::reserved::{AddressMap, Reserved};
 pub(crate) use crate::memory::ranges::{forget_readers, is_in_any_heap};
 pub(crate) use crate::memory::shape::{
     Cell, GRANULE, MAX_ALIGN, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
@@ -89,7 +89,7 @@ pub(crate) struct SpaceConfig {
 }
 
 /// The range, its tables and the pool of pages.
-pub(crate) struct Space<A: Map = Reserved> {
+pub(crate) struct Space<A: AddressMap = Reserved> {
     /// The quarantine of the stress modes.
     quarantine: Option<Box<Quarantine>>,
     strain: MaybeStrain,
@@ -105,14 +105,14 @@ pub(crate) struct Space<A: Map = Reserved> {
 
 // SAFETY: rules *owner* and *guarded*: the raw parts are atomics, memory of cells (the users
 // exclude each other), and owner-only data behind `unsafe` methods that name the owner.
-unsafe impl<A: Map> Send for Space<A> {}
+unsafe impl<A: AddressMap> Send for Space<A> {}
 // SAFETY: as above. Everything else is behind the pool's lock.
-unsafe impl<A: Map> Sync for Space<A> {}
+unsafe impl<A: AddressMap> Sync for Space<A> {}
 
-impl<A: Map> fmt::Debug for Space<A> {
+impl<A: AddressMap> fmt::Debug for Space<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Space")
-            .field("base", &format_args!("{:#x}", self.base))
+            .field("map", &self.map)
             .field("reserved", &self.reserved_bytes())
             .field("committed", &self.committed_bytes())
             .field("in_use", &self.in_use_bytes())
@@ -120,7 +120,7 @@ impl<A: Map> fmt::Debug for Space<A> {
     }
 }
 
-impl<A: Map> Deref for Space<A> {
+impl<A: AddressMap> Deref for Space<A> {
     type Target = PageTable<A>;
 
     #[inline(always)]
@@ -129,7 +129,7 @@ impl<A: Map> Deref for Space<A> {
     }
 }
 
-impl<A: Map> Drop for Space<A> {
+impl<A: AddressMap> Drop for Space<A> {
     fn drop(&mut self) {
         let mut ranges = RANGES.write();
         ranges.retain(|range| !self.contains(range.base));
@@ -142,6 +142,12 @@ impl<A: Map> Drop for Space<A> {
 }
 
 impl Space {
+    /// The range's first address.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> usize {
+        self.bounds().0
+    }
+
     /// Reserves one range.
     #[cfg(test)]
     pub(crate) fn reserve(config: SpaceConfig) -> Result<Self, ReserveError> {
@@ -167,10 +173,10 @@ impl Space {
     }
 }
 
-impl<A: Map> Space<A> {
+impl<A: AddressMap> Space<A> {
     /// Reserves address space for a heap, in the way of its map.
     pub(crate) fn open(config: SpaceConfig) -> Result<Self, ReserveError> {
-        let (table, pool) = A::open(config)?;
+        let (table, pool) = A::open(config.reserve)?;
         Ok(Self {
             quarantine: None,
             strain: None,

@@ -39,9 +39,9 @@ use std::ptr::NonNull;
 
 use crate::base::steps;
 use crate::base::sync::{AtomicUsize, Ordering};
-use crate::memory::address_map::Map;
 use crate::memory::pieces::{HEADER, MOST_PIECES, pieces, pieces_of, unit};
 use crate::memory::pool::PagePool;
+use crate::memory::reserved::AddressMap;
 use crate::memory::shape::{PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE};
 use crate::memory::size_class::CLASSES;
 use crate::memory::space::Space;
@@ -53,7 +53,7 @@ pub(super) const VISITED_ASIDE: usize = 2;
 pub(crate) const VISITED_TOGETHER: usize = 16;
 /// A page is sparse if at most this part of its cells is in use.
 const SPARSE_PART: usize = 4;
-impl<A: Map> Space<A> {
+impl<A: AddressMap> Space<A> {
     /// The number of the current round.
     #[inline]
     pub(super) fn round(&self) -> u32 {

@@ -3,25 +3,25 @@
 use std::ops::Deref;
 
 use crate::base::sync::Ordering;
-use crate::memory::address_map::Map;
 use crate::memory::page::FreeBits;
 use crate::memory::pieces::HEADER;
+use crate::memory::reserved::AddressMap;
 use crate::memory::shape::{GRANULE, PAGE_GRANULES, PageKind};
 use crate::memory::space::Space;
 
 /// Proof that the owners of a space's pages stand still: no thread changes the pages or their free
 /// cells.
-pub(crate) struct StoppedSpace<'w, A: Map>(&'w Space<A>);
+pub(crate) struct StoppedSpace<'w, A: AddressMap>(&'w Space<A>);
 
-impl<A: Map> Clone for StoppedSpace<'_, A> {
+impl<A: AddressMap> Clone for StoppedSpace<'_, A> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<A: Map> Copy for StoppedSpace<'_, A> {}
+impl<A: AddressMap> Copy for StoppedSpace<'_, A> {}
 
-impl<A: Map> Deref for StoppedSpace<'_, A> {
+impl<A: AddressMap> Deref for StoppedSpace<'_, A> {
     type Target = Space<A>;
 
     fn deref(&self) -> &Space<A> {
@@ -29,7 +29,7 @@ impl<A: Map> Deref for StoppedSpace<'_, A> {
     }
 }
 
-impl<'w, A: Map> StoppedSpace<'w, A> {
+impl<'w, A: AddressMap> StoppedSpace<'w, A> {
     /// The proof for `space`.
     ///
     /// # Safety

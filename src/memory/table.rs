@@ -5,7 +5,7 @@
 use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicU8, AtomicUsize, Ordering};
-use crate::memory::address_map::{Index, Map, Reserved};
+use crate::memory::address_map::{Index, Map};
 use crate::memory::page::{FreeBits, PageInfo};
 use crate::memory::range::Range;
 use crate::memory::shape::{Cell, GRANULE, PAGE_GRANULES, PageKind};
@@ -42,24 +42,13 @@ impl Iterator for Starts {
 impl ExactSizeIterator for Starts {}
 
 /// The tables, the map that finds their entries, and the range with the memory of both.
-pub(crate) struct PageTable<A: Map = Reserved> {
-    /// Both are plain and constant: `contains` must not load a field that threads write.
-    pub(super) base: usize,
+pub(crate) struct PageTable<A: Map> {
     /// Bytes of the pages that can have entries.
     pub(super) length: usize,
     pub(super) range: Range,
     /// Pages below this number have entries. Written under the pool's lock.
     pub(super) high_water: AtomicUsize,
-    /// The data of the map.
-    pub(super) state: A::State,
-}
-
-impl PageTable {
-    /// The range's first address.
-    #[inline(always)]
-    pub(crate) fn base(&self) -> usize {
-        self.base
-    }
+    pub(super) map: A,
 }
 
 impl<A: Map> PageTable<A> {
@@ -76,38 +65,38 @@ impl<A: Map> PageTable<A> {
     /// Whether the address belongs to this space.
     #[inline(always)]
     pub(crate) fn contains(&self, addr: usize) -> bool {
-        A::contains(self, addr)
+        self.map.contains(addr)
     }
 
     /// Start and length of the addresses that a tracer keeps. They include all addresses of this
     /// space, and others if the map has granules for them.
     #[inline(always)]
     pub(crate) fn bounds(&self) -> (usize, usize) {
-        A::bounds(self)
+        self.map.bounds()
     }
 
     /// The part of the map that the loops of a collection need.
     #[inline(always)]
     pub(crate) fn origin(&self) -> A::Origin {
-        A::origin(self)
+        self.map.origin()
     }
 
     /// The index of an address of this space in the tables with one byte for each granule.
     #[inline(always)]
     pub(crate) fn granule(&self, addr: usize) -> usize {
-        A::granule(self, addr)
+        self.map.granule(addr)
     }
 
     /// The address of a granule.
     #[inline(always)]
     pub(crate) fn address(&self, granule: usize) -> usize {
-        A::address(self, granule)
+        self.map.address(granule)
     }
 
     /// The page that an address of this space is on.
     #[inline(always)]
     pub(crate) fn page_index(&self, addr: usize) -> usize {
-        A::page_index(self, addr)
+        self.map.page_index(addr)
     }
 
     /// How many pages have table entries. All later pages are untouched.
@@ -243,7 +232,7 @@ impl<A: Map> PageTable<A> {
 
     /// Bytes of address space that are reserved for pages.
     pub(crate) fn reserved_bytes(&self) -> usize {
-        A::reserved_bytes(self)
+        self.map.reserved_bytes()
     }
 
     /// The memory at a granule. The pointer may access the whole cell.
@@ -260,14 +249,14 @@ impl<A: Map> PageTable<A> {
     /// A page's first byte.
     #[inline(always)]
     pub(super) fn page_start(&self, page: u32) -> NonNull<u8> {
-        A::page_start(self, page as usize)
+        self.map.page_start(page as usize)
     }
 
     /// Returns memory without content to the system: pages that are free, or parts of a page. Pages
     /// that are released together are adjacent in memory.
     pub(super) fn discard(&self, page: u32, from: usize, bytes: usize) {
         if bytes > 0 {
-            self.range.discard(A::page_start(self, page as usize), from, bytes);
+            self.range.discard(self.map.page_start(page as usize), from, bytes);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::memory::space::SpaceConfig;
 use crate::memory::ranges::word_at;
 use crate::memory::space::is_in_any_heap;
 
@@ -151,7 +152,7 @@ fn what_cannot_be_adopted() {
 /// Opens units at an address where no memory is. No test accesses it.
 fn open_at(space: &Space<Segments>, start: usize, units: usize) -> Result<usize, Refusal> {
     let mut pool = space.pool.lock();
-    let mut mapped = space.state.mapped.lock();
+    let mut mapped = space.map.mapped.lock();
     let start = NonNull::new(std::ptr::without_provenance_mut(start)).expect("an address");
     let memory = |_: &mut Mapped| Ok(start);
     space.table.open_units(&mut pool, &mut mapped, (0, units), Shape::FOREIGN, memory)
@@ -161,7 +162,7 @@ fn open_at(space: &Space<Segments>, start: usize, units: usize) -> Result<usize,
 fn a_heap_whose_leaves_are_used_up_refuses_other_blocks() {
     let space = space(64 << 20);
     let block = |number: usize| (40_000 + number) << BLOCK_SHIFT;
-    let most = space.state.most_leaves - 1;
+    let most = space.map.most_leaves - 1;
     for number in 0..most {
         open_at(&space, block(number), 1).expect("a leaf");
     }
@@ -300,7 +301,7 @@ fn a_small_heap_takes_few_addresses_and_a_growing_one_few_segments() {
         space.acquire_large(100, 64).expect("a page");
         pages += 1;
     }
-    let segments = space.state.mapped.lock().segments.len();
+    let segments = space.map.mapped.lock().segments.len();
     assert!((16..40).contains(&segments), "{segments} segments");
     assert!(space.committed_bytes() >= 512 << 20 && space.committed_bytes() < 600 << 20);
 }

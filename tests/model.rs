@@ -15,13 +15,13 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Barrier, Mutex};
 
+/// The address map of the heaps. `tests/model_segments.rs` runs these tests with the other map.
+#[allow(unused_imports, reason = "the other program has another one")]
+use standstill::model::Reserved as Addresses;
 use standstill::model::{
     ClaimRef, DeadObject, Ends, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
     Tracer, World,
 };
-/// The address map of the heaps. `tests/model_segments.rs` runs these tests with the other map.
-#[allow(unused_imports, reason = "the other program has another one")]
-use standstill::model::Reserved as Addresses;
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, CollectionReport, Heap, HeapBuilder, OutOfMemory, Pacing};
 

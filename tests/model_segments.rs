@@ -16,8 +16,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
 use standstill::model::{
-    AdoptError, ClaimRef, Live, ModelHeap, ModelMutator, Object, ObjectModel, Segments as Addresses,
-    Stopped, Tracer,
+    AdoptError, ClaimRef, Live, ModelHeap, ModelMutator, Object, ObjectModel,
+    Segments as Addresses, Stopped, Tracer,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap, HeapBuilder, Pacing, Stress};
@@ -105,8 +105,7 @@ impl Cells {
     /// Makes memory an object with one reference, and without references in its slots.
     fn fill(&self, memory: NonNull<u8>, len: usize, on_shelf: bool) -> Object {
         let serial = self.born.fetch_add(1, Relaxed);
-        let header =
-            Header { count: AtomicUsize::new(1), len: len as u32, on_shelf, serial };
+        let header = Header { count: AtomicUsize::new(1), len: len as u32, on_shelf, serial };
         // SAFETY: the caller owns the memory, which is large enough.
         unsafe {
             memory.cast::<Header>().write(header);
@@ -292,8 +291,7 @@ fn graphs_in_segments_are_collected() {
         let mut kept = Vec::new();
         for number in 0..2_000 {
             let len = 1 + number % 60;
-            let objects: Vec<_> =
-                (0..1 + number % 7).map(|_| Cells::in_heap(m, len)).collect();
+            let objects: Vec<_> = (0..1 + number % 7).map(|_| Cells::in_heap(m, len)).collect();
             let first = ring(m, &objects);
             if number % 3 == 0 {
                 kept.push((first, objects.len()));
@@ -345,8 +343,7 @@ fn objects_in_memory_of_others_are_collected() {
         for round in 0..3 {
             let mut kept = Vec::new();
             for number in 0..400 {
-                let objects: Vec<_> =
-                    (0..1 + number % 9).map(|_| Cells::on_shelf(m, 2)).collect();
+                let objects: Vec<_> = (0..1 + number % 9).map(|_| Cells::on_shelf(m, 2)).collect();
                 let first = ring(m, &objects);
                 if number % 4 == 0 {
                     kept.push((first, objects.len()));
@@ -355,7 +352,9 @@ fn objects_in_memory_of_others_are_collected() {
                 }
             }
             let alive: usize = kept.iter().map(|&(_, len)| len).sum();
-            assert!(collect(m, if round == 1 { Collect::full() } else { Collect::young() }) > 1_000);
+            assert!(
+                collect(m, if round == 1 { Collect::full() } else { Collect::young() }) > 1_000
+            );
             assert_eq!(collect(m, Collect::full()), 0);
             assert_eq!(heap.stats().live_objects, alive);
             kept.iter().for_each(|&(first, _)| heap.model().drop_ref(first, m));

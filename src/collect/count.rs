@@ -237,11 +237,7 @@ impl<M: ObjectModel> Work<'_, M> {
 /// Adds the candidates of a word, whose first granule is `first`. There is room for a page's
 /// candidates.
 #[inline(always)]
-fn gather<'w>(
-    origin: impl Index,
-    (first, bits): (usize, u64),
-    candidates: &mut Vec<Stopped<'w>>,
-) {
+fn gather<'w>(origin: impl Index, (first, bits): (usize, u64), candidates: &mut Vec<Stopped<'w>>) {
     each_bit(first, bits, |granule| {
         // SAFETY: rule *stopped*: candidates are alive.
         candidates.push(unsafe { Stopped::new(object_from(origin, granule)) });

@@ -31,7 +31,10 @@ pub(crate) struct Scope {
 
 impl Scope {
     /// The pages in use; for a young collection, those on which something may be new.
-    pub(crate) fn new(space: &Space<impl AddressMap>, kind: CollectionKind) -> Result<Self, NoMemory> {
+    pub(crate) fn new(
+        space: &Space<impl AddressMap>,
+        kind: CollectionKind,
+    ) -> Result<Self, NoMemory> {
         let mut pages = Vec::new();
         pages.try_reserve_exact(space.high_water())?;
         steps::took(space.high_water());
@@ -93,7 +96,10 @@ impl Scope {
 }
 
 /// The table entries that a phase may write for a page: the whole page, or a large object's one.
-pub(crate) fn granules_of(space: &Space<impl AddressMap>, page: u32) -> Option<std::ops::Range<usize>> {
+pub(crate) fn granules_of(
+    space: &Space<impl AddressMap>,
+    page: u32,
+) -> Option<std::ops::Range<usize>> {
     let start = page as usize * PAGE_GRANULES;
     match space.page(page as usize).shape().kind() {
         PageKind::Small | PageKind::Foreign | PageKind::Nowhere => {

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use crate::base::sync::Ordering;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::reserved::AddressMap;
 use crate::memory::arena::{CLASSES, shape_of};
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::{PAGE_GRANULES, PageKind, PoolView};
 use crate::memory::stopped::StoppedSpace;
 use crate::object::state::StateByte;
@@ -212,7 +212,11 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
 }
 
 /// Checks the free cells of one page, and the page's number of free cells.
-fn small_page(page: u32, has_free: Option<bool>, free: &mut Free<'_, impl AddressMap>) -> Result<(), String> {
+fn small_page(
+    page: u32,
+    has_free: Option<bool>,
+    free: &mut Free<'_, impl AddressMap>,
+) -> Result<(), String> {
     let space = free.space;
     let first = page as usize * PAGE_GRANULES;
     let ((bits, marked), remote) = (space.free_cells(page), space.remote_cells(page));

@@ -120,7 +120,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub unsafe fn free(&self, cell: NonNull<u8>) {
         let core = self.core();
         if <M::Addresses as Map>::ADOPTS {
-            core.space.assert_own(cell.as_ptr() as usize);
+            // SAFETY: rule *mapped*: an object of this heap.
+            unsafe { core.space.assert_own(cell.as_ptr() as usize) };
         }
         // SAFETY: rule *mapped*: the cell was handed out by this heap's space.
         unsafe { core.state(cell.as_ptr() as usize) }.death();

@@ -144,7 +144,11 @@ impl Arena {
     /// A free cell, with the bytes that its last user left. `None`: the space refuses; see
     /// [`last_error`](Self::last_error).
     #[inline]
-    pub(crate) fn alloc(&mut self, space: &Space<impl AddressMap>, class: u8) -> Option<NonNull<u8>> {
+    pub(crate) fn alloc(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        class: u8,
+    ) -> Option<NonNull<u8>> {
         match self.magazines[usize::from(class)].pop() {
             None => self.refill(space, class),
             cell => cell,
@@ -160,7 +164,11 @@ impl Arena {
     /// does not use it again. Its state byte is 0.
     #[inline]
     #[must_use]
-    pub(crate) unsafe fn free_here(&mut self, space: &Space<impl AddressMap>, cell: NonNull<u8>) -> bool {
+    pub(crate) unsafe fn free_here(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        cell: NonNull<u8>,
+    ) -> bool {
         // SAFETY: rule *mapped*: the cell lies on a page that was handed out.
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
         let is_here = page.arena() == self.id;
@@ -212,7 +220,13 @@ impl Arena {
 
     /// Frees a cell of a page of this arena, which is of class `class`.
     #[inline(always)]
-    unsafe fn free_own(&mut self, space: &Space<impl AddressMap>, cell: NonNull<u8>, page: &PageInfo, class: u8) {
+    unsafe fn free_own(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        cell: NonNull<u8>,
+        page: &PageInfo,
+        class: u8,
+    ) {
         debug_assert_eq!(page.shape().class(), class);
         // SAFETY: rule *bounds*: the class of a page is below `CLASSES`.
         let magazine = unsafe { self.magazines.get_unchecked_mut(usize::from(class)) };
@@ -272,7 +286,11 @@ impl Arena {
     /// # Safety
     ///
     /// As for `free_here`.
-    pub(crate) unsafe fn free_elsewhere(&mut self, space: &Space<impl AddressMap>, cell: NonNull<u8>) -> bool {
+    pub(crate) unsafe fn free_elsewhere(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        cell: NonNull<u8>,
+    ) -> bool {
         // SAFETY: as the caller says.
         unsafe {
             self.count_free(space.page_of(cell.as_ptr().addr()).shape());
@@ -345,7 +363,11 @@ impl Arena {
     }
 
     /// Calls `f` with each page: its class, whether it is on the `partial` list, and its index.
-    pub(crate) fn for_each_page(&self, space: &Space<impl AddressMap>, mut f: impl FnMut(u8, bool, u32)) {
+    pub(crate) fn for_each_page(
+        &self,
+        space: &Space<impl AddressMap>,
+        mut f: impl FnMut(u8, bool, u32),
+    ) {
         for class in classes(self.used) {
             let pages = &self.pages[class];
             // SAFETY: rule *owner*: the pages are this arena's.

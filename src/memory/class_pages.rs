@@ -25,7 +25,12 @@ impl ClassPages {
     /// # Safety
     ///
     /// The cells are free and in no other place. They lie on pages of the arena, of this class.
-    pub(super) unsafe fn mark(&mut self, space: &Space<impl AddressMap>, class: u8, cells: &[NonNull<u8>]) {
+    pub(super) unsafe fn mark(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        class: u8,
+        cells: &[NonNull<u8>],
+    ) {
         let mut granules = cells.iter().map(|cell| space.granule(cell.as_ptr().addr()));
         let mut next = granules.next();
         while let Some(granule) = next {
@@ -147,7 +152,11 @@ pub(super) unsafe fn is_empty(space: &Space<impl AddressMap>, page: u32) -> bool
 /// # Safety
 ///
 /// The caller owns the small page.
-pub(super) unsafe fn take_cells(space: &Space<impl AddressMap>, page: u32, out: &mut [NonNull<u8>]) -> usize {
+pub(super) unsafe fn take_cells(
+    space: &Space<impl AddressMap>,
+    page: u32,
+    out: &mut [NonNull<u8>],
+) -> usize {
     let first = page as usize * PAGE_GRANULES;
     let mut taken = 0;
     // SAFETY: rule *owner*: the caller owns the page, and the marks are on its granules.

@@ -247,7 +247,13 @@ impl PagePool {
     }
 
     /// Puts pages back, and returns memory beyond the resident pages to the system.
-    pub(super) fn put(&mut self, table: &PageTable<impl Map>, page: u32, pages: u32, stress: Stress) {
+    pub(super) fn put(
+        &mut self,
+        table: &PageTable<impl Map>,
+        page: u32,
+        pages: u32,
+        stress: Stress,
+    ) {
         #[cfg(all(debug_assertions, not(all(test, loom))))]
         {
             let first = page as usize * PAGE_GRANULES;

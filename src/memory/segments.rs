@@ -456,7 +456,7 @@ impl Map for Segments {
 
     #[inline(always)]
     fn page_start(&self, page: usize) -> NonNull<u8> {
-        self.directory.byte(page / UNIT_PAGES, page % UNIT_PAGES << PAGE_SHIFT)
+        self.directory.byte(page / UNIT_PAGES, (page % UNIT_PAGES) << PAGE_SHIFT)
     }
 }
 
@@ -551,7 +551,11 @@ impl Space<Segments> {
     /// # Safety
     ///
     /// The memory is readable and stays so until the heap ends. The calling thread is attached.
-    pub(crate) unsafe fn adopt_memory(&self, start: NonNull<u8>, bytes: usize) -> Result<(), AdoptError> {
+    pub(crate) unsafe fn adopt_memory(
+        &self,
+        start: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), AdoptError> {
         let addr = start.as_ptr().addr();
         if bytes == 0 || !addr.is_multiple_of(UNIT) || !bytes.is_multiple_of(UNIT) {
             return Err(AdoptError::Unaligned { start: addr, bytes });

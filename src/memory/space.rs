@@ -68,8 +68,8 @@ pub(crate) use crate::memory::pool::{PoolView, SpaceError};
 use crate::memory::quarantine::{Quarantine, TypeNamer};
 use crate::memory::range::{Range, ReserveError};
 use crate::memory::ranges::{RANGES, word_at};
-use crate::memory::reserved::{AddressMap, Reserved};
 pub(crate) use crate::memory::ranges::{forget_readers, is_in_any_heap};
+use crate::memory::reserved::{AddressMap, Reserved};
 pub(crate) use crate::memory::shape::{
     Cell, GRANULE, MAX_ALIGN, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
 };

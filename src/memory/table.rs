@@ -208,10 +208,15 @@ impl<A: Map> PageTable<A> {
     }
 
     /// Panics if an address lies in memory that the heap has adopted.
+    ///
+    /// # Safety
+    ///
+    /// As for [`page_of`](Self::page_of), or the memory is adopted.
     #[inline]
-    pub(crate) fn assert_own(&self, addr: usize) {
+    pub(crate) unsafe fn assert_own(&self, addr: usize) {
         assert!(
-            self.page(self.page_index(addr)).shape().kind() != PageKind::Foreign,
+            // SAFETY: as the caller says. Adopted pages have entries, too.
+            unsafe { self.page_of(addr) }.shape().kind() != PageKind::Foreign,
             "`free` was given memory of an adopted segment, which the heap does not own: call \
              `unregister`"
         );

@@ -68,6 +68,11 @@ impl HeapBuilder {
     /// refuses the default, the heap reserves half of the size that the system would grant.
     ///
     /// A heap reserves at most 128 GiB, even if `bytes` is more.
+    ///
+    /// A heap of an [`ObjectModel`](crate::model::ObjectModel) with
+    /// [`Segments`](crate::model::Segments) cannot grow beyond `bytes` either, including the memory
+    /// that it [adopts](crate::model::ModelMutator::adopt). It reserves addresses only for its
+    /// tables, about a fifteenth of `bytes`.
     pub fn reserve(mut self, bytes: usize) -> Self {
         self.reserve = Some(bytes);
         self

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::space::SpaceConfig;
 use crate::memory::ranges::word_at;
+use crate::memory::space::SpaceConfig;
 use crate::memory::space::is_in_any_heap;
 
 fn space(reserve: usize) -> Space<Segments> {

@@ -5,10 +5,9 @@
 //! The typed API ([`Gc`](crate::Gc), [`Trace`](crate::Trace)) is one model. A runtime that already
 //! has objects implements its own model and gets the same collector, monomorphised.
 //!
-//! The objects of a model lie in memory from [`ModelMutator::allocate`], or in memory that the heap
-//! has [adopted](ModelMutator::adopt), which needs a model with [`Segments`]. The side tables of the
-//! heap therefore cover them, and the collector recognises an object of its heap without reading
-//! it.
+//! The objects of a model lie in memory from [`ModelMutator::allocate`]. With [`Segments`] they may
+//! also lie in memory that the heap has [adopted](ModelMutator::adopt). The side tables of the heap
+//! therefore cover them, and the collector recognises an object of its heap without reading it.
 //!
 //! # The end of a heap
 //!

@@ -132,8 +132,8 @@ pub struct HeapStats {
     pub in_use_bytes: usize,
     /// Bytes made accessible, including side tables.
     pub committed_bytes: usize,
-    /// Bytes of address space for pages. With [`Segments`](crate::model::Segments): of the tables and
-    /// the heap's own segments.
+    /// Bytes of address space for pages. With [`Segments`](crate::model::Segments): those of the
+    /// tables and of the heap's own segments.
     pub reserved_bytes: usize,
     /// Mutators, attached or detached.
     pub mutators: usize,

@@ -11,7 +11,7 @@
 //! The model of a heap chooses its map by a type ([`ObjectModel::Addresses`]), so that a heap with
 //! a reserved range contains no code of the other map, and no branch
 //! ([ADR 42](../../docs/adr/0042-address-maps.md)). The pool gets the memory of pages from the same
-//! type: see `pool::Source`.
+//! type: see `pool::PageSource`.
 //!
 //! # Rules of a map
 //!

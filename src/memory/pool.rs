@@ -100,7 +100,7 @@ impl fmt::Display for SpaceError {
 impl std::error::Error for SpaceError {}
 
 /// Where the memory of a heap's pages comes from. Each address map has one such source.
-pub(crate) trait Source: Map {
+pub(crate) trait PageSource: Map {
     /// Reserves address space for a heap with `bytes` bytes of pages. The pool has no pages.
     fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError>;
 
@@ -186,7 +186,7 @@ impl PagePool {
 
     /// Takes `pages` adjacent pages out of the pool, at the lowest address possible, and writes the
     /// page header.
-    pub(super) fn take<A: Source>(
+    pub(super) fn take<A: PageSource>(
         &mut self,
         table: &PageTable<A>,
         limit: usize,
@@ -292,7 +292,7 @@ impl PagePool {
     /// Returns free pages to the system, except for `reused` pages. Returns the memory above the
     /// high-water mark, too: a huge page may have brought it. Called when most memory of the pages
     /// in use has returned.
-    pub(super) fn give_up_unused<A: Source>(&mut self, table: &PageTable<A>) {
+    pub(super) fn give_up_unused<A: PageSource>(&mut self, table: &PageTable<A>) {
         self.shrink(table, self.reused);
         A::discard_above(table, self.committed);
     }

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::address_map::{Index, Map};
-use crate::memory::pool::{PagePool, Source, SpaceError};
+use crate::memory::pool::{PagePool, PageSource, SpaceError};
 use crate::memory::range::{ENOMEM, Range, ReserveError};
 use crate::memory::ranges::{HeapRange, RANGES};
 use crate::memory::shape::{GRANULE_SHIFT, PAGE_SHIFT};
@@ -16,7 +16,7 @@ use crate::memory::table::PageTable;
 /// An [`ObjectModel`](crate::model::ObjectModel) names the map of its heaps. Only the two types of
 /// the library implement the trait.
 #[expect(private_bounds, reason = "only types of this crate are maps")]
-pub trait AddressMap: Source {}
+pub trait AddressMap: PageSource {}
 
 /// The map of a heap that reserves one range of addresses.
 ///
@@ -113,7 +113,7 @@ impl Map for Reserved {
     }
 }
 
-impl Source for Reserved {
+impl PageSource for Reserved {
     /// Reserves the range. If the system refuses, it tries smaller ranges, down to 64 MiB or
     /// `bytes` if that is less.
     fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {

@@ -74,7 +74,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32};
 
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::memory::address_map::{Index, Map};
-use crate::memory::pool::{PagePool, Source, SpaceError};
+use crate::memory::pool::{PagePool, PageSource, SpaceError};
 use crate::memory::range::{ENOMEM, Range, ReserveError, Segment};
 use crate::memory::ranges::{HeapRange, RANGES};
 use crate::memory::reserved::AddressMap;
@@ -460,7 +460,7 @@ impl Map for Segments {
     }
 }
 
-impl Source for Segments {
+impl PageSource for Segments {
     /// Reserves the tables of at least one unit of pages, and those of unit 0. If the system
     /// refuses, it tries tables for less, down to 64 MiB or `bytes` if that is less.
     #[cfg(not(all(test, loom)))]

@@ -64,6 +64,7 @@
 //!   reference](Header::take_last), has exclusive access to the object and destroys it exactly
 //!   once. It is attached to the object's heap, or the heap is closed.
 
+mod adopt;
 #[allow(unsafe_code)]
 mod closed;
 #[allow(unsafe_code)]
@@ -75,8 +76,6 @@ mod drain;
 mod drop_batch;
 #[allow(unsafe_code)]
 mod handle_buffer;
-#[allow(unsafe_code)]
-mod inherit;
 pub(crate) mod merge_queue;
 mod parts;
 #[allow(unsafe_code)]
@@ -95,6 +94,7 @@ mod typed_release;
 mod upgrades;
 
 pub(crate) use crate::object::counted::{CountedRef, header, object};
+pub(crate) use adopt::adopt;
 pub(crate) use closed::close;
 pub(crate) use deferred::orphan;
 pub(crate) use drop_batch::Batched;
@@ -127,7 +127,6 @@ use crate::heap::world::World;
 use crate::managed::destructor::OnPanic;
 use crate::managed::drain::drain_deferred;
 use crate::managed::drop_batch::DropBatch;
-use crate::managed::inherit::{inherit, leave_objects};
 use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue};
 use crate::managed::parts::{
     DESTRUCTION_STACK_ROOM, DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE,
@@ -190,13 +189,14 @@ unsafe impl ObjectModel for Managed {
             busy: Cell::new(0),
             retired: RefCell::new(Vec::new()),
             drop_batch: DropBatch::default(),
+            known_ended: Cell::new(0),
         })
     }
 
-    /// The type indices stay valid. Nothing else is left, unless the mutator has ended inside a
-    /// destruction.
+    /// The type indices stay valid, and `known_ended` stays true. Nothing else is left, unless the
+    /// mutator has ended inside a destruction.
     fn keeps_private(&self, private: &mut OwnPart) -> bool {
-        let OwnPart { types: _, dying, busy, retired, drop_batch } = private;
+        let OwnPart { types: _, dying, busy, retired, drop_batch, known_ended: _ } = private;
         retired.take();
         *drop_batch = DropBatch::default();
         dying.get_mut().shrink_to(DESTRUCTION_STACK_ROOM);
@@ -334,15 +334,10 @@ unsafe impl ObjectModel for Managed {
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         // Every thread is at a safepoint. Relaxed, both: the stop orders them.
         let epoch = self.epoch.load(Ordering::Relaxed);
-        let mut mutators = 0;
         world.locals(|_, local| {
             dead.extend(merge_queue(&local.queue));
             local.seen.store(epoch, Ordering::Relaxed);
-            mutators += 1;
         });
-        if mutators == 1 {
-            inherit(world);
-        }
     }
 
     fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
@@ -486,13 +481,12 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn ending(&self, m: &Raw) {
-        leave_objects(self);
         // The batch is empty, unless a panic of a hook has ended a collection.
         self.cleared(m, true);
         if is_traversing() {
             // References that it cannot publish leak with the mutator.
             let _ = publish_retired(m);
-            orphan(m.core(), m.local());
+            orphan(m.core(), m.thread_id(), m.local());
             m.core().coordinator.poke_attached(DRAIN_REQUEST);
             return;
         }

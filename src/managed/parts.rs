@@ -51,8 +51,6 @@ pub(crate) struct Managed {
     /// Published retired references, each with its epoch.
     pub(super) retired: Mutex<Vec<(u64, CountedRef)>>,
     pub(super) epoch: AtomicU64,
-    /// Whether a mutator has ended whose objects no mutator has [inherited](super::inherit) yet.
-    pub(super) ended: AtomicBool,
     /// Objects left in a closed heap.
     pub(super) left: AtomicUsize,
     /// Checked mode: addresses are looked up, and the memory of freed dynamic objects is reused
@@ -113,6 +111,8 @@ pub(crate) struct OwnPart {
     /// Retired references that are not published yet.
     pub(super) retired: RefCell<Vec<CountedRef>>,
     pub(super) drop_batch: DropBatch,
+    /// The last mutator that this thread has found ended; 0: none. It stays true.
+    pub(super) known_ended: Cell<u64>,
 }
 
 /// The destruction of an object. The objects that die meanwhile go on the destruction stack.
@@ -170,7 +170,6 @@ impl Managed {
             has_deferred: AtomicBool::new(false),
             retired: Mutex::new(Vec::new()),
             epoch: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
             left: AtomicUsize::new(0),
             checked: AtomicBool::new(false),
             slow_handler: AtomicU64::new(0),

@@ -268,7 +268,6 @@ impl PagePool {
             let info = unsafe { table.info(free) };
             info.shape.store(Shape::FREE.to_bits(), Ordering::Relaxed);
             info.young.store(0, Ordering::Relaxed);
-            info.set_heir(0);
             info.arena.store(0, Ordering::Relaxed);
         }
         let freed = page as usize..(page + pages) as usize;

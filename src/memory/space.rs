@@ -21,7 +21,6 @@
 //! | free bits, `Owned` | the owner of the page |
 //! | `PageInfo::arena` | written by the owner or under the pool's lock |
 //! | `PageInfo::remote` | any thread that frees a cell pushes, the owner drains |
-//! | `PageInfo::heir` | written under the pool's lock and in a stop |
 //! | `PageInfo::young` | set by the owner and by late tracking, cleared in a stop |
 //! | page header | written while the page is unowned, and by its owner; in use it is right or 0 |
 //!
@@ -60,7 +59,7 @@ use std::sync::atomic::AtomicPtr;
 
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
-use crate::memory::page::{NO_HEIR, all_free};
+use crate::memory::page::all_free;
 use crate::memory::page_list::PageList;
 use crate::memory::pieces::Rounds;
 use crate::memory::pool::{HeapWord, PagePool};
@@ -415,7 +414,6 @@ impl<A: AddressMap> Space<A> {
         // SAFETY: rule *owner*: the caller owns the pages, and the lock owns the pages on its list.
         unsafe {
             while let Some(page) = pages.pop_front(self) {
-                self.info(page).set_heir(NO_HEIR);
                 self.info(page).set_arena(0);
                 pool.abandoned[class].file(self, page);
             }

@@ -118,6 +118,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             min_sleep: Duration::ZERO,
         };
         let at = registry.entries.partition_point(|e| e.record.id < entry.record.id);
+        self.presence.enter(entry.record.id);
         registry.entries.insert(at, entry);
         Ok(())
     }
@@ -397,6 +398,7 @@ impl<T> Participant<T> {
             coordinator.open_gate(&registry);
         }
         let entry = registry.position(id).map(|at| {
+            coordinator.presence.leave(id);
             coordinator.acknowledge(&mut registry, at);
             registry.entries.remove(at)
         });

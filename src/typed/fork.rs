@@ -137,7 +137,7 @@ impl Drop for Fork<'_> {
                 for ended in guard.child() {
                     // No other thread exists in the child.
                     self.core.abandon(ended.data());
-                    managed::orphan(self.core, &ended.data().local);
+                    managed::orphan(self.core, ended.id(), &ended.data().local);
                 }
             }
             guard => drop(guard),

@@ -9,8 +9,10 @@ pub(super) use mapped::{Range, Segment};
 #[cfg(all(test, loom))]
 pub(super) use modelled::{Range, Segment};
 
+use crate::base::system;
+
 /// The system's code for "no memory".
-pub(super) const ENOMEM: i32 = 12;
+pub(super) const ENOMEM: i32 = system::NO_MEMORY;
 
 /// The system refused the address range, even at its smallest size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +39,14 @@ impl std::error::Error for ReserveError {}
 /// The real range: one mapping without access, made accessible in chunks.
 #[cfg(not(all(test, loom)))]
 mod mapped {
-    use std::io::Read as _;
     use std::ptr::NonNull;
-
-    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
     use super::ReserveError;
     use crate::base::sync::{AtomicU8, UnsafeCell};
+    use crate::base::system;
     use crate::memory::page::{FreeBits, PageInfo};
     use crate::memory::pieces::unit;
     use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE};
-
-    #[cfg(not(target_pointer_width = "64"))]
-    compile_error!("a heap reserves its address range whole: 64-bit targets only");
 
     /// The range grows by this much at a time. It is the size of a huge page, so that a huge page
     /// can back each chunk.
@@ -101,7 +98,7 @@ mod mapped {
 
         /// Bytes of pages of a heap by default.
         pub(in crate::memory) fn default_length(heaps: usize) -> usize {
-            default_length(heaps, addresses(), total_memory())
+            default_length(heaps, system::addresses(), total_memory())
         }
 
         /// Reserves `bytes` bytes, or fewer if the system refuses.
@@ -151,12 +148,7 @@ mod mapped {
             let end = after(behind, directory_bytes);
             // One more chunk, to align the base.
             let mapped = end + CHUNK_BYTES;
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: rule *bounds*: a fresh mapping at an address that the system chooses.
-            let mapping =
-                unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
-            let mapping = mapping.map_err(|error| error.raw_os_error())?;
-            let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(0)?;
+            let mapping = system::reserve(mapped)?;
             let base_offset = mapping.as_ptr().align_offset(CHUNK_BYTES);
             // SAFETY: rule *mapped*: all offsets are inside the mapping, which has one chunk to
             // spare.
@@ -201,11 +193,8 @@ mod mapped {
             for (start, (from, to)) in parts.into_iter().skip((self.page_bytes == 0).into()) {
                 // Rounded outwards to the system's pages. Opening an open page again is harmless.
                 let (from, to) = (from / unit * unit, to.next_multiple_of(unit));
-                let access = MprotectFlags::READ | MprotectFlags::WRITE;
-                // SAFETY: rule *mapped*: inside the mapping (each part ends before the next chunk),
-                // and the access only grows.
-                unsafe { mprotect(start.add(from).as_ptr().cast(), to - from, access) }
-                    .map_err(|error| error.raw_os_error())?;
+                // SAFETY: rule *mapped*: inside the mapping (each part ends before the next chunk).
+                unsafe { system::commit(start.add(from), to - from) }?;
                 total += to;
             }
             if (from * PAGE_SIZE) < HUGE_PAGES_THRESHOLD && to * PAGE_SIZE >= HUGE_PAGES_THRESHOLD {
@@ -217,35 +206,22 @@ mod mapped {
         /// Requests huge pages for the whole range, or gives them up. A refusal only costs speed or
         /// memory.
         pub(in crate::memory) fn advise_huge(&self, request: bool) {
-            #[cfg(not(any(target_os = "linux", target_os = "android")))]
-            let _ = request;
-            #[cfg(any(target_os = "linux", target_os = "android"))]
-            {
-                use rustix::mm::{Advice, madvise};
-                let advice = if request { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-                let bytes = self.length / GRANULE;
-                let parts = [
-                    (self.base, self.page_bytes),
-                    (self.states.cast(), bytes),
-                    (self.counts.cast(), bytes),
-                ];
-                for (start, bytes) in parts {
-                    #[expect(
-                        clippy::let_underscore_must_use,
-                        reason = "a refusal costs speed or memory only"
-                    )]
-                    // SAFETY: rule *mapped*: inside the mapping. The advice changes no contents.
-                    let _ = unsafe { madvise(start.as_ptr().cast(), bytes, advice) };
-                }
+            let bytes = self.length / GRANULE;
+            let parts = [
+                (self.base, self.page_bytes),
+                (self.states.cast(), bytes),
+                (self.counts.cast(), bytes),
+            ];
+            for (start, bytes) in parts.into_iter().skip((self.page_bytes == 0).into()) {
+                // SAFETY: rule *mapped*: inside the mapping.
+                unsafe { system::advise_huge(start, bytes, request) };
             }
         }
 
         /// Makes the directory accessible. It is zero.
         pub(in crate::memory) fn open_directory(&self, bytes: usize) -> Result<(), i32> {
-            let (start, bytes) = (self.directory.as_ptr().cast(), bytes.next_multiple_of(unit()));
-            let access = MprotectFlags::READ | MprotectFlags::WRITE;
-            // SAFETY: rule *mapped*: inside the mapping, and the access only grows.
-            unsafe { mprotect(start, bytes, access) }.map_err(|error| error.raw_os_error())
+            // SAFETY: rule *mapped*: inside the mapping.
+            unsafe { system::commit(self.directory, bytes.next_multiple_of(unit())) }
         }
 
         /// Bytes of the mapping.
@@ -258,7 +234,7 @@ mod mapped {
         pub(in crate::memory) fn discard(&self, start: NonNull<u8>, from: usize, bytes: usize) {
             // SAFETY: rules *mapped* and *owner*: inside the pages of the heap, on pages without
             // owners or of the caller.
-            unsafe { Self::discard_at(start.add(from), bytes) }
+            unsafe { system::discard(start.add(from), bytes) }
         }
 
         /// Returns the counting table of all pages below `pages` to the system. It is zero.
@@ -266,32 +242,7 @@ mod mapped {
             let bytes = (pages * PAGE_GRANULES).next_multiple_of(unit());
             // SAFETY: rule *mapped*: each table ends before the next chunk. Its bytes are zero, and
             // stay so.
-            unsafe { Self::discard_at(self.counts.cast(), bytes) }
-        }
-
-        /// # Safety
-        ///
-        /// The memory lies inside the mapping, on whole pages of the system. No thread uses it, or
-        /// it is zero.
-        #[expect(clippy::let_underscore_must_use, reason = "a refusal costs memory only")]
-        unsafe fn discard_at(start: NonNull<u8>, bytes: usize) {
-            if bytes == 0 {
-                return;
-            }
-            // SAFETY: as the caller says.
-            unsafe {
-                let start = start.as_ptr().cast();
-                #[cfg(any(target_os = "linux", target_os = "android"))]
-                let _ = rustix::mm::madvise(start, bytes, rustix::mm::Advice::LinuxDontNeed);
-                // On other systems this advice is only a hint. A new mapping in place is not.
-                #[cfg(not(any(target_os = "linux", target_os = "android")))]
-                let _ = mmap_anonymous(
-                    start,
-                    bytes,
-                    ProtFlags::READ | ProtFlags::WRITE,
-                    MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
-                );
-            }
+            unsafe { system::discard(self.counts.cast(), bytes) }
         }
 
         /// # Safety
@@ -332,8 +283,8 @@ mod mapped {
         fn drop(&mut self) {
             // SAFETY: rule *pinned*: the mapping belongs to the range, and no reference into the
             // space is left.
-            let unmapped = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
-            debug_assert!(unmapped.is_ok());
+            let released = unsafe { system::release(self.mapping, self.mapped) };
+            debug_assert!(released.is_ok());
         }
     }
 
@@ -350,19 +301,12 @@ mod mapped {
         pub(in crate::memory) fn map(bytes: usize, align: usize) -> Result<Self, i32> {
             // There is room to align the start.
             let mapped = bytes + align;
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: rule *bounds*: a fresh mapping at an address that the system chooses.
-            let mapping =
-                unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
-            let mapping = mapping.map_err(|error| error.raw_os_error())?;
-            let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(0)?;
+            let mapping = system::reserve(mapped)?;
             // SAFETY: rule *bounds*: inside the mapping.
             let start = unsafe { mapping.add(mapping.as_ptr().align_offset(align)) };
             let segment = Self { mapping, mapped, start };
-            let access = MprotectFlags::READ | MprotectFlags::WRITE;
-            // SAFETY: rule *mapped*: inside the mapping, and the access only grows.
-            unsafe { mprotect(start.as_ptr().cast(), bytes, access) }
-                .map_err(|error| error.raw_os_error())?;
+            // SAFETY: rule *mapped*: inside the mapping, on whole pages of the system.
+            unsafe { system::commit(start, bytes) }?;
             Ok(segment)
         }
     }
@@ -371,8 +315,8 @@ mod mapped {
         fn drop(&mut self) {
             // SAFETY: rule *pinned*: the mapping belongs to the segment, and no reference into the
             // space is left.
-            let unmapped = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
-            debug_assert!(unmapped.is_ok());
+            let released = unsafe { system::release(self.mapping, self.mapped) };
+            debug_assert!(released.is_ok());
         }
     }
 
@@ -396,29 +340,9 @@ mod mapped {
             .max(SMALLEST_RESERVE)
     }
 
-    /// Bytes that a process can address. On Linux the stacks lie at the end of them. On other
-    /// systems the result is the least that 64-bit systems have.
-    fn addresses() -> usize {
-        /// The fewest bits of an address: the smallest address space of RISC-V, without the
-        /// system's half.
-        const MIN_ADDRESS_BITS: u32 = 38;
-        let here = 0u8;
-        let bits = usize::BITS - (&raw const here).addr().leading_zeros();
-        let linux = cfg!(any(target_os = "linux", target_os = "android"));
-        1 << if linux { bits.max(MIN_ADDRESS_BITS) } else { 47 }
-    }
-
-    /// Bytes of memory of this machine. It is a guess if the system has no file that says it.
+    /// Bytes of memory of this machine. It is a guess if the system does not say it.
     fn total_memory() -> usize {
-        let guess = LARGEST_DEFAULT / 4;
-        // `MemTotal` is the first line. Reading the whole file would allocate.
-        let mut start = [0; 256];
-        let read = std::fs::File::open("/proc/meminfo").and_then(|mut file| file.read(&mut start));
-        let text = read.ok().and_then(|length| std::str::from_utf8(&start[..length]).ok());
-        let Some(text) = text else { return guess };
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
-        kib.map_or(guess, |kib| kib.saturating_mul(1024))
+        system::total_memory().unwrap_or(LARGEST_DEFAULT / 4)
     }
 }
 

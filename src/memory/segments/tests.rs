@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::system;
 use crate::memory::ranges::word_at;
 use crate::memory::space::SpaceConfig;
 use crate::memory::space::is_in_any_heap;
@@ -350,19 +351,20 @@ fn the_list_of_ranges_has_each_segment_until_the_heap_ends() {
 }
 
 #[test]
-fn pages_return_to_the_system_and_read_as_zero() {
+fn free_pages_return_to_the_system() {
     let space = space(64 << 20);
     let object = space.acquire_large(3 * UNIT, 64).expect("pages");
+    let start = object.as_ptr().addr() / PAGE_SIZE * PAGE_SIZE;
     // SAFETY: rule *owner*: just allocated.
-    unsafe {
-        object.write_bytes(7, 3 * UNIT);
-        space.release(space.page_index(object.as_ptr().addr()) as u32);
-    }
-    let again = space.acquire_large(3 * UNIT, 64).expect("pages");
-    assert_eq!(again, object, "the same gap");
+    unsafe { object.write_bytes(7, 3 * UNIT) };
+    let resident = || system::testing::resident(start, 3 * UNIT);
+    assert!(resident().is_none_or(|bytes| bytes == 3 * UNIT));
+    // SAFETY: rule *owner*: freed once.
+    unsafe { space.release(space.page_index(object.as_ptr().addr()) as u32) };
+    assert!(resident().is_none_or(|bytes| bytes == 0), "more than the pool keeps resident");
+    assert_eq!(space.acquire_large(3 * UNIT, 64), Ok(object), "the same gap");
     // SAFETY: rule *owner*: just allocated.
-    let bytes = unsafe { std::slice::from_raw_parts(again.as_ptr(), 3 * UNIT) };
-    assert!(bytes.iter().all(|&byte| byte == 0), "more than the pool keeps resident");
+    unsafe { object.write_bytes(7, 3 * UNIT) };
 }
 
 #[test]

@@ -77,7 +77,7 @@ pub(crate) use crate::memory::table::PageTable;
 /// How many pages a refill probes for remote frees before it takes a new page.
 pub(crate) const PAGES_PROBED: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 16 };
 
-/// The settings of [`Space::reserve`].
+/// The settings of [`Space::open`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpaceConfig {
     /// Bytes of address space for pages. The default depends on the machine and the number of

@@ -30,6 +30,8 @@ EXEMPT = {
     "ModelFork": "as `ModelHeap`",
     "ForkLocks": "as `ModelHeap`",
     "StoppedWorld": "as `ModelHeap`",
+    "Reserved": "an address map, which only the library makes",
+    "Segments": "as `Reserved`",
     "CurrentMutator": "as `ModelHeap`",
     "UnlentMutator": "as `ModelHeap`",
     "ObjectFlags": "as `Live`",

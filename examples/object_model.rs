@@ -11,7 +11,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
 use standstill::model::{
-    ClaimRef, Count, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer,
+    ClaimRef, Count, Live, ModelMutator, Object, ObjectModel, Reserved, Stopped, Tracer,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap};
@@ -92,6 +92,9 @@ unsafe impl ObjectModel for Pairs {
     type Private = ();
     /// There are no weak references, so there are no callbacks.
     type Callback = ();
+
+    /// All objects lie in memory of the heap.
+    type Addresses = Reserved;
 
     /// In a stop no thread changes a field.
     const STABLE_DURING_STOP: bool = true;

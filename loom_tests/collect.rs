@@ -115,6 +115,7 @@ unsafe impl ObjectModel for Tiny {
     type Local = ();
     type Callback = ();
     type Private = ();
+    type Addresses = crate::memory::reserved::Reserved;
 
     const STABLE_DURING_STOP: bool = true;
 

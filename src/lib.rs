@@ -6,9 +6,6 @@
 // Models build the library only for its tests and use only a part of it.
 #![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
 
-#[cfg(not(all(unix, target_pointer_width = "64")))]
-compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix");
-
 // Rules of unsafe code that belong to no single file. Each place that cites one keeps it by itself.
 // docs/generated/unsafe.md lists all rules with their tests.
 //

@@ -838,6 +838,7 @@ unsafe impl ObjectModel for Slots {
     type Local = ();
     type Callback = ();
     type Private = ();
+    type Addresses = standstill::model::Reserved;
 
     const STABLE_DURING_STOP: bool = false;
 

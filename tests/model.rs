@@ -16,6 +16,9 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Barrier, Mutex};
 
+/// The address map of the heaps. `tests/model_segments.rs` runs these tests with the other map.
+#[allow(unused_imports, reason = "the other program has another one")]
+use standstill::model::Reserved as Addresses;
 use standstill::model::{
     ClaimRef, Count, DeadObject, Ends, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
     Tracer, World,
@@ -214,6 +217,7 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
     type Local = Mutex<Vec<Object>>;
     type Callback = usize;
     type Private = Dying;
+    type Addresses = crate::Addresses;
 
     const STABLE_DURING_STOP: bool = STABLE;
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use common::deadline;
 use standstill::model::{
     ClaimRef, Count, DeadObject, ForkLocks, Live, ModelDetached, ModelHeap, ModelMutator, Object,
-    ObjectModel, Stopped, StoppedWorld, Tracer, World,
+    ObjectModel, Reserved, Stopped, StoppedWorld, Tracer, World,
 };
 use standstill::safepoint::{SlowStopKind, StopError, ThreadId};
 use standstill::{AttachError, Collect, CollectError, CollectionEvent, Heap, HeapBuilder, Pacing};
@@ -88,6 +88,7 @@ impl Links {
 // lists of all mutators; references that were dropped outside still count. 6. no method but
 // `finalize` calls code of the test, and that gets a shared reference to the mutator.
 unsafe impl ObjectModel for Links {
+    type Addresses = Reserved;
     type Local = Mutex<Vec<Object>>;
     type Private = ();
     type Callback = ();

@@ -16,8 +16,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use standstill::model::{
-    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectFlags, ObjectModel, Stopped,
-    Tracer, World,
+    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectFlags, ObjectModel, Reserved,
+    Stopped, Tracer, World,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap, HeapBuilder, OutOfMemory, Pacing, Stress};
@@ -111,6 +111,7 @@ impl Bodies {
 // references, or addresses outside the heap. 5. No count is pending. 6. No method gets the mutator
 // exclusively.
 unsafe impl ObjectModel for Bodies {
+    type Addresses = Reserved;
     type Local = ();
     type Callback = ();
     type Private = ();

@@ -1303,6 +1303,7 @@ unsafe impl ObjectModel for Slotted {
     type Local = ();
     type Callback = ();
     type Private = ();
+    type Addresses = standstill::model::Reserved;
 
     const STABLE_DURING_STOP: bool = true;
 

@@ -5,9 +5,9 @@
 //! The typed API ([`Gc`](crate::Gc), [`Trace`](crate::Trace)) is one model. A runtime that already
 //! has objects implements its own model and gets the same collector, monomorphised.
 //!
-//! The objects of a model lie in memory from [`ModelMutator::allocate`]. The side tables of the
-//! heap therefore cover them, and the collector recognises an object of its heap without reading
-//! it.
+//! The objects of a model lie in memory from [`ModelMutator::allocate`]. With [`Segments`] they may
+//! also lie in memory that the heap has [adopted](ModelMutator::adopt). The side tables of the heap
+//! therefore cover them, and the collector recognises an object of its heap without reading it.
 //!
 //! # The states of an object
 //!
@@ -46,6 +46,8 @@ pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
 pub use crate::heap::stopped_world::StoppedWorld;
 pub use crate::heap::world::World;
+pub use crate::memory::reserved::{AddressMap, Reserved};
+pub use crate::memory::segments::{AdoptError, Segments};
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 pub use crate::object::state::ObjectFlags;
 pub use crate::object::type_info::{Ends, Object, Tracer};

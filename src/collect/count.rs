@@ -30,7 +30,8 @@ use crate::heap::helpers::Worker;
 use crate::heap::mark_tables::PAGE_WORDS;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
-use crate::memory::space::{Origin, PAGE_GRANULES};
+use crate::memory::address_map::Index;
+use crate::memory::space::PAGE_GRANULES;
 use crate::object::state::{self, StateByte};
 use crate::object::type_info::Tracer;
 
@@ -186,7 +187,7 @@ impl<M: ObjectModel> Work<'_, M> {
         let (verifies, prefetches) = (model.verifies_traversals(), model.prefetches());
         let far = is_far(world, table.len());
         let mut counter =
-            Counter::<YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
+            Counter::<_, YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
         let mut candidates: Vec<Stopped<'_>> = Vec::new();
         candidates.try_reserve_exact(PAGE_GRANULES)?;
         for pages in self.share.of(worker) {
@@ -244,7 +245,7 @@ impl<M: ObjectModel> Work<'_, M> {
 /// Adds the candidates of a word, whose first granule is `first`. There is room for a page's
 /// candidates.
 #[inline(always)]
-fn gather<'w>(origin: Origin, (first, bits): (usize, u64), candidates: &mut Vec<Stopped<'w>>) {
+fn gather<'w>(origin: impl Index, (first, bits): (usize, u64), candidates: &mut Vec<Stopped<'w>>) {
     each_bit(first, bits, |granule| {
         // SAFETY: rule *stopped*: candidates are alive.
         candidates.push(unsafe { Stopped::new(object_from(origin, granule)) });
@@ -254,8 +255,8 @@ fn gather<'w>(origin: Origin, (first, bits): (usize, u64), candidates: &mut Vec<
 /// The counting state of one worker.
 ///
 /// Each loop is a separate function, so that the compiler keeps its variables in registers.
-struct Counter<'a, const YOUNG: bool> {
-    origin: Origin,
+struct Counter<'a, O: Index, const YOUNG: bool> {
+    origin: O,
     states: &'a [AtomicU8],
     table: &'a mut [u8],
     /// Whether the table is so large that its entries are prefetched.
@@ -264,7 +265,7 @@ struct Counter<'a, const YOUNG: bool> {
     counts: &'a mut Counts,
 }
 
-impl<const YOUNG: bool> Counter<'_, YOUNG> {
+impl<O: Index, const YOUNG: bool> Counter<'_, O, YOUNG> {
     /// Subtracts the real count of each object from its byte.
     #[inline(never)]
     fn take_own<M: ObjectModel>(

@@ -37,7 +37,8 @@ pub(crate) fn referring<'w, M: ObjectModel>(
     mut f: impl FnMut(Stopped<'w>, ObjectFlags),
 ) -> Result<Result<(), NoMemory>, Cow<'static, str>> {
     let space = &world.core().space;
-    let mut tracer = Tracer::seeking(space.base(), space.reserved_bytes(), sought);
+    let (start, bytes) = space.bounds();
+    let mut tracer = Tracer::seeking(start, bytes, sought);
     guard_traversal(world, &mut tracer, |tracer| {
         listed(world, |object, flags| {
             edges_of(world, object.object(), tracer);
@@ -67,7 +68,8 @@ pub(crate) fn targets<'w, M: ObjectModel>(
     mut f: impl FnMut(Stopped<'w>, ObjectFlags),
 ) -> Result<(), Cow<'static, str>> {
     let space = &world.core().space;
-    let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+    let (start, bytes) = space.bounds();
+    let mut tracer = Tracer::new(start, bytes);
     guard_traversal(world, &mut tracer, |tracer| edges_of(world, source, tracer))
         .map_err(|abandoned| abandoned.reason)?;
     tracer.lost_nothing().unwrap_or_else(NoMemory::abort_process);

@@ -35,6 +35,8 @@ use crate::collect::table::{Delay, is_far};
 use crate::collect::traversal::{BATCH_PART, prefetch_each, traverse_batch};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
+use crate::memory::address_map::Index;
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::{PAGE_GRANULES, Space};
 use crate::object::live::Stopped;
 use crate::object::type_info::{Object, Tracer};
@@ -63,7 +65,7 @@ const EDGES_MAX: usize = 4096;
 
 /// One worker's part of marking.
 pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
-    space: &'a Space,
+    space: &'a Space<M::Addresses>,
     model: &'a M,
     marks: WorkerMarks<'a>,
     /// The result of counting, if counting is complete.
@@ -458,7 +460,7 @@ fn candidates<'a>(objects: &[Object]) -> &[Stopped<'a>] {
 
 /// The granule that an object starts at.
 #[inline(always)]
-pub(crate) fn granule(space: &Space, object: Object) -> u32 {
+pub(crate) fn granule(space: &Space<impl AddressMap>, object: Object) -> u32 {
     space.granule(object.address()) as u32
 }
 

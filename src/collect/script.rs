@@ -224,6 +224,7 @@ pub(crate) mod tests {
         type Local = ();
         type Private = ();
         type Callback = char;
+        type Addresses = crate::memory::reserved::Reserved;
         const STABLE_DURING_STOP: bool = true;
 
         fn local(&self) {}

@@ -12,6 +12,7 @@ use crate::base::event;
 use crate::base::fallible::NoMemory;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::Space;
 use crate::object::type_info::{Ends, Object, Tracer};
 
@@ -42,8 +43,9 @@ impl From<NoMemory> for Abandoned {
 pub(crate) const BATCH_PART: usize = 16;
 
 /// A tracer for a collection in this space.
-pub(crate) fn tracer(space: &Space) -> Tracer {
-    Tracer::for_collection(space.base(), space.reserved_bytes())
+pub(crate) fn tracer(space: &Space<impl AddressMap>) -> Tracer {
+    let (start, bytes) = space.bounds();
+    Tracer::for_collection(start, bytes)
 }
 
 /// The name of an object's type. It is empty if the object is dead.

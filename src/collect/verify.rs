@@ -98,7 +98,8 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     let core = world.core();
     let space = &core.space;
     let states = space.states();
-    let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+    let (start, bytes) = space.bounds();
+    let mut tracer = Tracer::new(start, bytes);
     let mut visits = HashMap::<usize, i64>::new();
     let mut error = None;
     let mut starts = vec![false; states.len()];
@@ -147,7 +148,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                 if tracer.take_unreadable() {
                     continue;
                 }
-                for &edge in tracer.edges() {
+                for &edge in tracer.edges().iter().filter(|&&edge| space.contains(edge)) {
                     let target = space.granule(edge);
                     let is_live = |state| StateByte(state).get() & LIVE != 0;
                     if !edge.is_multiple_of(GRANULE) || !states.get(target).is_some_and(is_live) {

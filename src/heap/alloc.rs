@@ -24,6 +24,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
+use crate::memory::address_map::Map;
 use crate::memory::arena::{Arena, class_for, class_size};
 use crate::memory::shape::{GRANULE, MAX_ALIGN, MAX_PREFIX, PageKind};
 use crate::memory::space::SpaceError;
@@ -163,7 +164,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Reports this thread's allocations and frees to the pace. If a collection is due, requests
     /// it.
-    fn account(&self) {
+    pub(super) fn account(&self) {
         let (objects, bytes) = self.arena(Arena::take_count);
         let pace = &self.core().pace;
         pace.taken(objects, bytes);
@@ -175,6 +176,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Gives memory back that was allocated and not published, or that held an object. `object` is
     /// the object's address.
     ///
+    /// # Panics
+    ///
+    /// If the memory is [adopted](Self::adopt): the heap does not own it.
+    ///
     /// # Safety
     ///
     /// [`allocate`](Self::allocate) or [`allocate_at`](Self::allocate_at) of this heap returned the
@@ -184,6 +189,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline]
     pub unsafe fn free(&self, object: NonNull<u8>) {
         let core = self.core();
+        if <M::Addresses as Map>::ADOPTS {
+            // SAFETY: rule *mapped*: an object of this heap.
+            unsafe { core.space.assert_own(object.as_ptr() as usize) };
+        }
         // SAFETY: rule *mapped*: the memory was handed out by this heap's space.
         let cell = unsafe {
             core.state(object.as_ptr() as usize).death();

@@ -34,7 +34,7 @@ pub const MODEL_REQUESTS: u32 = !0xff;
 
 /// Everything that the threads of one heap share.
 pub(crate) struct Core<M: ObjectModel> {
-    pub(crate) space: Space,
+    pub(crate) space: Space<M::Addresses>,
     pub(crate) model: M,
     pub(crate) coordinator: Arc<Coordinator<MutatorShared<M>>>,
     pub(crate) pace: Pace,
@@ -84,7 +84,7 @@ pub(crate) struct CoreConfig {
 
 impl<M: ObjectModel> Core<M> {
     pub(crate) fn new(
-        mut space: Space,
+        mut space: Space<M::Addresses>,
         model: M,
         config: CoreConfig,
     ) -> Result<Arc<Self>, NoMemory> {

@@ -1,6 +1,8 @@
 //! The data that the threads of one heap share.
 
 #[allow(unsafe_code)]
+mod adopted;
+#[allow(unsafe_code)]
 pub(crate) mod alloc;
 pub(crate) mod blocking;
 pub(crate) mod cell_wait;

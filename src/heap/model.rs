@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::heap::fork_locks::ForkLocks;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::world::World;
+use crate::memory::reserved::AddressMap;
 use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 use crate::object::type_info::{Ends, Object, Tracer};
 use crate::safepoint::ThreadId;
@@ -118,6 +119,12 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// If the destructor of this data or of [`Local`](Self::Local) panics, the mutator ends all the
     /// same. The panic is treated as one of [`ending`](Self::ending).
     type Private: 'static;
+
+    /// How a heap finds its own data about an object by the object's address:
+    /// [`Reserved`](crate::model::Reserved), the fastest map, or
+    /// [`Segments`](crate::model::Segments), for objects in memory that others allocated and for
+    /// processes without a large range of addresses.
+    type Addresses: AddressMap;
 
     /// Whether two traversals of an object in one stop always report the same references. If
     /// `false`, the collector records the references that the counting pass reported and marks from

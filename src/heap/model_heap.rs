@@ -173,7 +173,8 @@ pub struct HeapStats {
     pub in_use_bytes: usize,
     /// Bytes made accessible, including side tables.
     pub committed_bytes: usize,
-    /// Bytes of address space for pages.
+    /// Bytes of address space for pages. With [`Segments`](crate::model::Segments): those of the
+    /// tables and of the heap's own segments.
     pub reserved_bytes: usize,
     /// Mutators, attached or detached.
     pub mutators: usize,
@@ -224,6 +225,7 @@ mod tests {
         type Local = Loud;
         type Callback = ();
         type Private = Loud;
+        type Addresses = crate::memory::reserved::Reserved;
 
         const STABLE_DURING_STOP: bool = true;
 

@@ -167,6 +167,7 @@ unsafe impl ObjectModel for Managed {
     type Local = SharedPart;
     type Private = OwnPart;
     type Callback = DueCallback;
+    type Addresses = crate::memory::reserved::Reserved;
 
     const STABLE_DURING_STOP: bool = true;
     /// The deferred and the retired references belong to the heap. A queue belongs to its owner,

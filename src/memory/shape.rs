@@ -142,6 +142,10 @@ pub(crate) enum PageKind {
     Large,
     /// A later page of a large object.
     Tail,
+    /// In memory that the heap does not own: an object may start at each granule. See `segments`.
+    Foreign,
+    /// An entry without memory. See `segments`.
+    Nowhere,
 }
 
 /// A page's layout in one word, so that a reader never sees half of a change.
@@ -155,6 +159,10 @@ pub(crate) struct Shape(u64);
 impl Shape {
     pub(crate) const FREE: Self = Self(PageKind::Free as u64);
     pub(crate) const TAIL: Self = Self(PageKind::Tail as u64);
+    pub(crate) const NOWHERE: Self = Self(PageKind::Nowhere as u64);
+    /// A page on which an object may start at each granule.
+    pub(crate) const FOREIGN: Self =
+        Self(PageKind::Foreign as u64 | 1 << 32 | (PAGE_GRANULES as u64) << 48);
 
     /// A page cut into as many cells of `size` bytes as fit. `size` is a multiple of a granule.
     /// Cells start at the natural alignment of their size if that costs no cell.
@@ -222,7 +230,9 @@ impl Shape {
             0 => PageKind::Free,
             1 => PageKind::Small,
             2 => PageKind::Large,
-            _ => PageKind::Tail,
+            3 => PageKind::Tail,
+            4 => PageKind::Foreign,
+            _ => PageKind::Nowhere,
         }
     }
 
@@ -268,7 +278,7 @@ impl Shape {
     /// Bytes of the heap that one object of the page, or the object of the run, takes up.
     pub(crate) const fn footprint(self) -> Footprint {
         Footprint(match self.kind() {
-            PageKind::Small => self.cell() << GRANULE_SHIFT,
+            PageKind::Small | PageKind::Foreign => self.cell() << GRANULE_SHIFT,
             // At most 2^32 pages.
             _ => self.pages() << PAGE_SHIFT,
         })

@@ -1,38 +1,14 @@
-//! The range and the tables beside it: the arithmetic between addresses, granules and pages.
+//! The pages of a heap and the tables beside them: addresses, granules and pages.
+//!
+//! The [address map](crate::memory::address_map) does the arithmetic between them.
 
 use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicU8, AtomicUsize, Ordering};
+use crate::memory::address_map::{Index, Map};
 use crate::memory::page::{FreeBits, PageInfo};
 use crate::memory::range::Range;
-use crate::memory::shape::{
-    Cell, GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PageKind, Shape,
-};
-
-/// The start of the range, which is enough to compute granules from addresses. In the loops of a
-/// collection this value stays in a register. The space itself would not, because other threads
-/// change it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin(NonNull<u8>);
-
-impl Origin {
-    /// The granule of an address of the space.
-    #[inline(always)]
-    pub(crate) fn granule(self, addr: usize) -> usize {
-        (addr - self.0.addr().get()) >> GRANULE_SHIFT
-    }
-
-    /// The memory at a granule. The pointer may access the whole cell.
-    ///
-    /// # Safety
-    ///
-    /// The granule is inside the range.
-    #[inline(always)]
-    pub(crate) unsafe fn cell(self, granule: usize) -> NonNull<u8> {
-        // SAFETY: as the caller says.
-        unsafe { self.0.add(granule << GRANULE_SHIFT) }
-    }
-}
+use crate::memory::shape::{Cell, GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PageKind, Shape};
 
 /// Granules of one page at equal distances. A step of the iterator is one addition and one
 /// countdown.
@@ -65,17 +41,17 @@ impl Iterator for Starts {
 
 impl ExactSizeIterator for Starts {}
 
-/// The range, and the entries of its pages.
-pub(crate) struct PageTable {
-    /// Both are plain and constant: `contains` must not load a field that threads write.
-    pub(super) base: usize,
+/// The tables, the map that finds their entries, and the range with the memory of both.
+pub(crate) struct PageTable<A: Map> {
+    /// Bytes of the pages that can have entries.
     pub(super) length: usize,
     pub(super) range: Range,
-    /// Pages that were ever handed out. Written under the pool's lock.
+    /// Pages below this number have entries. Written under the pool's lock.
     pub(super) high_water: AtomicUsize,
+    pub(super) map: A,
 }
 
-impl PageTable {
+impl<A: Map> PageTable<A> {
     /// The memory of the cell or large object that starts at `start`.
     ///
     /// # Safety
@@ -86,48 +62,46 @@ impl PageTable {
         Cell::of(unsafe { self.page_of(start.as_ptr().addr()) }.shape(), start)
     }
 
-    /// Whether the address lies in this space's range. This takes no load.
+    /// Whether the address belongs to this space.
     #[inline(always)]
     pub(crate) fn contains(&self, addr: usize) -> bool {
-        addr.wrapping_sub(self.base) < self.length
+        self.map.contains(addr)
     }
 
-    /// The range's first address.
+    /// Start and length of the addresses that a tracer keeps. They include all addresses of this
+    /// space, and others if the map has granules for them.
     #[inline(always)]
-    pub(crate) fn base(&self) -> usize {
-        self.base
+    pub(crate) fn bounds(&self) -> (usize, usize) {
+        self.map.bounds()
     }
 
-    /// Where the range begins.
+    /// The part of the map that the loops of a collection need.
     #[inline(always)]
-    pub(crate) fn origin(&self) -> Origin {
-        Origin(self.range.base)
+    pub(crate) fn origin(&self) -> A::Origin {
+        self.map.origin()
     }
 
     /// The index of an address of this space in the tables with one byte for each granule.
     #[inline(always)]
     pub(crate) fn granule(&self, addr: usize) -> usize {
-        debug_assert!(self.contains(addr));
-        (addr - self.base) >> GRANULE_SHIFT
+        self.map.granule(addr)
     }
 
     /// The address of a granule.
     #[inline(always)]
     pub(crate) fn address(&self, granule: usize) -> usize {
-        self.base + (granule << GRANULE_SHIFT)
+        self.map.address(granule)
     }
 
     /// The page that an address of this space is on.
     #[inline(always)]
     pub(crate) fn page_index(&self, addr: usize) -> usize {
-        debug_assert!(self.contains(addr));
-        (addr - self.base) >> PAGE_SHIFT
+        self.map.page_index(addr)
     }
 
-    /// How many pages were ever handed out. All later pages are untouched and have no table
-    /// entries.
+    /// How many pages have table entries. All later pages are untouched.
     ///
-    /// Acquire pairs with the release store in `PagePool::take`: the entries below the mark are
+    /// Acquire pairs with the release stores of the maps: the entries below the mark are
     /// accessible. A thread that has the address of a page is ordered behind that store, so it
     /// cannot read an older mark.
     #[inline]
@@ -206,9 +180,9 @@ impl PageTable {
     pub(crate) fn starts(&self, page: usize) -> Starts {
         let shape = self.page(page).shape();
         let (step, left) = match shape.kind() {
-            PageKind::Small => (shape.cell(), shape.cells()),
+            PageKind::Small | PageKind::Foreign => (shape.cell(), shape.cells()),
             PageKind::Large => (0, 1),
-            PageKind::Free | PageKind::Tail => (0, 0),
+            PageKind::Free | PageKind::Tail | PageKind::Nowhere => (0, 0),
         };
         Starts { next: page * PAGE_GRANULES + shape.first(), step, left }
     }
@@ -266,14 +240,29 @@ impl PageTable {
         let shape = self.page(page).shape();
         let first = page * PAGE_GRANULES + shape.first();
         match shape.kind() {
-            PageKind::Small => {
+            PageKind::Small | PageKind::Foreign => {
                 granule >= first
                     && (granule - first).is_multiple_of(shape.cell())
                     && (granule - first) / shape.cell() < shape.cells()
             }
             PageKind::Large => granule == first,
-            PageKind::Free | PageKind::Tail => false,
+            PageKind::Free | PageKind::Tail | PageKind::Nowhere => false,
         }
+    }
+
+    /// Panics if an address lies in memory that the heap has adopted.
+    ///
+    /// # Safety
+    ///
+    /// As for [`page_of`](Self::page_of), or the memory is adopted.
+    #[inline]
+    pub(crate) unsafe fn assert_own(&self, addr: usize) {
+        assert!(
+            // SAFETY: as the caller says. Adopted pages have entries, too.
+            unsafe { self.page_of(addr) }.shape().kind() != PageKind::Foreign,
+            "`free` was given memory of an adopted segment, which the heap does not own: call \
+             `unregister`"
+        );
     }
 
     /// A page's free bits.
@@ -289,16 +278,16 @@ impl PageTable {
         unsafe { self.range.bits(page as usize).with_mut(|bits| f(&mut *bits)) }
     }
 
-    /// Bytes of the range for pages.
+    /// Bytes of address space that are reserved for pages.
     pub(crate) fn reserved_bytes(&self) -> usize {
-        self.length
+        self.map.reserved_bytes()
     }
 
     /// The memory at a granule. The pointer may access the whole cell.
     ///
     /// # Safety
     ///
-    /// The granule is inside the range.
+    /// The granule is below the high-water mark.
     #[inline(always)]
     pub(crate) unsafe fn cell(&self, granule: usize) -> NonNull<u8> {
         // SAFETY: as the caller says.
@@ -306,9 +295,16 @@ impl PageTable {
     }
 
     /// A page's first byte.
+    #[inline(always)]
     pub(super) fn page_start(&self, page: u32) -> NonNull<u8> {
-        debug_assert!((page as usize) < self.length >> PAGE_SHIFT);
-        // SAFETY: rule *mapped*: inside the range.
-        unsafe { self.range.base.add((page as usize) << PAGE_SHIFT) }
+        self.map.page_start(page as usize)
+    }
+
+    /// Returns memory without content to the system: pages that are free, or parts of a page. Pages
+    /// that are released together are adjacent in memory.
+    pub(super) fn discard(&self, page: u32, from: usize, bytes: usize) {
+        if bytes > 0 {
+            self.range.discard(self.map.page_start(page as usize), from, bytes);
+        }
     }
 }

@@ -81,7 +81,9 @@ impl<T: Trace> Gc<T> {
     #[track_caller]
     pub fn try_share(this: Self, m: &Mutator) -> Result<SharedGc<T>, Self> {
         check(this.header(), m);
-        managed::adopt(m.raw(), this.counts());
+        if !this.counts().is_owned_by(m.raw().id()) {
+            managed::adopt(m.raw(), this.counts());
+        }
         if this.counts().share_for_life(m.raw().id()) {
             Ok(SharedGc(ManuallyDrop::new(this)))
         } else {

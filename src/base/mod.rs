@@ -4,6 +4,10 @@
 
 pub(crate) mod environment;
 pub(crate) mod error;
+#[cfg(feature = "tracing")]
+pub(crate) mod event;
+#[cfg(not(feature = "tracing"))]
+#[path = "no_event.rs"]
 pub(crate) mod event;
 #[allow(unsafe_code)]
 pub(crate) mod fallible;
@@ -15,6 +19,7 @@ pub(crate) mod model_sync;
 #[allow(unsafe_code)]
 pub(crate) mod once_box;
 pub(crate) mod outside;
+pub(crate) mod phase;
 #[allow(unsafe_code)]
 pub(crate) mod prefetch;
 pub(crate) mod report;

@@ -118,6 +118,10 @@ impl Workers {
 
     /// In the child of a fork: the pool's threads and the parked threads do not exist here. A new
     /// pool is started when it is needed.
+    #[cfg_attr(
+        not(feature = "parallel"),
+        allow(clippy::forget_non_drop, reason = "without a pool there is nothing to drop")
+    )]
     pub(crate) fn forget_others(&self) {
         self.slot.forget_helpers();
         self.lacks_pool.store(false, Ordering::Relaxed);

@@ -6,9 +6,6 @@ pub(crate) mod environment;
 pub(crate) mod error;
 #[cfg(feature = "tracing")]
 pub(crate) mod event;
-#[cfg(not(feature = "tracing"))]
-#[path = "no_event.rs"]
-pub(crate) mod event;
 #[allow(unsafe_code)]
 pub(crate) mod fallible;
 #[cfg(not(all(test, any(loom, shuttle))))]
@@ -16,6 +13,8 @@ mod held;
 pub(crate) mod hooks;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model_sync;
+#[cfg(not(feature = "tracing"))]
+pub(crate) mod no_event;
 #[allow(unsafe_code)]
 pub(crate) mod once_box;
 pub(crate) mod outside;
@@ -31,3 +30,6 @@ pub(crate) mod sync;
 #[allow(unsafe_code)]
 pub(crate) mod system;
 pub(crate) mod text;
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) use no_event as event;

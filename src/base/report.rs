@@ -17,6 +17,7 @@ pub enum CollectionKind {
 }
 
 impl CollectionKind {
+    #[cfg(feature = "tracing")]
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Young => "young",

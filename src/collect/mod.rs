@@ -97,7 +97,6 @@ pub(crate) mod verify_pages;
 pub(crate) mod work_list;
 
 pub use self::request::{Collect, CollectError};
-pub(crate) use self::scope::{live, visible};
 
 use std::sync::Arc;
 

@@ -42,6 +42,9 @@ mod typed;
 pub mod dynamic;
 #[cfg(feature = "cpython")]
 pub mod gc_module;
+// Floor 5 too: the kit that checks object models.
+#[cfg(feature = "model-check")]
+pub mod model_check;
 
 pub use base::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
 pub use base::hooks::CallGuards;

@@ -380,7 +380,7 @@ impl<M: Specimen> Bench<M> {
         }
     }
 
-    /// Checks that no memory was freed twice.
+    /// Checks that no memory was freed twice, or written to after it was freed.
     fn freed_once(&self, method: &'static str) -> Checked<()> {
         let Some(quarantine) = self.heap.0.core.space.quarantine() else { return Ok(()) };
         let mut seen = HashSet::new();
@@ -388,6 +388,11 @@ impl<M: Specimen> Bench<M> {
             let address = cell.start().as_ptr().addr();
             if !seen.insert(address) {
                 let text = "its memory was freed twice";
+                return finding(Rule::Memory, method, self.shadow.at(address), text);
+            }
+            // SAFETY: rule *mapped*: a cell in quarantine is accessible, and no correct code
+            // writes there.
+            if let Err(text) = unsafe { quarantine.check(cell, 0) } {
                 return finding(Rule::Memory, method, self.shadow.at(address), text);
             }
         }
@@ -437,40 +442,40 @@ impl<M: Specimen> Bench<M> {
 
     /// Drops everything, and expects that nothing is left.
     pub(super) fn wind_up(&mut self) -> Checked<()> {
-        self.absorb("finalize", |_, _| true, |_, _| true)?;
-        for at in self.shadow.held() {
-            while self.shadow.objects[at].held > 0 && !self.shadow.objects[at].spec.immortal {
-                self.drop_ref(at)?;
-            }
-        }
+        self.drop_all()?;
         for _ in 0..3 {
-            if self.shadow.alive().iter().all(|&at| self.shadow.objects[at].spec.immortal) {
+            self.collect_by_hand(true)?;
+            // Finalizers may have brought objects back.
+            self.drop_all()?;
+            if self.shadow.garbage().is_empty() {
                 break;
-            }
-            self.collect_by_hand(false)?;
-            // Objects that finalizers have brought back.
-            for at in self.shadow.held() {
-                while self.shadow.objects[at].held > 0 && !self.shadow.objects[at].spec.immortal {
-                    self.drop_ref(at)?;
-                }
             }
         }
         self.release_late()?;
-        let immortal = |at: &usize| {
-            let roots = (0..self.shadow.objects.len()).filter(|&at| {
-                self.shadow.objects[at].alive && self.shadow.objects[at].spec.immortal
-            });
-            self.shadow.reach(roots)[*at]
-        };
+        // These stay.
+        let stays = self.shadow.reach(self.shadow.alive().into_iter().filter(|&at| {
+            let spec = self.shadow.objects[at].spec;
+            spec.immortal || spec.legacy
+        }));
         let left = (0..self.shadow.objects.len())
-            .find(|at| !self.kept && self.state(*at) & state::LIVE != 0 && !immortal(at));
+            .find(|&at| !self.kept && self.state(at) & state::LIVE != 0 && !stays[at]);
         if let Some(at) = left {
             let text = "all references were dropped, all garbage was collected, and its memory was \
                         not freed";
             return finding(Rule::Memory, "release", Some(at), text);
         }
-        if let Some(text) = self.reported.lock().first() {
-            return finding(Rule::Panics, "finalize", None, text.clone());
+        match self.reported.lock().first() {
+            Some(text) => finding(Rule::Panics, "finalize", None, text.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Drops all references of the kit.
+    fn drop_all(&mut self) -> Checked<()> {
+        for at in self.shadow.held() {
+            while self.shadow.objects[at].held > 0 && !self.shadow.objects[at].spec.immortal {
+                self.drop_ref(at)?;
+            }
         }
         Ok(())
     }
@@ -485,8 +490,12 @@ impl<M: Specimen> Bench<M> {
             let text = format!("it panicked: {}", panic_message(payload));
             return finding(Rule::Panics, "ending", None, text);
         }
-        drop(heap);
-        Ok(report)
+        match guarded(|| drop(heap)) {
+            Ok(()) => Ok(report),
+            Err(payload) => {
+                finding(Rule::Memory, "ending", None, panic_message(payload).into_owned())
+            }
+        }
     }
 
     /// Gives a model that frees memory late the stops that it waits for.

@@ -17,7 +17,7 @@
 use crate::collect::scope::state_of;
 use crate::heap::model::{Found, Verdict};
 use crate::model_check::bench::Bench;
-use crate::model_check::broken::{Checked, Rule, finding};
+use crate::model_check::broken::{Checked, Rule, finding, name_of};
 use crate::model_check::shadow::{Shadow, WeakState};
 use crate::model_check::specimen::Specimen;
 use crate::model_check::stop_calls::InStop;
@@ -207,9 +207,13 @@ impl<M: Specimen> Bench<M> {
     }
 
     fn collect_with_lock(&mut self, cushion: bool) -> Checked<()> {
+        if cushion {
+            // Without it, drops are pending in the first stop.
+            self.audit()?;
+            self.last = "prepare";
+        }
         self.call("prepare", None, |model, m| model.prepare(m))?;
         self.compare("prepare")?;
-        self.last = "prepare";
         let for_any = self.report.by_hand % 2 == 0;
         let claimed = self.stop(|stop| {
             stop.inspect()?;
@@ -338,8 +342,9 @@ impl<M: Specimen> Bench<M> {
             let claim = self.claim(at);
             // A drop may run finalizers of objects that are no garbage.
             self.call_user("clear", Some(at), |model, m| model.clear(claim.live(), m))?;
-            self.call_user("cleared", Some(at), |model, m| model.cleared(m, false))?;
-            self.call_user("cleared", Some(at), |model, m| model.cleared(m, true))?;
+            for last in [false, true] {
+                self.call_user("cleared", Some(at), |model, m| model.cleared(m, last))?;
+            }
             self.absorb("clear", |_, _| true, |_, _| true)?;
             self.last = "clear";
             self.take_over_cleared(at)?;
@@ -364,6 +369,12 @@ impl<M: Specimen> Bench<M> {
         let stop = InStop::new(&world, &mut self.shadow, "clear");
         let left = stop.traverse(at)?;
         let is_a_part = stop.shadow.shrink_to(at, left);
+        for other in stop.shadow.alive() {
+            if other != at && stop.traverse(other)? != stop.shadow.targets(other) {
+                let text = format!("it changed the fields of another object, {}", name_of(other));
+                return finding(Rule::Clear, "clear", Some(at), text);
+            }
+        }
         drop(world);
         if !is_a_part {
             let text = "after it, the object has references that it did not have before";

@@ -27,11 +27,6 @@ impl Random {
     pub(super) fn below(&mut self, limit: usize) -> usize {
         (self.number() % limit.max(1) as u64) as usize
     }
-
-    /// `true` in one of `n` cases.
-    pub(super) fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
 }
 
 /// The behaviour of a finalizer or a callback.

@@ -1,0 +1,94 @@
+//! The conformance kit: it passes correct models, and names the rule that a broken one breaks, and
+//! the method.
+#![cfg(not(loom))]
+
+mod toy;
+
+use standstill::model_check::{Check, Rule};
+use toy::{Fault, checked};
+
+#[test]
+fn a_correct_model_passes() {
+    let report = checked(Fault::None, &Check::new().programs(300)).unwrap();
+    println!("{report}");
+    assert!(report.skipped.is_empty());
+    assert!(report.by_hand > 100 && report.collections > 100 && report.objects > 1000);
+}
+
+#[test]
+fn each_fault_is_named() {
+    let mut wrong = Vec::new();
+    for (fault, rule, method) in FAULTS {
+        match checked(*fault, &Check::new()) {
+            Ok(_) => wrong.push(format!("{fault:?}: not found")),
+            Err(broken) if (broken.rule, broken.method) == (*rule, *method) => {
+                println!("{fault:?}\n{broken}\n");
+            }
+            Err(broken) => wrong.push(format!("{fault:?}\n{broken}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Each fault, with the rule and the method that the kit names.
+const FAULTS: &[(Fault, Rule, &str)] = &[
+    (Fault::CountTooLow, Rule::Counts, "count"),
+    (Fault::CountTooHigh, Rule::Counts, "count"),
+    (Fault::CountWithoutOutside, Rule::Counts, "count"),
+    (Fault::ClaimCountsNothing, Rule::Counts, "claim_ref"),
+    (Fault::ClaimCountsTwice, Rule::Counts, "claim_ref"),
+    (Fault::ClaimForAnyCountsNothing, Rule::Counts, "claim_ref_for_any"),
+    (Fault::ReleaseDropsNothing, Rule::Counts, "release"),
+    (Fault::ReleaseDropsTwice, Rule::Counts, "release"),
+    (Fault::FreesEarly, Rule::Memory, "Specimen::drop_ref"),
+    (Fault::FreesTwice, Rule::Memory, "Specimen::drop_ref"),
+    (Fault::FreesNever, Rule::Memory, "Specimen::drop_ref"),
+    (Fault::TraverseLowersCounts, Rule::Stop, "traverse"),
+    (Fault::ClearWeakFrees, Rule::Stop, "clear_weak"),
+    (Fault::TraversesTooFew, Rule::Traversal, "traverse"),
+    (Fault::TraversesTwice, Rule::Traversal, "traverse"),
+    (Fault::TraversesTheDead, Rule::Traversal, "traverse"),
+    (Fault::TraversesOthers, Rule::Traversal, "traverse"),
+    (Fault::TraversesOnlySometimes, Rule::Stable, "traverse"),
+    (Fault::TraverseSaysUnreadable, Rule::Traversal, "traverse"),
+    (Fault::TraverseEachSkips, Rule::Traversal, "traverse_each"),
+    (Fault::TraverseEachDoesNothing, Rule::Panics, "traverse_each"),
+    (Fault::TraverseEachMixes, Rule::Traversal, "traverse_each"),
+    (Fault::PrefetchReports, Rule::Traversal, "prefetch_each"),
+    (Fault::MergeLeavesPending, Rule::Merge, "merge"),
+    (Fault::MergeForgetsTheDead, Rule::Merge, "merge"),
+    (Fault::MergeReportsTheLiving, Rule::Merge, "merge"),
+    (Fault::MergeReportsTwice, Rule::Merge, "merge"),
+    (Fault::DestroyMergedDoesNothing, Rule::Memory, "destroy_merged"),
+    (Fault::PendingTooLow, Rule::Limits, "pending"),
+    (Fault::CallbacksTooLow, Rule::Limits, "callbacks"),
+    (Fault::SafepointInPrepare, Rule::NoSafepoint, "prepare"),
+    (Fault::DetachInFinalize, Rule::NoSafepoint, "finalize"),
+    (Fault::StopInClear, Rule::NoSafepoint, "clear"),
+    (Fault::ClearsNothing, Rule::Clear, "clear"),
+    (Fault::ClearsWithoutDropping, Rule::Counts, "clear"),
+    (Fault::DropsWithoutClearing, Rule::Counts, "clear"),
+    (Fault::ClearsOthers, Rule::Clear, "clear"),
+    (Fault::ClearsAllButCycles, Rule::Clear, "clear"),
+    (Fault::ClearedDropsNothing, Rule::Counts, "cleared"),
+    (Fault::FinalizesTwice, Rule::Finalizer, "finalize"),
+    (Fault::FinalizesNever, Rule::Finalizer, "finalize"),
+    (Fault::HasFinalizerAlways, Rule::Finalizer, "has_finalizer"),
+    (Fault::HasFinalizerNever, Rule::Finalizer, "has_finalizer"),
+    (Fault::RisesUncounted, Rule::Counts, "finalize"),
+    (Fault::FinalizerLeaksAfterPanic, Rule::Counts, "finalize"),
+    (Fault::ClearWeakDoesNothing, Rule::Weak, "clear_weak"),
+    (Fault::UpgradesTheDead, Rule::Weak, "Specimen::upgrade"),
+    (Fault::CallsBackTwice, Rule::Weak, "call_back"),
+    (Fault::CallsBackNever, Rule::Weak, "call_back"),
+    (Fault::TakesNoCallbacks, Rule::Weak, "take_callbacks"),
+    (Fault::TakesCallbacksAndLeavesWeak, Rule::Weak, "take_callbacks"),
+    (Fault::HasWeakNever, Rule::Weak, "has_weak"),
+    (Fault::LegacyLies, Rule::Answers, "legacy"),
+    (Fault::HasLegacyNever, Rule::Answers, "has_legacy"),
+    (Fault::ImmortalIsCounted, Rule::Answers, "count"),
+    (Fault::IsImmortalLies, Rule::Answers, "is_immortal"),
+    (Fault::ImmortalForAll, Rule::Answers, "count"),
+    (Fault::CheckComplains, Rule::Answers, "check"),
+    (Fault::PublishesUntracked, Rule::Answers, "Specimen::alloc"),
+];

@@ -29,13 +29,17 @@ use crate::model_check::stop_calls::InStop;
 use crate::object::live::{ClaimRef, DeadObject};
 use crate::object::state;
 use crate::object::type_info::Object;
+use crate::typed::builder::HeapBuilder;
 use crate::typed::heap::Heap;
 
 /// Frees before memory is used again: more than any program makes.
-const QUARANTINE: usize = 1 << 20;
+pub(super) const QUARANTINE: usize = 1 << 20;
+
+/// The name of this function in findings.
+pub(super) const METHOD_UPGRADE: &str = "Specimen::upgrade";
 
 /// A builder of heaps for the kit.
-pub(super) fn builder(seed: u64) -> crate::HeapBuilder {
+pub(super) fn builder(seed: u64) -> HeapBuilder {
     let stress = Stress::none().poison(true).quarantine(QUARANTINE).yield_at_random(seed);
     Heap::builder()
         .name("conformance")
@@ -66,6 +70,11 @@ pub(super) struct Bench<M: Specimen> {
 impl<M: Specimen> Bench<M> {
     /// A new heap, with this thread attached.
     pub(super) fn new(seed: u64) -> Checked<Self> {
+        Self::with_builder(builder(seed))
+    }
+
+    /// As [`new`](Self::new), with these settings.
+    pub(super) fn with_builder(builder: HeapBuilder) -> Checked<Self> {
         let journal = Arc::new(Journal::default());
         let caught = |method, result: Result<_, _>| {
             result.or_else(|payload| {
@@ -82,11 +91,11 @@ impl<M: Specimen> Bench<M> {
                 let private = guarded(|| drop(model.private()));
                 caught("private", private.map(|()| model))
             })
-            .and_then(|model| Self::with_model(model, journal, seed))
+            .and_then(|model| Self::with_model(model, journal, builder))
     }
 
-    fn with_model(model: M, journal: Arc<Journal>, seed: u64) -> Checked<Self> {
-        let heap = match builder(seed).build_with(model) {
+    fn with_model(model: M, journal: Arc<Journal>, builder: HeapBuilder) -> Checked<Self> {
+        let heap = match builder.build_with(model) {
             Ok(heap) => heap,
             Err(error) => {
                 return finding(Rule::Refusal, "HeapBuilder::build_with", None, error.to_string());
@@ -121,7 +130,7 @@ impl<M: Specimen> Bench<M> {
             log: Vec::new(),
             last: "Specimen::alloc",
             kept: false,
-            report: CheckReport::default(),
+            report: CheckReport { programs: 1, ..CheckReport::default() },
         })
     }
 
@@ -268,7 +277,7 @@ impl<M: Specimen> Bench<M> {
     pub(super) fn upgrade(&mut self, at: usize, after: &'static str) -> Checked<bool> {
         let weak = &self.shadow.weak[at];
         let (target, expected) = (weak.target, weak.state);
-        let method = "Specimen::upgrade";
+        let method = METHOD_UPGRADE;
         let found = self.call(method, Some(target), |_, m| M::upgrade(m, &weak.weak))?;
         let Some(object) = found else {
             if expected == WeakState::Whole {
@@ -279,7 +288,10 @@ impl<M: Specimen> Bench<M> {
             return Ok(false);
         };
         if expected == WeakState::Cleared || !self.shadow.objects[target].alive {
-            let text = format!("a weak reference to it was upgraded after {after}");
+            let text = match after {
+                METHOD_UPGRADE => "a weak reference to it was upgraded after its death".to_owned(),
+                _ => format!("a weak reference to it was upgraded after `{after}`"),
+            };
             return finding(Rule::Weak, after, Some(target), text);
         }
         if object != self.shadow.objects[target].object {

@@ -24,6 +24,10 @@ use crate::model_check::stop_calls::InStop;
 use crate::object::live::ClaimRef;
 use crate::object::state;
 
+/// References that the kit adds to a cleared object: a release that drops twice then lowers the
+/// count, and does not free the object.
+const CUSHION: usize = 2;
+
 /// The objects that the first stop has claimed.
 struct Claimed<C> {
     /// To be finalized.
@@ -389,8 +393,10 @@ impl<M: Specimen> Bench<M> {
         if cushion {
             for &at in claimed {
                 let object = self.shadow.objects[at].object;
-                self.call("Specimen::retain", Some(at), |_, m| M::retain(m, object))?;
-                self.shadow.objects[at].held += 1;
+                for _ in 0..CUSHION {
+                    self.call("Specimen::retain", Some(at), |_, m| M::retain(m, object))?;
+                    self.shadow.objects[at].held += 1;
+                }
             }
         }
         let mut order = claimed.to_vec();
@@ -404,7 +410,7 @@ impl<M: Specimen> Bench<M> {
             self.stop(|_| Ok(()))?;
         }
         if cushion {
-            for &at in claimed {
+            for at in claimed.iter().flat_map(|&at| [at; CUSHION]) {
                 self.drop_ref(at)?;
             }
         }

@@ -70,7 +70,12 @@ impl<M: Specimen> Bench<M> {
         }
         for weak in &mut self.shadow.weak {
             if garbage.contains(&weak.target) && weak.state == WeakState::Whole {
-                weak.state = if weak.called { WeakState::Cleared } else { WeakState::Doubtful };
+                weak.state = match weak.callback {
+                    true if weak.called => WeakState::Cleared,
+                    // The young collection has left the target.
+                    true => WeakState::Whole,
+                    false => WeakState::Doubtful,
+                };
             }
         }
         self.last = METHOD;

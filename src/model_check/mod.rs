@@ -6,10 +6,12 @@ mod broken;
 mod by_hand;
 mod by_heap;
 mod program;
+mod refusal;
 mod run;
 mod shadow;
 mod specimen;
 mod stop_calls;
+mod threads;
 
 pub use broken::{Broken, CheckReport, Rule};
 pub use specimen::{Abilities, Journal, ObjectSpec, Specimen};
@@ -58,6 +60,13 @@ impl Check {
         self
     }
 
+    /// The number of threads of the programs with several threads. With fewer than 2 there are no
+    /// such programs.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
     /// Checks the model `M`.
     ///
     /// # Errors
@@ -79,6 +88,17 @@ impl Check {
                 self.run_one::<M>(&program, seed, &mut report)?;
             }
         }
+        let refused =
+            refusal::refuse::<M>(self.seed).map_err(|failure| failure.report(self.seed))?;
+        report.add(&refused);
+        if self.threads > 1 {
+            for at in 0..self.programs.div_ceil(10) {
+                let seed = self.seed.wrapping_add(at as u64);
+                let more = threads::run_threads::<M>(self.threads, seed)
+                    .map_err(|failure| failure.report(self.seed))?;
+                report.add(&more);
+            }
+        }
         Ok(report)
     }
 
@@ -90,7 +110,6 @@ impl Check {
     ) -> Result<(), Broken> {
         match run::run_program::<M>(program, seed) {
             Ok(more) => {
-                report.programs += 1;
                 report.add(&more);
                 Ok(())
             }

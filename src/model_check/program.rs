@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::model_check::bench::Bench;
+use crate::model_check::bench::{Bench, METHOD_UPGRADE};
 use crate::model_check::broken::{Checked, Rule, finding, name_of};
 use crate::model_check::shadow::WeakState;
 use crate::model_check::specimen::{Abilities, ObjectSpec, Specimen};
@@ -310,9 +310,9 @@ impl<M: Specimen> Bench<M> {
                 let at = at % self.shadow.weak.len();
                 let name = name_of(self.shadow.weak[at].target);
                 self.log.push(format!("upgrade weak reference {at}, to {name}"));
-                self.last = "Specimen::upgrade";
+                self.last = METHOD_UPGRADE;
                 // Weak references end with the death of their target.
-                self.upgrade(at, "the death of the object")?;
+                self.upgrade(at, METHOD_UPGRADE)?;
                 Ok(())
             }
             Audit => {

@@ -75,7 +75,7 @@ fn end<M: Specimen>(mut bench: Bench<M>) -> Result<CheckReport, Box<Failure>> {
 }
 
 /// After a finding no code of the model runs in this heap any more: the heap is leaked.
-fn give_up<M: Specimen>(mut bench: Bench<M>, finding: Box<Finding>) -> Box<Failure> {
+pub(super) fn give_up<M: Specimen>(mut bench: Bench<M>, finding: Box<Finding>) -> Box<Failure> {
     let (name, log) = (bench.type_of(&finding), mem::take(&mut bench.log));
     mem::forget(bench);
     Failure::new(finding, name, log)

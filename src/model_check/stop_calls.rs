@@ -126,10 +126,6 @@ impl<'a, M: Specimen> InStop<'a, M> {
     pub(super) fn merge(&mut self, dead: &mut Vec<DeadObject>) -> Checked<()> {
         let limit = self.call("pending", None, |model| model.pending(self.world))?;
         self.call("merge", None, |model| model.merge(self.world, dead))?;
-        if dead.len() > limit {
-            let text = format!("`pending` returned {limit}, and `merge` found {} dead", dead.len());
-            return finding(Rule::Limits, "pending", None, text);
-        }
         let was_pending: Vec<usize> = (0..self.shadow.objects.len())
             .filter(|&at| std::mem::take(&mut self.shadow.objects[at].later) > 0)
             .collect();
@@ -148,6 +144,10 @@ impl<'a, M: Specimen> InStop<'a, M> {
                 return finding(Rule::Merge, "merge", Some(at), "it reported the object twice");
             }
             state_of(&self.world.core().space, found.object()).set(state::DYING);
+        }
+        if dead.len() > limit {
+            let text = format!("`pending` returned {limit}, and `merge` found {} dead", dead.len());
+            return finding(Rule::Limits, "pending", None, text);
         }
         if M::ABILITIES.late {
             self.shadow.reap();
@@ -188,6 +188,15 @@ impl<'a, M: Specimen> InStop<'a, M> {
             self.traverse_and_compare(at)?;
         }
         self.traverse_together(&all)
+    }
+
+    /// Traverses each object once. For graphs of many objects.
+    pub(super) fn inspect_once(&self) -> Checked<()> {
+        for at in self.shadow.alive() {
+            let found = self.traverse(at)?;
+            self.compare_targets("traverse", at, &found)?;
+        }
+        Ok(())
     }
 
     fn tracer(&self) -> Tracer {

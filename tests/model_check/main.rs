@@ -30,6 +30,60 @@ fn each_fault_is_named() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
+#[test]
+fn a_panic_of_each_method_is_named() {
+    for method in METHODS {
+        let broken = checked(Fault::Panics(method), &Check::new()).unwrap_err();
+        assert_eq!((broken.rule, broken.method), (Rule::Panics, *method), "{broken}");
+        assert!(broken.what.contains("on purpose"), "{broken}");
+    }
+}
+
+/// Only programs with several threads show it.
+#[test]
+fn counts_that_race_are_found() {
+    assert!(checked(Fault::CountsRace, &Check::new().threads(1)).is_ok());
+    let broken = checked(Fault::CountsRace, &Check::new()).unwrap_err();
+    println!("{broken}");
+    assert!(matches!(broken.rule, Rule::Counts | Rule::Memory), "{broken}");
+    assert!(broken.program[0].contains("3 threads"), "{broken}");
+}
+
+/// The methods that the kit calls.
+const METHODS: &[&str] = &[
+    "local",
+    "private",
+    "attached",
+    "count",
+    "check",
+    "traverse",
+    "claim_ref",
+    "claim_ref_for_any",
+    "release",
+    "clear",
+    "clearing",
+    "cleared",
+    "has_finalizer",
+    "finalize",
+    "prepare",
+    "pending",
+    "merge",
+    "destroy_merged",
+    "has_weak",
+    "callbacks",
+    "take_callbacks",
+    "call_back",
+    "clear_weak",
+    "has_legacy",
+    "legacy",
+    "judge",
+    "type_name",
+    "resumed",
+    "after_clear",
+    "refused",
+    "ending",
+];
+
 /// Each fault, with the rule and the method that the kit names.
 const FAULTS: &[(Fault, Rule, &str)] = &[
     (Fault::CountTooLow, Rule::Counts, "count"),
@@ -70,7 +124,7 @@ const FAULTS: &[(Fault, Rule, &str)] = &[
     (Fault::DropsWithoutClearing, Rule::Counts, "clear"),
     (Fault::ClearsOthers, Rule::Clear, "clear"),
     (Fault::ClearsAllButCycles, Rule::Clear, "clear"),
-    (Fault::ClearedDropsNothing, Rule::Counts, "cleared"),
+    (Fault::ClearedDropsNothing, Rule::Counts, "clear"),
     (Fault::FinalizesTwice, Rule::Finalizer, "finalize"),
     (Fault::FinalizesNever, Rule::Finalizer, "finalize"),
     (Fault::HasFinalizerAlways, Rule::Finalizer, "has_finalizer"),
@@ -90,5 +144,8 @@ const FAULTS: &[(Fault, Rule, &str)] = &[
     (Fault::IsImmortalLies, Rule::Answers, "is_immortal"),
     (Fault::ImmortalForAll, Rule::Answers, "count"),
     (Fault::CheckComplains, Rule::Answers, "check"),
+    (Fault::AllocPanicsWithoutMemory, Rule::Refusal, "Specimen::alloc"),
+    (Fault::AllocLeaksWithoutMemory, Rule::Refusal, "Specimen::alloc"),
+    (Fault::RefusedLies, Rule::Refusal, "refused"),
     (Fault::PublishesUntracked, Rule::Answers, "Specimen::alloc"),
 ];

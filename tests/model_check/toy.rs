@@ -221,6 +221,36 @@ impl Toy {
         }
     }
 
+    /// Makes new memory an object.
+    fn init(m: &Mutator, cell: NonNull<u8>, spec: ObjectSpec) -> Object {
+        let len = spec.fields;
+        let header = Header {
+            count: AtomicI64::new(1),
+            outside: AtomicI64::new(0),
+            traversals: AtomicU32::new(0),
+            len: len as u32,
+            spec,
+        };
+        let object = Object::new(cell);
+        // SAFETY: new memory of this size. Once it is written, the model can count and traverse it.
+        unsafe {
+            cell.cast::<Header>().write(header);
+            cell.byte_add(SIZE).cast::<AtomicPtr<u8>>().write_bytes(0, len);
+            m.publish(object, !m.model().is(Fault::PublishesUntracked));
+        }
+        object
+    }
+
+    /// Forgets the first part if there is no memory for the second.
+    fn alloc_in_two_parts(m: &Mutator, spec: ObjectSpec) -> Result<Object, OutOfMemory> {
+        let size = SIZE + spec.fields * size_of::<AtomicPtr<u8>>();
+        let first = Self::init(m, m.allocate(size, 32)?, spec);
+        let second = m.allocate(size, 32)?;
+        // SAFETY: it is unused.
+        unsafe { m.free(second) };
+        Ok(first)
+    }
+
     /// A second value for the same mutator, with which the faults break rule 6.
     fn stolen(m: &Mutator) -> ManuallyDrop<Mutator> {
         // SAFETY: none: a fault. It is never dropped.
@@ -609,46 +639,13 @@ impl Specimen for Toy {
         let len = spec.fields;
         let size = SIZE + len * size_of::<AtomicPtr<u8>>();
         if m.model().is(Fault::AllocLeaksWithoutMemory) {
-            // A part of the object that the error path forgets.
-            let extra = Object::new(m.allocate(64, 32)?);
-            let header = Header {
-                count: AtomicI64::new(1),
-                outside: AtomicI64::new(0),
-                traversals: AtomicU32::new(0),
-                len: 0,
-                spec,
-            };
-            // SAFETY: new memory, large enough.
-            unsafe {
-                extra.as_ptr().cast::<Header>().write(header);
-                m.publish(extra, false);
-            }
-            let cell = m.allocate(size, 32)?;
-            // SAFETY: both are unused.
-            unsafe {
-                m.free(extra.as_ptr());
-                m.free(cell);
-            }
+            return Self::alloc_in_two_parts(m, spec);
         }
         let cell = match m.allocate(size, 32) {
             Err(error) if m.model().is(Fault::AllocPanicsWithoutMemory) => panic!("{error}"),
             cell => cell?,
         };
-        let header = Header {
-            count: AtomicI64::new(1),
-            outside: AtomicI64::new(0),
-            traversals: AtomicU32::new(0),
-            len: len as u32,
-            spec,
-        };
-        let object = Object::new(cell);
-        // SAFETY: new memory of this size. Once it is written, the model can count and traverse it.
-        unsafe {
-            cell.cast::<Header>().write(header);
-            cell.byte_add(SIZE).cast::<AtomicPtr<u8>>().write_bytes(0, len);
-            m.publish(object, !m.model().is(Fault::PublishesUntracked));
-        }
-        Ok(object)
+        Ok(Self::init(m, cell, spec))
     }
 
     fn set(m: &Mutator, object: Object, field: usize, target: Option<Object>) {
@@ -692,10 +689,13 @@ impl Specimen for Toy {
     fn upgrade(m: &Mutator, weak: &Weak) -> Option<Object> {
         let target = weak.target.lock().unwrap();
         let object = (*target)?;
+        let count = &m.model().header(object).count;
         if m.model().is(Fault::UpgradesTheDead) {
+            // The count of freed memory is poison.
+            let dead = count.load(Relaxed) <= 0;
+            count.fetch_add(i64::from(!dead), Relaxed);
             return Some(object);
         }
-        let count = &m.model().header(object).count;
         count.fetch_update(Relaxed, Relaxed, |n| (n > 0).then_some(n + 1)).ok().map(|_| object)
     }
 }

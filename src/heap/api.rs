@@ -9,6 +9,9 @@
 //! heap therefore cover them, and the collector recognises an object of its heap without reading
 //! it.
 //!
+//! [`model_check`](crate::model_check) checks a model in a test: `check` names the rule that the
+//! model breaks, and the method.
+//!
 //! # The end of a heap
 //!
 //! No method is called when a heap ends. When the last [`ModelHeap`] and the last mutator are
@@ -25,5 +28,7 @@ pub use crate::heap::model::{Found, ObjectModel, Verdict};
 pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
 pub use crate::heap::world::World;
+#[cfg(feature = "model-check")]
+pub use crate::model_check::check;
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 pub use crate::object::type_info::{Ends, Object, Tracer};

@@ -22,7 +22,7 @@ use crate::collect::scope::state_of;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{COLLECT, ModelMutator};
 use crate::heap::policy::Pacing;
-use crate::model_check::broken::{CheckReport, Checked, Finding, Rule, finding, name_of};
+use crate::model_check::broken::{CheckReport, Checked, Finding, Rule, exist, finding, name_of};
 use crate::model_check::shadow::{Shadow, ShadowObject, ShadowWeak, WeakState};
 use crate::model_check::specimen::{Journal, JournalEntry, ON_PURPOSE, ObjectSpec, Specimen};
 use crate::model_check::stop_calls::InStop;
@@ -541,13 +541,5 @@ impl<M: Specimen> Bench<M> {
             let name = &self.shadow.objects[at].type_name;
             format!("`{name}` ({} in the program)", name_of(at))
         })
-    }
-}
-
-/// "n references exist", in the right number.
-pub(super) fn exist(count: usize) -> String {
-    match count {
-        1 => "1 reference exists".to_owned(),
-        _ => format!("{count} references exist"),
     }
 }

@@ -120,6 +120,14 @@ pub(super) fn name_of(object: usize) -> String {
     if object < 26 { letter.to_string() } else { format!("{letter}{}", object / 26) }
 }
 
+/// "n references exist", in the right number.
+pub(super) fn exist(count: usize) -> String {
+    match count {
+        1 => "1 reference exists".to_owned(),
+        _ => format!("{count} references exist"),
+    }
+}
+
 /// A model has broken a rule: which one, where, and the program that shows it.
 ///
 /// Its `Display` and `Debug` are the same text, so `check::<M>().unwrap()` shows it.

@@ -59,12 +59,12 @@ pub(super) fn run_program<M: Specimen>(
                 return Err(give_up(bench, finding));
             }
         }
-        end(bench)
+        conclude(bench)
     })
 }
 
 /// Ends a program. A finding there still has the log and the names.
-fn end<M: Specimen>(mut bench: Bench<M>) -> Result<CheckReport, Box<Failure>> {
+fn conclude<M: Specimen>(mut bench: Bench<M>) -> Result<CheckReport, Box<Failure>> {
     bench.log.push("drop everything, and collect".to_owned());
     if let Err(finding) = bench.wind_up() {
         return Err(give_up(bench, finding));

@@ -94,7 +94,7 @@ pub(super) fn run_threads<M: Specimen>(
         thread::scope(|scope| {
             for at in 0..threads {
                 let (heap, meeting) = (&heap, &meeting);
-                scope.spawn(move || Worker { heap, meeting, at }.run(seed));
+                scope.spawn(move || ThreadProgram { heap, meeting, at }.run(seed));
             }
         });
         let objects = meeting.books.iter().map(|book| book.lock().made.len()).sum();
@@ -116,13 +116,13 @@ pub(super) fn run_threads<M: Specimen>(
 }
 
 /// One of the threads.
-struct Worker<'a, M: Specimen> {
+struct ThreadProgram<'a, M: Specimen> {
     heap: &'a ModelHeap<M>,
     meeting: &'a Meeting,
     at: usize,
 }
 
-impl<M: Specimen> Worker<'_, M> {
+impl<M: Specimen> ThreadProgram<'_, M> {
     fn run(&self, seed: u64) {
         let mut random = Random(seed ^ (self.at as u64 + 1).wrapping_mul(0x5851_f42d_4c95_7f2d));
         let mut m = match guarded(|| self.heap.attach()) {

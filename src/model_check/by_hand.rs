@@ -218,7 +218,7 @@ impl<M: Specimen> Bench<M> {
         }
         self.call("prepare", None, |model, m| model.prepare(m))?;
         self.compare("prepare")?;
-        let for_any = self.report.by_hand % 2 == 0;
+        let for_any = self.report.by_hand.is_multiple_of(2);
         let claimed = self.stop(|stop| {
             stop.inspect()?;
             stop.claim_garbage(for_any)

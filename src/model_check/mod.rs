@@ -140,14 +140,18 @@
 //! before it can do harm: freed memory stays mapped, and after a finding no code of the model runs.
 //! In the programs with threads a broken model can still crash the process.
 //!
-//! A cycle of a specimen's objects is one that [`clear`](crate::model::ObjectModel::clear) can break: models with
-//! immutable objects make specimens of another type.
+//! The kit makes cycles of any objects and expects that
+//! [`clear`](crate::model::ObjectModel::clear) breaks them: a model with immutable objects makes
+//! specimens of another type.
 //!
 //! [`ObjectModel`]: crate::model::ObjectModel
 
 #[allow(unsafe_code)]
 mod bench;
 mod broken;
+#[allow(unsafe_code)]
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod built_in;
 mod by_hand;
 mod by_heap;
 mod program;

@@ -113,6 +113,7 @@ impl<W> Shadow<W> {
     pub(super) fn remove(&mut self, at: usize) {
         let object = &mut self.objects[at];
         (object.alive, object.dying) = (false, false);
+        object.later = 0;
         object.fields.fill(None);
         for weak in self.weak.iter_mut().filter(|weak| weak.target == at) {
             weak.state = WeakState::Cleared;

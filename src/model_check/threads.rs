@@ -135,7 +135,9 @@ impl<M: Specimen> ThreadProgram<'_, M> {
                     None,
                     format!("it panicked: {}", panic_message(payload)),
                 ));
-                (0..2 * (ROUNDS + 1)).for_each(|_| drop(self.meeting.barrier.wait()));
+                for _ in 0..2 * (ROUNDS + 1) {
+                    self.meeting.barrier.wait();
+                }
                 return;
             }
         };

@@ -15,18 +15,17 @@ use crate::{Gc, GcCell, GcWeak, Mutator, Trace, Tracer};
 const FIELDS: usize = 3;
 
 /// An object of the typed face.
-struct Thing {
+pub(crate) struct Thing {
     fields: [GcCell<Option<Gc<Self>>>; FIELDS],
 }
 
-// SAFETY: rule *typed*: it reports all fields.
-unsafe impl Trace for Thing {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.fields.traverse(tracer);
+impl Trace for Thing {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.fields, tracer);
     }
 
-    fn clear(&mut self, m: &Mutator) {
-        self.fields.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.fields, m);
     }
 }
 

@@ -278,7 +278,8 @@ impl<M: Specimen> ThreadProgram<'_, M> {
         }
         if self.at == 0 {
             // No thread puts anything down in this round.
-            for object in mem::take(&mut *self.meeting.exchange.lock()) {
+            let left = mem::take(&mut *self.meeting.exchange.lock());
+            for object in left {
                 self.is_alive(object)?;
                 M::drop_ref(m, object);
             }

@@ -43,7 +43,7 @@ pub mod dynamic;
 #[cfg(feature = "cpython")]
 pub mod gc_module;
 // Floor 5 too: the kit that checks object models.
-#[cfg(feature = "model-check")]
+#[cfg(all(feature = "model-check", not(all(test, any(loom, shuttle)))))]
 pub mod model_check;
 
 pub use base::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};

@@ -388,6 +388,7 @@ impl Strain {
     }
 
     /// How often threads have reached a step at which they may yield.
+    #[cfg(feature = "model-check")]
     pub(crate) fn reached(&self, step: Step) -> u64 {
         self.steps[step as usize].load(Ordering::Relaxed)
     }

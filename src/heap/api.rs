@@ -28,7 +28,7 @@ pub use crate::heap::model::{Found, ObjectModel, Verdict};
 pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
 pub use crate::heap::world::World;
-#[cfg(feature = "model-check")]
+#[cfg(all(feature = "model-check", not(all(test, any(loom, shuttle)))))]
 pub use crate::model_check::check;
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 pub use crate::object::type_info::{Ends, Object, Tracer};

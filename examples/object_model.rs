@@ -14,7 +14,7 @@ use standstill::model::{
     ClaimRef, Count, Live, ModelMutator, Object, ObjectModel, Reserved, Stopped, Tracer,
 };
 use standstill::safepoint::ThreadId;
-use standstill::{Collect, Heap};
+use standstill::{Collect, Heap, OutOfMemory};
 
 /// An object of this runtime: a Lisp pair. The count is one atomic number.
 #[repr(C)]
@@ -35,7 +35,12 @@ type Mutator = ModelMutator<Pairs>;
 impl Pairs {
     /// A new pair without references, and the one reference to it.
     fn pair(m: &Mutator) -> Object {
-        let cell = m.allocate(size_of::<Pair>(), align_of::<Pair>()).expect("memory for a pair");
+        Self::try_pair(m).expect("memory for a pair")
+    }
+
+    /// As `pair`, where memory may be refused.
+    fn try_pair(m: &Mutator) -> Result<Object, OutOfMemory> {
+        let cell = m.allocate(size_of::<Pair>(), align_of::<Pair>())?;
         let fields = [const { AtomicPtr::new(null_mut()) }; 2];
         // SAFETY: the cell is fresh, of this size and alignment; it holds a pair before the
         // collector can reach it.
@@ -43,7 +48,7 @@ impl Pairs {
             cell.cast::<Pair>().write(Pair { count: AtomicUsize::new(1), fields });
             m.publish(Object::new(cell), true);
         }
-        Object::new(cell)
+        Ok(Object::new(cell))
     }
 
     /// The pair behind an address.
@@ -164,4 +169,48 @@ fn main() {
     assert_eq!(pairs.view(held).count.load(Relaxed), 1);
     pairs.drop_reference(held, &m);
     assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// The conformance kit makes pairs, changes them, and tells whether `Pairs` breaks a rule:
+/// `cargo test --example object_model`.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standstill::model_check::{Journal, ObjectSpec, Specimen};
+    use std::sync::Arc;
+
+    impl Specimen for Pairs {
+        type Weak = ();
+
+        const FIELDS: usize = 2;
+
+        fn specimen(_: &Arc<Journal>) -> Self {
+            Self::default()
+        }
+
+        fn alloc(m: &Mutator, _: ObjectSpec) -> Result<Object, OutOfMemory> {
+            Self::try_pair(m)
+        }
+
+        fn set(m: &Mutator, object: Object, field: usize, target: Option<Object>) {
+            let pairs = m.model();
+            let target = target.map(|target| pairs.retain(target));
+            if let Some(old) = pairs.swap(object, field, target) {
+                pairs.drop_reference(old, m);
+            }
+        }
+
+        fn retain(m: &Mutator, object: Object) {
+            m.model().retain(object);
+        }
+
+        fn drop_ref(m: &Mutator, object: Object) {
+            m.model().drop_reference(object, m);
+        }
+    }
+
+    #[test]
+    fn pairs_break_no_rule() {
+        println!("{}", standstill::model::check::<Pairs>().unwrap());
+    }
 }

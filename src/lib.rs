@@ -39,6 +39,9 @@ mod typed;
 pub mod dynamic;
 #[cfg(feature = "cpython")]
 pub mod gc_module;
+// Floor 5 too: the kit that checks object models.
+#[cfg(all(feature = "model-check", not(all(test, any(loom, shuttle)))))]
+pub mod model_check;
 
 pub use base::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
 pub use base::hooks::CallGuards;

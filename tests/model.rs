@@ -327,12 +327,22 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         });
     }
 
+    fn pending(&self, world: &World<'_, Self>) -> usize {
+        let mut pending = 0;
+        world.locals(|_, objects| pending += objects.lock().unwrap().len());
+        pending
+    }
+
     fn destroy_merged(&self, dead: DeadObject, m: &ModelMutator<Self>) {
         self.destroy(dead.object(), m);
     }
 
     fn has_weak(&self, object: Live<'_>) -> bool {
         self.weak.lock().unwrap().contains_key(&object.address())
+    }
+
+    fn callbacks(&self, object: Stopped<'_>) -> usize {
+        self.weak.lock().unwrap().get(&object.address()).map_or(0, Vec::len)
     }
 
     fn take_callbacks(
@@ -369,6 +379,62 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
     }
 }
 
+/// What the conformance kit can use of the model.
+#[cfg(feature = "model-check")]
+mod specimen {
+    use super::*;
+    use standstill::model_check::{Abilities, Journal, ObjectSpec, Specimen};
+
+    impl<const STABLE: bool> Specimen for Nodes<STABLE> {
+        type Weak = Weak;
+
+        const FIELDS: usize = 4;
+        const ABILITIES: Abilities = Abilities::NONE.weak().deferred().immortals();
+
+        fn specimen(_: &Arc<Journal>) -> Self {
+            Self::default()
+        }
+
+        fn alloc(m: &Mutator<STABLE>, spec: ObjectSpec) -> Result<Object, OutOfMemory> {
+            let kind = if spec.immortal { FOREVER } else { 0 };
+            try_alloc(m, kind, spec.fields, true)
+        }
+
+        fn set(m: &Mutator<STABLE>, object: Object, field: usize, target: Option<Object>) {
+            let target = target.map(|target| m.model().add_ref(target));
+            if let Some(old) = m.model().swap(object, field, target) {
+                m.model().drop_ref(old, m);
+            }
+        }
+
+        fn retain(m: &Mutator<STABLE>, object: Object) {
+            m.model().add_ref(object);
+        }
+
+        fn drop_ref(m: &Mutator<STABLE>, object: Object) {
+            m.model().drop_ref(object, m);
+        }
+
+        fn drop_later(m: &Mutator<STABLE>, object: Object) {
+            m.model().drop_later(object, m);
+        }
+
+        fn downgrade(m: &Mutator<STABLE>, object: Object, _: Option<u64>) -> Option<Weak> {
+            Some(m.model().downgrade(object, None))
+        }
+
+        fn upgrade(m: &Mutator<STABLE>, weak: &Weak) -> Option<Object> {
+            m.model().upgrade(weak, m)
+        }
+    }
+
+    #[test]
+    fn the_model_breaks_no_rule() {
+        standstill::model::check::<Nodes<true>>().unwrap();
+        standstill::model::check::<Nodes<false>>().unwrap();
+    }
+}
+
 fn builder() -> HeapBuilder {
     Heap::builder().reserve(1 << 28).pacing(Pacing::manual()).workers(2).serial_below(0)
 }
@@ -379,8 +445,18 @@ fn heap<const STABLE: bool>() -> ModelHeap<Nodes<STABLE>> {
 
 /// A new object with one reference, tracked or not.
 fn alloc<const STABLE: bool>(m: &Mutator<STABLE>, kind: u32, len: usize, tracked: bool) -> Object {
+    try_alloc(m, kind, len, tracked).unwrap()
+}
+
+/// As [`alloc`], where memory may be refused.
+fn try_alloc<const STABLE: bool>(
+    m: &Mutator<STABLE>,
+    kind: u32,
+    len: usize,
+    tracked: bool,
+) -> Result<Object, OutOfMemory> {
     let size = size_of::<Header>() + len * size_of::<AtomicPtr<u8>>();
-    let cell = m.allocate(size, 32).unwrap();
+    let cell = m.allocate(size, 32)?;
     let serial = m.model().census.born.fetch_add(1, Relaxed);
     let header =
         Header { count: AtomicUsize::new(1), len: len as u32, kind: AtomicU32::new(kind), serial };
@@ -391,7 +467,7 @@ fn alloc<const STABLE: bool>(m: &Mutator<STABLE>, kind: u32, len: usize, tracked
         cell.byte_add(size_of::<Header>()).cast::<AtomicPtr<u8>>().write_bytes(0, len);
         m.publish(Object::new(cell), tracked);
     }
-    Object::new(cell)
+    Ok(Object::new(cell))
 }
 
 /// A node with two slots.

@@ -387,6 +387,12 @@ impl Strain {
         self.verifications.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// How often threads have reached a step at which they may yield.
+    #[cfg(feature = "model-check")]
+    pub(crate) fn reached(&self, step: Step) -> u64 {
+        self.steps[step as usize].load(Ordering::Relaxed)
+    }
+
     /// The statistics so far.
     pub(crate) fn stats(&self) -> StressStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -25,6 +25,9 @@
 //! An object may have memory in front of its address: see
 //! [`allocate_at`](ModelMutator::allocate_at).
 //!
+//! [`model_check`](crate::model_check) checks a model in a test: `check` names the rule that the
+//! model breaks, and the method.
+//!
 //! # The end of a heap
 //!
 //! No method is called when a heap ends. When the last [`ModelHeap`] and the last mutator are
@@ -48,6 +51,8 @@ pub use crate::heap::stopped_world::StoppedWorld;
 pub use crate::heap::world::World;
 pub use crate::memory::reserved::{AddressMap, Reserved};
 pub use crate::memory::segments::{AdoptError, Segments};
+#[cfg(all(feature = "model-check", not(all(test, any(loom, shuttle)))))]
+pub use crate::model_check::check;
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 pub use crate::object::state::ObjectFlags;
 pub use crate::object::type_info::{Ends, Object, Tracer};

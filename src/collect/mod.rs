@@ -97,6 +97,8 @@ pub(crate) mod verify_pages;
 pub(crate) mod work_list;
 
 pub use self::request::{Collect, CollectError};
+#[cfg(feature = "cpython")]
+pub(crate) use self::scope::{live, visible};
 
 use std::sync::Arc;
 

@@ -40,7 +40,8 @@ pub(crate) enum Depth {
 const ADVICE: &str = "Unsafe code, an object model, a C extension or this library has damaged the \
                       heap or a count since the last verification. More of `standstill::Stress`, \
                       or STANDSTILL_STRESS=all, may find the damage earlier: poison and quarantine \
-                      find writes through stale pointers";
+                      find writes through stale pointers. `standstill::model::check` tells which \
+                      rule an object model breaks, and in which method";
 
 /// Verifies the heap if its stress modes include verification. Panics if the heap is damaged.
 #[inline]

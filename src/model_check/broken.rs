@@ -1,0 +1,225 @@
+//! The result of a check: the broken rule and its place.
+
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// The rule that a model has broken. The first six are the numbered rules of
+/// [`ObjectModel`](crate::model::ObjectModel).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// Rule 1: counts are real.
+    Counts,
+    /// Rule 2: memory is freed only at count 0, and then it is freed, once.
+    Memory,
+    /// Rule 3: a stop is a stop.
+    Stop,
+    /// Rule 4: traversal reports live references, all of them, each once.
+    Traversal,
+    /// Rule 5: `merge` merges pending counts.
+    Merge,
+    /// Rule 6: no safepoint inside.
+    NoSafepoint,
+    /// `STABLE_DURING_STOP`: two traversals in one stop report the same references.
+    Stable,
+    /// `clear` empties the fields that can be part of a cycle.
+    Clear,
+    /// A finalizer runs once, and `has_finalizer` knows it.
+    Finalizer,
+    /// A cleared weak reference cannot be upgraded, and its callback is called once.
+    Weak,
+    /// `pending` and `callbacks` are upper limits.
+    Limits,
+    /// `count`, `is_immortal`, `legacy`, `has_legacy` and `check` answer for the object that
+    /// they are asked about.
+    Answers,
+    /// Methods do not panic, except where their documentation says so.
+    Panics,
+    /// Refused memory is an error, and leaves everything as it was.
+    Refusal,
+}
+
+impl Rule {
+    /// The number in the documentation of [`ObjectModel`](crate::model::ObjectModel), if the rule
+    /// has one.
+    pub fn number(self) -> Option<u8> {
+        match self {
+            Self::Counts => Some(1),
+            Self::Memory => Some(2),
+            Self::Stop => Some(3),
+            Self::Traversal => Some(4),
+            Self::Merge => Some(5),
+            Self::NoSafepoint => Some(6),
+            _ => None,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Counts => "counts are real",
+            Self::Memory => "memory is freed at count 0, once, and not before",
+            Self::Stop => "no count is lowered and nothing is freed in a stop",
+            Self::Traversal => "a traversal reports each live reference of the object, once",
+            Self::Merge => "`merge` makes counts exact and reports every dead object",
+            Self::NoSafepoint => {
+                "no method reaches a safepoint, detaches, attaches or stops the world"
+            }
+            Self::Stable => "with STABLE_DURING_STOP, two traversals in a stop report the same",
+            Self::Clear => "`clear` empties the fields that can be part of a cycle",
+            Self::Finalizer => {
+                "a finalizer runs once, and `has_finalizer` tells whether there is one"
+            }
+            Self::Weak => {
+                "a cleared weak reference cannot be upgraded, and each callback is called once"
+            }
+            Self::Limits => "`pending` and `callbacks` return upper limits",
+            Self::Answers => "each answer fits the object",
+            Self::Panics => "this method does not panic",
+            Self::Refusal => "refused memory is an error that changes nothing",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.number() {
+            Some(number) => write!(f, "rule {number} of `ObjectModel`: {}", self.text()),
+            None => f.write_str(self.text()),
+        }
+    }
+}
+
+/// A broken rule, found while a program ran.
+#[derive(Debug)]
+pub(super) struct Finding {
+    pub(super) rule: Rule,
+    pub(super) method: &'static str,
+    /// The number of the object in the program.
+    pub(super) object: Option<usize>,
+    pub(super) text: Cow<'static, str>,
+}
+
+/// The result of a step.
+pub(super) type Checked<T> = Result<T, Box<Finding>>;
+
+/// A finding, as an error.
+pub(super) fn finding<T>(
+    rule: Rule,
+    method: &'static str,
+    object: Option<usize>,
+    text: impl Into<Cow<'static, str>>,
+) -> Checked<T> {
+    let text = text.into();
+    // A panic of the heap names the rule: a second free of the same memory.
+    let names_memory = rule == Rule::Panics && text.contains("rule 2 of `ObjectModel`");
+    let rule = if names_memory { Rule::Memory } else { rule };
+    Err(Box::new(Finding { rule, method, object, text }))
+}
+
+/// The name of the object with this number in texts: a, b, … z, a1, b1, …
+pub(super) fn name_of(object: usize) -> String {
+    let letter = char::from(b'a' + (object % 26) as u8);
+    if object < 26 { letter.to_string() } else { format!("{letter}{}", object / 26) }
+}
+
+/// "n references exist", in the right number.
+pub(super) fn exist(count: usize) -> String {
+    match count {
+        1 => "1 reference exists".to_owned(),
+        _ => format!("{count} references exist"),
+    }
+}
+
+/// A model has broken a rule: which one, where, and the program that shows it.
+///
+/// Its `Display` and `Debug` are the same text, so `check::<M>().unwrap()` shows it.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Broken {
+    /// The rule.
+    pub rule: Rule,
+    /// The method that broke it: of [`ObjectModel`](crate::model::ObjectModel), or of
+    /// [`Specimen`](super::Specimen) with that prefix.
+    pub method: &'static str,
+    /// The name of the object's type, as the model says, if one object is concerned.
+    pub type_name: Option<String>,
+    /// The expected and the observed behaviour.
+    pub what: String,
+    /// The seed with which [`Check::seed`](super::Check::seed) repeats it.
+    pub seed: u64,
+    /// The shortest program that was found to show it, a line for each step. The last line is the
+    /// step in which the rule was broken.
+    pub program: Vec<String>,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "the model breaks {}", self.rule)?;
+        write!(f, "  method:  {}", self.method)?;
+        if let Some(name) = &self.type_name {
+            write!(f, ", for an object of type {name}")?;
+        }
+        writeln!(f, "\n  finding: {}", self.what)?;
+        write!(f, "  program: (seed {})", self.seed)?;
+        for (at, line) in self.program.iter().enumerate() {
+            write!(f, "\n    {:2}. {line}", at + 1)?;
+        }
+        if !self.program.is_empty() {
+            write!(f, "    <- here")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// The extent of a check that found no broken rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Programs that ran.
+    pub programs: usize,
+    /// Their steps.
+    pub steps: usize,
+    /// Objects that they made.
+    pub objects: usize,
+    /// Collections in which the kit called each method itself.
+    pub by_hand: usize,
+    /// Collections of the heap.
+    pub collections: usize,
+    /// The parts that the model does not have, or that [`Specimen`](super::Specimen) does not show.
+    pub skipped: Vec<&'static str>,
+}
+
+impl CheckReport {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.programs += other.programs;
+        self.steps += other.steps;
+        self.objects += other.objects;
+        self.by_hand += other.by_hand;
+        self.collections += other.collections;
+    }
+}
+
+impl fmt::Display for CheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no broken rule in {} programs, {} steps, {} objects, {} collections by hand, {} \
+             collections of the heap",
+            self.programs, self.steps, self.objects, self.by_hand, self.collections
+        )?;
+        if !self.skipped.is_empty() {
+            write!(f, "; not checked: {}", self.skipped.join(", "))?;
+        }
+        Ok(())
+    }
+}

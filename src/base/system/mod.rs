@@ -57,7 +57,9 @@ use windows as platform;
 #[cfg(not(any(unix, windows)))]
 compile_error!("standstill needs threads and virtual memory: it supports Unix and Windows");
 #[cfg(not(target_pointer_width = "64"))]
-compile_error!("standstill reserves large address ranges: it needs a system with 64-bit addresses");
+compile_error!(
+    "standstill needs 64-bit addresses: an owner and a type share one word of an object"
+);
 
 /// The system's code for "no memory".
 pub(crate) const NO_MEMORY: i32 = platform::NO_MEMORY;

@@ -37,7 +37,7 @@ if ! depends parallel rayon || ! depends tracing tracing; then
     exit 1
 fi
 
-cargo test --quiet -p standstill --no-default-features --test coordinator
+cargo test --quiet -p standstill --no-default-features --lib --test coordinator
 derive=(-p standstill --no-default-features --features derive)
 cargo clippy --quiet "${derive[@]}" --lib --tests -- -D warnings
 cargo test --quiet "${derive[@]}" --test laws --test traps --test threads

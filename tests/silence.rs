@@ -232,6 +232,7 @@ fn a_hook_for_slow_stops_receives_the_missing_thread_and_the_time_of_its_attachm
     assert!(seen.windows(2).all(|two| two[1].waited >= 2 * two[0].waited), "{seen:?}");
 }
 
+#[cfg(feature = "tracing")]
 #[test]
 fn a_hook_or_a_subscriber_takes_the_place_of_standard_error() {
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt};

@@ -55,6 +55,11 @@
     reason = "the names are C's"
 )]
 
+#[cfg(not(unix))]
+compile_error!(
+    "the C ABI of standstill needs Unix: it uses `pthread_atfork`, and types of 64 bits"
+);
+
 #[allow(unsafe_code)]
 pub mod builtins;
 #[allow(unsafe_code)]

@@ -522,6 +522,7 @@ mod tests {
     }
 
     /// Each of the two workers waits for the other in its first traversal.
+    #[cfg(feature = "parallel")]
     #[test]
     fn each_worker_but_the_first_counts_into_a_table_of_its_own_which_is_kept() {
         let builder =

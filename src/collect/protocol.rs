@@ -319,6 +319,7 @@ mod tests {
 
     /// A thread leaves the span of a collection before it enters the span again. (A thread that
     /// clears garbage in batches may end the collection inside the span.)
+    #[cfg(feature = "tracing")]
     #[test]
     #[cfg(feature = "tracing")]
     fn the_span_of_a_collection_is_entered_once_at_a_time() {

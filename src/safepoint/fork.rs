@@ -43,6 +43,8 @@ impl<T> Coordinator<T> {
     /// calls [`ForkGuard::child`]. In between, this thread holds the coordinator's lock: a call of
     /// the coordinator panics.
     ///
+    /// Windows has no `fork`. The call works there as a stop, which `parent` ends.
+    ///
     /// # Errors
     ///
     /// As [`Participant::stop`]. Also [`StopError::NotAttached`] if `by` belongs to another

@@ -22,6 +22,8 @@ impl Mutator {
     /// a heap's settings or hooks, or make or end a heap: the child could inherit a lock that a
     /// thread of the parent holds.
     ///
+    /// Windows has no `fork`. The call works there as a stop, which [`Fork::parent`] ends.
+    ///
     /// # Errors
     ///
     /// If the world cannot be stopped.

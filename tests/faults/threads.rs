@@ -226,6 +226,7 @@ fn a_thread_that_leaks_its_mutator_harms_nothing_but_stops() {
 
 /// A stop waits for a thread that is attached, busy, and at no safepoint. The results of that
 /// thread are whole when it has come.
+#[cfg(feature = "tracing")]
 #[test]
 fn a_thread_that_is_long_in_coming_is_named_and_corrupts_nothing() {
     use tracing_subscriber::layer::SubscriberExt;

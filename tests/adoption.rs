@@ -49,7 +49,7 @@ fn one_mutator_after_another_owns_an_object() {
         let mut nodes = chain(lab, 100);
         for round in 0..10 {
             nodes = on_thread(&lab.heap, |m| {
-                let clones: Vec<_> = nodes.iter().cloned().collect();
+                let clones: Vec<_> = nodes.to_vec();
                 // The old or the new handles remain: their number counts, not which ones they are.
                 let kept = if round % 2 == 0 {
                     drop(nodes);
@@ -96,12 +96,12 @@ fn many_threads_adopt_the_same_objects_and_each_dies_once() {
                                 let mut m = heap.attach();
                                 let weak: Vec<GcWeak<Node>> =
                                     own.iter().map(|node| Gc::downgrade(node, &m)).collect();
-                                for step in 0..own.len() {
+                                for (step, weak) in weak.iter().enumerate() {
                                     let at = (step * (2 * me + 1) + life) % own.len();
                                     let clone = own[at].clone();
                                     own.push(clone);
                                     own.swap_remove(at);
-                                    drop(weak[step].upgrade(&m).expect("a handle exists"));
+                                    drop(weak.upgrade(&m).expect("a handle exists"));
                                     if step % 16 == me {
                                         m.safepoint();
                                     }
@@ -207,7 +207,8 @@ fn an_adopted_object_is_like_any_other() {
         m.collect();
         assert_eq!(lab.census.alive(), 0);
         // It can be shared for life, by its adopter, or by a mutator that adopts it to share it.
-        let [one, two]: [_; 2] = chain(lab, 2).try_into().ok().expect("two objects");
+        let two: Result<[_; 2], _> = chain(lab, 2).try_into();
+        let Ok([one, two]) = two else { panic!("two objects") };
         drop(one.clone());
         for object in [one, two] {
             let shared = Gc::try_share(object, &m).expect("it is this mutator's");

@@ -158,18 +158,20 @@ unsafe fn enqueue(m: &Raw, mut owner: u64, header: NonNull<Header>, on_panic: On
     let core = m.core();
     loop {
         let target = HeaderPtr(header);
-        match merge_queue::enqueue(&core.coordinator, &core.under, owner, target, queue, merge) {
-            Ok(dead) => return destroy_each(m, prove_dead(dead), on_panic),
-            Err(OwnerEnded) => {}
-        }
+        let queued =
+            merge_queue::enqueue(&core.coordinator, &core.under, owner, target, queue, merge);
+        let Err(OwnerEnded) = queued.map(|dead| destroy_each(m, prove_dead(dead), on_panic)) else {
+            return;
+        };
         // The lock of the queue, or of the registry, orders the owner's last count before this.
         // SAFETY: rule *counted*: the object is queued, in no queue, so it is not freed before this
         // thread has merged it, or has put it into a queue.
         match unsafe { header.as_ref() }.merge_ended(owner) {
             Dropped::Alive => return,
-            // SAFETY: rule *zero*: the merge answered this thread.
             Dropped::Dead => {
-                return destroy_all(m, unsafe { DeadObject::new(object(header)) }, on_panic);
+                // SAFETY: rule *zero*: the merge answered this thread.
+                let dead = unsafe { DeadObject::new(object(header)) };
+                return destroy_all(m, dead, on_panic);
             }
             Dropped::Enqueue(heir) => owner = heir,
         }

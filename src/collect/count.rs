@@ -418,12 +418,7 @@ fn merge_tables<M: ObjectModel>(
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::collect::Collect;
     use crate::collect::scope::tests::{granules, stopped};
-    use crate::collect::script::tests::Script;
-    use crate::collect::script::tests::collect;
-    use crate::object::type_info::Object;
-    use crate::{Heap, Pacing};
 
     /// Arbitrary positive and negative numbers of a signed byte.
     fn numbers(seed: usize) -> impl Fn(usize) -> i8 {
@@ -525,6 +520,11 @@ mod tests {
     #[cfg(feature = "parallel")]
     #[test]
     fn each_worker_but_the_first_counts_into_a_table_of_its_own_which_is_kept() {
+        use crate::collect::Collect;
+        use crate::collect::script::tests::{Script, collect};
+        use crate::object::type_info::Object;
+        use crate::{Heap, Pacing};
+
         let builder =
             Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
         let heap = builder.build_with(Script::default()).expect("a heap");

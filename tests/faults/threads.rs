@@ -1,8 +1,7 @@
 //! Threads that end at the wrong time, that never come, and that are very many.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Barrier, Mutex};
 
 use standstill::{Collect, Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Pacing, Trace};
 
@@ -229,6 +228,8 @@ fn a_thread_that_leaks_its_mutator_harms_nothing_but_stops() {
 #[cfg(feature = "tracing")]
 #[test]
 fn a_thread_that_is_long_in_coming_is_named_and_corrupts_nothing() {
+    use std::sync::mpsc;
+    use std::time::Duration;
     use tracing_subscriber::layer::SubscriberExt;
 
     /// Prints the named threads.

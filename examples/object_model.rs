@@ -2,6 +2,7 @@
 //!
 //! `Gc<T>` and `Trace` are not used here. The collector reaches the objects through one trait,
 //! [`ObjectModel`]: it reads counts, follows references, and clears fields; it never frees.
+//! The guide docs/model.md walks through this file, and through a port.
 //!
 //! ```sh
 //! cargo run --example object_model

@@ -150,6 +150,8 @@ fn main() {
         let pair = Pairs::pair(&m);
         pairs.swap(pair, 1, Some(list));
         list = pair;
+        // Here the heap collects by itself, and the thread parks for collections of others.
+        m.safepoint();
     }
     pairs.drop_reference(list, &m);
     println!("{} pairs died by their counts", pairs.died.load(Relaxed));

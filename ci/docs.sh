@@ -84,5 +84,19 @@ if [[ "$phases" != "$listed" ]]; then
     complain 'docs/tracing.md: the table of phases differs from `Phase` in src/base/phase.rs'
 fi
 
+# The table of methods in docs/model.md has a row for each documented method of `ObjectModel`.
+methods="$(awk '
+    /^pub unsafe trait ObjectModel/ { inside = 1; next }
+    inside && /^\}/ { exit }
+    inside && /#\[doc\(hidden\)\]/ { hidden = 1 }
+    inside && /^    fn / { if (!hidden) { sub(/^    fn /, ""); sub(/[^a-z_].*/, ""); print } hidden = 0 }
+    ' src/heap/model.rs | sort)"
+listed="$(sed -n '/^| method | called |/,/^$/p' docs/model.md | tail -n +3 | cut -d'|' -f2 |
+    grep -o '`[a-z_]*`' | tr -d '\`' | sort)"
+if [[ -z "$methods" || "$methods" != "$listed" ]]; then
+    diff <(echo "$listed") <(echo "$methods") >&2 || true
+    complain 'docs/model.md: the table of methods differs from `ObjectModel` in src/heap/model.rs'
+fi
+
 ((broken == 0))
 echo "${#pages[@]} pages, all links lead somewhere"

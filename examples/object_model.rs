@@ -2,6 +2,7 @@
 //!
 //! `Gc<T>` and `Trace` are not used here. The collector reaches the objects through one trait,
 //! [`ObjectModel`]: it reads counts, follows references, and clears fields; it never frees.
+//! The guide docs/model.md walks through this file, and through a port.
 //!
 //! ```sh
 //! cargo run --example object_model
@@ -149,6 +150,8 @@ fn main() {
         let pair = Pairs::pair(&m);
         pairs.swap(pair, 1, Some(list));
         list = pair;
+        // Here the heap collects by itself, and the thread parks for collections of others.
+        m.safepoint();
     }
     pairs.drop_reference(list, &m);
     println!("{} pairs died by their counts", pairs.died.load(Relaxed));

@@ -53,6 +53,10 @@ pub mod fallible {
     pub use crate::base::text::*;
 }
 pub use collect::api as model;
+/// The examples of the guide are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/model.md")]
+mod model_guide {}
 pub use collect::{Collect, CollectError};
 pub use typed::any::{AnyGc, GcDyn};
 pub use typed::builder::HeapBuilder;

@@ -25,6 +25,10 @@
 //! An object may have memory in front of its address: see
 //! [`allocate_at`](ModelMutator::allocate_at).
 //!
+//! The [guide](https://example.invalid/standstill/blob/main/docs/model.md) has a table of all
+//! methods (when, on which thread, what they may do), the rights of finalizers, the costs, and a
+//! port step by step.
+//!
 //! [`model_check`](crate::model_check) checks a model in a test: `check` names the rule that the
 //! model breaks, and the method.
 //!

@@ -58,13 +58,13 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Errors
     ///
-    /// As [`stop_owned`](Self::stop_owned). [`StopError::NoSafepoint`] in all other methods of the
-    /// model, while a destruction or [`with_current`](Self::with_current) lends the mutator, and
-    /// while a [`current`](Self::current) guard lives, also inside a finalizer.
+    /// As [`stop_owned`](Self::stop_owned). [`StopError::NoSafepoint`] while a destruction,
+    /// [`ObjectModel::judge`], [`ObjectModel::clear`] or [`with_current`](Self::with_current) lends
+    /// the mutator, and while a [`current`](Self::current) guard lives, also inside a finalizer.
     ///
     /// # Safety
     ///
-    /// The thread may wait detached for the end of another thread's stop. So no caller up the stack
+    /// The caller is in none of the other methods of the model. The thread may wait detached for the end of another thread's stop. So no caller up the stack
     /// uses, afterwards, a reference to an object that is valid only until the next safepoint.
     pub unsafe fn stop_inside(&self) -> Result<StoppedWorld<M>, StopError> {
         self.stop_unless(Self::is_lent_otherwise)

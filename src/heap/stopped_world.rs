@@ -64,8 +64,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Safety
     ///
-    /// The caller is in none of the other methods of the model. The thread may wait detached for the end of another thread's stop. So no caller up the stack
-    /// uses, afterwards, a reference to an object that is valid only until the next safepoint.
+    /// The caller is in none of the other methods of the model. The thread may wait detached for
+    /// the end of another thread's stop. So no caller up the stack uses, afterwards, a reference to
+    /// an object that is valid only until the next safepoint.
     pub unsafe fn stop_inside(&self) -> Result<StoppedWorld<M>, StopError> {
         self.stop_unless(Self::is_lent_otherwise)
     }

@@ -81,7 +81,7 @@ pub(crate) fn take<M: ObjectModel>(
 fn exceeds<M: ObjectModel>(world: &World<'_, M>, granule: u32, inside: i64) -> bool {
     stopped_at(world, granule as usize)
         .and_then(|object| world.core().model.count(object))
-        .is_some_and(|count| count > inside)
+        .is_some_and(|count| count + world.adjustment(granule as usize) > inside)
 }
 
 /// Counts the edges to assumed roots, in the side table.

@@ -6,8 +6,9 @@
 //! * `Merge` ([`stop`], and the model): counts become exact. Objects with the count 0 leave the
 //!   candidates, and are destroyed after the stop.
 //! * The [candidates](candidates) are found by their state bytes. None is marked.
-//! * `Premark` ([`mark::mark_from_named`], [`mark::mark_from_assumed`]), in full collections: marks
-//!   the candidates that named roots reach, and those that the [assumed roots](assumed) reach.
+//! * `Premark` ([`mark::mark_from_named`], [`mark::mark_from_assumed`]): marks the candidates that
+//!   the [roots of the model](uncounted) reach, and in full collections those that named roots
+//!   reach, and those that the [assumed roots](assumed) reach.
 //! * `Count` ([`count::count`]): counts the references from the unmarked candidates. Then the
 //!   assumed roots are checked.
 //! * `Roots` ([`roots::roots`]): an unmarked candidate is a root if this number differs from its
@@ -88,6 +89,7 @@ pub(crate) mod sweep;
 #[allow(unsafe_code)]
 pub(crate) mod table;
 pub(crate) mod traversal;
+pub(crate) mod uncounted;
 pub(crate) mod verify;
 pub(crate) mod verify_pages;
 pub(crate) mod work_list;
@@ -172,6 +174,17 @@ pub(crate) fn collect<M: ObjectModel>(
         .unwrap_or_else(|| CollectionReport::new(what.kind)))
 }
 
+/// A young collection or a promotion is due, and the model has neither: the new objects count as
+/// old from now on, so that a full collection becomes due. If another thread collects, it counts
+/// them.
+pub(crate) fn skip_young<M: ObjectModel>(m: &ModelMutator<M>) {
+    let core = m.core();
+    if core.collector_lock.try_acquire() {
+        let _guard = CollectorGuard(core);
+        core.pace.skip_young();
+    }
+}
+
 /// Runs a collection that is due, unless another thread collects. The call may return before all
 /// garbage is reclaimed.
 pub(crate) fn collect_due<M: ObjectModel>(
@@ -194,7 +207,8 @@ fn run<M: ObjectModel>(
     by: ReclaimedBy,
     guard: CollectorGuard<'_, M>,
 ) -> Result<Option<CollectionReport>, StopError> {
-    let mut open = open_report::open(m, what);
+    let kind = if M::COLLECTS_YOUNG { what.kind } else { CollectionKind::Full };
+    let mut open = open_report::open(m, Collect { kind, ..what });
     let entered = open.span.enter();
     let found = find_garbage(m, &mut open.report, by);
     drop(entered);
@@ -396,9 +410,11 @@ fn find_reachable<M: ObjectModel>(
     report.tracked = candidates.tracked;
     report.candidates = candidates.count;
     let is_full = scope.kind == CollectionKind::Full;
+    let reported = uncounted::roots(world, candidates)?;
+    let premark = |c: &Candidates| mark::mark_from_named(world, c, &reported, is_full, workers);
     let mut assumed = Vec::new();
+    report.known_alive = premark(candidates)?;
     if is_full {
-        report.known_alive = mark::mark_from_named(world, candidates, workers)?;
         assumed = assumed::take(world, candidates);
     }
     let mut attempts = 1;
@@ -412,9 +428,7 @@ fn find_reachable<M: ObjectModel>(
         attempts += 1;
         table::wipe(&core.space, scope.pages());
         candidates.find(world, scope);
-        if is_full {
-            report.known_alive = mark::mark_from_named(world, candidates, workers)?;
-        }
+        report.known_alive = premark(candidates)?;
     };
     if counts.traversed == 0 {
         // There are no candidates, or premarking has reached all of them.

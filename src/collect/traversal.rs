@@ -46,6 +46,13 @@ pub(crate) fn tracer(space: &Space) -> Tracer {
     Tracer::for_collection(space.base(), space.reserved_bytes())
 }
 
+/// A tracer for a collection of objects of model `M`.
+pub(crate) fn tracer_of<M: ObjectModel>(world: &World<'_, M>) -> Tracer {
+    let mut tracer = tracer(&world.core().space);
+    tracer.refuses_uncounted = !M::UNCOUNTED_EDGES;
+    tracer
+}
+
 /// The name of an object's type. It is empty if the object is dead.
 pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) -> &'static str {
     let granule = world.core().space.granule(object.address());

@@ -13,6 +13,7 @@ use crate::collect::scope::stopped_at;
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
 use std::collections::HashMap;
 
+use crate::base::fallible::NoMemory;
 use crate::base::sync::Ordering;
 use crate::collect::traversal::guard_traversal;
 use crate::collect::verify_pages::{PageLists, pages};
@@ -99,6 +100,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     let states = space.states();
     let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
     let mut visits = HashMap::<usize, i64>::new();
+    world.adjust().map_err(|_| NoMemory::REASON.to_owned())?;
     let mut error = None;
     let mut starts = vec![false; states.len()];
     let result = guard_traversal(world, &mut tracer, |tracer| {
@@ -129,11 +131,14 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                     continue;
                 }
                 tracer.begin(object.object());
+                tracer.forget_uncounted();
                 core.model.traverse(object, tracer);
                 if tracer.take_unreadable() {
                     continue;
                 }
-                for &edge in tracer.edges() {
+                let edges = tracer.edges().iter().map(|&edge| (edge, true));
+                let uncounted = tracer.all_uncounted().map(|edge| (edge, false));
+                for (edge, is_counted) in edges.chain(uncounted) {
                     let target = space.granule(edge);
                     if !space.starts_at(edge) || StateByte(&states[target]).get() & LIVE == 0 {
                         let name = core.model.type_name(object.live());
@@ -143,7 +148,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                         ));
                         return;
                     }
-                    if depth >= Depth::Counts {
+                    if is_counted && depth >= Depth::Counts {
                         *visits.entry(target).or_default() += 1;
                     }
                 }
@@ -167,7 +172,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     }
     for (granule, visits) in visits {
         let Some(object) = stopped_at(world, granule) else { continue };
-        let count = core.model.count(object);
+        let count = core.model.count(object).map(|count| count + world.adjustment(granule));
         let bits = StateByte(&states[granule]).get();
         if count.is_some_and(|n| n < visits) && bits & (UNREACHABLE | DYING) == 0 {
             let name = core.model.type_name(object.live());

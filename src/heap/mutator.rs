@@ -32,9 +32,9 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::Scope;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::error::AttachError;
 use crate::base::event::{self, During, guarded};
@@ -50,7 +50,7 @@ pub(crate) use crate::heap::world::World;
 use crate::memory::arena::Arena;
 use crate::object::type_info::Object;
 use crate::safepoint::{
-    self, Away, ForkGuard, Participant, RecordRoom, StopError, ThreadId, current,
+    self, Away, ForkGuard, Participant, RecordRoom, StopError, ThreadId, WorldStopped, current,
 };
 
 #[repr(C)]
@@ -214,7 +214,16 @@ impl<M: ObjectModel> ModelMutator<M> {
             local: core.model.local(),
         };
         let participant = core.coordinator.try_register_in(record, shared)?;
+        if M::STOPS_RUNTIME {
+            core.model.leaving(&participant.data().local);
+        }
         if let Err(error) = participant.attach() {
+            if M::STOPS_RUNTIME {
+                let local = &participant.data().local;
+                while !core.model.comes_back(local) {
+                    core.model.wait_for_runtime(local);
+                }
+            }
             return Err(match error {
                 safepoint::AttachError::AlreadyAttached => AttachError::AlreadyAttached,
                 safepoint::AttachError::Traversing => AttachError::Traversing,
@@ -237,6 +246,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             next: Cell::new(None),
         });
         let this = Self { inner: Unmarked(inner), thread: PhantomData };
+        this.return_to_runtime();
         this.arrive();
         Ok(this)
     }
@@ -442,6 +452,11 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.inner().participant.poll()
     }
 
+    /// Has the runtime's own word set again, if requests to this thread are left.
+    pub(crate) fn tell_left(&self) {
+        self.inner().participant.tell_left();
+    }
+
     /// Clears the flag that a collection is due. Returns whether it was set.
     pub(crate) fn take_collect(&self) -> bool {
         self.inner().participant.take_requests(COLLECT) != 0
@@ -465,6 +480,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             return;
         }
         self.comes_back(true);
+        self.leave_runtime();
         let participant = &self.inner().participant;
         match self.core().workers.job_slot() {
             Some(slot) => {
@@ -475,7 +491,32 @@ impl<M: ObjectModel> ModelMutator<M> {
                 participant.park();
             }
         }
+        self.return_to_runtime();
         self.comes_back(false);
+    }
+
+    /// Leaves the runtime, if it stops its threads itself: a stop of the runtime no longer waits
+    /// for this thread.
+    #[inline(always)]
+    fn leave_runtime(&self) {
+        if M::STOPS_RUNTIME {
+            self.model().leaving(self.local());
+        }
+    }
+
+    /// Comes back to the runtime, attached. While the runtime is stopped the thread waits detached:
+    /// the thread that has stopped the runtime may stop the heap too.
+    #[inline(always)]
+    fn return_to_runtime(&self) {
+        if M::STOPS_RUNTIME {
+            while !self.model().comes_back(self.local()) {
+                let participant = &self.inner().participant;
+                let (away, _) = participant.step_away().expect("the thread has just attached");
+                self.model().wait_for_runtime(self.local());
+                away.disarm();
+                participant.come_back();
+            }
+        }
     }
 
     /// Sets whether this thread is about to wait only for a stop or a collection.
@@ -586,6 +627,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub(crate) fn step_in(&self) -> bool {
         let attached = self.inner().participant.attach().is_ok();
         if attached {
+            self.return_to_runtime();
             self.arrive();
         }
         attached
@@ -599,6 +641,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// being stopped.
     pub(crate) fn end_detached(self) {
         if self.inner().participant.attach_to_end() {
+            self.return_to_runtime();
             self.arrive();
             return;
         }
@@ -641,6 +684,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             // Another thread may have raised a request meanwhile, while this thread was still
             // attached.
             let requests = requests & MODEL_REQUESTS;
+            self.leave_runtime();
             if requests == 0 {
                 self.clear_here();
                 return away;
@@ -654,6 +698,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
             away.disarm();
             participant.come_back();
+            self.return_to_runtime();
         }
     }
 
@@ -674,11 +719,52 @@ impl<M: ObjectModel> ModelMutator<M> {
             return Err(StopError::NoSafepoint);
         }
         let inner = self.inner();
-        let stopped = inner.participant.stop()?;
+        self.leave_runtime();
+        let stopped = inner.participant.stop();
+        if M::STOPS_RUNTIME {
+            // If this thread holds a stop, all other threads of the heap are detached, and it can
+            // wait where it is.
+            while !self.model().comes_back(self.local()) {
+                self.model().wait_for_runtime(self.local());
+            }
+        }
+        let stopped = stopped?;
+        let runtime = if M::STOPS_RUNTIME { Some(self.stop_runtime()?) } else { None };
+        Ok(self.world(stopped, runtime))
+    }
+
+    /// As [`stop_here`](Self::stop_here), on a thread that has stopped the runtime already.
+    pub(crate) fn stop_in_runtime_stop(&self) -> Result<World<'_, M>, StopError> {
+        if self.is_lent() {
+            return Err(StopError::NoSafepoint);
+        }
+        let stopped = self.inner().participant.stop()?;
+        Ok(self.world(stopped, None))
+    }
+
+    /// Makes the runtime stop its threads. Returns how long that took.
+    fn stop_runtime(&self) -> Result<Duration, StopError> {
+        let begun = Instant::now();
+        let stopped = guarded(|| self.model().stop_runtime(self.local()));
+        let stopped = stopped.unwrap_or_else(|payload| Err(event::panic_message(payload)));
+        stopped.map_err(|reason| StopError::Refused { reason })?;
+        Ok(begun.elapsed())
+    }
+
+    /// The proof of a stop. `runtime`: how long it took to stop the runtime, if that is a part of
+    /// the stop.
+    fn world<'a>(
+        &'a self,
+        stopped: WorldStopped<'a, MutatorShared<M>>,
+        runtime: Option<Duration>,
+    ) -> World<'a, M> {
+        let inner = self.inner();
         event::stopped(stopped.time_to_stop());
         let (requester, arena_id) = (inner.participant.id(), inner.arena_id);
         let (since, visit) = (Instant::now(), Mutex::new(()));
-        Ok(World { since, core: &inner.core, requester, arena_id, stopped, visit })
+        let (core, adjusted) = (&*inner.core, OnceLock::new());
+        let runtime = runtime.map(|took| (self.local(), took));
+        World { since, core, requester, arena_id, stopped, runtime, adjusted, visit }
     }
 
     /// Stops the world for a `fork`.
@@ -687,7 +773,15 @@ impl<M: ObjectModel> ModelMutator<M> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        participant.coordinator().prepare_fork(participant)
+        self.leave_runtime();
+        let guard = participant.coordinator().prepare_fork(participant);
+        if M::STOPS_RUNTIME {
+            // As in `stop_here`.
+            while !self.model().comes_back(self.local()) {
+                self.model().wait_for_runtime(self.local());
+            }
+        }
+        guard
     }
 }
 
@@ -708,6 +802,7 @@ impl<M: ObjectModel> Drop for Reattach<'_, M> {
         HERE.with(|here| here.detached.set(self.1));
         let core = &**self.0.core();
         self.0.inner().participant.come_back();
+        self.0.return_to_runtime();
         self.0.arrive_in(core);
     }
 }

@@ -2,9 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+use std::panic::resume_unwind;
 use std::time::Instant;
 
-use crate::base::event::CollectionReport;
+use crate::base::event::{CollectionReport, guarded};
 use crate::base::stress::{Step, maybe_yield};
 use crate::collect::{self, Collect, CollectError, reclaim};
 use crate::heap::model::ObjectModel;
@@ -28,6 +29,17 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[cold]
     #[inline(never)]
     fn safepoint_slow(&mut self) {
+        if !M::OWN_POLL_WORD {
+            return self.do_requested();
+        }
+        let done = guarded(|| self.do_requested());
+        self.tell_left();
+        done.unwrap_or_else(|payload| resume_unwind(payload));
+    }
+
+    /// Does the work that was requested of this thread.
+    #[inline(always)]
+    fn do_requested(&mut self) {
         if self.is_lent() || crate::safepoint::is_traversing() {
             return;
         }
@@ -45,6 +57,12 @@ impl<M: ObjectModel> ModelMutator<M> {
             let result = match self.core().pace.due() {
                 _ if stressed => Some(collect::collect_due(self, Collect::full())),
                 Due::Nothing => None,
+                Due::Promotion | Due::Young
+                    if !M::COLLECTS_YOUNG && !self.core().space.is_tight() =>
+                {
+                    collect::skip_young(self);
+                    None
+                }
                 // If memory is short, a collection that frees garbage is better than a promotion.
                 Due::Promotion if !self.core().space.is_tight() => Some(collect::promote(self)),
                 Due::Promotion | Due::Young => Some(collect::collect_due(self, Collect::young())),

@@ -52,7 +52,7 @@ pub mod fallible {
     pub use crate::base::fallible::*;
     pub use crate::base::text::*;
 }
-pub use collect::{Collect, CollectError};
+pub use collect::{Collect, CollectError, StoppedCollection};
 pub use heap::api as model;
 pub use typed::any::{AnyGc, GcDyn};
 pub use typed::blocking::Join;

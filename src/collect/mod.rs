@@ -83,6 +83,7 @@ pub(crate) mod scope;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod script;
 pub(crate) mod stop;
+pub(crate) mod stopped;
 pub(crate) mod subset;
 #[allow(unsafe_code)]
 pub(crate) mod sweep;
@@ -96,6 +97,7 @@ pub(crate) mod work_list;
 
 pub use self::request::{Collect, CollectError};
 pub(crate) use self::scope::{live, visible};
+pub use self::stopped::StoppedCollection;
 
 use std::sync::Arc;
 
@@ -124,7 +126,7 @@ use crate::safepoint::StopError;
 
 /// The threads that reclaim the garbage of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReclaimedBy {
+pub(crate) enum ReclaimedBy {
     /// The collecting thread, before its call returns.
     Collector,
     /// All mutators, in batches, after the call returns.
@@ -207,8 +209,8 @@ fn run<M: ObjectModel>(
     by: ReclaimedBy,
     guard: CollectorGuard<'_, M>,
 ) -> Result<Option<CollectionReport>, StopError> {
-    let kind = if M::COLLECTS_YOUNG { what.kind } else { CollectionKind::Full };
-    let mut open = open_report::open(m, Collect { kind, ..what });
+    let mut open = open_report::open(m, what);
+    open_report::announce(m, &open);
     let entered = open.span.enter();
     let found = find_garbage(m, &mut open.report, by);
     drop(entered);
@@ -247,7 +249,7 @@ fn run<M: ObjectModel>(
 /// Returns the memory of this thread's sparse pages to the system, if a full collection has begun a
 /// [round](crate::memory::sparse), and then the memory of the tables. The caller holds the
 /// collector lock.
-fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
+pub(crate) fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
     while m.arena(|arena| arena.visit_pages(&core.space, VISITED_TOGETHER)) {
         m.park();
@@ -308,14 +310,37 @@ fn find_garbage<M: ObjectModel>(
     by: ReclaimedBy,
 ) -> Result<Option<Garbage>, StopError> {
     m.model().prepare(m);
-    let mut dead = Vec::new();
     let world = m.stop()?;
+    let first = find_in_stop(world, report, by);
+    find_rest(m, report, first)
+}
+
+/// The result of the first stop: the unreachable objects, and those that the merge found dead.
+pub(crate) type FirstStop<M> = (Result<Unreachable<M>, Abandoned>, Vec<DeadObject>);
+
+/// Runs the phases of the first stop, and ends it.
+pub(crate) fn find_in_stop<M: ObjectModel>(
+    world: World<'_, M>,
+    report: &mut CollectionReport,
+    by: ReclaimedBy,
+) -> FirstStop<M> {
     // Relaxed: figures.
     let totals = &world.core().totals;
     totals.collections.fetch_add(1, Ordering::Relaxed);
     totals.young.fetch_add(usize::from(report.kind == CollectionKind::Young), Ordering::Relaxed);
+    let mut dead = Vec::new();
     let found = find(&world, report, &mut dead, by);
     stop::resume(world, report);
+    (found, dead)
+}
+
+/// Runs the phases after the first stop, up to the judgement of the model. `None`: the collection
+/// was abandoned before `Claim`.
+pub(crate) fn find_rest<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    report: &mut CollectionReport,
+    (found, dead): FirstStop<M>,
+) -> Result<Option<Garbage>, StopError> {
     stop::destroy_merged(dead, m);
     m.model().resumed(m);
     let unreachable = match found {

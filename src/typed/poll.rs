@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::base::event::{CollectionReport, guarded};
 use crate::base::stress::{Step, maybe_yield};
-use crate::collect::{self, Collect, CollectError, reclaim};
+use crate::collect::{self, Collect, CollectError, StoppedCollection, reclaim};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
@@ -131,6 +131,31 @@ impl<M: ObjectModel> ModelMutator<M> {
             return Err(StopError::NoSafepoint.into());
         }
         collect::collect(self, what)
+    }
+}
+
+impl<M: ObjectModel> ModelMutator<M> {
+    /// Begins a collection on a thread that has stopped the runtime
+    /// ([`ObjectModel::STOPS_RUNTIME`](crate::model::ObjectModel::STOPS_RUNTIME)) for a reason of
+    /// its own. Finds the unreachable objects, and stops no thread of the runtime.
+    ///
+    /// All other threads of the runtime wait for the end of its stop detached from the heap. The
+    /// thread resumes the runtime before it finishes the collection
+    /// ([`StoppedCollection::finish`](crate::StoppedCollection::finish)): finalizers and clearing
+    /// need a runtime that runs. The model's `prepare` is not called.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_collect`](Self::try_collect). [`CollectError::Busy`] if another thread is
+    /// collecting, also if `what` says to wait: that thread may be stopped.
+    pub fn collect_stopped(
+        &mut self,
+        what: Collect,
+    ) -> Result<StoppedCollection<'_, M>, CollectError> {
+        if self.is_lent() {
+            return Err(StopError::NoSafepoint.into());
+        }
+        StoppedCollection::begin(self, what)
     }
 }
 

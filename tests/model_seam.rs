@@ -710,7 +710,7 @@ fn only_the_collecting_thread_traverses_serial_objects() {
         for at in 0..20_000 {
             let kind = if at % 3 == 0 { SERIAL } else { 0 };
             let next = alloc(&m, kind);
-            model.link(last, 0, next);
+            model.link(last, usize::from(at % 7 == 0), next);
             model.drop_ref(next);
             if at % 7 != 0 {
                 last = next;
@@ -751,7 +751,7 @@ fn collections_keep_what_the_definition_keeps() {
             let heap = heap::<YOUNG, STABLE>(workers);
             let mut m = heap.attach();
             let model = heap.model();
-            let mut random = Random(seed * 0x9e37_79b9_7f4a_7c15);
+            let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed << 20);
             let mut held: Vec<Object> = Vec::new();
             let mut old = HashSet::new();
             for round in 0..12 {

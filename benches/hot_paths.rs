@@ -46,17 +46,18 @@ fn references(c: &mut Criterion) {
     let arc = Arc::new(Plain([1; 6]));
     group.bench_function("clone and drop, owner", |b| b.iter(|| black_box(gc.clone())));
     group.bench_function("clone and drop, Arc", |b| b.iter(|| black_box(arc.clone())));
-    let foreign = std::thread::spawn({
+    // Counted by another thread too when this mutator drops its last local reference.
+    let own = m.alloc(Plain([1; 6]));
+    let merged = std::thread::scope(|scope| scope.spawn(|| own.clone()).join().expect("a clone"));
+    drop(own);
+    group.bench_function("clone and drop, merged", |b| b.iter(|| black_box(merged.clone())));
+    let left = std::thread::spawn({
         let heap = heap.clone();
         move || heap.attach().alloc(Plain([1; 6]))
     })
     .join()
     .expect("a handle");
-    group
-        .bench_function("clone and drop, not the owner", |b| b.iter(|| black_box(foreign.clone())));
-    // The mutator is the last one, and inherits the object.
-    m.collect();
-    group.bench_function("clone and drop, inherited", |b| b.iter(|| black_box(foreign.clone())));
+    group.bench_function("clone and drop, adopted", |b| b.iter(|| black_box(left.clone())));
     group.bench_function("get", |b| b.iter(|| black_box(gc.0[0])));
     let weak = Gc::downgrade(&gc, &m);
     group.bench_function("weak upgrade", |b| b.iter(|| black_box(weak.upgrade(&m))));

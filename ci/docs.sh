@@ -77,11 +77,11 @@ phases="$(awk '
         sub(/\.$/, "", words)
         printf "| `%s` | %s | %s |\n", $0, world, words
         text = ""
-    }' src/base/event.rs)"
+    }' src/base/phase.rs)"
 listed="$(sed -n '/^| `name` | world |/,/^$/p' docs/tracing.md | tail -n +3)"
 if [[ "$phases" != "$listed" ]]; then
     diff <(echo "$listed") <(echo "$phases") >&2 || true
-    complain 'docs/tracing.md: the table of phases differs from `Phase` in src/base/event.rs'
+    complain 'docs/tracing.md: the table of phases differs from `Phase` in src/base/phase.rs'
 fi
 
 ((broken == 0))

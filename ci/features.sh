@@ -1,13 +1,43 @@
 #!/usr/bin/env bash
-# The library without its features. Without any: hand-written `Trace` only. Clippy, and not check:
-# it shares what ci/lint.sh has built. Without `cpython`: the laws, the traps and the threads of
-# typed objects hold.
+# The library without its features. Clippy, and not check: it shares what ci/lint.sh has built.
+#
+# * Each feature alone, all but each, and none.
+# * Without `parallel` and `tracing` the library does not depend on rayon and tracing.
+# * With none: the coordinator works, and hand-written `Trace` only. With `derive` alone: the laws,
+#   the traps and the threads of typed objects hold.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 limited 600 "$@"
 
-cargo clippy --quiet -p standstill --lib --no-default-features -- -D warnings
+features=(derive cpython parallel tracing model-check)
+sets=('')
+for one in "${features[@]}"; do
+    rest="$(printf '%s,' "${features[@]/$one/}")"
+    sets+=("$one" "$rest")
+done
+for set in "${sets[@]}"; do
+    echo "features: ${set:-none}"
+    cargo clippy --quiet -p standstill --lib --no-default-features --features "$set" -- -D warnings
+done
+
+# depends FEATURES PACKAGE
+depends() {
+    cargo tree --quiet -p standstill --edges normal --target all --no-default-features --features "$1" --prefix none |
+        grep -qE "^$2(-core)? v"
+}
+for row in ',rayon' ',tracing' 'parallel,tracing' 'tracing,rayon'; do
+    if depends "${row%,*}" "${row#*,}"; then
+        echo "with the features '${row%,*}' the library depends on ${row#*,}" >&2
+        exit 1
+    fi
+done
+if ! depends parallel rayon || ! depends tracing tracing; then
+    echo 'cargo tree no longer shows what this script looks for' >&2
+    exit 1
+fi
+
+cargo test --quiet -p standstill --no-default-features --test coordinator
 derive=(-p standstill --no-default-features --features derive)
 cargo clippy --quiet "${derive[@]}" --lib --tests -- -D warnings
 cargo test --quiet "${derive[@]}" --test laws --test traps --test threads

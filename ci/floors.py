@@ -5,6 +5,8 @@
     ci/floors.py --edges    prints the upward imports and the circles, file by file
     ci/floors.py --write    writes the names of the files into the layout of docs/architecture.md
 
+The system layer, src/base/system, is the only place with a `cfg` of the platform.
+
 The layout of docs/architecture.md is a line for each folder, with its floor, and below it the names
 of its files. It must equal the tree. Comments, documentation and test modules do not count. An
 exception that nothing needs is an error.
@@ -35,7 +37,7 @@ EXCEPTIONS = {}
 # Files that import from each other: why. No other circle may exist.
 CIRCLES = {
     "the seam": (
-        {"heap/core", "heap/model", "heap/mutator", "heap/world"},
+        {"heap/core", "heap/model", "heap/mutator", "heap/runtime_stop", "heap/world"},
         "the signatures of the trait ObjectModel name the mutator and the world, which are generic over the trait",
     ),
     "handles": (
@@ -54,13 +56,23 @@ LONGEST = 800
 # package: the files that may name it.
 PACKAGES = {
     "crossbeam_utils": ["heap/helpers", "collect/pool", "safepoint/mod", "safepoint/participant", "safepoint/record"],
-    "libc": ["base/system"],
+    "libc": ["base/system/apple", "base/system/linux", "base/system/unix"],
     "loom": ["base/model_sync"],
     "parking_lot": ["base/sync", "typed/trace_std"],
     "rayon": ["heap/workers"],
-    "rustix": ["memory/range", "base/system"],
+    "rustix": ["base/system/linux", "base/system/other_unix", "base/system/unix"],
     "shuttle": ["base/model_sync"],
     "tracing": ["base/event"],
+    "windows_sys": ["base/system/windows"],
+}
+
+# The system layer: the only folder with a `cfg` of the platform. Tests count too. `miri` is a
+# platform outside tests.
+SYSTEM = "base/system/"
+PLATFORM = r"\b(target_(?:os|family|vendor|env|arch|pointer_width|endian)|unix|windows)\b"
+# file: (the words that it may use, why).
+PLATFORM_EXCEPTIONS = {
+    "src/base/prefetch.rs": ({"target_arch"}, "an instruction of the processor, and not of the system"),
 }
 
 
@@ -69,6 +81,21 @@ def code(path):
     text = path.read_text()
     text = re.split(r"^#\[cfg\(all\(test, not\(any\(loom, shuttle\)\)\)\)\]$(?!\nmod \w+;)", text, maxsplit=1, flags=re.M)[0]
     return re.sub(r"//.*", "", text)
+
+
+def platform_words(path):
+    """The words of the platform in the `cfg`s of a file."""
+    text = re.sub(r"//.*", "", path.read_text())
+    found = set()
+    for start in re.finditer(r"\bcfg(?:_attr)?!?\s*\(", text):
+        depth, end = 1, start.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        found.update(re.findall(PLATFORM, re.sub(r'"[^"]*"', "", text[start.end() : end])))
+    if re.search(r"\bcfg!?\([^\n]*\bmiri\b", code(path)) and path.name != "tests.rs":
+        found.add("miri")
+    return found
 
 
 def name_of(path):
@@ -206,6 +233,20 @@ def main():
         for package, allowed in PACKAGES.items():
             if re.search(rf"(?<!\w){package}::", code(FILES[name])) and name not in allowed:
                 failures.append(f"src/{name}.rs: names the package {package}, which belongs to {', '.join(allowed)}")
+    excused = set()
+    for folder in (SRC, ROOT / "capi" / "src", ROOT / "derive" / "src"):
+        for path in sorted(folder.rglob("*.rs")):
+            file = str(path.relative_to(ROOT))
+            if file.startswith(f"src/{SYSTEM}"):
+                continue
+            words = platform_words(path)
+            allowed, _ = PLATFORM_EXCEPTIONS.get(file, (set(), ""))
+            if words & allowed:
+                excused.add(file)
+            if words - allowed:
+                failures.append(f"{file}: a cfg of {', '.join(sorted(words - allowed))}, which belongs to src/{SYSTEM}")
+    for file in PLATFORM_EXCEPTIONS.keys() - excused:
+        failures.append(f"{file} needs no exception for a cfg of the platform any more")
     known = set()
     for group in circles(edges):
         names = [name for name, (files, _) in CIRCLES.items() if files >= set(group)]

@@ -10,7 +10,9 @@
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
-use standstill::model::{ClaimRef, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer};
+use standstill::model::{
+    ClaimRef, Count, Live, ModelMutator, Object, ObjectModel, Reserved, Stopped, Tracer,
+};
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap};
 
@@ -91,6 +93,9 @@ unsafe impl ObjectModel for Pairs {
     /// There are no weak references, so there are no callbacks.
     type Callback = ();
 
+    /// All objects lie in memory of the heap.
+    type Addresses = Reserved;
+
     /// In a stop no thread changes a field.
     const STABLE_DURING_STOP: bool = true;
 
@@ -98,8 +103,8 @@ unsafe impl ObjectModel for Pairs {
 
     fn private(&self) {}
 
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        Some(self.view(*object).count.load(Relaxed) as i64)
+    fn count(&self, object: Stopped<'_>) -> Count {
+        Count::Exact(self.view(*object).count.load(Relaxed) as i64)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {

@@ -44,7 +44,9 @@ use loom::thread;
 
 use super::Model;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
-use crate::model::{ClaimRef, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer};
+use crate::model::{
+    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
+};
 use crate::safepoint::ThreadId;
 use crate::{Collect, Heap, Pacing};
 
@@ -113,6 +115,7 @@ unsafe impl ObjectModel for Tiny {
     type Local = ();
     type Callback = ();
     type Private = ();
+    type Addresses = crate::memory::reserved::Reserved;
 
     const STABLE_DURING_STOP: bool = true;
 
@@ -120,8 +123,8 @@ unsafe impl ObjectModel for Tiny {
 
     fn private(&self) {}
 
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        Some(self.node(*object).count.load(Ordering::Relaxed) as i64)
+    fn count(&self, object: Stopped<'_>) -> Count {
+        Count::Exact(self.node(*object).count.load(Ordering::Relaxed) as i64)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {

@@ -34,16 +34,17 @@
 //! * claim in a stop: merged or biased to biased: `claimed_object_is_counted_on`,
 //!   `managed::weak_handle_meets_a_collection`
 //! * claim in a stop for any thread: biased to merged: `a_merged_claim_is_counted_by_all`
-//! * inheritance in a stop: biased, merged, queued, dead, of an owner that has ended:
-//!   `an_inherited_object_is_counted_on`, `a_merge_for_an_owner_that_ended_meets_an_heir`,
-//!   `a_dead_object_is_not_inherited`
+//! * adoption of a biased or queued object whose owner has ended:
+//!   `an_adopter_meets_a_foreign_drop`,
+//!   `two_mutators_adopt`, `an_adopter_leaves_again`, `an_adopter_ends`,
+//!   `an_adopter_meets_an_upgrade`, `an_adopted_object_is_claimed`, `an_adopter_has_no_room`
 //! * revival for a finalizer: merged or dead to biased: `revival_meets_an_upgrade`,
 //!   `a_finalizer_drops_what_a_stranger_counted`
 //! * an object becomes shared for life, by its owner, or merged: `an_owner_shares_its_object`,
 //!   `a_queued_object_is_not_shared`, `a_merged_object_is_shared_for_life`
 //! * clone, drop and upgrade of an object that is shared for life:
 //!   `shared_handles_meet_an_upgrade`
-//! * claim, inheritance and revival of an object that is shared for life: no owner:
+//! * claim and revival of an object that is shared for life: no owner:
 //!   `shared_handles_meet_a_claim`, `shared_handles_meet_a_revival`
 //! * upgrade of a biased, merged, dead, immortal object: `upgrade_meets_the_last_drop`,
 //!   `upgrade_meets_the_last_drop_of_a_stranger`, `revival_meets_an_upgrade`,
@@ -85,6 +86,8 @@ struct Object {
     /// The object's memory: whether it was destroyed.
     memory: UnsafeCell<bool>,
     queue: MergeQueue,
+    /// The queues of `STRANGER` and `OTHER`, which may adopt the object.
+    queues: [MergeQueue; 2],
     weak: WeakTable,
     record: OnceLock<Shared<WeakRecord>>,
     /// Whether the finalizer has stored a reference here.
@@ -108,6 +111,7 @@ impl Object {
             header: Header::new(owner, 0),
             memory: UnsafeCell::new(false),
             queue: MergeQueue::new(),
+            queues: [MergeQueue::new(), MergeQueue::new()],
             weak: WeakTable::default(),
             record: OnceLock::new(),
             given: Mutex::new(false),
@@ -223,18 +227,45 @@ impl Object {
         HeaderPtr(NonNull::from(&self.header))
     }
 
-    /// `release::enqueue`, without the request to the owner.
-    fn enqueue(&self, owner: u64) {
-        assert_eq!(owner, OWNER, "queued for another thread");
-        if !self.queue.enqueue(self.target()) {
-            self.merge_ended();
+    /// The queue of a mutator.
+    fn queue_of(&self, id: u64) -> &MergeQueue {
+        match id {
+            OWNER => &self.queue,
+            STRANGER => &self.queues[0],
+            OTHER => &self.queues[1],
+            _ => panic!("queued for nobody: {id}"),
         }
     }
 
-    /// Merges the object after its owner has ended.
-    fn merge_ended(&self) {
-        let merged = self.with(Header::merge_ended);
+    /// `release::enqueue`, without the request to the owner.
+    fn enqueue(&self, owner: u64) {
+        if !self.queue_of(owner).enqueue(self.target()) {
+            self.merge_ended(owner);
+        }
+    }
+
+    /// Merges the object after its owner has ended, or queues it for the next owner.
+    fn merge_ended(&self, owner: u64) {
+        let merged = self.with(|header| header.merge_ended(owner));
         self.destroy_if_dead(merged);
+    }
+
+    /// `adopt::adopt`, without the hint. A closed queue tells of the owner's end.
+    fn adopt(&self, me: u64) -> bool {
+        let owner = self.with(Header::owner);
+        owner <= OTHER
+            && owner != me
+            && self.queue_of(owner).len().is_none()
+            && self.with(|header| header.adopt(owner, me))
+    }
+
+    /// `release::drop_shared`, on a thread that may adopt the object.
+    fn drop_adopting(&self, me: u64) {
+        if self.with(|header| header.is_owned_by(me)) || !self.adopt(me) {
+            return self.drop_ref(me);
+        }
+        let dropped = self.with(Header::drop_local);
+        self.destroy_if_dead(dropped);
     }
 
     /// `release::empty_queue`, of any queue with this object.
@@ -249,11 +280,15 @@ impl Object {
         self.merge_queued(&self.queue);
     }
 
-    /// The model's `ending`.
+    /// The model's `ending`, of the owner.
     fn end(&self) {
+        self.end_of(OWNER);
+    }
+
+    fn end_of(&self, id: u64) {
         loop {
-            self.merge_queue();
-            if self.queue.close_if_empty() {
+            self.merge_queued(self.queue_of(id));
+            if self.queue_of(id).close_if_empty() {
                 return;
             }
         }
@@ -270,10 +305,12 @@ impl Object {
         });
     }
 
-    /// All threads are done. The owner reaches one more safepoint, and then the object must be
+    /// All threads are done. Each reaches one more safepoint, and then the object must be
     /// destroyed.
     fn assert_destroyed(&self) {
-        self.merge_queue();
+        for queue in [&self.queue, &self.queues[0], &self.queues[1]] {
+            self.merge_queued(queue);
+        }
         // SAFETY: see `Sync`.
         assert!(self.memory.with(|memory| unsafe { *memory }), "never destroyed");
     }
@@ -890,82 +927,185 @@ fn loom_a_merged_claim_is_counted_by_all() {
     race(make, [owner, stranger], Object::assert_destroyed);
 }
 
-/// The last mutator inherits an object whose owner has ended, and counts it. Meanwhile an
-/// unattached thread clones. A mutator that comes later drops that reference.
-///
-/// Mutations: `inherit` changes the shared half in two steps, forgets a half, leaves `MERGED` set,
-/// or sets no owner.
-#[test]
-fn loom_an_inherited_object_is_counted_on() {
-    let biased = || {
-        let object = Object::owned_by(OTHER);
-        object.clone_ref(STRANGER);
-        object
-    };
-    let merged = || {
-        let object = Object::owned_by(OTHER);
-        object.clone_ref(STRANGER);
-        object.clone_ref(STRANGER);
-        object.drop_ref(OTHER);
-        object
-    };
-    let heir = |object: &Object| {
-        object.with(|header| header.inherit(OWNER));
-        assert!(object.with(|header| header.is_owned_by(OWNER)));
-        object.clone_ref(OWNER);
-        object.drop_ref(OWNER);
-        object.drop_ref(OWNER);
-    };
-    // Its own reference, and the clone.
-    let unattached = |object: &Object| object.clone_ref(UNATTACHED);
-    let end = |object: &Object| {
-        object.drop_ref(STRANGER);
-        object.drop_ref(OWNER);
-        object.assert_destroyed();
-    };
-    race(biased, [heir, unattached], end);
-    race(merged, [heir, unattached], end);
+/// An object with some references, all counted by its owner, which has ended.
+fn left_with(references: usize) -> Arc<Object> {
+    let object = Object::new();
+    (1..references).for_each(|_| object.clone_ref(OWNER));
+    object.end();
+    object
 }
 
-/// A stranger has queued an object for an owner that has ended, and merges it. The library makes no
-/// stop in between. If it did, the heir would find the object queued, and leave it alone.
+/// A mutator adopts an object whose owner has ended, clones and drops. Another thread drops a
+/// reference that the ended owner counted. It may have read the owner's id before the adoption, and
+/// then find the shared half as it was.
 ///
-/// Mutation: `inherit` takes a queued object.
+/// Mutations: `adopt` or `merge_ended` replaces the owner's id without a check; `merge_ended`
+/// leaves the id, or merges after another mutator has adopted; `adopt` moves the shared half by a
+/// store, and leaves it, or forgets it.
 #[test]
-fn loom_a_merge_for_an_owner_that_ended_meets_an_heir() {
-    let make = || {
-        let object = Object::owned_by(OTHER);
+fn loom_an_adopter_meets_a_foreign_drop() {
+    let adopter = |object: &Object| {
+        object.clone_ref(STRANGER);
+        object.drop_adopting(STRANGER);
+        object.clone_ref(STRANGER);
+        object.drop_adopting(STRANGER);
+        object.drop_adopting(STRANGER);
+    };
+    race(|| left_with(2), [adopter, |object| object.drop_ref(OTHER)], Object::assert_destroyed);
+    let clones = |object: &Object| {
         object.clone_ref(OTHER);
-        let dropped = object.with(Header::drop_shared);
-        assert_eq!(dropped, Dropped::Enqueue(OTHER));
-        object
+        object.drop_ref(OTHER);
+        object.drop_ref(OTHER);
     };
-    let heir = |object: &Object| {
-        object.with(|header| header.inherit(OWNER));
-        object.clone_ref(OWNER);
-    };
-    let end = |object: &Object| {
-        object.drop_ref(OWNER);
-        object.drop_ref(OWNER);
-        object.assert_destroyed();
-    };
-    race(make, [heir, Object::merge_ended], end);
+    race_to(Model::new().at_most(4), || left_with(2), [adopter, clones], Object::assert_destroyed);
 }
 
-/// The last mutator finds an object dead, before the thread that got `Dead` destroys it. Weak
-/// references to the object stay without a target.
+/// Two mutators adopt an object whose owner has ended. One of them becomes the owner.
 ///
-/// Mutation: `inherit` takes a dead object.
+/// Mutations: `adopt` replaces the owner's id without a check, or names nobody.
 #[test]
-fn loom_a_dead_object_is_not_inherited() {
+fn loom_two_mutators_adopt() {
+    fn adopts(object: &Object, me: u64) {
+        object.clone_ref(me);
+        object.drop_adopting(me);
+        object.drop_adopting(me);
+    }
+    let roles: [fn(&Object); 2] =
+        [|object| adopts(object, STRANGER), |object| adopts(object, OTHER)];
+    race_to(Model::new().at_most(4), || left_with(2), roles, Object::assert_destroyed);
+    // A third one, while the owner ends.
     let make = || {
-        let object = Object::owned_by(OTHER).with_record();
-        let dropped = object.with(Header::drop_local);
-        assert_eq!(dropped, Dropped::Dead);
-        object.with(|header| header.inherit(OWNER));
+        let object = Object::new();
+        object.clone_ref(OWNER);
         object
     };
-    race(make, [|object| object.upgrade(OWNER), Object::destroy], Object::assert_destroyed);
+    race(
+        make,
+        [
+            |object| object.end(),
+            |object| object.drop_adopting(STRANGER),
+            |object| object.drop_adopting(OTHER),
+        ],
+        Object::assert_destroyed,
+    );
+}
+
+/// A mutator adopts an object and drops all its references, so the object is merged. Another thread
+/// has read the id of the ended owner before, and queues the object for it.
+///
+/// Mutations: `merge_ended` adds a local half that is void; it takes an object for dead that is not
+/// merged yet.
+#[test]
+fn loom_an_adopter_leaves_again() {
+    let adopter = |object: &Object| {
+        object.clone_ref(STRANGER);
+        object.clone_ref(STRANGER);
+        object.drop_adopting(STRANGER);
+        object.drop_adopting(STRANGER);
+        object.drop_adopting(STRANGER);
+    };
+    let other = |object: &Object| object.drop_ref(OTHER);
+    race_to(Model::new().at_most(5), || left_with(2), [adopter, other], Object::assert_destroyed);
+}
+
+/// A mutator adopts an object and ends, with a reference left. Another thread drops that reference,
+/// and one that the first owner counted.
+///
+/// Mutation: `merge_ended` names the first owner again.
+#[test]
+fn loom_an_adopter_ends() {
+    let adopter = |object: &Object| {
+        object.drop_adopting(STRANGER);
+        object.end_of(STRANGER);
+    };
+    let other = |object: &Object| {
+        object.drop_ref(OTHER);
+        object.drop_ref(OTHER);
+    };
+    race(|| left_with(3), [adopter, other], Object::assert_destroyed);
+    let adopts = |object: &Object| {
+        object.drop_adopting(OTHER);
+        object.drop_adopting(OTHER);
+    };
+    race(|| left_with(3), [adopter, adopts], Object::assert_destroyed);
+}
+
+/// A mutator adopts an object and drops the last reference, while another thread upgrades a weak
+/// reference.
+///
+/// Mutation: `adopt` moves the shared half by a store.
+#[test]
+fn loom_an_adopter_meets_an_upgrade() {
+    let make = || {
+        let object = Object::new().with_record();
+        object.end();
+        object
+    };
+    let adopter = |object: &Object| {
+        object.clone_ref(STRANGER);
+        object.drop_adopting(STRANGER);
+        object.drop_adopting(STRANGER);
+    };
+    race(make, [adopter, |object| object.upgrade(OTHER)], Object::assert_destroyed);
+    let upgrade = |object: &Object| {
+        if object.upgraded(OTHER) {
+            object.drop_adopting(OTHER);
+        }
+    };
+    race(make, [adopter, upgrade], Object::assert_destroyed);
+}
+
+/// A collector claims an object that a mutator has adopted, or one whose owner ends before it
+/// releases the object, so that a mutator adopts the object afterwards.
+///
+/// Mutation: `claim` does not set the new owner.
+#[test]
+fn loom_an_adopted_object_is_claimed() {
+    let make = || {
+        let object = left_with(2);
+        object.drop_adopting(STRANGER);
+        // No other thread runs: this is the stop.
+        object.with(|header| header.claim(OTHER));
+        object
+    };
+    let former = |object: &Object| {
+        object.clone_ref(STRANGER);
+        object.drop_adopting(STRANGER);
+        object.drop_adopting(STRANGER);
+    };
+    race(make, [former, |object| object.drop_attached(OTHER)], Object::assert_destroyed);
+    let make = || {
+        let object = Object::owned_by(OTHER);
+        object.with(|header| header.claim(OWNER));
+        object.end();
+        object
+    };
+    let adopter = |object: &Object| object.drop_adopting(STRANGER);
+    race(make, [adopter, |object| object.drop_ref(OTHER)], Object::assert_destroyed);
+}
+
+/// A mutator adopts an object with so many references that the local half cannot take them all. An
+/// unattached thread clones.
+///
+/// Mutation: `adopt` moves them all the same.
+#[test]
+fn loom_an_adopter_has_no_room() {
+    let make = || {
+        let object = preset(LOCAL_LIMIT - 2, 2);
+        object.end();
+        object
+    };
+    let adopter = |object: &Object| {
+        assert!(object.adopt(STRANGER));
+        assert!(object.with(|header| header.check(|_| true)).is_ok());
+        object.clone_ref(STRANGER);
+    };
+    let end = |object: &Object| {
+        let count = i64::from(LOCAL_LIMIT) + 2;
+        assert_eq!(object.with(Header::count), Some(count));
+        assert!(object.with(|header| header.check(|_| true)).is_ok());
+    };
+    race(make, [adopter, |object| object.clone_ref(UNATTACHED)], end);
 }
 
 /// An object that is shared for life, with one reference.
@@ -1032,18 +1172,18 @@ fn loom_shared_handles_meet_a_revival() {
     race(make, [reviver, take, upgrade], end);
 }
 
-/// A collector has claimed an object that is shared for life, and the last mutator has not
-/// inherited it. The collector releases the object while other threads drop their handles.
+/// A collector has claimed an object that is shared for life, and whose former owner has ended. No
+/// mutator adopts it. The collector releases the object while other threads drop their handles.
 ///
-/// Mutations: `claim` or `inherit` makes the object biased; `share_for_life` leaves the owner's id.
+/// Mutations: `claim` makes the object biased; `share_for_life` leaves the owner's id.
 #[test]
 fn loom_shared_handles_meet_a_claim() {
     let make = || {
         let object = shared_for_life();
         object.clone_shared();
         // No other thread runs: this is the stop.
-        object.with(|header| header.inherit(OWNER));
         object.with(|header| header.claim(OWNER));
+        assert!(!object.with(|header| header.adopt(OWNER, STRANGER)));
         assert!(!object.with(|header| header.is_owned_by(OWNER)));
         assert_eq!(object.with(Header::count), Some(3));
         object
@@ -1219,7 +1359,7 @@ fn drop_and_merge(object: &Object, coordinator: &Coordinator<MergeQueue>, owner:
             assert_eq!(named, owner.get());
             match enqueue(coordinator, &None, named, object.target(), queue, merge) {
                 Ok(dead) => dead.iter().for_each(|_| object.destroy()),
-                Err(OwnerEnded) => object.merge_ended(),
+                Err(OwnerEnded) => object.merge_ended(named),
             }
         }
         dropped => object.destroy_if_dead(dropped),

@@ -20,8 +20,8 @@
 //! * the owner ends and closes its queue: `owner_ends_before_a_stranger_drops`
 //! * a collection merges queues, and counts merged objects: `a_collection_merges_the_queues`,
 //!   `a_collection_counts_what_was_merged`
-//! * an object of an owner that has ended, inherited against unattached threads and a new mutator:
-//!   `an_heir_meets_unattached_threads`, `an_heir_meets_a_new_mutator`
+//! * an object whose owner has ended, adopted against unattached threads and other mutators:
+//!   `an_adopter_meets_unattached_threads`, `an_owner_ends_while_mutators_use_its_object`
 //! * deferred, drained by an attach, a safepoint, a collection, the end of the heap:
 //!   `deferred_drop_meets_an_attach`, `deferred_drops_meet_a_safepoint`,
 //!   `deferred_drop_meets_a_collection`, `deferred_drop_meets_the_end_of_the_heap`
@@ -208,12 +208,12 @@ fn loom_deferred_drop_meets_a_collection() {
     });
 }
 
-/// The owner has ended, and the last mutator collects: it inherits the object. Meanwhile an
-/// unattached thread clones and drops.
+/// The owner has ended, and another mutator adopts the object. Meanwhile an unattached thread
+/// clones and drops.
 ///
-/// Mutation: `inherit` changes the shared half in two steps (`src/object/header.rs`).
+/// Mutation: `adopt` moves the shared half by a store (`src/object/header.rs`).
 #[test]
-fn loom_an_heir_meets_unattached_threads() {
+fn loom_an_adopter_meets_unattached_threads() {
     Model::new().at_most(4).check(|| {
         let (heap, m, object, destroyed) = world();
         drop(m);
@@ -224,7 +224,6 @@ fn loom_an_heir_meets_unattached_threads() {
             theirs.touch();
             theirs
         });
-        m.try_collect(Collect::full()).unwrap();
         drop(object.clone());
         drop(object);
         let theirs = unattached.join().unwrap();
@@ -235,26 +234,27 @@ fn loom_an_heir_meets_unattached_threads() {
     });
 }
 
-/// The owner has ended, and the object is merged. One thread collects, and inherits the object if
-/// it is alone. Another attaches meanwhile, upgrades a weak reference, and drops a handle.
+/// The owner ends while a mutator drops references that the owner counted. A third mutator does the
+/// same later. So the object is merged by the owner or for it, or is adopted.
 ///
-/// Mutation: `inherit` leaves `MERGED` set (`src/object/header.rs`).
+/// Mutation: `adopt` does not ask the registry whether the owner has ended.
 #[test]
-fn loom_an_heir_meets_a_new_mutator() {
+fn loom_an_owner_ends_while_mutators_use_its_object() {
     Model::new().at_most(4).check(|| {
         let (heap, m, object, destroyed) = world();
-        let weak = Gc::downgrade(&object, &m);
-        let clone = object.clone();
+        let theirs = object.clone();
+        let other = {
+            let heap = heap.clone();
+            thread::spawn(move || {
+                let m = heap.attach();
+                drop(theirs.clone());
+                theirs.touch();
+                drop(theirs);
+                drop(m);
+            })
+        };
         drop(m);
         let mut m = heap.attach();
-        drop(clone);
-        let theirs = object.clone();
-        let other = thread::spawn(move || {
-            let m = heap.attach();
-            weak.upgrade(&m).expect("this thread has a handle").touch();
-            drop(theirs);
-        });
-        m.try_collect(Collect::young()).unwrap();
         drop(object);
         m.detach(|| other.join().unwrap());
         m.safepoint();

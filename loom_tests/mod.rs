@@ -19,6 +19,7 @@ mod collect;
 mod collector_lock;
 mod count;
 mod fork;
+mod freed;
 mod helpers;
 mod managed;
 mod marking;

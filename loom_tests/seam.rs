@@ -8,6 +8,7 @@
 //!   an attached thread: `a_stop_of_the_heap_meets_one_of_the_runtime`
 //! * the same, by a thread that attaches or parks meanwhile, and comes back to the runtime:
 //!   `a_thread_comes_back_while_the_runtime_is_stopped`
+//! * the same, against a stop of the heap that has begun: `a_stop_in_a_stop_does_not_wait`
 //!
 //! The runtime of these models is a number of running threads under a lock.
 
@@ -19,7 +20,9 @@ use loom::thread;
 
 use super::model;
 use crate::base::sync::{AtomicBool, Ordering, UnsafeCell};
-use crate::model::{ClaimRef, Live, ModelHeap, ModelMutator, ObjectModel, Stopped, Tracer};
+use crate::model::{
+    ClaimRef, Count, Live, ModelHeap, ModelMutator, ObjectModel, Reserved, Stopped, Tracer,
+};
 use crate::safepoint::{Config, Coordinator, ThreadId};
 use crate::{Heap, Pacing};
 
@@ -150,6 +153,7 @@ struct Own(Arc<Runtime>);
 
 // SAFETY: there is no object.
 unsafe impl ObjectModel for Own {
+    type Addresses = Reserved;
     type Local = ();
     type Callback = ();
     type Private = ();
@@ -165,8 +169,8 @@ unsafe impl ObjectModel for Own {
 
     fn private(&self) {}
 
-    fn count(&self, _: Stopped<'_>) -> Option<i64> {
-        None
+    fn count(&self, _: Stopped<'_>) -> Count {
+        Count::Outside
     }
 
     fn traverse(&self, _: Stopped<'_>, _: &mut Tracer) {}
@@ -242,13 +246,36 @@ fn loom_a_thread_comes_back_while_the_runtime_is_stopped() {
         let mut m = heap.attach();
         let (h, r) = (heap.clone(), runtime.clone());
         let other = thread::spawn(move || {
-            let m = h.attach();
+            let mut m = h.attach();
+            r.stop();
+            drop(m.stop_in_runtime_stop().unwrap().expect("no other stop"));
+            r.resume();
+            drop(m);
+        });
+        m.detach(|| ());
+        drop(m);
+        other.join().unwrap();
+        assert_eq!(runtime.threads.lock().unwrap().running, 0);
+    });
+}
+
+/// A thread stops the heap, while another one stops the runtime and, inside that stop, the heap.
+/// Mutations: the second thread waits for its turn.
+#[test]
+fn loom_a_stop_in_a_stop_does_not_wait() {
+    model(|| {
+        let runtime = Runtime::new();
+        let heap = heap(&runtime);
+        let mut m = heap.attach();
+        let (h, r) = (heap.clone(), runtime.clone());
+        let other = thread::spawn(move || {
+            let mut m = h.attach();
             r.stop();
             drop(m.stop_in_runtime_stop().unwrap());
             r.resume();
             drop(m);
         });
-        m.detach(|| ());
+        drop(m.stop().unwrap());
         drop(m);
         other.join().unwrap();
         assert_eq!(runtime.threads.lock().unwrap().running, 0);

@@ -6,9 +6,6 @@
 // Models build the library only for its tests and use only a part of it.
 #![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
 
-#[cfg(not(all(unix, target_pointer_width = "64")))]
-compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix");
-
 // Rules of unsafe code that belong to no single file. Each place that cites one keeps it by itself.
 // docs/generated/unsafe.md lists all rules with their tests.
 //
@@ -52,17 +49,16 @@ pub mod fallible {
     pub use crate::base::fallible::*;
     pub use crate::base::text::*;
 }
+pub use collect::api as model;
 pub use collect::{Collect, CollectError, StoppedCollection};
-pub use heap::api as model;
 pub use typed::any::{AnyGc, GcDyn};
-pub use typed::blocking::Join;
 pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};
 pub use typed::detached::Detached;
 pub use typed::fork::Fork;
 pub use typed::gc::Gc;
 pub use typed::gc_vec::GcVec;
-pub use typed::heap::{DeferGuard, Heap};
+pub use typed::heap::Heap;
 pub use typed::known_root::KnownRoot;
 pub use typed::mutator::Mutator;
 pub use typed::weak::{GcWeak, WeakCallback, WeakRef};
@@ -75,8 +71,10 @@ pub mod stderr {
 pub use base::stress::{ParseStressError, Stress, StressStats};
 #[cfg(feature = "cpython")]
 pub use gc_module::Thresholds;
+pub use heap::blocking::Join;
 pub use heap::model_heap::HeapStats;
 pub use heap::policy::Pacing;
+pub use heap::settings::DeferGuard;
 pub use heap::slow::{CellWait, SlowLock};
 #[doc(hidden)]
 pub use object::tracer::Edge;

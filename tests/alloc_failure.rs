@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 use common::{Census, Fin, Node, fin, link, node, ring};
 use standstill::gc_module::{CallbackInfo, DEBUG_SAVEALL, Services, Visit};
 use standstill::model::{
-    ClaimRef, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
+    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{
@@ -838,6 +838,7 @@ unsafe impl ObjectModel for Slots {
     type Local = ();
     type Callback = ();
     type Private = ();
+    type Addresses = standstill::model::Reserved;
 
     const STABLE_DURING_STOP: bool = false;
 
@@ -845,8 +846,8 @@ unsafe impl ObjectModel for Slots {
 
     fn private(&self) {}
 
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        Some(cells(*object).count.load(SeqCst) as i64)
+    fn count(&self, object: Stopped<'_>) -> Count {
+        Count::Exact(cells(*object).count.load(SeqCst) as i64)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {

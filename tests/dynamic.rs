@@ -860,7 +860,9 @@ fn classes_need_no_unsafe_code() {
     let failures = Arc::new(Mutex::new(Vec::new()));
     heap.on_unraisable({
         let failures = Arc::clone(&failures);
-        move |failure| failures.lock().unwrap().push((failure.type_name, failure.message.clone()))
+        move |failure| {
+            failures.lock().unwrap().push((failure.type_name.clone(), failure.message.clone()))
+        }
     });
     let mut m = heap.attach();
     let base = Class::new("tests.Base").make(&m).unwrap();
@@ -877,7 +879,7 @@ fn classes_need_no_unsafe_code() {
     drop((risen, lost, of));
     let report = m.collect();
     assert_eq!((report.finalized, report.resurrected, report.collected), (2, 2, 1));
-    assert_eq!(*failures.lock().unwrap(), [("tests.Derived", "on purpose".into())]);
+    assert_eq!(*failures.lock().unwrap(), [("tests.Derived".into(), "on purpose".into())]);
     let back = std::mem::take(&mut *RISEN.lock().unwrap());
     assert_eq!(back.len(), 1);
     assert!(back[0].set_attribute(&m, "nothing", None).is_err());
@@ -1280,7 +1282,7 @@ fn an_object_that_its_dealloc_handler_has_not_freed_is_not_told_at_the_end_of_it
     let heap = heap();
     let told = Arc::new(Mutex::new(Vec::new()));
     let to = told.clone();
-    heap.on_unraisable(move |error| to.lock().unwrap().push(error.type_name));
+    heap.on_unraisable(move |error| to.lock().unwrap().push(error.type_name.clone()));
     drop(heap.services());
     let m = heap.attach();
     drop(new(&m, record));

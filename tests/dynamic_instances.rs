@@ -773,7 +773,7 @@ fn an_error_that_a_handler_leaves_is_reported_with_its_place() {
         let told = told.clone();
         heap.on_unraisable(move |what| {
             assert_eq!(what.message, "left behind");
-            told.lock().unwrap().push((what.during, what.type_name, what.address));
+            told.lock().unwrap().push((what.during, what.type_name.clone(), what.address));
         });
         heap
     };
@@ -792,7 +792,7 @@ fn an_error_that_a_handler_leaves_is_reported_with_its_place() {
         let mut m = heap.attach();
         let object = ty.instantiate(&m).unwrap();
         set(&object, 0, &object);
-        let expected = (during, ty.record().kept_name(), at(&object));
+        let expected = (during, ty.record().kept_name().into(), at(&object));
         drop(object);
         m.collect();
         let told = std::mem::take(&mut *told.lock().unwrap());
@@ -816,7 +816,7 @@ fn an_error_that_a_handler_leaves_is_reported_with_its_place() {
     drop(target);
     assert_eq!(
         std::mem::take(&mut *told.lock().unwrap()),
-        [(During::WeakCallback, "weakref", at(&weak))]
+        [(During::WeakCallback, "weakref".into(), at(&weak))]
     );
 }
 

@@ -9,14 +9,18 @@
 
 mod common;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Barrier, Mutex};
 
+/// The address map of the heaps. `tests/model_segments.rs` runs these tests with the other map.
+#[allow(unused_imports, reason = "the other program has another one")]
+use standstill::model::Reserved as Addresses;
 use standstill::model::{
-    ClaimRef, DeadObject, Ends, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
+    ClaimRef, Count, DeadObject, Ends, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
     Tracer, World,
 };
 use standstill::safepoint::ThreadId;
@@ -213,6 +217,7 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
     type Local = Mutex<Vec<Object>>;
     type Callback = usize;
     type Private = Dying;
+    type Addresses = crate::Addresses;
 
     const STABLE_DURING_STOP: bool = STABLE;
 
@@ -224,9 +229,12 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         Dying::default()
     }
 
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
+    fn count(&self, object: Stopped<'_>) -> Count {
         let header = self.header(*object);
-        (header.kind.load(Relaxed) & FOREVER == 0).then(|| header.count.load(Relaxed) as i64)
+        if header.kind.load(Relaxed) & FOREVER != 0 {
+            return Count::Immortal;
+        }
+        Count::Exact(header.count.load(Relaxed) as i64)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
@@ -351,8 +359,8 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         self.forget_weak(*object);
     }
 
-    fn type_name(&self, _: Live<'_>) -> &'static str {
-        "node"
+    fn type_name(&self, _: Live<'_>) -> Cow<'static, str> {
+        "node".into()
     }
 
     fn ending(&self, m: &ModelMutator<Self>) {

@@ -12,7 +12,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use standstill::model::{
-    ClaimRef, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer, World,
+    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Reserved, Stopped, Tracer,
+    World,
 };
 use standstill::safepoint::{STOP, StopError, ThreadId};
 use standstill::{Collect, CollectError, CollectionKind, CollectionReport, Heap, HeapBuilder};
@@ -209,6 +210,7 @@ impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
 // and uncounted slots of live objects lead to live ones. 5. nothing is pending. 6. nothing here
 // reaches a safepoint. 7. `traverse` reports all uncounted slots, and `roots` those of old objects.
 unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, STABLE> {
+    type Addresses = Reserved;
     type Local = Arc<Word>;
     type Callback = ();
     type Private = ();
@@ -228,9 +230,11 @@ unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, S
 
     fn private(&self) {}
 
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        let is_immortal = header(*object).kind.load(Relaxed) & FOREVER != 0;
-        (!is_immortal).then(|| header(*object).count.load(Relaxed))
+    fn count(&self, object: Stopped<'_>) -> Count {
+        match header(*object).kind.load(Relaxed) & FOREVER {
+            0 => Count::Exact(header(*object).count.load(Relaxed)),
+            _ => Count::Immortal,
+        }
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
@@ -600,6 +604,7 @@ struct Forgetful;
 
 // SAFETY: as `Seam`, but rule 7: its constant is missing, and the collector notices.
 unsafe impl ObjectModel for Forgetful {
+    type Addresses = Reserved;
     type Local = ();
     type Callback = ();
     type Private = ();
@@ -610,8 +615,8 @@ unsafe impl ObjectModel for Forgetful {
 
     fn private(&self) {}
 
-    fn count(&self, _: Stopped<'_>) -> Option<i64> {
-        Some(0)
+    fn count(&self, _: Stopped<'_>) -> Count {
+        Count::Exact(0)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
@@ -1063,6 +1068,29 @@ fn a_collection_inside_a_stop_of_the_runtime_does_not_wait_for_another() {
         runtime.resume();
         assert_eq!(busy, Err(CollectError::Busy));
         go_on.send(()).unwrap();
+        m.detach(|| ());
+        drop(m);
+    });
+}
+
+#[test]
+fn a_collection_inside_a_stop_of_the_runtime_does_not_wait_for_a_stop_of_the_heap() {
+    let heap = heap::<true, true>(1);
+    let runtime = heap.model().runtime.clone();
+    let mut m = heap.attach();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            drop(m.stop().unwrap());
+        });
+        // The other thread has left the runtime, and waits for this one.
+        while m.poll() & STOP == 0 {
+            thread::yield_now();
+        }
+        runtime.stop();
+        let busy = m.collect_stopped(Collect::full()).map(drop);
+        runtime.resume();
+        assert_eq!(busy, Err(CollectError::Busy));
         m.detach(|| ());
         drop(m);
     });

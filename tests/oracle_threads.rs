@@ -906,8 +906,8 @@ fn rounds(name: &str, hostile: bool, builder: HeapBuilder) {
                         barrier.wait();
                         barrier.wait();
                     };
-                    // At every other quiet point the mutators have ended, and the mutator of the
-                    // survey inherits their objects.
+                    // At every other quiet point the mutators have ended, and others adopt their
+                    // objects.
                     if ends {
                         composed(|| drop(mutator.take()));
                         quiet();

@@ -958,13 +958,15 @@ fn a_foreign_drop_in_a_prepared_fork_does_not_wait() {
 // -------------------------------------------------------------------------- destructors that panic
 
 /// The reports to a heap's hook: the time, the type, and the message.
-type Reports = Arc<Mutex<Vec<(standstill::During, &'static str)>>>;
+type Reports = Arc<Mutex<Vec<(standstill::During, std::borrow::Cow<'static, str>)>>>;
 
 fn reports(heap: &Heap) -> Reports {
     let reports = Reports::default();
     let to = Arc::clone(&reports);
     heap.on_unraisable(move |what| {
-        to.lock().unwrap_or_else(PoisonError::into_inner).push((what.during, what.type_name));
+        to.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((what.during, what.type_name.clone()));
     });
     reports
 }

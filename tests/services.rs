@@ -17,7 +17,7 @@ use standstill::gc_module::{
     Visit, process_memory,
 };
 use standstill::model::{
-    ClaimRef, Found, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer, Verdict,
+    ClaimRef, Count, Found, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer, Verdict,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{
@@ -1303,6 +1303,7 @@ unsafe impl ObjectModel for Slotted {
     type Local = ();
     type Callback = ();
     type Private = ();
+    type Addresses = standstill::model::Reserved;
 
     const STABLE_DURING_STOP: bool = true;
 
@@ -1310,8 +1311,8 @@ unsafe impl ObjectModel for Slotted {
 
     fn private(&self) {}
 
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        Some(self.cells(*object).count.load(Relaxed) as i64)
+    fn count(&self, object: Stopped<'_>) -> Count {
+        Count::Exact(self.cells(*object).count.load(Relaxed) as i64)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {

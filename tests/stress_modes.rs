@@ -120,7 +120,7 @@ fn a_lost_count_is_found_before_the_collection() {
             "Node",
             &place,
             "visited 2 times",
-            "Some(1)",
+            "has 1 references",
             "poison and quarantine",
         ] {
             assert!(text.contains(part), "no `{part}` in: {text}");

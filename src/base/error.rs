@@ -115,6 +115,11 @@ pub enum OutOfMemory {
         /// The requested alignment.
         align: usize,
     },
+    /// No object can have so many bytes in front of it: at most 32,704.
+    Prefix {
+        /// The requested number of bytes.
+        prefix: usize,
+    },
 }
 
 impl fmt::Display for OutOfMemory {
@@ -131,6 +136,13 @@ impl fmt::Display for OutOfMemory {
                     f,
                     "no object can have an alignment of {align}: it must be a power of two, \
                      32 KiB at most"
+                )
+            }
+            Self::Prefix { prefix } => {
+                write!(
+                    f,
+                    "no object can have {prefix} bytes in front of it: 32,704 at most; put the rest \
+                     behind the object"
                 )
             }
             Self::TooLarge { size } => {

@@ -1,7 +1,8 @@
 //! The spans and events of the library, for `tracing`.
 //!
 //! [`phase`] enters every phase of a collection, so each phase has a span. `docs/tracing.md` lists
-//! all spans and events. Without a subscriber a span costs one relaxed load of `tracing`'s global
+//! all spans and events. A build without the feature `tracing` has `no_event.rs` in the place of
+//! this file. Without a subscriber a span costs one relaxed load of `tracing`'s global
 //! level, a few dozen times for each collection. Allocation, counting and the safepoint poll emit
 //! nothing.
 
@@ -17,6 +18,7 @@ use crate::base::error::Fault;
 use crate::base::outside::call_outside;
 pub(crate) use crate::base::outside::{Hook, guarded, must_hold_no_lock, panic_message};
 pub(crate) use crate::base::outside::{abort, line};
+pub(crate) use crate::base::phase::Phase;
 pub(crate) use crate::base::report::{
     CollectionEvent, CollectionKind, CollectionReport, During, Unraisable,
 };
@@ -110,38 +112,6 @@ impl Drop for EnteredSpan {
             self.span.call_subscriber(Dispatch::exit);
         }
     }
-}
-
-/// The phases of a collection, in their order. `docs/tracing.md` quotes this documentation, and
-/// `ci/docs.sh` compares the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Stopped: merges the counts that threads have pending; runs in each stop of a collection and
-    /// of a promotion.
-    Merge,
-    /// Stopped: marks the objects that known roots reach, then those that the roots of the last
-    /// full collection reach; only in a full collection with such roots, and once more if some of
-    /// these are roots no longer.
-    Premark,
-    /// Stopped: counts the references between candidates.
-    Count,
-    /// Stopped: finds the roots: candidates with references from outside.
-    Roots,
-    /// Stopped: marks the objects that the roots reach.
-    Mark,
-    /// Stopped: gathers the unmarked candidates, which are unreachable, and makes the others old.
-    Sweep,
-    /// Stopped: takes a reference to each unreachable object, and clears weak references with
-    /// callbacks.
-    Claim,
-    /// Running: calls the weak callbacks that are due.
-    Callbacks,
-    /// Running: runs finalizers.
-    Finalize,
-    /// Stopped: removes resurrected objects from the set, and clears the remaining weak references.
-    Recheck,
-    /// Running: clears the garbage and releases it.
-    Clear,
 }
 
 /// Enters a phase: a span that closes when the returned value is dropped.
@@ -383,11 +353,12 @@ pub(super) fn misuse(fault: &Fault) {
 /// A failure that no caller could be told of.
 pub(super) fn unraisable(what: &Unraisable) {
     call_outside(|| {
-        tracing::error!(target: "standstill", during = ?what.during, type_name = what.type_name, message_text = %what.message, "unraisable");
+        tracing::error!(target: "standstill", during = ?what.during, type_name = &*what.type_name, message_text = %what.message, "unraisable");
     });
 }
 
 /// The marking pool could not start. Collections stay serial.
+#[cfg(feature = "parallel")]
 pub(crate) fn no_pool(reason: &str) {
     call_outside(|| {
         tracing::warn!(target: "standstill", reason, "the marking pool cannot start; collections are serial");

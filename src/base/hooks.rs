@@ -102,7 +102,7 @@ impl Hooks {
     pub(crate) fn unraisable(
         &self,
         during: During,
-        type_name: &'static str,
+        type_name: impl Into<Cow<'static, str>>,
         message: impl Into<Cow<'static, str>>,
     ) {
         self.unraisable_at(during, type_name, 0, message);
@@ -112,11 +112,12 @@ impl Hooks {
     pub(crate) fn unraisable_at(
         &self,
         during: During,
-        type_name: &'static str,
+        type_name: impl Into<Cow<'static, str>>,
         address: usize,
         message: impl Into<Cow<'static, str>>,
     ) {
-        let what = Unraisable { during, type_name, address, message: message.into() };
+        let what =
+            Unraisable { during, type_name: type_name.into(), address, message: message.into() };
         event::unraisable(&what);
         let hook = self.unraisable.lock().clone();
         match hook {

@@ -4,6 +4,7 @@
 
 pub(crate) mod environment;
 pub(crate) mod error;
+#[cfg(feature = "tracing")]
 pub(crate) mod event;
 #[allow(unsafe_code)]
 pub(crate) mod fallible;
@@ -12,9 +13,12 @@ mod held;
 pub(crate) mod hooks;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model_sync;
+#[cfg(not(feature = "tracing"))]
+pub(crate) mod no_event;
 #[allow(unsafe_code)]
 pub(crate) mod once_box;
 pub(crate) mod outside;
+pub(crate) mod phase;
 #[allow(unsafe_code)]
 pub(crate) mod prefetch;
 pub(crate) mod report;
@@ -26,3 +30,6 @@ pub(crate) mod sync;
 #[allow(unsafe_code)]
 pub(crate) mod system;
 pub(crate) mod text;
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) use no_event as event;

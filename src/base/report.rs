@@ -17,6 +17,7 @@ pub enum CollectionKind {
 }
 
 impl CollectionKind {
+    #[cfg(feature = "tracing")]
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Young => "young",
@@ -161,7 +162,7 @@ pub struct Unraisable {
     /// The code that failed.
     pub during: During,
     /// The type of the object concerned; empty if there is none.
-    pub type_name: &'static str,
+    pub type_name: Cow<'static, str>,
     /// The address of the object concerned; 0 if there is none, or if it is unknown.
     pub address: usize,
     /// The panic's message, or the reason for an abandoned collection.
@@ -209,7 +210,8 @@ mod tests {
             During::Collect,
             During::Shutdown,
         ] {
-            let failure = |type_name| {
+            let failure = |type_name: &'static str| {
+                let type_name = type_name.into();
                 Unraisable { during, type_name, address: 0, message: "why".into() }.to_string()
             };
             let place = words(during);

@@ -40,7 +40,7 @@ use crate::base::sync::{AtomicU8, Mutex, Ordering};
 use crate::collect::candidates::Candidates;
 use crate::collect::scope::stopped_at;
 use crate::collect::table::{Spills, add_shared};
-use crate::heap::model::ObjectModel;
+use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
 use crate::heap::remembered::FoundRoot;
 
@@ -76,12 +76,12 @@ pub(crate) fn take<M: ObjectModel>(
     roots
 }
 
-/// Whether the object at a granule has more references than `inside`. Not if it is immortal: an
-/// immortal object has no count.
+/// Whether the object at a granule has more references than `inside`. Not if it takes no part in
+/// this collection: then it has no count.
 fn exceeds<M: ObjectModel>(world: &World<'_, M>, granule: u32, inside: i64) -> bool {
-    stopped_at(world, granule as usize)
-        .and_then(|object| world.core().model.count(object))
-        .is_some_and(|count| count + world.adjustment(granule as usize) > inside)
+    let count = stopped_at(world, granule as usize).map(|object| world.core().model.count(object));
+    let by = world.adjustment(granule as usize);
+    matches!(count, Some(Count::Exact(count)) if count + by > inside)
 }
 
 /// Counts the edges to assumed roots, in the side table.

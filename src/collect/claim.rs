@@ -13,6 +13,7 @@ use crate::collect::subset::Subset;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{Core, World};
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::Space;
 use crate::object::live::{ClaimRef, Stopped};
 use crate::object::state;
@@ -58,7 +59,7 @@ impl Reclaimers {
     }
 
     /// The owner of the object, by its page.
-    pub(crate) fn of(&self, object: Object, space: &Space) -> Option<ThreadId> {
+    pub(crate) fn of(&self, object: Object, space: &Space<impl AddressMap>) -> Option<ThreadId> {
         let page = space.page(space.page_index(object.address()));
         self.arenas.get(page.arena() as usize).copied().flatten()
     }
@@ -239,7 +240,10 @@ fn claim_all<'w, M: ObjectModel>(
 }
 
 /// Divides `found`, which is sorted by address, into one range for each page.
-fn pages_of(found: &[Stopped<'_>], space: &Space) -> Result<WorkList<Range<usize>>, NoMemory> {
+fn pages_of(
+    found: &[Stopped<'_>],
+    space: &Space<impl AddressMap>,
+) -> Result<WorkList<Range<usize>>, NoMemory> {
     let page = |object: Stopped<'_>| space.page_index(object.address());
     let mut ranges = Vec::new();
     steps::took(found.len());
@@ -543,7 +547,7 @@ pub(crate) mod tests {
                     Script::ring(&m, &vec![('o', ""); garbage]);
                     sender.send(m.thread_id()).expect("a receiver");
                     while is_on.load(Ordering::Relaxed) {
-                        m.park();
+                        m.wait_parked();
                         std::thread::yield_now();
                     }
                 });

@@ -50,7 +50,7 @@ pub(crate) fn clear_all<M: ObjectModel>(
     while next < objects.len() {
         if m.poll() != 0 {
             m.model().cleared(m, true);
-            m.park();
+            m.wait_parked();
         }
         // One guard for many objects. If a handler panics, it is that of the last object that was
         // begun.
@@ -83,7 +83,7 @@ pub(crate) fn clear_all<M: ObjectModel>(
 pub(crate) fn release_all<M: ObjectModel>(claims: ClaimRefs<'_>, m: &mut ModelMutator<M>) {
     for (at, claim) in claims.enumerate() {
         if at % POLL_DISTANCE == 0 && m.poll() != 0 {
-            m.park();
+            m.wait_parked();
         }
         m.model().release(claim, m);
     }

@@ -31,9 +31,10 @@ use crate::collect::traversal::{
 };
 use crate::heap::helpers::Worker;
 use crate::heap::mark_tables::PAGE_WORDS;
-use crate::heap::model::ObjectModel;
+use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
-use crate::memory::space::{Origin, PAGE_GRANULES};
+use crate::memory::address_map::Index;
+use crate::memory::space::PAGE_GRANULES;
 use crate::object::state::{self, StateByte};
 use crate::object::type_info::Tracer;
 
@@ -55,6 +56,10 @@ pub(crate) struct Counts {
     pub(super) spills: Spills,
     /// The granules of immortal candidates.
     pub(super) immortal: Vec<u32>,
+    /// The granules of candidates that are [outside](Count::Outside).
+    pub(super) outside: Vec<u32>,
+    /// The granules of candidates with count 0: their destruction has begun.
+    pub(super) dying: Vec<u32>,
     /// Objects with an unreadable field. None of their edges were counted, so all their targets are
     /// roots. Marking need not traverse them.
     pub(crate) unreadable: Vec<u32>,
@@ -64,7 +69,7 @@ pub(crate) struct Counts {
     /// selects. Marking compares their second traversal with these edges.
     pub(crate) kept: HashMap<u32, Box<[u32]>>,
     /// Objects that other workers have left to the first worker.
-    serial: Vec<u32>,
+    pub(super) serial: Vec<u32>,
 }
 
 impl Counts {
@@ -73,6 +78,8 @@ impl Counts {
         steps::took(
             other.spills.carries.len()
                 + other.immortal.len()
+                + other.outside.len()
+                + other.dying.len()
                 + other.unreadable.len()
                 + other.kept.len(),
         );
@@ -81,6 +88,8 @@ impl Counts {
         }
         self.spills.lost |= other.spills.lost;
         fallible::append(&mut self.immortal, &mut other.immortal)?;
+        fallible::append(&mut self.outside, &mut other.outside)?;
+        fallible::append(&mut self.dying, &mut other.dying)?;
         fallible::append(&mut self.unreadable, &mut other.unreadable)?;
         fallible::append(&mut self.serial, &mut other.serial)?;
         self.kept.try_reserve(other.kept.len())?;
@@ -196,7 +205,7 @@ impl<M: ObjectModel> Work<'_, M> {
         let asks = (model.verifies_traversals(), model.prefetches());
         let far = is_far(world, table.len());
         let mut counter =
-            Counter::<YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
+            Counter::<_, YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
         let mut candidates: Vec<Stopped<'_>> = Vec::new();
         candidates.try_reserve_exact(PAGE_GRANULES)?;
         for pages in self.share.of(worker) {
@@ -252,7 +261,7 @@ impl<M: ObjectModel> Work<'_, M> {
         let (origin, states, far) =
             (space.origin(), space.states(), is_far(self.world, table.len()));
         let mut counter =
-            Counter::<YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
+            Counter::<_, YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
         let model = &self.world.core().model;
         let asks = (model.verifies_traversals(), model.prefetches());
         self.count_objects(&mut counter, asks, tracer, objects)?;
@@ -262,9 +271,9 @@ impl<M: ObjectModel> Work<'_, M> {
 
     /// Counts some candidates. `verifies`, `prefetches`: as the model says.
     #[inline(always)]
-    fn count_objects<const YOUNG: bool>(
+    fn count_objects<O: Index, const YOUNG: bool>(
         &self,
-        counter: &mut Counter<'_, YOUNG>,
+        counter: &mut Counter<'_, O, YOUNG>,
         (verifies, prefetches): (bool, bool),
         tracer: &mut Tracer,
         objects: &[Stopped<'_>],
@@ -306,7 +315,7 @@ impl<M: ObjectModel> Work<'_, M> {
 /// Adds the candidates of a word, whose first granule is `first`. There is room for a page's
 /// candidates.
 #[inline(always)]
-fn gather<'w>(origin: Origin, (first, bits): (usize, u64), candidates: &mut Vec<Stopped<'w>>) {
+fn gather<'w>(origin: impl Index, (first, bits): (usize, u64), candidates: &mut Vec<Stopped<'w>>) {
     each_bit(first, bits, |granule| {
         // SAFETY: rule *stopped*: candidates are alive.
         candidates.push(unsafe { Stopped::new(object_from(origin, granule)) });
@@ -316,8 +325,8 @@ fn gather<'w>(origin: Origin, (first, bits): (usize, u64), candidates: &mut Vec<
 /// The counting state of one worker.
 ///
 /// Each loop is a separate function, so that the compiler keeps its variables in registers.
-struct Counter<'a, const YOUNG: bool> {
-    origin: Origin,
+struct Counter<'a, O: Index, const YOUNG: bool> {
+    origin: O,
     states: &'a [AtomicU8],
     table: &'a mut [u8],
     /// Whether the table is so large that its entries are prefetched.
@@ -326,7 +335,7 @@ struct Counter<'a, const YOUNG: bool> {
     counts: &'a mut Counts,
 }
 
-impl<const YOUNG: bool> Counter<'_, YOUNG> {
+impl<O: Index, const YOUNG: bool> Counter<'_, O, YOUNG> {
     /// Subtracts the real count of each object from its byte.
     #[inline(never)]
     fn take_own<M: ObjectModel>(
@@ -335,13 +344,17 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         objects: &[Stopped<'_>],
     ) -> Result<(), NoMemory> {
         let (origin, table) = (self.origin, &mut *self.table);
-        let Counts { spills, immortal, .. } = &mut *self.counts;
+        let Counts { spills, immortal, outside, dying, .. } = &mut *self.counts;
         for &object in objects {
             let granule = origin.granule(object.address());
             match model.count(object) {
-                Some(n @ 0..128) => add(table, granule, -(n as i8), spills),
-                Some(n) => spill(spills, granule, -n),
-                None => fallible::push(immortal, granule as u32)?,
+                Count::Exact(n @ 1..128) => add(table, granule, -(n as i8), spills),
+                Count::Exact(0) if !M::UNCOUNTED_EDGES && !M::ADJUSTS_COUNTS => {
+                    fallible::push(dying, granule as u32)?
+                }
+                Count::Exact(n) => spill(spills, granule, -n),
+                Count::Outside => fallible::push(outside, granule as u32)?,
+                Count::Immortal => fallible::push(immortal, granule as u32)?,
             }
         }
         Ok(())
@@ -573,6 +586,8 @@ mod tests {
             counts.spills.add(7, 256);
             counts.spills.add(first, -256);
             counts.immortal.push(first + 1);
+            counts.outside.push(first + 4);
+            counts.dying.push(first + 5);
             counts.unreadable.push(first + 2);
             counts.kept.insert(first + 3, Box::new([first]));
             counts
@@ -584,6 +599,10 @@ mod tests {
         assert_eq!(
             (all.immortal.as_slice(), all.unreadable.as_slice()),
             (&[101, 201][..], &[102, 202][..])
+        );
+        assert_eq!(
+            (all.outside.as_slice(), all.dying.as_slice()),
+            (&[104, 204][..], &[105, 205][..])
         );
         let kept: HashMap<u32, Box<[u32]>> =
             HashMap::from([(103, [100].into()), (203, [200].into())]);

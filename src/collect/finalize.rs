@@ -42,7 +42,7 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
         return pending;
     }
     let core = m.core();
-    let _lent = m.lend();
+    let _lent = m.lend_to_finalizers();
     {
         let _phase = event::phase(Phase::Callbacks);
         for callback in callbacks {

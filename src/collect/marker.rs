@@ -6,13 +6,15 @@
 //!    these pages that a worker has seen. The list has them in the order of memory.
 //! 2. It traverses the objects of the list, a batch at a time. An object is prefetched a few
 //!    batches before its traversal. One loop handles the edges of a batch, so that no branch
-//!    depends on the number of edges of an object, which is unpredictable.
+//!    depends on the number of edges of an object, which is unpredictable. If another worker is
+//!    idle, an object with many edges does not delay it: this worker gives pages away in between.
 //! 3. It queues the pages of the objects that it has seen for the first time.
 //!
 //! While the queue is empty and the worker sees few objects, it marks them at once, without their
 //! pages: so it follows a linked list, and the first levels of a tree. A single worker does so with
 //! any number of objects, unless the heap is much larger than the caches: to find the seen objects
-//! of a page takes more time than the order of memory saves there.
+//! of a page takes more time than the order of memory saves there. It takes the end of a long list
+//! first. So it finishes a part of the heap, which is in the caches, before it begins the next one.
 //!
 //! If some objects are traversed on one thread alone ([`ObjectModel::serial`]), the other workers
 //! mark such an object and leave it in their results. When marking is over, it begins again with
@@ -38,6 +40,8 @@ use crate::collect::table::{Delay, is_far};
 use crate::collect::traversal::{BATCH_PART, prefetch_each, traverse_batch};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
+use crate::memory::address_map::Index;
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::{PAGE_GRANULES, Space};
 use crate::object::live::Stopped;
 use crate::object::type_info::{Object, Tracer};
@@ -45,6 +49,10 @@ use crate::object::type_info::{Object, Tracer};
 /// With fewer objects in its list, a worker takes another page. The first objects of a list are
 /// prefetched too late, so lists are long.
 const LIST_MIN: usize = 1024;
+
+/// The most objects that a single worker traverses before it follows the objects that it has
+/// marked meanwhile.
+const LIST_MAX: usize = 4096;
 
 /// The most objects that a worker follows without queueing their pages, if it is not alone or the
 /// tables are far.
@@ -62,7 +70,7 @@ const EDGES_MAX: usize = 4096;
 
 /// One worker's part of marking.
 pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
-    space: &'a Space,
+    space: &'a Space<M::Addresses>,
     model: &'a M,
     marks: WorkerMarks<'a>,
     /// The result of counting, if counting is complete.
@@ -207,11 +215,24 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         Ok(())
     }
 
-    /// Traverses the objects of the list. Afterwards the list has the objects that were marked
-    /// meanwhile.
+    /// Removes the objects from the list that are traversed next: all, or the last ones if this
+    /// worker follows objects without their pages.
+    fn take_list(&mut self) -> Result<Vec<u32>, NoMemory> {
+        let mut taken = std::mem::take(&mut self.spare);
+        let most = self.stress.shrink(LIST_MAX);
+        if SHARED || self.far || self.list.len() <= most {
+            std::mem::swap(&mut taken, &mut self.list);
+        } else {
+            taken.try_reserve(most)?;
+            taken.extend(self.list.drain(self.list.len() - most..));
+        }
+        Ok(taken)
+    }
+
+    /// Traverses objects of the list. Afterwards the list has the objects that were marked
+    /// meanwhile, behind those that were not taken.
     fn traverse_list(&mut self, pool: &Pool) -> Result<(), NoMemory> {
-        let spare = std::mem::take(&mut self.spare);
-        let mut list = std::mem::replace(&mut self.list, spare);
+        let mut list = self.take_list()?;
         if M::HAS_SERIAL && !self.is_first {
             self.leave_serial(&mut list)?;
         }
@@ -232,7 +253,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             }
             let (objects, len) = self.objects(part(&list, first));
             self.traverse(candidates(&objects[..len]))?;
-            self.meet_edges()?;
+            self.meet_edges(pool)?;
             first += len;
             // Relaxed: a hint.
             if SHARED && pool.failed.load(Ordering::Relaxed) {
@@ -371,13 +392,16 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// Looks at the targets of all edges in the tracer. If the tables are far, their words are
     /// prefetched first, and the targets wait in a ring.
     #[inline(always)]
-    fn meet_edges(&mut self) -> Result<(), NoMemory> {
+    fn meet_edges(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let mut from = 0;
         loop {
             let edges = &self.tracer.edges()[from..];
             let edges = &edges[..edges.len().min(EDGES_MAX)];
             if edges.is_empty() {
                 return Ok(());
+            }
+            if SHARED && from > 0 && pool.wants_work() {
+                give_half(&mut self.pages, pool);
             }
             from += edges.len();
             steps::took(edges.len());
@@ -478,7 +502,7 @@ fn candidates<'a>(objects: &[Object]) -> &[Stopped<'a>] {
 
 /// The granule that an object starts at.
 #[inline(always)]
-pub(crate) fn granule(space: &Space, object: Object) -> u32 {
+pub(crate) fn granule(space: &Space<impl AddressMap>, object: Object) -> u32 {
     space.granule(object.address()) as u32
 }
 
@@ -586,6 +610,41 @@ mod tests {
             }
             assert!(rest > LIST_MIN);
         });
+    }
+
+    /// A single worker takes the end of a long list. Several workers take the whole list.
+    #[test]
+    fn a_single_worker_traverses_the_end_of_a_long_list_first() {
+        fn check<const SHARED: bool>() {
+            with_marker::<SHARED>(3, |marker, granules, _| {
+                let rest = [granules[1], granules[3], granules[5]];
+                marker.list = rest.into_iter().chain([granules[0]; LIST_MAX]).collect();
+                marker.traverse_list(&Pool::new()).expect("memory");
+                let left = if SHARED { 0 } else { rest.len() };
+                assert_eq!(marker.done.traversed, LIST_MAX + rest.len() - left);
+                assert_eq!(marker.list[..left], rest[..left]);
+                marker.list = vec![granules[0]; LIST_MAX];
+                marker.traverse_list(&Pool::new()).expect("memory");
+                assert_eq!(marker.list, [], "a list of this length is taken whole");
+            });
+        }
+        check::<false>();
+        check::<true>();
+    }
+
+    /// A worker gives pages away before it has looked at all edges of an object.
+    #[test]
+    fn an_object_with_many_edges_occupies_all_workers() {
+        for (width, gives) in [(EDGES_MAX, false), (2 * EDGES_MAX, true)] {
+            with_marker::<true>(width, |marker, granules, _| {
+                let pool = Pool::new();
+                pool.joined.store(2, Ordering::Relaxed);
+                pool.idle.store(1, Ordering::Relaxed);
+                marker.list = vec![granules[0]];
+                marker.traverse_list(&pool).expect("memory");
+                assert_eq!(pool.waiting.load(Ordering::Relaxed) > 0, gives, "{width}");
+            });
+        }
     }
 
     /// A worker gives half of its pages away while another worker has none.

@@ -53,6 +53,7 @@
 //!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
 //!   does not change.
 
+pub mod api;
 pub(crate) mod assumed;
 #[allow(unsafe_code)]
 pub(crate) mod candidates;
@@ -62,8 +63,10 @@ pub(crate) mod clear;
 #[allow(unsafe_code)]
 pub(crate) mod count;
 pub(crate) mod finalize;
+pub(crate) mod fork;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod graph;
+pub(crate) mod inspect;
 pub(crate) mod mark;
 #[allow(unsafe_code)]
 pub(crate) mod marker;
@@ -78,6 +81,7 @@ pub(crate) mod reclaim;
 pub(crate) mod request;
 #[allow(unsafe_code)]
 pub(crate) mod roots;
+pub(crate) mod safepoint;
 #[allow(unsafe_code)]
 pub(crate) mod scope;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -96,6 +100,7 @@ pub(crate) mod verify_pages;
 pub(crate) mod work_list;
 
 pub use self::request::{Collect, CollectError};
+#[cfg(feature = "cpython")]
 pub(crate) use self::scope::{live, visible};
 pub use self::stopped::StoppedCollection;
 
@@ -252,7 +257,7 @@ fn run<M: ObjectModel>(
 pub(crate) fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
     while m.arena(|arena| arena.visit_pages(&core.space, VISITED_TOGETHER)) {
-        m.park();
+        m.wait_parked();
     }
     if core.space.return_tables() {
         core.workers.forget_tables();
@@ -280,6 +285,7 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     let core = Arc::clone(m.core());
     let _span = event::promotion(&core.name);
     m.model().prepare(m);
+    m.free_left_memory();
     let mut dead = Vec::new();
     let world = m
         .stop()
@@ -310,6 +316,7 @@ fn find_garbage<M: ObjectModel>(
     by: ReclaimedBy,
 ) -> Result<Option<Garbage>, StopError> {
     m.model().prepare(m);
+    m.free_left_memory();
     let world = m.stop()?;
     let first = find_in_stop(world, report, by);
     find_rest(m, report, first)
@@ -366,7 +373,7 @@ pub(crate) fn find_rest<M: ObjectModel>(
                 checked.map_err(Abandoned::from)
             }
             // A thread has ended without detaching since the first stop.
-            Err(error) => Err(Abandoned { reason: error.to_string().into(), type_name: "" }),
+            Err(error) => Err(Abandoned { reason: error.to_string().into(), type_name: "".into() }),
         };
         // Without a recheck all objects of the set are kept.
         let (garbage, abandoned) =
@@ -606,7 +613,7 @@ pub(crate) mod tests {
                 sender.send(()).expect("a receiver");
                 while on.load(Ordering::Relaxed) {
                     if m.raw().poll() & safepoint::STOP != 0 {
-                        m.raw_mut().park();
+                        m.raw_mut().wait_parked();
                     }
                     rounds.fetch_add(1, Ordering::Relaxed);
                     std::thread::yield_now();

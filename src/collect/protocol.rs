@@ -7,8 +7,6 @@
 mod tests {
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Script, are_ordinary, heap_with, scripted_heap};
-    use std::sync::Arc;
-    use std::sync::Mutex;
 
     use crate::Pacing;
     use crate::collect::promote;
@@ -322,7 +320,10 @@ mod tests {
     /// A thread leaves the span of a collection before it enters the span again. (A thread that
     /// clears garbage in batches may end the collection inside the span.)
     #[test]
+    #[cfg(feature = "tracing")]
     fn the_span_of_a_collection_is_entered_once_at_a_time() {
+        use std::sync::{Arc, Mutex};
+
         use tracing::span::Id;
         use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
         use tracing_subscriber::registry::LookupSpan;

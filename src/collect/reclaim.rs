@@ -442,7 +442,7 @@ mod tests {
                 rings::<1>(&m, OTHERS, &others);
                 sender.send(()).expect("a receiver");
                 while !is_left.load(Ordering::Acquire) {
-                    m.raw_mut().park();
+                    m.raw_mut().wait_parked();
                     std::thread::yield_now();
                 }
                 let is_asked = m.raw().poll() & COLLECT != 0;
@@ -489,7 +489,7 @@ mod tests {
                     }
                     sender.send(()).expect("a receiver");
                     while !is_set(is_collected) {
-                        m.raw_mut().park();
+                        m.raw_mut().wait_parked();
                         std::thread::yield_now();
                     }
                     sender.send(()).expect("a receiver");

@@ -2,7 +2,8 @@
 //!
 //! An unmarked candidate with a remainder is a root. A negative remainder means references from
 //! outside the set. A positive one means that a traversal reported too many references; then the
-//! object is kept. The phase makes the roots *seen*, as if a worker had met an edge to them, and
+//! object is kept. A candidate without a count (immortal, outside, or dying) is a root, too. The
+//! phase makes the roots *seen*, as if a worker had met an edge to them, and
 //! zeroes the side table.
 
 use crate::base::event::{self, CollectionKind, Phase};
@@ -15,7 +16,7 @@ use crate::collect::count::Counts;
 use crate::collect::scope::{Scope, granules_of, stopped_at};
 use crate::collect::table::{Spills, exclusively};
 use crate::heap::mark_tables::WORD;
-use crate::heap::model::ObjectModel;
+use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
 use crate::heap::remembered::FoundRoot;
 use crate::memory::space::PAGE_GRANULES;
@@ -43,7 +44,8 @@ pub(crate) fn roots<M: ObjectModel>(
     let _phase = event::phase(Phase::Roots);
     let core = world.core();
     let (states, table) = (core.space.states(), core.space.counts());
-    steps::took(counts.spills.carries.len() + counts.immortal.len());
+    let uncounted = counts.immortal.len() + counts.outside.len() + counts.dying.len();
+    steps::took(counts.spills.carries.len() + uncounted);
     // The byte of a sum that has wrapped is not exact. The sum replaces the carry, and the byte
     // becomes 0, 1 or -1.
     for (&granule, carry) in &mut counts.spills.carries {
@@ -52,8 +54,16 @@ pub(crate) fn roots<M: ObjectModel>(
         byte.store(carry.signum() as u8, Ordering::Relaxed);
     }
     let counts = &*counts;
-    for &granule in &counts.immortal {
+    for &granule in counts.immortal.iter().chain(&counts.outside) {
         table[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
+    }
+    for &granule in &counts.dying {
+        // A reference to an object without references is a fault of a traversal: its remainder is
+        // positive, so it is a root and overvisited.
+        let byte = &table[granule as usize];
+        if byte.load(Ordering::Relaxed) == 0 {
+            byte.store(-1i8 as u8, Ordering::Relaxed);
+        }
     }
     let share = scope.share(workers);
     let all = Mutex::new((Roots::default(), Ok(())));
@@ -140,9 +150,8 @@ impl<M: ObjectModel> Share<'_, M> {
 
     fn remember(&mut self, granule: u32, remainder: i8) -> Result<(), NoMemory> {
         let object = stopped_at(self.world, granule as usize);
-        let Some(count) = object.and_then(|object| self.world.core().model.count(object)) else {
-            return Ok(());
-        };
+        let count = object.map(|object| self.world.core().model.count(object));
+        let Some(Count::Exact(count)) = count else { return Ok(()) };
         let sum = self.sums.carries.get(&granule).copied().unwrap_or(i64::from(remainder));
         let count = count + self.world.adjustment(granule as usize);
         if let Ok(inside) = u32::try_from(count + sum) {
@@ -202,10 +211,15 @@ mod tests {
                 counts.spills.add(candidates[3] as u32, -256);
                 let immortal = candidates[13];
                 counts.immortal.push(immortal as u32);
+                // Without a remainder, except the last, which has one edge.
+                let [outside, dying, visited] = [22, 39, 30];
+                counts.outside.push(candidates[outside] as u32);
+                counts.dying.extend([dying, visited].map(|place| candidates[place] as u32));
                 let all = Candidates::new(world, scope, workers).expect("memory");
                 let roots = roots(world, scope, &all, &mut counts, workers).expect("memory");
                 let sum = |place: usize| {
-                    if candidates[place] == immortal { -1 } else { sums[(place + 1) % 10] }
+                    let is_root = [13, outside, dying].contains(&place);
+                    if is_root { -1 } else { sums[(place + 1) % 10] }
                 };
                 let with = |is: fn(i64) -> bool| -> Vec<u32> {
                     (0..candidates.len())
@@ -238,6 +252,9 @@ mod tests {
                 assert!(roots.remembered.iter().all(|root| root.inside == 0));
                 // An immortal object is excluded from the next collections.
                 assert_eq!(StateByte(&states[immortal]).get() & TRACKED, 0);
+                for place in [outside, dying, visited] {
+                    assert_ne!(StateByte(&states[candidates[place]]).get() & TRACKED, 0);
+                }
                 all.close(world, scope);
                 assert!(table.iter().all(|byte| byte.load(Ordering::Relaxed) == 0));
                 StateByte(&states[immortal]).set(TRACKED);

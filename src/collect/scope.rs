@@ -10,7 +10,9 @@ use crate::base::sync::Ordering;
 use crate::collect::work_list::{WorkCursor, WorkList};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};
+use crate::memory::address_map::Index;
+use crate::memory::reserved::AddressMap;
+use crate::memory::space::{PAGE_GRANULES, PageKind, Space};
 use crate::object::live::{ClaimRef, Stopped};
 use crate::object::state::{self, StateByte};
 use crate::object::type_info::Object;
@@ -29,15 +31,26 @@ pub(crate) struct Scope {
 
 impl Scope {
     /// The pages in use; for a young collection, those on which something may be new.
-    pub(crate) fn new(space: &Space, kind: CollectionKind) -> Result<Self, NoMemory> {
+    pub(crate) fn new(
+        space: &Space<impl AddressMap>,
+        kind: CollectionKind,
+    ) -> Result<Self, NoMemory> {
         let mut pages = Vec::new();
         pages.try_reserve_exact(space.high_water())?;
         steps::took(space.high_water());
         let in_use = (0..space.high_water()).filter(|&index| {
             let page = space.page(index);
-            matches!(page.shape().kind(), PageKind::Small | PageKind::Large)
+            // The entry of unknown addresses has no candidates. Counting writes there, and a later
+            // phase wipes it.
+            let is_unknown = index == 0 && kind == CollectionKind::Full;
+            match page.shape().kind() {
                 // Relaxed: in a stop.
-                && (kind == CollectionKind::Full || page.young.load(Ordering::Relaxed) != 0)
+                PageKind::Small | PageKind::Large | PageKind::Foreign => {
+                    kind == CollectionKind::Full || page.young.load(Ordering::Relaxed) != 0
+                }
+                PageKind::Nowhere => is_unknown,
+                PageKind::Free | PageKind::Tail => false,
+            }
         });
         pages.extend(in_use.map(|index| index as u32));
         let mask = match kind {
@@ -59,7 +72,7 @@ impl Scope {
     }
 
     /// Upper bound of the number of candidates, for deciding how many workers are worth it.
-    pub(crate) fn cells(&self, space: &Space) -> usize {
+    pub(crate) fn cells(&self, space: &Space<impl AddressMap>) -> usize {
         self.pages().iter().map(|&p| space.starts(p as usize).len()).sum()
     }
 
@@ -69,7 +82,7 @@ impl Scope {
     }
 
     /// Has the pages handed out first to the threads that they belong to.
-    pub(crate) fn sort_by_home(&mut self, space: &Space) -> Result<(), NoMemory> {
+    pub(crate) fn sort_by_home(&mut self, space: &Space<impl AddressMap>) -> Result<(), NoMemory> {
         let pages = std::mem::replace(&mut self.pages, WorkList::new(Vec::new())?).into_items();
         self.pages =
             WorkList::by_arena(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
@@ -82,11 +95,16 @@ impl Scope {
     }
 }
 
-/// The table entries that a page's objects can have: the whole page, or a large object's one.
-pub(crate) fn granules_of(space: &Space, page: u32) -> Option<std::ops::Range<usize>> {
+/// The table entries that a phase may write for a page: the whole page, or a large object's one.
+pub(crate) fn granules_of(
+    space: &Space<impl AddressMap>,
+    page: u32,
+) -> Option<std::ops::Range<usize>> {
     let start = page as usize * PAGE_GRANULES;
     match space.page(page as usize).shape().kind() {
-        PageKind::Small => Some(start..start + PAGE_GRANULES),
+        PageKind::Small | PageKind::Foreign | PageKind::Nowhere => {
+            Some(start..start + PAGE_GRANULES)
+        }
         PageKind::Large => space.starts(page as usize).next().map(|g| g..g + 1),
         _ => None,
     }
@@ -116,19 +134,19 @@ pub(crate) fn claimed<'w, M: ObjectModel>(
 
 /// The state of an object of this heap, which may have died.
 #[inline(always)]
-pub(crate) fn state_of(space: &Space, object: Object) -> StateByte<'_> {
+pub(crate) fn state_of(space: &Space<impl AddressMap>, object: Object) -> StateByte<'_> {
     StateByte(&space.states()[space.granule(object.address())])
 }
 
 /// The address at which an object starts that a granule is the first of.
 #[inline(always)]
-pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
-    debug_assert!(granule < space.reserved_bytes() / GRANULE);
+pub(crate) fn object_at(space: &Space<impl AddressMap>, granule: usize) -> Object {
+    debug_assert!(granule < space.high_water() * PAGE_GRANULES);
     object_from(space.origin(), granule)
 }
 
 #[inline(always)]
-pub(crate) fn object_from(origin: Origin, granule: usize) -> Object {
+pub(crate) fn object_from(origin: impl Index, granule: usize) -> Object {
     // SAFETY: rule *mapped*: granules come from `Space::starts`, from states that are not 0, and
     // from edges, which were checked against the range.
     Object::new(unsafe { origin.cell(granule) })
@@ -154,7 +172,7 @@ pub(crate) fn live<'w, M: ObjectModel>(
     let space = &world.core().space;
     let states = space.states();
     for page in 0..space.high_water() {
-        for granule in space.starts(page) {
+        for granule in space.objects(page) {
             if let Some(object) = stopped_at(world, granule) {
                 f(object, StateByte(&states[granule]));
             }

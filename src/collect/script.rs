@@ -6,6 +6,8 @@
 #[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests {
+    use std::borrow::Cow;
+
     use crate::base::event::Hook;
     use crate::heap::model_heap::ModelHeap;
     use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
@@ -18,7 +20,7 @@ pub(crate) mod tests {
     use crate::base::event::{CollectionEvent, CollectionReport};
     use crate::base::stress::Stress;
     use crate::collect::Collect;
-    use crate::heap::model::{Found, ObjectModel, Verdict};
+    use crate::heap::model::{Count, Found, ObjectModel, Verdict};
     use crate::heap::mutator::ModelMutator;
     use crate::heap::mutator::{Core, World};
     use crate::object::type_info::{Ends, Object, Tracer};
@@ -36,9 +38,9 @@ pub(crate) mod tests {
         pub(crate) count: i64,
         pub(crate) edges: Vec<Object>,
         /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference
-        /// with a callback. `x`: a damaged header. `i`: immortal. `d`: its two traversals are
-        /// compared. `m`: more callbacks than memory for them. `r`: another thread runs the
-        /// finalizer first.
+        /// with a callback. `x`: a damaged header. `i`: immortal. `o`: outside. `d`: its two
+        /// traversals are compared. `m`: more callbacks than memory for them. `r`: another thread
+        /// runs the finalizer first.
         pub(crate) has: &'static str,
         /// The effect of each traversal. `s`: it reports the edges. `h`: it reports them, and a
         /// field is unreadable. `p`: it panics. `t`: it reports them twice. Later traversals repeat
@@ -222,13 +224,19 @@ pub(crate) mod tests {
         type Local = ();
         type Private = ();
         type Callback = char;
+        type Addresses = crate::memory::reserved::Reserved;
         const STABLE_DURING_STOP: bool = true;
 
         fn local(&self) {}
         fn private(&self) {}
 
-        fn count(&self, object: Stopped<'_>) -> Option<i64> {
-            (!self.has(*object, 'i')).then(|| self.count_of(*object))
+        fn count(&self, object: Stopped<'_>) -> Count {
+            let state = self.state();
+            match &state.things[&*object] {
+                Thing { has, .. } if has.contains('i') => Count::Immortal,
+                Thing { has, .. } if has.contains('o') => Count::Outside,
+                Thing { count, .. } => Count::Exact(*count),
+            }
         }
         fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
             let (edges, traversal) = {
@@ -389,8 +397,8 @@ pub(crate) mod tests {
         fn check(&self, object: Stopped<'_>) -> Result<(), String> {
             if self.has(*object, 'x') { Err("damage, on purpose".to_owned()) } else { Ok(()) }
         }
-        fn type_name(&self, object: Live<'_>) -> &'static str {
-            if self.has(*object, 'd') { "verified thing" } else { "thing" }
+        fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
+            if self.has(*object, 'd') { "verified thing".into() } else { "thing".into() }
         }
         fn resumed(&self, m: &Raw) {
             self.called("resumed".to_owned(), m);

@@ -43,7 +43,8 @@ impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
         }
         let guard = CollectorGuard(&core);
         let mut open = open_report::open(m, what);
-        let world = m.stop_in_runtime_stop()?;
+        m.free_left_memory();
+        let Some(world) = m.stop_in_runtime_stop()? else { return Err(CollectError::Busy) };
         let first = find_in_stop(world, &mut open.report, ReclaimedBy::Collector);
         std::mem::forget(guard);
         Ok(Self { kind: what.kind, m, rest: Some((first, open)) })

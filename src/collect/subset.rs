@@ -11,7 +11,7 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::Ordering;
 use crate::collect::scope::{claimed, object_at, state_of, stopped_at};
-use crate::heap::model::ObjectModel;
+use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
 use crate::object::live::{ClaimRef, Stopped};
 use crate::object::state;
@@ -123,11 +123,10 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
             if !self.contains(*object) {
                 continue;
             }
+            let inside = internal.get(&self.granule(*object)).copied().unwrap_or(0);
             // One reference is the claim's.
-            let is_outside = model.count(object).is_none_or(|n| {
-                n + self.world.adjustment(self.granule(*object)) - 1
-                    != internal.get(&self.granule(*object)).copied().unwrap_or(0)
-            });
+            let by = self.world.adjustment(self.granule(*object));
+            let is_outside = model.count(object) != Count::Exact(inside + 1 - by);
             if is_outside && self.reach(*object) {
                 fallible::push(&mut reached, object)?;
             }

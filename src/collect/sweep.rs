@@ -16,7 +16,8 @@ use crate::heap::helpers::Worker;
 use crate::heap::mark_tables::{PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::space::Space;
+use crate::memory::reserved::AddressMap;
+use crate::memory::space::{PAGE_GRANULES, Space};
 use crate::object::state::{self, StateByte};
 
 /// The phase `Sweep`. Lists the unmarked candidates, and ages the other objects.
@@ -124,10 +125,10 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
     promoted
 }
 
-/// One worker's part of the sweep. It lists objects in the order of its pages. When the page
-/// numbers start again from a lower number, it completes the run.
+/// One worker's part of the sweep. It lists objects in the order of its pages. When the addresses
+/// of the pages start again from a lower one, it completes the run.
 fn sweep_share<'w>(
-    space: &Space,
+    space: &Space<impl AddressMap>,
     candidates: &Candidates,
     (share, worker): (&WorkCursor<'_, u32>, Worker),
     unreachable: &mut Vec<Stopped<'w>>,
@@ -135,10 +136,11 @@ fn sweep_share<'w>(
 ) -> Result<(), NoMemory> {
     let mut last = 0;
     for &page in share.of(worker).flatten() {
-        if page < last {
+        let start = space.address(page as usize * PAGE_GRANULES);
+        if start < last {
             complete(unreachable)?;
         }
-        last = page;
+        last = start;
         steps::took(PAGE_WORDS);
         for (first, bits) in candidates.unmarked_on(page) {
             unreachable.try_reserve(WORD)?;

@@ -12,6 +12,7 @@ use crate::base::sync::{AtomicU8, Ordering};
 use crate::collect::scope::granules_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::Space;
 
 /// The bytes that a scan examines together.
@@ -180,7 +181,7 @@ pub(crate) unsafe fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]
 }
 
 /// Zeroes the side table on the pages of the scope.
-pub(crate) fn wipe(space: &Space, pages: &[u32]) {
+pub(crate) fn wipe(space: &Space<impl AddressMap>, pages: &[u32]) {
     for &page in pages {
         if let Some(range) = granules_of(space, page) {
             steps::took(range.len());

@@ -12,6 +12,7 @@ use crate::base::event;
 use crate::base::fallible::NoMemory;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::Space;
 use crate::object::type_info::{Ends, Object, Tracer};
 
@@ -19,12 +20,12 @@ use crate::object::type_info::{Ends, Object, Tracer};
 #[derive(Debug)]
 pub(crate) struct Abandoned {
     pub(crate) reason: Cow<'static, str>,
-    pub(crate) type_name: &'static str,
+    pub(crate) type_name: Cow<'static, str>,
 }
 
 impl Abandoned {
     /// A field was readable in an object's first traversal and is unreadable in the second.
-    pub(crate) fn locked(type_name: &'static str) -> Self {
+    pub(crate) fn locked(type_name: Cow<'static, str>) -> Self {
         Self {
             reason: "a field that could be read when references were counted is locked now".into(),
             type_name,
@@ -34,7 +35,7 @@ impl Abandoned {
 
 impl From<NoMemory> for Abandoned {
     fn from(_: NoMemory) -> Self {
-        Self { reason: NoMemory::REASON.into(), type_name: "" }
+        Self { reason: NoMemory::REASON.into(), type_name: "".into() }
     }
 }
 
@@ -42,8 +43,9 @@ impl From<NoMemory> for Abandoned {
 pub(crate) const BATCH_PART: usize = 16;
 
 /// A tracer for a collection in this space.
-pub(crate) fn tracer(space: &Space) -> Tracer {
-    Tracer::for_collection(space.base(), space.reserved_bytes())
+pub(crate) fn tracer(space: &Space<impl AddressMap>) -> Tracer {
+    let (start, bytes) = space.bounds();
+    Tracer::for_collection(start, bytes)
 }
 
 /// A tracer for a collection of objects of model `M`.
@@ -54,9 +56,10 @@ pub(crate) fn tracer_of<M: ObjectModel>(world: &World<'_, M>) -> Tracer {
 }
 
 /// The name of an object's type. It is empty if the object is dead.
-pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) -> &'static str {
+pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) -> Cow<'static, str> {
     let granule = world.core().space.granule(object.address());
-    stopped_at(world, granule).map_or("", |object| world.core().model.type_name(object.live()))
+    stopped_at(world, granule)
+        .map_or("".into(), |object| world.core().model.type_name(object.live()))
 }
 
 /// Runs `scan`, and turns a panic of a traversal into [`Abandoned`]. The tracer has the object that
@@ -75,7 +78,7 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
     };
     result.map_err(|reason| Abandoned {
         reason,
-        type_name: tracer.at().map_or("", |object| type_name(world, object)),
+        type_name: tracer.at().map_or("".into(), |object| type_name(world, object)),
     })
 }
 

@@ -9,6 +9,7 @@ use crate::base::sync::Ordering;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::arena::{CLASSES, shape_of};
+use crate::memory::reserved::AddressMap;
 use crate::memory::space::{PAGE_GRANULES, PageKind, PoolView};
 use crate::memory::stopped::StoppedSpace;
 use crate::object::state::StateByte;
@@ -25,12 +26,12 @@ enum Place {
 }
 
 /// The free cells found so far.
-struct Free<'a> {
-    space: StoppedSpace<'a>,
+struct Free<'a, A: AddressMap> {
+    space: StoppedSpace<'a, A>,
     places: Vec<Place>,
 }
 
-impl Free<'_> {
+impl<A: AddressMap> Free<'_, A> {
     /// Records that a free cell was found at `place`. The address must be the start of a cell. The
     /// cell must be dead and at no other place.
     fn found(&mut self, granule: usize, place: Place) -> Result<(), String> {
@@ -42,9 +43,15 @@ impl Free<'_> {
                 granule / PAGE_GRANULES
             ));
         }
-        let state = StateByte(&space.states()[granule]).get();
-        if state != 0 {
-            return Err(format!("a free cell at {address:#x} ({place:?}) has state {state:#04x}"));
+        let shape = space.page(granule / PAGE_GRANULES).shape();
+        let cell = if shape.kind() == PageKind::Small { shape.cell() } else { 1 };
+        for state in &space.states()[granule..granule + cell] {
+            let state = StateByte(state).get();
+            if state != 0 {
+                return Err(format!(
+                    "a free cell at {address:#x} ({place:?}) has state {state:#04x}"
+                ));
+            }
         }
         let before = std::mem::replace(&mut self.places[granule], place);
         if before != Place::Nowhere {
@@ -126,6 +133,7 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
     for page in 0..space.high_water() {
         let info = space.page(page);
         let (shape, owner) = (info.shape(), info.arena());
+        let is_outside = matches!(shape.kind(), PageKind::Foreign | PageKind::Nowhere);
         hole.next_if(|&(start, len)| (start + len) as usize <= page);
         let in_hole = hole.peek().is_some_and(|&(start, _)| start as usize <= page);
         if in_hole != (shape.kind() == PageKind::Free) {
@@ -141,7 +149,7 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
                 shape.kind()
             ));
         }
-        used += usize::from(!in_hole);
+        used += usize::from(!in_hole && !is_outside);
         if space.heap_word(page as u32).is_some_and(|word| word != heap) {
             let start = space.address(page * PAGE_GRANULES);
             return Err(format!(
@@ -150,7 +158,7 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
             ));
         }
         match shape.kind() {
-            PageKind::Free => {}
+            PageKind::Free | PageKind::Foreign | PageKind::Nowhere => {}
             PageKind::Tail => tails -= 1,
             PageKind::Large => tails = shape.pages() - 1,
             PageKind::Small => {
@@ -173,7 +181,7 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
         // A page with a new object must be marked as young. Otherwise no young collection examines
         // it.
         if info.young.load(Ordering::Relaxed) == 0 {
-            for granule in space.starts(page) {
+            for granule in space.objects(page) {
                 let state = StateByte(&states[granule]).get();
                 if state & (TRACKED | OLD | UNREACHABLE | DYING) == TRACKED {
                     return Err(format!(
@@ -210,7 +218,11 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
 }
 
 /// Checks the free cells of one page, and the page's number of free cells.
-fn small_page(page: u32, has_free: Option<bool>, free: &mut Free<'_>) -> Result<(), String> {
+fn small_page(
+    page: u32,
+    has_free: Option<bool>,
+    free: &mut Free<'_, impl AddressMap>,
+) -> Result<(), String> {
     let space = free.space;
     let first = page as usize * PAGE_GRANULES;
     let ((bits, marked), remote) = (space.free_cells(page), space.remote_cells(page));

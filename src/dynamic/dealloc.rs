@@ -161,7 +161,7 @@ impl<'m> Dying<'m> {
         unsafe {
             let mut due = model.quarantine.admit(self.0.cell(), size_of::<RawObject>());
             while let Some(oldest) = due {
-                raw(m).free(oldest.start());
+                raw(m).free_unprefixed(oldest.start());
                 due = model.quarantine.pop_excess();
             }
         }
@@ -171,7 +171,7 @@ impl<'m> Dying<'m> {
     #[inline(always)]
     fn free_memory(self) {
         // SAFETY: rule *zero*: no code uses the object any more.
-        unsafe { raw(self.m()).free(self.object().address().cast()) };
+        unsafe { raw(self.m()).free_unprefixed(self.object().address().cast()) };
     }
 
     /// Calls the dealloc handler of the object's type: its own, or the generic one.

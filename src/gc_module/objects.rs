@@ -2,10 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
+
 use crate::base::error::{Code, Fault};
 use crate::base::fallible;
 use crate::base::text::words;
 use crate::collect;
+use crate::collect::inspect;
 use crate::collect::traversal::guard_traversal;
 use crate::gc_module::collecting::bad_generation;
 use crate::gc_module::records::GenerationStats;
@@ -17,7 +20,6 @@ use crate::heap::world::World;
 use crate::managed::Managed;
 use crate::object::state::{FROZEN, OLD};
 use crate::object::type_info::{Object, Tracer};
-use crate::typed::inspect;
 use crate::{AnyGc, Mutator};
 
 /// Whether [`Services::visit_objects`] continues.
@@ -72,10 +74,10 @@ impl Services {
         stopped(m, NAME, |m, world| {
             let mut found = Vec::new();
             let mut kept = Ok(());
-            inspect::referring(world, addresses, |object| {
+            inspect::referring(world, addresses, |object, _| {
                 kept = kept.and_then(|()| fallible::push(&mut found, object));
             })
-            .map_err(|reason| failed_traversal(NAME, &reason, ""))??;
+            .map_err(|reason| failed_traversal(NAME, &reason, "".into()))??;
             kept?;
             let mut all = room(found.len(), NAME)?;
             all.extend(found.into_iter().map(|object| m.any_from(object.live())));
@@ -211,7 +213,9 @@ fn of_this_heap(m: &Mutator, objects: &[AnyGc], function: &'static str) -> Resul
     })
 }
 
-fn failed_traversal(function: &'static str, reason: &str, type_name: &'static str) -> Fault {
+fn failed_traversal(function: &'static str, reason: &str, type_name: Cow<'static, str>) -> Fault {
+    // The names of the built-in model are constants.
+    let type_name = if let Cow::Borrowed(name) = type_name { name } else { "" };
     Fault::new(Code::HandlerError, function)
         .of_type(type_name)
         .because(words!("a traversal failed: {reason}"))

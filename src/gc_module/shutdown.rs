@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::gc_module::garbage::{report_garbage, take_garbage};
 use crate::gc_module::services::Services;
 use crate::gc_module::state::GcState;
 use crate::gc_module::stop::stopped;
-use crate::heap::model::ObjectModel;
+use crate::heap::model::{Count, ObjectModel};
 use crate::object::state::DYING;
 
 impl Services {
@@ -40,14 +41,14 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
         drop(take_garbage(state));
     }
     if state.reports_leaks() {
-        let mut left = BTreeMap::<&'static str, usize>::new();
+        let mut left = BTreeMap::<Cow<'static, str>, usize>::new();
         let looked = stopped(m, "at_the_end", |_, world| {
             collect::live(world, |object, state| {
                 if state.get() & DYING != 0 {
                     return;
                 }
                 let (count, name) = (core.model.count(object), core.model.type_name(object.live()));
-                if count.is_some() {
+                if count != Count::Immortal {
                     *left.entry(name).or_default() += 1;
                 }
             });

@@ -1,6 +1,15 @@
 //! The memory of objects, from the allocation to the release.
 //!
-//! The safety rule:
+//! # Addresses
+//!
+//! The address of an object is a multiple of 32 bytes. Its granule has the object's state byte, and
+//! the collector computes the address from the number of the granule. Most objects start with their
+//! cells. An object with a *prefix* starts behind the first granules of its cell
+//! ([`allocate_at`](ModelMutator::allocate_at)). Its page has the flag `PageInfo::prefixed`, and a
+//! thread that frees the object finds the cell by the page's shape. The other granules of a cell
+//! have the state 0.
+//!
+//! # The rule
 //!
 //! * **new**: the memory that [`allocate`](ModelMutator::allocate) has just returned has the
 //!   requested size and alignment. No other thread has its address until the object is
@@ -12,17 +21,21 @@ use crate::base::error::OutOfMemory;
 use crate::base::sync::Ordering;
 use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
+use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
+use crate::memory::address_map::Map;
 use crate::memory::arena::{Arena, class_for, class_size};
-use crate::memory::shape::MAX_ALIGN;
+use crate::memory::shape::{GRANULE, MAX_ALIGN, MAX_PREFIX, PageKind};
 use crate::memory::space::SpaceError;
-use crate::object::state::{self};
+use crate::object::state::{self, StateByte};
 use crate::object::type_info::Object;
 
 impl<M: ObjectModel> ModelMutator<M> {
     /// Allocates memory for an object of `size` bytes at a multiple of `align`. Its bytes are
     /// arbitrary. [`publish`](Self::publish) makes it an object.
+    ///
+    /// An alignment below 32 counts as 32: the address of an object is a multiple of 32.
     ///
     /// # Errors
     ///
@@ -34,7 +47,53 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
         match class_for(size, align) {
             Some(class) => self.allocate_cell(class),
-            None => self.allocate_large(size, align),
+            None => self.allocate_large(size, align, 0),
+        }
+    }
+
+    /// As [`allocate`](Self::allocate), with at least `prefix` bytes in front of the object.
+    /// Returns the address of the object, and not that of the first byte of the memory.
+    ///
+    /// The bytes in front of the object belong to it, up to [`free`](Self::free). A runtime keeps
+    /// there what some of its objects have and others have not: a dictionary, a list of weak
+    /// references, slots. The prefix may have any length. It lies directly in front of the object:
+    /// its last byte is the byte before the object's address. References to the object, and all
+    /// functions of the heap, name the object's address.
+    ///
+    /// The memory is rounded up on both sides: the address of the object is a multiple of 32, and
+    /// of `align`. With a prefix of 8 bytes the object lies 32 bytes behind the start of its
+    /// memory.
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocate`](Self::allocate), and if `prefix` is above 32,704.
+    pub fn allocate_at(
+        &self,
+        size: usize,
+        align: usize,
+        prefix: usize,
+    ) -> Result<NonNull<u8>, OutOfMemory> {
+        if prefix == 0 {
+            return self.allocate(size, align);
+        }
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return Err(OutOfMemory::Alignment { align });
+        }
+        if prefix > MAX_PREFIX {
+            return Err(OutOfMemory::Prefix { prefix });
+        }
+        // An object without a byte of its own would lie at the start of the next cell.
+        let size = size.max(1);
+        let front = prefix.next_multiple_of(align.max(GRANULE));
+        let Some(class) = size.checked_add(front).and_then(|whole| class_for(whole, align)) else {
+            return self.allocate_large(size, align, prefix);
+        };
+        let cell = self.allocate_cell(class)?;
+        // SAFETY: rule *new*: the cell has room for the front and the object. It lies on a page
+        // that was handed out. Relaxed: see `PageInfo::prefixed`.
+        unsafe {
+            self.core().space.page_of(cell.as_ptr().addr()).prefixed.store(1, Ordering::Relaxed);
+            Ok(cell.add(front))
         }
     }
 
@@ -50,6 +109,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[cold]
     #[inline(never)]
     fn refill(&self, class: u8) -> Result<NonNull<u8>, OutOfMemory> {
+        self.free_left_memory();
         let space = &self.core().space;
         self.twice(class_size(class), || {
             self.arena(|arena| arena.alloc(space, class).ok_or_else(|| arena.last_error()))
@@ -58,9 +118,17 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     #[cold]
     #[inline(never)]
-    fn allocate_large(&self, size: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
+    fn allocate_large(
+        &self,
+        size: usize,
+        align: usize,
+        prefix: usize,
+    ) -> Result<NonNull<u8>, OutOfMemory> {
+        self.free_left_memory();
         let space = &self.core().space;
-        self.twice(size, || self.arena(|arena| arena.alloc_large(space, size, align)).map_err(Some))
+        self.twice(size, || {
+            self.arena(|arena| arena.alloc_large_behind(space, size, align, prefix)).map_err(Some)
+        })
     }
 
     /// Allocates from the arena. If that fails and the model can release memory, tries once more.
@@ -96,7 +164,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Reports this thread's allocations and frees to the pace. If a collection is due, requests
     /// it.
-    fn account(&self) {
+    pub(super) fn account(&self) {
         let (objects, bytes) = self.arena(Arena::take_count);
         let pace = &self.core().pace;
         pace.taken(objects, bytes);
@@ -105,18 +173,59 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Gives memory back that was allocated and not published, or that held an object.
+    /// Gives memory back that was allocated and not published, or that held an object. `object` is
+    /// the object's address.
+    ///
+    /// # Panics
+    ///
+    /// If the memory is [adopted](Self::adopt): the heap does not own it.
     ///
     /// # Safety
     ///
-    /// [`allocate`](Self::allocate) of this heap returned the memory. No reference to it exists.
-    /// Its content has been destroyed.
+    /// [`allocate`](Self::allocate) or [`allocate_at`](Self::allocate_at) of this heap returned the
+    /// address. No reference to the object exists. Its content has been destroyed. The memory is
+    /// freed once. (With [`Stress::poison`](crate::Stress::poison) or
+    /// [`Stress::quarantine`](crate::Stress::quarantine) a second free panics.)
     #[inline]
-    pub unsafe fn free(&self, cell: NonNull<u8>) {
+    pub unsafe fn free(&self, object: NonNull<u8>) {
         let core = self.core();
-        // SAFETY: rule *mapped*: the cell was handed out by this heap's space.
-        unsafe { core.state(cell.as_ptr() as usize) }.death();
+        if <M::Addresses as Map>::ADOPTS {
+            // SAFETY: rule *mapped*: an object of this heap.
+            unsafe { core.space.assert_own(object.as_ptr() as usize) };
+        }
+        // SAFETY: rule *mapped*: the memory was handed out by this heap's space.
+        let cell = unsafe {
+            core.state(object.as_ptr() as usize).death();
+            core.space.cell_around(object)
+        };
         // SAFETY: as the caller says; the state byte is 0.
+        unsafe { self.free_cell(cell) };
+    }
+
+    /// As [`free`](Self::free), for an object without a prefix. The built-in model, which has no
+    /// others, spares the search for the cell.
+    ///
+    /// # Safety
+    ///
+    /// As for `free`, and [`allocate`](Self::allocate) returned the address.
+    #[inline]
+    pub(crate) unsafe fn free_unprefixed(&self, cell: NonNull<u8>) {
+        // SAFETY: rule *mapped*: the cell was handed out by this heap's space.
+        unsafe { self.core().state(cell.as_ptr() as usize) }.death();
+        // SAFETY: as the caller says; the state byte is 0.
+        unsafe { self.free_cell(cell) };
+    }
+
+    /// As [`free`](Self::free), for the start of a cell without an object, or the address of a
+    /// large object that is dead.
+    ///
+    /// # Safety
+    ///
+    /// As for `free`. All state bytes of the cell are 0.
+    #[inline(always)]
+    pub(super) unsafe fn free_cell(&self, cell: NonNull<u8>) {
+        let core = self.core();
+        // SAFETY: as the caller says.
         unsafe {
             if !self.arena(|arena| arena.free_here(&core.space, cell)) {
                 self.free_elsewhere(cell);
@@ -159,8 +268,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Safety
     ///
-    /// [`allocate`](Self::allocate) of this mutator returned the memory. The model can count and
-    /// traverse its content.
+    /// [`allocate`](Self::allocate) or [`allocate_at`](Self::allocate_at) of a mutator of this heap
+    /// returned the address. The object was not published before. The model can count and traverse
+    /// its content. The mutator that allocated the memory may have ended meanwhile.
     #[inline(always)]
     pub unsafe fn publish(&self, object: Object, tracked: bool) {
         // SAFETY: as the caller says.
@@ -218,7 +328,52 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.core().state(object.address()) }.get() & state::TRACKED != 0
     }
 
-    /// Whether a collection has called the object's finalizer.
+    /// Declares an object dead whose memory is still in use, for example because readers without a
+    /// reference may look at it until a grace period has passed.
+    ///
+    /// The heap has no object there from now on. It is neither counted in
+    /// [`HeapStats::live_objects`](crate::HeapStats::live_objects), nor listed, nor a candidate. If
+    /// it is garbage that a collection has cleared, it counts as collected. Its memory stays until
+    /// [`free`](Self::free) or
+    /// [`ModelHeap::free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere).
+    ///
+    /// # Panics
+    ///
+    /// If no object is there: it was declared dead before, or never published.
+    ///
+    /// # Safety
+    ///
+    /// As for [`free`](Self::free), except that the content may be read until the memory is freed.
+    /// It is not freed yet.
+    pub unsafe fn dead(&self, object: Object) {
+        // SAFETY: as the caller says.
+        let state = unsafe { self.core().state(object.address()) };
+        assert!(
+            state.get() & state::LIVE != 0,
+            "no object lives at {:#x}: `ModelMutator::dead` is called once for each published \
+             object, when its count is 0 (rule 2 of `ObjectModel`)",
+            object.address()
+        );
+        state.death();
+    }
+
+    /// Records that the object's finalizer has been called, or is about to be, so that no
+    /// collection calls it. `false`: that was recorded before.
+    ///
+    /// A runtime that also runs finalizers when an object dies by its count calls this first, and
+    /// runs the finalizer if the result is `true`. Then each finalizer runs once.
+    ///
+    /// # Safety
+    ///
+    /// `object` is alive, and of this heap.
+    pub unsafe fn set_finalized(&self, object: Object) -> bool {
+        // SAFETY: as the caller says.
+        let before = unsafe { self.core().state(object.address()) }.set(state::FINALIZED);
+        before & state::FINALIZED == 0
+    }
+
+    /// Whether a collection has called the object's finalizer, or
+    /// [`set_finalized`](Self::set_finalized) was called.
     ///
     /// # Safety
     ///
@@ -226,5 +381,89 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub unsafe fn is_finalized(&self, object: Object) -> bool {
         // SAFETY: as the caller says.
         unsafe { self.core().state(object.address()) }.get() & state::FINALIZED != 0
+    }
+
+    /// Whether an object is new since the last collection or promotion. Young collections have only
+    /// such objects as candidates. While other threads run, this is a snapshot.
+    ///
+    /// # Safety
+    ///
+    /// `object` is alive, and of this heap.
+    pub unsafe fn is_young(&self, object: Object) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { self.core().state(object.address()) }.get() & state::OLD == 0
+    }
+}
+
+impl<M: ObjectModel> ModelMutator<M> {
+    /// Frees the memory that threads without a mutator have freed.
+    #[inline]
+    pub(crate) fn free_left_memory(&self) {
+        // SAFETY: rule *owner*: as the caller of `free_from_anywhere` says; the state is 0.
+        self.core().freed.take(|cell| unsafe { self.free_cell(cell) });
+    }
+}
+
+impl<M: ObjectModel> ModelHeap<M> {
+    /// Whether an address lies in the memory of this heap. It need not be that of an object.
+    ///
+    /// Any thread may ask. It takes no lock and reads no memory of the heap.
+    #[inline]
+    pub fn contains(&self, address: usize) -> bool {
+        self.0.core.space.contains(address)
+    }
+
+    /// Gives memory back as [`ModelMutator::free`] does, on any thread, attached or not, also while
+    /// the world is stopped. `object` is the object's address.
+    ///
+    /// No object is there any more: either an attached thread has called [`ModelMutator::dead`] for
+    /// it, or the memory was never [published](ModelMutator::publish). An attached thread frees the
+    /// memory, when it next needs memory from the heap or begins a collection. A thread that has a
+    /// mutator calls [`ModelMutator::free`] instead, which is faster.
+    ///
+    /// To *drop a reference* on a thread without a mutator is something else. The count would
+    /// change in a stop, which rule 3 of [`ObjectModel`] forbids. A model keeps such references in
+    /// a list, and drops them on an attached thread, for example in [`ObjectModel::prepare`] and
+    /// [`ObjectModel::attached`].
+    ///
+    /// # Panics
+    ///
+    /// If `object` is no address of an object of this heap. With
+    /// [`Stress::poison`](crate::Stress::poison) or
+    /// [`Stress::quarantine`](crate::Stress::quarantine), and in builds with debug assertions: if
+    /// an object is there.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ModelMutator::free`], and `dead` was called for the object, unless it was never
+    /// published.
+    pub unsafe fn free_from_anywhere(&self, object: NonNull<u8>) {
+        let (core, address) = (&self.0.core, object.as_ptr().addr());
+        let is_in_use = core.space.contains(address)
+            && address.is_multiple_of(GRANULE)
+            && core.space.page_index(address) < core.space.high_water()
+            && matches!(
+                core.space.page(core.space.page_index(address)).shape().kind(),
+                PageKind::Small | PageKind::Large
+            );
+        assert!(
+            is_in_use,
+            "`free_from_anywhere` of {address:#x}, which is no address of an object of this heap; \
+             pass the address that `allocate` or `allocate_at` of this heap has returned, once"
+        );
+        if cfg!(debug_assertions) || core.space.quarantine().is_some() {
+            // A stop writes state bytes as plain memory under this lock.
+            let _table = core.collector_lock.lock_states();
+            let state = StateByte(&core.space.states()[core.space.granule(address)]).get();
+            assert!(
+                state == 0,
+                "`free_from_anywhere` of the object at {address:#x}, which is alive for the heap; \
+                 call `ModelMutator::dead` on an attached thread before (rules 2 and 3 of \
+                 `ObjectModel`)"
+            );
+        }
+        // SAFETY: rule *owner*: as the caller says. A cell is at least one granule long and aligned
+        // to one.
+        unsafe { core.freed.push(core.space.cell_around(object)) };
     }
 }

@@ -10,6 +10,7 @@ use crate::base::hooks::Hooks;
 use crate::base::stress::{MaybeStrain, Strain, Stress};
 use crate::base::sync::{AtomicBool, AtomicUsize, UnsafeCell};
 use crate::heap::collector_lock::CollectorLock;
+use crate::heap::freed::Freed;
 use crate::heap::known_roots::KnownRoots;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::SpareMutator;
@@ -33,7 +34,7 @@ pub const MODEL_REQUESTS: u32 = !0xff;
 
 /// Everything that the threads of one heap share.
 pub(crate) struct Core<M: ObjectModel> {
-    pub(crate) space: Space,
+    pub(crate) space: Space<M::Addresses>,
     pub(crate) model: M,
     pub(crate) coordinator: Arc<Coordinator<MutatorShared<M>>>,
     pub(crate) pace: Pace,
@@ -52,6 +53,8 @@ pub(crate) struct Core<M: ObjectModel> {
     /// A collection over fewer cells counts and marks on one thread.
     pub(crate) serial_below: usize,
     pub(crate) collector_lock: CollectorLock,
+    /// Memory that threads without a mutator have freed.
+    pub(super) freed: Freed,
     pub(crate) totals: Totals,
     /// Locked during a fork: an attaching thread, and a thread that has just left, lock it too.
     pub(crate) spares: lock::ForkMutex<Spares<SpareMutator<M>>>,
@@ -81,7 +84,7 @@ pub(crate) struct CoreConfig {
 
 impl<M: ObjectModel> Core<M> {
     pub(crate) fn new(
-        mut space: Space,
+        mut space: Space<M::Addresses>,
         model: M,
         config: CoreConfig,
     ) -> Result<Arc<Self>, NoMemory> {
@@ -128,6 +131,7 @@ impl<M: ObjectModel> Core<M> {
                 under,
                 serial_below: config.serial_below,
                 collector_lock: CollectorLock::new(),
+                freed: Freed::default(),
                 totals: Totals::default(),
                 spares: lock::ForkMutex::new(Spares::default()),
             }
@@ -202,7 +206,7 @@ impl<M: ObjectModel> Core<M> {
             let _table = self.collector_lock.lock_states();
             let shape = self.space.page(page).shape();
             let size = shape.footprint().bytes();
-            for granule in self.space.starts(page) {
+            for granule in self.space.objects(page) {
                 if states.get(granule).is_some_and(|s| StateByte(s).get() & wanted == wanted) {
                     objects += 1;
                     bytes += size;

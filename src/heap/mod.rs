@@ -1,12 +1,21 @@
 //! The data that the threads of one heap share.
 
 #[allow(unsafe_code)]
+mod adopted;
+#[allow(unsafe_code)]
 pub(crate) mod alloc;
-pub mod api;
+pub(crate) mod blocking;
 pub(crate) mod cell_wait;
 pub(crate) mod collector_lock;
 #[allow(unsafe_code)]
 pub(crate) mod core;
+#[allow(unsafe_code)]
+pub(crate) mod current;
+#[allow(unsafe_code)]
+pub(crate) mod detach;
+pub(crate) mod fork_locks;
+#[allow(unsafe_code)]
+pub(crate) mod freed;
 #[allow(unsafe_code)]
 pub(crate) mod helpers;
 pub(crate) mod known_roots;
@@ -24,8 +33,12 @@ mod pair_room;
 pub(crate) mod policy;
 pub(crate) mod reclaim_queue;
 pub(crate) mod remembered;
+pub(crate) mod runtime_stop;
+pub(crate) mod settings;
 pub(crate) mod slow;
 pub(crate) mod spares;
+#[allow(unsafe_code)]
+pub(crate) mod stopped_world;
 pub(crate) mod workers;
 #[allow(unsafe_code)]
 pub(crate) mod world;

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use crate::heap::fork_locks::ForkLocks;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::world::World;
+use crate::memory::reserved::AddressMap;
 use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 use crate::object::type_info::{Ends, Object, Tracer};
 use crate::safepoint::ThreadId;
@@ -30,6 +32,38 @@ impl<'a> Found<'a> {
     }
 }
 
+/// The part that an object takes in a collection: the result of [`ObjectModel::count`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// The object takes part. The number of existing references to it.
+    ///
+    /// `Exact(0)`: its destruction has begun, and waits, for example in a callback or in a queue.
+    /// The collector treats such an object as [`Outside`](Self::Outside): it is no garbage, because
+    /// the model destroys it already, and it still holds the references in its fields. If a
+    /// traversal reports a reference to it, it is [overvisited](ObjectModel::overvisited).
+    ///
+    /// With [`UNCOUNTED_EDGES`](ObjectModel::UNCOUNTED_EDGES) or
+    /// [`ADJUSTS_COUNTS`](ObjectModel::ADJUSTS_COUNTS) an object with `Exact(0)` may be an ordinary
+    /// object. It takes part, with the count 0. Such a model returns [`Outside`](Self::Outside) for
+    /// an object whose destruction has begun.
+    Exact(i64),
+    /// The object takes no part in this collection: the runtime has frozen it, or is destroying it,
+    /// or it belongs to a part of the program that this collection does not concern.
+    ///
+    /// The object is kept alive, with all objects that it reaches. It stays in the tracked set, and
+    /// the next collection that has it among its candidates asks again. To ask costs about as much
+    /// as to count an ordinary object. An object that stays outside for long is cheaper if it is
+    /// [untracked](ModelMutator::untrack) or [frozen](ModelMutator::freeze).
+    Outside,
+    /// The object lives as long as the heap. It is kept alive, with all objects that it reaches.
+    ///
+    /// The collector removes it from the tracked set, as [`ModelMutator::untrack`] does. So the
+    /// object is a candidate of no later collection, no enumeration of tracked objects shows it,
+    /// and the model is not asked again. The references in its fields count as references from
+    /// outside. Only [`ModelMutator::track`] brings it back.
+    Immortal,
+}
+
 /// The decision of [`ObjectModel::judge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -47,22 +81,29 @@ pub enum Verdict {
 /// The collector relies on the following rules. An implementation that breaks one causes undefined
 /// behaviour.
 ///
-/// 1. **Counts are real.** [`count`](Self::count) returns the number of existing references to an
-///    object, including those outside the heap. [`claim_ref`](Self::claim_ref) adds one reference.
-///    [`release`](Self::release) removes one.
-/// 2. **Memory is freed only at count 0**, by the model, with
-///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free).
+/// 1. **Counts are real.** If [`count`](Self::count) returns [`Count::Exact`], its number is that
+///    of the existing references to the object, including those outside the heap.
+///    [`claim_ref`](Self::claim_ref) adds one reference. [`release`](Self::release) removes one.
+/// 2. **Memory is freed only at count 0**, once, by the model, with
+///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free), or later, after
+///    [`ModelMutator::dead`](crate::heap::model::ModelMutator::dead).
 /// 3. **A stop is a stop.** Between a stop and the resume no thread, attached or not, lowers a
 ///    count or frees an object. (Unattached threads may add references to objects that they hold
-///    references to.)
-/// 4. **Traversal reports live references only.** For each address given to
+///    references to, and the methods that run in the stop may add references to any object. The
+///    memory of objects that are [dead](crate::heap::model::ModelMutator::dead) already may be
+///    freed with [`free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere). A thread with
+///    a [`StoppedWorld`](crate::model::StoppedWorld) of its own may lower counts: no collection
+///    relies on that stop.)
+/// 4. **Traversal reports live references only.** For each address in the heap that is given to
 ///    [`Tracer::visit_object`], the traversed object holds a counted reference to the object at
-///    that address. An address given to [`Tracer::uncounted`] is that of a live object. To report too few references, or one reference twice, is not undefined
+///    that address. Other addresses are ignored. An address given to [`Tracer::uncounted`] is that
+///    of a live object. To report too few references, or one reference twice, is not undefined
 ///    behaviour, but the collector then keeps or clears the wrong objects.
 /// 5. **`merge` merges pending counts.** After [`merge`](Self::merge), `count` is exact. Every
 ///    object with count 0 has been put into `dead`, unless its destruction has already begun.
 /// 6. **No safepoint inside.** No method, and no function that it calls, reaches a safepoint,
-///    detaches or stops the world. (The mutator is passed as `&`, which allows none of them.)
+///    detaches or stops the world. (The mutator is passed as `&`, which allows none of them. Inside
+///    a finalizer, [`ModelMutator::stop_inside`] is allowed.)
 /// 7. **Uncounted references are named.** If a reference without a count keeps an object alive, the
 ///    object has a counted reference too that no traversal reports, or a traversal of each stop
 ///    reports it with [`Tracer::uncounted`], or [`roots`](Self::roots) reports its target. With
@@ -89,6 +130,12 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// If the destructor of this data or of [`Local`](Self::Local) panics, the mutator ends all the
     /// same. The panic is treated as one of [`ending`](Self::ending).
     type Private: 'static;
+
+    /// How a heap finds its own data about an object by the object's address:
+    /// [`Reserved`](crate::model::Reserved), the fastest map, or
+    /// [`Segments`](crate::model::Segments), for objects in memory that others allocated and for
+    /// processes without a large range of addresses.
+    type Addresses: AddressMap;
 
     /// Whether two traversals of an object in one stop always report the same references. If
     /// `false`, the collector records the references that the counting pass reported and marks from
@@ -123,14 +170,14 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Returns the number of existing references to `object`. `None`: the object is immortal, and
-    /// never a candidate.
-    fn count(&self, object: Stopped<'_>) -> Option<i64>;
+    /// Returns the number of existing references to `object`, or that it takes no part in this
+    /// collection. Within a stop the answer for an object is always the same.
+    fn count(&self, object: Stopped<'_>) -> Count;
 
-    /// Whether [`count`](Self::count) returns `None`.
+    /// Whether [`count`](Self::count) returns [`Count::Immortal`].
     #[inline(always)]
     fn is_immortal(&self, object: Stopped<'_>) -> bool {
-        self.count(object).is_none()
+        matches!(self.count(object), Count::Immortal)
     }
 
     /// Reports every reference that `object` holds. May panic: the collection is then abandoned.
@@ -214,6 +261,11 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// Runs the finalizer of `object`. May panic, make the object reachable again, allocate, and
     /// change the graph.
+    ///
+    /// May block, for example for a lock or a thread. The thread is attached meanwhile, and
+    /// [`ModelMutator::may_park`] returns `false`. So the thread that it waits for must not wait
+    /// for a stop: it must not call [`ModelMutator::stop`] or [`ModelMutator::prepare_fork`], and
+    /// gets [`CollectError::Busy`](crate::CollectError::Busy) from a collection that does not wait.
     fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         let _ = (object, m);
     }
@@ -285,6 +337,13 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// Clears those weak references to the unreachable `object` that have a callback. Puts their
     /// callbacks into `due`, except the callbacks of weak references that are garbage themselves.
+    ///
+    /// Called before any finalizer, for each object for which [`has_weak`](Self::has_weak) is true.
+    /// Whether the weak references *without* a callback are cleared here, too, is the model's
+    /// choice: then finalizers cannot make an object reachable again through them. The collector
+    /// calls [`clear_weak`](Self::clear_weak) for each object that is still garbage after the
+    /// finalizers, in any case. The method may add references, for example to make a weak reference
+    /// live until its callback has run. It lowers no count (rule 3).
     #[expect(unused_variables, reason = "a model without callbacks takes none")]
     fn take_callbacks(
         &self,
@@ -328,10 +387,10 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         Verdict::Clear
     }
 
-    /// Returns a name for the type of `object`, for reports.
-    fn type_name(&self, object: Live<'_>) -> &'static str {
+    /// Returns a name for the type of `object`, for reports. It may run while the world is stopped.
+    fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
         let _ = object;
-        "*object"
+        "*object".into()
     }
 
     /// Checks the header of `object` for invalid content. Called when the heap is verified, before
@@ -345,8 +404,10 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Returns the name of the type of a destroyed object, if the remaining bytes still identify
-    /// it. The report about a write to freed memory contains it. The memory may never have held an
-    /// object. Called only if [freed memory is poisoned](crate::Stress::poison).
+    /// it. `memory` is the first byte of the object's memory, and not the object's address if
+    /// [`allocate_at`](ModelMutator::allocate_at) has put a prefix in front of it. The report about
+    /// a write to freed memory contains it. The memory may never have held an object. Called only
+    /// if [freed memory is poisoned](crate::Stress::poison).
     fn last_type(&self, memory: std::ptr::NonNull<u8>) -> Option<&'static str> {
         let _ = memory;
         None
@@ -503,5 +564,35 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// `true`. The thread is detached, or has stopped the heap. Must not panic.
     fn wait_for_runtime(&self, local: &Self::Local) {
         let _ = local;
+    }
+
+    /// Takes the locks of the model that unattached threads take too, for a fork. Called by
+    /// [`ModelMutator::prepare_fork`] after it has stopped the world. The result is dropped after
+    /// the fork, in both processes, before the world resumes.
+    ///
+    /// A child of the fork has one thread. If another thread of the parent held a lock at that
+    /// moment, the lock stays locked in the child for ever. A stop waits for attached threads,
+    /// which hold no lock of the model at a safepoint. It does not wait for unattached threads, so
+    /// the fork must hold the locks that they take. Such a lock must survive a fork: std's locks
+    /// do, and those of `parking_lot` do not.
+    ///
+    /// A model whose unattached threads take no lock need not override this.
+    fn lock_for_fork(&self) -> ForkLocks<'_> {
+        ForkLocks::none()
+    }
+
+    /// In the child of a fork: repairs the model after the loss of a thread. `lost` is a mutator
+    /// whose thread does not exist in this process, and `local` its data. Called once for each of
+    /// them by [`ModelFork::child`](crate::model::ModelFork::child), on the only thread of the
+    /// process, with the world running, before the data is dropped. [`ending`](Self::ending) is not
+    /// called for these mutators, and their private data leaks.
+    ///
+    /// A model moves pending work of the lost thread, such as deferred drops in `local`, to this
+    /// mutator, and gives objects that belong to the thread another owner. References on the
+    /// stacks of lost threads still count, so their objects stay.
+    ///
+    /// A panic goes to [`ModelHeap::on_unraisable`](crate::model::ModelHeap::on_unraisable).
+    fn forked(&self, lost: ThreadId, local: &Self::Local, m: &ModelMutator<Self>) {
+        let _ = (lost, local, m);
     }
 }

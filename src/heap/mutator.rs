@@ -13,6 +13,13 @@
 //! | [`Inner`] | its thread only |
 //! | `HERE` | its thread only: the mutator that `with_current` finds; null while detached |
 //!
+//! The mutator of a detached thread exists in three places: in the frame of a
+//! [`detach`](ModelMutator::detach), which borrows it; in a [`ModelDetached`]; and, after
+//! [`leave_for_now`](ModelMutator::leave_for_now), where its owner keeps it. A mutator that is
+//! dropped while its thread is detached attaches the thread once more, to end the attachment.
+//!
+//! [`ModelDetached`]: super::detach::ModelDetached
+//!
 //! Rule *attached* makes the first row sound. The rules that unsafe code cites:
 //!
 //! * **attached**: `&ModelMutator` exists only on an attached thread, and an attached thread does
@@ -23,7 +30,8 @@
 //! * **lent**: `with_current`, and every call into user code, lends a `&ModelMutator` with a
 //!   lifetime that is independent of the mutator. The lender holds a [`Lent`]. While one lives,
 //!   this thread reaches no safepoint, and does not detach, collect or stop. A mutator that is
-//!   dropped meanwhile ends when its last `Lent` is dropped.
+//!   dropped meanwhile ends when its last `Lent` is dropped. The one exception is unsafe:
+//!   [`stop_inside`](ModelMutator::stop_inside).
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -33,7 +41,6 @@ use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
-use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use crate::base::error::AttachError;
@@ -44,13 +51,14 @@ use crate::base::sync::{AtomicBool, Mutex, Ordering, UnsafeCell, const_thread_lo
 pub(crate) use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared};
 use crate::heap::model::ObjectModel;
 use crate::heap::pair_room::PairRoom;
+use crate::heap::runtime_stop;
 use crate::heap::slow;
 use crate::heap::spares;
 pub(crate) use crate::heap::world::World;
 use crate::memory::arena::Arena;
 use crate::object::type_info::Object;
 use crate::safepoint::{
-    self, Away, ForkGuard, Participant, RecordRoom, StopError, ThreadId, WorldStopped, current,
+    self, ForkGuard, Participant, RecordRoom, StopError, ThreadId, WorldStopped, current,
 };
 
 #[repr(C)]
@@ -64,6 +72,9 @@ struct Inner<M: ObjectModel> {
     handle: Arc<Handle<M>>,
     /// The number of live [`Lent`]s.
     lent: Cell<u32>,
+    /// How many of them are a collection's, for finalizers and weak callbacks. Nothing of the
+    /// collection is borrowed while one of these runs.
+    lent_to_finalizers: Cell<u32>,
     /// The mutator was dropped while lent.
     dropped: Cell<bool>,
     /// The thread reclaims no garbage before this time.
@@ -127,13 +138,27 @@ impl<M: ObjectModel> Drop for Lent<M> {
     }
 }
 
+/// A collection runs finalizers or weak callbacks while this lives. It lends the mutator, and still
+/// allows [`stop_inside`](ModelMutator::stop_inside).
+#[must_use = "the mutator is lent while this lives"]
+pub(crate) struct LentToFinalizers<M: ObjectModel>(Lent<M>);
+
+impl<M: ObjectModel> Drop for LentToFinalizers<M> {
+    fn drop(&mut self) {
+        // SAFETY: rules *boxed* and *lent*: the loan ends after this.
+        let inner = unsafe { self.0.0.as_ref() };
+        inner.lent_to_finalizers.set(inner.lent_to_finalizers.get() - 1);
+    }
+}
+
 /// The mutator of this thread.
 struct Here {
     /// The [`Inner`] of the attached mutator, or null.
     inner: Cell<*const TypeId>,
     /// The thread is in the closure of a detach. A mutator must not outlive that closure.
     detached: Cell<bool>,
-    /// The first of the mutators that [`end_detached`](ModelMutator::end_detached) could not end.
+    /// The first of the mutators that were dropped while this thread was detached, and that could
+    /// not end then.
     waiting: Cell<Option<Waiting>>,
 }
 
@@ -151,6 +176,12 @@ struct Waiting {
     inner: NonNull<()>,
     /// [`ModelMutator::end_waiting`] of the model.
     end: unsafe fn(NonNull<()>) -> Option<Waiting>,
+}
+
+/// Sets whether this thread is in the closure of a detach. Returns the previous state.
+#[inline(always)]
+pub(super) fn set_inside_detach(inside: bool) -> bool {
+    HERE.with(|here| here.detached.replace(inside))
 }
 
 /// A field of a type that another field, a marker, binds to its thread. Compiler errors about
@@ -184,7 +215,7 @@ impl<M: ObjectModel> fmt::Debug for ModelMutator<M> {
 
 impl<M: ObjectModel> ModelMutator<M> {
     pub(crate) fn attach(handle: &Arc<Handle<M>>) -> Result<Self, AttachError> {
-        if HERE.with(|here| here.detached.get()) {
+        if Self::is_inside_detach() {
             return Err(AttachError::InsideDetach);
         }
         Self::attach_unchecked(handle)
@@ -214,16 +245,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             local: core.model.local(),
         };
         let participant = core.coordinator.try_register_in(record, shared)?;
-        if M::STOPS_RUNTIME {
-            core.model.leaving(&participant.data().local);
-        }
-        if let Err(error) = participant.attach() {
-            if M::STOPS_RUNTIME {
-                let local = &participant.data().local;
-                while !core.model.comes_back(local) {
-                    core.model.wait_for_runtime(local);
-                }
-            }
+        if let Err(error) = runtime_stop::attach(&core, &participant) {
             return Err(match error {
                 safepoint::AttachError::AlreadyAttached => AttachError::AlreadyAttached,
                 safepoint::AttachError::Traversing => AttachError::Traversing,
@@ -241,6 +263,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             arena_id,
             handle: Arc::clone(handle),
             lent: Cell::new(0),
+            lent_to_finalizers: Cell::new(0),
             dropped: Cell::new(false),
             rest,
             next: Cell::new(None),
@@ -251,7 +274,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(this)
     }
 
-    /// Attaches for the duration of a closure. Allowed inside [`detach`](Self::detach).
+    /// See [`ModelHeap::try_attach_scoped`](crate::model::ModelHeap::try_attach_scoped).
     pub(crate) fn attach_scoped<R>(
         handle: &Arc<Handle<M>>,
         f: impl FnOnce(&mut Self) -> R,
@@ -259,24 +282,24 @@ impl<M: ObjectModel> ModelMutator<M> {
         struct Restore(bool);
         impl Drop for Restore {
             fn drop(&mut self) {
-                HERE.with(|here| here.detached.set(self.0));
+                set_inside_detach(self.0);
             }
         }
         // Dropped last: destructors that run when the mutator (and perhaps its heap) ends run
         // inside the detach again.
         let mut mutator = Self::attach_unchecked(handle)?;
-        let _restore = Restore(HERE.with(|here| here.detached.replace(false)));
+        let _restore = Restore(set_inside_detach(false));
         Ok(f(&mut mutator))
     }
 
     /// Completes an attach.
-    fn arrive(&self) {
+    pub(super) fn arrive(&self) {
         self.arrive_in(self.core());
     }
 
     /// As [`arrive`](Self::arrive), with a core that the caller looked up before it attached.
     #[inline(always)]
-    fn arrive_in(&self, core: &Core<M>) {
+    pub(super) fn arrive_in(&self, core: &Core<M>) {
         HERE.with(|here| here.inner.set(self.inner.0.as_ptr().cast::<TypeId>()));
         if core.under.is_some() {
             self.arrive_under_stress();
@@ -294,7 +317,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Prepares a detach.
-    fn clear_here(&self) {
+    pub(super) fn clear_here(&self) {
         HERE.with(|here| here.inner.set(std::ptr::null()));
     }
 
@@ -317,7 +340,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// The result is a second value for the same attachment. It is never dropped, and it is not
     /// lent. A caller lends it before it calls user code with it.
     #[inline(always)]
-    fn here() -> Option<ManuallyDrop<Self>> {
+    pub(super) fn here() -> Option<ManuallyDrop<Self>> {
         if current() == 0 || safepoint::is_stopping() {
             return None;
         }
@@ -327,15 +350,6 @@ impl<M: ObjectModel> ModelMutator<M> {
             return None;
         }
         Some(ManuallyDrop::new(Self { inner: Unmarked(inner.cast()), thread: PhantomData }))
-    }
-
-    /// Calls `f` with this thread's mutator, if the thread is attached to a heap of this model.
-    ///
-    /// Returns `None` if it is not attached, during a traversal, and while it holds a stop.
-    pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
-        let mutator = Self::here()?;
-        let _lent = mutator.lend();
-        Some(f(&mutator))
     }
 
     /// Returns this thread's mutator, not lent, if it is attached to the heap of `object`.
@@ -365,6 +379,21 @@ impl<M: ObjectModel> ModelMutator<M> {
         Lent(self.inner.0)
     }
 
+    /// Lends the mutator to the finalizers and weak callbacks of a collection.
+    pub(crate) fn lend_to_finalizers(&self) -> LentToFinalizers<M> {
+        let count = &self.inner().lent_to_finalizers;
+        count.set(count.get() + 1);
+        LentToFinalizers(self.lend())
+    }
+
+    /// Whether another caller up the stack than a collection that runs finalizers has lent the
+    /// mutator, or a guard forbids safepoints.
+    pub(super) fn is_lent_otherwise(&self) -> bool {
+        let inner = self.inner();
+        inner.lent.get() != inner.lent_to_finalizers.get()
+            || inner.participant.no_safepoint_depth() != 0
+    }
+
     /// Whether a caller up the stack has lent the mutator, or a guard forbids safepoints.
     #[inline]
     pub(crate) fn is_lent(&self) -> bool {
@@ -375,6 +404,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn inner(&self) -> &Inner<M> {
         // SAFETY: rule *boxed*.
         unsafe { self.inner.0.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn participant(&self) -> &Participant<MutatorShared<M>> {
+        &self.inner().participant
     }
 
     /// The id of this mutator, as [`safepoint::current`] returns it.
@@ -446,10 +480,22 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.inner().participant.raise(requests);
     }
 
-    /// The pending requests to this thread: one relaxed load.
+    /// The pending requests to this thread: one relaxed load. 0: a
+    /// [`safepoint`](Self::safepoint) would do nothing.
+    ///
+    /// [`STOP`](crate::safepoint::STOP): a stop waits for this thread. The bits of
+    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS): the model's requests. Other bits belong to
+    /// the collector.
     #[inline(always)]
-    pub(crate) fn poll(&self) -> u32 {
+    pub fn poll(&self) -> u32 {
         self.inner().participant.poll()
+    }
+
+    /// Whether the next [`safepoint`](Self::safepoint) has work for the collector: a collection or
+    /// a promotion is due, or there is garbage to reclaim. One relaxed load.
+    #[inline(always)]
+    pub fn collection_is_due(&self) -> bool {
+        self.poll() & COLLECT != 0
     }
 
     /// Has the runtime's own word set again, if requests to this thread are left.
@@ -474,9 +520,34 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Parks for a stop, if one is requested.
-    pub(crate) fn park(&mut self) {
-        if self.poll() & safepoint::STOP == 0 {
+    /// Parks here if a stop is requested. Never collects, reclaims garbage or answers requests of
+    /// the model, so the caller may hold locks that these need. Otherwise this is one relaxed load.
+    ///
+    /// A thread that has parked calls [`ObjectModel::attached`] before this returns. Like
+    /// [`safepoint`](Self::safepoint), it does nothing while the mutator is lent: inside a
+    /// destructor, finalizer, callback or traversal.
+    #[inline]
+    pub fn park(&mut self) {
+        if self.poll() & safepoint::STOP != 0 {
+            self.park_and_look();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn park_and_look(&mut self) {
+        if self.is_lent() || safepoint::is_traversing() || safepoint::is_stopping() {
+            return;
+        }
+        self.wait_parked();
+        // A parked thread may have missed requests to the model.
+        self.model().attached(self);
+    }
+
+    /// Parks for a stop, if one is requested. The caller calls [`ObjectModel::attached`], if the
+    /// thread continues to use objects.
+    pub(crate) fn wait_parked(&mut self) {
+        if self.poll() & safepoint::STOP == 0 || self.is_lent() {
             return;
         }
         self.comes_back(true);
@@ -495,27 +566,19 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.comes_back(false);
     }
 
-    /// Leaves the runtime, if it stops its threads itself: a stop of the runtime no longer waits
-    /// for this thread.
+    /// Leaves the runtime: a stop of the runtime no longer waits for this thread.
     #[inline(always)]
-    fn leave_runtime(&self) {
+    pub(super) fn leave_runtime(&self) {
         if M::STOPS_RUNTIME {
             self.model().leaving(self.local());
         }
     }
 
-    /// Comes back to the runtime, attached. While the runtime is stopped the thread waits detached:
-    /// the thread that has stopped the runtime may stop the heap too.
+    /// Comes back to the runtime, attached.
     #[inline(always)]
-    fn return_to_runtime(&self) {
+    pub(super) fn return_to_runtime(&self) {
         if M::STOPS_RUNTIME {
-            while !self.model().comes_back(self.local()) {
-                let participant = &self.inner().participant;
-                let (away, _) = participant.step_away().expect("the thread has just attached");
-                self.model().wait_for_runtime(self.local());
-                away.disarm();
-                participant.come_back();
-            }
+            runtime_stop::return_attached(self.core(), self.participant());
         }
     }
 
@@ -543,112 +606,21 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.comes_back(false);
     }
 
-    /// Runs `f` detached. Stops do not wait for this thread meanwhile, so `f` can block.
-    ///
-    /// The thread attaches again afterwards, also if `f` panics. If the world is stopped at that
-    /// time, the thread waits for the resume.
-    ///
-    /// # Panics
-    ///
-    /// Inside a destructor, finalizer, callback or traversal. The process aborts if the thread
-    /// cannot attach again because `f` left it attached to another heap: code up the stack relies
-    /// on the attachment.
-    #[track_caller]
-    pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        self.refuse_lent();
-        let away = self.step_out();
-        let _reattach = Reattach::new(self, HERE.with(|here| here.detached.replace(true)), away);
-        f()
-    }
-
-    /// Runs `f` attached, with a scope for threads, and waits for these threads detached. See
-    /// [`Mutator::scope`](crate::Mutator::scope).
-    #[track_caller]
-    pub(crate) fn scope<'env, R>(
-        &mut self,
-        f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>, &mut Self) -> R,
-    ) -> R {
-        /// Detaches when `f` has returned or panicked, and records the previous state of the
-        /// thread.
-        struct DetachAtEnd<'a, M: ObjectModel>(
-            &'a mut ModelMutator<M>,
-            &'a mut Option<(bool, Away)>,
-        );
-        impl<M: ObjectModel> Drop for DetachAtEnd<'_, M> {
-            fn drop(&mut self) {
-                // Otherwise `f` has leaked a guard that forbids a detach, and the thread waits
-                // attached.
-                if self.0.may_step_out() {
-                    let away = self.0.step_out();
-                    *self.1 = Some((HERE.with(|here| here.detached.replace(true)), away));
-                }
-            }
-        }
-        self.refuse_lent();
-        assert!(
-            self.may_step_out(),
-            "`Mutator::scope` inside a traversal or a stop of this thread; open the scope when that is over"
-        );
-        let mut left = None;
-        let result = guarded(|| {
-            std::thread::scope(|scope| {
-                let attached = DetachAtEnd(self, &mut left);
-                f(scope, attached.0)
-            })
-        });
-        drop(left.map(|(was_inside, away)| Reattach::new(self, was_inside, away)));
-        result.unwrap_or_else(|payload| resume_unwind(payload))
-    }
-
-    #[track_caller]
-    fn refuse_lent(&self) {
-        assert!(
-            !self.is_lent(),
-            "`Mutator::detach` inside a destructor, finalizer, callback or `with_current`: its caller \
-             relies on the attachment; detach when it has returned"
-        );
-    }
-
     /// Whether the calling thread is in the closure of a detach.
-    pub(crate) fn is_inside_detach() -> bool {
+    #[inline(always)]
+    pub(super) fn is_inside_detach() -> bool {
         HERE.with(|here| here.detached.get())
     }
 
-    /// Whether [`step_out`](Self::step_out) is possible.
-    pub(crate) fn may_step_out(&self) -> bool {
-        !self.is_lent()
-            && !safepoint::is_traversing()
-            && !safepoint::is_stopping()
-            && !safepoint::is_suspending()
-    }
-
-    /// Attaches again after [`step_out`](Self::step_out). Returns `false` if the thread is attached
-    /// to another heap, or is traversing.
-    pub(crate) fn step_in(&self) -> bool {
-        let attached = self.inner().participant.attach().is_ok();
-        if attached {
-            self.return_to_runtime();
-            self.arrive();
-        }
-        attached
-    }
-
-    /// Ends the mutator of a detached thread. For that, the thread attaches once more. If it cannot
-    /// attach now, the mutator ends when the thread has dropped its next mutator, of any heap.
+    /// Puts this mutator, which is being dropped, on the list of this thread. It ends when the
+    /// thread has dropped its next mutator, of any heap.
     ///
-    /// A thread never attaches here while it is attached to another heap, not even for a moment.
-    /// Two threads, each attached to one of two heaps, would wait for each other if both heaps were
-    /// being stopped.
-    pub(crate) fn end_detached(self) {
-        if self.inner().participant.attach_to_end() {
-            self.return_to_runtime();
-            self.arrive();
-            return;
-        }
-        let inner = ManuallyDrop::new(self).inner.0;
-        let this = Waiting { inner: inner.cast(), end: Self::end_waiting };
-        // SAFETY: rule *boxed*: the mutator was not dropped.
-        HERE.with(|here| unsafe { inner.as_ref() }.next.set(here.waiting.replace(Some(this))));
+    /// A thread never attaches to end a mutator while it is attached to another heap, not even for
+    /// a moment. Two threads, each attached to one of two heaps, would wait for each other if both
+    /// heaps were being stopped.
+    fn wait_for_end(&self) {
+        let this = Waiting { inner: self.inner.0.cast(), end: Self::end_waiting };
+        HERE.with(|here| self.inner().next.set(here.waiting.replace(Some(this))));
     }
 
     /// Ends a mutator of [`Here::waiting`], and returns the next one of the list. A panic is
@@ -656,50 +628,16 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Safety
     ///
-    /// [`end_detached`](Self::end_detached) of this model put `inner` into the list, and the caller
+    /// [`wait_for_end`](Self::wait_for_end) of this model put `inner` into the list, and the caller
     /// has removed it.
     unsafe fn end_waiting(inner: NonNull<()>) -> Option<Waiting> {
         let this = Self { inner: Unmarked(inner.cast()), thread: PhantomData };
         let next = this.inner().next.take();
         let core = Arc::clone(this.core());
-        if let Err(payload) = guarded(|| this.end_detached()) {
+        if let Err(payload) = guarded(|| drop(this)) {
             core.hooks.unraisable(During::Drop, "", event::panic_message(payload));
         }
         next
-    }
-
-    /// Detaches, after this thread has answered every request that only it can answer. A panic
-    /// leaves the thread attached.
-    #[track_caller]
-    pub(crate) fn step_out(&self) -> Away {
-        let participant = &self.inner().participant;
-        let mut answered = 0;
-        loop {
-            if self.poll() & MODEL_REQUESTS != 0 {
-                self.answer();
-            }
-            let (away, requests) = participant.step_away().expect(
-                "`Mutator::detach` inside a traversal or a stop of this thread; detach when that is over",
-            );
-            // Another thread may have raised a request meanwhile, while this thread was still
-            // attached.
-            let requests = requests & MODEL_REQUESTS;
-            self.leave_runtime();
-            if requests == 0 {
-                self.clear_here();
-                return away;
-            }
-            answered += 1;
-            if answered > 1 && requests & !M::SHARED_REQUESTS == 0 {
-                // Each further answer would give other threads time to raise the next request.
-                self.core().coordinator.poke_attached(requests);
-                self.clear_here();
-                return away;
-            }
-            away.disarm();
-            participant.come_back();
-            self.return_to_runtime();
-        }
     }
 
     /// Stops the world: every other thread of this heap parks at its next safepoint or is detached.
@@ -718,92 +656,61 @@ impl<M: ObjectModel> ModelMutator<M> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        let inner = self.inner();
-        self.leave_runtime();
-        let stopped = inner.participant.stop();
-        if M::STOPS_RUNTIME {
-            // If this thread holds a stop, all other threads of the heap are detached, and it can
-            // wait where it is.
-            while !self.model().comes_back(self.local()) {
-                self.model().wait_for_runtime(self.local());
-            }
-        }
-        let stopped = stopped?;
-        let runtime = if M::STOPS_RUNTIME { Some(self.stop_runtime()?) } else { None };
-        Ok(self.world(stopped, runtime))
+        Self::stop_by(self.inner())
     }
 
-    /// As [`stop_here`](Self::stop_here), on a thread that has stopped the runtime already.
-    pub(crate) fn stop_in_runtime_stop(&self) -> Result<World<'_, M>, StopError> {
+    /// Stops the world, also if the mutator is lent. The result borrows nothing and comes with a
+    /// loan.
+    ///
+    /// # Safety
+    ///
+    /// The caller drops the world before the loan.
+    pub(super) unsafe fn stop_lending(&self) -> Result<(World<'static, M>, Lent<M>), StopError> {
+        // SAFETY: rules *boxed* and *lent*: while the loan lives, the mutator does not end.
+        let inner = unsafe { self.inner.0.as_ref() };
+        Ok((Self::stop_by(inner)?, self.lend()))
+    }
+
+    fn stop_by(inner: &Inner<M>) -> Result<World<'_, M>, StopError> {
+        let (stopped, runtime) = runtime_stop::stop(&inner.core, &inner.participant)?;
+        Ok(Self::world(inner, stopped, runtime))
+    }
+
+    /// As [`stop`](Self::stop), on a thread that has stopped the runtime already. `None`: another
+    /// thread has stopped the heap, or is about to. That thread may wait for the runtime.
+    pub(crate) fn stop_in_runtime_stop(&mut self) -> Result<Option<World<'_, M>>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        let stopped = self.inner().participant.stop()?;
-        Ok(self.world(stopped, None))
-    }
-
-    /// Makes the runtime stop its threads. Returns how long that took.
-    fn stop_runtime(&self) -> Result<Duration, StopError> {
-        let begun = Instant::now();
-        let stopped = guarded(|| self.model().stop_runtime(self.local()));
-        let stopped = stopped.unwrap_or_else(|payload| Err(event::panic_message(payload)));
-        stopped.map_err(|reason| StopError::Refused { reason })?;
-        Ok(begun.elapsed())
+        let inner = self.inner();
+        let stopped = inner.participant.try_stop()?;
+        Ok(stopped.map(|stopped| Self::world(inner, stopped, None)))
     }
 
     /// The proof of a stop. `runtime`: how long it took to stop the runtime, if that is a part of
     /// the stop.
     fn world<'a>(
-        &'a self,
+        inner: &'a Inner<M>,
         stopped: WorldStopped<'a, MutatorShared<M>>,
         runtime: Option<Duration>,
     ) -> World<'a, M> {
-        let inner = self.inner();
         event::stopped(stopped.time_to_stop());
         let (requester, arena_id) = (inner.participant.id(), inner.arena_id);
         let (since, visit) = (Instant::now(), Mutex::new(()));
         let (core, adjusted) = (&*inner.core, OnceLock::new());
-        let runtime = runtime.map(|took| (self.local(), took));
+        let runtime = runtime.map(|took| (&inner.participant.data().local, took));
         World { since, core, requester, arena_id, stopped, runtime, adjusted, visit }
     }
 
     /// Stops the world for a `fork`.
-    pub(crate) fn prepare_fork(&self) -> Result<ForkGuard<'_, MutatorShared<M>>, StopError> {
+    pub(crate) fn stop_for_fork(&self) -> Result<ForkGuard<'_, MutatorShared<M>>, StopError> {
         let participant = &self.inner().participant;
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        self.leave_runtime();
-        let guard = participant.coordinator().prepare_fork(participant);
-        if M::STOPS_RUNTIME {
-            // As in `stop_here`.
-            while !self.model().comes_back(self.local()) {
-                self.model().wait_for_runtime(self.local());
-            }
-        }
-        guard
-    }
-}
-
-/// Attaches a detached thread again when this is dropped. It takes over the duty of the thread's
-/// [`Away`]. The second field: whether the thread was inside another detach before.
-struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool);
-
-impl<'a, M: ObjectModel> Reattach<'a, M> {
-    #[inline(always)]
-    fn new(mutator: &'a ModelMutator<M>, was_inside: bool, away: Away) -> Self {
-        away.disarm();
-        Self(mutator, was_inside)
-    }
-}
-
-impl<M: ObjectModel> Drop for Reattach<'_, M> {
-    fn drop(&mut self) {
-        HERE.with(|here| here.detached.set(self.1));
-        let core = &**self.0.core();
-        self.0.inner().participant.come_back();
-        self.0.return_to_runtime();
-        self.0.arrive_in(core);
+        let core = &*self.inner().core;
+        let prepare = || participant.coordinator().prepare_fork(participant);
+        runtime_stop::outside(core, participant, prepare)
     }
 }
 
@@ -813,6 +720,16 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
             // A caller up the stack still uses it: rule *lent*.
             self.inner().dropped.set(true);
             return;
+        }
+        let mut arrived = Ok(());
+        if !self.participant().is_attached() {
+            if !self.participant().attach_to_end() {
+                return self.wait_for_end();
+            }
+            arrived = guarded(|| {
+                self.return_to_runtime();
+                self.arrive();
+            });
         }
         // A panic of the model is resumed after the thread has left. Otherwise the thread would
         // stay attached, and every stop would wait for it.
@@ -846,7 +763,7 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
             waiting = unsafe { end(inner) };
         }
         let mut panics =
-            [answered, ended, private, local, closed].into_iter().filter_map(Result::err);
+            [arrived, answered, ended, private, local, closed].into_iter().filter_map(Result::err);
         let first = if std::thread::panicking() { None } else { panics.next() };
         for payload in panics {
             core.hooks.unraisable(During::Drop, "", event::panic_message(payload));

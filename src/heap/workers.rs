@@ -5,6 +5,9 @@
 //! its first use. The pool is used by `spawn`, never by `install`: called from a worker of another
 //! pool, `install` would run jobs of that pool inside the pause.
 //!
+//! A build without the feature `parallel` has no pool: only parked mutators help. A collection then
+//! uses at most as many threads as are parked, and the collecting one.
+//!
 //! The caller does not wait for threads that come after it has finished: it alone can do all of the
 //! work. So a busy machine delays no collection.
 
@@ -13,15 +16,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-#[cfg(not(all(test, loom)))]
+#[cfg(all(feature = "parallel", not(all(test, loom))))]
 use crate::base::event;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::heap::helpers::{Job, JobSlot, Worker};
 use crate::heap::mark_tables::MarkTables;
 
+/// Whether a heap has a pool. loom counts as a pool without threads.
+const HAS_POOL: bool = cfg!(any(feature = "parallel", all(test, loom)));
+
 /// More memory than a call or the start of the pool takes, without the stacks.
-#[cfg(not(all(test, loom)))]
+#[cfg(all(feature = "parallel", not(all(test, loom))))]
 const HEADROOM: usize = 256 << 10;
 
 /// The number of cells from which parked threads share the work: two pages.
@@ -46,9 +52,9 @@ pub(crate) struct Workers {
 
 enum PoolState {
     NotStarted,
-    #[cfg(not(all(test, loom)))]
+    #[cfg(all(feature = "parallel", not(all(test, loom))))]
     Running(rayon::ThreadPool),
-    #[cfg(not(all(test, loom)))]
+    #[cfg(all(feature = "parallel", not(all(test, loom))))]
     Unavailable,
 }
 
@@ -112,6 +118,10 @@ impl Workers {
 
     /// In the child of a fork: the pool's threads and the parked threads do not exist here. A new
     /// pool is started when it is needed.
+    #[cfg_attr(
+        not(feature = "parallel"),
+        allow(clippy::forget_non_drop, reason = "without a pool there is nothing to drop")
+    )]
     pub(crate) fn forget_others(&self) {
         self.slot.forget_helpers();
         self.lacks_pool.store(false, Ordering::Relaxed);
@@ -138,7 +148,8 @@ impl Workers {
     /// Decides how many threads may work on a collection of so many cells. Below `serial_below`
     /// these are the threads that need not be woken. The plan holds until the next call.
     pub(crate) fn plan_workers(&self, cells: usize, serial_below: usize) -> usize {
-        let calls_pool = cells >= serial_below && !self.lacks_pool.load(Ordering::Relaxed);
+        let calls_pool =
+            HAS_POOL && cells >= serial_below && !self.lacks_pool.load(Ordering::Relaxed);
         self.calls_pool.store(calls_pool, Ordering::Relaxed);
         if calls_pool {
             self.size
@@ -149,12 +160,12 @@ impl Workers {
         }
     }
 
-    /// loom has no pool.
-    #[cfg(all(test, loom))]
+    /// loom has no pool, and no build without the feature `parallel` has one.
+    #[cfg(not(all(feature = "parallel", not(all(test, loom)))))]
     fn call_pool(&self, _: usize) {}
 
     /// Calls `n` threads of the pool.
-    #[cfg(not(all(test, loom)))]
+    #[cfg(all(feature = "parallel", not(all(test, loom))))]
     fn call_pool(&self, n: usize) {
         self.call_pool_from(n, &|| {
             rayon::ThreadPoolBuilder::new()
@@ -165,7 +176,7 @@ impl Workers {
     }
 
     /// Calls `n` threads of the pool. `start` starts the pool.
-    #[cfg(not(all(test, loom)))]
+    #[cfg(all(feature = "parallel", not(all(test, loom))))]
     fn call_pool_from(
         &self,
         n: usize,
@@ -208,6 +219,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
+    #[cfg(feature = "parallel")]
     fn a_job_is_done_once_even_when_the_pool_is_late() {
         let workers = Workers::new(4).unwrap();
         assert_eq!(workers.plan_workers(2, 1), 4, "large enough to wake all threads");
@@ -239,6 +251,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "parallel")]
     fn a_small_collection_wakes_no_thread() {
         let workers = Workers::new(4).unwrap();
         let helpers = [(); 2].map(|()| workers.slot.helper(1));
@@ -252,6 +265,22 @@ mod tests {
         assert_eq!(workers.plan_workers(cells, cells), 4);
         workers.run(4, 1, &|_| {});
         assert!(!matches!(*workers.pool.lock(), PoolState::NotStarted));
+    }
+
+    #[test]
+    #[cfg(not(feature = "parallel"))]
+    fn without_the_feature_only_parked_threads_help() {
+        let workers = Workers::new(4).unwrap();
+        assert_eq!(workers.plan_workers(usize::MAX, 0), 1);
+        let helpers = [(); 2].map(|()| workers.slot.helper(1));
+        assert_eq!(workers.plan_workers(usize::MAX, 0), 3);
+        drop(helpers);
+        let calls = AtomicUsize::new(0);
+        workers.run(4, 1, &|_| {
+            calls.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(calls.into_inner(), 1);
+        assert!(matches!(*workers.pool.lock(), PoolState::NotStarted));
     }
 
     #[test]
@@ -269,6 +298,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "parallel")]
     fn the_pool_is_started_once_for_the_first_large_collection() {
         let workers = Workers::new(3).unwrap();
         let is_started = || !matches!(*workers.pool.lock(), PoolState::NotStarted);
@@ -296,6 +326,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(all(feature = "parallel", feature = "tracing"))]
     fn without_a_pool_collections_go_on_and_a_warning_is_sent() {
         use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 

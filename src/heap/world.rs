@@ -117,7 +117,7 @@ impl<M: ObjectModel> World<'_, M> {
     }
 
     /// The pages of the heap.
-    pub(crate) fn pages(&self) -> StoppedSpace<'_> {
+    pub(crate) fn pages(&self) -> StoppedSpace<'_, M::Addresses> {
         // SAFETY: rule *stopped*: the threads that own pages stand still. The collector itself
         // neither allocates nor frees cells in a stop.
         unsafe { StoppedSpace::new(&self.core.space) }

@@ -46,7 +46,7 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
         Dropped::Alive => false,
         Dropped::Dead => true,
         // The heap's last lock round ordered the counts of all owners before this.
-        Dropped::Enqueue(_) => header.merge_ended() == Dropped::Dead,
+        Dropped::Enqueue(owner) => header.merge_ended(owner) == Dropped::Dead,
     };
     if !is_dead {
         return;

@@ -89,7 +89,7 @@ impl Drop for HandleBuffer {
     fn drop(&mut self) {
         match Raw::current_owning(object(self.0)) {
             // SAFETY: rule *counted*: this is the only reference, and a buffer has no destructor.
-            Some(m) => unsafe { m.free(self.0.cast()) },
+            Some(m) => unsafe { m.free_unprefixed(self.0.cast()) },
             None => defer_buffer(self.0),
         }
     }

@@ -61,7 +61,7 @@ impl MergeQueue {
     }
 
     /// The number of objects; `None`: the queue is closed.
-    pub(super) fn len(&self) -> Option<usize> {
+    pub(crate) fn len(&self) -> Option<usize> {
         self.objects.lock().as_ref().map(Vec::len)
     }
 

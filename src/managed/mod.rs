@@ -64,6 +64,7 @@
 //!   reference](Header::take_last), has exclusive access to the object and destroys it exactly
 //!   once. It is attached to the object's heap, or the heap is closed.
 
+mod adopt;
 #[allow(unsafe_code)]
 mod closed;
 #[allow(unsafe_code)]
@@ -75,8 +76,6 @@ mod drain;
 mod drop_batch;
 #[allow(unsafe_code)]
 mod handle_buffer;
-#[allow(unsafe_code)]
-mod inherit;
 pub(crate) mod merge_queue;
 mod parts;
 #[allow(unsafe_code)]
@@ -95,11 +94,11 @@ mod typed_release;
 mod upgrades;
 
 pub(crate) use crate::object::counted::{CountedRef, header, object};
+pub(crate) use adopt::adopt;
 pub(crate) use closed::close;
-pub(crate) use deferred::orphan;
 pub(crate) use drop_batch::Batched;
 pub(crate) use handle_buffer::HandleBuffer;
-pub(crate) use parts::{Deferred, Managed, ManagedCore, OwnPart, Raw, SharedPart, type_index};
+pub(crate) use parts::{Managed, ManagedCore, OwnPart, Raw, SharedPart, type_index};
 pub(crate) use release::{DueCallback, drop_reference, drop_shared_for_life};
 #[cfg(feature = "cpython")]
 pub(crate) use release::{drop_slowly, merge_early};
@@ -112,6 +111,7 @@ pub(crate) use typed_release::{destroy_in_place_reporting, drop_reference_to};
 #[cfg(feature = "cpython")]
 pub(crate) use upgrades::{mark_dying_for_upgrades, upgrade};
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
@@ -121,13 +121,14 @@ use crate::base::event::During;
 use crate::base::fallible::NoMemory;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::heap::model::{Found, ObjectModel, Verdict};
+use crate::heap::fork_locks::ForkLocks;
+use crate::heap::model::{Count, Found, ObjectModel, Verdict};
 use crate::heap::observer::{Fate, Observer};
 use crate::heap::world::World;
+use crate::managed::deferred::orphan;
 use crate::managed::destructor::OnPanic;
 use crate::managed::drain::drain_deferred;
 use crate::managed::drop_batch::DropBatch;
-use crate::managed::inherit::{inherit, leave_objects};
 use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue};
 use crate::managed::parts::{
     DESTRUCTION_STACK_ROOM, DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE,
@@ -166,6 +167,7 @@ unsafe impl ObjectModel for Managed {
     type Local = SharedPart;
     type Private = OwnPart;
     type Callback = DueCallback;
+    type Addresses = crate::memory::reserved::Reserved;
 
     const STABLE_DURING_STOP: bool = true;
     /// The deferred and the retired references belong to the heap. A queue belongs to its owner,
@@ -189,13 +191,14 @@ unsafe impl ObjectModel for Managed {
             busy: Cell::new(0),
             retired: RefCell::new(Vec::new()),
             drop_batch: DropBatch::default(),
+            known_ended: Cell::new(0),
         })
     }
 
-    /// The type indices stay valid. Nothing else is left, unless the mutator has ended inside a
-    /// destruction.
+    /// The type indices stay valid, and `known_ended` stays true. Nothing else is left, unless the
+    /// mutator has ended inside a destruction.
     fn keeps_private(&self, private: &mut OwnPart) -> bool {
-        let OwnPart { types: _, dying, busy, retired, drop_batch } = private;
+        let OwnPart { types: _, dying, busy, retired, drop_batch, known_ended: _ } = private;
         retired.take();
         *drop_batch = DropBatch::default();
         dying.get_mut().shrink_to(DESTRUCTION_STACK_ROOM);
@@ -207,15 +210,15 @@ unsafe impl ObjectModel for Managed {
         while let Some(oldest) = self.quarantine.pop() {
             // SAFETY: rule *owner*: the cell was freed, and has had no owner since; the quarantine
             // returns each cell once.
-            unsafe { m.free(oldest.start()) };
+            unsafe { m.free_unprefixed(oldest.start()) };
             any = true;
         }
         any
     }
 
     #[inline(always)]
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        object.live().header().count()
+    fn count(&self, object: Stopped<'_>) -> Count {
+        object.live().header().count().map_or(Count::Immortal, Count::Exact)
     }
 
     #[inline(always)]
@@ -333,15 +336,10 @@ unsafe impl ObjectModel for Managed {
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         // Every thread is at a safepoint. Relaxed, both: the stop orders them.
         let epoch = self.epoch.load(Ordering::Relaxed);
-        let mut mutators = 0;
         world.locals(|_, local| {
             dead.extend(merge_queue(&local.queue));
             local.seen.store(epoch, Ordering::Relaxed);
-            mutators += 1;
         });
-        if mutators == 1 {
-            inherit(world);
-        }
     }
 
     fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
@@ -402,7 +400,7 @@ unsafe impl ObjectModel for Managed {
         {
             if observer.wants(fate) {
                 for &object in objects {
-                    observer.found(&core.hooks, fate, self.type_name(object), object.address());
+                    observer.found(&core.hooks, fate, self.typed(object).name(), object.address());
                 }
             }
         }
@@ -415,8 +413,8 @@ unsafe impl ObjectModel for Managed {
         Verdict::Keep
     }
 
-    fn type_name(&self, object: Live<'_>) -> &'static str {
-        self.typed(object).name()
+    fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
+        self.typed(object).name().into()
     }
 
     fn check(&self, object: Stopped<'_>) -> Result<(), String> {
@@ -484,14 +482,21 @@ unsafe impl ObjectModel for Managed {
         drain_deferred(m);
     }
 
+    fn lock_for_fork(&self) -> ForkLocks<'_> {
+        self.lock_deferred_for_fork()
+    }
+
+    fn forked(&self, lost: ThreadId, local: &SharedPart, _: &Raw) {
+        orphan(self, lost, local);
+    }
+
     fn ending(&self, m: &Raw) {
-        leave_objects(self);
         // The batch is empty, unless a panic of a hook has ended a collection.
         self.cleared(m, true);
         if is_traversing() {
             // References that it cannot publish leak with the mutator.
             let _ = publish_retired(m);
-            orphan(m.core(), m.local());
+            orphan(self, m.thread_id(), m.local());
             m.core().coordinator.poke_attached(DRAIN_REQUEST);
             return;
         }

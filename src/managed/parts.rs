@@ -10,6 +10,7 @@ use crate::base::error::{Code, Fault};
 use crate::base::fallible::NoMemory;
 use crate::base::hooks::Hooks;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::heap::fork_locks::{ForkLocks, HeldLocks};
 use crate::heap::mutator;
 use crate::heap::mutator::ModelMutator;
 use crate::managed::drop_batch::DropBatch;
@@ -51,8 +52,6 @@ pub(crate) struct Managed {
     /// Published retired references, each with its epoch.
     pub(super) retired: Mutex<Vec<(u64, CountedRef)>>,
     pub(super) epoch: AtomicU64,
-    /// Whether a mutator has ended whose objects no mutator has [inherited](super::inherit) yet.
-    pub(super) ended: AtomicBool,
     /// Objects left in a closed heap.
     pub(super) left: AtomicUsize,
     /// Checked mode: addresses are looked up, and the memory of freed dynamic objects is reused
@@ -84,6 +83,22 @@ pub(super) struct RecordedFaults {
     pub(super) last: Option<Fault>,
 }
 
+/// A fork holds the deferred list.
+struct HeldDeferred<'a> {
+    #[cfg_attr(not(all(test, loom)), expect(dead_code, reason = "it only holds the lock"))]
+    deferred: (lock::ForkHold<'a>, lock::Guard<'a, Deferred>),
+    #[cfg(all(test, loom))]
+    model: &'a Managed,
+}
+
+impl HeldLocks for HeldDeferred<'_> {
+    #[cfg(all(test, loom))]
+    fn are_whole(&self) -> bool {
+        let Managed { deferred, retired, .. } = self.model;
+        deferred.is_held_by_or_open(Some(&self.deferred.1)) && retired.is_held_by_or_open(None)
+    }
+}
+
 /// The deferred references of a heap.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
@@ -113,6 +128,8 @@ pub(crate) struct OwnPart {
     /// Retired references that are not published yet.
     pub(super) retired: RefCell<Vec<CountedRef>>,
     pub(super) drop_batch: DropBatch,
+    /// The last mutator that this thread has found ended; 0: none. It stays true.
+    pub(super) known_ended: Cell<u64>,
 }
 
 /// The destruction of an object. The objects that die meanwhile go on the destruction stack.
@@ -170,7 +187,6 @@ impl Managed {
             has_deferred: AtomicBool::new(false),
             retired: Mutex::new(Vec::new()),
             epoch: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
             left: AtomicUsize::new(0),
             checked: AtomicBool::new(false),
             slow_handler: AtomicU64::new(0),
@@ -250,15 +266,12 @@ impl Managed {
     }
 
     /// Keeps unattached threads away from the deferred list, for a fork.
-    pub(crate) fn lock_deferred_for_fork(&self) -> (lock::ForkHold<'_>, lock::Guard<'_, Deferred>) {
-        self.deferred.lock_for_fork()
-    }
-
-    /// Whether the child of a fork with this guard could take the locks that unattached threads
-    /// take, too.
-    #[cfg(all(test, loom))]
-    pub(crate) fn is_whole_for_child(&self, deferred: &lock::Guard<'_, Deferred>) -> bool {
-        self.deferred.is_held_by_or_open(Some(deferred)) && self.retired.is_held_by_or_open(None)
+    pub(super) fn lock_deferred_for_fork(&self) -> ForkLocks<'_> {
+        ForkLocks::of(HeldDeferred {
+            deferred: self.deferred.lock_for_fork(),
+            #[cfg(all(test, loom))]
+            model: self,
+        })
     }
 
     /// The type of `objects`, if all are of one type.

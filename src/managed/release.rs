@@ -7,6 +7,7 @@ use crate::base::event;
 use crate::base::event::During;
 use crate::base::stress::{Step, maybe_yield};
 use crate::heap::core::MutatorShared;
+use crate::managed::adopt::adopt;
 use crate::managed::deferred::defer;
 use crate::managed::destructor::{OnPanic, Panic, run_destructor};
 use crate::managed::merge_queue::{self, MergeQueue, OwnerEnded};
@@ -99,9 +100,21 @@ fn defer_shared(reference: CountedRef) {
     defer(reference);
 }
 
+/// Drops a reference to an object that this mutator has adopted.
+#[cold]
+#[inline(never)]
+fn drop_adopted(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
+    if let Some(dead) = reference.drop_local() {
+        destroy_all(m, dead, on_panic);
+    }
+}
+
 /// Drops a reference on a thread that is attached to the object's heap, and is not the owner.
 #[inline]
 fn drop_shared(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
+    if adopt(m, reference.header()) {
+        return drop_adopted(m, reference, on_panic);
+    }
     match reference.header().drop_shared() {
         Dropped::Alive => {}
         // SAFETY: rule *zero*: the count answered this thread.
@@ -138,22 +151,27 @@ unsafe fn finish_foreign_drop(
 /// # Safety
 ///
 /// A count answered [`Enqueue`](Dropped::Enqueue) for the object to this thread.
-unsafe fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
+unsafe fn enqueue(m: &Raw, mut owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
     fn queue(shared: &MutatorShared<Managed>) -> &MergeQueue {
         &shared.local.queue
     }
     let core = m.core();
-    let target = HeaderPtr(header);
-    match merge_queue::enqueue(&core.coordinator, &core.under, owner, target, queue, merge) {
-        Ok(dead) => destroy_each(m, prove_dead(dead), on_panic),
-        Err(OwnerEnded) => {
-            // The lock of the queue, or of the registry, orders the owner's last count before this.
-            // SAFETY: rule *counted*: the object is queued, in no queue, so it is not freed before
-            // this merge.
-            if unsafe { header.as_ref() }.merge_ended() == Dropped::Dead {
-                // SAFETY: rule *zero*: the merge answered this thread.
-                destroy_all(m, unsafe { DeadObject::new(object(header)) }, on_panic);
+    loop {
+        let target = HeaderPtr(header);
+        match merge_queue::enqueue(&core.coordinator, &core.under, owner, target, queue, merge) {
+            Ok(dead) => return destroy_each(m, prove_dead(dead), on_panic),
+            Err(OwnerEnded) => {}
+        }
+        // The lock of the queue, or of the registry, orders the owner's last count before this.
+        // SAFETY: rule *counted*: the object is queued, in no queue, so it is not freed before this
+        // thread has merged it, or has put it into a queue.
+        match unsafe { header.as_ref() }.merge_ended(owner) {
+            Dropped::Alive => return,
+            // SAFETY: rule *zero*: the merge answered this thread.
+            Dropped::Dead => {
+                return destroy_all(m, unsafe { DeadObject::new(object(header)) }, on_panic);
             }
+            Dropped::Enqueue(heir) => owner = heir,
         }
     }
 }
@@ -357,7 +375,7 @@ fn destroy(m: &Raw, dead: DeadObject) -> Result<(), Panic> {
     // header names.
     unsafe {
         let result = run_destructor(info, header);
-        m.free(header.cast());
+        m.free_unprefixed(header.cast());
         result
     }
 }

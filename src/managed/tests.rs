@@ -297,7 +297,12 @@ fn a_panic_of_a_value_in_a_batch_is_told_with_the_object_that_had_the_value() {
     let to = Arc::clone(&told);
     heap.on_unraisable(move |error| {
         let text = error.message.to_string();
-        to.lock().expect("no panic").push((error.during, error.type_name, error.address, text));
+        to.lock().expect("no panic").push((
+            error.during,
+            error.type_name.clone(),
+            error.address,
+            text,
+        ));
     });
     let mut m = heap.attach();
     let value = GcCell::new(Some(m.alloc(Loud)));
@@ -307,7 +312,7 @@ fn a_panic_of_a_value_in_a_batch_is_told_with_the_object_that_had_the_value() {
     drop(ring);
     assert_eq!(m.collect().collected, 1);
     let text = "a value that panics".to_owned();
-    assert_eq!(*told.lock().expect("no panic"), [(During::Clear, name, address, text)]);
+    assert_eq!(*told.lock().expect("no panic"), [(During::Clear, name.into(), address, text)]);
     assert_eq!(heap.stats().live_objects, 0);
 }
 

@@ -112,7 +112,7 @@ unsafe fn destroy_in_place<T>(
             unsafe {
                 match self.2 {
                     Some(class) => self.0.free_of_class(self.1.cast(), class),
-                    None => self.0.free(self.1.cast()),
+                    None => self.0.free_unprefixed(self.1.cast()),
                 }
             }
             self.0.private().busy.set(0);

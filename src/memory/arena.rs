@@ -44,7 +44,8 @@ use crate::memory::class_pages::{ClassPages, is_empty, take_cells};
 use crate::memory::magazine::{MAGAZINE_CAPACITY, Magazine};
 use crate::memory::page::PageInfo;
 use crate::memory::page_list::PageList;
-use crate::memory::shape::{Cell, PAGE_SIZE, Shape};
+use crate::memory::reserved::AddressMap;
+use crate::memory::shape::{Cell, GRANULE, PAGE_SIZE, Shape};
 use crate::memory::size_class::{CLASS_SHAPES, CLASS_SIZES};
 pub(crate) use crate::memory::size_class::{CLASSES, class_for, class_size, shape_of};
 use crate::memory::space::{PAGES_PROBED, Space, SpaceError};
@@ -143,7 +144,11 @@ impl Arena {
     /// A free cell, with the bytes that its last user left. `None`: the space refuses; see
     /// [`last_error`](Self::last_error).
     #[inline]
-    pub(crate) fn alloc(&mut self, space: &Space, class: u8) -> Option<NonNull<u8>> {
+    pub(crate) fn alloc(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        class: u8,
+    ) -> Option<NonNull<u8>> {
         match self.magazines[usize::from(class)].pop() {
             None => self.refill(space, class),
             cell => cell,
@@ -159,7 +164,11 @@ impl Arena {
     /// does not use it again. Its state byte is 0.
     #[inline]
     #[must_use]
-    pub(crate) unsafe fn free_here(&mut self, space: &Space, cell: NonNull<u8>) -> bool {
+    pub(crate) unsafe fn free_here(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        cell: NonNull<u8>,
+    ) -> bool {
         // SAFETY: rule *mapped*: the cell lies on a page that was handed out.
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
         let is_here = page.arena() == self.id;
@@ -181,7 +190,7 @@ impl Arena {
     #[must_use]
     pub(crate) unsafe fn free_of_class(
         &mut self,
-        space: &Space,
+        space: &Space<impl AddressMap>,
         cell: NonNull<u8>,
         class: u8,
     ) -> bool {
@@ -201,7 +210,7 @@ impl Arena {
     ///
     /// As for `free_here`.
     #[cfg(test)]
-    pub(crate) unsafe fn free(&mut self, space: &Space, cell: NonNull<u8>) {
+    pub(crate) unsafe fn free(&mut self, space: &Space<impl AddressMap>, cell: NonNull<u8>) {
         // SAFETY: as the caller says.
         if !unsafe { self.free_here(space, cell) } {
             // SAFETY: as the caller says.
@@ -211,7 +220,13 @@ impl Arena {
 
     /// Frees a cell of a page of this arena, which is of class `class`.
     #[inline(always)]
-    unsafe fn free_own(&mut self, space: &Space, cell: NonNull<u8>, page: &PageInfo, class: u8) {
+    unsafe fn free_own(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        cell: NonNull<u8>,
+        page: &PageInfo,
+        class: u8,
+    ) {
         debug_assert_eq!(page.shape().class(), class);
         // SAFETY: rule *bounds*: the class of a page is below `CLASSES`.
         let magazine = unsafe { self.magazines.get_unchecked_mut(usize::from(class)) };
@@ -233,7 +248,7 @@ impl Arena {
     /// becomes free.
     #[cold]
     #[inline(never)]
-    unsafe fn free_to_quarantine(&mut self, space: &Space, cell: NonNull<u8>) {
+    unsafe fn free_to_quarantine(&mut self, space: &Space<impl AddressMap>, cell: NonNull<u8>) {
         // SAFETY: as for `free_here`. The quarantine gives up its cell (rule *owner*).
         unsafe {
             self.count_free(space.page_of(cell.as_ptr().addr()).shape());
@@ -254,7 +269,7 @@ impl Arena {
     ///
     /// As for `free_here`.
     #[cold]
-    pub(crate) unsafe fn free_remote(space: &Space, cell: NonNull<u8>) {
+    pub(crate) unsafe fn free_remote(space: &Space<impl AddressMap>, cell: NonNull<u8>) {
         // SAFETY: rules *mapped* and *owner*: the cell lies on a page that was handed out, and the
         // caller owns it.
         unsafe {
@@ -271,13 +286,27 @@ impl Arena {
     /// # Safety
     ///
     /// As for `free_here`.
-    pub(crate) unsafe fn free_elsewhere(&mut self, space: &Space, cell: NonNull<u8>) -> bool {
+    pub(crate) unsafe fn free_elsewhere(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        cell: NonNull<u8>,
+    ) -> bool {
         // SAFETY: as the caller says.
         unsafe {
             self.count_free(space.page_of(cell.as_ptr().addr()).shape());
             Self::free_remote(space, cell);
         }
         self.objects <= -(MAGAZINE_CAPACITY as isize)
+    }
+
+    /// Counts objects that lie in memory of others, as one granule each. Returns whether the caller
+    /// should [take the count](Self::take_count).
+    pub(crate) fn count_foreign(&mut self, objects: isize) -> bool {
+        if objects > 0 || self.counts_frees {
+            self.objects += objects;
+            self.bytes += objects * GRANULE as isize;
+        }
+        self.objects.unsigned_abs() >= MAGAZINE_CAPACITY
     }
 
     /// Counts one object of `shape` as freed by this thread.
@@ -290,18 +319,31 @@ impl Arena {
 
     /// Memory for one object on pages of its own, for sizes without a class. Its bytes are
     /// arbitrary.
-    #[cold]
+    #[cfg(test)]
     pub(crate) fn alloc_large(
         &mut self,
-        space: &Space,
+        space: &Space<impl AddressMap>,
         size: usize,
         align: usize,
     ) -> Result<NonNull<u8>, SpaceError> {
-        let object = space.acquire_large(size, align).or_else(|_| {
+        self.alloc_large_behind(space, size, align, 0)
+    }
+
+    /// As `alloc_large`, with at least `prefix` bytes in front of the object. `prefix` is at most
+    /// [`MAX_PREFIX`](crate::memory::shape::MAX_PREFIX).
+    #[cold]
+    pub(crate) fn alloc_large_behind(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        size: usize,
+        align: usize,
+        prefix: usize,
+    ) -> Result<NonNull<u8>, SpaceError> {
+        let object = space.acquire_large_behind(size, align, prefix).or_else(|_| {
             space.drain_quarantine();
             self.trim(space);
             space.sweep_abandoned();
-            space.acquire_large(size, align)
+            space.acquire_large_behind(size, align, prefix)
         })?;
         // SAFETY: rule *mapped*: just handed out.
         let shape = unsafe { space.page_of(object.as_ptr().addr()) }.shape();
@@ -334,7 +376,11 @@ impl Arena {
     }
 
     /// Calls `f` with each page: its class, whether it is on the `partial` list, and its index.
-    pub(crate) fn for_each_page(&self, space: &Space, mut f: impl FnMut(u8, bool, u32)) {
+    pub(crate) fn for_each_page(
+        &self,
+        space: &Space<impl AddressMap>,
+        mut f: impl FnMut(u8, bool, u32),
+    ) {
         for class in classes(self.used) {
             let pages = &self.pages[class];
             // SAFETY: rule *owner*: the pages are this arena's.
@@ -354,7 +400,7 @@ impl Arena {
     }
 
     /// Empties the magazines, drains the remote stacks, and releases every empty page.
-    pub(crate) fn trim(&mut self, space: &Space) {
+    pub(crate) fn trim(&mut self, space: &Space<impl AddressMap>) {
         for class in classes(self.used) {
             self.flush(space, class as u8, self.magazines[class].len);
             let pages = &mut self.pages[class];
@@ -382,7 +428,7 @@ impl Arena {
     /// Visits up to `most` pages, if a round of `sparse` has begun: first pages of this arena, then
     /// abandoned pages. Returns whether pages may be left.
     #[cold]
-    pub(crate) fn visit_pages(&mut self, space: &Space, most: usize) -> bool {
+    pub(crate) fn visit_pages(&mut self, space: &Space<impl AddressMap>, most: usize) -> bool {
         let round = space.round();
         if self.rounds.1 == round {
             return false;
@@ -407,7 +453,7 @@ impl Arena {
 
     /// Releases the empty pages and abandons the others. When its [count](Self::take_count) has
     /// been taken, the arena is as a new one.
-    pub(crate) fn retire(&mut self, space: &Space) {
+    pub(crate) fn retire(&mut self, space: &Space<impl AddressMap>) {
         self.trim(space);
         for class in classes(std::mem::take(&mut self.used)) {
             let pages = &mut self.pages[class];
@@ -425,7 +471,7 @@ impl Arena {
     /// Fills the class's magazine and takes one cell out.
     #[cold]
     #[inline(never)]
-    fn refill(&mut self, space: &Space, class: u8) -> Option<NonNull<u8>> {
+    fn refill(&mut self, space: &Space<impl AddressMap>, class: u8) -> Option<NonNull<u8>> {
         let mut last_try = false;
         if self.rounds.1 != space.round() {
             self.visit_pages(space, VISITED_ASIDE);
@@ -467,7 +513,7 @@ impl Arena {
 
     /// Moves free cells of own pages into the empty magazine, until it is full or no free cell is
     /// left.
-    fn fill(&mut self, space: &Space, class: u8) {
+    fn fill(&mut self, space: &Space<impl AddressMap>, class: u8) {
         let (magazine, pages) =
             (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
         // A magazine without capacity takes the one cell that `refill` removes again.
@@ -498,7 +544,7 @@ impl Arena {
     }
 
     /// Probes some full pages for remote frees, other pages each time.
-    fn probe_full_pages(&mut self, space: &Space, class: u8) -> bool {
+    fn probe_full_pages(&mut self, space: &Space<impl AddressMap>, class: u8) -> bool {
         let pages = &mut self.pages[usize::from(class)];
         for _ in 0..space.stress().shrink(PAGES_PROBED).min(pages.full.len()) {
             // SAFETY: rule *owner*: the pages are this arena's.
@@ -518,7 +564,7 @@ impl Arena {
     /// Moves the `count` oldest cells of the magazine to their pages' free bits.
     #[cold]
     #[inline(never)]
-    fn flush(&mut self, space: &Space, class: u8, count: u32) {
+    fn flush(&mut self, space: &Space<impl AddressMap>, class: u8, count: u32) {
         let (magazine, pages) =
             (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
         let (len, count) = (magazine.len as usize, count as usize);

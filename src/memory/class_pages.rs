@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::memory::page_list::PageList;
+use crate::memory::reserved::AddressMap;
 use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::size_class::CLASS_SHAPES;
 use crate::memory::space::Space;
@@ -24,7 +25,12 @@ impl ClassPages {
     /// # Safety
     ///
     /// The cells are free and in no other place. They lie on pages of the arena, of this class.
-    pub(super) unsafe fn mark(&mut self, space: &Space, class: u8, cells: &[NonNull<u8>]) {
+    pub(super) unsafe fn mark(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        class: u8,
+        cells: &[NonNull<u8>],
+    ) {
         let mut granules = cells.iter().map(|cell| space.granule(cell.as_ptr().addr()));
         let mut next = granules.next();
         while let Some(granule) = next {
@@ -67,7 +73,7 @@ impl ClassPages {
     /// # Safety
     ///
     /// The page is the arena's, of this class, and on no list.
-    pub(super) unsafe fn file(&mut self, space: &Space, page: u32) {
+    pub(super) unsafe fn file(&mut self, space: &Space<impl AddressMap>, page: u32) {
         // SAFETY: as the caller says.
         unsafe {
             if space.info(page).owned(|owned| owned.free) == 0 {
@@ -80,7 +86,7 @@ impl ClassPages {
 
     /// Visits up to `most` pages of this round: see `sparse`. Returns how many it visited. A
     /// visited page becomes the last of its list, so a complete round changes the order of no list.
-    pub(super) fn visit(&mut self, space: &Space, most: usize) -> usize {
+    pub(super) fn visit(&mut self, space: &Space<impl AddressMap>, most: usize) -> usize {
         let mut visited = 0;
         while visited < most {
             let list = match &mut self.unvisited {
@@ -116,7 +122,7 @@ impl ClassPages {
     /// # Safety
     ///
     /// The page is the arena's, of this class, empty, and on `partial`.
-    unsafe fn release_or_spare(&mut self, space: &Space, page: u32) {
+    unsafe fn release_or_spare(&mut self, space: &Space<impl AddressMap>, page: u32) {
         // SAFETY: as the caller says.
         unsafe {
             self.partial.remove(space, page);
@@ -134,7 +140,7 @@ impl ClassPages {
 /// # Safety
 ///
 /// The caller owns the small page.
-pub(super) unsafe fn is_empty(space: &Space, page: u32) -> bool {
+pub(super) unsafe fn is_empty(space: &Space<impl AddressMap>, page: u32) -> bool {
     // SAFETY: as the caller says.
     let info = unsafe { space.info(page) };
     // SAFETY: as the caller says.
@@ -146,7 +152,11 @@ pub(super) unsafe fn is_empty(space: &Space, page: u32) -> bool {
 /// # Safety
 ///
 /// The caller owns the small page.
-pub(super) unsafe fn take_cells(space: &Space, page: u32, out: &mut [NonNull<u8>]) -> usize {
+pub(super) unsafe fn take_cells(
+    space: &Space<impl AddressMap>,
+    page: u32,
+    out: &mut [NonNull<u8>],
+) -> usize {
     let first = page as usize * PAGE_GRANULES;
     let mut taken = 0;
     // SAFETY: rule *owner*: the caller owns the page, and the marks are on its granules.

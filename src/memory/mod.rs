@@ -4,6 +4,8 @@
 //! the state byte of a free cell is 0.
 
 #[allow(unsafe_code)]
+pub(crate) mod address_map;
+#[allow(unsafe_code)]
 pub(crate) mod arena;
 #[allow(unsafe_code)]
 mod class_pages;
@@ -25,6 +27,10 @@ mod range;
 mod ranges;
 #[allow(unsafe_code)]
 mod remote;
+#[allow(unsafe_code)]
+pub(crate) mod reserved;
+#[allow(unsafe_code)]
+pub(crate) mod segments;
 #[allow(unsafe_code)]
 pub(crate) mod shape;
 pub(crate) mod size_class;

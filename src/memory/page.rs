@@ -2,11 +2,7 @@
 
 use crate::base::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::memory::pieces::Pieces;
-use crate::memory::shape::{PAGE_GRANULES, PageKind, Shape};
-
-/// "No mutator has inherited the objects on the page since an arena abandoned it", for
-/// [`PageInfo::set_heir`].
-pub(super) const NO_HEIR: u64 = u64::MAX;
+use crate::memory::shape::{PAGE_GRANULES, Shape};
 
 /// The data that only the owner of a page touches.
 #[derive(Debug, Default)]
@@ -41,10 +37,10 @@ pub(crate) struct PageInfo {
     /// An object on this page may be newer than the last collection. Relaxed: running threads set
     /// it, and a stop reads and clears it. The stop's handshake orders both.
     pub(crate) young: AtomicU8,
-    /// The mutator that owns all objects that were on the page when it inherited them; 0: no arena
-    /// has abandoned the page; [`NO_HEIR`]: no mutator has inherited since. Relaxed: the pool's
-    /// lock or a stop orders it.
-    heir: AtomicU64,
+    /// Objects on this page may start behind the first byte of their cells. Relaxed: the owner sets
+    /// it before it has the object's address, and a thread that has the address is ordered behind
+    /// that. The pool clears it, under its lock, when the page is free.
+    pub(crate) prefixed: AtomicU8,
     owned: UnsafeCell<Owned>,
 }
 
@@ -68,20 +64,6 @@ impl PageInfo {
     /// The caller owns the page, and orders the new owner behind itself (the pool's lock does).
     pub(crate) unsafe fn set_arena(&self, id: u32) {
         self.arena.store(id, Ordering::Relaxed);
-    }
-
-    /// Whether the page may have objects of mutators that have ended, and `heir` has not inherited
-    /// them.
-    pub(crate) fn is_left_to(&self, heir: u64) -> bool {
-        let last = self.heir.load(Ordering::Relaxed);
-        // The objects of an arena lie on its pages. A large object has a page of its own, and no
-        // arena.
-        last != heir && (last != 0 || self.shape().kind() == PageKind::Large)
-    }
-
-    /// Sets the mutator that inherits the objects on the page, [`NO_HEIR`], or 0 for a free page.
-    pub(crate) fn set_heir(&self, heir: u64) {
-        self.heir.store(heir, Ordering::Relaxed);
     }
 
     /// Gives the page a wrong layout: a fault, for tests of the verifier.
@@ -119,7 +101,7 @@ impl PageInfo {
             arena: AtomicU32::new(0),
             remote: AtomicU32::new(0),
             young: AtomicU8::new(0),
-            heir: AtomicU64::new(0),
+            prefixed: AtomicU8::new(0),
             owned: UnsafeCell::new(Owned::default()),
         }
     }

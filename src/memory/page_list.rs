@@ -1,5 +1,6 @@
 //! A list of pages, linked through the pages' entries in the side table.
 
+use crate::memory::address_map::Map;
 use crate::memory::table::PageTable;
 
 /// "No page", in a link.
@@ -32,7 +33,7 @@ impl PageList {
     /// # Safety
     ///
     /// The caller owns the list's pages, and `f` changes no list.
-    pub(crate) unsafe fn for_each(&self, table: &PageTable, mut f: impl FnMut(u32)) {
+    pub(crate) unsafe fn for_each(&self, table: &PageTable<impl Map>, mut f: impl FnMut(u32)) {
         let mut next = self.front();
         for _ in 0..self.len {
             let Some(page) = next else { return };
@@ -48,7 +49,7 @@ impl PageList {
     /// # Safety
     ///
     /// The caller owns `page`, which is on no list, and the list's pages.
-    pub(crate) unsafe fn push_front(&mut self, table: &PageTable, page: u32) {
+    pub(crate) unsafe fn push_front(&mut self, table: &PageTable<impl Map>, page: u32) {
         // SAFETY: rule *owner*: the caller owns all pages involved.
         unsafe { self.link(table, NO_PAGE, page, self.head) }
     }
@@ -58,7 +59,7 @@ impl PageList {
     /// # Safety
     ///
     /// The caller owns `page`, which is on no list, and the list's pages.
-    pub(crate) unsafe fn push_back(&mut self, table: &PageTable, page: u32) {
+    pub(crate) unsafe fn push_back(&mut self, table: &PageTable<impl Map>, page: u32) {
         // SAFETY: rule *owner*: the caller owns all pages involved.
         unsafe { self.link(table, self.tail, page, NO_PAGE) }
     }
@@ -68,7 +69,7 @@ impl PageList {
     /// # Safety
     ///
     /// The caller owns the list's pages.
-    pub(crate) unsafe fn pop_front(&mut self, table: &PageTable) -> Option<u32> {
+    pub(crate) unsafe fn pop_front(&mut self, table: &PageTable<impl Map>) -> Option<u32> {
         let page = self.front()?;
         // SAFETY: rule *owner*: it is on this list.
         unsafe { self.remove(table, page) };
@@ -80,7 +81,7 @@ impl PageList {
     /// # Safety
     ///
     /// The caller owns the list's pages, of which `page` is one.
-    pub(crate) unsafe fn remove(&mut self, table: &PageTable, page: u32) {
+    pub(crate) unsafe fn remove(&mut self, table: &PageTable<impl Map>, page: u32) {
         // SAFETY: rule *owner*: the caller owns the page and its neighbours; each closure touches
         // one entry.
         unsafe {
@@ -96,7 +97,7 @@ impl PageList {
     /// # Safety
     ///
     /// The caller owns `page`, which is on no list, and the list's pages.
-    pub(super) unsafe fn file(&mut self, table: &PageTable, page: u32) {
+    pub(super) unsafe fn file(&mut self, table: &PageTable<impl Map>, page: u32) {
         // SAFETY: rule *owner*: the caller owns all pages involved.
         unsafe {
             match table.info(page).owned(|owned| owned.free) {
@@ -109,7 +110,7 @@ impl PageList {
     /// # Safety
     ///
     /// The caller owns the list and all the pages. `prev` and `next` are neighbours on the list.
-    unsafe fn link(&mut self, table: &PageTable, prev: u32, page: u32, next: u32) {
+    unsafe fn link(&mut self, table: &PageTable<impl Map>, prev: u32, page: u32, next: u32) {
         // SAFETY: rule *owner*: the caller owns the pages; each closure touches one entry.
         unsafe {
             table.info(page).owned(|owned| (owned.prev, owned.next) = (prev, next));
@@ -122,7 +123,7 @@ impl PageList {
     /// # Safety
     ///
     /// The caller owns `page`. If it is `NO_PAGE`, the method sets the list's head.
-    unsafe fn set_next(&mut self, table: &PageTable, page: u32, next: u32) {
+    unsafe fn set_next(&mut self, table: &PageTable<impl Map>, page: u32, next: u32) {
         match page {
             NO_PAGE => self.head = next,
             // SAFETY: rule *owner*: the caller owns the page.
@@ -133,7 +134,7 @@ impl PageList {
     /// # Safety
     ///
     /// The caller owns `page`. If it is `NO_PAGE`, the method sets the list's tail.
-    unsafe fn set_prev(&mut self, table: &PageTable, page: u32, prev: u32) {
+    unsafe fn set_prev(&mut self, table: &PageTable<impl Map>, page: u32, prev: u32) {
         match page {
             NO_PAGE => self.tail = prev,
             // SAFETY: rule *owner*: the caller owns the page.

@@ -20,10 +20,11 @@ use std::ops::Range;
 
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
+use crate::memory::address_map::Map;
 use crate::memory::page_list::PageList;
 use crate::memory::page_set::PageSet;
 use crate::memory::pieces::Plan;
-use crate::memory::range::ENOMEM;
+use crate::memory::range::{ENOMEM, ReserveError};
 #[cfg(all(debug_assertions, not(all(test, loom))))]
 use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::shape::{MAX_ALIGN, PAGE_SHIFT, Shape};
@@ -98,11 +99,34 @@ impl fmt::Display for SpaceError {
 
 impl std::error::Error for SpaceError {}
 
+/// Where the memory of a heap's pages comes from. Each address map has one such source.
+pub(crate) trait PageSource: Map {
+    /// Reserves address space for a heap with `bytes` bytes of pages. The pool has no pages.
+    fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError>;
+
+    /// The pool has no gap of `count` pages below the high-water mark. Raises the mark, and returns
+    /// the first page of a gap. `start` is where a gap begins that ends above the mark.
+    fn extend(
+        table: &PageTable<Self>,
+        pool: &mut PagePool,
+        start: usize,
+        count: usize,
+    ) -> Result<usize, SpaceError>;
+
+    /// Returns memory above the high-water mark to the system, up to the page `committed`.
+    fn discard_above(table: &PageTable<Self>, committed: usize);
+}
+
 /// The state of the pool, behind the space's lock.
 #[derive(Debug)]
-pub(super) struct PagePool {
-    /// Pages in use. All other pages below the high-water mark are free.
+pub(crate) struct PagePool {
+    /// Pages in use, and those that the pool never hands out. All other pages below the high-water
+    /// mark are free.
     pub(super) used: PageSet,
+    /// How many pages of `used` the pool never hands out.
+    outside: usize,
+    /// All pages from this one on were never handed out.
+    touched: usize,
     /// Free pages whose memory was not returned to the system.
     resident: PageSet,
     /// How many free pages stay resident because pages were used again.
@@ -112,9 +136,11 @@ pub(super) struct PagePool {
     /// Pages of arenas that have ended, by class. The holder of the lock owns them.
     pub(super) abandoned: [PageList; CLASSES],
     /// How many pages were made accessible.
-    committed: usize,
+    pub(super) committed: usize,
     /// Bytes of these pages and of their entries in the tables.
     pub(super) committed_bytes: usize,
+    /// Bytes of pages that lie in segments, and not in the range.
+    segment_bytes: usize,
     pub(super) heap: HeapWord,
     pub(super) plan: Plan,
 }
@@ -144,12 +170,15 @@ impl PagePool {
     pub(super) fn new() -> Self {
         Self {
             used: PageSet::default(),
+            outside: 0,
+            touched: 0,
             resident: PageSet::default(),
             reused: 0,
             least: 0,
             abandoned: [const { PageList::EMPTY }; CLASSES],
             committed: 0,
             committed_bytes: 0,
+            segment_bytes: 0,
             heap: HeapWord(std::ptr::null()),
             plan: Plan::NEW,
         }
@@ -157,37 +186,29 @@ impl PagePool {
 
     /// Takes `pages` adjacent pages out of the pool, at the lowest address possible, and writes the
     /// page header.
-    pub(super) fn take(
+    pub(super) fn take<A: PageSource>(
         &mut self,
-        table: &PageTable,
+        table: &PageTable<A>,
         limit: usize,
         pages: u32,
     ) -> Result<u32, SpaceError> {
         let (count, asked) = (pages as usize, (pages as usize) << PAGE_SHIFT);
-        let used = self.used.len();
+        let used = self.in_use();
         if used + count > limit {
             let (in_use, limit) = (used << PAGE_SHIFT, limit << PAGE_SHIFT);
             return Err(SpaceError::Limit { asked, in_use, limit });
         }
-        let start = self.used.first_gap(count);
-        let end = start + count;
-        let mark = table.high_water();
-        if end > mark {
-            if end > table.length >> PAGE_SHIFT {
-                let in_use = used << PAGE_SHIFT;
-                return Err(SpaceError::Full { asked, in_use, reserved: table.length });
-            }
-            if end > self.committed {
-                self.commit(table, end).map_err(|code| SpaceError::Refused { asked, code })?;
-            }
-            // Release: see `PageTable::high_water`.
-            table.high_water.store(end, Ordering::Release);
+        let mut start = self.used.first_gap(count);
+        if start + count > table.high_water() {
+            start = A::extend(table, self, start, count)?;
         }
+        let (end, mark) = (start + count, self.touched);
+        self.touched = mark.max(end);
         self.used.insert(start..end);
         let resident = self.resident.remove(start..end);
         self.least = self.least.min(self.resident.len());
         // The memory of the pages that were in use before and are not resident was returned.
-        let returned = end.min(mark) - start - resident;
+        let returned = end.min(mark).saturating_sub(start + resident);
         self.reused = MOST_REUSED.min(self.reused + returned);
         let start = start as u32;
         // SAFETY: rules *owner* and *mapped*: the page is accessible and unowned, and its start is
@@ -196,17 +217,43 @@ impl PagePool {
         Ok(start)
     }
 
+    /// How many pages of the pool are in use.
+    pub(super) fn in_use(&self) -> usize {
+        self.used.len() - self.outside
+    }
+
+    /// Excludes pages from the pool for as long as the space exists: no memory of the heap belongs
+    /// to them.
+    pub(super) fn exclude(&mut self, pages: Range<usize>) {
+        if !pages.is_empty() {
+            self.outside += pages.len();
+            self.used.insert(pages);
+        }
+    }
+
+    /// A segment was mapped.
+    pub(super) fn add_segment(&mut self, bytes: usize) {
+        self.segment_bytes += bytes;
+        self.committed_bytes += bytes;
+    }
+
     /// Makes the pages below `end` accessible, and possibly more, and makes room for their bits.
-    fn commit(&mut self, table: &PageTable, end: usize) -> Result<(), i32> {
+    pub(super) fn commit(&mut self, table: &PageTable<impl Map>, end: usize) -> Result<(), i32> {
         let (committed, bytes) = table.range.commit(self.committed, end)?;
         let room = self.used.reserve(committed).and_then(|()| self.resident.reserve(committed));
         room.map_err(|_| ENOMEM)?;
-        (self.committed, self.committed_bytes) = (committed, bytes);
+        (self.committed, self.committed_bytes) = (committed, bytes + self.segment_bytes);
         Ok(())
     }
 
     /// Puts pages back, and returns memory beyond the resident pages to the system.
-    pub(super) fn put(&mut self, table: &PageTable, page: u32, pages: u32, stress: Stress) {
+    pub(super) fn put(
+        &mut self,
+        table: &PageTable<impl Map>,
+        page: u32,
+        pages: u32,
+        stress: Stress,
+    ) {
         #[cfg(all(debug_assertions, not(all(test, loom))))]
         {
             let first = page as usize * PAGE_GRANULES;
@@ -221,7 +268,7 @@ impl PagePool {
             let info = unsafe { table.info(free) };
             info.shape.store(Shape::FREE.to_bits(), Ordering::Relaxed);
             info.young.store(0, Ordering::Relaxed);
-            info.set_heir(0);
+            info.prefixed.store(0, Ordering::Relaxed);
             info.arena.store(0, Ordering::Relaxed);
         }
         let freed = page as usize..(page + pages) as usize;
@@ -239,15 +286,15 @@ impl PagePool {
     /// How many free pages stay resident.
     fn keep(&self, stress: Stress) -> usize {
         let reused = self.reused.min(stress.shrink(MOST_REUSED));
-        reused.max(stress.shrink(RESIDENT_PAGES)).max(self.used.len() / 8)
+        reused.max(stress.shrink(RESIDENT_PAGES)).max(self.in_use() / 8)
     }
 
     /// Returns free pages to the system, except for `reused` pages. Returns the memory above the
     /// high-water mark, too: a huge page may have brought it. Called when most memory of the pages
     /// in use has returned.
-    pub(super) fn give_up_unused(&mut self, table: &PageTable) {
+    pub(super) fn give_up_unused<A: PageSource>(&mut self, table: &PageTable<A>) {
         self.shrink(table, self.reused);
-        discard(table, &(table.high_water()..self.committed));
+        A::discard_above(table, self.committed);
     }
 
     /// Free pages that are resident.
@@ -257,7 +304,7 @@ impl PagePool {
     }
 
     /// A full collection has ended: pages that no thread has used since the last one may go.
-    pub(super) fn after_full(&mut self, table: &PageTable, stress: Stress) {
+    pub(super) fn after_full(&mut self, table: &PageTable<impl Map>, stress: Stress) {
         self.reused = self.reused.saturating_sub(self.least);
         self.shrink(table, self.keep(stress));
         self.least = self.resident.len();
@@ -265,7 +312,7 @@ impl PagePool {
 
     /// Returns resident free pages to the system, highest address first, until `keep` are left. It
     /// returns a few more than needed, so that the next release does not have to.
-    fn shrink(&mut self, table: &PageTable, keep: usize) {
+    fn shrink(&mut self, table: &PageTable<impl Map>, keep: usize) {
         if self.resident.len() <= keep {
             return;
         }
@@ -285,8 +332,8 @@ impl PagePool {
 }
 
 /// Returns the memory of free pages to the system.
-fn discard(table: &PageTable, pages: &Range<usize>) {
-    table.range.discard(pages.start << PAGE_SHIFT, pages.len() << PAGE_SHIFT);
+fn discard(table: &PageTable<impl Map>, pages: &Range<usize>) {
+    table.discard(pages.start as u32, 0, pages.len() << PAGE_SHIFT);
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -294,26 +341,29 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::sync::AtomicUsize;
     use crate::memory::range::Range;
+    use crate::memory::reserved::Reserved;
 
     fn none() -> Stress {
         Stress::none()
     }
 
-    fn table() -> PageTable {
+    fn table() -> PageTable<Reserved> {
         table_of(256 << 20)
     }
 
-    fn table_of(bytes: usize) -> PageTable {
-        let range = Range::reserve(bytes).expect("a range");
-        let (base, length) = (range.base.as_ptr().addr(), range.length);
-        PageTable { base, length, range, high_water: AtomicUsize::new(0) }
+    fn table_of(bytes: usize) -> PageTable<Reserved> {
+        Reserved::table(Range::reserve(bytes).expect("a range"))
     }
 
     /// Takes runs of some pages, and then puts them back. Returns how many pages were returned to
     /// the system before and are used again, and how many are resident when all are free.
-    fn cycle(pool: &mut PagePool, table: &PageTable, runs: u32, pages: u32) -> (usize, usize) {
+    fn cycle(
+        pool: &mut PagePool,
+        table: &PageTable<Reserved>,
+        runs: u32,
+        pages: u32,
+    ) -> (usize, usize) {
         let resident = pool.resident.len();
         let heads: Vec<_> =
             (0..runs).map(|_| pool.take(table, usize::MAX, pages).expect("pages")).collect();
@@ -508,7 +558,7 @@ mod tests {
 
     /// Which memory is where: a page in use has a byte that is not 0, and a page whose memory was
     /// returned has not.
-    fn byte(table: &PageTable, page: usize) -> *mut u8 {
+    fn byte(table: &PageTable<Reserved>, page: usize) -> *mut u8 {
         table.page_start(page as u32).as_ptr().wrapping_add(100)
     }
 

@@ -20,7 +20,7 @@
 //!   cell that leaves the quarantine of a space is freed by the owner of its page if that thread
 //!   removes it, or else as a remote free.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ptr::NonNull;
 
@@ -56,6 +56,8 @@ struct Entries {
     bytes: usize,
     /// The type of the last object at an address.
     names: HashMap<usize, &'static str>,
+    /// The addresses of cells that were freed and not handed out since. `None`: not kept.
+    free: Option<HashSet<usize>>,
 }
 
 impl Entries {
@@ -95,9 +97,11 @@ impl Quarantine {
 
     /// For the cells of a space. `None` if no stress mode needs it.
     pub(crate) fn of_cells(stress: Stress, name: Option<TypeNamer>) -> Option<Box<Self>> {
-        stress
-            .uses_quarantine()
-            .then(|| Box::new(Self::new(stress.poisons(), stress.quarantined(), usize::MAX, name)))
+        stress.uses_quarantine().then(|| {
+            let new = Self::new(stress.poisons(), stress.quarantined(), usize::MAX, name);
+            new.entries.lock().free = Some(HashSet::new());
+            Box::new(new)
+        })
     }
 
     /// Fills memory with poison, from its `from`th byte on.
@@ -120,6 +124,16 @@ impl Quarantine {
     ///
     /// The caller owns the cell, and no thread uses it.
     pub(crate) unsafe fn admit(&self, cell: Cell, from: usize) -> Option<Cell> {
+        let address = cell.start().as_ptr().addr();
+        let mut entries = self.entries.lock();
+        if let Some(free) = &mut entries.free
+            && free.try_reserve(1).is_ok()
+            && !free.insert(address)
+        {
+            drop(entries);
+            freed_twice(address);
+        }
+        drop(entries);
         let name = self.name.as_ref().and_then(|name| name(cell.start()));
         if self.poison {
             // SAFETY: as the caller says.
@@ -203,6 +217,14 @@ impl Quarantine {
             panic!("{error}");
         }
         self.checked.fetch_add(u64::from(self.poison), Ordering::Relaxed);
+        self.forget_free(cell.start().as_ptr().addr());
+    }
+
+    /// A cell at an address is not free any more, or its page has got another layout.
+    pub(crate) fn forget_free(&self, address: usize) {
+        if let Some(free) = &mut self.entries.lock().free {
+            free.remove(&address);
+        }
     }
 
     /// The heap ends: checks the cells in quarantine a last time. Panics on an error.
@@ -238,6 +260,15 @@ impl Quarantine {
         stats.checked = self.checked.load(Ordering::Relaxed);
         stats.quarantined = self.entries.lock().cells.len();
     }
+}
+
+/// Reports a second free of the same memory.
+#[cold]
+pub(crate) fn freed_twice(address: usize) -> ! {
+    panic!(
+        "the memory at {address:#x} is freed twice. Memory is freed once, when the count of its \
+         object is 0: rule 2 of `ObjectModel`"
+    )
 }
 
 /// Whether all bytes of a cell are poison.

@@ -5,12 +5,14 @@
 use std::fmt;
 
 #[cfg(not(all(test, loom)))]
-pub(super) use mapped::Range;
+pub(super) use mapped::{Range, Segment};
 #[cfg(all(test, loom))]
-pub(super) use modelled::Range;
+pub(super) use modelled::{Range, Segment};
+
+use crate::base::system;
 
 /// The system's code for "no memory".
-pub(super) const ENOMEM: i32 = 12;
+pub(super) const ENOMEM: i32 = system::NO_MEMORY;
 
 /// The system refused the address range, even at its smallest size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +39,14 @@ impl std::error::Error for ReserveError {}
 /// The real range: one mapping without access, made accessible in chunks.
 #[cfg(not(all(test, loom)))]
 mod mapped {
-    use std::io::Read as _;
     use std::ptr::NonNull;
-
-    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
     use super::ReserveError;
     use crate::base::sync::{AtomicU8, UnsafeCell};
+    use crate::base::system;
     use crate::memory::page::{FreeBits, PageInfo};
     use crate::memory::pieces::unit;
     use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE};
-
-    #[cfg(not(target_pointer_width = "64"))]
-    compile_error!("a heap reserves its address range whole: 64-bit targets only");
 
     /// The range grows by this much at a time. It is the size of a huge page, so that a huge page
     /// can back each chunk.
@@ -79,6 +76,9 @@ mod mapped {
         counts: NonNull<AtomicU8>,
         bits: NonNull<UnsafeCell<FreeBits>>,
         infos: NonNull<PageInfo>,
+        /// `length`, or 0 if the pages lie elsewhere.
+        page_bytes: usize,
+        pub(in crate::memory) directory: NonNull<u8>,
     }
 
     impl Range {
@@ -86,7 +86,7 @@ mod mapped {
         /// that size, the process is near a limit. Then half of the size that the system would give
         /// is left to the program.
         pub(in crate::memory) fn reserve_some(heaps: usize) -> Result<Self, ReserveError> {
-            let length = default_length(heaps, addresses(), total_memory());
+            let length = Self::default_length(heaps);
             let range = Self::reserve(length)?;
             if range.length == length || range.length == SMALLEST_RESERVE {
                 return Ok(range);
@@ -96,13 +96,35 @@ mod mapped {
             Self::reserve(half.max(SMALLEST_RESERVE))
         }
 
+        /// Bytes of pages of a heap by default.
+        pub(in crate::memory) fn default_length(heaps: usize) -> usize {
+            default_length(heaps, system::addresses(), total_memory())
+        }
+
         /// Reserves `bytes` bytes, or fewer if the system refuses.
         pub(in crate::memory) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
+            Self::reserve_with(bytes, None)
+        }
+
+        /// Reserves tables for `bytes` bytes of pages that lie elsewhere, or for fewer if the
+        /// system refuses. Behind the tables lies a directory. `directory` returns its bytes for
+        /// that many bytes of pages.
+        pub(in crate::memory) fn reserve_tables(
+            bytes: usize,
+            directory: fn(usize) -> usize,
+        ) -> Result<Self, ReserveError> {
+            Self::reserve_with(bytes, Some(directory))
+        }
+
+        fn reserve_with(
+            bytes: usize,
+            directory: Option<fn(usize) -> usize>,
+        ) -> Result<Self, ReserveError> {
             let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, MAX_PAGES);
             let mut length = pages << PAGE_SHIFT;
             let floor = SMALLEST_RESERVE.min(length);
             loop {
-                match Self::map(length) {
+                match Self::map(length, directory) {
                     Ok(range) => return Ok(range),
                     Err(_) if length / 2 >= floor => {
                         length = (length / 2).next_multiple_of(PAGE_SIZE)
@@ -112,23 +134,21 @@ mod mapped {
             }
         }
 
-        fn map(length: usize) -> Result<Self, i32> {
+        fn map(length: usize, directory: Option<fn(usize) -> usize>) -> Result<Self, i32> {
             // Each table starts on a chunk, so that opening a chunk never touches the neighbouring
             // table.
             let after = |start: usize, bytes: usize| (start + bytes).next_multiple_of(CHUNK_BYTES);
-            let states = after(0, length);
+            let page_bytes = if directory.is_none() { length } else { 0 };
+            let states = after(0, page_bytes);
             let counts = after(states, length / GRANULE);
             let bits = after(counts, length / GRANULE);
             let infos = after(bits, length / PAGE_SIZE * size_of::<FreeBits>());
-            let end = after(infos, length / PAGE_SIZE * size_of::<PageInfo>());
+            let behind = after(infos, length / PAGE_SIZE * size_of::<PageInfo>());
+            let directory_bytes = directory.map_or(0, |bytes| bytes(length));
+            let end = after(behind, directory_bytes);
             // One more chunk, to align the base.
             let mapped = end + CHUNK_BYTES;
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: rule *bounds*: a fresh mapping at an address that the system chooses.
-            let mapping =
-                unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
-            let mapping = mapping.map_err(|error| error.raw_os_error())?;
-            let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(0)?;
+            let mapping = system::reserve(mapped)?;
             let base_offset = mapping.as_ptr().align_offset(CHUNK_BYTES);
             // SAFETY: rule *mapped*: all offsets are inside the mapping, which has one chunk to
             // spare.
@@ -143,6 +163,8 @@ mod mapped {
                     counts: base.add(counts).cast(),
                     bits: base.add(bits).cast(),
                     infos: base.add(infos).cast(),
+                    page_bytes,
+                    directory: base.add(behind),
                 })
             }
         }
@@ -167,14 +189,12 @@ mod mapped {
                 (self.infos.cast(), per_page(size_of::<PageInfo>())),
             ];
             let unit = unit();
-            for (start, (from, to)) in parts {
+            // Pages that lie elsewhere are accessible.
+            for (start, (from, to)) in parts.into_iter().skip((self.page_bytes == 0).into()) {
                 // Rounded outwards to the system's pages. Opening an open page again is harmless.
                 let (from, to) = (from / unit * unit, to.next_multiple_of(unit));
-                let access = MprotectFlags::READ | MprotectFlags::WRITE;
-                // SAFETY: rule *mapped*: inside the mapping (each part ends before the next chunk),
-                // and the access only grows.
-                unsafe { mprotect(start.add(from).as_ptr().cast(), to - from, access) }
-                    .map_err(|error| error.raw_os_error())?;
+                // SAFETY: rule *mapped*: inside the mapping (each part ends before the next chunk).
+                unsafe { system::commit(start.add(from), to - from) }?;
                 total += to;
             }
             if (from * PAGE_SIZE) < HUGE_PAGES_THRESHOLD && to * PAGE_SIZE >= HUGE_PAGES_THRESHOLD {
@@ -186,35 +206,35 @@ mod mapped {
         /// Requests huge pages for the whole range, or gives them up. A refusal only costs speed or
         /// memory.
         pub(in crate::memory) fn advise_huge(&self, request: bool) {
-            #[cfg(not(any(target_os = "linux", target_os = "android")))]
-            let _ = request;
-            #[cfg(any(target_os = "linux", target_os = "android"))]
-            {
-                use rustix::mm::{Advice, madvise};
-                let advice = if request { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-                let bytes = self.length / GRANULE;
-                let parts = [
-                    (self.base, self.length),
-                    (self.states.cast(), bytes),
-                    (self.counts.cast(), bytes),
-                ];
-                for (start, bytes) in parts {
-                    #[expect(
-                        clippy::let_underscore_must_use,
-                        reason = "a refusal costs speed or memory only"
-                    )]
-                    // SAFETY: rule *mapped*: inside the mapping. The advice changes no contents.
-                    let _ = unsafe { madvise(start.as_ptr().cast(), bytes, advice) };
-                }
+            let bytes = self.length / GRANULE;
+            let parts = [
+                (self.base, self.page_bytes),
+                (self.states.cast(), bytes),
+                (self.counts.cast(), bytes),
+            ];
+            for (start, bytes) in parts.into_iter().skip((self.page_bytes == 0).into()) {
+                // SAFETY: rule *mapped*: inside the mapping.
+                unsafe { system::advise_huge(start, bytes, request) };
             }
+        }
+
+        /// Makes the directory accessible. It is zero.
+        pub(in crate::memory) fn open_directory(&self, bytes: usize) -> Result<(), i32> {
+            // SAFETY: rule *mapped*: inside the mapping.
+            unsafe { system::commit(self.directory, bytes.next_multiple_of(unit())) }
+        }
+
+        /// Bytes of the mapping.
+        pub(in crate::memory) fn mapped_bytes(&self) -> usize {
+            self.mapped
         }
 
         /// Returns memory without content to the system: free pages, or parts of a page. It reads
         /// as zero afterwards. A refusal only costs memory, because no code relies on the contents.
-        pub(in crate::memory) fn discard(&self, from: usize, bytes: usize) {
-            // SAFETY: rules *mapped* and *owner*: inside the range, on pages without owners or of
-            // the caller.
-            unsafe { Self::discard_at(self.base.add(from), bytes) }
+        pub(in crate::memory) fn discard(&self, start: NonNull<u8>, from: usize, bytes: usize) {
+            // SAFETY: rules *mapped* and *owner*: inside the pages of the heap, on pages without
+            // owners or of the caller.
+            unsafe { system::discard(start.add(from), bytes) }
         }
 
         /// Returns the counting table of all pages below `pages` to the system. It is zero.
@@ -222,32 +242,7 @@ mod mapped {
             let bytes = (pages * PAGE_GRANULES).next_multiple_of(unit());
             // SAFETY: rule *mapped*: each table ends before the next chunk. Its bytes are zero, and
             // stay so.
-            unsafe { Self::discard_at(self.counts.cast(), bytes) }
-        }
-
-        /// # Safety
-        ///
-        /// The memory lies inside the mapping, on whole pages of the system. No thread uses it, or
-        /// it is zero.
-        #[expect(clippy::let_underscore_must_use, reason = "a refusal costs memory only")]
-        unsafe fn discard_at(start: NonNull<u8>, bytes: usize) {
-            if bytes == 0 {
-                return;
-            }
-            // SAFETY: as the caller says.
-            unsafe {
-                let start = start.as_ptr().cast();
-                #[cfg(any(target_os = "linux", target_os = "android"))]
-                let _ = rustix::mm::madvise(start, bytes, rustix::mm::Advice::LinuxDontNeed);
-                // On other systems this advice is only a hint. A new mapping in place is not.
-                #[cfg(not(any(target_os = "linux", target_os = "android")))]
-                let _ = mmap_anonymous(
-                    start,
-                    bytes,
-                    ProtFlags::READ | ProtFlags::WRITE,
-                    MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
-                );
-            }
+            unsafe { system::discard(self.counts.cast(), bytes) }
         }
 
         /// # Safety
@@ -288,8 +283,40 @@ mod mapped {
         fn drop(&mut self) {
             // SAFETY: rule *pinned*: the mapping belongs to the range, and no reference into the
             // space is left.
-            let unmapped = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
-            debug_assert!(unmapped.is_ok());
+            let released = unsafe { system::release(self.mapping, self.mapped) };
+            debug_assert!(released.is_ok());
+        }
+    }
+
+    /// A mapping of pages that lie in no range: see [`segments`](crate::memory::segments).
+    #[derive(Debug)]
+    pub(in crate::memory) struct Segment {
+        mapping: NonNull<u8>,
+        mapped: usize,
+        pub(in crate::memory) start: NonNull<u8>,
+    }
+
+    impl Segment {
+        /// Maps `bytes` bytes at a multiple of `align`, accessible and zero.
+        pub(in crate::memory) fn map(bytes: usize, align: usize) -> Result<Self, i32> {
+            // There is room to align the start.
+            let mapped = bytes + align;
+            let mapping = system::reserve(mapped)?;
+            // SAFETY: rule *bounds*: inside the mapping.
+            let start = unsafe { mapping.add(mapping.as_ptr().align_offset(align)) };
+            let segment = Self { mapping, mapped, start };
+            // SAFETY: rule *mapped*: inside the mapping, on whole pages of the system.
+            unsafe { system::commit(start, bytes) }?;
+            Ok(segment)
+        }
+    }
+
+    impl Drop for Segment {
+        fn drop(&mut self) {
+            // SAFETY: rule *pinned*: the mapping belongs to the segment, and no reference into the
+            // space is left.
+            let released = unsafe { system::release(self.mapping, self.mapped) };
+            debug_assert!(released.is_ok());
         }
     }
 
@@ -313,29 +340,9 @@ mod mapped {
             .max(SMALLEST_RESERVE)
     }
 
-    /// Bytes that a process can address. On Linux the stacks lie at the end of them. On other
-    /// systems the result is the least that 64-bit systems have.
-    fn addresses() -> usize {
-        /// The fewest bits of an address: the smallest address space of RISC-V, without the
-        /// system's half.
-        const MIN_ADDRESS_BITS: u32 = 38;
-        let here = 0u8;
-        let bits = usize::BITS - (&raw const here).addr().leading_zeros();
-        let linux = cfg!(any(target_os = "linux", target_os = "android"));
-        1 << if linux { bits.max(MIN_ADDRESS_BITS) } else { 47 }
-    }
-
-    /// Bytes of memory of this machine. It is a guess if the system has no file that says it.
+    /// Bytes of memory of this machine. It is a guess if the system does not say it.
     fn total_memory() -> usize {
-        let guess = LARGEST_DEFAULT / 4;
-        // `MemTotal` is the first line. Reading the whole file would allocate.
-        let mut start = [0; 256];
-        let read = std::fs::File::open("/proc/meminfo").and_then(|mut file| file.read(&mut start));
-        let text = read.ok().and_then(|length| std::str::from_utf8(&start[..length]).ok());
-        let Some(text) = text else { return guess };
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
-        kib.map_or(guess, |kib| kib.saturating_mul(1024))
+        system::total_memory().unwrap_or(LARGEST_DEFAULT / 4)
     }
 }
 
@@ -349,6 +356,18 @@ mod modelled {
     use crate::base::sync::{AtomicU8, UnsafeCell};
     use crate::memory::page::{FreeBits, PageInfo};
     use crate::memory::shape::{PAGE_GRANULES, PAGE_SIZE};
+
+    /// No model has segments.
+    #[derive(Debug)]
+    pub(in crate::memory) struct Segment {
+        pub(in crate::memory) start: NonNull<u8>,
+    }
+
+    impl Segment {
+        pub(in crate::memory) fn map(_: usize, _: usize) -> Result<Self, i32> {
+            Err(super::ENOMEM)
+        }
+    }
 
     /// The number of pages by default.
     const MODEL_PAGES: usize = 6;
@@ -395,7 +414,7 @@ mod modelled {
             Ok((to, to * PAGE_SIZE))
         }
 
-        pub(in crate::memory) fn discard(&self, _from: usize, _bytes: usize) {}
+        pub(in crate::memory) fn discard(&self, _: NonNull<u8>, _from: usize, _bytes: usize) {}
 
         pub(in crate::memory) fn discard_counts(&self, _pages: usize) {}
 

@@ -4,13 +4,30 @@
 use crate::base::steps;
 use crate::base::sync::StaticRwLock;
 
-/// The range of one heap.
+/// The range of one heap, or one of its segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeapRange {
     pub(super) base: usize,
     pub(super) length: usize,
     /// The heap word, exposed. 0: none yet.
     pub(super) word: usize,
+    /// Whether this is the one range of a heap, and no segment.
+    pub(super) is_heap: bool,
+}
+
+impl HeapRange {
+    /// Whether `length` bytes from `base` on overlap one of the ranges.
+    pub(super) fn overlaps(ranges: &[Self], base: usize, length: usize) -> bool {
+        // The ranges are disjoint, so only the last one that begins before the end can reach them.
+        let before = ranges.partition_point(|range| range.base < base + length);
+        ranges[..before].last().is_some_and(|range| range.base + range.length > base)
+    }
+
+    /// Adds the range to the list, which has room.
+    pub(super) fn insert_into(self, ranges: &mut Vec<Self>) {
+        let at = ranges.partition_point(|other| other.base < self.base);
+        ranges.insert(at, self);
+    }
 }
 
 /// The ranges, sorted by base.

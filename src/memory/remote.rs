@@ -3,11 +3,12 @@
 use std::ptr::NonNull;
 
 use crate::base::sync::Ordering;
+use crate::memory::address_map::Map;
 use crate::memory::quarantine::Quarantine;
 use crate::memory::shape::{GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SIZE};
 use crate::memory::table::PageTable;
 
-impl PageTable {
+impl<A: Map> PageTable<A> {
     /// Frees a cell of a page that another thread owns. The last access is the exchange. After it
     /// the page may have a new owner, or be free.
     ///

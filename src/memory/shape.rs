@@ -8,6 +8,10 @@
 //!                                             |<--------------- footprint ------------->|
 //! ```
 //!
+//! An object may have a *prefix*: bytes in front of its address. In a cell the object lies behind
+//! the prefix. A large object is moved away from the header, so its address is still the offset of
+//! its run.
+//!
 //! Three numbers describe an object's memory, and only this file computes them:
 //!
 //! * [`Shape::offset`]: bytes from the start of the run to the object.
@@ -56,6 +60,8 @@ pub(crate) const PAGE_HEADER: usize = 64;
 pub(crate) const PAGE_GRANULES: usize = PAGE_SIZE / GRANULE;
 /// The largest alignment of a large object, which must start on the first page of its run.
 pub(crate) const MAX_ALIGN: usize = PAGE_SIZE / 2;
+/// The most bytes in front of an object, for the same reason.
+pub(crate) const MAX_PREFIX: usize = MAX_ALIGN - PAGE_HEADER;
 
 /// Bytes that belong to an object, counted from its own address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +142,10 @@ pub(crate) enum PageKind {
     Large,
     /// A later page of a large object.
     Tail,
+    /// In memory that the heap does not own: an object may start at each granule. See `segments`.
+    Foreign,
+    /// An entry without memory. See `segments`.
+    Nowhere,
 }
 
 /// A page's layout in one word, so that a reader never sees half of a change.
@@ -149,6 +159,10 @@ pub(crate) struct Shape(u64);
 impl Shape {
     pub(crate) const FREE: Self = Self(PageKind::Free as u64);
     pub(crate) const TAIL: Self = Self(PageKind::Tail as u64);
+    pub(crate) const NOWHERE: Self = Self(PageKind::Nowhere as u64);
+    /// A page on which an object may start at each granule.
+    pub(crate) const FOREIGN: Self =
+        Self(PageKind::Foreign as u64 | 1 << 32 | (PAGE_GRANULES as u64) << 48);
 
     /// A page cut into as many cells of `size` bytes as fit. `size` is a multiple of a granule.
     /// Cells start at the natural alignment of their size if that costs no cell.
@@ -175,9 +189,18 @@ impl Shape {
 
     /// A run of pages for one object of `size` bytes on a multiple of `align`, a power of two that
     /// is at most [`MAX_ALIGN`]. `None`: no run can be that long.
+    #[cfg(test)]
     pub(crate) const fn large(size: usize, align: usize) -> Option<Self> {
-        debug_assert!(align.is_power_of_two() && align <= MAX_ALIGN);
-        let offset = if align > PAGE_HEADER { align } else { PAGE_HEADER };
+        Self::large_behind(size, align, 0)
+    }
+
+    /// As [`large`](Self::large), with at least `prefix` bytes between the header and the object.
+    /// `prefix` is at most [`MAX_PREFIX`].
+    pub(crate) const fn large_behind(size: usize, align: usize, prefix: usize) -> Option<Self> {
+        debug_assert!(align.is_power_of_two() && align <= MAX_ALIGN && prefix <= MAX_PREFIX);
+        let align = if align > GRANULE { align } else { GRANULE };
+        let Some(front) = PAGE_HEADER.checked_add(prefix) else { return None };
+        let Some(offset) = front.checked_next_multiple_of(align) else { return None };
         let Some(bytes) = size.checked_add(offset) else { return None };
         let pages = bytes.div_ceil(PAGE_SIZE);
         if pages > u32::MAX as usize {
@@ -207,7 +230,9 @@ impl Shape {
             0 => PageKind::Free,
             1 => PageKind::Small,
             2 => PageKind::Large,
-            _ => PageKind::Tail,
+            3 => PageKind::Tail,
+            4 => PageKind::Foreign,
+            _ => PageKind::Nowhere,
         }
     }
 
@@ -253,7 +278,7 @@ impl Shape {
     /// Bytes of the heap that one object of the page, or the object of the run, takes up.
     pub(crate) const fn footprint(self) -> Footprint {
         Footprint(match self.kind() {
-            PageKind::Small => self.cell() << GRANULE_SHIFT,
+            PageKind::Small | PageKind::Foreign => self.cell() << GRANULE_SHIFT,
             // At most 2^32 pages.
             _ => self.pages() << PAGE_SHIFT,
         })
@@ -297,6 +322,13 @@ mod tests {
                 assert!(room < size + PAGE_SIZE);
                 assert_eq!(shape.room().last_word() + size_of::<usize>(), room);
                 assert_eq!(shape.room().behind(24), room - 24);
+                for prefix in [1, 64, 1000, MAX_PREFIX] {
+                    let shape = Shape::large_behind(size, align, prefix).unwrap();
+                    let (offset, room) = (shape.offset(), shape.room().bytes());
+                    assert!(room >= size && room < size + PAGE_SIZE);
+                    assert!((PAGE_HEADER + prefix..=MAX_ALIGN).contains(&offset));
+                    assert_eq!((offset % align, offset % GRANULE), (0, 0));
+                }
             }
         }
     }

@@ -21,7 +21,7 @@
 //! | free bits, `Owned` | the owner of the page |
 //! | `PageInfo::arena` | written by the owner or under the pool's lock |
 //! | `PageInfo::remote` | any thread that frees a cell pushes, the owner drains |
-//! | `PageInfo::heir` | written under the pool's lock and in a stop |
+//! | `PageInfo::prefixed` | set by the owner, cleared while the page is free |
 //! | `PageInfo::young` | set by the owner and by late tracking, cleared in a stop |
 //! | page header | written while the page is unowned, and by its owner; in use it is right or 0 |
 //!
@@ -60,24 +60,25 @@ use std::sync::atomic::AtomicPtr;
 
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
-use crate::memory::page::{NO_HEIR, all_free};
+use crate::memory::page::all_free;
 use crate::memory::page_list::PageList;
 use crate::memory::pieces::Rounds;
 use crate::memory::pool::{HeapWord, PagePool};
 pub(crate) use crate::memory::pool::{PoolView, SpaceError};
-use crate::memory::quarantine::{Quarantine, TypeNamer};
-use crate::memory::range::{ENOMEM, Range, ReserveError};
-use crate::memory::ranges::{HeapRange, RANGES, word_at};
+use crate::memory::quarantine::{Quarantine, TypeNamer, freed_twice};
+use crate::memory::range::{Range, ReserveError};
+use crate::memory::ranges::{RANGES, word_at};
 pub(crate) use crate::memory::ranges::{forget_readers, is_in_any_heap};
+use crate::memory::reserved::{AddressMap, Reserved};
 pub(crate) use crate::memory::shape::{
     Cell, GRANULE, MAX_ALIGN, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
 };
-pub(crate) use crate::memory::table::{Origin, PageTable};
+pub(crate) use crate::memory::table::PageTable;
 
 /// How many pages a refill probes for remote frees before it takes a new page.
 pub(crate) const PAGES_PROBED: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 16 };
 
-/// The settings of [`Space::reserve`].
+/// The settings of [`Space::open`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpaceConfig {
     /// Bytes of address space for pages. The default depends on the machine and the number of
@@ -88,12 +89,12 @@ pub(crate) struct SpaceConfig {
 }
 
 /// The range, its tables and the pool of pages.
-pub(crate) struct Space {
+pub(crate) struct Space<A: AddressMap = Reserved> {
     /// The quarantine of the stress modes.
     quarantine: Option<Box<Quarantine>>,
     strain: MaybeStrain,
     stress: Stress,
-    pub(super) table: PageTable,
+    pub(super) table: PageTable<A>,
     limit: usize,
     /// For statistics. Written under the pool's lock.
     in_use: AtomicUsize,
@@ -104,14 +105,14 @@ pub(crate) struct Space {
 
 // SAFETY: rules *owner* and *guarded*: the raw parts are atomics, memory of cells (the users
 // exclude each other), and owner-only data behind `unsafe` methods that name the owner.
-unsafe impl Send for Space {}
+unsafe impl<A: AddressMap> Send for Space<A> {}
 // SAFETY: as above. Everything else is behind the pool's lock.
-unsafe impl Sync for Space {}
+unsafe impl<A: AddressMap> Sync for Space<A> {}
 
-impl fmt::Debug for Space {
+impl<A: AddressMap> fmt::Debug for Space<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Space")
-            .field("base", &format_args!("{:#x}", self.base))
+            .field("map", &self.map)
             .field("reserved", &self.reserved_bytes())
             .field("committed", &self.committed_bytes())
             .field("in_use", &self.in_use_bytes())
@@ -119,19 +120,19 @@ impl fmt::Debug for Space {
     }
 }
 
-impl Deref for Space {
-    type Target = PageTable;
+impl<A: AddressMap> Deref for Space<A> {
+    type Target = PageTable<A>;
 
     #[inline(always)]
-    fn deref(&self) -> &PageTable {
+    fn deref(&self) -> &PageTable<A> {
         &self.table
     }
 }
 
-impl Drop for Space {
+impl<A: AddressMap> Drop for Space<A> {
     fn drop(&mut self) {
         let mut ranges = RANGES.write();
-        ranges.retain(|range| range.base != self.base);
+        ranges.retain(|range| !self.contains(range.base));
         drop(ranges);
         if let Some(quarantine) = self.quarantine().filter(|_| !std::thread::panicking()) {
             // SAFETY: rule *mapped*: the range is dropped after this function.
@@ -141,32 +142,51 @@ impl Drop for Space {
 }
 
 impl Space {
-    /// Reserves the range. If the system refuses, it tries smaller ranges, down to 64 MiB or
-    /// `config.reserve` if that is less.
+    /// The range's first address.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> usize {
+        self.bounds().0
+    }
+
+    /// Reserves one range.
+    #[cfg(test)]
     pub(crate) fn reserve(config: SpaceConfig) -> Result<Self, ReserveError> {
-        // The lock is held until the range is in the list, because the number of heaps decides the
-        // length of the next range.
-        let mut ranges = RANGES.write();
-        let range = match config.reserve {
-            Some(bytes) => Range::reserve(bytes)?,
-            None => Range::reserve_some(ranges.len())?,
-        };
-        let (base, length) = (range.base.as_ptr().expose_provenance(), range.length);
-        let known = ranges.try_reserve(1).map_err(|_| ReserveError { asked: length, code: ENOMEM });
-        known?;
-        let at = ranges.partition_point(|other| other.base < base);
-        ranges.insert(at, HeapRange { base, length, word: 0 });
-        drop(ranges);
+        Self::open(config)
+    }
+
+    /// The heap word of the page that `addr` is on.
+    ///
+    /// # Safety
+    ///
+    /// `addr` is the start of a cell or large object in use, or of the first page of its run, of
+    /// any space that still exists.
+    #[inline]
+    pub(crate) unsafe fn heap_of(addr: usize) -> *const () {
+        let header = std::ptr::with_exposed_provenance::<AtomicPtr<()>>(addr & !(PAGE_SIZE - 1));
+        // SAFETY: rule *mapped*: an object starts on the first page of its run, and the page starts
+        // with the word. The word was written before the first cell of the page was handed out.
+        // Relaxed: while a cell is in use, the word changes only to 0 (see `sparse`) and back.
+        match unsafe { (*header).load(Ordering::Relaxed) } {
+            word if !word.is_null() => word.cast_const(),
+            _ => std::ptr::with_exposed_provenance(word_at(addr).unwrap_or_default()),
+        }
+    }
+}
+
+impl<A: AddressMap> Space<A> {
+    /// Reserves address space for a heap, in the way of its map.
+    pub(crate) fn open(config: SpaceConfig) -> Result<Self, ReserveError> {
+        let (table, pool) = A::open(config.reserve)?;
         Ok(Self {
             quarantine: None,
             strain: None,
             stress: Stress::none(),
-            table: PageTable { base, length, range, high_water: AtomicUsize::new(0) },
+            table,
             limit: config.limit.unwrap_or(usize::MAX) >> PAGE_SHIFT,
             in_use: AtomicUsize::new(0),
             committed: AtomicUsize::new(0),
             rounds: Rounds::default(),
-            pool: Mutex::new(PagePool::new()),
+            pool: Mutex::new(pool),
         })
     }
 
@@ -203,26 +223,8 @@ impl Space {
     pub(crate) fn set_heap(&self, heap: *const ()) {
         self.pool.lock().heap = HeapWord(heap);
         let mut ranges = RANGES.write();
-        let own = ranges.iter_mut().filter(|range| range.base == self.base);
+        let own = ranges.iter_mut().filter(|range| self.contains(range.base));
         own.for_each(|range| range.word = heap.expose_provenance());
-    }
-
-    /// The heap word of the page that `addr` is on.
-    ///
-    /// # Safety
-    ///
-    /// `addr` is the start of a cell or large object in use, or of the first page of its run, of
-    /// any space that still exists.
-    #[inline]
-    pub(crate) unsafe fn heap_of(addr: usize) -> *const () {
-        let header = std::ptr::with_exposed_provenance::<AtomicPtr<()>>(addr & !(PAGE_SIZE - 1));
-        // SAFETY: rule *mapped*: an object starts on the first page of its run, and the page starts
-        // with the word. The word was written before the first cell of the page was handed out.
-        // Relaxed: while a cell is in use, the word changes only to 0 (see `sparse`) and back.
-        match unsafe { (*header).load(Ordering::Relaxed) } {
-            word if !word.is_null() => word.cast_const(),
-            _ => std::ptr::with_exposed_provenance(word_at(addr).unwrap_or_default()),
-        }
     }
 
     /// Writes the heap word of a page again.
@@ -247,18 +249,23 @@ impl Space {
         self.in_use.load(Ordering::Relaxed) << PAGE_SHIFT
     }
 
+    /// Publishes how many bytes the pool has made accessible.
+    pub(super) fn count_committed(&self, pool: &PagePool) {
+        self.committed.store(pool.committed_bytes, Ordering::Relaxed);
+    }
+
     /// Takes `pages` adjacent pages out of the pool.
     fn take(&self, pool: &mut PagePool, pages: u32) -> Result<u32, SpaceError> {
         let start = pool.take(&self.table, self.limit, pages)?;
-        self.committed.store(pool.committed_bytes, Ordering::Relaxed);
-        self.in_use.store(pool.used.len(), Ordering::Relaxed);
+        self.count_committed(pool);
+        self.in_use.store(pool.in_use(), Ordering::Relaxed);
         Ok(start)
     }
 
     /// Puts pages back into the pool.
     pub(super) fn put(&self, pool: &mut PagePool, page: u32, pages: u32) {
         pool.put(&self.table, page, pages, self.stress);
-        self.in_use.store(pool.used.len(), Ordering::Relaxed);
+        self.in_use.store(pool.in_use(), Ordering::Relaxed);
     }
 
     /// A full collection has ended: returns free pages to the system that no thread needed since
@@ -297,7 +304,7 @@ impl Space {
             unsafe { list.for_each(self, |page| abandoned.push((class as u8, page))) };
         }
         let holes = pool.used.gaps(self.high_water());
-        PoolView { holes, abandoned, in_use: pool.used.len(), heap: pool.heap.0 }
+        PoolView { holes, abandoned, in_use: pool.in_use(), heap: pool.heap.0 }
     }
 
     /// Puts a freed cell or large object into quarantine. Returns the memory that is to be freed
@@ -310,7 +317,14 @@ impl Space {
     pub(crate) unsafe fn pass_quarantine(&self, cell: NonNull<u8>) -> Option<NonNull<u8>> {
         match self.quarantine() {
             // SAFETY: as the caller says.
-            Some(quarantine) => unsafe { quarantine.admit(self.memory(cell), 0) }.map(Cell::start),
+            Some(quarantine) => unsafe {
+                let addr = cell.as_ptr().addr();
+                if !matches!(self.page_of(addr).shape().kind(), PageKind::Small | PageKind::Large) {
+                    freed_twice(addr);
+                }
+                quarantine.admit(self.memory(cell), 0)
+            }
+            .map(Cell::start),
             None => Some(cell),
         }
     }
@@ -371,6 +385,7 @@ impl Space {
             info.shape.store(shape.to_bits(), Ordering::Relaxed);
             if let Some(quarantine) = self.quarantine() {
                 for granule in self.starts(page as usize) {
+                    quarantine.forget_free(self.address(granule));
                     quarantine.poison(Cell::of(shape, self.cell(granule)), 0);
                 }
             }
@@ -408,7 +423,6 @@ impl Space {
         // SAFETY: rule *owner*: the caller owns the pages, and the lock owns the pages on its list.
         unsafe {
             while let Some(page) = pages.pop_front(self) {
-                self.info(page).set_heir(NO_HEIR);
                 self.info(page).set_arena(0);
                 pool.abandoned[class].file(self, page);
             }
@@ -436,16 +450,28 @@ impl Space {
     }
 
     /// Takes a run of pages for one object of `size` bytes.
+    #[cfg(test)]
     pub(crate) fn acquire_large(
         &self,
         size: usize,
         align: usize,
     ) -> Result<NonNull<u8>, SpaceError> {
+        self.acquire_large_behind(size, align, 0)
+    }
+
+    /// Takes a run of pages for one object of `size` bytes, with at least `prefix` bytes in front
+    /// of it. `prefix` is at most [`MAX_PREFIX`](crate::memory::shape::MAX_PREFIX).
+    pub(crate) fn acquire_large_behind(
+        &self,
+        size: usize,
+        align: usize,
+        prefix: usize,
+    ) -> Result<NonNull<u8>, SpaceError> {
         if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(SpaceError::Alignment { align });
         }
         let mut pool = self.pool.lock();
-        let shape = Shape::large(size, align).ok_or(SpaceError::Full {
+        let shape = Shape::large_behind(size, align, prefix).ok_or(SpaceError::Full {
             asked: size,
             in_use: self.in_use_bytes(),
             reserved: self.length,
@@ -460,7 +486,11 @@ impl Space {
             let info = self.info(head);
             info.young.store(1, Ordering::Relaxed);
             info.shape.store(shape.to_bits(), Ordering::Relaxed);
-            Ok(self.page_start(head).add(shape.offset()))
+            let object = self.page_start(head).add(shape.offset());
+            if let Some(quarantine) = self.quarantine() {
+                quarantine.forget_free(object.as_ptr().addr());
+            }
+            Ok(object)
         }
     }
 
@@ -483,6 +513,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::base::system::testing;
     use crate::memory::arena::Arena;
     use crate::memory::pool::RESIDENT_PAGES;
     use crate::memory::shape::PAGE_HEADER;
@@ -492,23 +523,6 @@ mod tests {
 
     fn space(reserve: usize, limit: usize) -> Space {
         Space::reserve(SpaceConfig { reserve: Some(reserve), limit: Some(limit) }).unwrap()
-    }
-
-    /// Resident bytes of a part of this process, as the system counts them.
-    #[cfg(target_os = "linux")]
-    fn resident(start: usize, bytes: usize) -> usize {
-        let unit = rustix::param::page_size();
-        let mut map = vec![0u8; bytes / unit];
-        // SAFETY: rule *bounds*: queries a mapping of this test, one byte a page.
-        let asked = unsafe {
-            libc::mincore(
-                std::ptr::with_exposed_provenance_mut(start),
-                bytes,
-                map.as_mut_ptr().cast(),
-            )
-        };
-        assert_eq!(asked, 0);
-        map.iter().filter(|&&byte| byte & 1 != 0).count() * unit
     }
 
     fn page_of(space: &Space, object: NonNull<u8>) -> u32 {
@@ -682,10 +696,13 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn released_memory_goes_back_to_the_system() {
         let space = space(64 << 20, usize::MAX);
         let bytes = 16 << 20;
+        if testing::resident(space.base(), PAGE_SIZE).is_none() {
+            return;
+        }
+        let resident = |start, bytes| testing::resident(start, bytes).expect("as before");
         let take = || space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1).unwrap();
         let objects: Vec<_> = (0..bytes / PAGE_SIZE).map(|_| take()).collect();
         for object in &objects {
@@ -712,15 +729,10 @@ mod tests {
 
     #[test]
     fn a_refusing_system_is_a_clean_error() {
-        // A mapping of a file that was opened for reading cannot be made writable.
-        let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         let space = space(4 * PAGE_SIZE, usize::MAX);
-        // SAFETY: rule *owner*: replaces a part of the space's mapping that has no users yet.
-        unsafe {
-            use rustix::mm::{MapFlags, ProtFlags, mmap};
-            let start = space.range.base.as_ptr().cast();
-            mmap(start, PAGE_SIZE, ProtFlags::READ, MapFlags::SHARED | MapFlags::FIXED, file, 0)
-                .unwrap();
+        // SAFETY: rule *owner*: replaces a part of the space's range that has no users yet.
+        if !unsafe { testing::spoil(space.range.base, PAGE_SIZE) } {
+            return;
         }
         let error = space.acquire_large(1, 1).unwrap_err();
         assert!(matches!(error, SpaceError::Refused { asked: PAGE_SIZE, .. }), "{error}");

@@ -41,6 +41,7 @@ use crate::base::steps;
 use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::pieces::{HEADER, MOST_PIECES, pieces, pieces_of, unit};
 use crate::memory::pool::PagePool;
+use crate::memory::reserved::AddressMap;
 use crate::memory::shape::{PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE};
 use crate::memory::size_class::CLASSES;
 use crate::memory::space::Space;
@@ -52,7 +53,7 @@ pub(super) const VISITED_ASIDE: usize = 2;
 pub(crate) const VISITED_TOGETHER: usize = 16;
 /// A page is sparse if at most this part of its cells is in use.
 const SPARSE_PART: usize = 4;
-impl Space {
+impl<A: AddressMap> Space<A> {
     /// The number of the current round.
     #[inline]
     pub(super) fn round(&self) -> u32 {
@@ -66,11 +67,12 @@ impl Space {
         if MOST_PIECES < 2 || unit() >= PAGE_SIZE || self.stress().poisons() {
             return false;
         }
-        let PagePool { plan, used, .. } = &mut *pool;
+        let in_use = pool.in_use();
+        let plan = &mut pool.plan;
         let returned = self.rounds.returned.load(Ordering::Relaxed);
         let away = plan.away + returned;
         let away = away.saturating_sub(self.rounds.again.load(Ordering::Relaxed));
-        if plan.no_huge_pages && away * unit() < (used.len() << PAGE_SHIFT) / 8 {
+        if plan.no_huge_pages && away * unit() < (in_use << PAGE_SHIFT) / 8 {
             plan.no_huge_pages = false;
             self.range().advise_huge(true);
         }
@@ -98,7 +100,7 @@ impl Space {
 
     /// As `return_tables`, for a round that has returned so many pieces.
     fn return_tables_of(&self, pool: &mut PagePool, returned: usize) -> bool {
-        let is_much = returned * unit() > (pool.used.len() << PAGE_SHIFT) / 2;
+        let is_much = returned * unit() > (pool.in_use() << PAGE_SHIFT) / 2;
         if is_much {
             pool.plan.no_huge_pages = true;
             self.range().advise_huge(false);
@@ -141,8 +143,7 @@ impl Space {
             let from = rest.trailing_zeros();
             let length = (rest >> from).trailing_ones();
             rest &= rest.wrapping_add(1 << from);
-            let start = ((page as usize) << PAGE_SHIFT) + from as usize * unit();
-            self.range().discard(start, length as usize * unit());
+            self.discard(page, from as usize * unit(), length as usize * unit());
         }
         if gone != 0 {
             // SAFETY: rule *owner*: as before.

@@ -5,29 +5,37 @@ use std::ops::Deref;
 use crate::base::sync::Ordering;
 use crate::memory::page::FreeBits;
 use crate::memory::pieces::HEADER;
+use crate::memory::reserved::AddressMap;
 use crate::memory::shape::{GRANULE, PAGE_GRANULES, PageKind};
 use crate::memory::space::Space;
 
 /// Proof that the owners of a space's pages stand still: no thread changes the pages or their free
 /// cells.
-#[derive(Clone, Copy)]
-pub(crate) struct StoppedSpace<'w>(&'w Space);
+pub(crate) struct StoppedSpace<'w, A: AddressMap>(&'w Space<A>);
 
-impl Deref for StoppedSpace<'_> {
-    type Target = Space;
+impl<A: AddressMap> Clone for StoppedSpace<'_, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
 
-    fn deref(&self) -> &Space {
+impl<A: AddressMap> Copy for StoppedSpace<'_, A> {}
+
+impl<A: AddressMap> Deref for StoppedSpace<'_, A> {
+    type Target = Space<A>;
+
+    fn deref(&self) -> &Space<A> {
         self.0
     }
 }
 
-impl<'w> StoppedSpace<'w> {
+impl<'w, A: AddressMap> StoppedSpace<'w, A> {
     /// The proof for `space`.
     ///
     /// # Safety
     ///
     /// The world is stopped for the lifetime, and nothing allocates or frees cells.
-    pub(crate) const unsafe fn new(space: &'w Space) -> Self {
+    pub(crate) const unsafe fn new(space: &'w Space<A>) -> Self {
         Self(space)
     }
 

@@ -1,39 +1,17 @@
-//! The range and the tables beside it: the arithmetic between addresses, granules and pages.
+//! The pages of a heap and the tables beside them: addresses, granules and pages.
+//!
+//! The [address map](crate::memory::address_map) does the arithmetic between them.
 
 use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicU8, AtomicUsize, Ordering};
+use crate::memory::address_map::{Index, Map};
 use crate::memory::page::{FreeBits, PageInfo};
 use crate::memory::range::Range;
-use crate::memory::shape::{Cell, GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PageKind};
+use crate::memory::shape::{Cell, GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PageKind, Shape};
 
-/// The start of the range, which is enough to compute granules from addresses. In the loops of a
-/// collection this value stays in a register. The space itself would not, because other threads
-/// change it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin(NonNull<u8>);
-
-impl Origin {
-    /// The granule of an address of the space.
-    #[inline(always)]
-    pub(crate) fn granule(self, addr: usize) -> usize {
-        (addr - self.0.addr().get()) >> GRANULE_SHIFT
-    }
-
-    /// The memory at a granule. The pointer may access the whole cell.
-    ///
-    /// # Safety
-    ///
-    /// The granule is inside the range.
-    #[inline(always)]
-    pub(crate) unsafe fn cell(self, granule: usize) -> NonNull<u8> {
-        // SAFETY: as the caller says.
-        unsafe { self.0.add(granule << GRANULE_SHIFT) }
-    }
-}
-
-/// The granules on which the objects of one page start: one for every cell, in use or not. A step
-/// of the iterator is one addition and one countdown.
+/// Granules of one page at equal distances. A step of the iterator is one addition and one
+/// countdown.
 #[derive(Clone, Debug)]
 pub(crate) struct Starts {
     next: usize,
@@ -63,17 +41,17 @@ impl Iterator for Starts {
 
 impl ExactSizeIterator for Starts {}
 
-/// The range, and the entries of its pages.
-pub(crate) struct PageTable {
-    /// Both are plain and constant: `contains` must not load a field that threads write.
-    pub(super) base: usize,
+/// The tables, the map that finds their entries, and the range with the memory of both.
+pub(crate) struct PageTable<A: Map> {
+    /// Bytes of the pages that can have entries.
     pub(super) length: usize,
     pub(super) range: Range,
-    /// Pages that were ever handed out. Written under the pool's lock.
+    /// Pages below this number have entries. Written under the pool's lock.
     pub(super) high_water: AtomicUsize,
+    pub(super) map: A,
 }
 
-impl PageTable {
+impl<A: Map> PageTable<A> {
     /// The memory of the cell or large object that starts at `start`.
     ///
     /// # Safety
@@ -84,48 +62,46 @@ impl PageTable {
         Cell::of(unsafe { self.page_of(start.as_ptr().addr()) }.shape(), start)
     }
 
-    /// Whether the address lies in this space's range. This takes no load.
+    /// Whether the address belongs to this space.
     #[inline(always)]
     pub(crate) fn contains(&self, addr: usize) -> bool {
-        addr.wrapping_sub(self.base) < self.length
+        self.map.contains(addr)
     }
 
-    /// The range's first address.
+    /// Start and length of the addresses that a tracer keeps. They include all addresses of this
+    /// space, and others if the map has granules for them.
     #[inline(always)]
-    pub(crate) fn base(&self) -> usize {
-        self.base
+    pub(crate) fn bounds(&self) -> (usize, usize) {
+        self.map.bounds()
     }
 
-    /// Where the range begins.
+    /// The part of the map that the loops of a collection need.
     #[inline(always)]
-    pub(crate) fn origin(&self) -> Origin {
-        Origin(self.range.base)
+    pub(crate) fn origin(&self) -> A::Origin {
+        self.map.origin()
     }
 
     /// The index of an address of this space in the tables with one byte for each granule.
     #[inline(always)]
     pub(crate) fn granule(&self, addr: usize) -> usize {
-        debug_assert!(self.contains(addr));
-        (addr - self.base) >> GRANULE_SHIFT
+        self.map.granule(addr)
     }
 
     /// The address of a granule.
     #[inline(always)]
     pub(crate) fn address(&self, granule: usize) -> usize {
-        self.base + (granule << GRANULE_SHIFT)
+        self.map.address(granule)
     }
 
     /// The page that an address of this space is on.
     #[inline(always)]
     pub(crate) fn page_index(&self, addr: usize) -> usize {
-        debug_assert!(self.contains(addr));
-        (addr - self.base) >> PAGE_SHIFT
+        self.map.page_index(addr)
     }
 
-    /// How many pages were ever handed out. All later pages are untouched and have no table
-    /// entries.
+    /// How many pages have table entries. All later pages are untouched.
     ///
-    /// Acquire pairs with the release store in `PagePool::take`: the entries below the mark are
+    /// Acquire pairs with the release stores of the maps: the entries below the mark are
     /// accessible. A thread that has the address of a page is ordered behind that store, so it
     /// cannot read an older mark.
     #[inline]
@@ -198,20 +174,63 @@ impl PageTable {
         unsafe { self.range.state(granule) }
     }
 
-    /// The granules on which objects of a page start, in address order. Free pages and tail pages
-    /// have none.
+    /// The granules on which the cells of a page start, in use or not, in address order. For a
+    /// large object, the granule of the object. Free pages and tail pages have none.
     #[inline]
     pub(crate) fn starts(&self, page: usize) -> Starts {
         let shape = self.page(page).shape();
         let (step, left) = match shape.kind() {
-            PageKind::Small => (shape.cell(), shape.cells()),
+            PageKind::Small | PageKind::Foreign => (shape.cell(), shape.cells()),
             PageKind::Large => (0, 1),
-            PageKind::Free | PageKind::Tail => (0, 0),
+            PageKind::Free | PageKind::Tail | PageKind::Nowhere => (0, 0),
         };
         Starts { next: page * PAGE_GRANULES + shape.first(), step, left }
     }
 
-    /// Whether an object can start at an address.
+    /// The granules on which objects of a page can start, in address order. These are the starts
+    /// of its cells. If objects with a prefix may lie on the page, they are all granules of its
+    /// cells.
+    #[inline]
+    pub(crate) fn objects(&self, page: usize) -> Starts {
+        let cells = self.starts(page);
+        // Relaxed: see `PageInfo::prefixed`. No large page has the flag.
+        match self.page(page).prefixed.load(Ordering::Relaxed) {
+            0 => cells,
+            _ => Starts { step: 1, left: cells.left * cells.step, ..cells },
+        }
+    }
+
+    /// The start of the cell that an object lies in. For a large object, the object's address.
+    ///
+    /// # Safety
+    ///
+    /// `object` is the address that an allocation of this space has returned for an object, and
+    /// its memory is in use.
+    #[inline(always)]
+    pub(crate) unsafe fn cell_around(&self, object: NonNull<u8>) -> NonNull<u8> {
+        // SAFETY: rule *mapped*: the object lies on a page that was handed out.
+        let page = unsafe { self.page_of(object.as_ptr().addr()) };
+        // Relaxed: see `PageInfo::prefixed`.
+        if page.prefixed.load(Ordering::Relaxed) == 0 {
+            return object;
+        }
+        // SAFETY: as the caller says.
+        unsafe { self.find_cell(object, page.shape()) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`cell_around`](Self::cell_around). The object lies on a small page of this shape.
+    #[cold]
+    unsafe fn find_cell(&self, object: NonNull<u8>, shape: Shape) -> NonNull<u8> {
+        debug_assert_eq!(shape.kind(), PageKind::Small);
+        let granule = self.granule(object.as_ptr().addr()) % PAGE_GRANULES;
+        let prefix = (granule - shape.first()) % shape.cell();
+        // SAFETY: as the caller says: the cell starts `prefix` granules before.
+        unsafe { object.sub(prefix << GRANULE_SHIFT) }
+    }
+
+    /// Whether a cell or a large object starts at an address.
     pub(crate) fn starts_at(&self, addr: usize) -> bool {
         let granule = self.granule(addr);
         let page = granule / PAGE_GRANULES;
@@ -221,14 +240,29 @@ impl PageTable {
         let shape = self.page(page).shape();
         let first = page * PAGE_GRANULES + shape.first();
         match shape.kind() {
-            PageKind::Small => {
+            PageKind::Small | PageKind::Foreign => {
                 granule >= first
                     && (granule - first).is_multiple_of(shape.cell())
                     && (granule - first) / shape.cell() < shape.cells()
             }
             PageKind::Large => granule == first,
-            PageKind::Free | PageKind::Tail => false,
+            PageKind::Free | PageKind::Tail | PageKind::Nowhere => false,
         }
+    }
+
+    /// Panics if an address lies in memory that the heap has adopted.
+    ///
+    /// # Safety
+    ///
+    /// As for [`page_of`](Self::page_of), or the memory is adopted.
+    #[inline]
+    pub(crate) unsafe fn assert_own(&self, addr: usize) {
+        assert!(
+            // SAFETY: as the caller says. Adopted pages have entries, too.
+            unsafe { self.page_of(addr) }.shape().kind() != PageKind::Foreign,
+            "`free` was given memory of an adopted segment, which the heap does not own: call \
+             `unregister`"
+        );
     }
 
     /// A page's free bits.
@@ -244,16 +278,16 @@ impl PageTable {
         unsafe { self.range.bits(page as usize).with_mut(|bits| f(&mut *bits)) }
     }
 
-    /// Bytes of the range for pages.
+    /// Bytes of address space that are reserved for pages.
     pub(crate) fn reserved_bytes(&self) -> usize {
-        self.length
+        self.map.reserved_bytes()
     }
 
     /// The memory at a granule. The pointer may access the whole cell.
     ///
     /// # Safety
     ///
-    /// The granule is inside the range.
+    /// The granule is below the high-water mark.
     #[inline(always)]
     pub(crate) unsafe fn cell(&self, granule: usize) -> NonNull<u8> {
         // SAFETY: as the caller says.
@@ -261,9 +295,16 @@ impl PageTable {
     }
 
     /// A page's first byte.
+    #[inline(always)]
     pub(super) fn page_start(&self, page: u32) -> NonNull<u8> {
-        debug_assert!((page as usize) < self.length >> PAGE_SHIFT);
-        // SAFETY: rule *mapped*: inside the range.
-        unsafe { self.range.base.add((page as usize) << PAGE_SHIFT) }
+        self.map.page_start(page as usize)
+    }
+
+    /// Returns memory without content to the system: pages that are free, or parts of a page. Pages
+    /// that are released together are adjacent in memory.
+    pub(super) fn discard(&self, page: u32, from: usize, bytes: usize) {
+        if bytes > 0 {
+            self.range.discard(self.map.page_start(page as usize), from, bytes);
+        }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::ptr::NonNull;
 
-/// The address of an object: its first byte, where its header lies.
+/// The address of an object: a multiple of 32, by which all references and functions name it.
 ///
-/// It is no reference: it keeps nothing alive and may dangle.
+/// It is the address that [`allocate`](crate::model::ModelMutator::allocate) or
+/// [`allocate_at`](crate::model::ModelMutator::allocate_at) has returned, so an object may have
+/// memory in front of its address. It is no reference: it keeps nothing alive and may dangle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Object(NonNull<u8>);

@@ -12,7 +12,7 @@
 use std::ptr::NonNull;
 
 use crate::object::address::Object;
-use crate::object::header::{Dropped, Header, NO_OWNER};
+use crate::object::header::{Dropped, Header};
 use crate::object::live::{DeadObject, Live};
 
 /// A counted reference to an object.
@@ -118,11 +118,6 @@ impl DeadObject {
     pub(crate) fn revive(self, owner: u64) -> CountedRef {
         self.header().revive(owner);
         CountedRef(self.into_header())
-    }
-
-    /// Makes the object alive again, with one reference and no owner.
-    pub(crate) fn revive_without_owner(self) -> CountedRef {
-        self.revive(NO_OWNER)
     }
 }
 

@@ -24,7 +24,7 @@
 //! | immortal | `IMMORTAL` | void for ever; counting never frees the object |
 //!
 //! * Every change of `shared` is a read-modify-write. `local` and the owner's id change by plain
-//!   loads and stores of the attached owner.
+//!   loads and stores of the attached owner. Once the owner has ended, its id changes by a CAS.
 //! * A queued object is in its owner's queue exactly once. It is not freed before it leaves the
 //!   queue. The thread that drains the queue decides whether a merged, queued object is dead.
 //! * An object that is *shared for life* is never queued and never has an owner again. No
@@ -43,9 +43,12 @@
 //!   to zero and free the object before the flag is set.
 //! * *foreign drop* whose CAS met another foreign count: it queues the object too. Once the object
 //!   is merged, each foreign count is a single instruction.
-//! * *merge*: by the owner, by a thread that has suspended the detached owner, by any thread once
-//!   the owner has ended, or by the thread that has stopped the world. The CAS of `MERGED` lets
-//!   exactly one thread merge.
+//! * *merge*: by the owner, by a thread that has suspended the detached owner, by the thread that
+//!   has queued the object and finds the owner ended, or by the thread that has stopped the world.
+//!   The CAS of `MERGED` lets exactly one thread merge.
+//! * *adopt*: a mutator with a reference becomes the owner of a biased object whose owner has
+//!   ended.
+//!   See below.
 //! * *share for life*: an object that is not queued, by its owner or, once it is merged, by any
 //!   mutator. The CAS that sets `MERGED` fails if another thread has queued the object. The caller
 //!   has a reference, so the count is not 0, and the owner's id can change afterwards. It changes
@@ -54,10 +57,30 @@
 //! * *claim*: the collector takes an unreachable object for the thread that will clear it, in a
 //!   stop. If that may be any thread, the collector merges the object instead. It only adds a
 //!   reference to an object that is shared for life.
-//! * *inherit*: the last mutator becomes the owner of an object whose owner has ended, in a stop.
-//!   It does not inherit an object that is shared for life.
 //! * *revive*: the thread that brought the count to 0 takes the object back for its finalizer. It
 //!   only adds a reference to an object that is shared for life.
+//!
+//! # Adoption
+//!
+//! After an owner has ended, the first of two transitions decides: a mutator adopts the object, or
+//! a thread that has queued it merges it. Both begin with a CAS of the owner's id, from that of the
+//! ended owner to the mutator's, or to `NO_OWNER`. The thread whose CAS succeeds has the local half
+//! to itself, and the ended owner's last value of it. The new owner could count on at once. It
+//! first moves the shared half into the local one, if there is room: its next last drop then finds
+//! nothing shared, and need not merge.
+//!
+//! No owner's id comes back: ids are not reused, and an ended owner takes no object. So if the CAS
+//! finds the id, no thread has adopted or merged the object before. The shared half decides nothing
+//! here, and may have had the same bits before.
+//!
+//! A thread may read the id of an ended owner, and queue the object for it after another mutator
+//! has adopted the object. It finds the queue closed, and its own CAS fails. `QUEUED` keeps the
+//! object alive until this thread has put it into the queue of the new owner. If the new owner is
+//! dropping its last local reference, the id is `NO_OWNER` by then. Then this thread clears
+//! `QUEUED`, and the later of the two CASes of `shared` decides whether the object is dead.
+//!
+//! An object that is merged is not adopted, so threads that share an object do not take it from one
+//! another: an adoption takes an owner that has ended.
 //!
 //! # Saturation
 //!
@@ -211,6 +234,56 @@ impl Header {
         // Relaxed: written by the owner, on behalf of a suspended owner, or in a stop.
         let word = self.word.load(Ordering::Relaxed);
         self.word.store((owner << TYPE_BITS) | (word & TYPE_MASK), Ordering::Relaxed);
+    }
+
+    /// Replaces the id of an owner that has ended; `Err`: the present owner's id is another one.
+    ///
+    /// The caller has a reference, or has queued the object. It learned of the end through a lock
+    /// that the owner released after its last count: so `local` is final, and, if this succeeds,
+    /// the caller's.
+    fn replace_ended(&self, ended: u64, owner: u64) -> Result<(), u64> {
+        let word = (ended << TYPE_BITS) | u64::from(self.type_index());
+        let new = (owner << TYPE_BITS) | u64::from(self.type_index());
+        // Relaxed, both: the lock orders the owner's counts. For a later owner its end does so.
+        match self.word.compare_exchange(word, new, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(now) => Err(now >> TYPE_BITS),
+        }
+    }
+
+    /// The mutator `heir` becomes the owner of an object whose owner `ended` has ended. `false`:
+    /// the object has another owner by now, or none.
+    ///
+    /// The caller is the mutator `heir`, attached to the object's heap, and has a reference. It
+    /// knows of the end as [`replace_ended`](Self::replace_ended) requires.
+    pub(crate) fn adopt(&self, ended: u64, heir: u64) -> bool {
+        if self.replace_ended(ended, heir).is_err() {
+            return false;
+        }
+        // Relaxed, both: from here on this thread is the owner.
+        let local = local_count(self.local.load(Ordering::Relaxed));
+        let mut shared = self.shared.load(Ordering::Relaxed);
+        loop {
+            let sum = local + count_of(shared);
+            if sum == local || !(1..LOCAL_LIMIT as i32).contains(&sum) {
+                return true;
+            }
+            // A CAS: otherwise a drop that comes between could get a half above zero below zero,
+            // without `QUEUED`. Relaxed: it is a read-modify-write, so this thread's last drop
+            // still pairs with the releases of earlier drops.
+            match self.shared.compare_exchange_weak(
+                shared,
+                shared & FLAGS,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    self.local.store(LOCAL_ZERO + sum as u32, Ordering::Relaxed);
+                    return true;
+                }
+                Err(now) => shared = now,
+            }
+        }
     }
 
     /// Whether the caller, the mutator `current`, has the only reference, and no weak record
@@ -446,22 +519,32 @@ impl Header {
         let local = self.local.load(Ordering::Relaxed);
         // Before the CAS, for the reason given in `merge_last`. The owner is not counting now.
         self.set_owner(NO_OWNER);
-        self.merge_with(local)
+        self.merge_with(Some(local))
     }
 
-    /// [`merge`](Self::merge) on behalf of an owner that has ended. Several threads may try at
-    /// once.
+    /// [`merge`](Self::merge) on behalf of `ended`, an owner that has ended. `Enqueue`: another
+    /// mutator has adopted the object, which stays queued and must be put into the queue of this
+    /// owner.
     ///
-    /// A lock that the owner released after its last count has told the caller of the end, so
-    /// `local` is final. The owner's id stays, because no thread will have it again.
-    pub(crate) fn merge_ended(&self) -> Dropped {
-        self.merge_with(self.local.load(Ordering::Relaxed))
+    /// The caller has queued the object, or removed it from the queue of `ended`. It knows of the
+    /// end as [`replace_ended`](Self::replace_ended) requires.
+    pub(crate) fn merge_ended(&self, ended: u64) -> Dropped {
+        match self.replace_ended(ended, NO_OWNER) {
+            Ok(()) => self.merge_with(Some(self.local.load(Ordering::Relaxed))),
+            // An owner has dropped its last local reference, or is doing so: `local` is void.
+            Err(NO_OWNER) => self.merge_with(None),
+            Err(owner) => Dropped::Enqueue(owner),
+        }
     }
 
-    fn merge_with(&self, local: u32) -> Dropped {
+    /// Clears `QUEUED`, and merges with the local half, if that is given.
+    fn merge_with(&self, local: Option<u32>) -> Dropped {
         let mut shared = self.shared.load(Ordering::Relaxed);
         loop {
-            let merged = if shared & MERGED == 0 { merged(shared, local) } else { shared };
+            let merged = match local {
+                Some(local) if shared & MERGED == 0 => merged(shared, local),
+                _ => shared,
+            };
             let merged = merged & !QUEUED;
             // AcqRel: as in `merge_last`.
             match self.shared.compare_exchange_weak(
@@ -471,7 +554,8 @@ impl Header {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    let dead = count_of(merged) == 0 && merged & IMMORTAL == 0;
+                    let is_counted = merged & (MERGED | IMMORTAL) == MERGED;
+                    let dead = is_counted && count_of(merged) == 0;
                     // For a merged object that was not queued, the thread that brought it to zero
                     // decided.
                     let mine = shared & MERGED == 0 || shared & QUEUED != 0;
@@ -616,32 +700,6 @@ impl Header {
             self.shared.fetch_add(merged(shared, local).wrapping_sub(shared), Ordering::Relaxed);
         }
         self.clone_shared();
-    }
-
-    /// In a stop, `heir` becomes the owner of an object, and counts all its references locally.
-    /// Nothing happens if the object is queued, dead, immortal or shared for life, or if the count
-    /// is too large.
-    ///
-    /// No attached thread counts, and no thread is about to merge the object.
-    pub(crate) fn inherit(&self, heir: u64) {
-        // Relaxed: the stop orders all counts except those of unattached threads, which add
-        // references. A read-modify-write subtracts what this thread has read.
-        let shared = self.shared.load(Ordering::Relaxed);
-        let count = self.count_with(shared).and_then(|count| u32::try_from(count).ok());
-        if let Some(local) = count
-            && local > 0
-            && local < LOCAL_LIMIT
-            && shared & QUEUED == 0
-            && !self.is_shared_for_life()
-        {
-            // Usually nothing moves, because only the former owner has counted.
-            let moved = shared & (!FLAGS | MERGED);
-            if moved != 0 {
-                self.local.store(LOCAL_ZERO + local, Ordering::Relaxed);
-                self.shared.fetch_sub(moved, Ordering::Relaxed);
-            }
-            self.set_owner(heir);
-        }
     }
 
     /// The thread that received `Dead` takes the object back, with one reference.

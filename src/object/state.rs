@@ -6,9 +6,9 @@
 //!
 //! | bit | meaning | set | cleared |
 //! |---|---|---|---|
-//! | `LIVE` | an object is here | birth | death |
+//! | `LIVE` | an object is here | birth | death: its memory is freed, or waits for that |
 //! | `TRACKED` | the collector may traverse it | birth, or late | late, or with `DYING` |
-//! | `FINALIZED` | its finalizer has been called | before the call | never |
+//! | `FINALIZED` | its finalizer has been called | before the call, or by the model | never |
 //! | `FROZEN` | no candidate | in a stop | in a stop |
 //! | `OLD` | survived a collection, or was promoted | in a stop (1) | when tracked late |
 //! | `UNREACHABLE` | the running collection will clear it | in a stop | (1), or death |
@@ -83,6 +83,58 @@ pub(crate) fn is_young_candidate(state: u8) -> bool {
 #[inline(always)]
 pub(crate) fn is_visible(state: u8) -> bool {
     state & (TRACKED | UNREACHABLE | DYING) == TRACKED
+}
+
+/// The state of an object, as an inspection of the heap shows it.
+///
+/// [`ModelMutator::objects`](crate::model::ModelMutator::objects) passes it on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ObjectFlags(u8);
+
+impl ObjectFlags {
+    pub(crate) fn of(state: u8) -> Self {
+        Self(state)
+    }
+
+    /// Whether the object is in the tracked set.
+    pub fn is_tracked(self) -> bool {
+        self.0 & TRACKED != 0
+    }
+
+    /// Whether the object is new since the last collection or promotion.
+    pub fn is_young(self) -> bool {
+        self.0 & OLD == 0
+    }
+
+    /// Whether the object is frozen.
+    pub fn is_frozen(self) -> bool {
+        self.0 & FROZEN != 0
+    }
+
+    /// Whether the object's finalizer has been called.
+    pub fn is_finalized(self) -> bool {
+        self.0 & FINALIZED != 0
+    }
+
+    /// Whether a running collection has found the object unreachable. The collection is about to
+    /// clear it, unless a finalizer brings it back.
+    pub fn is_unreachable(self) -> bool {
+        self.0 & UNREACHABLE != 0
+    }
+}
+
+impl std::fmt::Debug for ObjectFlags {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all = [
+            (self.is_tracked(), "tracked"),
+            (self.is_young(), "young"),
+            (self.is_frozen(), "frozen"),
+            (self.is_finalized(), "finalized"),
+            (self.is_unreachable(), "unreachable"),
+        ];
+        let set = all.into_iter().filter_map(|(is, name)| is.then_some(name));
+        f.debug_set().entries(set).finish()
+    }
 }
 
 /// The state byte of one object.

@@ -276,11 +276,13 @@ impl Tracer {
     }
 
     /// Reports a reference to an object of a custom
-    /// [`ObjectModel`](crate::model::ObjectModel).
+    /// [`ObjectModel`](crate::model::ObjectModel). A target outside the heap is ignored, and so is
+    /// an untracked target.
     ///
     /// # Safety
     ///
-    /// `target` is alive: the object being traversed holds a counted reference to it.
+    /// If `target` lies in the heap, it is the address of an object that is alive: the object being
+    /// traversed holds a counted reference to it.
     #[inline(always)]
     pub unsafe fn visit_object(&mut self, target: Object) {
         self.edge(target.address());
@@ -341,6 +343,14 @@ impl Tracer {
         }
         self.uncounted = uncounted;
         self.lost_nothing()
+    }
+
+    /// Whether an address lies in the heap that is being traversed. A traversal can use it to skip
+    /// references to values elsewhere before it looks at them. [`visit_object`](Self::visit_object)
+    /// ignores such references itself.
+    #[inline(always)]
+    pub fn is_in_heap(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base) < self.len
     }
 
     /// Reports that a field could not be read, because its lock is held.

@@ -101,8 +101,10 @@ impl<'a, T> ForkGuard<'a, T> {
         registry.owed = 0;
         registry.at_gate = 0;
         registry.requesters.clear();
+        let presence = &self.world.coordinator.presence;
         let end = |entry: RegistryEntry<T>| {
             entry.record.set_state(ENDED);
+            presence.remove(entry.record.id);
             Ended(entry.record)
         };
         lost.into_iter().map(end).collect()

@@ -64,6 +64,7 @@ mod fork;
 mod gate;
 pub(crate) mod lock;
 mod participant;
+mod presence;
 mod record;
 mod registry;
 mod report;
@@ -90,6 +91,7 @@ pub use fork::{Ended, ForkGuard};
 use lock::{ForkCondvar, ForkMutex};
 pub(crate) use participant::RecordRoom;
 pub use participant::{NoSafepoint, Participant};
+use presence::Presence;
 pub use record::STOP;
 use record::{ATTACHED, Record, raise};
 use registry::Registry;
@@ -163,6 +165,7 @@ pub struct Coordinator<T = ()> {
     /// The number of counted threads that the stop waits for.
     pending: CachePadded<AtomicUsize>,
     registry: ForkMutex<Registry<T>>,
+    presence: Presence,
     /// Notified at the end of a stop or of a suspension, for threads that wait to attach.
     gate: ForkCondvar,
     /// Notified when `pending` is 0, for the requester.
@@ -227,6 +230,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
                 time_to_stop: Duration::ZERO,
                 max_time_to_stop: Duration::ZERO,
             }),
+            presence: Presence::default(),
             gate: ForkCondvar::new(),
             arrivals: ForkCondvar::new(),
             next_stop: ForkCondvar::new(),
@@ -308,6 +312,18 @@ impl<T> Coordinator<T> {
     pub fn with_data<R>(&self, id: ThreadId, f: impl FnOnce(&T) -> R) -> Option<R> {
         let record = self.registry.lock().find(id).cloned();
         record.map(|record| f(&record.data))
+    }
+
+    /// Whether a thread has ended; `id` was an id of this coordinator, or is none. A thread that
+    /// gets `true` sees all that the ended thread did as a participant.
+    pub(crate) fn has_ended(&self, id: u64) -> bool {
+        ThreadId::from_raw(id).is_some_and(|id| self.registry.lock().find(id).is_none())
+    }
+
+    /// A hint for [`has_ended`](Self::has_ended), without a lock.
+    #[inline(always)]
+    pub(crate) fn has_probably_ended(&self, id: u64) -> bool {
+        self.presence.lacks(id)
     }
 
     /// How long a wait takes before it is reported.

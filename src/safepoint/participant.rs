@@ -118,6 +118,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             min_sleep: Duration::ZERO,
         };
         let at = registry.entries.partition_point(|e| e.record.id < entry.record.id);
+        self.presence.add(entry.record.id);
         registry.entries.insert(at, entry);
         Ok(())
     }
@@ -277,7 +278,7 @@ impl<T> Participant<T> {
     }
 
     #[inline]
-    pub(super) fn may_detach(&self) -> bool {
+    pub(crate) fn may_detach(&self) -> bool {
         self.is_attached() && self.depth.get() == 0 && !thread_words::forbids_safepoint()
     }
 
@@ -405,6 +406,7 @@ impl<T> Participant<T> {
             coordinator.open_gate(&registry);
         }
         let entry = registry.position(id).map(|at| {
+            coordinator.presence.remove(id);
             coordinator.acknowledge(&mut registry, at);
             registry.entries.remove(at)
         });

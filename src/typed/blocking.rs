@@ -4,46 +4,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::{LockResult, MutexGuard, TryLockError, mpsc};
-use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
+use std::sync::{LockResult, MutexGuard, mpsc};
+use std::thread::Scope;
 
-use crate::Mutator;
-
-/// A thread handle for [`Mutator::join`]: one of std's two kinds.
-pub trait Join: sealed::Sealed {
-    /// The return value of the thread.
-    type Output;
-
-    /// Waits for the end of the thread.
-    ///
-    /// # Errors
-    ///
-    /// When the thread has panicked.
-    fn join(self) -> std::thread::Result<Self::Output>;
-}
-
-mod sealed {
-    pub trait Sealed {}
-
-    impl<T> Sealed for std::thread::JoinHandle<T> {}
-    impl<T> Sealed for std::thread::ScopedJoinHandle<'_, T> {}
-}
-
-impl<T> Join for JoinHandle<T> {
-    type Output = T;
-
-    fn join(self) -> std::thread::Result<T> {
-        JoinHandle::join(self)
-    }
-}
-
-impl<T> Join for ScopedJoinHandle<'_, T> {
-    type Output = T;
-
-    fn join(self) -> std::thread::Result<T> {
-        ScopedJoinHandle::join(self)
-    }
-}
+use crate::heap::blocking::Join;
+use crate::typed::mutator::Mutator;
 
 impl Mutator {
     /// Locks a std mutex outside the heap. Tries first, and otherwise waits detached. If an
@@ -60,11 +25,7 @@ impl Mutator {
         &mut self,
         mutex: &'a std::sync::Mutex<T>,
     ) -> LockResult<MutexGuard<'a, T>> {
-        match mutex.try_lock() {
-            Ok(guard) => Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Err(poisoned),
-            Err(TryLockError::WouldBlock) => self.detach(|| mutex.lock()),
-        }
+        self.raw_mut().lock(mutex)
     }
 
     /// Waits, detached, for the end of a thread.
@@ -84,13 +45,13 @@ impl Mutator {
     ///
     /// # Errors
     ///
-    /// If the thread has panicked, as in [`JoinHandle::join`].
+    /// If the thread has panicked, as in [`JoinHandle::join`](std::thread::JoinHandle::join).
     ///
     /// # Panics
     ///
     /// If [`detach`](Self::detach) would panic.
     pub fn join<J: Join>(&mut self, thread: J) -> std::thread::Result<J::Output> {
-        self.detach(|| thread.join())
+        self.raw_mut().join(thread)
     }
 
     /// Receives the next message of a channel. Takes a message that is already there, and otherwise
@@ -120,11 +81,7 @@ impl Mutator {
     ///
     /// If the channel is empty, and [`detach`](Self::detach) would panic.
     pub fn recv<T>(&mut self, receiver: &mpsc::Receiver<T>) -> Result<T, mpsc::RecvError> {
-        match receiver.try_recv() {
-            Ok(message) => Ok(message),
-            Err(mpsc::TryRecvError::Disconnected) => Err(mpsc::RecvError),
-            Err(mpsc::TryRecvError::Empty) => self.detach(|| receiver.recv()),
-        }
+        self.raw_mut().recv(receiver)
     }
 
     /// Runs `f`, attached, with a scope for threads that borrow from this thread. When `f` has

@@ -68,6 +68,11 @@ impl HeapBuilder {
     /// refuses the default, the heap reserves half of the size that the system would grant.
     ///
     /// A heap reserves at most 128 GiB, even if `bytes` is more.
+    ///
+    /// A heap of an [`ObjectModel`](crate::model::ObjectModel) with
+    /// [`Segments`](crate::model::Segments) cannot grow beyond `bytes` either, including the memory
+    /// that it [adopts](crate::model::ModelMutator::adopt). It reserves addresses only for its
+    /// tables, about a fifteenth of `bytes`.
     pub fn reserve(mut self, bytes: usize) -> Self {
         self.reserve = Some(bytes);
         self
@@ -212,7 +217,7 @@ impl<M: ObjectModel> ModelHeap<M> {
             return Err(BuildError::Setting(reason.into()));
         }
         let stress = builder.stress.and(Environment::get().stress);
-        let space = Space::reserve(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
+        let space = Space::open(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
             .map_err(|e| BuildError::Reserve { tried: e.asked, reason: words!("{e}") })?;
         let (observer, rule) = match crate::EXTENSIONS.observer {
             Some(new) => new().map(|(observer, rule)| (Some(observer), Some(rule)))?,

@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-use crate::managed::Raw;
+use crate::heap::detach::ModelDetached;
+use crate::managed::Managed;
 use crate::typed::heap::Heap;
 use crate::typed::mutator::Mutator;
 
@@ -13,7 +14,7 @@ impl Mutator {
     /// destructor, finalizer, callback or traversal, while it holds a stop, or while it keeps
     /// another thread suspended.
     pub fn may_park(&self) -> bool {
-        self.raw().may_step_out()
+        self.raw().may_park()
     }
 
     /// Detaches without a closure, for languages that mark the two ends of a blocking region. The
@@ -24,12 +25,7 @@ impl Mutator {
     ///
     /// The mutator itself, if [`may_park`](Self::may_park) returns `false`.
     pub fn into_detached(self) -> Result<Detached, Self> {
-        if !self.may_park() {
-            return Err(self);
-        }
-        // The mutator is inside `Detached` now, so no code relies on the attachment.
-        self.raw().step_out().disarm();
-        Ok(Detached(Some(self)))
+        self.into_raw().into_detached().map(Detached).map_err(Self::from_raw)
     }
 }
 
@@ -42,38 +38,22 @@ impl Mutator {
 /// [`HeapStats::mutators`](crate::HeapStats::mutators) counts the mutator and the heap stays open.
 /// No stop waits for it.
 #[must_use = "dropping it ends the attachment for good"]
-pub struct Detached(Option<Mutator>);
+pub struct Detached(ModelDetached<Managed>);
 
 impl Detached {
-    fn mutator(&self) -> &Mutator {
-        self.0.as_ref().expect("it is taken by the last call")
-    }
-
     /// Attaches the thread again. Waits while the world is stopped.
     ///
     /// # Errors
     ///
     /// The value itself, if the thread is attached elsewhere, is inside a traversal, or is in the
     /// closure of a [`Mutator::detach`].
-    pub fn attach(mut self) -> Result<Mutator, Self> {
-        // In the closure of another mutator's detach, the new mutator could outlive the closure.
-        if Raw::is_inside_detach() || !self.mutator().raw().step_in() {
-            return Err(self);
-        }
-        self.0.take().ok_or(self)
+    pub fn attach(self) -> Result<Mutator, Self> {
+        self.0.attach().map(Mutator::from_raw).map_err(Self)
     }
 
     /// The heap to which the mutator belongs.
     pub fn heap(&self) -> &Heap {
-        self.mutator().heap()
-    }
-}
-
-impl Drop for Detached {
-    fn drop(&mut self) {
-        if let Some(mutator) = self.0.take() {
-            mutator.into_raw().end_detached();
-        }
+        Heap::from_model(self.0.heap())
     }
 }
 

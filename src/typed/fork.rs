@@ -3,15 +3,10 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::sync::Arc;
 
-use crate::base::sync::Aside;
-use crate::collect::{self};
-use crate::heap::helpers;
-use crate::heap::mutator::SpareMutator;
-use crate::heap::spares::Spares;
-use crate::managed::{self, Managed};
-use crate::safepoint::{ForkGuard, StopError, lock};
+use crate::collect::fork::ModelFork;
+use crate::managed::Managed;
+use crate::safepoint::StopError;
 use crate::typed::mutator::Mutator;
 
 impl Mutator {
@@ -31,46 +26,8 @@ impl Mutator {
     ///
     /// If the world cannot be stopped.
     pub fn prepare_fork(&mut self) -> Result<Fork<'_>, StopError> {
-        if self.raw().is_lent() {
-            return Err(StopError::NoSafepoint);
-        }
-        let core = Arc::clone(self.raw().core());
-        collect::acquire_lock(self.raw_mut());
-        let raw = self.raw();
-        match raw.prepare_fork() {
-            Ok(guard) => {
-                let core = raw.core();
-                let lists = Lists {
-                    _deferred: core.model.lock_deferred_for_fork(),
-                    _spares: core.spares.lock_for_fork(),
-                    _job_slot: core.workers.job_slot().map(|slot| slot.lock_for_fork()),
-                };
-                let collector_lock = Some(core.collector_lock.lock_for_fork());
-                Ok(Fork {
-                    guard: Some(guard),
-                    lists: Some(lists),
-                    collector_lock,
-                    core,
-                    _known: Aside::all(),
-                })
-            }
-            Err(error) => {
-                core.collector_lock.release();
-                Err(error)
-            }
-        }
+        self.raw_mut().prepare_fork().map(Fork)
     }
-}
-
-/// A lock that is held across a fork.
-type Held<'a, T> = (lock::ForkHold<'a>, lock::Guard<'a, T>);
-
-/// Locks that unattached threads take too. If the child inherited one of them locked by another
-/// thread, it would wait for that lock for ever.
-struct Lists<'a> {
-    _deferred: Held<'a, managed::Deferred>,
-    _spares: Held<'a, Spares<SpareMutator<Managed>>>,
-    _job_slot: Option<Held<'a, helpers::JobState>>,
 }
 
 /// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].
@@ -82,14 +39,7 @@ struct Lists<'a> {
 /// one of the locks after the leak reports the wait on standard error after one second. A thread
 /// that had already parked for the fork reports nothing.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
-pub struct Fork<'a> {
-    guard: Option<ForkGuard<'a, crate::heap::mutator::MutatorShared<Managed>>>,
-    lists: Option<Lists<'a>>,
-    collector_lock: Option<Held<'a, crate::heap::collector_lock::LockState>>,
-    core: &'a managed::ManagedCore,
-    /// Excludes the locks above from the thread's count of held locks. Dropped last.
-    _known: Aside,
-}
+pub struct Fork<'a>(ModelFork<'a, Managed>);
 
 impl Fork<'_> {
     /// Resumes the world in the parent. Call it also if `fork` failed. In the child it does the
@@ -105,47 +55,15 @@ impl Fork<'_> {
     /// In the process that prepared the fork, because its other threads still exist. The world runs
     /// again then, as after [`parent`](Self::parent).
     pub fn child(self) {
-        if let Some(guard) = &self.guard {
-            guard.must_be_child();
-        }
+        self.0.child();
     }
 }
 
 #[cfg(all(test, loom))]
 impl Fork<'_> {
-    /// Whether this thread, as the only one of a child, could take every lock that unattached
-    /// threads take. A lock is available if this fork holds it or if it is unlocked.
+    /// See [`ModelFork::is_whole_for_child`].
     pub(crate) fn is_whole_for_child(&self) -> bool {
-        let (lists, guard) =
-            (self.lists.as_ref().expect("held"), self.guard.as_ref().expect("held"));
-        guard.has_registry()
-            && self.core.model.is_whole_for_child(&lists._deferred.1)
-            && self.core.spares.is_held_by_or_open(Some(&lists._spares.1))
-    }
-}
-
-impl Drop for Fork<'_> {
-    fn drop(&mut self) {
-        drop(self.lists.take());
-        match self.guard.take() {
-            Some(guard) if guard.is_child() => {
-                self.core.workers.forget_others();
-                self.core.forget_readers();
-                if let Some((_, state)) = &mut self.collector_lock {
-                    state.forget_others();
-                }
-                for ended in guard.child() {
-                    // No other thread exists in the child.
-                    self.core.abandon(ended.data());
-                    managed::orphan(self.core, &ended.data().local);
-                }
-            }
-            guard => drop(guard),
-        }
-        if let Some((kept, state)) = self.collector_lock.take() {
-            drop(kept);
-            self.core.collector_lock.release_with(state);
-        }
+        self.0.is_whole_for_child()
     }
 }
 

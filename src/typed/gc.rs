@@ -316,7 +316,7 @@ impl<T> Gc<T> {
     }
 
     #[inline(always)]
-    pub(super) fn counts(&self) -> &Header {
+    pub(crate) fn counts(&self) -> &Header {
         // SAFETY: rule *counted*: this reference keeps the object alive.
         unsafe { self.header.as_ref() }
     }

@@ -12,6 +12,7 @@ use crate::base::hooks::CallGuards;
 use crate::base::stress::StressStats;
 use crate::heap::model_heap::{HeapStats, ModelHeap};
 use crate::heap::policy::Pacing;
+use crate::heap::settings::DeferGuard;
 use crate::heap::slow::SlowLock;
 use crate::managed::{self, Managed};
 use crate::safepoint::SlowStop;
@@ -65,7 +66,7 @@ impl Heap {
 
     /// When the heap starts automatic collections.
     pub fn pacing(&self) -> Pacing {
-        self.core().pace.policy()
+        self.0.pacing()
     }
 
     /// Changes when the heap starts automatic collections.
@@ -75,24 +76,20 @@ impl Heap {
     /// If [`Pacing::full_growth`] is negative or not a number. The setting is unchanged then.
     #[track_caller]
     pub fn set_pacing(&self, pacing: Pacing) {
-        if let Some(reason) = pacing.refused() {
-            panic!("{reason}");
-        }
-        self.core().pace.set_policy(pacing);
+        self.0.set_pacing(pacing);
     }
 
     /// Disables automatic collections while the guard is alive. Explicit collections still work.
     /// This helps a program that builds a large structure of which nothing becomes garbage.
     pub fn defer_collections(&self) -> DeferGuard {
-        self.core().pace.forbid_collections();
-        DeferGuard { heap: self.clone() }
+        self.0.defer_collections()
     }
 
     /// Registers a callback for the start and the end of each collection. The collecting thread
     /// calls it while the world runs. If it panics, the hook of
     /// [`on_unraisable`](Self::on_unraisable) receives the panic.
     pub fn on_collection(&self, f: impl Fn(&CollectionEvent<'_>) + Send + Sync + 'static) {
-        self.core().hooks.on_collection(Hook::new(Arc::new(f)));
+        self.0.on_collection(f);
     }
 
     /// Sets the hook for failures that no caller can receive. These are panics of finalizers,
@@ -109,8 +106,7 @@ impl Heap {
         &self,
         f: impl Fn(&Unraisable) + Send + Sync + 'static,
     ) -> Result<(), NoMemory> {
-        self.core().hooks.on_unraisable(Hook::new(fallible::arc(f)?));
-        Ok(())
+        self.0.try_on_unraisable(f)
     }
 
     /// Sets the hook for wrong uses of dynamic objects that no caller can receive. Without a hook
@@ -162,8 +158,7 @@ impl Heap {
         &self,
         f: impl Fn(&SlowStop) + Send + Sync + 'static,
     ) -> Result<(), NoMemory> {
-        self.core().slow.on_slow_stop(Hook::new(fallible::arc(f)?));
-        Ok(())
+        self.0.try_on_slow_stop(f)
     }
 
     /// Sets the hook for threads that wait longer than
@@ -192,7 +187,7 @@ impl Heap {
 
     /// Whether both handles refer to the same heap.
     pub fn ptr_eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(self.core(), other.core())
+        self.0.ptr_eq(&other.0)
     }
 
     pub(crate) fn core(&self) -> &Arc<managed::ManagedCore> {
@@ -203,18 +198,5 @@ impl Heap {
 impl fmt::Debug for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Heap").field(&self.core().name).finish()
-    }
-}
-
-/// Disables automatic collections of a heap while it is alive. Made by [`Heap::defer_collections`].
-#[must_use = "automatic collections are on again when the guard is dropped"]
-#[derive(Debug)]
-pub struct DeferGuard {
-    heap: Heap,
-}
-
-impl Drop for DeferGuard {
-    fn drop(&mut self) {
-        self.heap.core().pace.allow_collections();
     }
 }

@@ -18,7 +18,6 @@ pub(crate) mod inspect;
 pub(crate) mod known_root;
 #[allow(unsafe_code)]
 pub(crate) mod mutator;
-pub(crate) mod poll;
 #[allow(unsafe_code)]
 pub(crate) mod shared_gc;
 #[allow(unsafe_code)]

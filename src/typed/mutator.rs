@@ -2,13 +2,11 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use crate::base::error::AttachError;
 use crate::base::event::CollectionReport;
 use crate::collect::{Collect, CollectError};
-use crate::heap::core::Handle;
-use crate::heap::mutator::ModelMutator;
+use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::Unmarked;
 use crate::managed::{Managed, Raw};
 use crate::typed::heap::Heap;
@@ -48,6 +46,10 @@ impl Mutator {
         self.raw.0
     }
 
+    pub(super) fn from_raw(raw: Raw) -> Self {
+        Self { raw: Unmarked(raw), thread: PhantomData }
+    }
+
     pub(crate) fn raw_mut(&mut self) -> &mut Raw {
         &mut self.raw.0
     }
@@ -70,12 +72,17 @@ impl Mutator {
         })
     }
 
+    /// Parks or collects here if the heap has requested it. Otherwise this is one relaxed load.
+    ///
+    /// It takes `&mut self`, so no borrow from an object is held across it.
+    #[inline(always)]
+    pub fn safepoint(&mut self) {
+        self.raw.0.safepoint();
+    }
+
     /// The heap to which the thread is attached.
     pub fn heap(&self) -> &Heap {
-        let handle: *const Arc<Handle<Managed>> = self.raw.0.handle();
-        // SAFETY: rule *typed*: `Heap` is a transparent wrapper of `ModelHeap`, which is a
-        // transparent wrapper of the handle.
-        unsafe { &*handle.cast::<Heap>() }
+        Heap::from_model(self.raw.0.heap())
     }
 
     /// Runs `f` detached. Stops do not wait for the thread meanwhile, so `f` may block. The thread
@@ -102,10 +109,7 @@ impl Mutator {
     /// [`try_collect`](Self::try_collect).
     #[track_caller]
     pub fn collect(&mut self) -> CollectionReport {
-        match self.try_collect(Collect::full()) {
-            Ok(report) => report,
-            Err(error) => panic!("{error}"),
-        }
+        self.raw.0.collect()
     }
 
     /// Collects among the objects allocated since the last collection or
@@ -116,10 +120,7 @@ impl Mutator {
     /// The same as [`collect`](Self::collect).
     #[track_caller]
     pub fn collect_young(&mut self) -> CollectionReport {
-        match self.try_collect(Collect::young()) {
-            Ok(report) => report,
-            Err(error) => panic!("{error}"),
-        }
+        self.raw.0.collect_young()
     }
 
     /// Runs the collection that `what` describes.
@@ -155,7 +156,7 @@ impl Heap {
     /// ending. Inside the closure of [`Mutator::detach`], only
     /// [`attach_scoped`](Self::attach_scoped) is allowed. [`AttachError`] lists all cases.
     pub fn try_attach(&self) -> Result<Mutator, AttachError> {
-        self.0.try_attach().map(|raw| Mutator { raw: Unmarked(raw), thread: PhantomData })
+        self.0.try_attach().map(Mutator::from_raw)
     }
 
     /// Attaches the calling thread for the duration of a closure. It is also allowed inside
@@ -166,10 +167,13 @@ impl Heap {
     /// If the thread is attached, is inside a traversal, or is ending.
     #[track_caller]
     pub fn attach_scoped<R>(&self, f: impl FnOnce(&mut Mutator) -> R) -> R {
-        match ModelMutator::attach_scoped(&self.0.0, |raw| f(Mutator::from_raw_mut(raw))) {
-            Ok(result) => result,
-            Err(error) => panic!("{error}"),
-        }
+        self.0.attach_scoped(|raw| f(Mutator::from_raw_mut(raw)))
+    }
+
+    /// The heap of a model's handle.
+    pub(super) fn from_model(heap: &ModelHeap<Managed>) -> &Self {
+        // SAFETY: rule *typed*: a transparent wrapper.
+        unsafe { &*std::ptr::from_ref(heap).cast::<Self>() }
     }
 }
 

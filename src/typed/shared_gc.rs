@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
 use crate::base::error::AllocError;
-use crate::managed::drop_shared_for_life;
+use crate::managed::{self, drop_shared_for_life};
 use crate::object::type_info::{Edge, Tracer};
 use crate::typed::gc::{Gc, check, out_of_memory};
 use crate::{Mutator, Trace};
@@ -71,10 +71,9 @@ impl<T: Trace> Gc<T> {
     /// # Errors
     ///
     /// Returns the handle if another thread owns the object: the thread that allocated it, unless
-    /// that thread has dropped its last reference. If that thread has ended, no thread can share
-    /// the object before a collection by the only mutator that is left, which then owns the object.
-    /// Returns the handle too while the object waits until its owner adds up the count after drops
-    /// by other threads. After that the object has no owner, and any thread can share it.
+    /// that thread has dropped its last reference or has ended. Returns the handle too while the
+    /// object waits until its owner adds up the count after drops by other threads. After that the
+    /// object has no owner, and any thread can share it.
     ///
     /// # Panics
     ///
@@ -82,6 +81,9 @@ impl<T: Trace> Gc<T> {
     #[track_caller]
     pub fn try_share(this: Self, m: &Mutator) -> Result<SharedGc<T>, Self> {
         check(this.header(), m);
+        if !this.counts().is_owned_by(m.raw().id()) {
+            managed::adopt(m.raw(), this.counts());
+        }
         if this.counts().share_for_life(m.raw().id()) {
             Ok(SharedGc(ManuallyDrop::new(this)))
         } else {

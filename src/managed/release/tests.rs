@@ -251,7 +251,7 @@ fn a_finalizer_that_panics_is_reported_and_its_object_dies() {
     heap.on_unraisable(move |error| {
         to.lock().expect("no panic").push((
             error.during,
-            error.type_name,
+            error.type_name.to_string(),
             error.message.to_string(),
         ));
     });
@@ -259,7 +259,7 @@ fn a_finalizer_that_panics_is_reported_and_its_object_dies() {
     drop(m.alloc(Fails));
     let name = std::any::type_name::<Fails>();
     let told = told.lock().expect("no panic");
-    assert_eq!(*told, [(During::Finalize, name, "a finalizer that panics".to_owned())]);
+    assert_eq!(*told, [(During::Finalize, name.to_owned(), "a finalizer that panics".to_owned())]);
     assert_eq!(heap.stats().live_objects, 0);
 }
 
@@ -404,18 +404,18 @@ fn with_table(m: &Mutator, info: &'static TypeInfo) -> NonNull<Header> {
 }
 
 /// The panics that a heap reports: the object's type, and the message.
-type Told = Arc<std::sync::Mutex<Vec<(&'static str, String)>>>;
+type Told = Arc<std::sync::Mutex<Vec<(String, String)>>>;
 
 fn told(heap: &Heap) -> Told {
     let told = Told::default();
     let to = Arc::clone(&told);
     heap.on_unraisable(move |error| {
-        to.lock().expect("no panic").push((error.type_name, error.message.to_string()));
+        to.lock().expect("no panic").push((error.type_name.to_string(), error.message.to_string()));
     });
     told
 }
 
-fn take(told: &Told) -> Vec<(&'static str, String)> {
+fn take(told: &Told) -> Vec<(String, String)> {
     std::mem::take(&mut *told.lock().expect("no panic"))
 }
 
@@ -432,7 +432,7 @@ fn a_panic_of_a_handler_is_reported_with_the_type_of_an_object_that_is_left() {
         let reference = unsafe { CountedRef::new(header) };
         let dead = reference.take_last(m.raw().id()).expect("the last");
         destroy_all(m.raw(), dead, OnPanic::Report);
-        assert_eq!(take(&told), [(name, MESSAGE.to_owned())]);
+        assert_eq!(take(&told), [(name.to_owned(), MESSAGE.to_owned())]);
         // By a handle the panic goes on.
         let header = with_table(&m, fails(freed));
         // SAFETY: rule *counted*: as above.
@@ -464,12 +464,13 @@ fn of_the_panics_of_a_dynamic_object_and_of_what_dies_with_it_the_first_goes_on(
             });
         }
     };
-    let second = (std::any::type_name::<Panics>(), "a destructor that panics".to_owned());
+    let second =
+        (std::any::type_name::<Panics>().to_owned(), "a destructor that panics".to_owned());
     let thrown = event::guarded(destroy).expect_err("a panic");
     assert_eq!(event::panic_message(thrown).as_ref(), "the first");
     assert_eq!(take(&told), std::slice::from_ref(&second));
     m.raw().private().in_handler(destroy);
-    assert_eq!(take(&told), [second, ("", "the first".to_owned())]);
+    assert_eq!(take(&told), [second, (String::new(), "the first".to_owned())]);
     assert_eq!((heap.stats().live_objects, m.raw().private().busy.get()), (0, 0));
 }
 
@@ -483,7 +484,7 @@ fn a_panic_of_an_object_that_dies_by_a_deferred_drop_is_reported() {
     std::thread::scope(|scope| scope.spawn(|| drop(panics)).join().expect("no panic"));
     m.safepoint();
     let name = std::any::type_name::<Panics>();
-    assert_eq!(take(&told), [(name, "a destructor that panics".to_owned())]);
+    assert_eq!(take(&told), [(name.to_owned(), "a destructor that panics".to_owned())]);
     assert_eq!((heap.stats().live_objects, m.raw().private().busy.get()), (0, 0));
 }
 
@@ -510,7 +511,7 @@ fn an_object_with_a_destructor_that_panics_dies_with_its_fields() {
     let thrown = event::guarded(|| drop(loud)).expect_err("a panic");
     assert_eq!(event::panic_message(thrown).as_ref(), "the first");
     let name = std::any::type_name::<Panics>();
-    assert_eq!(take(&told), [(name, "a destructor that panics".to_owned())]);
+    assert_eq!(take(&told), [(name.to_owned(), "a destructor that panics".to_owned())]);
     assert_eq!((heap.stats().live_objects, m.raw().private().busy.get()), (0, 0));
 }
 
@@ -523,6 +524,6 @@ fn a_panic_of_a_weak_callback_is_reported_with_the_type_of_the_weak_reference() 
     let weak = m.alloc_weak(&number, (), |_, _| panic!("a callback that panics"));
     drop(number);
     let name = std::any::type_name::<crate::WeakRef<u64, ()>>();
-    assert_eq!(take(&told), [(name, "a callback that panics".to_owned())]);
+    assert_eq!(take(&told), [(name.to_owned(), "a callback that panics".to_owned())]);
     assert!(weak.upgrade(&m).is_none());
 }

@@ -74,8 +74,8 @@ fn ended_owner_is_merged_once() {
     let h = fresh();
     h.clone_ref(ME);
     assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
-    assert_eq!(h.merge_ended(), Dropped::Alive);
-    assert_eq!(h.merge_ended(), Dropped::Alive);
+    assert_eq!(h.merge_ended(ME), Dropped::Alive);
+    assert_eq!(h.merge_ended(ME), Dropped::Alive);
     assert_eq!(h.count(), Some(1));
     assert_eq!(h.drop_shared(), Dropped::Dead);
 }
@@ -209,24 +209,70 @@ fn weak_upgrade_fails_once_dead_and_works_after_revival() {
 }
 
 #[test]
-fn an_heir_counts_all_references_locally_if_they_fit() {
-    for (local, shared, flags) in [(2, 0, 0), (1, 3, 0), (5, -4, 0), (7, 3, MERGED), (1, 1, WEAK)] {
+fn an_adopter_counts_all_references_locally_if_they_fit() {
+    for (local, shared, flags) in
+        [(2, 0, 0), (1, 3, 0), (5, -4, QUEUED), (1, 2, QUEUED), (1, 1, WEAK)]
+    {
         let h = with(local, shared);
         h.shared.fetch_or(flags, Ordering::Relaxed);
         let count = h.count().expect("counted") as i32;
-        h.inherit(OTHER);
+        assert!(!h.adopt(OTHER, ME) && h.adopt(ME, OTHER));
+        assert!(!h.adopt(ME, 7), "it is adopted");
         assert_eq!((halves(&h), h.owner(), h.count()), ((count, 0), OTHER, Some(i64::from(count))));
-        assert_eq!(h.has_weak(), flags == WEAK);
+        assert_eq!((h.has_weak(), h.type_index()), (flags == WEAK, fresh().type_index()));
+        // A thread that queued it for the ended owner finds the new one.
+        if flags == QUEUED {
+            assert_eq!(h.merge_ended(ME), Dropped::Enqueue(OTHER));
+            assert_eq!(h.merge(), Dropped::Alive);
+            assert!(!h.adopt(ME, 7) && !h.adopt(OTHER, 7), "it is merged");
+            continue;
+        }
         (1..count).for_each(|_| assert_eq!(h.drop_local(), Dropped::Alive));
         assert_eq!(h.drop_local(), Dropped::Dead);
     }
     let most = LOCAL_LIMIT as i32 - 1;
-    for (shared, heir) in [(most - 1, OTHER), (most, ME)] {
+    for (shared, halves_after) in [(most - 1, (most, 0)), (most, (1, most))] {
         let h = with(1, shared);
-        h.inherit(OTHER);
-        assert_eq!((h.owner(), h.count()), (heir, Some(i64::from(shared) + 1)));
-        assert_eq!(h.check(|_| true), Ok(()));
+        assert!(h.adopt(ME, OTHER));
+        assert_eq!((halves(&h), h.owner()), (halves_after, OTHER));
+        assert_eq!((h.count(), h.check(|_| true)), (Some(i64::from(shared) + 1), Ok(())));
     }
+}
+
+#[test]
+fn some_objects_stay_without_an_owner() {
+    let merged = fresh();
+    merged.clone_ref(OTHER);
+    assert_eq!(merged.drop_local(), Dropped::Alive);
+    let shared = shared_for_life(1);
+    for h in [&merged, &shared] {
+        let before = (h.owner(), h.count());
+        assert!(!h.adopt(ME, OTHER));
+        assert_eq!((h.owner(), h.count()), before);
+    }
+    // The flag goes with the object, and keeps it alive for any owner.
+    let immortal = fresh();
+    immortal.make_immortal();
+    assert!(immortal.adopt(ME, OTHER));
+    (0..3).for_each(|_| assert_eq!(immortal.drop_ref(OTHER), Dropped::Alive));
+    assert!(immortal.adopt(OTHER, ME));
+    assert_eq!((immortal.count(), immortal.check(|_| true)), (None, Ok(())));
+}
+
+#[test]
+fn a_merge_for_an_ended_owner_leaves_the_object_without_one() {
+    let h = with(2, 0);
+    assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+    assert_eq!(h.merge_ended(ME), Dropped::Alive);
+    assert_eq!((h.owner(), h.count()), (NO_OWNER, Some(1)));
+    assert!(!h.adopt(ME, OTHER));
+    assert_eq!(h.drop_shared(), Dropped::Dead);
+    // Its owner has dropped its last local reference, while the object was queued.
+    let h = with(2, 1);
+    assert_eq!((h.drop_shared(), h.drop_shared()), (Dropped::Alive, Dropped::Enqueue(ME)));
+    h.clone_shared();
+    assert_eq!((h.drop_local(), h.drop_local()), (Dropped::Alive, Dropped::Alive));
+    assert_eq!(h.merge_ended(ME), Dropped::Dead);
 }
 
 /// An object that is shared for life, with some references.
@@ -310,20 +356,18 @@ fn all_threads_count_a_shared_object_in_one_half() {
 }
 
 #[test]
-fn a_claim_a_revival_and_an_heir_leave_a_shared_object_shared() {
+fn a_claim_a_revival_and_an_adopter_leave_a_shared_object_shared() {
     let is_shared = |h: &Header, count| {
         assert_eq!((h.owner(), h.count()), (SHARED_OWNER, Some(count)));
         assert_eq!((h.is_owned_by(OTHER), h.check(|_| false)), (false, Ok(())));
     };
     let h = shared_for_life(2);
-    h.inherit(OTHER);
+    assert!(!h.adopt(ME, OTHER));
     is_shared(&h, 2);
     h.claim(OTHER);
     is_shared(&h, 3);
     (0..2).for_each(|_| assert_eq!(h.drop_merged(), Dropped::Alive));
     assert_eq!(h.drop_ref(OTHER), Dropped::Dead);
-    h.inherit(OTHER);
-    assert_eq!(h.owner(), SHARED_OWNER);
     h.revive(OTHER);
     is_shared(&h, 1);
     assert!(h.try_upgrade(ME));

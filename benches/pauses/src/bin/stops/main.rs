@@ -1,8 +1,10 @@
 //! `stops`: the cost of bringing threads to a standstill, and other single costs of a heap.
 //!
 //! Each row of [`ROWS`] is measured in a process of its own, so that neither threads nor memory of
-//! another one are in its way. [`threads`] has the rows without objects, [`objects`] the others.
+//! another one are in its way. [`threads`] has the rows without objects, [`maps`] those of the
+//! address maps, [`objects`] the others.
 
+mod maps;
 mod objects;
 mod threads;
 
@@ -17,11 +19,13 @@ use clap::Parser;
 use pauses::machine;
 use pauses::stats::{Spread, spread};
 use serde::{Deserialize, Serialize};
+use standstill::model::{Reserved, Segments};
 
+use maps::{Graph, allocate, each_heap, full, heaps};
 use objects::{Fate, array, churned, downgrade, large, memory, starved, weak_garbage, young};
 use threads::{
-    HELD, attach, attach_heap, detach, detach_heap, exchanges, idle, idle_heap, poll, running,
-    running_heap,
+    HELD, attach, attach_heap, detach, detach_heap, detach_in_place, detach_moved, exchanges, idle,
+    idle_heap, poll, running, running_heap,
 };
 
 /// Measures the cost of bringing threads to a standstill, and other single costs.
@@ -95,6 +99,8 @@ const ROWS: &[Row] = &[
     row("the same stop and resume, of a heap", "µs", Some(5.0), running_heap),
     row("attach and detach", "ns", Some(13.0), detach),
     row("detach and attach, of a heap", "ns", Some(10.0), detach_heap),
+    row("detach and attach, of a model's mutator that is moved", "ns", None, detach_moved),
+    row("detach and attach, of a model's mutator in its place", "ns", None, detach_in_place),
     row("two exchanges of one atomic word: the limit of both", "ns", None, exchanges),
     row("attach to a heap, and drop the mutator", "ns", Some(300.0), |args| {
         attach_heap(args, |_| ())
@@ -145,6 +151,34 @@ const ROWS: &[Row] = &[
     }),
     row("at the peak of a collection, all garbage, 2 workers", "bytes/object", None, |_| {
         memory(2, Fate::Garbage, |memory| memory.peak)
+    }),
+    row("full collection of a random graph, a range", "ns/object", None, |args| {
+        full::<Reserved>(args, Graph::Random)
+    }),
+    row("full collection of a random graph, segments", "ns/object", None, |args| {
+        full::<Segments>(args, Graph::Random)
+    }),
+    row("full collection of a local graph, a range", "ns/object", None, |args| {
+        full::<Reserved>(args, Graph::Local)
+    }),
+    row("full collection of a local graph, segments", "ns/object", None, |args| {
+        full::<Segments>(args, Graph::Local)
+    }),
+    row("allocate and free an object of a model, a range", "ns", None, allocate::<Reserved>),
+    row("allocate and free an object of a model, segments", "ns", None, allocate::<Segments>),
+    row("a thousand heaps with one object each, ranges", "µs/heap", None, heaps::<Reserved>),
+    row("a thousand heaps with one object each, segments", "µs/heap", None, heaps::<Segments>),
+    row("addresses of each of a thousand heaps, ranges", "MiB", None, |_| {
+        each_heap::<Reserved>("VmSize:")
+    }),
+    row("addresses of each of a thousand heaps, segments", "MiB", None, |_| {
+        each_heap::<Segments>("VmSize:")
+    }),
+    row("memory of each of a thousand heaps, ranges", "MiB", None, |_| {
+        each_heap::<Reserved>("VmRSS:")
+    }),
+    row("memory of each of a thousand heaps, segments", "MiB", None, |_| {
+        each_heap::<Segments>("VmRSS:")
     }),
 ];
 

@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pauses::stats::spread;
-use standstill::safepoint::{Coordinator, Participant};
+use standstill::model::{ClaimRef, Live, ModelMutator, ObjectModel, Stopped, Tracer};
+use standstill::safepoint::{Coordinator, Participant, ThreadId};
 use standstill::{Heap, Mutator};
 
 use crate::objects::node;
@@ -181,6 +182,55 @@ pub(crate) fn detach_heap(args: &Args) -> Vec<f64> {
     let heap = Heap::new();
     let mut m = heap.attach();
     each(args, 1_000_000, || m.detach(|| black_box(())))
+}
+
+/// A model without objects.
+struct Empty;
+
+// SAFETY: there is no object, and no method is called with one.
+unsafe impl ObjectModel for Empty {
+    type Local = ();
+    type Private = ();
+    type Callback = ();
+
+    const STABLE_DURING_STOP: bool = true;
+
+    fn local(&self) {}
+
+    fn private(&self) {}
+
+    fn count(&self, _: Stopped<'_>) -> Option<i64> {
+        None
+    }
+
+    fn traverse(&self, _: Stopped<'_>, _: &mut Tracer) {}
+
+    fn claim_ref(&self, _: Stopped<'_>, _: ThreadId) {}
+
+    fn release(&self, _: ClaimRef, _: &ModelMutator<Self>) {}
+
+    fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
+}
+
+/// As [`detach_heap`], with a mutator that is moved out of its place and back.
+pub(crate) fn detach_moved(args: &Args) -> Vec<f64> {
+    let heap = Heap::builder().build_with(Empty).expect("a heap");
+    let mut m = Some(heap.attach());
+    each(args, 1_000_000, || {
+        let detached = m.take().and_then(|m| m.into_detached().ok()).expect("nothing forbids it");
+        m = black_box(detached).attach().ok();
+    })
+}
+
+/// As [`detach_heap`], with a mutator that stays where its runtime keeps it.
+pub(crate) fn detach_in_place(args: &Args) -> Vec<f64> {
+    let heap = Heap::builder().build_with(Empty).expect("a heap");
+    let m = heap.attach();
+    each(args, 1_000_000, || {
+        // SAFETY: nothing uses the mutator or an object until it is back.
+        assert!(unsafe { m.leave_for_now() });
+        assert!(black_box(&m).come_back());
+    })
 }
 
 /// The two locked instructions that a detach and an attach cannot do without.

@@ -13,10 +13,17 @@ use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
 use crate::safepoint::StopError;
-use crate::typed::mutator::Mutator;
 
 impl<M: ObjectModel> ModelMutator<M> {
     /// Parks or collects here if the heap has requested it. Otherwise this is one relaxed load.
+    ///
+    /// It answers the model's requests, parks for a stop, starts a collection or a promotion that
+    /// is due, and reclaims garbage of an automatic collection. With [`Pacing::manual`] it only
+    /// answers and parks. [`park`](Self::park) only parks.
+    ///
+    /// It does nothing while the mutator is lent: inside a destructor, finalizer or callback.
+    ///
+    /// [`Pacing::manual`]: crate::Pacing::manual
     ///
     /// It takes `&mut self`, so no borrow from an object is held across it.
     #[inline(always)]
@@ -45,7 +52,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
         self.answer();
         maybe_yield(&self.core().under, Step::Safepoint);
-        self.park();
+        self.wait_parked();
         // A parked thread may have missed requests to the model.
         self.model().attached(self);
         if self.take_collect() {
@@ -120,6 +127,33 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.raise(crate::heap::mutator::COLLECT);
     }
 
+    /// Runs a full collection. Waits first for the end of a running collection.
+    ///
+    /// # Panics
+    ///
+    /// If [`try_collect`](Self::try_collect) returns an error.
+    #[track_caller]
+    pub fn collect(&mut self) -> CollectionReport {
+        match self.try_collect(Collect::full()) {
+            Ok(report) => report,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Collects among the objects allocated since the last collection or
+    /// [promotion](crate::HeapStats::promotions).
+    ///
+    /// # Panics
+    ///
+    /// If [`try_collect`](Self::try_collect) returns an error.
+    #[track_caller]
+    pub fn collect_young(&mut self) -> CollectionReport {
+        match self.try_collect(Collect::young()) {
+            Ok(report) => report,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// Runs the collection that `what` describes.
     ///
     /// # Errors
@@ -156,15 +190,5 @@ impl<M: ObjectModel> ModelMutator<M> {
             return Err(StopError::NoSafepoint.into());
         }
         StoppedCollection::begin(self, what)
-    }
-}
-
-impl Mutator {
-    /// Parks or collects here if the heap has requested it. Otherwise this is one relaxed load.
-    ///
-    /// It takes `&mut self`, so no borrow from an object is held across it.
-    #[inline(always)]
-    pub fn safepoint(&mut self) {
-        self.raw_mut().safepoint();
     }
 }

@@ -1,0 +1,198 @@
+//! The operating system: memory, threads and the rights of a process.
+//!
+//! This folder is the only place of the library that depends on the operating system or on the
+//! size of an address. `ci/floors.py` rejects such a `cfg` in any other file. This file is the
+//! interface. A system has a file with the same functions:
+//!
+//! | file | systems |
+//! |---|---|
+//! | `linux` | Linux and Android |
+//! | `apple` | macOS and its relatives |
+//! | `other_unix` | the other systems of the Unix family |
+//! | `unix` | what these three have in common |
+//! | `windows` | Windows |
+//!
+//! Standard error, environment variables and the number of the process come from `std`, which is
+//! the same on each system. [ADR 41](../../../docs/adr/0041-platforms.md) has the reasons for the
+//! choice of systems.
+//!
+//! # Address ranges
+//!
+//! A range is *reserved* first: no other memory of the process lies there, and any access ends the
+//! process. A *committed* part can be read and written, and reads as zero at first. A committed
+//! part stays committed until the whole range is *released*. A part that is *discarded* stays
+//! committed and loses its memory. Each word there reads as zero or as before, at any time, also
+//! for a thread that reads it meanwhile. The pages of the heap need no more than that.
+
+use std::ptr::NonNull;
+
+#[cfg(target_vendor = "apple")]
+#[allow(unsafe_code)]
+mod apple;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[allow(unsafe_code)]
+mod linux;
+#[cfg(all(unix, not(any(target_os = "linux", target_os = "android", target_vendor = "apple"))))]
+#[allow(unsafe_code)]
+mod other_unix;
+#[cfg(unix)]
+#[allow(unsafe_code)]
+mod unix;
+#[cfg(windows)]
+#[allow(unsafe_code)]
+mod windows;
+
+#[cfg(target_vendor = "apple")]
+use apple as platform;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use linux as platform;
+#[cfg(all(
+    unix,
+    not(any(target_os = "linux", target_os = "android", target_vendor = "apple"))
+))]
+use other_unix as platform;
+#[cfg(windows)]
+use windows as platform;
+
+#[cfg(not(any(unix, windows)))]
+compile_error!("standstill needs threads and virtual memory: it supports Unix and Windows");
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("standstill reserves large address ranges: it needs a system with 64-bit addresses");
+
+/// The system's code for "no memory".
+pub(crate) const NO_MEMORY: i32 = platform::NO_MEMORY;
+
+/// Reserves `bytes` bytes of addresses, which are not accessible yet. The range starts on a page of
+/// the system.
+///
+/// # Errors
+///
+/// The system's code, if it refuses the size.
+pub(crate) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {
+    platform::reserve(bytes)
+}
+
+/// Makes a part of a range readable and writable. What is committed already keeps its contents.
+///
+/// # Errors
+///
+/// The system's code, if it refuses. A part may be committed then.
+///
+/// # Safety
+///
+/// The part lies in one reserved range, on whole pages of the system, and is not empty.
+pub(crate) unsafe fn commit(start: NonNull<u8>, bytes: usize) -> Result<(), i32> {
+    // SAFETY: as the caller says.
+    unsafe { platform::commit(start, bytes) }
+}
+
+/// Returns the memory of a committed part to the system. The part stays committed: see the page of
+/// this module. A refusal costs memory only.
+///
+/// # Safety
+///
+/// The part is committed, and consists of whole pages of the system. No code relies on its
+/// contents, or it is zero.
+pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: as the caller says.
+        unsafe { platform::discard(start, bytes) }
+    }
+}
+
+/// Requests huge pages for a part of a range, or gives them up. A refusal only costs speed or
+/// memory.
+///
+/// # Safety
+///
+/// The part lies in one reserved range. It starts on a page of the system.
+pub(crate) unsafe fn advise_huge(start: NonNull<u8>, bytes: usize, request: bool) {
+    // SAFETY: as the caller says.
+    unsafe { platform::advise_huge(start, bytes, request) }
+}
+
+/// Gives a range back.
+///
+/// # Errors
+///
+/// The system's code, if there is no such range.
+///
+/// # Safety
+///
+/// `start` and `bytes` are those of one call of [`reserve`]. The range is not used any more.
+pub(crate) unsafe fn release(start: NonNull<u8>, bytes: usize) -> Result<(), i32> {
+    // SAFETY: as the caller says.
+    unsafe { platform::release(start, bytes) }
+}
+
+/// Bytes of a page of the system.
+#[inline]
+pub(crate) fn page_size() -> usize {
+    platform::page_size()
+}
+
+/// Bytes that a process can address, at least.
+pub(crate) fn addresses() -> usize {
+    platform::addresses()
+}
+
+/// Bytes of memory of this machine. `None`: not known.
+pub(crate) fn total_memory() -> Option<usize> {
+    platform::total_memory()
+}
+
+/// Whether memory can be read. The first page of the address space counts as unreadable.
+#[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
+pub(crate) fn is_readable(addr: usize, len: usize) -> bool {
+    let page = page_size();
+    if addr < page {
+        return false;
+    }
+    let (first, end) = (addr / page * page, addr.saturating_add(len));
+    (first..end).step_by(page).all(platform::is_page_readable)
+}
+
+/// The number that the system's tools show for the calling thread. 0: not known on this system.
+/// The thread that forks has another number in the child.
+#[inline]
+pub(crate) fn os_thread() -> u64 {
+    platform::os_thread()
+}
+
+/// Whether the thread with this [number](os_thread) has ended, as far as the system says. It is
+/// also `false` if the numbers are not known, and if another thread of this process has the number
+/// by now.
+pub(crate) fn has_ended(os_thread: u64) -> bool {
+    os_thread != 0 && platform::has_ended(os_thread)
+}
+
+/// Whether the process has more rights than its caller.
+pub(crate) fn has_more_rights_than_its_caller() -> bool {
+    platform::has_more_rights_than_its_caller()
+}
+
+/// What only tests need.
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod testing {
+    use super::platform;
+
+    /// Bytes of a part of this process that are in memory. `None`: the system does not say.
+    pub(crate) fn resident(start: usize, bytes: usize) -> Option<usize> {
+        platform::resident(start, bytes)
+    }
+
+    /// Replaces a reserved part, so that the system refuses to commit it. `false`: the system
+    /// has no way to do that.
+    ///
+    /// # Safety
+    ///
+    /// The part is reserved, and not in use.
+    pub(crate) unsafe fn spoil(start: std::ptr::NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { platform::spoil(start, bytes) }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[allow(unsafe_code)]
+mod tests;

@@ -1,0 +1,263 @@
+//! Inspection of a heap: its objects, their references, and the frozen objects.
+//!
+//! Each function stops the world. The typed face and the `gc` functions call the same functions.
+
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+
+use crate::base::fallible::NoMemory;
+use crate::collect::scope::{live, stopped_at, visible};
+use crate::collect::traversal::guard_traversal;
+use crate::collect::verify::{self, Depth};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::{ModelMutator, World};
+use crate::memory::space::GRANULE;
+use crate::object::live::Stopped;
+use crate::object::state::{DYING, FROZEN, ObjectFlags, TRACKED};
+use crate::object::type_info::{Object, Tracer};
+
+/// Calls `f` with each tracked object except the frozen ones, and those that a running collection
+/// is about to clear.
+pub(crate) fn listed<'w, M: ObjectModel>(
+    world: &'w World<'_, M>,
+    mut f: impl FnMut(Stopped<'w>, ObjectFlags),
+) {
+    visible(world, |object, state| {
+        if state.get() & FROZEN == 0 {
+            f(object, ObjectFlags::of(state.get()));
+        }
+    });
+}
+
+/// Calls `f` with each listed object that refers to an object at one of the `sought` addresses.
+pub(crate) fn referring<'w, M: ObjectModel>(
+    world: &'w World<'_, M>,
+    sought: Vec<usize>,
+    mut f: impl FnMut(Stopped<'w>, ObjectFlags),
+) -> Result<Result<(), NoMemory>, Cow<'static, str>> {
+    let space = &world.core().space;
+    let (start, bytes) = space.bounds();
+    let mut tracer = Tracer::seeking(start, bytes, sought);
+    guard_traversal(world, &mut tracer, |tracer| {
+        listed(world, |object, flags| {
+            edges_of(world, object.object(), tracer);
+            if tracer.take_found() {
+                f(object, flags);
+            }
+        });
+    })
+    .map_err(|abandoned| abandoned.reason)?;
+    Ok(tracer.lost_nothing())
+}
+
+/// Replaces the edges in `tracer` by the edges of `object`.
+pub(crate) fn edges_of<M: ObjectModel>(world: &World<'_, M>, object: Object, tracer: &mut Tracer) {
+    tracer.begin(object);
+    let granule = world.core().space.granule(object.address());
+    if let Some(object) = stopped_at(world, granule) {
+        world.core().model.traverse(object, tracer);
+    }
+    tracer.take_unreadable();
+}
+
+/// Calls `f` with the target of each reference in `source`, an object of this heap.
+pub(crate) fn targets<'w, M: ObjectModel>(
+    world: &'w World<'_, M>,
+    source: Object,
+    mut f: impl FnMut(Stopped<'w>, ObjectFlags),
+) -> Result<(), Cow<'static, str>> {
+    let space = &world.core().space;
+    let (start, bytes) = space.bounds();
+    let mut tracer = Tracer::new(start, bytes);
+    guard_traversal(world, &mut tracer, |tracer| edges_of(world, source, tracer))
+        .map_err(|abandoned| abandoned.reason)?;
+    tracer.lost_nothing().unwrap_or_else(NoMemory::abort_process);
+    for &edge in tracer.edges() {
+        if let Some(target) = stopped_at(world, space.granule(edge)) {
+            f(target, ObjectFlags::of(super::scope::state_of(space, target.object()).get()));
+        }
+    }
+    Ok(())
+}
+
+impl<M: ObjectModel> ModelMutator<M> {
+    /// Calls `f` while the world is stopped.
+    #[track_caller]
+    pub(crate) fn inspect<R>(&self, f: impl FnOnce(&World<'_, M>) -> R) -> R {
+        let world = match self.stop_here() {
+            Ok(world) => world,
+            Err(error) => panic!("{error}"),
+        };
+        let result = f(&world);
+        drop(world);
+        self.model().resumed(self);
+        result
+    }
+
+    /// Calls `f` with each object of the heap and its [`ObjectFlags`], in the order of memory,
+    /// while the world is stopped.
+    ///
+    /// These are all objects that were published and are not dead: also untracked and frozen ones,
+    /// and those that a running collection is about to clear ([`ObjectFlags::is_unreachable`]). `f`
+    /// may add references to an object. Rule 3 of [`ObjectModel`] applies to `f`: it lowers no
+    /// count and frees nothing. If `f` panics, the world resumes.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped: in a finalizer, callback, traversal, `with_current` or
+    /// another stop, or if another thread has ended without dropping its mutator.
+    #[track_caller]
+    pub fn objects(&mut self, mut f: impl FnMut(Stopped<'_>, ObjectFlags)) {
+        self.inspect(|world| {
+            live(world, |object, state| {
+                // An object that a merge found dead waits for its destruction.
+                if state.get() & DYING == 0 {
+                    f(object, ObjectFlags::of(state.get()));
+                }
+            });
+        });
+    }
+
+    /// Calls `f` with each tracked object that refers to `target`, once for each object, while the
+    /// world is stopped. Frozen objects are not included, nor those that a running collection is
+    /// about to clear. [`objects`](Self::objects) says what `f` may do.
+    ///
+    /// # Panics
+    ///
+    /// * If a traversal panics.
+    /// * If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn referrers(&mut self, target: Object, mut f: impl FnMut(Stopped<'_>, ObjectFlags)) {
+        let result = self.inspect(|world| {
+            let mut found = Vec::new();
+            let kept = referring(world, vec![target.address()], |object, flags| {
+                found.push((object, flags));
+            })?;
+            kept.unwrap_or_else(NoMemory::abort_process);
+            // Outside the guard of the traversal.
+            found.into_iter().for_each(|(object, flags)| f(object, flags));
+            Ok(())
+        });
+        result.unwrap_or_else(|reason: Cow<'_, str>| panic!("a traversal failed: {reason}"));
+    }
+
+    /// Calls `f` with the target of each reference in `source`, while the world is stopped: tracked
+    /// and untracked objects, each once for each reference to it. References to addresses where no
+    /// object of this heap is are left out. [`objects`](Self::objects) says what `f` may do.
+    ///
+    /// # Panics
+    ///
+    /// * If `source` is no object of this heap, or is dead.
+    /// * If the traversal of `source` panics.
+    /// * If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn referents(&mut self, source: Object, f: impl FnMut(Stopped<'_>, ObjectFlags)) {
+        let result = self.inspect(|world| {
+            let (space, address) = (&world.core().space, source.address());
+            let is_object = space.contains(address)
+                && address.is_multiple_of(GRANULE)
+                && stopped_at(world, space.granule(address)).is_some();
+            if !is_object {
+                return Err(format!("no object of this heap is at {address:#x}"));
+            }
+            targets(world, source, f).map_err(|reason| format!("a traversal failed: {reason}"))
+        });
+        result.unwrap_or_else(|reason| panic!("{reason}"));
+    }
+
+    /// Freezes all tracked objects. Returns the number of frozen objects.
+    ///
+    /// Collections ignore frozen objects until [`unfreeze`](Self::unfreeze). The references of a
+    /// frozen object keep their targets alive.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn freeze(&mut self) -> usize {
+        freeze(self)
+    }
+
+    /// Unfreezes all objects.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn unfreeze(&mut self) {
+        unfreeze(self);
+    }
+
+    /// The number of frozen objects.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn frozen(&mut self) -> usize {
+        frozen(self)
+    }
+
+    /// Checks the whole heap for damage. It looks for these defects:
+    ///
+    /// * damaged tables, and headers for which [`ObjectModel::check`] returns an error;
+    /// * references to addresses without an object (rules 2 and 4 of [`ObjectModel`]);
+    /// * overvisited objects, which traversals visit more often than references to them exist
+    ///   (rules 1 and 4).
+    ///
+    /// # Errors
+    ///
+    /// A description of the first defect.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn verify(&mut self) -> Result<(), String> {
+        verify(self)
+    }
+}
+
+/// See [`ModelMutator::freeze`].
+#[track_caller]
+pub(crate) fn freeze<M: ObjectModel>(m: &ModelMutator<M>) -> usize {
+    m.inspect(|world| {
+        let mut frozen = 0;
+        visible(world, |_, state| {
+            state.set(FROZEN);
+            frozen += 1;
+        });
+        frozen
+    })
+}
+
+/// See [`ModelMutator::unfreeze`].
+#[track_caller]
+pub(crate) fn unfreeze<M: ObjectModel>(m: &ModelMutator<M>) {
+    m.inspect(|world| {
+        // Untracked objects too: an object that was untracked after the freeze would be frozen when
+        // it is tracked again.
+        live(world, |_, state| {
+            state.unset(FROZEN);
+        });
+    });
+}
+
+/// See [`ModelMutator::frozen`].
+#[track_caller]
+pub(crate) fn frozen<M: ObjectModel>(m: &ModelMutator<M>) -> usize {
+    m.inspect(|world| {
+        let mut frozen = 0;
+        visible(world, |_, state| {
+            frozen += usize::from(state.get() & (FROZEN | TRACKED) == FROZEN | TRACKED);
+        });
+        frozen
+    })
+}
+
+/// See [`ModelMutator::verify`].
+#[track_caller]
+pub(crate) fn verify<M: ObjectModel>(m: &ModelMutator<M>) -> Result<(), String> {
+    m.inspect(|world| verify::check(world, Depth::Complete))
+}

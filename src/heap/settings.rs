@@ -1,0 +1,119 @@
+//! What the owner of a heap may set while it is in use: the pacing, and the hooks.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::base::event::{CollectionEvent, Hook, Unraisable};
+use crate::base::fallible::{self, NoMemory};
+use crate::heap::core::Handle;
+use crate::heap::model::ObjectModel;
+use crate::heap::model_heap::ModelHeap;
+use crate::heap::policy::Pacing;
+use crate::safepoint::SlowStop;
+
+impl<M: ObjectModel> ModelHeap<M> {
+    /// When the heap starts automatic collections.
+    pub fn pacing(&self) -> Pacing {
+        self.0.core.pace.policy()
+    }
+
+    /// Changes when the heap starts automatic collections.
+    ///
+    /// # Panics
+    ///
+    /// If [`Pacing::full_growth`] is negative or not a number. The setting is unchanged then.
+    #[track_caller]
+    pub fn set_pacing(&self, pacing: Pacing) {
+        if let Some(reason) = pacing.refused() {
+            panic!("{reason}");
+        }
+        self.0.core.pace.set_policy(pacing);
+    }
+
+    /// Disables automatic collections while the guard is alive. Explicit collections still work.
+    pub fn defer_collections(&self) -> DeferGuard {
+        self.0.core.pace.forbid_collections();
+        DeferGuard { heap: Arc::clone(&self.0) as Arc<dyn Defers> }
+    }
+
+    /// Registers a callback for the start and the end of each collection. The collecting thread
+    /// calls it while the world runs. If it panics, the hook of
+    /// [`on_unraisable`](Self::on_unraisable) receives the panic.
+    pub fn on_collection(&self, f: impl Fn(&CollectionEvent<'_>) + Send + Sync + 'static) {
+        self.0.core.hooks.on_collection(Hook::new(Arc::new(f)));
+    }
+
+    /// Sets the hook for failures that no caller can receive. These are panics of the model's
+    /// methods during a collection, and the reason why a collection was abandoned. Without a hook
+    /// the failures are written to standard error.
+    pub fn on_unraisable(&self, f: impl Fn(&Unraisable) + Send + Sync + 'static) {
+        self.try_on_unraisable(f).unwrap_or_else(NoMemory::abort_process);
+    }
+
+    /// Like [`on_unraisable`](Self::on_unraisable), but returns an error if memory is refused.
+    /// Nothing has changed then.
+    #[doc(hidden)]
+    pub fn try_on_unraisable(
+        &self,
+        f: impl Fn(&Unraisable) + Send + Sync + 'static,
+    ) -> Result<(), NoMemory> {
+        self.0.core.hooks.on_unraisable(Hook::new(fallible::arc(f)?));
+        Ok(())
+    }
+
+    /// Sets the hook for waits that last longer than
+    /// [`HeapBuilder::slow_stop`](crate::HeapBuilder::slow_stop). See
+    /// [`Heap::on_slow_stop`](crate::Heap::on_slow_stop).
+    pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
+        self.try_on_slow_stop(f).unwrap_or_else(NoMemory::abort_process);
+    }
+
+    /// Like [`on_slow_stop`](Self::on_slow_stop), but returns an error if memory is refused.
+    /// Nothing has changed then.
+    #[doc(hidden)]
+    pub fn try_on_slow_stop(
+        &self,
+        f: impl Fn(&SlowStop) + Send + Sync + 'static,
+    ) -> Result<(), NoMemory> {
+        self.0.core.slow.on_slow_stop(Hook::new(fallible::arc(f)?));
+        Ok(())
+    }
+}
+
+/// A heap of any model, as a [`DeferGuard`] knows it.
+trait Defers: Send + Sync {
+    fn end_deferral(&self);
+    fn name(&self) -> &str;
+}
+
+impl<M: ObjectModel> Defers for Handle<M> {
+    fn end_deferral(&self) {
+        self.core.pace.allow_collections();
+    }
+
+    fn name(&self) -> &str {
+        &self.core.name
+    }
+}
+
+/// Disables automatic collections of a heap while it is alive. It is a handle of the heap. Made by
+/// [`Heap::defer_collections`](crate::Heap::defer_collections) and
+/// [`ModelHeap::defer_collections`].
+#[must_use = "automatic collections are on again when the guard is dropped"]
+pub struct DeferGuard {
+    heap: Arc<dyn Defers>,
+}
+
+impl Drop for DeferGuard {
+    fn drop(&mut self) {
+        self.heap.end_deferral();
+    }
+}
+
+impl fmt::Debug for DeferGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeferGuard").field("heap", &self.heap.name()).finish()
+    }
+}

@@ -1,0 +1,590 @@
+//! Segments: an address map for memory that is not one range.
+//!
+//! The address space consists of *units*: aligned pieces of 1 MiB. The units of a heap have
+//! numbers. A table of two levels leads from an address to the number of its unit, and an array
+//! from the number to the address:
+//!
+//! ```text
+//! address   | block: bits 32..48 | leaf entry: bits 20..32 | offset in the unit: bits 0..20 |
+//!                 |                        |
+//!  blocks [65536 + 1]  -> leaf      leaves [4096 each] -> unit      units [unit] -> address
+//! ```
+//!
+//! A granule is `unit * 32768 + offset / 32`, and a page is `unit * 16 + offset / 65536`. The side
+//! tables stay linear arrays by granule and by page. The heap reserves them for all units that it
+//! can have: 4.3 KiB of tables for each page of 64 KiB, and no address for the page itself.
+//!
+//! # Units
+//!
+//! | unit | its pages | in the pool |
+//! |---|---|---|
+//! | 0 | `Nowhere`: addresses that are not of the heap have the first granule of unit 0 | never |
+//! | own | as in a reserved range | free or in use |
+//! | adopted | `Foreign`: memory of others, in which the runtime registers objects | never |
+//! | fence | `Nowhere`: no memory, between two segments of the heap | never |
+//!
+//! Unit 0 saves the test whether a reference leads into the heap: counting and marking treat the
+//! granule of unknown addresses as that of an object that is no candidate. Its counting byte is
+//! zeroed with its page, which each full collection visits.
+//!
+//! The number of a block above bit 48 is the last one, which has no leaf with an entry.
+//!
+//! # Own segments
+//!
+//! If the pool has no gap, it maps a segment: as many units as the request needs, and at least half
+//! of what the heap has, 1 MiB to 32 MiB. So a heap with one object takes 1 MiB of addresses, and a
+//! heap of 1 GiB has about forty segments. A fence comes before each segment but the first, so that
+//! no run of pages leads from one segment to another. A segment stays mapped until the heap ends.
+//! Its free pages return to the system in the same way as those of a range. Segments request no
+//! huge pages.
+//!
+//! # Adopted memory
+//!
+//! A runtime gives the heap aligned memory ([`ModelMutator::adopt`]) and *registers* the objects
+//! that it creates there. A registered object has a state byte like any other object, and the
+//! collector treats it as one. The heap reads and writes adopted memory only through the model:
+//! there is no page header, so `Space::heap_of` does not exist for this map. It never frees it. An
+//! object starts at a multiple of 32 bytes, because a granule is the unit of all tables. An object
+//! at another multiple of 16 is refused: the granule would not tell its address.
+//!
+//! # Access
+//!
+//! The tables of this map are written under the pool's lock, by threads that are attached, and read
+//! without a lock. Each entry is written once, before the high-water mark is raised. A thread that
+//! has the address of an object is ordered behind that (see [`PageTable::high_water`]). For another
+//! address any answer is right, before or after. So all accesses are relaxed, and the leaves lie in
+//! memory that is zero before the heap exists.
+//!
+//! # Invariants
+//!
+//! * An entry of a leaf is 0, or the number of a unit whose pages have table entries.
+//! * Two pages of the pool with consecutive numbers are adjacent in memory.
+//! * The address in `units` of a unit without memory is in no unit.
+//! * The high-water mark is a multiple of the pages of a unit.
+//!
+//! [`ModelMutator::adopt`]: crate::model::ModelMutator::adopt
+
+#[allow(unsafe_code)]
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU32};
+
+use crate::base::sync::{AtomicUsize, Mutex, Ordering};
+use crate::memory::address_map::{Index, Map};
+use crate::memory::pool::{PagePool, PageSource, SpaceError};
+use crate::memory::range::{ENOMEM, Range, ReserveError, Segment};
+use crate::memory::ranges::{HeapRange, RANGES};
+use crate::memory::reserved::AddressMap;
+use crate::memory::shape::{
+    GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
+};
+use crate::memory::space::Space;
+use crate::memory::table::PageTable;
+
+/// The shift from an address to its unit.
+const UNIT_SHIFT: u32 = 20;
+/// Bytes of a unit, and the alignment of segments.
+pub(crate) const UNIT: usize = 1 << UNIT_SHIFT;
+/// Pages of a unit.
+pub(super) const UNIT_PAGES: usize = UNIT / PAGE_SIZE;
+/// The shift from a granule to its unit.
+const GRANULES_SHIFT: u32 = UNIT_SHIFT - GRANULE_SHIFT;
+/// The shift from an address to its block.
+const BLOCK_SHIFT: u32 = 32;
+/// The number of blocks. The addresses of programs are below 2^48, with few exceptions.
+const BLOCKS: usize = 1 << 16;
+/// Entries of a leaf.
+const LEAF: usize = 1 << (BLOCK_SHIFT - UNIT_SHIFT);
+/// Bytes from the start of the directory to the leaves.
+const LEAVES_AT: usize = ((BLOCKS + 1) * size_of::<u32>()).next_multiple_of(PAGE_SIZE);
+/// The largest segment that the pool maps ahead of need.
+const LARGEST_STEP: usize = 32 << 20;
+/// The address of a unit without memory. It is not 0, so that it can be an object's.
+const NOWHERE: usize = GRANULE;
+
+/// The map of a heap whose objects lie in any aligned segments of memory, also in memory that
+/// others allocated.
+///
+/// A heap with this map reserves address space for tables only, a fifteenth of the bytes that
+/// [`HeapBuilder::reserve`](crate::HeapBuilder::reserve) names, and takes memory for objects in
+/// segments of 1 to 32 MiB. A reference costs two loads more than with a
+/// [`Reserved`](crate::model::Reserved) range each time that the collector looks at it, and so does
+/// each free.
+#[derive(Debug)]
+pub struct Segments {
+    directory: Directory,
+    /// Leaves that the directory has room for.
+    most_leaves: usize,
+    /// Bytes of the tables and of the heap's own segments, with their alignment.
+    reserved: AtomicUsize,
+    mapped: Mutex<Mapped>,
+}
+
+// SAFETY: rule *guarded*: atomics in memory of the space, and data behind a lock.
+unsafe impl Send for Segments {}
+// SAFETY: as above.
+unsafe impl Sync for Segments {}
+
+impl AddressMap for Segments {}
+
+/// Why memory cannot be adopted, or an object in it cannot be registered. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdoptError {
+    /// The start or the length is not a multiple of 1 MiB, or the length is 0.
+    Unaligned {
+        /// The first byte.
+        start: usize,
+        /// The length.
+        bytes: usize,
+    },
+    /// A part of the memory belongs to a heap already.
+    Taken {
+        /// The first byte.
+        start: usize,
+        /// The length.
+        bytes: usize,
+    },
+    /// The heap has no table entries for so much memory. `HeapBuilder::reserve` sets how many it
+    /// has.
+    Full {
+        /// Bytes for which the heap has table entries.
+        reserved: usize,
+    },
+    /// The system has no memory for the tables.
+    System {
+        /// The system's error code.
+        code: i32,
+    },
+    /// The object does not lie in memory that the heap has adopted.
+    NotAdopted {
+        /// The object's address.
+        address: usize,
+    },
+    /// The object's address is not a multiple of 32.
+    Misplaced {
+        /// The object's address.
+        address: usize,
+    },
+    /// An object is registered at the address.
+    Registered {
+        /// The object's address.
+        address: usize,
+    },
+}
+
+impl fmt::Display for AdoptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Unaligned { start, bytes } => write!(
+                f,
+                "a heap adopts memory in units of {UNIT} bytes: {bytes} bytes at {start:#x} are not \
+                 aligned to that"
+            ),
+            Self::Taken { start, bytes } => {
+                write!(f, "a part of the {bytes} bytes at {start:#x} belongs to a heap already")
+            }
+            Self::Full { reserved } => write!(
+                f,
+                "the heap has tables for {reserved} bytes, which are used up: reserve more with \
+                 `HeapBuilder::reserve`"
+            ),
+            Self::System { code } => {
+                let cause = std::io::Error::from_raw_os_error(code);
+                write!(f, "the system has no memory for the tables of adopted memory: {cause}")
+            }
+            Self::NotAdopted { address } => write!(
+                f,
+                "the object at {address:#x} does not lie in adopted memory: call `adopt` first"
+            ),
+            Self::Misplaced { address } => {
+                write!(f, "the object at {address:#x} does not start at a multiple of {GRANULE}")
+            }
+            Self::Registered { address } => {
+                write!(f, "an object is registered at {address:#x} already")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AdoptError {}
+
+/// The part of the map for the loops of a collection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Directory {
+    /// The blocks, and the leaves behind them.
+    blocks: NonNull<AtomicU32>,
+    units: NonNull<AtomicPtr<u8>>,
+}
+
+impl Directory {
+    fn block(&self, number: usize) -> &AtomicU32 {
+        debug_assert!(number <= BLOCKS);
+        // SAFETY: rule *mapped*: the directory is accessible, and has that many blocks and one
+        // more. All bytes are valid.
+        unsafe { self.blocks.add(number).as_ref() }
+    }
+
+    /// The entry of a unit of the address space in a leaf.
+    fn entry(&self, leaf: usize, unit: usize) -> &AtomicU32 {
+        // SAFETY: rule *mapped*: a block contains the number of a leaf that exists, and leaves
+        // follow the blocks.
+        unsafe { self.blocks.byte_add(LEAVES_AT).add(leaf * LEAF + unit % LEAF).as_ref() }
+    }
+
+    /// The number of the unit that an address is in; 0: in no unit of this heap.
+    #[inline(always)]
+    fn unit(&self, addr: usize) -> usize {
+        let block = (addr >> BLOCK_SHIFT).min(BLOCKS);
+        let leaf = self.block(block).load(Ordering::Relaxed) as usize;
+        self.entry(leaf, addr >> UNIT_SHIFT).load(Ordering::Relaxed) as usize
+    }
+
+    /// The word with the address of a unit.
+    #[inline(always)]
+    fn start(&self, unit: usize) -> &AtomicPtr<u8> {
+        // SAFETY: rule *mapped*: units are numbers of pages below the high-water mark, and the
+        // array has a word for each unit that can exist.
+        unsafe { self.units.add(unit).as_ref() }
+    }
+
+    /// The address of a byte of a unit.
+    #[inline(always)]
+    fn byte(&self, unit: usize, offset: usize) -> NonNull<u8> {
+        let start = self.start(unit).load(Ordering::Relaxed);
+        // SAFETY: rule *mapped*: no unit below the high-water mark starts at 0. The offset stays in
+        // the unit, so the address is not 0 either.
+        unsafe { NonNull::new_unchecked(start.wrapping_add(offset)) }
+    }
+}
+
+impl Index for Directory {
+    #[inline(always)]
+    fn granule(self, addr: usize) -> usize {
+        let unit = self.unit(addr);
+        let offset = addr >> GRANULE_SHIFT & ((1 << GRANULES_SHIFT) - 1);
+        // Compiled to a conditional move: an unknown address has the first granule of all.
+        if unit == 0 { 0 } else { unit << GRANULES_SHIFT | offset }
+    }
+
+    #[inline(always)]
+    unsafe fn cell(self, granule: usize) -> NonNull<u8> {
+        let offset = granule & ((1 << GRANULES_SHIFT) - 1);
+        self.byte(granule >> GRANULES_SHIFT, offset << GRANULE_SHIFT)
+    }
+}
+
+/// What the pool's lock protects. It has a lock of its own only because the pool is elsewhere.
+#[derive(Debug, Default)]
+struct Mapped {
+    segments: Vec<Segment>,
+    /// Leaves in use. The first one belongs to all blocks without a unit.
+    leaves: usize,
+    /// Bytes of the heap's own segments.
+    own: usize,
+    /// Whether the last unit is one of the heap's own.
+    ends_own: bool,
+}
+
+/// Leaves for a heap of so many units. The units of a process mostly lie close together, in a few
+/// blocks of 4 GiB.
+fn most_leaves(units: usize) -> usize {
+    1 + (units / 16).clamp(16, 1023)
+}
+
+/// Bytes from the start of the directory to the array of units.
+fn units_at(units: usize) -> usize {
+    LEAVES_AT + most_leaves(units) * LEAF * size_of::<u32>()
+}
+
+/// Bytes of the directory of a heap with so many bytes of pages.
+fn directory_bytes(length: usize) -> usize {
+    let units = length / UNIT;
+    units_at(units) + units * size_of::<AtomicPtr<u8>>()
+}
+
+impl Segments {
+    /// Makes room for the leaves of `units` units of the address space from `start` on. `false`:
+    /// there is none.
+    fn has_leaves(&self, mapped: &Mapped, start: usize, units: usize) -> bool {
+        let blocks = start >> BLOCK_SHIFT..=(start + units * UNIT - 1) >> BLOCK_SHIFT;
+        let is_new = |block: &usize| self.directory.block(*block).load(Ordering::Relaxed) == 0;
+        mapped.leaves + blocks.filter(is_new).count() <= self.most_leaves
+    }
+
+    /// Gives the units at `start` the numbers from `first` on. There are leaves for them.
+    fn number(&self, mapped: &mut Mapped, start: NonNull<u8>, first: usize, units: usize) {
+        for unit in 0..units {
+            let memory = start.as_ptr().wrapping_add(unit * UNIT);
+            let block = self.directory.block(memory.addr() >> BLOCK_SHIFT);
+            if block.load(Ordering::Relaxed) == 0 {
+                block.store(mapped.leaves as u32, Ordering::Relaxed);
+                mapped.leaves += 1;
+            }
+            self.directory.start(first + unit).store(memory, Ordering::Relaxed);
+            let leaf = block.load(Ordering::Relaxed) as usize;
+            let entry = self.directory.entry(leaf, memory.addr() >> UNIT_SHIFT);
+            entry.store((first + unit) as u32, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Why units cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The tables have no room.
+    Full,
+    /// A part of the memory is in the list of ranges.
+    Taken,
+    /// The system refuses memory.
+    System(i32),
+}
+
+impl PageTable<Segments> {
+    /// Opens units behind a fence of `fence` units: makes their table entries accessible, numbers
+    /// them, gives their pages a shape, and lists the memory that `memory` returns. Raises the
+    /// high-water mark. Returns the first page.
+    ///
+    /// The caller holds the lock of the pool.
+    fn open_units(
+        &self,
+        pool: &mut PagePool,
+        mapped: &mut Mapped,
+        (fence, units): (usize, usize),
+        shape: Shape,
+        memory: impl FnOnce(&mut Mapped) -> Result<NonNull<u8>, i32>,
+    ) -> Result<usize, Refusal> {
+        let first = self.high_water() / UNIT_PAGES + fence;
+        let end = (first + units) * UNIT_PAGES;
+        if end > self.length >> PAGE_SHIFT {
+            return Err(Refusal::Full);
+        }
+        if end > pool.committed {
+            pool.commit(self, end).map_err(Refusal::System)?;
+        }
+        let mut ranges = RANGES.write();
+        ranges.try_reserve(1).map_err(|_| Refusal::System(ENOMEM))?;
+        let start = memory(mapped).map_err(Refusal::System)?;
+        let base = start.as_ptr().expose_provenance();
+        let length = units * UNIT;
+        if HeapRange::overlaps(&ranges, base, length) {
+            return Err(Refusal::Taken);
+        }
+        if !self.map.has_leaves(mapped, base, units) {
+            return Err(Refusal::Full);
+        }
+        // From here on nothing fails.
+        let word = pool.heap.0.expose_provenance();
+        HeapRange { base, length, word, is_heap: false }.insert_into(&mut ranges);
+        drop(ranges);
+        let fences = first - fence..first;
+        fences.clone().for_each(|unit| self.leave_out(unit));
+        pool.exclude(fences.start * UNIT_PAGES..fences.end * UNIT_PAGES);
+        self.map.number(mapped, start, first, units);
+        let pages = first * UNIT_PAGES..end;
+        if shape != Shape::FREE {
+            self.set_shapes(pages.clone(), shape);
+            pool.exclude(pages);
+        }
+        mapped.ends_own = shape == Shape::FREE;
+        // Release: see `PageTable::high_water`.
+        self.high_water.store(end, Ordering::Release);
+        Ok(first * UNIT_PAGES)
+    }
+
+    /// Makes a unit one without memory. Its table entries are accessible.
+    fn leave_out(&self, unit: usize) {
+        let nowhere = std::ptr::without_provenance_mut(NOWHERE);
+        self.map.directory.start(unit).store(nowhere, Ordering::Relaxed);
+        self.set_shapes(unit * UNIT_PAGES..(unit + 1) * UNIT_PAGES, Shape::NOWHERE);
+    }
+
+    fn set_shapes(&self, pages: std::ops::Range<usize>, shape: Shape) {
+        for page in pages {
+            // SAFETY: rule *mapped*: the entry is accessible.
+            let info = unsafe { self.range.info(page) };
+            info.shape.store(shape.to_bits(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Map for Segments {
+    type Origin = Directory;
+
+    const ADOPTS: bool = true;
+
+    #[inline(always)]
+    fn origin(&self) -> Directory {
+        self.directory
+    }
+
+    /// All addresses: each has a granule.
+    #[inline(always)]
+    fn bounds(&self) -> (usize, usize) {
+        (0, usize::MAX)
+    }
+
+    fn reserved_bytes(&self) -> usize {
+        // Relaxed: a statistic.
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn contains(&self, addr: usize) -> bool {
+        self.directory.unit(addr) != 0
+    }
+
+    #[inline(always)]
+    fn granule(&self, addr: usize) -> usize {
+        self.directory.granule(addr)
+    }
+
+    #[inline(always)]
+    fn page_index(&self, addr: usize) -> usize {
+        Map::granule(self, addr) / PAGE_GRANULES
+    }
+
+    #[inline(always)]
+    fn address(&self, granule: usize) -> usize {
+        let offset = granule & ((1 << GRANULES_SHIFT) - 1);
+        let start = self.directory.start(granule >> GRANULES_SHIFT);
+        start.load(Ordering::Relaxed).addr() + (offset << GRANULE_SHIFT)
+    }
+
+    #[inline(always)]
+    fn page_start(&self, page: usize) -> NonNull<u8> {
+        self.directory.byte(page / UNIT_PAGES, (page % UNIT_PAGES) << PAGE_SHIFT)
+    }
+}
+
+impl PageSource for Segments {
+    /// Reserves the tables of at least one unit of pages, and those of unit 0. If the system
+    /// refuses, it tries tables for less, down to 64 MiB or `bytes` if that is less.
+    #[cfg(not(all(test, loom)))]
+    fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
+        let heaps = || RANGES.read().iter().filter(|range| range.is_heap).count();
+        let asked = bytes.unwrap_or_else(|| Range::default_length(heaps()));
+        // Also for the units without memory: unit 0, and a fence for each segment. There are few
+        // segments: each has at least a third of the units before it, or 32.
+        let with_fences = asked.saturating_add(asked / 16).saturating_add(16 * UNIT);
+        let length = with_fences.checked_next_multiple_of(UNIT).unwrap_or(usize::MAX / UNIT * UNIT);
+        let range = Range::reserve_tables(length, directory_bytes)?;
+        let length = range.length / UNIT * UNIT;
+        let failed = |code| ReserveError { asked: range.mapped_bytes(), code };
+        range.open_directory(directory_bytes(range.length)).map_err(failed)?;
+        let blocks = range.directory.cast();
+        // SAFETY: rule *bounds*: the array lies in the directory.
+        let units = unsafe { range.directory.byte_add(units_at(range.length / UNIT)) }.cast();
+        let map = Self {
+            directory: Directory { blocks, units },
+            most_leaves: most_leaves(range.length / UNIT),
+            reserved: AtomicUsize::new(range.mapped_bytes()),
+            mapped: Mutex::new(Mapped { leaves: 1, ..Mapped::default() }),
+        };
+        let high_water = AtomicUsize::new(UNIT_PAGES);
+        let table = PageTable { length, range, high_water, map };
+        let mut pool = PagePool::new();
+        pool.commit(&table, UNIT_PAGES).map_err(|code| ReserveError { asked: length, code })?;
+        table.leave_out(0);
+        pool.exclude(0..UNIT_PAGES);
+        Ok((table, pool))
+    }
+
+    /// Models have no segments.
+    #[cfg(all(test, loom))]
+    fn open(_: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
+        let _ = (directory_bytes, NOWHERE);
+        Err(ReserveError { asked: 0, code: ENOMEM })
+    }
+
+    fn extend(
+        table: &PageTable<Self>,
+        pool: &mut PagePool,
+        _: usize,
+        count: usize,
+    ) -> Result<usize, SpaceError> {
+        let (asked, in_use) = (count << PAGE_SHIFT, pool.in_use() << PAGE_SHIFT);
+        let mut mapped = table.map.mapped.lock();
+        let fence = usize::from(mapped.ends_own);
+        let least = asked.div_ceil(UNIT);
+        let mut units = least.max((mapped.own / 2).min(LARGEST_STEP) / UNIT);
+        let before = mapped.segments.len();
+        loop {
+            let opened =
+                table.open_units(pool, &mut mapped, (fence, units), Shape::FREE, |mapped| {
+                    mapped.segments.try_reserve(1).map_err(|_| ENOMEM)?;
+                    let segment = Segment::map(units * UNIT, UNIT)?;
+                    let start = segment.start;
+                    mapped.segments.push(segment);
+                    Ok(start)
+                });
+            if opened.is_err() {
+                mapped.segments.truncate(before);
+            }
+            match opened {
+                Ok(_) => break,
+                // A smaller segment may do.
+                Err(_) if units > least => units = least,
+                Err(Refusal::Full) => {
+                    return Err(SpaceError::Full { asked, in_use, reserved: table.length });
+                }
+                Err(Refusal::Taken) => return Err(SpaceError::Refused { asked, code: ENOMEM }),
+                Err(Refusal::System(code)) => return Err(SpaceError::Refused { asked, code }),
+            }
+        }
+        mapped.own += units * UNIT;
+        // Relaxed: a statistic.
+        table.map.reserved.fetch_add((units + 1) * UNIT, Ordering::Relaxed);
+        pool.add_segment(units * UNIT);
+        Ok(pool.used.first_gap(count))
+    }
+
+    fn discard_above(_: &PageTable<Self>, _: usize) {}
+}
+
+impl Space<Segments> {
+    /// Adopts memory: objects in it can be registered from now on.
+    ///
+    /// # Safety
+    ///
+    /// The memory is readable and stays so until the heap ends. The calling thread is attached.
+    pub(crate) unsafe fn adopt_memory(
+        &self,
+        start: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), AdoptError> {
+        let addr = start.as_ptr().addr();
+        if bytes == 0 || !addr.is_multiple_of(UNIT) || !bytes.is_multiple_of(UNIT) {
+            return Err(AdoptError::Unaligned { start: addr, bytes });
+        }
+        let full = AdoptError::Full { reserved: self.length };
+        if addr.checked_add(bytes - 1).is_none_or(|last| last >> BLOCK_SHIFT >= BLOCKS) {
+            return Err(full);
+        }
+        let mut pool = self.pool.lock();
+        let mut mapped = self.map.mapped.lock();
+        let units = (0, bytes / UNIT);
+        let opened =
+            self.table.open_units(&mut pool, &mut mapped, units, Shape::FOREIGN, |_| Ok(start));
+        self.count_committed(&pool);
+        opened.map(drop).map_err(|refusal| match refusal {
+            Refusal::Full => full,
+            Refusal::Taken => AdoptError::Taken { start: addr, bytes },
+            Refusal::System(code) => AdoptError::System { code },
+        })
+    }
+
+    /// Checks that an object can be registered at an address, as far as its place goes.
+    pub(crate) fn check_place(&self, address: usize) -> Result<(), AdoptError> {
+        if !address.is_multiple_of(GRANULE) {
+            return Err(AdoptError::Misplaced { address });
+        }
+        match self.page(self.page_index(address)).shape().kind() {
+            PageKind::Foreign => Ok(()),
+            _ => Err(AdoptError::NotAdopted { address }),
+        }
+    }
+}

@@ -1,0 +1,401 @@
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::system;
+use crate::memory::ranges::word_at;
+use crate::memory::space::SpaceConfig;
+use crate::memory::space::is_in_any_heap;
+
+fn space(reserve: usize) -> Space<Segments> {
+    Space::open(SpaceConfig { reserve: Some(reserve), limit: None }).expect("address space")
+}
+
+/// Memory that a heap can adopt.
+struct Memory(NonNull<u8>, Layout);
+
+impl Memory {
+    fn new(units: usize) -> Self {
+        let layout = Layout::from_size_align(units * UNIT, UNIT).expect("a layout");
+        // SAFETY: rule *bounds*: the layout is not empty.
+        Self(NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory"), layout)
+    }
+
+    fn addr(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
+    fn adopt(&self, space: &Space<Segments>) -> Result<(), AdoptError> {
+        // SAFETY: rule *adopted*: the tests drop the memory after the space.
+        unsafe { space.adopt_memory(self.0, self.1.size()) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: rule *bounds*: allocated with this layout.
+        unsafe { dealloc(self.0.as_ptr(), self.1) }
+    }
+}
+
+fn is_unknown(space: &Space<Segments>, addr: usize) -> bool {
+    !space.contains(addr) && space.granule(addr) == 0 && !space.starts_at(addr)
+}
+
+#[test]
+fn the_first_and_the_last_byte_of_each_unit() {
+    let memory = Memory::new(3);
+    let space = space(64 << 20);
+    memory.adopt(&space).expect("room");
+    let first = memory.addr();
+    for unit in 0..3 {
+        for offset in [0, 1, 31, 32, PAGE_SIZE - 1, PAGE_SIZE, UNIT - 33, UNIT - 1] {
+            let addr = first + unit * UNIT + offset;
+            let granule = space.granule(addr);
+            assert!(space.contains(addr) && granule != 0);
+            assert_eq!(space.address(granule), addr / GRANULE * GRANULE);
+            // SAFETY: rule *mapped*: a granule of the space.
+            assert_eq!(unsafe { space.cell(granule) }.as_ptr().addr(), space.address(granule));
+            assert_eq!(space.page_index(addr), granule / PAGE_GRANULES);
+            let start = space.page_start(space.page_index(addr) as u32).as_ptr().addr();
+            assert_eq!(start, addr / PAGE_SIZE * PAGE_SIZE);
+            assert_eq!(space.starts_at(addr), addr.is_multiple_of(GRANULE));
+            assert_eq!(space.origin().granule(addr), granule);
+        }
+        // The granules of a unit follow those of the unit before.
+        let expected = space.granule(first) + unit * UNIT / GRANULE;
+        assert_eq!(space.granule(first + unit * UNIT), expected);
+    }
+    assert!(is_unknown(&space, first - 1) && is_unknown(&space, first + 3 * UNIT));
+}
+
+#[test]
+fn addresses_of_no_heap_have_the_first_granule() {
+    let memory = Memory::new(1);
+    let space = space(64 << 20);
+    let on_the_stack = 0u8;
+    let addr = memory.addr();
+    assert!(is_unknown(&space, addr), "it is not adopted yet");
+    memory.adopt(&space).expect("room");
+    for unknown in [
+        0,
+        1,
+        NOWHERE,
+        UNIT - 1,
+        UNIT,
+        (&raw const on_the_stack).addr(),
+        1 << 47,
+        (1 << 48) - 1,
+        1 << 48,
+        // The same address, with bits above those that the tables know.
+        addr | 1 << 48,
+        addr | 1 << 63,
+        addr | 0xffff << 48,
+        usize::MAX,
+        usize::MAX - UNIT,
+    ] {
+        assert!(is_unknown(&space, unknown), "{unknown:#x}");
+        let (start, bytes) = space.bounds();
+        assert!(unknown.wrapping_sub(start) < bytes || unknown == usize::MAX);
+    }
+    // The granule itself has an address, which is unknown as well.
+    assert_eq!((space.address(0), space.granule(space.address(0))), (NOWHERE, 0));
+    assert_eq!(space.page(0).shape().kind(), PageKind::Nowhere);
+    assert_eq!(space.starts(0).len(), 0);
+    // It is accessible for counting.
+    assert!(space.counts().len() >= UNIT / GRANULE && space.states().len() >= UNIT / GRANULE);
+}
+
+#[test]
+fn what_cannot_be_adopted() {
+    let memory = Memory::new(4);
+    let (space, other) = (space(16 << 20), self::space(16 << 20));
+    let adopt = |space: &Space<Segments>, from: usize, bytes: usize| {
+        let start = memory.0.map_addr(|addr| addr.saturating_add(from));
+        // SAFETY: rule *adopted*: memory of this test, or refused.
+        unsafe { space.adopt_memory(start, bytes) }
+    };
+    let at = |from: usize| memory.addr() + from;
+    for (from, bytes) in [(0, 0), (0, UNIT - 1), (0, UNIT + PAGE_SIZE), (PAGE_SIZE, UNIT)] {
+        let error = AdoptError::Unaligned { start: at(from), bytes };
+        assert_eq!(adopt(&space, from, bytes), Err(error));
+    }
+    let mark = space.high_water();
+    assert_eq!(adopt(&space, UNIT, 2 * UNIT), Ok(()));
+    assert_eq!(space.high_water(), mark + 2 * UNIT_PAGES);
+    for (from, bytes) in [(0, 2 * UNIT), (UNIT, UNIT), (2 * UNIT, 2 * UNIT), (0, 4 * UNIT)] {
+        let taken = AdoptError::Taken { start: at(from), bytes };
+        assert_eq!(adopt(&space, from, bytes), Err(taken), "by the same heap");
+        assert_eq!(adopt(&other, from, bytes), Err(taken), "by another heap");
+    }
+    assert_eq!((adopt(&space, 0, UNIT), adopt(&other, 3 * UNIT, UNIT)), (Ok(()), Ok(())));
+    // More than there are tables for, and addresses that the directory does not know.
+    let full = Err(AdoptError::Full { reserved: space.length });
+    for (start, bytes) in [(1 << 40, space.length), (1 << 48, UNIT), (usize::MAX - UNIT + 1, UNIT)]
+    {
+        let start = NonNull::new(std::ptr::without_provenance_mut(start)).expect("an address");
+        // SAFETY: rule *adopted*: it is refused.
+        assert_eq!(unsafe { space.adopt_memory(start, bytes) }, full);
+    }
+    // Memory of a heap's own.
+    let own = space.acquire_large(PAGE_SIZE, 64).expect("a page").as_ptr().addr() / UNIT * UNIT;
+    let start = NonNull::new(std::ptr::without_provenance_mut(own)).expect("an address");
+    for space in [&space, &other] {
+        let taken = Err(AdoptError::Taken { start: own, bytes: UNIT });
+        // SAFETY: rule *adopted*: it is refused.
+        assert_eq!(unsafe { space.adopt_memory(start, UNIT) }, taken);
+    }
+    assert_eq!(space.high_water() % UNIT_PAGES, 0);
+}
+
+/// Opens units at an address where no memory is. No test accesses it.
+fn open_at(space: &Space<Segments>, start: usize, units: usize) -> Result<usize, Refusal> {
+    let mut pool = space.pool.lock();
+    let mut mapped = space.map.mapped.lock();
+    let start = NonNull::new(std::ptr::without_provenance_mut(start)).expect("an address");
+    let memory = |_: &mut Mapped| Ok(start);
+    space.table.open_units(&mut pool, &mut mapped, (0, units), Shape::FOREIGN, memory)
+}
+
+#[test]
+fn a_heap_whose_leaves_are_used_up_refuses_other_blocks() {
+    let space = space(64 << 20);
+    let block = |number: usize| (40_000 + number) << BLOCK_SHIFT;
+    let most = space.map.most_leaves - 1;
+    for number in 0..most {
+        open_at(&space, block(number), 1).expect("a leaf");
+    }
+    let before = space.high_water();
+    assert_eq!(open_at(&space, block(most), 1), Err(Refusal::Full));
+    assert!(is_unknown(&space, block(most)));
+    assert!(!is_in_any_heap(block(most)));
+    assert_eq!(space.high_water(), before);
+    // The blocks with a leaf still have room.
+    open_at(&space, block(3) + 7 * UNIT, 2).expect("no leaf");
+    assert!(space.contains(block(3) + 8 * UNIT) && is_unknown(&space, block(3) + UNIT));
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    /// Opens units: a place in the address space, and how many.
+    Open(usize, usize),
+    /// Asks for an address.
+    Ask(usize),
+    /// Asks for an address near the start or the end of an open segment.
+    Near(prop::sample::Index, bool, isize),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let unit = 1usize..1 << (48 - UNIT_SHIFT);
+    // Dense places, so that segments meet.
+    let near = (0usize..64).prop_map(|at| (0x7f12 << (BLOCK_SHIFT - UNIT_SHIFT)) + at);
+    prop_oneof![
+        (prop_oneof![unit, near], 1usize..40).prop_map(|(unit, len)| Action::Open(unit, len)),
+        any::<usize>().prop_map(Action::Ask),
+        (any::<prop::sample::Index>(), any::<bool>(), -70_000isize..70_000)
+            .prop_map(|(which, end, by)| Action::Near(which, end, by)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// The map of two levels answers as an ordered map of segments does.
+    #[test]
+    fn the_map_is_an_ordered_map_of_segments(
+        actions in prop::collection::vec(action(), 1..120),
+    ) {
+        // Small numbers of other tests' ranges lie elsewhere.
+        let space = space(32 << 30);
+        // By start: the length, and the first granule.
+        let mut model = BTreeMap::<usize, (usize, usize)>::new();
+        for action in actions {
+            let asked = match action {
+                Action::Open(unit, units) => {
+                    let (start, length) = (unit << UNIT_SHIFT, units * UNIT);
+                    let before = model.range(..start + length).next_back();
+                    let overlaps = before.is_some_and(|(&at, &(length, _))| at + length > start);
+                    let is_in_reach = (start + length - 1) >> BLOCK_SHIFT < BLOCKS;
+                    if !is_in_reach {
+                        continue;
+                    }
+                    match open_at(&space, start, units) {
+                        Ok(page) => {
+                            prop_assert!(!overlaps);
+                            model.insert(start, (length, page * PAGE_GRANULES));
+                        }
+                        // Also if a real mapping of this process lies there.
+                        Err(refusal) => prop_assert!(overlaps || refusal == Refusal::Taken),
+                    }
+                    start
+                }
+                Action::Ask(addr) => addr,
+                Action::Near(which, end, by) => {
+                    let Some(at) = model.len().checked_sub(1).map(|last| which.index(last + 1))
+                    else { continue };
+                    let (&start, &(length, _)) = model.iter().nth(at).expect("a segment");
+                    (start + if end { length } else { 0 }).wrapping_add_signed(by)
+                }
+            };
+            let segment = model.range(..=asked).next_back();
+            let inside = segment.filter(|&(&start, &(length, _))| asked - start < length);
+            let expected = inside.map(|(&start, &(_, first))| first + (asked - start) / GRANULE);
+            prop_assert_eq!(space.granule(asked), expected.unwrap_or(0));
+            prop_assert_eq!(space.origin().granule(asked), expected.unwrap_or(0));
+            prop_assert_eq!(space.contains(asked), expected.is_some());
+            if let Some(granule) = expected {
+                prop_assert_eq!(space.address(granule), asked / GRANULE * GRANULE);
+            }
+        }
+    }
+
+    /// Runs of pages lie in one segment, whatever was taken and put back before.
+    #[test]
+    fn a_run_of_pages_lies_in_one_segment(
+        sizes in prop::collection::vec((1usize..40 * PAGE_SIZE, any::<bool>()), 1..60),
+    ) {
+        let memory = Memory::new(1);
+        let space = space(256 << 20);
+        let mut kept = Vec::<(NonNull<u8>, usize, u8)>::new();
+        for (number, (size, frees)) in sizes.into_iter().enumerate() {
+            if number == 20 {
+                memory.adopt(&space).expect("room");
+            }
+            let object = space.acquire_large(size, 64).expect("pages");
+            let fill = number as u8 + 1;
+            // SAFETY: rule *owner*: just allocated.
+            unsafe {
+                object.write_bytes(fill, size);
+                let room = space.memory(object).room().bytes();
+                prop_assert!(room >= size);
+                object.add(room - 1).write(fill);
+            }
+            kept.push((object, size, fill));
+            if frees {
+                let (object, ..) = kept.swap_remove(number * 7 % kept.len());
+                // SAFETY: rule *owner*: freed once.
+                unsafe { space.release(space.page_index(object.as_ptr().addr()) as u32) };
+            }
+        }
+        for (object, size, fill) in kept {
+            // SAFETY: rule *owner*: of this test.
+            let bytes = unsafe { std::slice::from_raw_parts(object.as_ptr(), size) };
+            prop_assert!(bytes.iter().all(|&byte| byte == fill), "no other object wrote there");
+        }
+        prop_assert_eq!(space.pool().in_use * PAGE_SIZE, space.in_use_bytes());
+    }
+}
+
+#[test]
+fn a_small_heap_takes_few_addresses_and_a_growing_one_few_segments() {
+    let space = space(1 << 30);
+    let tables = space.reserved_bytes();
+    assert!(tables < (1 << 30) / 8, "{tables} bytes of tables");
+    assert_eq!((space.in_use_bytes(), space.high_water()), (0, UNIT_PAGES));
+    space.acquire_large(100, 64).expect("a page");
+    assert_eq!(space.reserved_bytes() - tables, 2 * UNIT, "a segment and its alignment");
+    assert_eq!(space.in_use_bytes(), PAGE_SIZE);
+    let mut pages = 1;
+    while pages < (512 << 20) / PAGE_SIZE {
+        space.acquire_large(100, 64).expect("a page");
+        pages += 1;
+    }
+    let segments = space.map.mapped.lock().segments.len();
+    assert!((16..40).contains(&segments), "{segments} segments");
+    assert!(space.committed_bytes() >= 512 << 20 && space.committed_bytes() < 600 << 20);
+}
+
+#[test]
+fn a_heap_grows_up_to_its_reserve_and_its_limit() {
+    let space = space(8 << 20);
+    let mut pages = 0;
+    let error = loop {
+        match space.acquire_large(100, 64) {
+            Ok(_) => pages += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(pages * PAGE_SIZE >= 8 << 20, "{pages} pages");
+    assert!(matches!(error, SpaceError::Full { asked: PAGE_SIZE, .. }), "{error}");
+    let config = SpaceConfig { reserve: Some(64 << 20), limit: Some(2 << 20) };
+    let space = Space::<Segments>::open(config).expect("address space");
+    let memory = Memory::new(1);
+    memory.adopt(&space).expect("adopted memory does not count");
+    for _ in 0..(2 << 20) / PAGE_SIZE {
+        space.acquire_large(100, 64).expect("a page");
+    }
+    let error = space.acquire_large(100, 64).expect_err("the limit");
+    assert!(matches!(error, SpaceError::Limit { .. }), "{error}");
+    drop(space);
+}
+
+#[test]
+fn the_list_of_ranges_has_each_segment_until_the_heap_ends() {
+    const WORD: usize = 0xbeef0;
+    let memory = Memory::new(2);
+    let space = space(64 << 20);
+    let before = space.acquire_large(100, 64).expect("a page").as_ptr().addr();
+    assert_eq!(word_at(before), Some(0));
+    space.set_heap(std::ptr::without_provenance(WORD));
+    let after = space.acquire_large(2 * UNIT, 64).expect("pages").as_ptr().addr();
+    memory.adopt(&space).expect("room");
+    let all = [before, after, after + 2 * UNIT - 1, memory.addr(), memory.addr() + 2 * UNIT - 1];
+    for addr in all {
+        assert_eq!(word_at(addr), Some(WORD), "{addr:#x}");
+    }
+    assert!(!is_in_any_heap(memory.addr() + 2 * UNIT) && !is_in_any_heap(0));
+    drop(space);
+    assert!(all.into_iter().all(|addr| !is_in_any_heap(addr)));
+}
+
+#[test]
+fn free_pages_return_to_the_system() {
+    let space = space(64 << 20);
+    let object = space.acquire_large(3 * UNIT, 64).expect("pages");
+    let start = object.as_ptr().addr() / PAGE_SIZE * PAGE_SIZE;
+    // SAFETY: rule *owner*: just allocated.
+    unsafe { object.write_bytes(7, 3 * UNIT) };
+    let resident = || system::testing::resident(start, 3 * UNIT);
+    assert!(resident().is_none_or(|bytes| bytes == 3 * UNIT));
+    // SAFETY: rule *owner*: freed once.
+    unsafe { space.release(space.page_index(object.as_ptr().addr()) as u32) };
+    assert!(resident().is_none_or(|bytes| bytes == 0), "more than the pool keeps resident");
+    assert_eq!(space.acquire_large(3 * UNIT, 64), Ok(object), "the same gap");
+    // SAFETY: rule *owner*: just allocated.
+    unsafe { object.write_bytes(7, 3 * UNIT) };
+}
+
+#[test]
+fn only_adopted_memory_has_places_for_objects_of_others() {
+    let memory = Memory::new(1);
+    let space = space(64 << 20);
+    memory.adopt(&space).expect("room");
+    let own = space.acquire_large(100, 64).expect("a page").as_ptr().addr();
+    let addr = memory.addr();
+    assert_eq!(space.check_place(addr), Ok(()));
+    assert_eq!(space.check_place(addr + UNIT - GRANULE), Ok(()));
+    let misplaced = Err(AdoptError::Misplaced { address: addr + 16 });
+    assert_eq!(space.check_place(addr + 16), misplaced);
+    for elsewhere in [own, 0, NOWHERE, addr + UNIT, 1 << 47] {
+        let error = Err(AdoptError::NotAdopted { address: elsewhere });
+        assert_eq!(space.check_place(elsewhere), error);
+    }
+}
+
+#[test]
+fn each_error_says_what_to_do() {
+    let errors = [
+        (AdoptError::Unaligned { start: 32, bytes: 7 }, "7 bytes at 0x20 are not aligned"),
+        (AdoptError::Taken { start: 32, bytes: 7 }, "belongs to a heap already"),
+        (AdoptError::Full { reserved: 7 }, "`HeapBuilder::reserve`"),
+        (AdoptError::System { code: ENOMEM }, "the system has no memory"),
+        (AdoptError::NotAdopted { address: 32 }, "call `adopt` first"),
+        (AdoptError::Misplaced { address: 33 }, "0x21 does not start at a multiple of 32"),
+        (AdoptError::Registered { address: 32 }, "registered at 0x20 already"),
+    ];
+    for (error, text) in errors {
+        assert!(error.to_string().contains(text), "{error}");
+    }
+}

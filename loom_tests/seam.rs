@@ -30,7 +30,7 @@ type Word = AtomicBool;
 
 fn coordinator() -> Arc<Coordinator<Word>> {
     let requested = |_: ThreadId, word: &Word, _: u32| {
-        word.fetch_or(true, Ordering::Release);
+        word.swap(true, Ordering::Release);
     };
     Coordinator::under(None, Config::default(), Some(requested)).unwrap()
 }

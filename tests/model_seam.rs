@@ -206,9 +206,10 @@ impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
 }
 
 // SAFETY: 1. a count is the object's number and the table's; `claim_ref` adds one, `release`
-// removes one. 2. `release` frees at 0. 3. only attached threads drop. 4. counted slots are counted,
-// and uncounted slots of live objects lead to live ones. 5. nothing is pending. 6. nothing here
-// reaches a safepoint. 7. `traverse` reports all uncounted slots, and `roots` those of old objects.
+// removes one. 2. `release` frees at 0. 3. only attached threads drop. 4. counted slots are
+// counted, and uncounted slots of live objects lead to live ones. 5. nothing is pending. 6. nothing
+// here reaches a safepoint. 7. `traverse` reports all uncounted slots, and `roots` those of old
+// objects.
 unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, STABLE> {
     type Addresses = Reserved;
     type Local = Arc<Word>;

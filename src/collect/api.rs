@@ -64,9 +64,9 @@
 //!    [`ObjectModel::requested`], which sets the runtime's word by a read-modify-write with
 //!    `Release`.
 //! 2. The mutator's thread polls the runtime's word, relaxed. If it is set, the thread clears it,
-//!    by a read-modify-write with `Acquire`, and then calls [`ModelMutator::safepoint`], which reads
-//!    the mutator's poll word. No other thread clears the word, and the thread clears it at no other
-//!    place.
+//!    by a read-modify-write with `Acquire`, and then calls [`ModelMutator::safepoint`], which
+//!    reads the mutator's poll word. No other thread clears the word, and the thread clears it at
+//!    no other place.
 //! 3. If requests are left when `safepoint` returns or panics, it calls `requested` once more.
 //!    Requests are left, for example, while the mutator is lent to a finalizer.
 //!
@@ -88,9 +88,12 @@
 //! If the runtime cannot stop, nothing has changed, and the collection ends with
 //! [`StopError::Refused`](crate::safepoint::StopError::Refused).
 //!
+//! The stop of [`ModelMutator::prepare_fork`] is the first one alone: the runtime prepares the fork
+//! itself.
+//!
 //! The runtime may stop its threads at any time for reasons of its own. No deadlock is possible if
-//! it keeps this order of what a thread holds or waits for: the collector lock, the heap's stop, the
-//! runtime's stop. So:
+//! threads acquire these in this order: the collector lock, the heap's stop, the runtime's stop.
+//! So:
 //!
 //! * A thread that waits for the heap (at a safepoint, for its own stop, detached) does not run in
 //!   the runtime. The library calls `leaving` before, and `comes_back` after. If `comes_back`
@@ -100,7 +103,7 @@
 //!   [`ModelMutator::detach`].
 //! * A thread that has stopped the runtime for another reason does not attach, reach a safepoint,
 //!   stop or collect before it resumes the runtime. [`ModelMutator::collect_stopped`] is the
-//!   exception.
+//!   exception. It does not wait for other threads that collect or stop the heap: it gives up.
 //! * `stop_runtime` may wait for another stop of the runtime. The thread counts as stopped in the
 //!   runtime meanwhile.
 //!

@@ -181,7 +181,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// # Errors
     ///
     /// As [`try_collect`](Self::try_collect). [`CollectError::Busy`] if another thread is
-    /// collecting, also if `what` says to wait: that thread may be stopped.
+    /// collecting, has stopped the heap or is about to stop it, also if `what` says to wait: that
+    /// thread may wait for the runtime.
     pub fn collect_stopped(
         &mut self,
         what: Collect,

@@ -540,7 +540,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Ends a stop that [`stop_runtime`](Self::stop_runtime) has made, on the same thread, before
-    /// the threads of the heap continue. A panic ends the process, because threads may stay stopped.
+    /// the threads of the heap continue. A panic ends the process, because threads may stay
+    /// stopped.
     fn resume_runtime(&self, local: &Self::Local) {
         let _ = local;
     }

@@ -14,11 +14,13 @@
 //! | could not stop the heap | as above | attached | detaches, and waits |
 //!
 //! The wait in its own stop is safe: all other threads of the heap are detached, and a thread that
-//! has stopped the runtime waits for no stop of the heap. It does not reach a safepoint, and
-//! [`ModelMutator::collect_stopped`](crate::model::ModelMutator::collect_stopped) gives up if a thread has stopped the heap, or waits for its
+//! has stopped the runtime waits for no stop of the heap. It does not reach a safepoint, and its
+//! collections ([`collect_stopped`]) give up if a thread has stopped the heap, or waits for its
 //! turn.
 //!
 //! If the constant is `false`, each function here is a branch that the compiler removes.
+//!
+//! [`collect_stopped`]: crate::model::ModelMutator::collect_stopped
 
 #![forbid(unsafe_code)]
 

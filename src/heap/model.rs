@@ -496,7 +496,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         traverses: &dyn Fn(Object) -> bool,
         report: &mut dyn FnMut(Object),
     ) {
-        let _ = (world.core(), traverses, report);
+        let (_, _, _) = (world, traverses, report);
     }
 
     /// Whether [`adjustments`](Self::adjustments) reports any. If `false` and it does, the
@@ -507,7 +507,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// tables of threads, queues. The number of references is the count plus all corrections of the
     /// object. Called after each [`merge`](Self::merge).
     fn adjustments(&self, world: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
-        let _ = (world.core(), report);
+        let (_, _) = (world, report);
     }
 
     /// Whether [`serial`](Self::serial) is called.

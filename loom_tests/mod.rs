@@ -25,6 +25,7 @@ mod managed;
 mod marking;
 mod remote_free;
 mod safepoint;
+mod seam;
 mod slot;
 mod tracked;
 

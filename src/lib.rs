@@ -57,7 +57,7 @@ pub use collect::api as model;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/model.md")]
 mod model_guide {}
-pub use collect::{Collect, CollectError};
+pub use collect::{Collect, CollectError, StoppedCollection};
 pub use typed::any::{AnyGc, GcDyn};
 pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};

@@ -40,6 +40,82 @@
 //! that wants its objects destroyed releases its references and collects before it drops the heap.
 //! (The typed API does more: it collects once more, and keeps the memory mapped while references to
 //! objects exist.)
+//!
+//! # References that nobody counts
+//!
+//! Some runtimes do not count each reference. Four parts of an [`ObjectModel`] describe this. Each
+//! has an associated constant or an empty default, and costs nothing in a model without it.
+//!
+//! * [`Tracer::uncounted`]: the traversed object refers to the target and holds no counted
+//!   reference to it, as the frame of a generator does. The target stays alive while the source is
+//!   alive. Counting ignores the reference.
+//! * [`ObjectModel::roots`]: objects that uncounted references from outside keep alive, such as the
+//!   references on the threads' stacks.
+//! * [`ObjectModel::adjustments`]: a count is the sum of the object's own number and of numbers in
+//!   other places.
+//! * [`ObjectModel::serial`]: some objects are traversed on the collecting thread alone.
+//!
+//! An object that holds uncounted references is tracked. If one of its fields cannot be read
+//! ([`Tracer::unreadable`]), its traversal still reports all its uncounted references: nothing else
+//! keeps their targets alive. If that is impossible, the traversal panics, and the collection is
+//! abandoned. [`clear`](ObjectModel::clear) removes uncounted references too: once the world runs,
+//! their targets may be destroyed before the object is.
+//!
+//! # A poll word of the runtime
+//!
+//! An interpreter checks one word, its own, and not also the one behind
+//! [`ModelMutator::safepoint`]. With [`ObjectModel::OWN_POLL_WORD`] the heap tells the runtime to
+//! set that word.
+//!
+//! 1. Any thread raises bits in the mutator's poll word, and then calls
+//!    [`ObjectModel::requested`], which sets the runtime's word by a read-modify-write with
+//!    `Release`.
+//! 2. The mutator's thread polls the runtime's word, relaxed. If it is set, the thread clears it,
+//!    by a read-modify-write with `Acquire`, and then calls [`ModelMutator::safepoint`], which
+//!    reads the mutator's poll word. No other thread clears the word, and the thread clears it at
+//!    no other place.
+//! 3. If requests are left when `safepoint` returns or panics, it calls `requested` once more.
+//!    Requests are left, for example, while the mutator is lent to a finalizer.
+//!
+//! No request is lost. If the thread's change in step 2 comes after the change in step 1, it
+//! acquires the raised bits, so `safepoint` finds them. Otherwise the runtime's word is set
+//! afterwards. A word that is set without a request costs one call of `safepoint`.
+//!
+//! # A stop of the runtime
+//!
+//! A runtime may have threads that are not mutators of the heap, and stop them itself. With
+//! [`ObjectModel::STOPS_RUNTIME`] each stop of the heap is two stops:
+//!
+//! 1. The thread leaves the runtime ([`ObjectModel::leaving`]), waits for the mutators of the heap,
+//!    and comes back to the runtime ([`ObjectModel::comes_back`]).
+//! 2. It stops the runtime ([`ObjectModel::stop_runtime`]).
+//! 3. It does its work.
+//! 4. It resumes the runtime, and then the mutators ([`ObjectModel::resume_runtime`]).
+//!
+//! If the runtime cannot stop, nothing has changed, and the collection ends with
+//! [`StopError::Refused`](crate::safepoint::StopError::Refused).
+//!
+//! The stop of [`ModelMutator::prepare_fork`] is the first one alone: the runtime prepares the fork
+//! itself.
+//!
+//! The runtime may stop its threads at any time for reasons of its own. No deadlock is possible if
+//! threads acquire these in this order: the collector lock, the heap's stop, the runtime's stop.
+//! So:
+//!
+//! * A thread that waits for the heap (at a safepoint, for its own stop, detached) does not run in
+//!   the runtime. The library calls `leaving` before, and `comes_back` after. If `comes_back`
+//!   returns `false`, the thread detaches once more and calls
+//!   [`ObjectModel::wait_for_runtime`].
+//! * A thread that the runtime stops waits for the end of that stop detached from the heap, inside
+//!   [`ModelMutator::detach`].
+//! * A thread that has stopped the runtime for another reason does not attach, reach a safepoint,
+//!   stop or collect before it resumes the runtime. [`ModelMutator::collect_stopped`] is the
+//!   exception. It does not wait for other threads that collect or stop the heap: it gives up.
+//! * `stop_runtime` may wait for another stop of the runtime. The thread counts as stopped in the
+//!   runtime meanwhile.
+//!
+//! The first thread that stops the runtime wins. If it is not the collecting thread, the mutators
+//! that have stopped for the collection wait for the end of both stops.
 
 #![forbid(unsafe_code)]
 

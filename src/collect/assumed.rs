@@ -80,7 +80,8 @@ pub(crate) fn take<M: ObjectModel>(
 /// this collection: then it has no count.
 fn exceeds<M: ObjectModel>(world: &World<'_, M>, granule: u32, inside: i64) -> bool {
     let count = stopped_at(world, granule as usize).map(|object| world.core().model.count(object));
-    matches!(count, Some(Count::Exact(count)) if count > inside)
+    let by = world.adjustment(granule as usize);
+    matches!(count, Some(Count::Exact(count)) if count + by > inside)
 }
 
 /// Counts the edges to assumed roots, in the side table.

@@ -270,6 +270,12 @@ impl<'a> WorkerMarks<'a> {
         Met::New
     }
 
+    /// Whether the target of an edge is an assumed root. There are some.
+    #[inline(always)]
+    pub(crate) fn is_assumed(&self, target: usize) -> bool {
+        self.candidates.is_assumed(target)
+    }
+
     /// Marks one candidate. Returns `false` if another worker has marked it.
     #[inline(always)]
     pub(crate) fn mark<const SHARED: bool>(&self, target: usize) -> bool {

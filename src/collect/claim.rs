@@ -10,7 +10,7 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Mutex;
 use crate::collect::scope::{claimed, state_of};
 use crate::collect::subset::Subset;
-use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
+use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{Core, World};
 use crate::memory::reserved::AddressMap;
@@ -280,7 +280,7 @@ fn exempt<M: ObjectModel>(
     let set = Subset::new(world);
     set.reach_all(&legacy);
     let follow = |tracer: &mut _| set.follow(legacy, tracer);
-    let followed = guard_traversal(world, &mut tracer(&core.space), follow);
+    let followed = guard_traversal(world, &mut tracer_of(world), follow);
     let is_reached = |reference: &mut ClaimRef| set.is_reached(reference.object());
     let many = objects.iter().filter(|reference| set.is_reached(reference.object())).count();
     let room = found.objects.try_reserve_exact(many);

@@ -10,6 +10,9 @@
 //!
 //! A batch of objects is traversed before its edges are counted. One loop over hundreds of edges
 //! has no unpredictable end, as a loop over the edges of one object has.
+//!
+//! Objects that are traversed on one thread alone ([`ObjectModel::serial`]) wait until all workers
+//! have finished. Then the first worker counts those that other workers have left.
 
 use crate::collect::work_list::WorkCursor;
 use crate::object::live::Stopped;
@@ -21,10 +24,10 @@ use crate::base::prefetch::prefetch;
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::collect::candidates::{Candidates, each_bit};
-use crate::collect::scope::{Scope, granules_of, object_from};
+use crate::collect::scope::{Scope, granules_of, object_from, stopped_at};
 use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, spill};
 use crate::collect::traversal::{
-    Abandoned, BATCH_PART, guard_traversal, prefetch_each, tracer, traverse_batch,
+    Abandoned, BATCH_PART, guard_traversal, prefetch_each, tracer_of, traverse_batch,
 };
 use crate::heap::helpers::Worker;
 use crate::heap::mark_tables::PAGE_WORDS;
@@ -65,6 +68,8 @@ pub(crate) struct Counts {
     /// counted edges. Other models have the objects that [`ObjectModel::verifies_traversal`]
     /// selects. Marking compares their second traversal with these edges.
     pub(crate) kept: HashMap<u32, Box<[u32]>>,
+    /// Objects that other workers have left to the first worker.
+    pub(super) serial: Vec<u32>,
 }
 
 impl Counts {
@@ -86,6 +91,7 @@ impl Counts {
         fallible::append(&mut self.outside, &mut other.outside)?;
         fallible::append(&mut self.dying, &mut other.dying)?;
         fallible::append(&mut self.unreadable, &mut other.unreadable)?;
+        fallible::append(&mut self.serial, &mut other.serial)?;
         self.kept.try_reserve(other.kept.len())?;
         self.kept.extend(other.kept);
         self.spills.lost_nothing()
@@ -119,7 +125,7 @@ pub(crate) fn count<M: ObjectModel>(
             let Ok(table) = core.workers.take_table(core.space.counts().len()) else { return };
             private = Some(table);
         }
-        let mut tracer = tracer(&core.space);
+        let mut tracer = tracer_of(world);
         let result = guard_traversal(world, &mut tracer, |tracer| match &mut private {
             // SAFETY: rule *stopped*: only the first worker accesses the heap's table, and the
             // traversals that it calls cannot reach the table.
@@ -143,11 +149,23 @@ pub(crate) fn count<M: ObjectModel>(
         }
     });
     let (mut counts, tables) = std::mem::take(&mut *total.lock());
-    let merged = merge_tables(world, scope, workers, tables, &mut counts);
-    match failed.lock().take() {
-        Some(abandoned) => Err(abandoned),
-        None => Ok(merged.map(|()| counts)?),
+    if M::HAS_SERIAL && failed.lock().is_none() {
+        let serial = work.count_serial(&mut counts);
+        *failed.lock() = serial.err();
     }
+    let merged = merge_tables(world, scope, workers, tables, &mut counts);
+    if let Some(abandoned) = failed.lock().take() {
+        return Err(abandoned);
+    }
+    merged?;
+    // Each unmarked candidate has been counted, so its count is adjusted.
+    for (granule, by) in world.adjustments() {
+        if candidates.is_unmarked(granule as usize) {
+            counts.spills.add(granule, -by);
+        }
+    }
+    counts.spills.lost_nothing()?;
+    Ok(counts)
 }
 
 /// The data that all counting workers share.
@@ -184,7 +202,7 @@ impl<M: ObjectModel> Work<'_, M> {
         let Self { world, .. } = self;
         let (space, model) = (&world.core().space, &world.core().model);
         let (origin, states) = (space.origin(), space.states());
-        let (verifies, prefetches) = (model.verifies_traversals(), model.prefetches());
+        let asks = (model.verifies_traversals(), model.prefetches());
         let far = is_far(world, table.len());
         let mut counter =
             Counter::<_, YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
@@ -200,45 +218,97 @@ impl<M: ObjectModel> Work<'_, M> {
                 for (first, bits) in self.candidates.unmarked_on(page) {
                     gather(origin, (first, bits), &mut candidates);
                 }
-                counter.counts.traversed += candidates.len();
                 steps::took(PAGE_WORDS + candidates.len());
-                // In a full collection candidates are adjacent. The hardware prefetches them, but
-                // only up to the end of its page. In a young collection they are far apart.
-                candidates.iter().take(PREFETCH_DISTANCE).for_each(prefetch_object);
-                for (number, batch) in candidates.chunks(BATCH).enumerate() {
-                    tracer.clear();
-                    let mut ends = [0; BATCH];
-                    for (place, few) in batch.chunks(BATCH_PART).enumerate() {
-                        let first = number * BATCH + place * BATCH_PART;
-                        few_from(&candidates, first + PREFETCH_DISTANCE)
-                            .iter()
-                            .for_each(prefetch_object);
-                        if prefetches {
-                            let ahead = few_from(&candidates, first + CONTENTS_DISTANCE);
-                            prefetch_each(model, ahead, tracer);
-                        }
-                        let unreadable = &mut counter.counts.unreadable;
-                        let unreadable = |at: usize| {
-                            fallible::push(unreadable, origin.granule(few[at].address()) as u32)
-                        };
-                        traverse_batch(
-                            model,
-                            few,
-                            tracer,
-                            &mut ends[place * BATCH_PART..],
-                            unreadable,
-                        )?;
-                    }
-                    counter.take_own(model, batch)?;
-                    if verifies || !M::STABLE_DURING_STOP {
-                        counter.remember(model, batch, tracer.edges(), &ends)?;
-                    }
-                    counter.take_edges(tracer.edges());
+                if M::HAS_SERIAL && worker.index != 0 {
+                    counter.leave_serial(model, &mut candidates)?;
                 }
+                self.count_objects(&mut counter, asks, tracer, &candidates)?;
             }
         }
         counter.drain_delayed();
         counts.spills.lost_nothing()
+    }
+
+    /// Counts the objects that other workers have left to this thread, the first worker.
+    fn count_serial(&self, counts: &mut Counts) -> Result<(), Abandoned> {
+        let core = self.world.core();
+        let mut objects = Vec::new();
+        for granule in std::mem::take(&mut counts.serial) {
+            if let Some(object) = stopped_at(self.world, granule as usize) {
+                fallible::push(&mut objects, object)?;
+            }
+        }
+        let counted = guard_traversal(self.world, &mut tracer_of(self.world), |tracer| {
+            let count = |table: &mut [u8]| match self.scope.kind {
+                CollectionKind::Young => self.count_list::<true>(&objects, table, counts, tracer),
+                CollectionKind::Full => self.count_list::<false>(&objects, table, counts, tracer),
+            };
+            // SAFETY: rule *stopped*: the other workers have finished, and the traversals cannot
+            // reach the table.
+            unsafe { exclusively(core.space.counts(), count) }
+        });
+        Ok(counted??)
+    }
+
+    fn count_list<const YOUNG: bool>(
+        &self,
+        objects: &[Stopped<'_>],
+        table: &mut [u8],
+        counts: &mut Counts,
+        tracer: &mut Tracer,
+    ) -> Result<(), NoMemory> {
+        let space = &self.world.core().space;
+        let (origin, states, far) =
+            (space.origin(), space.states(), is_far(self.world, table.len()));
+        let mut counter =
+            Counter::<_, YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
+        let model = &self.world.core().model;
+        let asks = (model.verifies_traversals(), model.prefetches());
+        self.count_objects(&mut counter, asks, tracer, objects)?;
+        counter.drain_delayed();
+        counts.spills.lost_nothing()
+    }
+
+    /// Counts some candidates. `verifies`, `prefetches`: as the model says.
+    #[inline(always)]
+    fn count_objects<O: Index, const YOUNG: bool>(
+        &self,
+        counter: &mut Counter<'_, O, YOUNG>,
+        (verifies, prefetches): (bool, bool),
+        tracer: &mut Tracer,
+        objects: &[Stopped<'_>],
+    ) -> Result<(), NoMemory> {
+        let (origin, model) = (counter.origin, &self.world.core().model);
+        counter.counts.traversed += objects.len();
+        // In a full collection candidates are adjacent. The hardware prefetches them, but
+        // only up to the end of its page. In a young collection they are far apart.
+        objects.iter().take(PREFETCH_DISTANCE).for_each(prefetch_object);
+        for (number, batch) in objects.chunks(BATCH).enumerate() {
+            tracer.clear();
+            if M::UNCOUNTED_EDGES {
+                tracer.forget_uncounted();
+            }
+            let mut ends = [0; BATCH];
+            for (place, few) in batch.chunks(BATCH_PART).enumerate() {
+                let first = number * BATCH + place * BATCH_PART;
+                few_from(objects, first + PREFETCH_DISTANCE).iter().for_each(prefetch_object);
+                if prefetches {
+                    let ahead = few_from(objects, first + CONTENTS_DISTANCE);
+                    prefetch_each(model, ahead, tracer);
+                }
+                let unreadable = &mut counter.counts.unreadable;
+                let unreadable = |at: usize| {
+                    fallible::push(unreadable, origin.granule(few[at].address()) as u32)
+                };
+                traverse_batch(model, few, tracer, &mut ends[place * BATCH_PART..], unreadable)?;
+            }
+            counter.take_own(model, batch)?;
+            if verifies || !M::STABLE_DURING_STOP {
+                counter.remember(model, batch, tracer, &ends)?;
+            }
+            counter.take_edges(tracer.edges());
+        }
+        Ok(())
     }
 }
 
@@ -279,7 +349,9 @@ impl<O: Index, const YOUNG: bool> Counter<'_, O, YOUNG> {
             let granule = origin.granule(object.address());
             match model.count(object) {
                 Count::Exact(n @ 1..128) => add(table, granule, -(n as i8), spills),
-                Count::Exact(0) => fallible::push(dying, granule as u32)?,
+                Count::Exact(0) if !M::UNCOUNTED_EDGES && !M::ADJUSTS_COUNTS => {
+                    fallible::push(dying, granule as u32)?
+                }
                 Count::Exact(n) => spill(spills, granule, -n),
                 Count::Outside => fallible::push(outside, granule as u32)?,
                 Count::Immortal => fallible::push(immortal, granule as u32)?,
@@ -288,22 +360,42 @@ impl<O: Index, const YOUNG: bool> Counter<'_, O, YOUNG> {
         Ok(())
     }
 
+    /// Moves the objects that only the first worker traverses to the results.
+    #[cold]
+    fn leave_serial<M: ObjectModel>(
+        &mut self,
+        model: &M,
+        objects: &mut Vec<Stopped<'_>>,
+    ) -> Result<(), NoMemory> {
+        let (origin, serial) = (self.origin, &mut self.counts.serial);
+        let mut result = Ok(());
+        for object in objects.extract_if(.., |object| model.serial(*object)) {
+            let left = fallible::push(serial, origin.granule(object.address()) as u32);
+            result = result.and(left);
+        }
+        result
+    }
+
     /// Keeps the edges of the objects that belong into [`Counts::kept`].
     #[cold]
     fn remember<M: ObjectModel>(
         &mut self,
         model: &M,
         objects: &[Stopped<'_>],
-        edges: &[usize],
+        tracer: &Tracer,
         ends: &[u32],
     ) -> Result<(), NoMemory> {
         let mut start = 0;
         for (&object, &end) in objects.iter().zip(ends) {
-            let own = &edges[start..end as usize];
+            let own = tracer.edges()[start..end as usize].iter().copied();
             start = end as usize;
             if !M::STABLE_DURING_STOP || model.verifies_traversal(object) {
-                let own =
-                    fallible::collect(own.iter().map(|&edge| self.origin.granule(edge) as u32))?;
+                let own = own.chain(tracer.uncounted_of(object.object()));
+                let mut kept = Vec::new();
+                for edge in own {
+                    fallible::push(&mut kept, self.origin.granule(edge) as u32)?;
+                }
+                let own = kept;
                 self.counts.kept.try_reserve(1)?;
                 self.counts
                     .kept

@@ -17,7 +17,7 @@ use crate::collect::marker::{Done, Marker};
 use crate::collect::pool::{Piece, Pool};
 use crate::collect::roots::Roots;
 use crate::collect::scope::object_at;
-use crate::collect::traversal::{Abandoned, guard_traversal, tracer, type_name};
+use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of, type_name};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::heap::remembered::FoundRoot;
@@ -28,7 +28,8 @@ const RETRIES: usize = 100;
 /// Roots in a piece of work.
 const CHUNK: usize = 2048;
 
-/// The first part of the phase `Premark`: marks the objects that named roots reach. They are not
+/// The first part of the phase `Premark`: marks the objects that the roots of the model reach
+/// (`reported`), and in a full collection (`is_full`) those that named roots reach. They are not
 /// counted, and stay alive. Returns their number.
 ///
 /// If a field is unreadable, its targets stay candidates. They have a reference that counting does
@@ -36,12 +37,17 @@ const CHUNK: usize = 2048;
 pub(crate) fn mark_from_named<M: ObjectModel>(
     world: &World<'_, M>,
     candidates: &Candidates,
+    reported: &[u32],
+    is_full: bool,
     workers: usize,
 ) -> Result<usize, Abandoned> {
-    let named = world.core().roots.list()?;
+    let named = if is_full { world.core().roots.list()? } else { Vec::new() };
     let space = &world.core().space;
-    let granules = named.iter().map(|object| space.granule(object.address()) as u32);
-    let done = mark_uncounted(world, candidates, fallible::collect(granules)?, None, workers)?;
+    let named = named.iter().map(|object| space.granule(object.address()) as u32);
+    let mut granules = fallible::collect(named)?;
+    granules.try_reserve(reported.len()).map_err(NoMemory::from)?;
+    granules.extend(reported);
+    let done = mark_uncounted(world, candidates, granules, None, workers)?;
     Ok(done.traversed)
 }
 
@@ -142,16 +148,21 @@ struct Marking<'a, M: ObjectModel> {
 impl<M: ObjectModel> Marking<'_, M> {
     /// Does `work`, and all work that comes from it.
     fn run(&self, work: Vec<Piece>, workers: usize) -> Result<Done, Abandoned> {
-        if workers > 1 {
-            self.run_with::<true>(work, workers)
-        } else {
-            self.run_with::<false>(work, workers)
+        let run = if workers > 1 { Self::run_with::<true> } else { Self::run_with::<false> };
+        let mut done = run(self, work, Vec::new(), workers)?;
+        while M::HAS_SERIAL && !done.serial.is_empty() {
+            let serial = std::mem::take(&mut done.serial);
+            done.add(run(self, Vec::new(), serial, workers)?)?;
         }
+        Ok(done)
     }
 
+    /// Does `work`. `serial`: marked objects that the first worker traverses. The result may have
+    /// more such objects.
     fn run_with<const SHARED: bool>(
         &self,
         work: Vec<Piece>,
+        serial: Vec<u32>,
         workers: usize,
     ) -> Result<Done, Abandoned> {
         let Self { world, candidates, counts, inside } = *self;
@@ -161,9 +172,10 @@ impl<M: ObjectModel> Marking<'_, M> {
         }
         let failed = Mutex::new(None);
         let all = Mutex::new(Done::default());
+        let serial = Mutex::new(serial);
         world.share(workers, &|worker| {
             pool.joined.fetch_add(1, Ordering::Relaxed);
-            let result = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
+            let result = guard_traversal(world, &mut tracer_of(world), |tracer| {
                 let mut marker = Marker::<M, SHARED>::new(
                     world,
                     candidates,
@@ -172,6 +184,10 @@ impl<M: ObjectModel> Marking<'_, M> {
                     inside,
                     tracer,
                 );
+                if M::HAS_SERIAL && worker.index == 0 {
+                    let serial = std::mem::take(&mut *serial.lock());
+                    marker.run(Piece::Objects(serial), &pool)?;
+                }
                 while let Some(piece) = pool.take() {
                     steps::took(1);
                     marker.run(piece, &pool)?;

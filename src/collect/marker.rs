@@ -16,6 +16,11 @@
 //! of a page takes more time than the order of memory saves there. It takes the end of a long list
 //! first. So it finishes a part of the heap, which is in the caches, before it begins the next one.
 //!
+//! If some objects are traversed on one thread alone ([`ObjectModel::serial`]), the other workers
+//! mark such an object and leave it in their results. When marking is over, it begins again with
+//! these objects as the first worker's list. Each object is marked once and left at most once, so
+//! the last round comes.
+//!
 //! [Candidates](super::candidates) has the tables, and the reason why no object is lost and none is
 //! traversed twice.
 
@@ -75,6 +80,8 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     inside: Option<&'a Inside<'a>>,
     /// Marked objects, which are not traversed yet.
     pub(super) list: Vec<u32>,
+    /// Whether this is the thread that has stopped the world.
+    is_first: bool,
     /// Empty. Its memory is that of the next list.
     spare: Vec<u32>,
     pages: VecDeque<u32>,
@@ -104,6 +111,8 @@ pub(crate) struct Done {
     pub(super) immortal: Vec<u32>,
     /// In `Phase::Premark`: an object was traversed whose traversals the collector compares.
     pub(super) must_compare: bool,
+    /// Marked objects that the first worker has to traverse.
+    pub(super) serial: Vec<u32>,
 }
 
 impl Done {
@@ -112,6 +121,7 @@ impl Done {
         self.traversed += other.traversed;
         self.must_compare |= other.must_compare;
         fallible::append(&mut self.unreadable_now, &mut other.unreadable_now)?;
+        fallible::append(&mut self.serial, &mut other.serial)?;
         fallible::append(&mut self.immortal, &mut other.immortal)
     }
 
@@ -146,6 +156,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             tracer,
             inside,
             list: Vec::new(),
+            is_first: worker == 0,
             spare: Vec::new(),
             pages: VecDeque::new(),
             seen: Vec::new(),
@@ -222,6 +233,9 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// meanwhile, behind those that were not taken.
     fn traverse_list(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let mut list = self.take_list()?;
+        if M::HAS_SERIAL && !self.is_first {
+            self.leave_serial(&mut list)?;
+        }
         self.done.traversed += list.len();
         let origin = self.space.origin();
         let prefetch_part = |first: usize| {
@@ -251,6 +265,22 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         Ok(())
     }
 
+    /// Moves the objects that only the first worker traverses to the results. The objects are
+    /// marked.
+    #[cold]
+    fn leave_serial(&mut self, list: &mut Vec<u32>) -> Result<(), NoMemory> {
+        let (space, model) = (self.space, self.model);
+        let is_serial = |granule: u32| {
+            let object = [object_at(space, granule as usize)];
+            model.serial(candidates(&object)[0])
+        };
+        let mut result = Ok(());
+        for granule in list.extract_if(.., |granule| is_serial(*granule)) {
+            result = result.and(fallible::push(&mut self.done.serial, granule));
+        }
+        result
+    }
+
     /// The objects at some granules, and their number.
     #[inline(always)]
     fn objects(&self, granules: &[u32]) -> ([Object; BATCH_PART], usize) {
@@ -266,6 +296,9 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     fn traverse(&mut self, objects: &[Stopped<'_>]) -> Result<(), NoMemory> {
         steps::took(objects.len());
         self.tracer.clear();
+        if M::UNCOUNTED_EDGES {
+            self.tracer.forget_uncounted();
+        }
         if !M::STABLE_DURING_STOP
             && let Some(counts) = self.counts
         {
@@ -298,7 +331,15 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             }
             Some(_) => {}
         }
-        Ok(())
+        if M::UNCOUNTED_EDGES { self.add_uncounted() } else { Ok(()) }
+    }
+
+    /// Adds the uncounted references to the edges. Not those to assumed roots, which are marked:
+    /// the edges to assumed roots are counted.
+    fn add_uncounted(&mut self) -> Result<(), NoMemory> {
+        let (space, marks, assumes) = (self.space, &self.marks, self.inside.is_some());
+        let is_assumed = |target| assumes && marks.is_assumed(space.granule(target));
+        self.tracer.add_uncounted(|target| !is_assumed(target))
     }
 
     /// Compares the edges of objects with the edges that counting has kept. Panics if they differ.
@@ -326,7 +367,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             {
                 continue;
             }
-            if !edges.iter().map(|&edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
+            let edges = edges.iter().copied().chain(self.tracer.uncounted_of(object.object()));
+            if !edges.map(|edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
                 let name = self.model.type_name(object.live());
                 let why = format!(
                     "the traverse handler of '{name}' visited other references the second time"

@@ -6,8 +6,9 @@
 //! * `Merge` ([`stop`], and the model): counts become exact. Objects with the count 0 leave the
 //!   candidates, and are destroyed after the stop.
 //! * The [candidates](candidates) are found by their state bytes. None is marked.
-//! * `Premark` ([`mark::mark_from_named`], [`mark::mark_from_assumed`]), in full collections: marks
-//!   the candidates that named roots reach, and those that the [assumed roots](assumed) reach.
+//! * `Premark` ([`mark::mark_from_named`], [`mark::mark_from_assumed`]): marks the candidates that
+//!   the [roots of the model](uncounted) reach, and in full collections those that named roots
+//!   reach, and those that the [assumed roots](assumed) reach.
 //! * `Count` ([`count::count`]): counts the references from the unmarked candidates. Then the
 //!   assumed roots are checked.
 //! * `Roots` ([`roots::roots`]): an unmarked candidate is a root if this number differs from its
@@ -86,12 +87,14 @@ pub(crate) mod scope;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod script;
 pub(crate) mod stop;
+pub(crate) mod stopped;
 pub(crate) mod subset;
 #[allow(unsafe_code)]
 pub(crate) mod sweep;
 #[allow(unsafe_code)]
 pub(crate) mod table;
 pub(crate) mod traversal;
+pub(crate) mod uncounted;
 pub(crate) mod verify;
 pub(crate) mod verify_pages;
 pub(crate) mod work_list;
@@ -99,6 +102,7 @@ pub(crate) mod work_list;
 pub use self::request::{Collect, CollectError};
 #[cfg(feature = "cpython")]
 pub(crate) use self::scope::{live, visible};
+pub use self::stopped::StoppedCollection;
 
 use std::sync::Arc;
 
@@ -127,7 +131,7 @@ use crate::safepoint::StopError;
 
 /// The threads that reclaim the garbage of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReclaimedBy {
+pub(crate) enum ReclaimedBy {
     /// The collecting thread, before its call returns.
     Collector,
     /// All mutators, in batches, after the call returns.
@@ -177,6 +181,17 @@ pub(crate) fn collect<M: ObjectModel>(
         .unwrap_or_else(|| CollectionReport::new(what.kind)))
 }
 
+/// A young collection or a promotion is due, and the model has neither: the new objects count as
+/// old from now on, so that a full collection becomes due. If another thread collects, it counts
+/// them.
+pub(crate) fn skip_young<M: ObjectModel>(m: &ModelMutator<M>) {
+    let core = m.core();
+    if core.collector_lock.try_acquire() {
+        let _guard = CollectorGuard(core);
+        core.pace.skip_young();
+    }
+}
+
 /// Runs a collection that is due, unless another thread collects. The call may return before all
 /// garbage is reclaimed.
 pub(crate) fn collect_due<M: ObjectModel>(
@@ -200,6 +215,7 @@ fn run<M: ObjectModel>(
     guard: CollectorGuard<'_, M>,
 ) -> Result<Option<CollectionReport>, StopError> {
     let mut open = open_report::open(m, what);
+    open_report::announce(m, &open);
     let entered = open.span.enter();
     let found = find_garbage(m, &mut open.report, by);
     drop(entered);
@@ -238,7 +254,7 @@ fn run<M: ObjectModel>(
 /// Returns the memory of this thread's sparse pages to the system, if a full collection has begun a
 /// [round](crate::memory::sparse), and then the memory of the tables. The caller holds the
 /// collector lock.
-fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
+pub(crate) fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
     while m.arena(|arena| arena.visit_pages(&core.space, VISITED_TOGETHER)) {
         m.wait_parked();
@@ -301,14 +317,37 @@ fn find_garbage<M: ObjectModel>(
 ) -> Result<Option<Garbage>, StopError> {
     m.model().prepare(m);
     m.free_left_memory();
-    let mut dead = Vec::new();
     let world = m.stop()?;
+    let first = find_in_stop(world, report, by);
+    find_rest(m, report, first)
+}
+
+/// The result of the first stop: the unreachable objects, and those that the merge found dead.
+pub(crate) type FirstStop<M> = (Result<Unreachable<M>, Abandoned>, Vec<DeadObject>);
+
+/// Runs the phases of the first stop, and ends it.
+pub(crate) fn find_in_stop<M: ObjectModel>(
+    world: World<'_, M>,
+    report: &mut CollectionReport,
+    by: ReclaimedBy,
+) -> FirstStop<M> {
     // Relaxed: figures.
     let totals = &world.core().totals;
     totals.collections.fetch_add(1, Ordering::Relaxed);
     totals.young.fetch_add(usize::from(report.kind == CollectionKind::Young), Ordering::Relaxed);
+    let mut dead = Vec::new();
     let found = find(&world, report, &mut dead, by);
     stop::resume(world, report);
+    (found, dead)
+}
+
+/// Runs the phases after the first stop, up to the judgement of the model. `None`: the collection
+/// was abandoned before `Claim`.
+pub(crate) fn find_rest<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    report: &mut CollectionReport,
+    (found, dead): FirstStop<M>,
+) -> Result<Option<Garbage>, StopError> {
     stop::destroy_merged(dead, m);
     m.model().resumed(m);
     let unreachable = match found {
@@ -403,9 +442,11 @@ fn find_reachable<M: ObjectModel>(
     report.tracked = candidates.tracked;
     report.candidates = candidates.count;
     let is_full = scope.kind == CollectionKind::Full;
+    let reported = uncounted::roots(world, candidates)?;
+    let premark = |c: &Candidates| mark::mark_from_named(world, c, &reported, is_full, workers);
     let mut assumed = Vec::new();
+    report.known_alive = premark(candidates)?;
     if is_full {
-        report.known_alive = mark::mark_from_named(world, candidates, workers)?;
         assumed = assumed::take(world, candidates);
     }
     let mut attempts = 1;
@@ -419,9 +460,7 @@ fn find_reachable<M: ObjectModel>(
         attempts += 1;
         table::wipe(&core.space, scope.pages());
         candidates.find(world, scope);
-        if is_full {
-            report.known_alive = mark::mark_from_named(world, candidates, workers)?;
-        }
+        report.known_alive = premark(candidates)?;
     };
     if counts.traversed == 0 {
         // There are no candidates, or premarking has reached all of them.

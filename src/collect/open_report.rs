@@ -15,26 +15,25 @@ use crate::heap::mutator::ModelMutator;
 use crate::heap::reclaim_queue::OpenReport;
 use crate::safepoint::StopError;
 
-/// Opens the report, and calls the start callbacks. The caller holds the collector lock.
-pub(crate) fn open<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> OpenReport {
-    let core = m.core();
-    let mut report = CollectionReport::new(what.kind);
+/// Opens the report. The caller holds the collector lock. A heap without young collections runs a
+/// full one.
+pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenReport {
+    let kind = if M::COLLECTS_YOUNG { what.kind } else { CollectionKind::Full };
+    let mut report = CollectionReport::new(kind);
     report.generation = usize::from(what.generation);
-    let open = OpenReport {
-        report,
-        quiet: what.quiet,
-        begun: Instant::now(),
-        span: event::collection(what.kind, &core.name),
-    };
+    let span = event::collection(kind, &m.core().name);
+    OpenReport { report, quiet: what.quiet, begun: Instant::now(), span }
+}
+
+/// Calls the start callbacks.
+pub(crate) fn announce<M: ObjectModel>(m: &ModelMutator<M>, open: &OpenReport) {
+    let core = m.core();
     let _entered = open.span.enter();
-    core.hooks.collection(&CollectionEvent::Start(what.kind));
-    let lent = m.lend();
+    core.hooks.collection(&CollectionEvent::Start(open.report.kind));
+    let _lent = m.lend();
     if let Some(observer) = &core.observer {
-        observer.begins(&core.hooks, open.report.generation, what.quiet);
+        observer.begins(&core.hooks, open.report.generation, open.quiet);
     }
-    drop(lent);
-    drop(_entered);
-    open
 }
 
 /// Handles a stop that failed. If no stop can succeed any more, it postpones the next collection.

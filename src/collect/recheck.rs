@@ -6,7 +6,8 @@ use crate::collect::claim::{Exempt, Reclaimers};
 use crate::collect::finalize::Pending;
 use crate::collect::scope::{claimed, state_of};
 use crate::collect::subset::Subset;
-use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
+use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
+use crate::collect::uncounted;
 use crate::heap::model::{Found, ObjectModel, Verdict};
 use crate::heap::mutator::ModelMutator;
 use crate::heap::mutator::World;
@@ -59,8 +60,9 @@ pub(crate) fn recheck<M: ObjectModel>(
     let model = &core.model;
     let mut garbage = Garbage::none(pending.reclaimers, pending.exempt);
     let mut set = Subset::new(world);
-    let followed = guard_traversal(world, &mut tracer(&core.space), |tracer| {
-        let reached = set.reach_from_outside(&pending.objects, tracer)?;
+    let followed = guard_traversal(world, &mut tracer_of(world), |tracer| {
+        let mut reached = set.reach_from_outside(&pending.objects, tracer)?;
+        uncounted::reach_from_outside(world, &set, tracer, &mut reached)?;
         set.follow(reached, tracer)
     });
     let mut abandoned = match followed {

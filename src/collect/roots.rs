@@ -83,7 +83,9 @@ pub(crate) fn roots<M: ObjectModel>(
     });
     let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
     result?;
-    for &granule in &counts.immortal {
+    // If it holds uncounted references, each collection has to traverse it.
+    let untracked = if M::UNCOUNTED_EDGES { &[][..] } else { &counts.immortal };
+    for &granule in untracked {
         // An immortal object needs no collector. From the next collection on its references come
         // from outside the set.
         StateByte(&states[granule as usize]).untrack();
@@ -151,6 +153,7 @@ impl<M: ObjectModel> Share<'_, M> {
         let count = object.map(|object| self.world.core().model.count(object));
         let Some(Count::Exact(count)) = count else { return Ok(()) };
         let sum = self.sums.carries.get(&granule).copied().unwrap_or(i64::from(remainder));
+        let count = count + self.world.adjustment(granule as usize);
         if let Ok(inside) = u32::try_from(count + sum) {
             fallible::push(&mut self.remembered, FoundRoot { granule, inside })?;
         }

@@ -2,11 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+use std::panic::resume_unwind;
 use std::time::Instant;
 
-use crate::base::event::CollectionReport;
+use crate::base::event::{CollectionReport, guarded};
 use crate::base::stress::{Step, maybe_yield};
-use crate::collect::{self, Collect, CollectError, reclaim};
+use crate::collect::{self, Collect, CollectError, StoppedCollection, reclaim};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
@@ -35,6 +36,17 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[cold]
     #[inline(never)]
     fn safepoint_slow(&mut self) {
+        if !M::OWN_POLL_WORD {
+            return self.do_requested();
+        }
+        let done = guarded(|| self.do_requested());
+        self.tell_left();
+        done.unwrap_or_else(|payload| resume_unwind(payload));
+    }
+
+    /// Does the work that was requested of this thread.
+    #[inline(always)]
+    fn do_requested(&mut self) {
         if self.is_lent() || crate::safepoint::is_traversing() {
             return;
         }
@@ -52,6 +64,12 @@ impl<M: ObjectModel> ModelMutator<M> {
             let result = match self.core().pace.due() {
                 _ if stressed => Some(collect::collect_due(self, Collect::full())),
                 Due::Nothing => None,
+                Due::Promotion | Due::Young
+                    if !M::COLLECTS_YOUNG && !self.core().space.is_tight() =>
+                {
+                    collect::skip_young(self);
+                    None
+                }
                 // If memory is short, a collection that frees garbage is better than a promotion.
                 Due::Promotion if !self.core().space.is_tight() => Some(collect::promote(self)),
                 Due::Promotion | Due::Young => Some(collect::collect_due(self, Collect::young())),
@@ -147,5 +165,31 @@ impl<M: ObjectModel> ModelMutator<M> {
             return Err(StopError::NoSafepoint.into());
         }
         collect::collect(self, what)
+    }
+}
+
+impl<M: ObjectModel> ModelMutator<M> {
+    /// Begins a collection on a thread that has stopped the runtime
+    /// ([`ObjectModel::STOPS_RUNTIME`](crate::model::ObjectModel::STOPS_RUNTIME)) for a reason of
+    /// its own. Finds the unreachable objects, and stops no thread of the runtime.
+    ///
+    /// All other threads of the runtime wait for the end of its stop detached from the heap. The
+    /// thread resumes the runtime before it finishes the collection
+    /// ([`StoppedCollection::finish`](crate::StoppedCollection::finish)): finalizers and clearing
+    /// need a runtime that runs. The model's `prepare` is not called.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_collect`](Self::try_collect). [`CollectError::Busy`] if another thread is
+    /// collecting, has stopped the heap or is about to stop it, also if `what` says to wait: that
+    /// thread may wait for the runtime.
+    pub fn collect_stopped(
+        &mut self,
+        what: Collect,
+    ) -> Result<StoppedCollection<'_, M>, CollectError> {
+        if self.is_lent() {
+            return Err(StopError::NoSafepoint.into());
+        }
+        StoppedCollection::begin(self, what)
     }
 }

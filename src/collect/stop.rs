@@ -26,7 +26,7 @@ pub(crate) fn merge_counts<M: ObjectModel>(
     for object in &dead[before..] {
         state_of(&core.space, object.object()).set(state::DYING);
     }
-    Ok(())
+    world.adjust()
 }
 
 /// Resumes the world. The report gets the duration of the stop.

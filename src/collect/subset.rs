@@ -22,7 +22,7 @@ pub(crate) struct Subset<'w, M: ObjectModel> {
     world: &'w World<'w, M>,
     /// The edges that counting found, by granule. A model without
     /// [`ObjectModel::STABLE_DURING_STOP`] has all members here. Other models have only the members
-    /// with an unreadable field, which have no edges.
+    /// with an unreadable field, which have no counted edges. Uncounted edges are included.
     counted: HashMap<usize, Vec<usize>>,
 }
 
@@ -47,7 +47,7 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
     }
 
     /// Marks a member. Returns `true` if it had no mark.
-    fn reach(&self, object: Object) -> bool {
+    pub(crate) fn reach(&self, object: Object) -> bool {
         // Relaxed: one thread accesses the marks.
         let mark = &self.world.core().space.counts()[self.granule(object)];
         let is_new = mark.load(Ordering::Relaxed) == 0;
@@ -74,6 +74,9 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
     /// unreadable. Then the tracer has no edges.
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) -> Result<bool, NoMemory> {
         tracer.begin(object.object());
+        if M::UNCOUNTED_EDGES {
+            tracer.forget_uncounted();
+        }
         self.world.core().model.traverse(object, tracer);
         let is_readable = !tracer.take_unreadable();
         if !is_readable {
@@ -100,16 +103,19 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
                 continue;
             }
             let is_readable = self.traverse(object, tracer)?;
-            if !is_readable || !M::STABLE_DURING_STOP {
-                self.counted.try_reserve(1)?;
-                let edges = fallible::collect(tracer.edges().iter().copied())?;
-                self.counted.insert(self.granule(*object), edges);
-            }
             steps::took(1 + tracer.edges().len());
             for &edge in tracer.edges() {
                 if self.contains(object_at(space, space.granule(edge))) {
                     *internal.entry(space.granule(edge)).or_default() += 1;
                 }
+            }
+            if !is_readable || !M::STABLE_DURING_STOP {
+                if M::UNCOUNTED_EDGES {
+                    tracer.add_uncounted(|_| true)?;
+                }
+                self.counted.try_reserve(1)?;
+                let edges = fallible::collect(tracer.edges().iter().copied())?;
+                self.counted.insert(self.granule(*object), edges);
             }
         }
         let mut reached = Vec::new();
@@ -119,7 +125,8 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
             }
             let inside = internal.get(&self.granule(*object)).copied().unwrap_or(0);
             // One reference is the claim's.
-            let is_outside = model.count(object) != Count::Exact(inside + 1);
+            let by = self.world.adjustment(self.granule(*object));
+            let is_outside = model.count(object) != Count::Exact(inside + 1 - by);
             if is_outside && self.reach(*object) {
                 fallible::push(&mut reached, object)?;
             }
@@ -138,7 +145,12 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         while let Some(object) = stack.pop() {
             let edges = match self.counted.get(&self.granule(*object)) {
                 Some(edges) => edges,
-                None if self.traverse(object, tracer)? => tracer.edges(),
+                None if self.traverse(object, tracer)? => {
+                    if M::UNCOUNTED_EDGES {
+                        tracer.add_uncounted(|_| true)?;
+                    }
+                    tracer.edges()
+                }
                 None => return Ok(Some(object)),
             };
             steps::took(1 + edges.len());

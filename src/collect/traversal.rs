@@ -48,6 +48,13 @@ pub(crate) fn tracer(space: &Space<impl AddressMap>) -> Tracer {
     Tracer::for_collection(start, bytes)
 }
 
+/// A tracer for a collection of objects of model `M`.
+pub(crate) fn tracer_of<M: ObjectModel>(world: &World<'_, M>) -> Tracer {
+    let mut tracer = tracer(&world.core().space);
+    tracer.refuses_uncounted = !M::UNCOUNTED_EDGES;
+    tracer
+}
+
 /// The name of an object's type. It is empty if the object is dead.
 pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) -> Cow<'static, str> {
     let granule = world.core().space.granule(object.address());

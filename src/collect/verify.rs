@@ -13,6 +13,7 @@ use crate::collect::scope::stopped_at;
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
 use std::collections::HashMap;
 
+use crate::base::fallible::NoMemory;
 use crate::base::sync::Ordering;
 use crate::collect::traversal::guard_traversal;
 use crate::collect::verify_pages::{PageLists, pages};
@@ -102,6 +103,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     let (start, bytes) = space.bounds();
     let mut tracer = Tracer::new(start, bytes);
     let mut visits = HashMap::<usize, i64>::new();
+    world.adjust().map_err(|_| NoMemory::REASON.to_owned())?;
     let mut error = None;
     let mut starts = vec![false; states.len()];
     let result = guard_traversal(world, &mut tracer, |tracer| {
@@ -145,11 +147,15 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                     continue;
                 }
                 tracer.begin(object.object());
+                tracer.forget_uncounted();
                 core.model.traverse(object, tracer);
                 if tracer.take_unreadable() {
                     continue;
                 }
-                for &edge in tracer.edges().iter().filter(|&&edge| space.contains(edge)) {
+                let edges = tracer.edges().iter().map(|&edge| (edge, true));
+                let uncounted = tracer.all_uncounted().map(|edge| (edge, false));
+                let edges = edges.chain(uncounted).filter(|&(edge, _)| space.contains(edge));
+                for (edge, is_counted) in edges {
                     let target = space.granule(edge);
                     let is_live = |state| StateByte(state).get() & LIVE != 0;
                     if !edge.is_multiple_of(GRANULE) || !states.get(target).is_some_and(is_live) {
@@ -160,7 +166,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                         ));
                         return;
                     }
-                    if depth >= Depth::Counts {
+                    if is_counted && depth >= Depth::Counts {
                         *visits.entry(target).or_default() += 1;
                     }
                 }
@@ -185,6 +191,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     for (granule, visits) in visits {
         let Some(object) = stopped_at(world, granule) else { continue };
         let Count::Exact(count) = core.model.count(object) else { continue };
+        let count = count + world.adjustment(granule);
         let bits = StateByte(&states[granule]).get();
         if count < visits && bits & (UNREACHABLE | DYING) == 0 {
             let name = core.model.type_name(object.live());

@@ -96,6 +96,9 @@ impl<M: ObjectModel> Core<M> {
                 name: Some(fallible::owned(&config.name)?),
                 ..safepoint::Config::default()
             },
+            M::OWN_POLL_WORD.then_some(|thread, shared: &MutatorShared<M>, bits| {
+                M::requested(thread, &shared.local, bits);
+            }),
         )?;
         let slow = fallible::arc(slow::SlowHooks::default())?;
         let (told, name) = (Arc::clone(&slow), fallible::owned(&config.name)?);

@@ -123,6 +123,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn step_in(&self) -> bool {
         let attached = self.participant().attach().is_ok();
         if attached {
+            self.return_to_runtime();
             self.arrive();
         }
         attached
@@ -144,6 +145,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             // Another thread may have raised a request meanwhile, while this thread was still
             // attached.
             let requests = requests & MODEL_REQUESTS;
+            self.leave_runtime();
             if requests == 0 {
                 self.clear_here();
                 return away;
@@ -157,6 +159,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
             away.disarm();
             participant.come_back();
+            self.return_to_runtime();
         }
     }
 }
@@ -178,6 +181,7 @@ impl<M: ObjectModel> Drop for Reattach<'_, M> {
         set_inside_detach(self.1);
         let core = &**self.0.core();
         self.0.participant().come_back();
+        self.0.return_to_runtime();
         self.0.arrive_in(core);
     }
 }

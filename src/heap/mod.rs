@@ -33,6 +33,7 @@ mod pair_room;
 pub(crate) mod policy;
 pub(crate) mod reclaim_queue;
 pub(crate) mod remembered;
+pub(crate) mod runtime_stop;
 pub(crate) mod settings;
 pub(crate) mod slow;
 pub(crate) mod spares;

@@ -41,6 +41,11 @@ pub enum Count {
     /// The collector treats such an object as [`Outside`](Self::Outside): it is no garbage, because
     /// the model destroys it already, and it still holds the references in its fields. If a
     /// traversal reports a reference to it, it is [overvisited](ObjectModel::overvisited).
+    ///
+    /// With [`UNCOUNTED_EDGES`](ObjectModel::UNCOUNTED_EDGES) or
+    /// [`ADJUSTS_COUNTS`](ObjectModel::ADJUSTS_COUNTS) an object with `Exact(0)` may be an ordinary
+    /// object. It takes part, with the count 0. Such a model returns [`Outside`](Self::Outside) for
+    /// an object whose destruction has begun.
     Exact(i64),
     /// The object takes no part in this collection: the runtime has frozen it, or is destroying it,
     /// or it belongs to a part of the program that this collection does not concern.
@@ -91,13 +96,19 @@ pub enum Verdict {
 ///    relies on that stop.)
 /// 4. **Traversal reports live references only.** For each address in the heap that is given to
 ///    [`Tracer::visit_object`], the traversed object holds a counted reference to the object at
-///    that address. Other addresses are ignored. To report too few references, or one reference
-///    twice, is not undefined behaviour, but the collector then keeps or clears the wrong objects.
+///    that address. Other addresses are ignored. An address given to [`Tracer::uncounted`] is that
+///    of a live object. To report too few references, or one reference twice, is not undefined
+///    behaviour, but the collector then keeps or clears the wrong objects.
 /// 5. **`merge` merges pending counts.** After [`merge`](Self::merge), `count` is exact. Every
 ///    object with count 0 has been put into `dead`, unless its destruction has already begun.
 /// 6. **No safepoint inside.** No method, and no function that it calls, reaches a safepoint,
 ///    detaches or stops the world. (The mutator is passed as `&`, which allows none of them. Inside
 ///    a finalizer, [`ModelMutator::stop_inside`] is allowed.)
+/// 7. **Uncounted references are named.** If a reference without a count keeps an object alive, the
+///    object has a counted reference too that no traversal reports, or a traversal of each stop
+///    reports it with [`Tracer::uncounted`], or [`roots`](Self::roots) reports its target. With
+///    such references an object with count 0 may be alive; [`merge`](Self::merge) does not put it
+///    into `dead`.
 ///
 /// # Threads
 ///
@@ -432,6 +443,128 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// reported as unraisable.
     fn ending(&self, m: &ModelMutator<Self>) {
         let _ = m;
+    }
+
+    // The seam to a runtime that counts, polls and stops in its own way. See the module's page.
+
+    /// Whether [`requested`](Self::requested) is called.
+    const OWN_POLL_WORD: bool = false;
+
+    /// Request bits of a thread were raised: its own word is to be set. `local` belongs to the
+    /// mutator of that thread. Called by any thread, and for [`STOP`](crate::safepoint::STOP) under
+    /// the coordinator's lock. The function may set atomics and do nothing else: no lock, no
+    /// allocation, no panic, no call of the library.
+    ///
+    /// `bits` has [`STOP`](crate::safepoint::STOP), bits of
+    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS), or others: a collection is due. More bits
+    /// than these may be pending. The module's page describes [the protocol][own].
+    ///
+    /// [own]: crate::model#a-poll-word-of-the-runtime
+    fn requested(thread: ThreadId, local: &Self::Local, bits: u32) {
+        let _ = (thread, local, bits);
+    }
+
+    /// Whether a traversal may report [uncounted references](Tracer::uncounted). If `false`, such a
+    /// report panics, and the collection is abandoned.
+    const UNCOUNTED_EDGES: bool = false;
+
+    /// Whether young collections and promotions run. If `false`, each collection is full, also one
+    /// that was requested as [young](crate::Collect::young).
+    ///
+    /// A young collection does not traverse old objects, so it does not find their uncounted
+    /// references. The default is `false` with [`UNCOUNTED_EDGES`](Self::UNCOUNTED_EDGES). A model
+    /// sets it to `true` if [`roots`](Self::roots) reports these references.
+    const COLLECTS_YOUNG: bool = !Self::UNCOUNTED_EDGES;
+
+    /// Reports objects that references without a count keep alive, for example the references on
+    /// the stacks of the runtime's threads. These objects, and all objects that they reach, stay
+    /// alive. Called once in each stop that decides which objects are alive: in the first stop of
+    /// each collection, young or full, and in the recheck.
+    ///
+    /// `traverses` tells whether the collector traverses an object in this stop. An uncounted
+    /// reference from an object that it does not traverse is reported here, by its target. Such
+    /// objects are, by the kind of the stop:
+    ///
+    /// * full collection: untracked and frozen objects, and objects whose destruction has begun;
+    /// * young collection: these, and old objects;
+    /// * recheck: all objects outside the set that the first stop has found unreachable. If
+    ///   [`COLLECTS_YOUNG`](Self::COLLECTS_YOUNG) is `false`, the recheck finds the uncounted
+    ///   references from all tracked objects itself.
+    fn roots(
+        &self,
+        world: &World<'_, Self>,
+        traverses: &dyn Fn(Object) -> bool,
+        report: &mut dyn FnMut(Object),
+    ) {
+        let (_, _, _) = (world, traverses, report);
+    }
+
+    /// Whether [`adjustments`](Self::adjustments) reports any. If `false` and it does, the
+    /// collection is abandoned.
+    const ADJUSTS_COUNTS: bool = false;
+
+    /// Reports corrections of [`count`](Self::count), for counts that are kept in several places:
+    /// tables of threads, queues. The number of references is the count plus all corrections of the
+    /// object. Called after each [`merge`](Self::merge).
+    fn adjustments(&self, world: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
+        let (_, _) = (world, report);
+    }
+
+    /// Whether [`serial`](Self::serial) is called.
+    const HAS_SERIAL: bool = false;
+
+    /// Whether `object` is traversed only by the thread that has stopped the world. A worker that
+    /// meets such an object leaves it to that thread.
+    fn serial(&self, object: Stopped<'_>) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Whether the runtime stops its threads itself. If `false`, none of the methods below is
+    /// called. The module's page has [the order][order] of both stops.
+    ///
+    /// [order]: crate::model#a-stop-of-the-runtime
+    const STOPS_RUNTIME: bool = false;
+
+    /// Stops all threads of the runtime but this one. Called in each stop, after all other attached
+    /// threads of the heap have stopped. `local` belongs to the mutator of this thread.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the runtime cannot stop. Then the threads of the heap continue, and the stop
+    /// fails with [`StopError::Refused`](crate::safepoint::StopError::Refused). A panic counts as
+    /// an error.
+    fn stop_runtime(&self, local: &Self::Local) -> Result<(), Cow<'static, str>> {
+        let _ = local;
+        Ok(())
+    }
+
+    /// Ends a stop that [`stop_runtime`](Self::stop_runtime) has made, on the same thread, before
+    /// the threads of the heap continue. A panic ends the process, because threads may stay
+    /// stopped.
+    fn resume_runtime(&self, local: &Self::Local) {
+        let _ = local;
+    }
+
+    /// This thread is about to wait for a stop of the heap, or has just detached. From here on a
+    /// stop of the runtime does not wait for it. Must not block or panic.
+    fn leaving(&self, local: &Self::Local) {
+        let _ = local;
+    }
+
+    /// Whether this thread, which has left the runtime, runs in it again. `false`: the runtime is
+    /// stopped, or about to be. Called until it returns `true`: after each
+    /// [`leaving`](Self::leaving), attached, possibly in a stop of this thread. Must not block or
+    /// panic.
+    fn comes_back(&self, local: &Self::Local) -> bool {
+        let _ = local;
+        true
+    }
+
+    /// [`comes_back`](Self::comes_back) has returned `false`: waits until another call may return
+    /// `true`. The thread is detached, or has stopped the heap. Must not panic.
+    fn wait_for_runtime(&self, local: &Self::Local) {
+        let _ = local;
     }
 
     /// Takes the locks of the model that unattached threads take too, for a fork. Called by

@@ -40,8 +40,8 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use crate::base::error::AttachError;
 use crate::base::event::{self, During, guarded};
@@ -51,12 +51,15 @@ use crate::base::sync::{AtomicBool, Mutex, Ordering, UnsafeCell, const_thread_lo
 pub(crate) use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared};
 use crate::heap::model::ObjectModel;
 use crate::heap::pair_room::PairRoom;
+use crate::heap::runtime_stop;
 use crate::heap::slow;
 use crate::heap::spares;
 pub(crate) use crate::heap::world::World;
 use crate::memory::arena::Arena;
 use crate::object::type_info::Object;
-use crate::safepoint::{self, ForkGuard, Participant, RecordRoom, StopError, ThreadId, current};
+use crate::safepoint::{
+    self, ForkGuard, Participant, RecordRoom, StopError, ThreadId, WorldStopped, current,
+};
 
 #[repr(C)]
 struct Inner<M: ObjectModel> {
@@ -242,7 +245,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             local: core.model.local(),
         };
         let participant = core.coordinator.try_register_in(record, shared)?;
-        if let Err(error) = participant.attach() {
+        if let Err(error) = runtime_stop::attach(&core, &participant) {
             return Err(match error {
                 safepoint::AttachError::AlreadyAttached => AttachError::AlreadyAttached,
                 safepoint::AttachError::Traversing => AttachError::Traversing,
@@ -266,6 +269,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             next: Cell::new(None),
         });
         let this = Self { inner: Unmarked(inner), thread: PhantomData };
+        this.return_to_runtime();
         this.arrive();
         Ok(this)
     }
@@ -494,6 +498,11 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.poll() & COLLECT != 0
     }
 
+    /// Has the runtime's own word set again, if requests to this thread are left.
+    pub(crate) fn tell_left(&self) {
+        self.inner().participant.tell_left();
+    }
+
     /// Clears the flag that a collection is due. Returns whether it was set.
     pub(crate) fn take_collect(&self) -> bool {
         self.inner().participant.take_requests(COLLECT) != 0
@@ -542,6 +551,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             return;
         }
         self.comes_back(true);
+        self.leave_runtime();
         let participant = &self.inner().participant;
         match self.core().workers.job_slot() {
             Some(slot) => {
@@ -552,7 +562,24 @@ impl<M: ObjectModel> ModelMutator<M> {
                 participant.park();
             }
         }
+        self.return_to_runtime();
         self.comes_back(false);
+    }
+
+    /// Leaves the runtime: a stop of the runtime no longer waits for this thread.
+    #[inline(always)]
+    pub(super) fn leave_runtime(&self) {
+        if M::STOPS_RUNTIME {
+            self.model().leaving(self.local());
+        }
+    }
+
+    /// Comes back to the runtime, attached.
+    #[inline(always)]
+    pub(super) fn return_to_runtime(&self) {
+        if M::STOPS_RUNTIME {
+            runtime_stop::return_attached(self.core(), self.participant());
+        }
     }
 
     /// Sets whether this thread is about to wait only for a stop or a collection.
@@ -645,11 +672,34 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     fn stop_by(inner: &Inner<M>) -> Result<World<'_, M>, StopError> {
-        let stopped = inner.participant.stop()?;
+        let (stopped, runtime) = runtime_stop::stop(&inner.core, &inner.participant)?;
+        Ok(Self::world(inner, stopped, runtime))
+    }
+
+    /// As [`stop`](Self::stop), on a thread that has stopped the runtime already. `None`: another
+    /// thread has stopped the heap, or is about to. That thread may wait for the runtime.
+    pub(crate) fn stop_in_runtime_stop(&mut self) -> Result<Option<World<'_, M>>, StopError> {
+        if self.is_lent() {
+            return Err(StopError::NoSafepoint);
+        }
+        let inner = self.inner();
+        let stopped = inner.participant.try_stop()?;
+        Ok(stopped.map(|stopped| Self::world(inner, stopped, None)))
+    }
+
+    /// The proof of a stop. `runtime`: how long it took to stop the runtime, if that is a part of
+    /// the stop.
+    fn world<'a>(
+        inner: &'a Inner<M>,
+        stopped: WorldStopped<'a, MutatorShared<M>>,
+        runtime: Option<Duration>,
+    ) -> World<'a, M> {
         event::stopped(stopped.time_to_stop());
         let (requester, arena_id) = (inner.participant.id(), inner.arena_id);
         let (since, visit) = (Instant::now(), Mutex::new(()));
-        Ok(World { since, core: &inner.core, requester, arena_id, stopped, visit })
+        let (core, adjusted) = (&*inner.core, OnceLock::new());
+        let runtime = runtime.map(|took| (&inner.participant.data().local, took));
+        World { since, core, requester, arena_id, stopped, runtime, adjusted, visit }
     }
 
     /// Stops the world for a `fork`.
@@ -658,7 +708,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        participant.coordinator().prepare_fork(participant)
+        let core = &*self.inner().core;
+        let prepare = || participant.coordinator().prepare_fork(participant);
+        runtime_stop::outside(core, participant, prepare)
     }
 }
 
@@ -674,7 +726,10 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
             if !self.participant().attach_to_end() {
                 return self.wait_for_end();
             }
-            arrived = guarded(|| self.arrive());
+            arrived = guarded(|| {
+                self.return_to_runtime();
+                self.arrive();
+            });
         }
         // A panic of the model is resumed after the thread has left. Otherwise the thread would
         // stay attached, and every stop would wait for it.

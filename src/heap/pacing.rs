@@ -357,6 +357,11 @@ impl Pace {
         Self::add(&self.unseen, -1);
     }
 
+    /// A young collection was due, and the heap has none. Its candidates count as survivors.
+    pub(crate) fn skip_young(&self) {
+        self.after_young(self.new_objects.load(Ordering::Relaxed), 0);
+    }
+
     /// A collection was abandoned. The next one is due as after a collection that found no garbage:
     /// the obstacle may persist. Later collections still traverse the new objects.
     pub(crate) fn after_nothing(&self, kind: CollectionKind) {

@@ -1,8 +1,11 @@
 //! The proof that the world is stopped.
 
+use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::base::event::{self};
+use crate::base::event::{self, guarded};
+use crate::base::fallible::NoMemory;
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering};
 use crate::heap::core::{Core, MutatorShared};
@@ -22,6 +25,11 @@ pub struct World<'a, M: ObjectModel> {
     /// The arena of the thread that stopped the world.
     pub(super) arena_id: u32,
     pub(super) since: Instant,
+    /// If the runtime is stopped too: the data of the thread that stopped both, and how long the
+    /// runtime took.
+    pub(super) runtime: Option<(&'a M::Local, Duration)>,
+    /// The [adjustments](ObjectModel::adjustments) of counts, by granule, once they are known.
+    pub(super) adjusted: OnceLock<HashMap<u32, i64>>,
     /// Held by the thread that visits the arenas: workers share a `World`.
     pub(super) visit: Mutex<()>,
 }
@@ -34,7 +42,7 @@ impl<M: ObjectModel> World<'_, M> {
 
     /// The time from the request until the last thread parked.
     pub fn time_to_stop(&self) -> Duration {
-        self.stopped.time_to_stop()
+        self.stopped.time_to_stop() + self.runtime.map_or(Duration::ZERO, |(_, took)| took)
     }
 
     /// Calls `f` with the id of each mutator and the part of the mutator that belongs to the model.
@@ -51,6 +59,42 @@ impl<M: ObjectModel> World<'_, M> {
                 f(shared.arena_id, id);
             }
         });
+    }
+
+    /// Asks the model for its [adjustments](ObjectModel::adjustments) of counts, once in a stop.
+    pub(crate) fn adjust(&self) -> Result<(), NoMemory> {
+        if !M::ADJUSTS_COUNTS || self.adjusted.get().is_some() {
+            return Ok(());
+        }
+        let (mut by_granule, mut result) = (HashMap::<u32, i64>::new(), Ok(()));
+        self.core.model.adjustments(self, &mut |object, by| {
+            if !self.core.space.contains(object.address()) {
+                return;
+            }
+            match by_granule.try_reserve(1) {
+                Ok(()) => {
+                    let granule = self.core.space.granule(object.address()) as u32;
+                    *by_granule.entry(granule).or_default() += by;
+                }
+                Err(error) => result = Err(error.into()),
+            }
+        });
+        result.map(|()| drop(self.adjusted.set(by_granule)))
+    }
+
+    /// The adjustments, by granule. None before [`adjust`](Self::adjust).
+    pub(crate) fn adjustments(&self) -> impl Iterator<Item = (u32, i64)> {
+        self.adjusted.get().into_iter().flatten().map(|(&granule, &by)| (granule, by))
+    }
+
+    /// The number to be added to the count of the object at a granule.
+    #[inline(always)]
+    pub(crate) fn adjustment(&self, granule: usize) -> i64 {
+        if !M::ADJUSTS_COUNTS {
+            return 0;
+        }
+        let by_granule = self.adjusted.get();
+        by_granule.and_then(|by| by.get(&(granule as u32))).copied().unwrap_or_default()
     }
 
     /// Runs a job on this thread and up to `n - 1` others; see
@@ -94,5 +138,11 @@ impl<M: ObjectModel> World<'_, M> {
 impl<M: ObjectModel> Drop for World<'_, M> {
     fn drop(&mut self) {
         event::resumed(self.elapsed());
+        if let Some((local, _)) = self.runtime
+            && let Err(payload) = guarded(|| self.core.model.resume_runtime(local))
+        {
+            let reason = event::panic_message(payload);
+            event::abort(format_args!("standstill: the runtime cannot be resumed: {reason}"));
+        }
     }
 }

@@ -38,6 +38,11 @@ pub struct Tracer {
     may_lose: bool,
     /// The buffer had no room for an address, and there was no memory.
     lost: bool,
+    /// The [uncounted](Self::uncounted) references that lie inside the heap: the traversed object
+    /// and the target, in the order of the reports.
+    uncounted: Vec<(Option<Object>, usize)>,
+    /// The model has said that it reports no uncounted references.
+    pub(crate) refuses_uncounted: bool,
     /// Whether each visit by a handler of a dynamic type takes the slow path: the heap is in
     /// checked mode, or the tracer was made by [`seeking`](Self::seeking).
     #[cfg_attr(
@@ -107,6 +112,8 @@ impl Tracer {
             before: next,
             may_lose: false,
             lost: false,
+            uncounted: Vec::new(),
+            refuses_uncounted: false,
             careful: false,
             sought: Vec::new(),
             found: false,
@@ -279,6 +286,63 @@ impl Tracer {
     #[inline(always)]
     pub unsafe fn visit_object(&mut self, target: Object) {
         self.edge(target.address());
+    }
+
+    /// Reports a reference that is not counted: the object being traversed refers to `target` and
+    /// holds no counted reference to it. The target stays alive while the object is alive. See
+    /// [`model`](crate::model#references-that-nobody-counts).
+    ///
+    /// # Safety
+    ///
+    /// `target` is alive.
+    ///
+    /// # Panics
+    ///
+    /// In a collection of a model without
+    /// [`UNCOUNTED_EDGES`](crate::model::ObjectModel::UNCOUNTED_EDGES).
+    pub unsafe fn uncounted(&mut self, target: Object) {
+        assert!(
+            !self.refuses_uncounted,
+            "an uncounted reference in a model whose `UNCOUNTED_EDGES` is false; set it to true"
+        );
+        let target = target.address();
+        if target.wrapping_sub(self.base) >= self.len {
+            return;
+        }
+        if self.uncounted.try_reserve(1).is_err() {
+            // The collection is abandoned.
+            self.lost = true;
+            self.unreadable();
+        } else {
+            self.uncounted.push((self.at, target));
+        }
+    }
+
+    /// The uncounted references of all objects since [`forget_uncounted`](Self::forget_uncounted).
+    pub(crate) fn all_uncounted(&self) -> impl Iterator<Item = usize> {
+        self.uncounted.iter().map(|&(_, target)| target)
+    }
+
+    /// The uncounted references of an object that was traversed since
+    /// [`forget_uncounted`](Self::forget_uncounted).
+    pub(crate) fn uncounted_of(&self, object: Object) -> impl Iterator<Item = usize> {
+        let own = self.uncounted.iter().filter(move |&&(at, _)| at == Some(object));
+        own.map(|&(_, target)| target)
+    }
+
+    /// Removes the uncounted references.
+    pub(crate) fn forget_uncounted(&mut self) {
+        self.uncounted.clear();
+    }
+
+    /// Adds the uncounted references with a `wanted` target to the edges, and removes them.
+    pub(crate) fn add_uncounted(&mut self, wanted: impl Fn(usize) -> bool) -> Result<(), NoMemory> {
+        let mut uncounted = std::mem::take(&mut self.uncounted);
+        for (_, target) in uncounted.drain(..).filter(|&(_, target)| wanted(target)) {
+            self.edge(target);
+        }
+        self.uncounted = uncounted;
+        self.lost_nothing()
     }
 
     /// Whether an address lies in the heap that is being traversed. A traversal can use it to skip

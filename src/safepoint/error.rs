@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::thread_id::ThreadId;
@@ -71,6 +72,12 @@ pub enum StopError {
         /// The participant.
         id: ThreadId,
     },
+    /// The runtime did not stop its threads: see
+    /// [`ObjectModel::stop_runtime`](crate::model::ObjectModel::stop_runtime).
+    Refused {
+        /// The runtime's reason.
+        reason: Cow<'static, str>,
+    },
 }
 
 impl fmt::Display for StopError {
@@ -89,6 +96,9 @@ impl fmt::Display for StopError {
             Self::ThreadGone { name, id } => {
                 let name = name.as_deref().unwrap_or("without a name");
                 write!(f, "thread {id} ({name}) has ended attached: its participant was leaked")
+            }
+            Self::Refused { reason } => {
+                write!(f, "the runtime has not stopped its threads: {reason}")
             }
         }
     }

@@ -153,6 +153,7 @@ impl<T> Coordinator<T> {
         // Relaxed, both: under the lock. For the thread itself the bit is a hint.
         entry.record.word.requests.fetch_or(STOP, Ordering::Relaxed);
         self.pending.fetch_add(1, Ordering::Relaxed);
+        self.tell_requested(&entry.record, STOP);
     }
 }
 

@@ -27,6 +27,9 @@
 //! * `Record::requests`, the poll word: bit [`STOP`] changes only under the registry lock, and is
 //!   set exactly while the record is `counted`. The other bits are the user's: any thread sets
 //!   them, the record's thread takes them.
+//! * The user's own word: the coordinator does not know it. After each change that raises bits of
+//!   `Record::requests` it calls the user's function (`requested`), which sets the word. Only the
+//!   record's thread clears it, by a read-modify-write, and then polls `Record::requests`.
 //! * `Record::os_thread`: written by its thread, when it registers and in a fork's child. Read for
 //!   reports.
 //! * `Coordinator::stop`: written under the registry lock. Read by every attach and detach.
@@ -90,7 +93,7 @@ pub(crate) use participant::RecordRoom;
 pub use participant::{NoSafepoint, Participant};
 use presence::Presence;
 pub use record::STOP;
-use record::{ATTACHED, raise};
+use record::{ATTACHED, Record, raise};
 use registry::Registry;
 pub use report::{SlowStop, SlowStopKind, Straggler, ThreadInfo};
 pub use suspend::{Suspend, Suspended};
@@ -174,7 +177,13 @@ pub struct Coordinator<T = ()> {
     processors: usize,
     name: Option<String>,
     under: MaybeStrain,
+    /// Called after bits of a poll word were raised, often under the registry lock.
+    requested: Option<Requested<T>>,
 }
+
+/// A function that learns of the request bits of a thread. See
+/// [`ObjectModel::requested`](crate::model::ObjectModel::requested).
+pub(crate) type Requested<T> = fn(ThreadId, &T, u32);
 
 impl<T: Send + Sync + 'static> Coordinator<T> {
     /// A coordinator without threads, with the default [`Config`].
@@ -184,11 +193,16 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
 
     /// A coordinator without threads.
     pub fn with_config(config: Config) -> Arc<Self> {
-        Self::under(None, config).unwrap_or_else(NoMemory::abort_process)
+        Self::under(None, config, None).unwrap_or_else(NoMemory::abort_process)
     }
 
-    /// As [`with_config`](Self::with_config), for a heap that may be under stress.
-    pub(crate) fn under(under: MaybeStrain, config: Config) -> Result<Arc<Self>, NoMemory> {
+    /// As [`with_config`](Self::with_config), for a heap that may be under stress. `requested` is
+    /// called after each change that raises request bits.
+    pub(crate) fn under(
+        under: MaybeStrain,
+        config: Config,
+        requested: Option<Requested<T>>,
+    ) -> Result<Arc<Self>, NoMemory> {
         let modelled = cfg!(all(test, any(loom, shuttle)));
         // A model is the same on every machine.
         let processors = if modelled {
@@ -225,6 +239,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             processors,
             name: config.name,
             under,
+            requested,
         })
     }
 }
@@ -241,7 +256,7 @@ impl<T> Coordinator<T> {
         let registry = self.registry.lock();
         let record = registry.find(id);
         if let Some(record) = record {
-            raise(record, bits);
+            self.raise(record, bits);
         }
         record.is_some()
     }
@@ -260,11 +275,25 @@ impl<T> Coordinator<T> {
         let mut poked = 0;
         for entry in &registry.entries {
             if entry.record.state() == ATTACHED {
-                raise(&entry.record, bits);
+                self.raise(&entry.record, bits);
                 poked += 1;
             }
         }
         poked
+    }
+
+    /// Sets the user's bits in a poll word, and then has the user's own word set.
+    fn raise(&self, record: &Record<T>, bits: u32) {
+        raise(record, bits);
+        self.tell_requested(record, bits);
+    }
+
+    /// Has the user's own word set. The bits are in the poll word already: a thread that clears its
+    /// own word and then reads the poll word finds them.
+    fn tell_requested(&self, record: &Record<T>, bits: u32) {
+        if let Some(requested) = self.requested {
+            requested(record.id, &record.data, bits);
+        }
     }
 
     /// Calls `f` with the data of each attached thread. A thread that is attaching may be missed,

@@ -13,7 +13,7 @@ use crossbeam_utils::CachePadded;
 use super::Coordinator;
 use super::away::Away;
 use super::error::CannotAttach;
-use super::record::{ATTACHED, AWAITED, DETACHED, ENDED, Record, STOP, SUSPENDED, Word, raise};
+use super::record::{ATTACHED, AWAITED, DETACHED, ENDED, Record, STOP, SUSPENDED, Word};
 use super::registry::RegistryEntry;
 use super::thread_id::ThreadId;
 use super::thread_words;
@@ -278,7 +278,7 @@ impl<T> Participant<T> {
     }
 
     #[inline]
-    pub(super) fn may_detach(&self) -> bool {
+    pub(crate) fn may_detach(&self) -> bool {
         self.is_attached() && self.depth.get() == 0 && !thread_words::forbids_safepoint()
     }
 
@@ -301,7 +301,7 @@ impl<T> Participant<T> {
 
     /// Raises the user's request bits in this thread's own poll word.
     pub fn raise(&self, bits: u32) {
-        raise(&self.record, bits);
+        self.coordinator.raise(&self.record, bits);
     }
 
     /// A safepoint: while a stop is on, waits detached for its end. `false`: the thread did
@@ -362,6 +362,14 @@ impl<T> Participant<T> {
     pub fn no_safepoint(&self) -> NoSafepoint<'_> {
         self.depth.set(self.depth.get().checked_add(1).expect("too many no-safepoint guards"));
         NoSafepoint { depth: &self.depth }
+    }
+
+    /// Has the user's own word set again, if requests are left.
+    pub(crate) fn tell_left(&self) {
+        let left = self.poll();
+        if left != 0 {
+            self.coordinator.tell_requested(&self.record, left);
+        }
     }
 
     /// The number of live [`NoSafepoint`] guards of this participant.

@@ -41,6 +41,21 @@ impl<T> Participant<T> {
     /// After an error the world runs, and nothing has changed. Other stops may have happened
     /// meanwhile.
     pub fn stop(&self) -> Result<WorldStopped<'_, T>, StopError> {
+        Ok(self.stop_or(|_| false)?.expect("it waits for other stops"))
+    }
+
+    /// As [`stop`](Self::stop), but does not wait for the end of another stop. `None`: another
+    /// thread has stopped the world, or waits for its turn.
+    pub(crate) fn try_stop(&self) -> Result<Option<WorldStopped<'_, T>>, StopError> {
+        self.stop_or(|registry| registry.stopper.is_some() || !registry.requesters.is_empty())
+    }
+
+    /// Stops the world, unless it would have to wait for its turn and `gives_up` then.
+    #[inline(always)]
+    fn stop_or(
+        &self,
+        gives_up: impl FnOnce(&Registry<T>) -> bool,
+    ) -> Result<Option<WorldStopped<'_, T>>, StopError> {
         if thread_words::is_stopping() {
             return Err(StopError::Nested);
         }
@@ -54,6 +69,9 @@ impl<T> Participant<T> {
         let id = self.record.id;
         let mut registry = coordinator.registry.lock();
         if !registry.may_stop(id) {
+            if gives_up(&registry) {
+                return Ok(None);
+            }
             registry = self.wait_for_other_stops(registry);
         }
         if let Some(gone) = registry.orphan_error() {
@@ -70,7 +88,8 @@ impl<T> Participant<T> {
         match coordinator.await_arrivals(begun) {
             Ok(time_to_stop) => {
                 maybe_yield(&coordinator.under, Step::Stop);
-                Ok(WorldStopped { coordinator, requester: id, time_to_stop, not_send: PhantomData })
+                let not_send = PhantomData;
+                Ok(Some(WorldStopped { coordinator, requester: id, time_to_stop, not_send }))
             }
             Err(gone) => {
                 thread_words::clear_flag(thread_words::STOPPING);

@@ -1,0 +1,115 @@
+//! The stop of a runtime that stops its threads itself: [`ObjectModel::STOPS_RUNTIME`].
+//!
+//! A mutator of such a heap is in one of two states for the runtime: it runs in the runtime, or it
+//! has left ([`ObjectModel::leaving`]). It leaves before each wait for the heap, and comes back
+//! ([`ObjectModel::comes_back`]) when it is attached again. So a stop of the runtime never waits
+//! for a thread that waits for the heap.
+//!
+//! | the thread | leaves | comes back | if the runtime is stopped then |
+//! |---|---|---|---|
+//! | parks, attaches after a detach | before it detaches | attached | detaches once more, and waits |
+//! | makes its mutator | registered, before it attaches | attached | as above |
+//! | could not attach | as above | detached | waits |
+//! | stops the heap, prepares a fork | before the heap's stop | in the heap's stop | waits in its stop |
+//! | could not stop the heap | as above | attached | detaches, and waits |
+//!
+//! The wait in its own stop is safe: all other threads of the heap are detached, and a thread that
+//! has stopped the runtime waits for no stop of the heap. It does not reach a safepoint, and its
+//! collections ([`collect_stopped`]) give up if a thread has stopped the heap, or waits for its
+//! turn.
+//!
+//! If the constant is `false`, each function here is a branch that the compiler removes.
+//!
+//! [`collect_stopped`]: crate::model::ModelMutator::collect_stopped
+
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use crate::base::event::{self, guarded};
+use crate::heap::core::{Core, MutatorShared};
+use crate::heap::model::ObjectModel;
+use crate::safepoint::{self, Participant, StopError, WorldStopped};
+
+/// Stops the mutators of the heap, and then the runtime. The second part of the result: how long
+/// the runtime took, if it was stopped.
+#[inline(always)]
+pub(super) fn stop<'a, M: ObjectModel>(
+    core: &Core<M>,
+    participant: &'a Participant<MutatorShared<M>>,
+) -> Result<(WorldStopped<'a, MutatorShared<M>>, Option<Duration>), StopError> {
+    let stopped = outside(core, participant, || participant.stop())?;
+    let runtime = if M::STOPS_RUNTIME { Some(stop_runtime(core, participant)?) } else { None };
+    Ok((stopped, runtime))
+}
+
+/// Calls `stop`, which stops the heap, on a thread that has left the runtime.
+#[inline(always)]
+pub(super) fn outside<M: ObjectModel, R>(
+    core: &Core<M>,
+    participant: &Participant<MutatorShared<M>>,
+    stop: impl FnOnce() -> Result<R, StopError>,
+) -> Result<R, StopError> {
+    // A thread that has left already, or that may not detach, gets an error.
+    if !M::STOPS_RUNTIME || !participant.may_detach() {
+        return stop();
+    }
+    core.model.leaving(&participant.data().local);
+    let result = stop();
+    match result {
+        Ok(_) => wait_until_back(core, participant),
+        Err(_) => return_attached(core, participant),
+    }
+    result
+}
+
+/// Attaches a new mutator, which is then attached and has left the runtime.
+#[inline(always)]
+pub(super) fn attach<M: ObjectModel>(
+    core: &Core<M>,
+    participant: &Participant<MutatorShared<M>>,
+) -> Result<(), safepoint::AttachError> {
+    if M::STOPS_RUNTIME {
+        core.model.leaving(&participant.data().local);
+    }
+    let attached = participant.attach();
+    if M::STOPS_RUNTIME && attached.is_err() {
+        wait_until_back(core, participant);
+    }
+    attached
+}
+
+/// Comes back to the runtime, on a thread that is detached or holds a stop of the heap.
+fn wait_until_back<M: ObjectModel>(core: &Core<M>, participant: &Participant<MutatorShared<M>>) {
+    let local = &participant.data().local;
+    while !core.model.comes_back(local) {
+        core.model.wait_for_runtime(local);
+    }
+}
+
+/// Comes back to the runtime, attached. While the runtime is stopped the thread waits detached: the
+/// thread that has stopped the runtime may stop the heap too.
+pub(super) fn return_attached<M: ObjectModel>(
+    core: &Core<M>,
+    participant: &Participant<MutatorShared<M>>,
+) {
+    let local = &participant.data().local;
+    while !core.model.comes_back(local) {
+        let (away, _) = participant.step_away().expect("the thread may detach");
+        core.model.wait_for_runtime(local);
+        away.disarm();
+        participant.come_back();
+    }
+}
+
+/// Makes the runtime stop its threads. Returns how long that took.
+fn stop_runtime<M: ObjectModel>(
+    core: &Core<M>,
+    participant: &Participant<MutatorShared<M>>,
+) -> Result<Duration, StopError> {
+    let begun = Instant::now();
+    let stopped = guarded(|| core.model.stop_runtime(&participant.data().local));
+    let stopped = stopped.unwrap_or_else(|payload| Err(event::panic_message(payload)));
+    stopped.map_err(|reason| StopError::Refused { reason })?;
+    Ok(begun.elapsed())
+}

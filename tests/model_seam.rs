@@ -1,0 +1,1098 @@
+//! The seam to a runtime that counts, polls and stops in its own way.
+//!
+//! [`Seam`] is the model of such a runtime. An object has counted and uncounted slots. Its count is
+//! the sum of a number in the object and of a number in a table. Objects are destroyed by
+//! collections alone, as objects with deferred counts are.
+#![cfg(not(loom))]
+
+use std::collections::{HashMap, HashSet};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use standstill::model::{
+    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Reserved, Stopped, Tracer,
+    World,
+};
+use standstill::safepoint::{STOP, StopError, ThreadId};
+use standstill::{Collect, CollectError, CollectionKind, CollectionReport, Heap, HeapBuilder};
+use standstill::{Pacing, Stress};
+
+/// The header in front of an object's slots.
+#[repr(C)]
+struct Header {
+    count: AtomicI64,
+    kind: AtomicU32,
+    /// How many slots follow.
+    len: u32,
+    /// Its number among all objects of the heap.
+    serial: usize,
+}
+
+const _: () = assert!(size_of::<Header>() == 24);
+
+/// `kind`: was cleared by the collector.
+const CLEARED: u32 = 1;
+/// `kind`: only the collecting thread traverses it.
+const SERIAL: u32 = 2;
+/// `kind`: its first counted slot cannot be read.
+const SHUT: u32 = 4;
+/// `kind`: immortal.
+const FOREVER: u32 = 8;
+/// `kind`: its finalizer does what the test has set.
+const FINALIZES: u32 = 16;
+/// `kind`: has a legacy finalizer.
+const LEGACY: u32 = 32;
+
+/// How many slots an object has: the first half is counted.
+const SLOTS: usize = 4;
+
+/// A runtime with threads and stops of its own.
+#[derive(Default)]
+struct Runtime {
+    state: Mutex<Threads>,
+    changed: Condvar,
+    refuses: AtomicBool,
+    panics: AtomicBool,
+    log: Mutex<Vec<&'static str>>,
+}
+
+#[derive(Default)]
+struct Threads {
+    /// The threads that run.
+    running: usize,
+    /// A thread has stopped the others, or is about to.
+    stopping: bool,
+}
+
+impl Runtime {
+    fn enter(&self) {
+        let state = self.state.lock().unwrap();
+        self.changed.wait_while(state, |state| state.stopping).unwrap().running += 1;
+    }
+
+    fn leave(&self) {
+        self.state.lock().unwrap().running -= 1;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        drop(self.changed.wait_while(self.state.lock().unwrap(), |state| state.stopping).unwrap());
+    }
+
+    /// Stops all other threads. The calling thread is running, and counts as stopped while it waits
+    /// for another stop.
+    fn stop(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.running -= 1;
+        self.changed.notify_all();
+        state = self.changed.wait_while(state, |state| state.stopping).unwrap();
+        state.running += 1;
+        state.stopping = true;
+        drop(self.changed.wait_while(state, |state| state.running > 1).unwrap());
+    }
+
+    fn resume(&self) {
+        self.state.lock().unwrap().stopping = false;
+        self.changed.notify_all();
+    }
+
+    fn stops(&self) -> bool {
+        self.state.lock().unwrap().stopping
+    }
+
+    fn log(&self, what: &'static str) {
+        self.log.lock().unwrap().push(what);
+    }
+}
+
+/// The parts that a mutator shares.
+#[derive(Default)]
+struct Word {
+    set: AtomicBool,
+    bits: AtomicU32,
+}
+
+type Act<const YOUNG: bool, const STABLE: bool> =
+    Box<dyn FnOnce(Object, &Mutator<YOUNG, STABLE>) + Send>;
+
+/// See the [module's page](self). `YOUNG`: it has young collections. `STABLE`: the traversals of a
+/// stop are alike.
+#[derive(Default)]
+struct Seam<const YOUNG: bool, const STABLE: bool> {
+    born: AtomicUsize,
+    /// The objects that exist, by address.
+    alive: Mutex<HashMap<usize, Object>>,
+    roots: Mutex<Vec<Object>>,
+    /// The part of the counts that is not in the objects.
+    elsewhere: Mutex<HashMap<usize, (Object, i64)>>,
+    /// The thread that stopped the runtime last.
+    collector: Mutex<Option<thread::ThreadId>>,
+    /// Traversals of serial objects: by the collecting thread, by others.
+    traversals: [AtomicUsize; 2],
+    finalizer: Mutex<Option<Act<YOUNG, STABLE>>>,
+    overvisited: AtomicUsize,
+    runtime: Arc<Runtime>,
+}
+
+type Mutator<const YOUNG: bool, const STABLE: bool> = ModelMutator<Seam<YOUNG, STABLE>>;
+
+fn header<'a>(object: Object) -> &'a Header {
+    // SAFETY: an object starts with its header, and the tests name live ones.
+    unsafe { object.as_ptr().cast().as_ref() }
+}
+
+fn slots<'a>(object: Object) -> &'a [AtomicPtr<u8>] {
+    // SAFETY: as in `header`; `alloc` has made room for that many, and written them.
+    unsafe {
+        let first = object.as_ptr().byte_add(size_of::<Header>()).cast();
+        std::slice::from_raw_parts(first.as_ptr(), header(object).len as usize)
+    }
+}
+
+fn counted(object: Object) -> impl Iterator<Item = Object> {
+    let slots = &slots(object)[..SLOTS / 2];
+    slots.iter().filter_map(|slot| std::ptr::NonNull::new(slot.load(Relaxed))).map(Object::new)
+}
+
+fn bare(object: Object) -> impl Iterator<Item = Object> {
+    let slots = &slots(object)[SLOTS / 2..];
+    slots.iter().filter_map(|slot| std::ptr::NonNull::new(slot.load(Relaxed))).map(Object::new)
+}
+
+impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
+    /// Links by a counted slot.
+    fn link(&self, from: Object, slot: usize, to: Object) {
+        assert!(slot < SLOTS / 2);
+        header(to).count.fetch_add(1, Relaxed);
+        let old = slots(from)[slot].swap(to.as_ptr().as_ptr(), AcqRel);
+        std::ptr::NonNull::new(old).map(|old| header(Object::new(old)).count.fetch_sub(1, AcqRel));
+    }
+
+    /// Links by an uncounted slot.
+    fn point(&self, from: Object, slot: usize, to: Option<Object>) {
+        assert!(slot < SLOTS / 2);
+        let to = to.map_or(null_mut(), |to| to.as_ptr().as_ptr());
+        slots(from)[SLOTS / 2 + slot].store(to, Release);
+    }
+
+    fn drop_ref(&self, object: Object) {
+        header(object).count.fetch_sub(1, AcqRel);
+    }
+
+    /// Moves a part of a count to the table.
+    fn put_elsewhere(&self, object: Object, part: i64) {
+        header(object).count.fetch_sub(part, AcqRel);
+        let mut elsewhere = self.elsewhere.lock().unwrap();
+        elsewhere.entry(object.address()).or_insert((object, 0)).1 += part;
+    }
+
+    fn total(&self, object: Object) -> i64 {
+        let elsewhere = self.elsewhere.lock().unwrap();
+        let part = elsewhere.get(&object.address()).map_or(0, |&(_, part)| part);
+        header(object).count.load(Acquire) + part
+    }
+
+    fn serials(&self) -> HashSet<usize> {
+        self.alive.lock().unwrap().values().map(|&object| header(object).serial).collect()
+    }
+
+    fn objects(&self) -> Vec<Object> {
+        let mut all: Vec<_> = self.alive.lock().unwrap().values().copied().collect();
+        all.sort_by_key(|&object| header(object).serial);
+        all
+    }
+}
+
+// SAFETY: 1. a count is the object's number and the table's; `claim_ref` adds one, `release`
+// removes one. 2. `release` frees at 0. 3. only attached threads drop. 4. counted slots are
+// counted, and uncounted slots of live objects lead to live ones. 5. nothing is pending. 6. nothing
+// here reaches a safepoint. 7. `traverse` reports all uncounted slots, and `roots` those of old
+// objects.
+unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, STABLE> {
+    type Addresses = Reserved;
+    type Local = Arc<Word>;
+    type Callback = ();
+    type Private = ();
+
+    const STABLE_DURING_STOP: bool = STABLE;
+    const OWN_POLL_WORD: bool = true;
+    const UNCOUNTED_EDGES: bool = true;
+    const COLLECTS_YOUNG: bool = YOUNG;
+    const ADJUSTS_COUNTS: bool = true;
+    const HAS_SERIAL: bool = true;
+    const STOPS_RUNTIME: bool = true;
+
+    fn local(&self) -> Arc<Word> {
+        self.runtime.enter();
+        Arc::default()
+    }
+
+    fn private(&self) {}
+
+    fn count(&self, object: Stopped<'_>) -> Count {
+        match header(*object).kind.load(Relaxed) & FOREVER {
+            0 => Count::Exact(header(*object).count.load(Relaxed)),
+            _ => Count::Immortal,
+        }
+    }
+
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
+        let kind = header(*object).kind.load(Relaxed);
+        if kind & SERIAL != 0 {
+            let elsewhere = *self.collector.lock().unwrap() != Some(thread::current().id());
+            self.traversals[usize::from(elsewhere)].fetch_add(1, Relaxed);
+        }
+        for target in bare(*object) {
+            // SAFETY: rule 7.
+            unsafe { tracer.uncounted(target) };
+        }
+        if kind & SHUT != 0 {
+            tracer.unreadable();
+        }
+        for target in counted(*object).skip(usize::from(kind & SHUT != 0)) {
+            // SAFETY: rule 4.
+            unsafe { tracer.visit_object(target) };
+        }
+    }
+
+    fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
+        header(*object).count.fetch_add(1, Relaxed);
+    }
+
+    fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>) {
+        let object = reference.object();
+        self.drop_ref(object);
+        // An object that is not cleared may be alive with the count 0.
+        let is_cleared = header(object).kind.load(Relaxed) & CLEARED != 0;
+        if is_cleared && self.total(object) == 0 {
+            self.elsewhere.lock().unwrap().remove(&object.address());
+            assert!(self.alive.lock().unwrap().remove(&object.address()).is_some());
+            // SAFETY: rule 2.
+            unsafe { m.free(object.as_ptr()) };
+        }
+    }
+
+    fn clear(&self, object: Live<'_>, _: &ModelMutator<Self>) {
+        header(*object).kind.fetch_or(CLEARED, Relaxed);
+        counted(*object).for_each(|target| self.drop_ref(target));
+        slots(*object).iter().for_each(|slot| slot.store(null_mut(), Relaxed));
+    }
+
+    fn has_finalizer(&self, object: Live<'_>) -> bool {
+        header(*object).kind.load(Relaxed) & FINALIZES != 0
+    }
+
+    fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
+        assert!(!self.runtime.stops(), "finalizers run in a runtime that runs");
+        let act = self.finalizer.lock().unwrap().take();
+        if let Some(act) = act {
+            act(*object, m);
+        }
+    }
+
+    fn has_legacy(&self) -> bool {
+        true
+    }
+
+    fn legacy(&self, object: Stopped<'_>) -> bool {
+        header(*object).kind.load(Relaxed) & LEGACY != 0
+    }
+
+    fn overvisited(&self, _: Stopped<'_>) {
+        self.overvisited.fetch_add(1, Relaxed);
+    }
+
+    fn requested(_: ThreadId, local: &Arc<Word>, bits: u32) {
+        local.bits.fetch_or(bits, Relaxed);
+        local.set.fetch_or(true, Release);
+    }
+
+    fn roots(
+        &self,
+        _: &World<'_, Self>,
+        traverses: &dyn Fn(Object) -> bool,
+        report: &mut dyn FnMut(Object),
+    ) {
+        self.roots.lock().unwrap().iter().for_each(|&object| report(object));
+        if YOUNG {
+            let alive = self.alive.lock().unwrap();
+            let others = alive.values().filter(|&&object| !traverses(object));
+            others.for_each(|&object| bare(object).for_each(&mut *report));
+        }
+    }
+
+    fn adjustments(&self, _: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
+        let elsewhere = self.elsewhere.lock().unwrap();
+        elsewhere.values().for_each(|&(object, part)| report(object, part));
+    }
+
+    fn serial(&self, object: Stopped<'_>) -> bool {
+        header(*object).kind.load(Relaxed) & SERIAL != 0
+    }
+
+    fn stop_runtime(&self, _: &Arc<Word>) -> Result<(), std::borrow::Cow<'static, str>> {
+        if self.runtime.refuses.load(Relaxed) {
+            return Err("it is starting".into());
+        }
+        assert!(!self.runtime.panics.load(Relaxed), "a stop, on purpose");
+        self.runtime.stop();
+        *self.collector.lock().unwrap() = Some(thread::current().id());
+        self.runtime.log("stop");
+        Ok(())
+    }
+
+    fn resume_runtime(&self, _: &Arc<Word>) {
+        self.runtime.log("resume");
+        self.runtime.resume();
+    }
+
+    fn leaving(&self, _: &Arc<Word>) {
+        self.runtime.leave();
+    }
+
+    fn comes_back(&self, _: &Arc<Word>) -> bool {
+        let mut state = self.runtime.state.lock().unwrap();
+        state.running += usize::from(!state.stopping);
+        !state.stopping
+    }
+
+    fn wait_for_runtime(&self, _: &Arc<Word>) {
+        self.runtime.wait();
+    }
+
+    fn ending(&self, _: &ModelMutator<Self>) {
+        self.runtime.leave();
+    }
+}
+
+fn builder(workers: usize) -> HeapBuilder {
+    let stress = Stress::none().verify_counts(true);
+    let builder = Heap::builder().reserve(1 << 28).pacing(Pacing::manual());
+    builder.workers(workers).serial_below(0).stress(stress)
+}
+
+fn heap<const YOUNG: bool, const STABLE: bool>(workers: usize) -> ModelHeap<Seam<YOUNG, STABLE>> {
+    builder(workers).build_with(Seam::default()).unwrap()
+}
+
+/// A new object with one reference.
+fn alloc<const YOUNG: bool, const STABLE: bool>(m: &Mutator<YOUNG, STABLE>, kind: u32) -> Object {
+    let size = size_of::<Header>() + SLOTS * size_of::<AtomicPtr<u8>>();
+    let cell = m.allocate(size, 32).unwrap();
+    let serial = m.model().born.fetch_add(1, Relaxed);
+    let (count, kind) = (AtomicI64::new(1), AtomicU32::new(kind));
+    // SAFETY: the cell is ours, of this size, and aligned. Once header and slots are written, it is
+    // an object that the model can count and traverse.
+    unsafe {
+        cell.cast::<Header>().write(Header { count, kind, len: SLOTS as u32, serial });
+        cell.byte_add(size_of::<Header>()).cast::<AtomicPtr<u8>>().write_bytes(0, SLOTS);
+        m.publish(Object::new(cell), true);
+    }
+    let object = Object::new(cell);
+    m.model().alive.lock().unwrap().insert(object.address(), object);
+    object
+}
+
+/// Collects, and expects nothing unusual.
+fn collect<const YOUNG: bool, const STABLE: bool>(
+    m: &mut Mutator<YOUNG, STABLE>,
+    what: Collect,
+) -> CollectionReport {
+    let report = m.try_collect(what).unwrap();
+    assert_eq!((&report.abandoned, report.overvisited), (&None, 0));
+    report
+}
+
+/// Calls a generic function for each kind of model, with one worker and with three.
+macro_rules! on_all {
+    ($test:ident) => {
+        for workers in [1, 3] {
+            $test::<false, true>(workers);
+            $test::<true, true>(workers);
+            $test::<false, false>(workers);
+            $test::<true, false>(workers);
+        }
+    };
+}
+
+// References that nobody counts.
+
+#[test]
+fn an_uncounted_reference_keeps_its_target_alive_while_its_source_lives() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        let heap = heap::<YOUNG, STABLE>(workers);
+        let mut m = heap.attach();
+        let model = heap.model();
+        let (source, target, next) = (alloc(&m, 0), alloc(&m, 0), alloc(&m, 0));
+        model.point(source, 0, Some(target));
+        model.link(target, 0, next);
+        model.drop_ref(target);
+        model.drop_ref(next);
+        // From the second one on, the source is an assumed root.
+        for _ in 0..3 {
+            assert_eq!(collect(&mut m, Collect::full()).collected, 0);
+            assert_eq!(collect(&mut m, Collect::young()).collected, 0);
+        }
+        model.drop_ref(source);
+        assert_eq!(collect(&mut m, Collect::full()).collected, 3);
+        assert!(model.objects().is_empty());
+    }
+    on_all!(check);
+}
+
+/// If they were subtracted, the target would look as if nothing outside held it, or as if it were
+/// visited too often.
+#[test]
+fn an_uncounted_reference_does_not_explain_a_counted_one() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        let heap = heap::<YOUNG, STABLE>(workers);
+        let mut m = heap.attach();
+        let model = heap.model();
+        let (garbage, target) = (alloc(&m, 0), alloc(&m, 0));
+        // The test's reference to the target is the only one.
+        model.point(garbage, 0, Some(target));
+        model.point(garbage, 1, Some(target));
+        model.point(target, 0, Some(target));
+        model.drop_ref(garbage);
+        assert_eq!(collect(&mut m, Collect::full()).collected, 1);
+        for _ in 0..3 {
+            model.point(target, 1, Some(target));
+            assert_eq!(collect(&mut m, Collect::full()).collected, 0);
+        }
+        assert_eq!(model.overvisited.load(Relaxed), 0);
+        model.drop_ref(target);
+        assert_eq!(collect(&mut m, Collect::full()).collected, 1);
+    }
+    on_all!(check);
+}
+
+#[test]
+fn an_object_that_cannot_be_read_keeps_its_uncounted_targets() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        let heap = heap::<YOUNG, STABLE>(workers);
+        let mut m = heap.attach();
+        let model = heap.model();
+        let (source, target) = (alloc(&m, SHUT), alloc(&m, 0));
+        model.point(source, 0, Some(target));
+        model.drop_ref(target);
+        for _ in 0..3 {
+            assert_eq!(collect(&mut m, Collect::full()).collected, 0);
+        }
+        model.drop_ref(source);
+        assert_eq!(collect(&mut m, Collect::full()).collected, 2);
+    }
+    on_all!(check);
+}
+
+#[test]
+fn an_immortal_object_keeps_its_uncounted_targets_in_each_collection() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        let heap = heap::<YOUNG, STABLE>(workers);
+        let mut m = heap.attach();
+        let model = heap.model();
+        let (source, target) = (alloc(&m, FOREVER), alloc(&m, 0));
+        model.point(source, 0, Some(target));
+        model.drop_ref(target);
+        for _ in 0..3 {
+            assert_eq!(collect(&mut m, Collect::full()).collected, 0);
+        }
+    }
+    on_all!(check);
+}
+
+#[test]
+fn a_model_that_cannot_name_old_holders_has_full_collections_only() {
+    let heap = heap::<false, true>(1);
+    let mut m = heap.attach();
+    let old = alloc(&m, 0);
+    collect(&mut m, Collect::full());
+    let young = alloc(&m, 0);
+    heap.model().point(old, 0, Some(young));
+    heap.model().drop_ref(young);
+    let report = collect(&mut m, Collect::young());
+    assert_eq!((report.kind, report.collected), (CollectionKind::Full, 0));
+    assert_eq!(heap.stats().young_collections, 0);
+}
+
+#[test]
+fn a_young_collection_keeps_what_old_holders_refer_to() {
+    for workers in [1, 3] {
+        let heap = heap::<true, true>(workers);
+        let mut m = heap.attach();
+        let model = heap.model();
+        let old = alloc(&m, 0);
+        collect(&mut m, Collect::full());
+        let [young, next, garbage] = [0; 3].map(|kind| alloc(&m, kind));
+        model.point(old, 0, Some(young));
+        model.point(young, 0, Some(next));
+        [young, next, garbage].iter().for_each(|&object| model.drop_ref(object));
+        let report = collect(&mut m, Collect::young());
+        assert_eq!((report.kind, report.collected), (CollectionKind::Young, 1));
+        assert!(!model.serials().contains(&3));
+    }
+}
+
+/// Its new objects count as old when a young collection would be due, so a full one becomes due.
+#[test]
+fn a_heap_without_young_collections_collects_by_itself() {
+    let mut pacing = Pacing::default();
+    (pacing.young_objects, pacing.full_minimum) = (100, 1_000);
+    let builder = Heap::builder().reserve(1 << 28).workers(1).pacing(pacing);
+    let heap = builder.build_with(Seam::<false, true>::default()).unwrap();
+    let mut m = heap.attach();
+    for _ in 0..20_000 {
+        heap.model().drop_ref(alloc(&m, 0));
+        m.safepoint();
+    }
+    let stats = heap.stats();
+    assert!(stats.collections > 0 && stats.live_objects < 19_000, "{stats:?}");
+    assert_eq!((stats.young_collections, stats.promotions), (0, 0));
+}
+
+#[test]
+fn what_a_legacy_finalizer_reaches_by_uncounted_references_is_kept() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        let heap = heap::<YOUNG, STABLE>(workers);
+        let mut m = heap.attach();
+        let model = heap.model();
+        let (legacy, target) = (alloc(&m, LEGACY), alloc(&m, 0));
+        model.point(legacy, 0, Some(target));
+        model.drop_ref(target);
+        model.drop_ref(legacy);
+        let report = collect(&mut m, Collect::full());
+        assert_eq!((report.collected, report.uncollectable), (0, 2));
+        assert_eq!(model.serials().len(), 2);
+    }
+    on_all!(check);
+}
+
+#[test]
+fn a_finalizer_brings_an_object_back_by_an_uncounted_reference() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        for by_root in [false, true] {
+            let heap = heap::<YOUNG, STABLE>(workers);
+            let mut m = heap.attach();
+            let model = heap.model();
+            let outside = alloc(&m, 0);
+            collect(&mut m, Collect::full());
+            let ring = [FINALIZES, 0, 0].map(|kind| alloc(&m, kind));
+            model.link(ring[0], 0, ring[1]);
+            model.point(ring[1], 0, Some(ring[2]));
+            ring.iter().for_each(|&object| model.drop_ref(object));
+            let other = alloc(&m, 0);
+            model.drop_ref(other);
+            *model.finalizer.lock().unwrap() = Some(Box::new(move |object, m| {
+                if by_root {
+                    m.model().roots.lock().unwrap().push(object);
+                } else {
+                    m.model().point(outside, 0, Some(object));
+                }
+            }));
+            let report = collect(&mut m, Collect::full());
+            assert_eq!((report.resurrected, report.collected), (3, 1), "{by_root}");
+            model.roots.lock().unwrap().clear();
+            model.point(outside, 0, None);
+            assert_eq!(collect(&mut m, Collect::full()).collected, 3);
+        }
+    }
+    on_all!(check);
+}
+
+/// A model that forgets the constant.
+struct Forgetful;
+
+// SAFETY: as `Seam`, but rule 7: its constant is missing, and the collector notices.
+unsafe impl ObjectModel for Forgetful {
+    type Addresses = Reserved;
+    type Local = ();
+    type Callback = ();
+    type Private = ();
+
+    const STABLE_DURING_STOP: bool = true;
+
+    fn local(&self) {}
+
+    fn private(&self) {}
+
+    fn count(&self, _: Stopped<'_>) -> Count {
+        Count::Exact(0)
+    }
+
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
+        // SAFETY: an object that is being traversed is alive.
+        unsafe { tracer.uncounted(*object) };
+    }
+
+    fn claim_ref(&self, _: Stopped<'_>, _: ThreadId) {}
+
+    fn release(&self, reference: ClaimRef, _: &ModelMutator<Self>) {
+        drop(reference);
+    }
+
+    fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
+}
+
+#[test]
+fn an_uncounted_reference_without_the_constant_abandons_the_collection() {
+    let builder = Heap::builder().reserve(1 << 28).pacing(Pacing::manual()).workers(1);
+    let heap = builder.build_with(Forgetful).unwrap();
+    let mut m = heap.attach();
+    let cell = m.allocate(32, 32).unwrap();
+    // SAFETY: the model reads no object.
+    unsafe { m.publish(Object::new(cell), true) };
+    let report = m.try_collect(Collect::full()).unwrap();
+    let reason = report.abandoned.unwrap();
+    assert!(reason.contains("whose `UNCOUNTED_EDGES` is false"), "{reason}");
+}
+
+#[test]
+fn objects_that_the_model_reports_are_alive_with_all_that_they_reach() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        let heap = heap::<YOUNG, STABLE>(workers);
+        let mut m = heap.attach();
+        let model = heap.model();
+        let [root, next, last, garbage] = [0; 4].map(|kind| alloc(&m, kind));
+        model.link(root, 0, next);
+        model.point(next, 0, Some(last));
+        [root, next, last, garbage].iter().for_each(|&object| model.drop_ref(object));
+        // A root may be named twice.
+        model.roots.lock().unwrap().extend([root, root]);
+        assert_eq!(collect(&mut m, Collect::young()).collected, 1);
+        for _ in 0..2 {
+            let report = collect(&mut m, Collect::full());
+            assert_eq!((report.collected, report.known_alive), (0, 3));
+        }
+        model.roots.lock().unwrap().clear();
+        assert_eq!(collect(&mut m, Collect::full()).collected, 3);
+    }
+    on_all!(check);
+}
+
+#[test]
+fn a_count_is_the_sum_of_its_parts() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        let heap = heap::<YOUNG, STABLE>(workers);
+        let mut m = heap.attach();
+        let model = heap.model();
+        // One is held from outside. One is held by itself alone.
+        let (held, ring) = (alloc(&m, 0), alloc(&m, 0));
+        model.link(held, 0, held);
+        model.link(ring, 0, ring);
+        model.drop_ref(ring);
+        for (object, part) in [(held, 1), (ring, 1), (held, 1), (ring, -300), (held, -7)] {
+            model.put_elsewhere(object, part);
+        }
+        let report = collect(&mut m, Collect::young());
+        assert_eq!((report.collected, model.serials()), (1, HashSet::from([0])));
+        for _ in 0..3 {
+            assert_eq!(collect(&mut m, Collect::full()).collected, 0);
+        }
+        // Now nothing outside holds the other one, and the table knows.
+        model.elsewhere.lock().unwrap().get_mut(&held.address()).unwrap().1 -= 1;
+        assert_eq!(collect(&mut m, Collect::full()).collected, 1);
+        // In the recheck too.
+        let risen = alloc(&m, FINALIZES);
+        model.drop_ref(risen);
+        *model.finalizer.lock().unwrap() = Some(Box::new(move |object, m| {
+            m.model().elsewhere.lock().unwrap().insert(object.address(), (object, 1));
+        }));
+        let report = collect(&mut m, Collect::full());
+        assert_eq!((report.resurrected, report.collected), (1, 0));
+    }
+    on_all!(check);
+}
+
+#[test]
+fn only_the_collecting_thread_traverses_serial_objects() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        let heap = heap::<YOUNG, STABLE>(workers);
+        let mut m = heap.attach();
+        let model = heap.model();
+        let first = alloc(&m, 0);
+        let mut last = first;
+        // A long chain, and many objects beside it that share the work out.
+        for at in 0..20_000 {
+            let kind = if at % 3 == 0 { SERIAL } else { 0 };
+            let next = alloc(&m, kind);
+            model.link(last, usize::from(at % 7 == 0), next);
+            model.drop_ref(next);
+            if at % 7 != 0 {
+                last = next;
+            }
+        }
+        for _ in 0..3 {
+            assert_eq!(collect(&mut m, Collect::full()).unreachable, 0);
+        }
+        model.drop_ref(first);
+        let all = model.serials().len();
+        assert_eq!(collect(&mut m, Collect::full()).collected, all);
+        let [here, elsewhere] = [0, 1].map(|at| model.traversals[at].load(Relaxed));
+        assert!(here > 0);
+        assert_eq!(elsewhere, 0);
+    }
+    on_all!(check);
+}
+
+/// A source of numbers.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as usize
+    }
+}
+
+/// Compares collections of random graphs with the definition: an object is alive if the test, a
+/// root of the model, or an old object (in a young collection) is it or reaches it, by references
+/// of both kinds. The counted targets of an object that cannot be read are alive too.
+#[test]
+fn collections_keep_what_the_definition_keeps() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        for seed in 1..=12 {
+            let heap = heap::<YOUNG, STABLE>(workers);
+            let mut m = heap.attach();
+            let model = heap.model();
+            let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed << 20);
+            let mut held: Vec<Object> = Vec::new();
+            let mut old = HashSet::new();
+            for round in 0..12 {
+                for _ in 0..random.below(60) {
+                    let kind = [0, 0, 0, SERIAL, SHUT][random.below(5)];
+                    held.push(alloc(&m, kind));
+                }
+                let all = model.objects();
+                for _ in 0..random.below(150).min(all.len() * 4) {
+                    // Only objects that are alive have references to each other.
+                    let [from, to] = [0; 2].map(|_| all[random.below(all.len())]);
+                    let slot = random.below(SLOTS / 2);
+                    match random.below(4) {
+                        0 => model.point(from, slot, None),
+                        1 => model.point(from, slot, Some(to)),
+                        _ => model.link(from, slot, to),
+                    }
+                    if random.below(8) == 0 {
+                        model.put_elsewhere(to, random.below(400) as i64 - 200);
+                    }
+                }
+                while !held.is_empty() && random.below(12) != 0 {
+                    model.drop_ref(held.swap_remove(random.below(held.len())));
+                }
+                let roots: Vec<_> = all.iter().filter(|_| random.below(12) == 0).copied().collect();
+                model.roots.lock().unwrap().clone_from(&roots);
+                let is_young = YOUNG && random.below(2) == 0;
+                let mut alive: HashSet<Object> = held.iter().chain(&roots).copied().collect();
+                for &object in &all {
+                    if header(object).kind.load(Relaxed) & SHUT != 0 {
+                        alive.extend(counted(object));
+                    }
+                    if is_young && old.contains(&object) {
+                        alive.insert(object);
+                    }
+                }
+                let mut stack: Vec<_> = alive.iter().copied().collect();
+                while let Some(object) = stack.pop() {
+                    let targets = counted(object).chain(bare(object));
+                    stack.extend(targets.filter(|&target| alive.insert(target)));
+                }
+                let expected: HashSet<_> = alive.iter().map(|&o| header(o).serial).collect();
+                let what = if is_young { Collect::young() } else { Collect::full() };
+                let report = collect(&mut m, what);
+                let context = format!("seed {seed}, round {round}, young: {is_young}");
+                assert_eq!(report.collected, all.len() - expected.len(), "{context}");
+                assert_eq!(model.serials(), expected, "{context}");
+                old = alive;
+            }
+            assert_eq!(model.traversals[1].load(Relaxed), 0);
+        }
+    }
+    on_all!(check);
+}
+
+// The runtime's own poll word.
+
+#[test]
+fn each_request_sets_the_runtimes_own_word() {
+    let heap = heap::<true, true>(1);
+    let m = heap.attach();
+    let word = m.local().clone();
+    assert!(!word.set.load(Relaxed));
+    // By the thread itself.
+    m.raise(1 << 20);
+    assert!(word.set.swap(false, AcqRel));
+    assert_eq!(word.bits.swap(0, Relaxed), 1 << 20);
+    drop(m);
+    // By a stop of another thread. The thread looks at nothing else.
+    let mut m = heap.attach();
+    let word = m.local().clone();
+    let stopped = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            drop(m.stop().unwrap());
+            stopped.store(true, Release);
+        });
+        while !stopped.load(Acquire) {
+            if word.set.load(Relaxed) && word.set.swap(false, Acquire) {
+                m.safepoint();
+            }
+            thread::yield_now();
+        }
+    });
+    assert_ne!(word.bits.load(Relaxed) & STOP, 0);
+}
+
+#[test]
+fn a_due_collection_sets_the_runtimes_own_word() {
+    let mut pacing = Pacing::default();
+    pacing.young_objects = 100;
+    let builder = Heap::builder().reserve(1 << 28).workers(1).pacing(pacing);
+    let heap = builder.build_with(Seam::<true, true>::default()).unwrap();
+    let mut m = heap.attach();
+    let word = m.local().clone();
+    let mut made = 0;
+    while !word.set.load(Relaxed) {
+        heap.model().drop_ref(alloc(&m, 0));
+        made += 1;
+        assert!(made < 1_000_000, "no request");
+    }
+    assert!(word.set.swap(false, Acquire));
+    m.safepoint();
+    assert!(heap.stats().collections + heap.stats().promotions > 0);
+}
+
+#[test]
+fn requests_that_a_safepoint_leaves_set_the_word_again() {
+    let heap = heap::<true, true>(1);
+    let mut m = heap.attach();
+    let word = m.local().clone();
+    m.raise(1 << 20);
+    assert!(word.set.swap(false, Acquire));
+    // The mutator is lent, so the safepoint does nothing.
+    Mutator::<true, true>::with_current(|_| m.safepoint()).unwrap();
+    assert!(word.set.swap(false, Acquire), "the request waits");
+    m.safepoint();
+    assert!(!word.set.load(Relaxed), "the request was answered");
+}
+
+// The runtime's own stop.
+
+/// Runs a thread of the runtime that is no mutator, as long as `f` takes. It looks for stops of the
+/// runtime. It must not run in a stop of the heap.
+fn beside_a_thread<R>(runtime: &Runtime, f: impl FnOnce(&AtomicUsize) -> R) -> R {
+    let (done, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            runtime.enter();
+            while !done.load(Relaxed) {
+                if runtime.stops() {
+                    runtime.leave();
+                    runtime.enter();
+                }
+                rounds.fetch_add(1, Relaxed);
+            }
+            runtime.leave();
+        });
+        while rounds.load(Relaxed) == 0 {
+            thread::yield_now();
+        }
+        let result = f(&rounds);
+        done.store(true, Relaxed);
+        result
+    })
+}
+
+#[test]
+fn a_stop_of_the_heap_stops_the_runtime_and_resumes_it() {
+    let heap = heap::<true, true>(1);
+    let mut m = heap.attach();
+    let runtime = heap.model().runtime.clone();
+    beside_a_thread(&runtime, |rounds| {
+        let world = m.stop().unwrap();
+        assert!(runtime.stops());
+        let before = rounds.load(Relaxed);
+        thread::sleep(std::time::Duration::from_millis(5));
+        assert_eq!(rounds.load(Relaxed), before);
+        drop(world);
+        assert!(!runtime.stops());
+        while rounds.load(Relaxed) == before {
+            thread::yield_now();
+        }
+        collect(&mut m, Collect::full());
+    });
+    assert_eq!(runtime.log.lock().unwrap()[..2], ["stop", "resume"]);
+    assert_eq!(runtime.state.lock().unwrap().running, 1, "this thread");
+    drop(m);
+    assert_eq!(runtime.state.lock().unwrap().running, 0);
+}
+
+#[test]
+fn a_runtime_that_does_not_stop_abandons_the_collection() {
+    let heap = heap::<true, true>(1);
+    let mut m = heap.attach();
+    let model = heap.model();
+    let (live, garbage) = (alloc(&m, 0), alloc(&m, 0));
+    model.drop_ref(garbage);
+    for (flag, reason) in
+        [(&model.runtime.refuses, "it is starting"), (&model.runtime.panics, "a stop, on purpose")]
+    {
+        flag.store(true, Relaxed);
+        let refused = StopError::Refused { reason: reason.into() };
+        let text = format!("the runtime has not stopped its threads: {reason}");
+        assert_eq!(refused.to_string(), text);
+        let result = m.try_collect(Collect::full()).map(|_| ());
+        assert_eq!(result, Err(CollectError::Stop(refused.clone())));
+        assert_eq!(m.stop().map(drop), Err(refused));
+        flag.store(false, Relaxed);
+    }
+    assert_eq!((model.serials().len(), model.runtime.stops()), (2, false));
+    assert_eq!(collect(&mut m, Collect::full()).collected, 1);
+    assert_eq!(model.objects(), [live]);
+}
+
+/// Threads stop the runtime for reasons of their own, and others collect, park and detach.
+#[test]
+fn stops_of_the_runtime_and_of_the_heap_do_not_wait_for_each_other() {
+    let heap = heap::<true, true>(2);
+    let runtime = heap.model().runtime.clone();
+    // Written in stops only.
+    let (mut inside, rounds) = (AtomicUsize::new(0), 30);
+    let critical = || {
+        assert_eq!(inside.fetch_add(1, Relaxed), 0, "two stops at once");
+        thread::yield_now();
+        inside.fetch_sub(1, Relaxed);
+    };
+    /// A safepoint of an interpreter.
+    fn poll(runtime: &Runtime, m: &mut Mutator<true, true>) {
+        m.safepoint();
+        if runtime.stops() {
+            m.detach(|| runtime.wait());
+        }
+    }
+    thread::scope(|scope| {
+        for at in 0..4 {
+            let (heap, runtime, critical) = (heap.clone(), &*runtime, &critical);
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let mut m = heap.attach();
+                    match (at + round) % 4 {
+                        0 => {
+                            drop(m.try_collect(Collect::full()).unwrap());
+                        }
+                        1 => {
+                            let world = m.stop().unwrap();
+                            critical();
+                            drop(world);
+                        }
+                        2 => {
+                            runtime.stop();
+                            critical();
+                            runtime.resume();
+                        }
+                        _ => m.detach(thread::yield_now),
+                    }
+                    for _ in 0..20 {
+                        heap.model().drop_ref(alloc(&m, 0));
+                        poll(runtime, &mut m);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(*inside.get_mut(), 0);
+    assert_eq!(runtime.state.lock().unwrap().running, 0);
+}
+
+#[test]
+fn a_collection_begins_inside_a_stop_of_the_runtime_and_is_finished_after_it() {
+    let heap = heap::<true, true>(1);
+    let runtime = heap.model().runtime.clone();
+    let mut m = heap.attach();
+    let model = heap.model();
+    let garbage = [FINALIZES, 0].map(|kind| alloc(&m, kind));
+    model.link(garbage[0], 0, garbage[1]);
+    garbage.iter().for_each(|&object| model.drop_ref(object));
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = ran.clone();
+    *model.finalizer.lock().unwrap() = Some(Box::new(move |_, _| runs.store(true, Relaxed)));
+    beside_a_thread(&runtime, |_| {
+        runtime.stop();
+        let found = m.collect_stopped(Collect::full()).unwrap();
+        assert!(runtime.stops() && !ran.load(Relaxed));
+        assert!(runtime.log.lock().unwrap().is_empty(), "no stop inside the stop");
+        runtime.resume();
+        let report = found.finish();
+        assert_eq!((report.collected, ran.load(Relaxed)), (2, true));
+        // A dropped one is finished too.
+        model.drop_ref(alloc(&m, 0));
+        runtime.stop();
+        let found = m.collect_stopped(Collect::full()).unwrap();
+        runtime.resume();
+        drop(found);
+        assert!(model.objects().is_empty());
+    });
+    assert!(m.try_collect(Collect::full()).is_ok(), "the lock is free");
+}
+
+#[test]
+fn a_collection_inside_a_stop_of_the_runtime_does_not_wait_for_another() {
+    let heap = heap::<true, true>(1);
+    let runtime = heap.model().runtime.clone();
+    let mut m = heap.attach();
+    let garbage = alloc(&m, FINALIZES);
+    heap.model().drop_ref(garbage);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    // The finalizer waits detached, so the runtime can be stopped meanwhile.
+    let act: Act<true, true> = Box::new(move |_, m| {
+        m.model().leaving(m.local());
+        sender.send(()).unwrap();
+        wait.recv().unwrap();
+        while !m.model().comes_back(m.local()) {
+            m.model().wait_for_runtime(m.local());
+        }
+    });
+    *heap.model().finalizer.lock().unwrap() = Some(act);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // The collecting thread.
+            let mut m = heap.attach();
+            assert_eq!(collect(&mut m, Collect::full()).collected, 1);
+        });
+        m.detach(|| receiver.recv().unwrap());
+        runtime.stop();
+        let busy = m.collect_stopped(Collect::full()).map(drop);
+        runtime.resume();
+        assert_eq!(busy, Err(CollectError::Busy));
+        go_on.send(()).unwrap();
+        m.detach(|| ());
+        drop(m);
+    });
+}
+
+#[test]
+fn a_collection_inside_a_stop_of_the_runtime_does_not_wait_for_a_stop_of_the_heap() {
+    let heap = heap::<true, true>(1);
+    let runtime = heap.model().runtime.clone();
+    let mut m = heap.attach();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            drop(m.stop().unwrap());
+        });
+        // The other thread has left the runtime, and waits for this one.
+        while m.poll() & STOP == 0 {
+            thread::yield_now();
+        }
+        runtime.stop();
+        let busy = m.collect_stopped(Collect::full()).map(drop);
+        runtime.resume();
+        assert_eq!(busy, Err(CollectError::Busy));
+        m.detach(|| ());
+        drop(m);
+    });
+}

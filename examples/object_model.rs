@@ -87,10 +87,10 @@ impl Pairs {
     }
 }
 
-// SAFETY: the six rules of `ObjectModel`. 1: `count` is the number of references. 2: memory is
+// SAFETY: the rules of `ObjectModel`. 1: `count` is the number of references. 2: memory is
 // freed only in `drop_reference`, at 0. 3: only attached threads lower counts, outside of stops. 4:
 // `traverse` reports the fields, which are counted. 5: no count is pending anywhere. 6: no method
-// reaches a safepoint: all get the mutator as `&`.
+// reaches a safepoint: all get the mutator as `&`. 7: all references are counted.
 unsafe impl ObjectModel for Pairs {
     /// The data of a mutator that others can read: none.
     type Local = ();

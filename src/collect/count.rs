@@ -390,16 +390,15 @@ impl<O: Index, const YOUNG: bool> Counter<'_, O, YOUNG> {
             let own = tracer.edges()[start..end as usize].iter().copied();
             start = end as usize;
             if !M::STABLE_DURING_STOP || model.verifies_traversal(object) {
-                let own = own.chain(tracer.uncounted_of(object.object()));
+                let uncounted = || tracer.uncounted_of(object.object());
                 let mut kept = Vec::new();
-                for edge in own {
-                    fallible::push(&mut kept, self.origin.granule(edge) as u32)?;
-                }
-                let own = kept;
+                // Exactly: to shrink the list would request memory that cannot be refused.
+                kept.try_reserve_exact(own.len() + uncounted().count())?;
+                kept.extend(own.chain(uncounted()).map(|edge| self.origin.granule(edge) as u32));
                 self.counts.kept.try_reserve(1)?;
                 self.counts
                     .kept
-                    .insert(self.origin.granule(object.address()) as u32, own.into_boxed_slice());
+                    .insert(self.origin.granule(object.address()) as u32, kept.into_boxed_slice());
             }
         }
         Ok(())

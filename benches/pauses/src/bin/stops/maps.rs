@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use pauses::random::SplitMix;
 use standstill::model::{
-    AddressMap, ClaimRef, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
+    AddressMap, ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
+    Tracer,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap, Pacing};
@@ -79,8 +80,8 @@ unsafe impl<A: AddressMap> ObjectModel for Nodes<A> {
 
     fn private(&self) {}
 
-    fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        Some(Self::view(&object).count.load(Relaxed) as i64)
+    fn count(&self, object: Stopped<'_>) -> Count {
+        Count::Exact(Self::view(&object).count.load(Relaxed) as i64)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {

@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pauses::stats::spread;
-use standstill::model::{ClaimRef, Live, ModelMutator, ObjectModel, Stopped, Tracer};
+use standstill::model::{
+    ClaimRef, Count, Live, ModelMutator, ObjectModel, Reserved, Stopped, Tracer,
+};
 use standstill::safepoint::{Coordinator, Participant, ThreadId};
 use standstill::{Heap, Mutator};
 
@@ -189,6 +191,7 @@ struct Empty;
 
 // SAFETY: there is no object, and no method is called with one.
 unsafe impl ObjectModel for Empty {
+    type Addresses = Reserved;
     type Local = ();
     type Private = ();
     type Callback = ();
@@ -199,8 +202,8 @@ unsafe impl ObjectModel for Empty {
 
     fn private(&self) {}
 
-    fn count(&self, _: Stopped<'_>) -> Option<i64> {
-        None
+    fn count(&self, _: Stopped<'_>) -> Count {
+        Count::Immortal
     }
 
     fn traverse(&self, _: Stopped<'_>, _: &mut Tracer) {}

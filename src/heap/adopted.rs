@@ -26,7 +26,8 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     /// # Errors
     ///
     /// [`AdoptError::Unaligned`], [`AdoptError::Taken`] if a part of it belongs to a heap,
-    /// [`AdoptError::Full`] and [`AdoptError::System`]. Then nothing has changed.
+    /// [`AdoptError::Full`], also for addresses above 2⁴⁸, and [`AdoptError::System`]. Then nothing
+    /// has changed.
     ///
     /// # Safety
     ///
@@ -40,9 +41,11 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     /// `tracked`. An object starts at a multiple of 32 bytes.
     ///
     /// From now on the object may be passed to each method that takes an object of this heap,
-    /// except [`free`](Self::free). When its count reaches 0, the model
-    /// [unregisters](Self::unregister) it and gives the memory back in its own way. The statistics
-    /// and the pacing of the heap count it as an object of 32 bytes.
+    /// except [`free`](Self::free) and
+    /// [`free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere). When its count reaches 0,
+    /// the model [unregisters](Self::unregister) it, or declares it [dead](Self::dead), and gives
+    /// the memory back in its own way. The statistics and the pacing of the heap count it as an
+    /// object of 32 bytes.
     ///
     /// # Errors
     ///

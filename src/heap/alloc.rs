@@ -335,7 +335,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// [`HeapStats::live_objects`](crate::HeapStats::live_objects), nor listed, nor a candidate. If
     /// it is garbage that a collection has cleared, it counts as collected. Its memory stays until
     /// [`free`](Self::free) or
-    /// [`ModelHeap::free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere).
+    /// [`ModelHeap::free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere). In adopted
+    /// memory the call also unregisters the object.
     ///
     /// # Panics
     ///
@@ -428,7 +429,8 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// # Panics
     ///
-    /// If `object` is no address of an object of this heap. With
+    /// If `object` lies outside of this heap or in adopted memory. An address in the middle of a
+    /// cell is not always noticed. With
     /// [`Stress::poison`](crate::Stress::poison) or
     /// [`Stress::quarantine`](crate::Stress::quarantine), and in builds with debug assertions: if
     /// an object is there.

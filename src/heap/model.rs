@@ -39,8 +39,8 @@ pub enum Count {
     ///
     /// `Exact(0)`: its destruction has begun, and waits, for example in a callback or in a queue.
     /// The collector treats such an object as [`Outside`](Self::Outside): it is no garbage, because
-    /// the model destroys it already, and it still holds the references in its fields. If a
-    /// traversal reports a reference to it, it is [overvisited](ObjectModel::overvisited).
+    /// the model destroys it already, and it still holds the references in its fields. If counting
+    /// meets a reference to it, it is [overvisited](ObjectModel::overvisited).
     ///
     /// With [`UNCOUNTED_EDGES`](ObjectModel::UNCOUNTED_EDGES) or
     /// [`ADJUSTS_COUNTS`](ObjectModel::ADJUSTS_COUNTS) an object with `Exact(0)` may be an ordinary
@@ -171,7 +171,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Returns the number of existing references to `object`, or that it takes no part in this
-    /// collection. Within a stop the answer for an object is always the same.
+    /// collection. Within a stop the variant for an object is always the same. A number may rise,
+    /// because unattached threads add references.
     fn count(&self, object: Stopped<'_>) -> Count;
 
     /// Whether [`count`](Self::count) returns [`Count::Immortal`].

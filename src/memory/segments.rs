@@ -189,8 +189,8 @@ impl fmt::Display for AdoptError {
             }
             Self::Full { reserved } => write!(
                 f,
-                "the heap has tables for {reserved} bytes, which are used up: reserve more with \
-                 `HeapBuilder::reserve`"
+                "the heap has tables for {reserved} bytes, which are used up or end below the \
+                 address: reserve more with `HeapBuilder::reserve`, or adopt memory below 2^48"
             ),
             Self::System { code } => {
                 let cause = std::io::Error::from_raw_os_error(code);

@@ -43,7 +43,7 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     /// From now on the object may be passed to each method that takes an object of this heap,
     /// except [`free`](Self::free) and
     /// [`free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere). When its count reaches
-    /// 0, the model [unregisters](Self::unregister) it, or declares it [dead](Self::dead), and gives
+    /// 0, the model [unregisters](Self::unregister) it, or declares it [dead](Self::dead). It gives
     /// the memory back in its own way. The statistics and the pacing of the heap count it as an
     /// object of 32 bytes.
     ///

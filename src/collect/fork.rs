@@ -91,7 +91,7 @@ struct Lists<'a, M: ObjectModel> {
 /// The world is stopped for a `fork`. Made by [`ModelMutator::prepare_fork`].
 ///
 /// It must not be leaked, for example by [`std::mem::forget`]: the world would stay stopped, and
-/// the heap's locks would stay locked. [`Fork`](crate::Fork) says what happens then.
+/// the heap's locks would stay locked. [`Fork`](crate::Fork) lists the effects.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct ModelFork<'a, M: ObjectModel> {
     guard: Option<ForkGuard<'a, MutatorShared<M>>>,

@@ -1,6 +1,6 @@
 //! Detaching: a thread for which no stop waits.
 //!
-//! There are three ways. They differ in who knows that the mutator must not be used meanwhile.
+//! There are three ways. They differ in the code that keeps the mutator unused meanwhile.
 //!
 //! | | while the thread is detached | the mutator is used meanwhile |
 //! |---|---|---|

@@ -9,7 +9,7 @@
 //! | `linux` | Linux and Android |
 //! | `apple` | macOS and its relatives |
 //! | `other_unix` | the other systems of the Unix family |
-//! | `unix` | what these three have in common |
+//! | `unix` | the common part of these three |
 //! | `windows` | Windows |
 //!
 //! Standard error, environment variables and the number of the process come from `std`, which is

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use crate::base::fallible::NoMemory;
+use crate::collect::listing;
 use crate::collect::scope::{live, stopped_at, visible};
 use crate::collect::traversal::guard_traversal;
 use crate::collect::verify::{self, Depth};
@@ -89,10 +90,13 @@ impl<M: ObjectModel> ModelMutator<M> {
             Ok(world) => world,
             Err(error) => panic!("{error}"),
         };
-        let result = f(&world);
+        let result = listing::list(&world).map(|()| f(&world));
         drop(world);
         self.model().resumed(self);
-        result
+        match result {
+            Ok(result) => result,
+            Err(abandoned) => panic!("the objects cannot be listed: {}", abandoned.reason),
+        }
     }
 
     /// Calls `f` with each object of the heap and its [`ObjectFlags`], in the order of memory,

@@ -5,7 +5,8 @@
 //! * **The world stops.**
 //! * `Merge` ([`stop`], and the model): counts become exact. Objects with the count 0 leave the
 //!   candidates, and are destroyed after the stop.
-//! * The [candidates](candidates) are found by their state bytes. None is marked.
+//! * The [candidates](candidates) are found by their state bytes. None is marked. If the model
+//!   [lists](listing) its objects, it does so first.
 //! * `Premark` ([`mark::mark_from_named`], [`mark::mark_from_assumed`]): marks the candidates that
 //!   the [roots of the model](uncounted) reach, and in full collections those that named roots
 //!   reach, and those that the [assumed roots](assumed) reach.
@@ -67,6 +68,8 @@ pub(crate) mod fork;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod graph;
 pub(crate) mod inspect;
+#[allow(unsafe_code)]
+pub(crate) mod listing;
 pub(crate) mod mark;
 #[allow(unsafe_code)]
 pub(crate) mod marker;
@@ -401,6 +404,7 @@ fn find<M: ObjectModel>(
 ) -> Result<Unreachable<M>, Abandoned> {
     let core = world.core();
     stop::merge_counts(world, dead)?;
+    listing::list(world)?;
     verify::stressed(world, "before a collection");
     let mut scope = Scope::new(&core.space, report.kind)?;
     let cells = scope.cells(&core.space);

@@ -21,8 +21,8 @@
 //! no young collections, unless it reports these targets as roots
 //! ([`ObjectModel::COLLECTS_YOUNG`]). In the recheck all objects outside the set are in the same
 //! position: a finalizer can store an uncounted reference to a member in any of them. If the model
-//! does not report these targets, the recheck traverses all tracked objects for their uncounted
-//! edges alone.
+//! does not report these targets ([`ObjectModel::RECHECKS_UNCOUNTED`]), the recheck traverses all
+//! tracked objects for their uncounted edges alone.
 
 #![forbid(unsafe_code)]
 
@@ -88,7 +88,7 @@ pub(crate) fn reach_from_outside<'w, M: ObjectModel>(
     model.roots(world, &|object| member(object.address()).is_some(), &mut |object| {
         reach(object.address());
     });
-    if M::UNCOUNTED_EDGES && !M::COLLECTS_YOUNG {
+    if M::RECHECKS_UNCOUNTED {
         let mut lost_nothing = Ok(());
         live(world, |object, bits| {
             const HOLDER: u8 = state::TRACKED | state::DYING;

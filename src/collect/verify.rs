@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::collect::listing;
 use crate::collect::scope::stopped_at;
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ use crate::collect::verify_pages::{PageLists, pages};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::ModelMutator;
 use crate::heap::mutator::World;
-use crate::memory::space::{GRANULE, PAGE_GRANULES};
+use crate::memory::space::PAGE_GRANULES;
 use crate::object::state::StateByte;
 use crate::object::type_info::Tracer;
 
@@ -76,9 +77,11 @@ pub(crate) fn after<M: ObjectModel>(m: &ModelMutator<M>) {
 #[cold]
 #[inline(never)]
 fn stop_and_verify<M: ObjectModel>(m: &ModelMutator<M>) {
-    // A stop that fails permanently is reported elsewhere.
+    // A stop that fails permanently is reported elsewhere, and so are objects that cannot be listed.
     if let Ok(world) = m.stop_here() {
-        verify_now(&world, "after a collection");
+        if listing::list(&world).is_ok() {
+            verify_now(&world, "after a collection");
+        }
         drop(world);
         m.model().resumed(m);
     }
@@ -158,7 +161,8 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                 for (edge, is_counted) in edges {
                     let target = space.granule(edge);
                     let is_live = |state| StateByte(state).get() & LIVE != 0;
-                    if !edge.is_multiple_of(GRANULE) || !states.get(target).is_some_and(is_live) {
+                    let is_start = states.get(target).is_some_and(is_live);
+                    if !is_start || space.address(target) != edge {
                         let name = core.model.type_name(object.live());
                         error = Some(format!(
                             "the {name} at {:#x} refers to {edge:#x}, where no object is",

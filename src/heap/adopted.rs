@@ -38,7 +38,7 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     }
 
     /// Makes an object in adopted memory one of this heap, and puts it into the tracked set if
-    /// `tracked`. An object starts at a multiple of 32 bytes.
+    /// `tracked`. An object takes at least 32 bytes, and starts at a multiple of 16.
     ///
     /// From now on the object may be passed to each method that takes an object of this heap,
     /// except [`free`](Self::free) and
@@ -64,6 +64,7 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
             if self.core().state(object.address()).get() != 0 {
                 return Err(AdoptError::Registered { address: object.address() });
             }
+            space.set_half(object.address());
             self.publish(object, tracked);
         }
         if self.arena(|arena| arena.count_foreign(1)) {
@@ -88,8 +89,9 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
         assert!(place.is_ok(), "{}", place.unwrap_err());
         // SAFETY: rule *adopted*: the place was checked, so its page has table entries.
         let state: StateByte<'_> = unsafe { self.core().state(object.address()) };
+        let is_here = space.address(space.granule(object.address())) == object.address();
         assert!(
-            state.get() & state::LIVE != 0,
+            is_here && state.get() & state::LIVE != 0,
             "no object is registered at {:#x}",
             object.address()
         );

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::collect::listing::{ListedMemory, ObjectList};
 use crate::heap::fork_locks::ForkLocks;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::world::World;
@@ -475,7 +476,50 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// A young collection does not traverse old objects, so it does not find their uncounted
     /// references. The default is `false` with [`UNCOUNTED_EDGES`](Self::UNCOUNTED_EDGES). A model
     /// sets it to `true` if [`roots`](Self::roots) reports these references.
-    const COLLECTS_YOUNG: bool = !Self::UNCOUNTED_EDGES;
+    const COLLECTS_YOUNG: bool = !Self::UNCOUNTED_EDGES && !Self::LISTS_OBJECTS;
+
+    /// Whether the second stop of a collection, after the finalizers, traverses all tracked objects
+    /// for uncounted references to objects that the first stop has found unreachable. This takes
+    /// about as long as the first stop.
+    ///
+    /// A model sets it to `false` if [`roots`](Self::roots) reports these references, or if there
+    /// are none, for example because [`claim_ref`](Self::claim_ref) makes sure that all further
+    /// references to the object are counted.
+    const RECHECKS_UNCOUNTED: bool = Self::UNCOUNTED_EDGES && !Self::COLLECTS_YOUNG;
+
+    /// Whether the model lists its objects in each stop that needs them, with
+    /// [`list_parts`](Self::list_parts) and [`list`](Self::list). Then no object is registered or
+    /// published, and nobody tells the heap about births and deaths.
+    ///
+    /// Such a model has [`Segments`](crate::model::Segments) and no young collections. Inspections
+    /// list the objects too. A report counts each released object as collected, even if it has
+    /// survived.
+    const LISTS_OBJECTS: bool = false;
+
+    /// Prepares a list of all objects: adopts memory that is new, and returns the number of parts
+    /// of the list. Called on the collecting thread after [`merge`](Self::merge).
+    ///
+    /// # Errors
+    ///
+    /// The reason why the objects cannot be listed. The collection is abandoned.
+    fn list_parts(
+        &self,
+        world: &World<'_, Self>,
+        memory: &ListedMemory<'_>,
+    ) -> Result<usize, Cow<'static, str>> {
+        let (_, _) = (world, memory);
+        Ok(0)
+    }
+
+    /// Lists the objects of one part. Called once for each part, on several threads at the same
+    /// time. May panic: the collection is then abandoned.
+    ///
+    /// The list may contain objects that take no part in collections:
+    /// [`count`](Self::count) returns [`Count::Outside`] for them, and a traversal of such an object
+    /// may report nothing.
+    fn list(&self, part: usize, list: &mut ObjectList<'_>) {
+        let (_, _) = (part, list);
+    }
 
     /// Reports objects that references without a count keep alive, for example the references on
     /// the stacks of the runtime's threads. These objects, and all objects that they reach, stay

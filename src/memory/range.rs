@@ -42,6 +42,8 @@ mod mapped {
     use std::ptr::NonNull;
 
     use super::ReserveError;
+    use std::sync::atomic::AtomicU64;
+
     use crate::base::sync::{AtomicU8, UnsafeCell};
     use crate::base::system;
     use crate::memory::page::{FreeBits, PageInfo};
@@ -258,6 +260,11 @@ mod mapped {
         pub(in crate::memory) unsafe fn bits(&self, page: usize) -> &UnsafeCell<FreeBits> {
             // SAFETY: rule *mapped*: open. All bytes are valid.
             unsafe { self.bits.add(page).as_ref() }
+        }
+
+        /// The free bits of all pages, as words. Those of a page are accessible once it is open.
+        pub(in crate::memory) fn bit_words(&self) -> NonNull<AtomicU64> {
+            self.bits.cast()
         }
 
         #[inline(always)]

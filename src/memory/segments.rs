@@ -43,9 +43,13 @@
 //! A runtime gives the heap aligned memory ([`ModelMutator::adopt`]) and *registers* the objects
 //! that it creates there. A registered object has a state byte like any other object, and the
 //! collector treats it as one. The heap reads and writes adopted memory only through the model:
-//! there is no page header, so `Space::heap_of` does not exist for this map. It never frees it. An
-//! object starts at a multiple of 32 bytes, because a granule is the unit of all tables. An object
-//! at another multiple of 16 is refused: the granule would not tell its address.
+//! there is no page header, so `Space::heap_of` does not exist for this map. It never frees it.
+//!
+//! An object in adopted memory takes at least 32 bytes, and starts at a multiple of 16. So no two
+//! objects start in one granule. The bit of the granule in the table of free bits, which adopted
+//! pages do not use otherwise, tells in which *half* of the granule the object starts. The address
+//! of an adopted unit has its lowest bit set in `units`, so that units of the heap's own need not
+//! look at the table.
 //!
 //! # Access
 //!
@@ -59,6 +63,8 @@
 //!
 //! * An entry of a leaf is 0, or the number of a unit whose pages have table entries.
 //! * Two pages of the pool with consecutive numbers are adjacent in memory.
+//! * If an object lives at a granule of an adopted page, the granule's bit is set if the object
+//!   starts in the second half.
 //! * The address in `units` of a unit without memory is in no unit.
 //! * The high-water mark is a multiple of the pages of a unit.
 //!
@@ -70,7 +76,7 @@ mod tests;
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::memory::address_map::{Index, Map};
@@ -102,6 +108,10 @@ const LEAF: usize = 1 << (BLOCK_SHIFT - UNIT_SHIFT);
 const LEAVES_AT: usize = ((BLOCKS + 1) * size_of::<u32>()).next_multiple_of(PAGE_SIZE);
 /// The largest segment that the pool maps ahead of need.
 const LARGEST_STEP: usize = 32 << 20;
+/// Half a granule: objects in adopted memory start at multiples of it.
+pub(crate) const HALF: usize = GRANULE / 2;
+/// The bit of an adopted unit in the word with its address.
+const ADOPTED: usize = 1;
 /// The address of a unit without memory. It is not 0, so that it can be an object's.
 const NOWHERE: usize = GRANULE;
 
@@ -164,7 +174,7 @@ pub enum AdoptError {
         /// The object's address.
         address: usize,
     },
-    /// The object's address is not a multiple of 32.
+    /// The object's address is not a multiple of 16.
     Misplaced {
         /// The object's address.
         address: usize,
@@ -201,7 +211,7 @@ impl fmt::Display for AdoptError {
                 "the object at {address:#x} does not lie in adopted memory: call `adopt` first"
             ),
             Self::Misplaced { address } => {
-                write!(f, "the object at {address:#x} does not start at a multiple of {GRANULE}")
+                write!(f, "the object at {address:#x} does not start at a multiple of {HALF}")
             }
             Self::Registered { address } => {
                 write!(f, "an object is registered at {address:#x} already")
@@ -218,6 +228,8 @@ pub(crate) struct Directory {
     /// The blocks, and the leaves behind them.
     blocks: NonNull<AtomicU32>,
     units: NonNull<AtomicPtr<u8>>,
+    /// One bit for each granule. On adopted pages: in which half an object starts.
+    halves: NonNull<AtomicU64>,
 }
 
 impl Directory {
@@ -254,10 +266,50 @@ impl Directory {
     /// The address of a byte of a unit.
     #[inline(always)]
     fn byte(&self, unit: usize, offset: usize) -> NonNull<u8> {
-        let start = self.start(unit).load(Ordering::Relaxed);
+        let start = self.start(unit).load(Ordering::Relaxed).map_addr(|addr| addr & !ADOPTED);
         // SAFETY: rule *mapped*: no unit below the high-water mark starts at 0. The offset stays in
         // the unit, so the address is not 0 either.
         unsafe { NonNull::new_unchecked(start.wrapping_add(offset)) }
+    }
+
+    /// The word with the bit of a granule on an adopted page, and the bit.
+    #[inline(always)]
+    fn half(&self, granule: usize) -> (&AtomicU64, u64) {
+        // SAFETY: rule *mapped*: the page has table entries. The bits are a part of them.
+        (unsafe { self.halves.add(granule / 64).as_ref() }, 1 << (granule % 64))
+    }
+
+    /// The offset of the object at a granule from the start of the granule.
+    #[inline(always)]
+    fn offset(&self, granule: usize) -> usize {
+        let start = self.start(granule >> GRANULES_SHIFT).load(Ordering::Relaxed);
+        if start.addr() & ADOPTED == 0 {
+            return 0;
+        }
+        // Relaxed: the bit was written when the object was registered or listed, and a thread that
+        // has the granule of an object is ordered behind that.
+        let (word, bit) = self.half(granule);
+        if word.load(Ordering::Relaxed) & bit == 0 { 0 } else { HALF }
+    }
+
+    /// Notes in which half of its granule an object in adopted memory starts. Other threads may
+    /// write neighbouring bits at the same time.
+    fn set_half(&self, granule: usize, address: usize) {
+        let (word, bit) = self.half(granule);
+        // Relaxed: see `offset`.
+        if address & HALF == 0 {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        } else {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// As [`set_half`](Self::set_half), while no other thread writes bits of this page.
+    #[inline(always)]
+    pub(crate) fn set_half_alone(&self, granule: usize, address: usize) {
+        let (word, bit) = self.half(granule);
+        let others = word.load(Ordering::Relaxed) & !bit;
+        word.store(others | if address & HALF == 0 { 0 } else { bit }, Ordering::Relaxed);
     }
 }
 
@@ -273,7 +325,7 @@ impl Index for Directory {
     #[inline(always)]
     unsafe fn cell(self, granule: usize) -> NonNull<u8> {
         let offset = granule & ((1 << GRANULES_SHIFT) - 1);
-        self.byte(granule >> GRANULES_SHIFT, offset << GRANULE_SHIFT)
+        self.byte(granule >> GRANULES_SHIFT, (offset << GRANULE_SHIFT) + self.offset(granule))
     }
 }
 
@@ -316,7 +368,13 @@ impl Segments {
     }
 
     /// Gives the units at `start` the numbers from `first` on. There are leaves for them.
-    fn number(&self, mapped: &mut Mapped, start: NonNull<u8>, first: usize, units: usize) {
+    fn number(
+        &self,
+        mapped: &mut Mapped,
+        start: NonNull<u8>,
+        (first, units): (usize, usize),
+        adopted: bool,
+    ) {
         for unit in 0..units {
             let memory = start.as_ptr().wrapping_add(unit * UNIT);
             let block = self.directory.block(memory.addr() >> BLOCK_SHIFT);
@@ -324,7 +382,8 @@ impl Segments {
                 block.store(mapped.leaves as u32, Ordering::Relaxed);
                 mapped.leaves += 1;
             }
-            self.directory.start(first + unit).store(memory, Ordering::Relaxed);
+            let word = memory.map_addr(|addr| addr | if adopted { ADOPTED } else { 0 });
+            self.directory.start(first + unit).store(word, Ordering::Relaxed);
             let leaf = block.load(Ordering::Relaxed) as usize;
             let entry = self.directory.entry(leaf, memory.addr() >> UNIT_SHIFT);
             entry.store((first + unit) as u32, Ordering::Relaxed);
@@ -383,7 +442,7 @@ impl PageTable<Segments> {
         let fences = first - fence..first;
         fences.clone().for_each(|unit| self.leave_out(unit));
         pool.exclude(fences.start * UNIT_PAGES..fences.end * UNIT_PAGES);
-        self.map.number(mapped, start, first, units);
+        self.map.number(mapped, start, (first, units), shape == Shape::FOREIGN);
         let pages = first * UNIT_PAGES..end;
         if shape != Shape::FREE {
             self.set_shapes(pages.clone(), shape);
@@ -450,8 +509,8 @@ impl Map for Segments {
     #[inline(always)]
     fn address(&self, granule: usize) -> usize {
         let offset = granule & ((1 << GRANULES_SHIFT) - 1);
-        let start = self.directory.start(granule >> GRANULES_SHIFT);
-        start.load(Ordering::Relaxed).addr() + (offset << GRANULE_SHIFT)
+        let start = self.directory.byte(granule >> GRANULES_SHIFT, offset << GRANULE_SHIFT);
+        start.addr().get() + self.directory.offset(granule)
     }
 
     #[inline(always)]
@@ -479,7 +538,7 @@ impl PageSource for Segments {
         // SAFETY: rule *bounds*: the array lies in the directory.
         let units = unsafe { range.directory.byte_add(units_at(range.length / UNIT)) }.cast();
         let map = Self {
-            directory: Directory { blocks, units },
+            directory: Directory { blocks, units, halves: range.bit_words() },
             most_leaves: most_leaves(range.length / UNIT),
             reserved: AtomicUsize::new(range.mapped_bytes()),
             mapped: Mutex::new(Mapped { leaves: 1, ..Mapped::default() }),
@@ -543,6 +602,17 @@ impl PageSource for Segments {
     }
 
     fn discard_above(_: &PageTable<Self>, _: usize) {}
+
+    fn adopting(space: &Space<Self>) -> Option<&Space<Segments>> {
+        Some(space)
+    }
+}
+
+impl<A: AddressMap> Space<A> {
+    /// The space, if it can adopt memory.
+    pub(crate) fn adopting(&self) -> Option<&Space<Segments>> {
+        A::adopting(self)
+    }
 }
 
 impl Space<Segments> {
@@ -577,9 +647,15 @@ impl Space<Segments> {
         })
     }
 
+    /// Notes where an object in adopted memory starts.
+    pub(crate) fn set_half(&self, address: usize) {
+        let directory = self.origin();
+        directory.set_half(directory.granule(address), address);
+    }
+
     /// Checks that an object can be registered at an address, as far as its place goes.
     pub(crate) fn check_place(&self, address: usize) -> Result<(), AdoptError> {
-        if !address.is_multiple_of(GRANULE) {
+        if !address.is_multiple_of(HALF) {
             return Err(AdoptError::Misplaced { address });
         }
         match self.page(self.page_index(address)).shape().kind() {

@@ -8,7 +8,7 @@ use crate::base::sync::{AtomicU8, AtomicUsize, Ordering};
 use crate::memory::address_map::{Index, Map};
 use crate::memory::page::{FreeBits, PageInfo};
 use crate::memory::range::Range;
-use crate::memory::shape::{Cell, GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PageKind, Shape};
+use crate::memory::shape::{Cell, GRANULE_SHIFT, PAGE_GRANULES, PageKind, Shape};
 
 /// Granules of one page at equal distances. A step of the iterator is one addition and one
 /// countdown.
@@ -234,7 +234,7 @@ impl<A: Map> PageTable<A> {
     pub(crate) fn starts_at(&self, addr: usize) -> bool {
         let granule = self.granule(addr);
         let page = granule / PAGE_GRANULES;
-        if !self.contains(addr) || !addr.is_multiple_of(GRANULE) || page >= self.high_water() {
+        if !self.contains(addr) || page >= self.high_water() || self.address(granule) != addr {
             return false;
         }
         let shape = self.page(page).shape();

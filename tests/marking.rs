@@ -5,7 +5,7 @@
 #![allow(missing_docs)]
 
 use proptest::prelude::*;
-use standstill::{AnyGc, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, Stress, Trace};
+use standstill::{AnyGc, Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, Stress, Trace};
 
 #[derive(Trace)]
 struct Node {
@@ -325,4 +325,16 @@ fn large_objects_are_followed() {
         drop(large);
         assert_eq!(m.collect().collected, count);
     }
+}
+
+/// A request can limit the number of threads, but not raise it.
+#[test]
+fn a_request_limits_the_threads_of_its_collection() {
+    let heap = Heap::builder().workers(3).serial_below(0).pacing(Pacing::manual()).build().unwrap();
+    let mut m = heap.attach();
+    for (most, workers) in [(0, 1), (1, 1), (2, 2), (3, 3), (usize::MAX, 3)] {
+        let report = m.try_collect(Collect::full().workers(most)).unwrap();
+        assert_eq!(report.workers, workers, "{most}");
+    }
+    assert_eq!(m.collect().workers, 3);
 }

@@ -90,7 +90,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             Ok(world) => world,
             Err(error) => panic!("{error}"),
         };
-        let result = listing::list(&world).map(|()| f(&world));
+        let result = listing::list(&world, usize::MAX).map(|()| f(&world));
         drop(world);
         self.model().resumed(self);
         match result {

@@ -125,8 +125,9 @@ fn not_here(address: usize) -> ! {
     )
 }
 
-/// Has the model list its objects, if it does so. The collection has changed nothing yet.
-pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>) -> Result<(), Abandoned> {
+/// Has the model list its objects, if it does so, on at most `most` threads. The collection has
+/// changed nothing yet.
+pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<(), Abandoned> {
     const {
         assert!(
             !M::LISTS_OBJECTS || (<M::Addresses as Map>::ADOPTS && !M::COLLECTS_YOUNG),
@@ -144,7 +145,7 @@ pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>) -> Result<(), Abandoned
     })?;
     let parts = parts.map_err(|reason| Abandoned { reason, type_name: Cow::Borrowed("") })?;
     let pages = space.high_water();
-    let workers = core.workers.plan_workers(pages * PAGE_GRANULES, core.serial_below);
+    let workers = core.workers.plan_workers(pages * PAGE_GRANULES, core.serial_below).min(most);
     let next = AtomicUsize::new(0);
     world.share(workers, &|_| {
         // Relaxed: each page is taken once, and the end of the job orders the bytes.

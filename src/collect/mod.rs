@@ -403,12 +403,13 @@ fn find<M: ObjectModel>(
     by: ReclaimedBy,
 ) -> Result<Unreachable<M>, Abandoned> {
     let core = world.core();
+    let most = std::mem::replace(&mut report.workers, 1);
     stop::merge_counts(world, dead)?;
-    listing::list(world)?;
+    listing::list(world, most)?;
     verify::stressed(world, "before a collection");
     let mut scope = Scope::new(&core.space, report.kind)?;
     let cells = scope.cells(&core.space);
-    let workers = core.workers.plan_workers(cells, core.serial_below);
+    let workers = core.workers.plan_workers(cells, core.serial_below).min(most);
     if workers > 1 && cells < core.serial_below {
         scope.sort_by_home(&core.space)?;
     }

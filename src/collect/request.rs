@@ -16,23 +16,44 @@ pub struct Collect {
     pub(super) generation: u8,
     /// The callbacks of the services are not called.
     pub(super) quiet: bool,
+    /// The most threads that may work on it.
+    pub(super) workers: usize,
 }
 
 impl Collect {
     /// All objects that are tracked and not frozen.
     pub fn full() -> Self {
-        Self { kind: CollectionKind::Full, wait: true, generation: 2, quiet: false }
+        Self {
+            kind: CollectionKind::Full,
+            wait: true,
+            generation: 2,
+            quiet: false,
+            workers: usize::MAX,
+        }
     }
 
     /// The objects since the last collection or [promotion](crate::HeapStats::promotions).
     pub fn young() -> Self {
-        Self { kind: CollectionKind::Young, wait: true, generation: 0, quiet: false }
+        Self {
+            kind: CollectionKind::Young,
+            wait: true,
+            generation: 0,
+            quiet: false,
+            workers: usize::MAX,
+        }
     }
 
     /// Whether to wait, detached, until another thread's collection ends, and then collect (the
     /// default). Otherwise the call returns [`CollectError::Busy`] at once.
     pub fn wait(mut self, wait: bool) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// The most threads that may work on this collection, with the collecting thread. The heap has
+    /// a limit of its own: [`HeapBuilder::workers`](crate::HeapBuilder::workers). 0 counts as 1.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
         self
     }
 

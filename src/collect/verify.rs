@@ -79,7 +79,7 @@ pub(crate) fn after<M: ObjectModel>(m: &ModelMutator<M>) {
 fn stop_and_verify<M: ObjectModel>(m: &ModelMutator<M>) {
     // A stop that fails permanently is reported elsewhere, and so are objects that cannot be listed.
     if let Ok(world) = m.stop_here() {
-        if listing::list(&world).is_ok() {
+        if listing::list(&world, usize::MAX).is_ok() {
             verify_now(&world, "after a collection");
         }
         drop(world);

@@ -91,6 +91,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         };
         let result = f(&world);
         drop(world);
+        let _lent = self.lend_to_model();
         self.model().resumed(self);
         result
     }

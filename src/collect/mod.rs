@@ -55,6 +55,7 @@
 
 pub mod api;
 pub(crate) mod assumed;
+pub(crate) mod calls;
 #[allow(unsafe_code)]
 pub(crate) mod candidates;
 #[allow(unsafe_code)]
@@ -284,7 +285,7 @@ pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), Col
 pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), StopError> {
     let core = Arc::clone(m.core());
     let _span = event::promotion(&core.name);
-    m.model().prepare(m);
+    prepare(m);
     m.free_left_memory();
     let mut dead = Vec::new();
     let world = m
@@ -303,9 +304,15 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     let stopped = world.elapsed();
     drop(world);
     stop::destroy_merged(dead, m);
-    m.model().resumed(m);
+    calls::resumed(m);
     event::promoted(promoted, stopped);
     Ok(())
+}
+
+/// The model drops deferred references. Nothing is claimed yet, so a panic leaves the collection.
+fn prepare<M: ObjectModel>(m: &ModelMutator<M>) {
+    let _lent = m.lend_to_model();
+    m.model().prepare(m);
 }
 
 /// Runs the phases up to the judgement of the model. `None`: the collection was abandoned before
@@ -315,7 +322,7 @@ fn find_garbage<M: ObjectModel>(
     report: &mut CollectionReport,
     by: ReclaimedBy,
 ) -> Result<Option<Garbage>, StopError> {
-    m.model().prepare(m);
+    prepare(m);
     m.free_left_memory();
     let world = m.stop()?;
     let first = find_in_stop(world, report, by);
@@ -349,7 +356,7 @@ pub(crate) fn find_rest<M: ObjectModel>(
     (found, dead): FirstStop<M>,
 ) -> Result<Option<Garbage>, StopError> {
     stop::destroy_merged(dead, m);
-    m.model().resumed(m);
+    calls::resumed(m);
     let unreachable = match found {
         Ok(unreachable) => unreachable,
         Err(abandoned) => {
@@ -379,7 +386,7 @@ pub(crate) fn find_rest<M: ObjectModel>(
         let (garbage, abandoned) =
             checked.unwrap_or_else(|why| (recheck::keep_all(pending, m), Some(why)));
         stop::destroy_merged(dead, m);
-        m.model().resumed(m);
+        calls::resumed(m);
         if let Some(abandoned) = abandoned {
             open_report::abandon(m, report, abandoned);
         }

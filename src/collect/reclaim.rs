@@ -13,9 +13,10 @@
 
 use std::sync::Arc;
 
-use crate::base::event::CollectionReport;
+use crate::base::event::{CollectionReport, During};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
+use crate::collect::calls::{self, call};
 use crate::collect::claim::Reclaimers;
 use crate::collect::clear::{clear_all, release_all, uncounted};
 use crate::collect::open_report;
@@ -211,10 +212,7 @@ fn reclaim_batch<M: ObjectModel>(
         .map_or(NextStep::Nothing, |batch| core.collector_lock.finish_batch(batch, cleared))
     {
         NextStep::Nothing => {}
-        NextStep::Settle(mut open) => {
-            after_clear(m, &mut open.report);
-            core.collector_lock.start_tally(open);
-        }
+        NextStep::Settle(open) => settle(open, m),
         NextStep::End(open, cleared) => {
             let _guard = CollectorGuard(&core);
             close_with(open, cleared, m);
@@ -223,13 +221,32 @@ fn reclaim_batch<M: ObjectModel>(
     Some(work)
 }
 
+/// Settles the garbage of the queue. The tally begins also if the settling unwinds: otherwise no
+/// thread would end the collection.
+fn settle<M: ObjectModel>(open: OpenReport, m: &mut ModelMutator<M>) {
+    struct Settling<'a, M: ObjectModel>(&'a Core<M>, Option<OpenReport>);
+    impl<M: ObjectModel> Drop for Settling<'_, M> {
+        fn drop(&mut self) {
+            if let Some(open) = self.1.take() {
+                self.0.collector_lock.start_tally(open);
+            }
+        }
+    }
+    let core = Arc::clone(m.core());
+    let mut settling = Settling(&core, Some(open));
+    if let Some(open) = &mut settling.1 {
+        after_clear(m, &mut open.report);
+    }
+}
+
 /// Stops the world if references wait until each thread has passed a safepoint, and releases these
 /// references. A stop is a safepoint of all threads.
 ///
 /// Such references are rare. They come from cleared fields that are read without a lock, and they
 /// wait only while other threads run.
 fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) {
-    if !m.model().after_clear(m) {
+    let needs_stop = call(m, During::Clear, "after_clear", |model| model.after_clear(m));
+    if needs_stop != Some(true) {
         return;
     }
     let mut dead = Vec::new();
@@ -243,7 +260,7 @@ fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionR
         stop::resume(world, report);
     }
     stop::destroy_merged(dead, m);
-    m.model().resumed(m);
+    calls::resumed(m);
 }
 
 /// Counts the released objects that are still alive, and makes them ordinary objects again. Most

@@ -4,8 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::event::{self, CollectionReport, Phase};
+use crate::base::event::{self, CollectionReport, During, Phase};
 use crate::base::fallible::NoMemory;
+use crate::collect::calls::call;
 use crate::collect::scope::state_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -44,6 +45,6 @@ pub(crate) fn resume<M: ObjectModel>(world: World<'_, M>, report: &mut Collectio
 pub(crate) fn destroy_merged<M: ObjectModel>(dead: Vec<DeadObject>, m: &ModelMutator<M>) {
     for object in dead {
         state_of(&m.core().space, object.object()).unset(state::DYING);
-        m.model().destroy_merged(object, m);
+        call(m, During::Drop, "destroy_merged", |model| model.destroy_merged(object, m));
     }
 }

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::collect::calls;
 use crate::collect::scope::stopped_at;
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
 use std::collections::HashMap;
@@ -80,7 +81,7 @@ fn stop_and_verify<M: ObjectModel>(m: &ModelMutator<M>) {
     if let Ok(world) = m.stop_here() {
         verify_now(&world, "after a collection");
         drop(world);
-        m.model().resumed(m);
+        calls::resumed(m);
     }
 }
 
@@ -412,7 +413,7 @@ mod tests {
         let looks_again = |m: &Raw, _: &[Object]| {
             m.model().when("after_clear", move |m| {
                 m.model().when("resumed", move |m| {
-                    drop(m.stop_here().unwrap());
+                    assert!(m.is_lent() && !crate::safepoint::is_stopping());
                     is_resumed.store(true, Ordering::Relaxed);
                 });
             });

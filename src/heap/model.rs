@@ -150,6 +150,11 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// detach without end. The thread answers all other requests itself until none is pending.
     const SHARED_REQUESTS: u32 = 0;
 
+    /// Whether this is the model of the typed face. Its own code lends the mutator where it calls
+    /// code of the program. Checked mode does not make it responsible for that code.
+    #[doc(hidden)]
+    const IS_BUILT_IN: bool = false;
+
     /// Creates the shared data of a new mutator.
     fn local(&self) -> Self::Local;
 
@@ -428,8 +433,10 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Answers requests that the model has raised with the bits of
-    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS). Called at a safepoint, before a detach and
-    /// after an attach.
+    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS). Called in a safepoint that has
+    /// work, before a detach, and before a mutator ends. Requests that arrive while a thread is
+    /// detached wait for its next such point; [`attached`](Self::attached) can handle their work
+    /// at once.
     fn answer(&self, requests: u32, m: &ModelMutator<Self>) {
         let _ = (requests, m);
     }

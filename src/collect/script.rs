@@ -118,6 +118,14 @@ pub(crate) mod tests {
             }
         }
 
+        /// Runs the action of a call that is not recorded.
+        fn act(&self, what: &str, m: &Raw) {
+            let act = self.state().acts.remove(what);
+            if let Some(act) = act {
+                act(m);
+            }
+        }
+
         /// Makes all later verdicts keep the garbage.
         pub(crate) fn keep_all(&self) {
             self.state().keeps = true;
@@ -393,6 +401,15 @@ pub(crate) mod tests {
                 });
             self.called(format!("judge [{garbage}] [{uncollectable}] [{legacy}]"), m);
             if self.state().keeps { Verdict::Keep } else { Verdict::Clear }
+        }
+        fn attached(&self, m: &Raw) {
+            self.act("attached", m);
+        }
+        fn answer(&self, _: u32, m: &Raw) {
+            self.act("answer", m);
+        }
+        fn ending(&self, m: &Raw) {
+            self.act("ending", m);
         }
         fn check(&self, object: Stopped<'_>) -> Result<(), String> {
             if self.has(*object, 'x') { Err("damage, on purpose".to_owned()) } else { Ok(()) }

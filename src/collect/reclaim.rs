@@ -715,6 +715,25 @@ mod tests {
         assert_eq!((released.len(), heap.stats().live_objects), (2, 0));
     }
 
+    /// Otherwise the lock would be taken for good, and the report lost.
+    #[test]
+    fn a_collection_whose_settling_unwinds_is_finished_by_others() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        Script::ring(&m, &[('a', ""), ('b', "")]);
+        heap.model().state().needs_stop = true;
+        heap.model().when("after_clear", |m| m.model().state().merge_fails = true);
+        let unwound =
+            catch_unwind(AssertUnwindSafe(|| collect_due(&mut m, Collect::full()).map(|_| ())));
+        assert!(unwound.is_err());
+        assert!(reclaim::reclaim(&mut m, Owner::Any, usize::MAX));
+        let calls = heap.model().calls();
+        let end = "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 2 collected, 0 uncollectable";
+        assert_eq!(calls.last().map(String::as_str), Some(end));
+        assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
+        m.core().collector_lock.release();
+    }
+
     #[test]
     fn what_a_clear_handler_untracks_is_not_cleared() {
         let Some(heap) = scripted_heap() else { return };

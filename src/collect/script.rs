@@ -66,6 +66,8 @@ pub(crate) mod tests {
         pub(crate) needs_stop: bool,
         /// Whether a merge finds more dead objects than memory for their list.
         pub(crate) floods: bool,
+        /// Whether the next merge panics.
+        pub(crate) merge_fails: bool,
         /// Traversals wait until this many threads have started one.
         pub(crate) meets: usize,
         pub(crate) there: HashSet<std::thread::ThreadId>,
@@ -333,6 +335,7 @@ pub(crate) mod tests {
         }
         fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
             self.record("merge".to_owned());
+            assert!(!std::mem::take(&mut self.state().merge_fails), "a merge, on purpose");
             let later = std::mem::take(&mut self.state().later);
             for object in later {
                 let mut state = self.state();

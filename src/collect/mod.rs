@@ -82,6 +82,7 @@ pub(crate) mod reclaim;
 pub(crate) mod request;
 #[allow(unsafe_code)]
 pub(crate) mod roots;
+pub(crate) mod rules;
 pub(crate) mod safepoint;
 #[allow(unsafe_code)]
 pub(crate) mod scope;

@@ -21,6 +21,7 @@ use crate::collect::claim::Reclaimers;
 use crate::collect::clear::{clear_all, release_all, uncounted};
 use crate::collect::open_report;
 use crate::collect::recheck::Garbage;
+use crate::collect::rules::{self, Held};
 use crate::collect::scope::state_of;
 use crate::collect::stop;
 use crate::heap::model::ObjectModel;
@@ -61,10 +62,14 @@ pub(crate) fn at_once<M: ObjectModel>(
     uncounted(m, |m| {
         clear_all(ClaimRef::live_slice(&objects), objects.len(), m);
         release_spared(spared, m);
+        let held = Held::before(m, objects.iter().map(ClaimRef::object));
         addresses = ClaimRef::consume(objects, |claims| release_all(claims, m));
+        if let Some(held) = held {
+            held.after(m);
+        }
     });
     after_clear(m, &mut open.report);
-    let cleared = tally(&addresses, m.core());
+    let cleared = tally(&addresses, m);
     drop(entered);
     close_with(open, cleared, m)
 }
@@ -182,7 +187,7 @@ fn reclaim_batch<M: ObjectModel>(
             let Some(batch) = self.1.take() else { return };
             match self.0.collector_lock.finish_batch(batch, Cleared::default()) {
                 NextStep::Settle(open) => self.0.collector_lock.start_tally(open),
-                // A tally calls no handler, so it does not unwind.
+                // A tally catches the panics of the model, so it does not unwind.
                 NextStep::Nothing | NextStep::End(..) => {}
             }
         }
@@ -201,9 +206,13 @@ fn reclaim_batch<M: ObjectModel>(
                 // one thread has the batch.
                 let claims = unsafe { ClaimRefs::new(batch.objects()) };
                 clear_all(claims.live(), batch.garbage, m);
+                let held = Held::before(m, batch.objects().iter().copied());
                 release_all(claims, m);
+                if let Some(held) = held {
+                    held.after(m);
+                }
             }),
-            Task::Tally => cleared = tally(batch.objects(), &core),
+            Task::Tally => cleared = tally(batch.objects(), m),
         }
     }
     match working
@@ -265,7 +274,9 @@ fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionR
 
 /// Counts the released objects that are still alive, and makes them ordinary objects again. Most
 /// addresses are those of freed cells.
-fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
+fn tally<M: ObjectModel>(objects: &[Object], m: &ModelMutator<M>) -> Cleared {
+    rules::survivors(m, objects);
+    let core = m.core();
     // The death of an object clears the bit, and an allocation does not set it. So a cell with the
     // bit still has the same object.
     let uncollectable =

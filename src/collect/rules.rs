@@ -31,7 +31,7 @@ use std::fmt;
 
 use crate::base::event::{During, guarded, panic_message};
 use crate::collect::calls;
-use crate::collect::scope::{state_of, stopped_at};
+use crate::collect::scope::{live, state_of, stopped_at};
 use crate::collect::stop;
 use crate::collect::traversal::{guard_traversal, traverse_batch};
 use crate::collect::verify::ADVICE;
@@ -87,9 +87,21 @@ fn ask<M: ObjectModel, R>(
 
 /// The answers of the model about objects at the beginning of a stop, for a comparison.
 #[derive(Default)]
-pub(super) struct Asked(Vec<(usize, Count)>);
+pub(super) struct Asked {
+    /// The granules of all objects.
+    alive: Vec<usize>,
+    /// The answers about tracked objects, by granule.
+    counts: Vec<(usize, Count)>,
+}
 
 impl Asked {
+    /// Lists the objects. No answer is known.
+    pub(super) fn nothing<M: ObjectModel>(world: &World<'_, M>) -> Self {
+        let (space, mut alive) = (&world.core().space, Vec::new());
+        live(world, |object, _| alive.push(space.granule(object.address())));
+        Self { alive, counts: Vec::new() }
+    }
+
     /// Asks about an object, for the first time.
     pub(super) fn ask<M: ObjectModel>(
         &mut self,
@@ -108,7 +120,7 @@ impl Asked {
             ));
         }
         ask(core, "type_name", object, |model| model.type_name(object.live()))?;
-        self.0.push((granule, count));
+        self.counts.push((granule, count));
         Ok(())
     }
 
@@ -119,13 +131,16 @@ impl Asked {
         between: &str,
     ) -> Result<(), String> {
         let core = world.core();
-        for &(granule, before) in &self.0 {
-            let Some(object) = stopped_at(world, granule) else {
-                return Err(format!(
-                    "{STOP}: the object at {:#x} was freed in a stop, during {between}",
-                    core.space.address(granule)
-                ));
-            };
+        if let Some(&freed) =
+            self.alive.iter().find(|&&granule| stopped_at(world, granule).is_none())
+        {
+            return Err(format!(
+                "{STOP}: the object at {:#x} was freed in a stop, during {between}",
+                core.space.address(freed)
+            ));
+        }
+        for &(granule, before) in &self.counts {
+            let Some(object) = stopped_at(world, granule) else { continue };
             let now = ask(core, "count", object, |model| model.count(object))?;
             same_variant(core, object, before, now)?;
             // Unattached threads may add references.
@@ -546,7 +561,8 @@ pub(super) fn sources<M: ObjectModel>(
         .take(3)
         .filter_map(|&(source, times)| {
             let object = stopped_at(world, core.space.granule(source.address()))?;
-            Some(format!("{} ({times} times)", named(core, object)).into())
+            let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            Some(format!("{} ({times})", named(core, object)).into())
         })
         .collect();
     if times.len() > 3 {

@@ -109,7 +109,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     // Of each counted edge: the granule of its target, and its source.
     let mut counted = Vec::new();
     let checks_model = depth >= Depth::Counts && !M::IS_BUILT_IN;
-    let mut asked = Asked::default();
+    let mut asked = if checks_model { Asked::nothing(world) } else { Asked::default() };
     world.adjust().map_err(|_| NoMemory::REASON.to_owned())?;
     let mut error = None;
     let mut starts = vec![false; states.len()];
@@ -214,7 +214,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
             };
             return Err(format!(
                 "{rules}{} is visited {visits} times but has {count} references; it is visited \
-                 by {}: a traversal reports too many references, or the count is too low",
+                 by {}: `traverse` reports too many references, or `count` is too low",
                 rules::named(core, object),
                 rules::sources(world, &counted, granule)
             ));
@@ -231,9 +231,21 @@ fn nowhere<M: ObjectModel>(world: &World<'_, M>, object: Stopped<'_>, edge: usiz
     } else {
         format!("{} or {}: ", rules::TRAVERSAL, rules::MEMORY)
     };
+    let space = &core.space;
+    let granule = space.granule(edge);
+    let page = granule / PAGE_GRANULES;
+    let shape = space.page(page).shape();
+    let first = page * PAGE_GRANULES + shape.first();
+    let cell = |granule: usize| granule.wrapping_sub(first) / shape.cell().max(1);
+    let around = (page < space.high_water())
+        .then(|| space.objects(page).filter(|&start| cell(start) == cell(granule)))
+        .and_then(|mut starts| starts.find_map(|start| stopped_at(world, start)));
+    let what = around.map_or("the memory is free or not published".to_owned(), |around| {
+        format!("it lies inside the memory of {}", rules::named(core, around))
+    });
     format!(
-        "{rules}{} refers to {edge:#x}, where no object is: the memory is free or not published, \
-         or the address is not that of an object's first byte",
+        "{rules}{} refers to {edge:#x}, where no object is: {what}; `traverse` reports a reference \
+         that does not exist, or its target was freed too early",
         rules::named(core, object)
     )
 }

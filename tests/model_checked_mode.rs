@@ -249,9 +249,9 @@ unsafe impl ObjectModel for Pairs {
 
     fn merge(&self, _: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         // SAFETY: the count is 0, or the fault is to be found.
-        dead.extend(self.dead.lock().unwrap().drain(..).map(|object| unsafe {
-            DeadObject::new(object)
-        }));
+        dead.extend(
+            self.dead.lock().unwrap().drain(..).map(|object| unsafe { DeadObject::new(object) }),
+        );
     }
 
     fn has_weak(&self, _: Live<'_>) -> bool {

@@ -79,6 +79,7 @@ mod protocol;
 pub(crate) mod recheck;
 #[allow(unsafe_code)]
 pub(crate) mod reclaim;
+pub(crate) mod released;
 pub(crate) mod request;
 #[allow(unsafe_code)]
 pub(crate) mod roots;

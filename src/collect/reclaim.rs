@@ -21,7 +21,7 @@ use crate::collect::claim::Reclaimers;
 use crate::collect::clear::{clear_all, release_all, uncounted};
 use crate::collect::open_report;
 use crate::collect::recheck::Garbage;
-use crate::collect::rules::{self, Held};
+use crate::collect::released::{Held, survivors};
 use crate::collect::scope::state_of;
 use crate::collect::stop;
 use crate::heap::model::ObjectModel;
@@ -275,7 +275,7 @@ fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionR
 /// Counts the released objects that are still alive, and makes them ordinary objects again. Most
 /// addresses are those of freed cells.
 fn tally<M: ObjectModel>(objects: &[Object], m: &ModelMutator<M>) -> Cleared {
-    rules::survivors(m, objects);
+    survivors(m, objects);
     let core = m.core();
     // The death of an object clears the bit, and an allocation does not set it. So a cell with the
     // bit still has the same object.

@@ -20,26 +20,33 @@
 //! | [`Held`]: `release` removes a reference | after the release | doubt |
 //! | [`survivors`]: `clear` breaks cycles and drops what it removes | when all is released | doubt |
 //!
-//! The stops of the last three are additional ones. The checks concern models of runtimes. The
-//! built-in model answers for itself, and the handlers of a typed program follow other rules.
+//! The last three make stops of their own, in [`released`](super::released). The checks concern
+//! models of runtimes. The built-in model answers for itself, and the handlers of a typed program
+//! follow other rules.
+//!
+//! [`Held`]: super::released::Held
+//! [`survivors`]: super::released::survivors
 
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 
-use crate::base::event::{During, guarded, panic_message};
-use crate::collect::calls;
+use crate::base::event::{guarded, panic_message};
 use crate::collect::scope::{live, state_of, stopped_at};
-use crate::collect::stop;
-use crate::collect::traversal::{guard_traversal, traverse_batch};
-use crate::collect::verify::ADVICE;
+use crate::collect::traversal::traverse_batch;
 use crate::heap::model::{Count, ObjectModel};
-use crate::heap::mutator::{Core, ModelMutator, World};
+use crate::heap::mutator::{Core, World};
 use crate::object::live::{DeadObject, Stopped};
-use crate::object::state::{DYING, LIVE, UNREACHABLE};
+use crate::object::state::DYING;
 use crate::object::type_info::{Object, Tracer};
+
+/// The end of each message: possible causes, and how to find the cause.
+pub(super) const ADVICE: &str = "Unsafe code, an object model, a C extension or this library has damaged the \
+                      heap or a count since the last verification. More of `standstill::Stress`, \
+                      or STANDSTILL_STRESS=all, may find the damage earlier: poison and quarantine \
+                      find writes through stale pointers. `standstill::model::check` tells which \
+                      rule an object model breaks, and in which method";
 
 pub(super) const COUNTS: &str = "rule 1 (counts are real)";
 pub(super) const MEMORY: &str = "rule 2 (memory is freed only at count 0)";
@@ -50,7 +57,6 @@ const STABLE: &str = "STABLE_DURING_STOP (two traversals in a stop report the sa
 const ANSWERS: &str = "the contract of `count` (an object's variant does not change in a stop)";
 const LIMITS: &str = "the contract of `pending` and `callbacks` (they are upper limits)";
 const PANICS: &str = "the table of docs/model.md (the method does not panic)";
-const CLEARS: &str = "the contract of `clear` (it empties the fields that can be part of a cycle)";
 
 /// Whether the rules are checked in this heap.
 #[inline]
@@ -61,7 +67,7 @@ pub(super) fn are_checked<M: ObjectModel>(core: &Core<M>) -> bool {
 /// Ends the operation that found a breach.
 #[cold]
 #[inline(never)]
-fn breach<M: ObjectModel>(core: &Core<M>, when: &str, error: &str) -> ! {
+pub(super) fn breach<M: ObjectModel>(core: &Core<M>, when: &str, error: &str) -> ! {
     panic!("{when}, heap '{}': {error}. {ADVICE}", core.name)
 }
 
@@ -73,7 +79,7 @@ pub(super) fn named<M: ObjectModel>(core: &Core<M>, object: Stopped<'_>) -> Stri
 }
 
 /// Calls a method for an object. A panic of it is a breach.
-fn ask<M: ObjectModel, R>(
+pub(super) fn ask<M: ObjectModel, R>(
     core: &Core<M>,
     method: &str,
     object: Stopped<'_>,
@@ -324,220 +330,6 @@ pub(super) fn callbacks<M: ObjectModel>(
             named(core, object)
         );
         breach(core, "in the claim", &error);
-    }
-}
-
-/// Stops the world, makes counts exact, and calls `f`. `None` without a stop. A stop outside the
-/// phases of the collection: the report does not contain it.
-fn in_stop<M: ObjectModel, R>(
-    m: &ModelMutator<M>,
-    f: impl FnOnce(&World<'_, M>) -> R,
-) -> Option<R> {
-    let mut dead = Vec::new();
-    let result = {
-        let world = m.stop_here().ok()?;
-        stop::merge_counts(&world, &mut dead).ok().map(|()| f(&world))
-    };
-    stop::destroy_merged(dead, m);
-    calls::resumed(m);
-    result
-}
-
-/// Reports a doubt.
-fn doubt<M: ObjectModel>(core: &Core<M>, during: During, (object, text): (Object, String)) {
-    core.hooks.unraisable_at(during, "", object.address(), text);
-}
-
-/// The counts of cleared objects that a collection is about to release.
-pub(super) struct Held(Vec<(Object, i64)>);
-
-impl Held {
-    /// Asks for the counts. The collection has a reference to each object.
-    pub(super) fn before<M: ObjectModel>(
-        m: &ModelMutator<M>,
-        objects: impl Iterator<Item = Object>,
-    ) -> Option<Self> {
-        let core = m.core();
-        if M::ADJUSTS_COUNTS || !are_checked(core) {
-            return None;
-        }
-        let held = in_stop(m, |world| {
-            let mut held = Vec::new();
-            for object in objects {
-                held.extend(Self::look(world, object)?);
-            }
-            Ok::<_, String>(Self(held))
-        })?;
-        match held {
-            Ok(held) => Some(held),
-            Err(error) => breach::<M>(core, "after clearing", &error),
-        }
-    }
-
-    /// The object with its count. `None`: `count` says that it takes no part.
-    fn look<M: ObjectModel>(
-        world: &World<'_, M>,
-        object: Object,
-    ) -> Result<Option<(Object, i64)>, String> {
-        let core = world.core();
-        let granule = core.space.granule(object.address());
-        let is_here = state_of(&core.space, object).get() & UNREACHABLE != 0;
-        let Some(stopped) = stopped_at(world, granule).filter(|_| is_here) else {
-            return Err(format!(
-                "{MEMORY}: the object at {:#x} was freed while the collection held a reference to \
-                 it; `clear` of an object that refers to it has dropped too many references, or \
-                 `traverse` reports a reference that is not counted",
-                object.address()
-            ));
-        };
-        match ask(core, "count", stopped, |model| model.count(stopped))? {
-            Count::Exact(count) if count < 1 => Err(format!(
-                "{COUNTS}: `count` of {} is {count} while the collection holds a reference to it; \
-                 `clear` of an object that refers to it has dropped too many references",
-                named(core, stopped)
-            )),
-            Count::Exact(count) => Ok(Some((object, count))),
-            Count::Outside | Count::Immortal => Ok(None),
-        }
-    }
-
-    /// Reports the first object that has as many references as before its release.
-    pub(super) fn after<M: ObjectModel>(self, m: &ModelMutator<M>) {
-        let found = in_stop(m, |world| {
-            let core = world.core();
-            self.0.iter().find_map(|&(object, before)| {
-                // The death of an object clears the bit.
-                let bits = state_of(&core.space, object).get();
-                if bits & (LIVE | UNREACHABLE | DYING) != LIVE | UNREACHABLE {
-                    return None;
-                }
-                let stopped = stopped_at(world, core.space.granule(object.address()))?;
-                let count = guarded(|| core.model.count(stopped)).ok()?;
-                let Count::Exact(now) = count else { return None };
-                (now >= before).then(|| {
-                    let text = format!(
-                        "{COUNTS}: `release` removes one reference; `count` of {} was {before} \
-                         before it and is {now} after it (or code of the program has taken a \
-                         reference meanwhile)",
-                        named(core, stopped)
-                    );
-                    (object, text)
-                })
-            })
-        });
-        if let Some(found) = found.flatten() {
-            doubt(m.core(), During::Drop, found);
-        }
-    }
-}
-
-/// Examines the objects that are alive although they were cleared and released, and reports one of
-/// them.
-pub(super) fn survivors<M: ObjectModel>(m: &ModelMutator<M>, released: &[Object]) {
-    let core = m.core();
-    let survives = |object: &Object| state_of(&core.space, *object).get() & UNREACHABLE != 0;
-    if !are_checked(core) || !released.iter().any(survives) {
-        return;
-    }
-    let found = in_stop(m, |world| {
-        // Those that died in the merge of this stop are left out.
-        let is_left = |object: &Object| {
-            state_of(&core.space, *object).get() & (UNREACHABLE | DYING) == UNREACHABLE
-        };
-        let left: Vec<Object> = released.iter().copied().filter(is_left).collect();
-        explain(world, &left)
-    });
-    if let Some(found) = found.flatten() {
-        doubt(core, During::Clear, found);
-    }
-}
-
-/// Why objects are alive: a cycle of them, or else an object to which none of them refers.
-fn explain<M: ObjectModel>(world: &World<'_, M>, left: &[Object]) -> Option<(Object, String)> {
-    let core = world.core();
-    let numbers: HashMap<usize, usize> =
-        left.iter().enumerate().map(|(at, object)| (object.address(), at)).collect();
-    let mut edges = vec![Vec::new(); left.len()];
-    let (start, bytes) = core.space.bounds();
-    let mut tracer = Tracer::new(start, bytes);
-    guard_traversal(world, &mut tracer, |tracer| {
-        for (&object, edges) in left.iter().zip(&mut edges) {
-            let granule = core.space.granule(object.address());
-            let Some(stopped) = stopped_at(world, granule) else { continue };
-            tracer.begin(object);
-            tracer.forget_uncounted();
-            core.model.traverse(stopped, tracer);
-            tracer.take_unreadable();
-            edges.extend(tracer.edges().iter().filter_map(|edge| numbers.get(edge).copied()));
-        }
-    })
-    .ok()?;
-    let at = |number: usize| stopped_at(world, core.space.granule(left[number].address()));
-    if let Some(cycle) = cycle_in(&edges) {
-        let first = *cycle.iter().min_by_key(|&&number| left[number].address())?;
-        let others = match cycle.len() {
-            1 => "refers to itself".to_owned(),
-            n => format!("is in a cycle of {n} objects"),
-        };
-        let text = format!(
-            "{CLEARS}: {} still {others} after `clear` (or code of the program has linked it again)",
-            named(core, at(first)?)
-        );
-        return Some((left[first], text));
-    }
-    let mut is_target = vec![false; left.len()];
-    edges.iter().flatten().for_each(|&target| is_target[target] = true);
-    // There is no cycle, so there is an object to which none of the others refers.
-    let first = is_target.iter().position(|&is_target| !is_target)?;
-    let stopped = at(first)?;
-    let count = guarded(|| core.model.count(stopped)).ok()?;
-    let text = format!(
-        "{COUNTS}: {} was cleared and released, no garbage refers to it, and `count` is {}: a \
-         method has removed a reference and not dropped it, or has not destroyed the object (or \
-         code of the program has taken a reference meanwhile)",
-        named(core, stopped),
-        Shown(count)
-    );
-    Some((left[first], text))
-}
-
-/// A number, or the variant.
-struct Shown(Count);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Count::Exact(count) => write!(f, "{count}"),
-            other => write!(f, "{other:?}"),
-        }
-    }
-}
-
-/// The nodes of a cycle of the graph, if there is one.
-fn cycle_in(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
-    // Removes the nodes without edges to the rest, again and again. Each node that stays has an
-    // edge to another one that stays.
-    let mut open: Vec<usize> = edges.iter().map(Vec::len).collect();
-    let mut sources = vec![Vec::new(); edges.len()];
-    for (from, targets) in edges.iter().enumerate() {
-        targets.iter().for_each(|&to| sources[to].push(from));
-    }
-    let mut done: Vec<usize> = (0..edges.len()).filter(|&at| open[at] == 0).collect();
-    while let Some(at) = done.pop() {
-        for &from in &sources[at] {
-            open[from] -= 1;
-            if open[from] == 0 {
-                done.push(from);
-            }
-        }
-    }
-    let mut path = vec![open.iter().position(|&open| open > 0)?];
-    loop {
-        let next = edges[*path.last()?].iter().copied().find(|&to| open[to] > 0)?;
-        if let Some(start) = path.iter().position(|&at| at == next) {
-            return Some(path.split_off(start));
-        }
-        path.push(next);
     }
 }
 

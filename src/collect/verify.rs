@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 use crate::collect::calls;
-use crate::collect::rules::{self, Asked, compare_traversals};
+use crate::collect::rules::{self, ADVICE, Asked, compare_traversals};
 use crate::collect::scope::stopped_at;
 use crate::object::live::Stopped;
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
@@ -39,13 +39,6 @@ pub(crate) enum Depth {
     /// Also that no traversal panics. The edges of an object are unknown if its traversal panics.
     Complete,
 }
-
-/// The end of each message: possible causes, and how to find the cause.
-pub(super) const ADVICE: &str = "Unsafe code, an object model, a C extension or this library has damaged the \
-                      heap or a count since the last verification. More of `standstill::Stress`, \
-                      or STANDSTILL_STRESS=all, may find the damage earlier: poison and quarantine \
-                      find writes through stale pointers. `standstill::model::check` tells which \
-                      rule an object model breaks, and in which method";
 
 /// Verifies the heap if its stress modes include verification. Panics if the heap is damaged.
 #[inline]

@@ -21,7 +21,7 @@ use crate::collect::claim::Reclaimers;
 use crate::collect::clear::{clear_all, release_all, uncounted};
 use crate::collect::open_report;
 use crate::collect::recheck::Garbage;
-use crate::collect::released::{Held, survivors};
+use crate::collect::released::{HeldGarbage, survivors};
 use crate::collect::scope::state_of;
 use crate::collect::stop;
 use crate::heap::model::ObjectModel;
@@ -62,7 +62,7 @@ pub(crate) fn at_once<M: ObjectModel>(
     uncounted(m, |m| {
         clear_all(ClaimRef::live_slice(&objects), objects.len(), m);
         release_spared(spared, m);
-        let held = Held::before(m, objects.iter().map(ClaimRef::object));
+        let held = HeldGarbage::before(m, objects.iter().map(ClaimRef::object));
         addresses = ClaimRef::consume(objects, |claims| release_all(claims, m));
         if let Some(held) = held {
             held.after(m);
@@ -206,7 +206,7 @@ fn reclaim_batch<M: ObjectModel>(
                 // one thread has the batch.
                 let claims = unsafe { ClaimRefs::new(batch.objects()) };
                 clear_all(claims.live(), batch.garbage, m);
-                let held = Held::before(m, batch.objects().iter().copied());
+                let held = HeldGarbage::before(m, batch.objects().iter().copied());
                 release_all(claims, m);
                 if let Some(held) = held {
                     held.after(m);
@@ -318,23 +318,23 @@ mod tests {
     }
 
     /// The object that a ring holds besides itself.
-    struct Held(Arc<Shared>);
+    struct HeldGarbage(Arc<Shared>);
 
-    impl Trace for Held {
+    impl Trace for HeldGarbage {
         const TRACKED: bool = false;
         fn traverse(_: &Self, _: &mut Tracer) {}
     }
 
-    impl Drop for Held {
+    impl Drop for HeldGarbage {
         fn drop(&mut self) {
             self.0.held_died.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// References itself and a `Held`.
+    /// References itself and a `HeldGarbage`.
     struct Ring<const N: usize> {
         next: GcCell<Option<Gc<Ring<N>>>>,
-        held: GcCell<Option<Gc<Held>>>,
+        held: GcCell<Option<Gc<HeldGarbage>>>,
         shared: Arc<Shared>,
         _size: [u64; N],
     }
@@ -377,7 +377,7 @@ mod tests {
 
     fn rings<const N: usize>(m: &Mutator, n: usize, shared: &Arc<Shared>) {
         for _ in 0..n {
-            let held = Some(m.alloc(Held(shared.clone())));
+            let held = Some(m.alloc(HeldGarbage(shared.clone())));
             let (next, held) = (GcCell::new(None), GcCell::new(held));
             let ring = m.alloc(Ring { next, held, shared: shared.clone(), _size: [0; N] });
             ring.next.set(m, Some(ring.clone()));
@@ -601,7 +601,7 @@ mod tests {
         let given: Vec<_> = std::thread::scope(|scope| {
             let maker = scope.spawn(|| {
                 heap.attach_scoped(|m| {
-                    (0..1_000).map(|_| m.alloc(Held(shared.clone()))).collect::<Vec<_>>()
+                    (0..1_000).map(|_| m.alloc(HeldGarbage(shared.clone()))).collect::<Vec<_>>()
                 })
             });
             m.join(maker).expect("no panic")
@@ -618,7 +618,7 @@ mod tests {
         let heap = heap();
         for _ in 0..20 {
             std::thread::scope(|scope| {
-                scope.spawn(|| heap.attach_scoped(|m| drop(m.alloc(Held(Arc::default())))));
+                scope.spawn(|| heap.attach_scoped(|m| drop(m.alloc(HeldGarbage(Arc::default())))));
             });
         }
         assert_eq!(heap.attach().raw().core().pace.new_objects(), 0);

@@ -1,4 +1,5 @@
-//! Checks of cleared and released garbage, in checked mode. See [`rules`](super::rules).
+//! Checks of cleared and released garbage, in the stress mode `counts`: see
+//! [`rules`](super::rules).
 //!
 //! The checks ask for counts, so they make stops of their own. Each merges counts first, as all
 //! stops of a collection do. The report of the collection does not contain these stops.
@@ -42,9 +43,9 @@ fn doubt<M: ObjectModel>(core: &Core<M>, during: During, (object, text): (Object
 }
 
 /// The counts of cleared objects that a collection is about to release.
-pub(super) struct Held(Vec<(Object, i64)>);
+pub(super) struct HeldGarbage(Vec<(Object, i64)>);
 
-impl Held {
+impl HeldGarbage {
     /// Asks for the counts. The collection has a reference to each object.
     pub(super) fn before<M: ObjectModel>(
         m: &ModelMutator<M>,

@@ -16,15 +16,15 @@
 //! | [`merged`]: `merge` reports dead objects only, each once, and not too many | after each merge | breach |
 //! | [`Claims`]: `claim_ref` adds one reference | around the claim | breach |
 //! | [`callbacks`]: `take_callbacks` takes no more than `callbacks` has announced | in the claim | breach |
-//! | [`Held`]: nothing frees an object that the collection holds | before the release | breach |
-//! | [`Held`]: `release` removes a reference | after the release | doubt |
+//! | [`HeldGarbage`]: nothing frees an object that the collection holds | before the release | breach |
+//! | [`HeldGarbage`]: `release` removes a reference | after the release | doubt |
 //! | [`survivors`]: `clear` breaks cycles and drops what it removes | when all is released | doubt |
 //!
 //! The last three make stops of their own, in [`released`](super::released). The checks concern
 //! models of runtimes. The built-in model answers for itself, and the handlers of a typed program
 //! follow other rules.
 //!
-//! [`Held`]: super::released::Held
+//! [`HeldGarbage`]: super::released::HeldGarbage
 //! [`survivors`]: super::released::survivors
 
 #![forbid(unsafe_code)]

@@ -227,15 +227,17 @@ fn nowhere<M: ObjectModel>(world: &World<'_, M>, object: Stopped<'_>, edge: usiz
     let space = &core.space;
     let granule = space.granule(edge);
     let page = granule / PAGE_GRANULES;
-    let shape = space.page(page).shape();
-    let first = page * PAGE_GRANULES + shape.first();
-    let cell = |granule: usize| granule.wrapping_sub(first) / shape.cell().max(1);
-    let around = (page < space.high_water())
-        .then(|| space.objects(page).filter(|&start| cell(start) == cell(granule)))
-        .and_then(|mut starts| starts.find_map(|start| stopped_at(world, start)));
-    let what = around.map_or("the memory is free or not published".to_owned(), |around| {
-        format!("it lies inside the memory of {}", rules::named(core, around))
+    let around = (page < space.high_water()).then(|| {
+        let shape = space.page(page).shape();
+        let first = page * PAGE_GRANULES + shape.first();
+        let cell = |granule: usize| granule.wrapping_sub(first) / shape.cell().max(1);
+        let mut starts = space.objects(page).filter(|&start| cell(start) == cell(granule));
+        starts.find_map(|start| stopped_at(world, start))
     });
+    let what =
+        around.flatten().map_or("the memory is free or not published".to_owned(), |around| {
+            format!("it lies inside the memory of {}", rules::named(core, around))
+        });
     format!(
         "{rules}{} refers to {edge:#x}, where no object is: {what}; `traverse` reports a reference \
          that does not exist, or its target was freed too early",

@@ -117,6 +117,9 @@ pub enum Verdict {
 /// thread with the world running. This is the collecting thread, with one exception: if the heap
 /// started the collection by itself, any attached thread may clear and release garbage. Each object
 /// is cleared by one thread. All other methods may run in either state.
+///
+/// The mutator is lent while a method has it, except in [`refused`](Self::refused). So code of the
+/// program that the method runs may ask [`ModelMutator::may_park`].
 pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// The data of the model for each mutator. Other threads read it, so it must synchronise
     /// itself.

@@ -37,6 +37,9 @@ enum Fault {
     TraverseReportsTheMiddle,
     TraverseReportsTheFreed,
     TraverseEachReportsLess,
+    ClearWeakFrees,
+    ClearWeakFreesInTheRecheck,
+    ClaimLowersAnother,
     ClaimAddsNothing,
     ClaimAddsTwo,
     ReleaseDropsNothing,
@@ -132,6 +135,14 @@ impl Pairs {
         [a, b]
     }
 
+    fn free_the_victim(&self) {
+        if let Some(victim) = NonNull::new(self.victim.swap(null_mut(), Relaxed)) {
+            // SAFETY: this thread's mutator, which lives. The object is not used any more, and that
+            // it is freed now is the fault.
+            unsafe { (*self.mutator.load(Relaxed)).free(victim) };
+        }
+    }
+
     fn report(object: Object, tracer: &mut Tracer) {
         // SAFETY: rule 4, or a fault that is to be found.
         unsafe { tracer.visit_object(object) };
@@ -194,10 +205,8 @@ unsafe impl ObjectModel for Pairs {
         if let Some(freed) = NonNull::new(self.freed.load(Relaxed)) {
             Self::report(Object::new(freed), tracer);
         }
-        if let Some(victim) = NonNull::new(self.victim.swap(null_mut(), Relaxed)) {
-            // SAFETY: this thread's mutator, which lives. The object is not used any more, and
-            // that it is freed now is the fault.
-            unsafe { (*self.mutator.load(Relaxed)).free(victim) };
+        if self.is(TraverseFrees) {
+            self.free_the_victim();
         }
     }
 
@@ -210,6 +219,10 @@ unsafe impl ObjectModel for Pairs {
     }
 
     fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
+        let victim = NonNull::new(self.victim.load(Relaxed)).map(Object::new);
+        if let Some(victim) = victim.filter(|_| self.is(ClaimLowersAnother)) {
+            Self::view(victim).count.fetch_sub(1, Relaxed);
+        }
         self.claimed.fetch_add(1, Relaxed);
         for _ in 0..match self.fault {
             ClaimAddsNothing => 0,
@@ -255,7 +268,15 @@ unsafe impl ObjectModel for Pairs {
     }
 
     fn has_weak(&self, _: Live<'_>) -> bool {
-        self.is(CallbacksIsTooLow)
+        matches!(self.fault, CallbacksIsTooLow | ClearWeakFrees | ClearWeakFreesInTheRecheck)
+    }
+
+    fn has_finalizer(&self, _: Live<'_>) -> bool {
+        self.is(ClearWeakFreesInTheRecheck)
+    }
+
+    fn clear_weak(&self, _: Stopped<'_>) {
+        self.free_the_victim();
     }
 
     fn take_callbacks(
@@ -265,7 +286,7 @@ unsafe impl ObjectModel for Pairs {
         _: &World<'_, Self>,
         due: &mut Vec<()>,
     ) {
-        due.push(());
+        due.extend(self.is(CallbacksIsTooLow).then_some(()));
     }
 
     fn type_name(&self, _: Live<'_>) -> Cow<'static, str> {
@@ -312,7 +333,7 @@ fn found(fault: Fault, stress: Stress, by_the_heap: bool) -> Finding {
             model.freed.store(freed.as_ptr().as_ptr(), Relaxed);
             objects.push(freed);
         }
-        TraverseFrees => {
+        TraverseFrees | ClearWeakFrees | ClearWeakFreesInTheRecheck | ClaimLowersAnother => {
             model.mutator.store(&raw mut m, Relaxed);
             model.victim.store(single.as_ptr().as_ptr(), Relaxed);
         }
@@ -368,7 +389,7 @@ fn a_model_without_a_fault_has_no_finding() {
 #[test]
 fn each_breach_names_its_rule_its_method_and_its_object() {
     // The rule, the method, and the numbers of the objects of which one is named.
-    let breaches: [(Fault, &str, &str, &[usize]); 22] = [
+    let breaches: [(Fault, &str, &str, &[usize]); 25] = [
         (CountIsTooLow, "rule 1", "`count`", &[]),
         (CountLeavesOutTheClaim, "rule 1", "`claim_ref`", &[0, 1]),
         (CountChangesItsVariant, "the contract of `count`", "`count`", &[0, 1, 2, 3, 4]),
@@ -376,6 +397,9 @@ fn each_breach_names_its_rule_its_method_and_its_object() {
         (IsImmortalDiffers, "the contract of `is_immortal`", "`is_immortal`", &[0, 1, 2, 3, 4]),
         (TraverseLowersACount, "rule 3", "`count`", &[0, 1, 3]),
         (TraverseFrees, "rule 3", "was freed in a stop", &[4]),
+        (ClearWeakFrees, "rule 3", "was freed in a stop", &[4]),
+        (ClearWeakFreesInTheRecheck, "rule 3", "was freed in a stop", &[4]),
+        (ClaimLowersAnother, "rule 3", "`count`", &[4]),
         (TraverseReportsTwice, "rule 4", "`traverse`", &[0, 1, 3]),
         (TraverseDiffers, "STABLE_DURING_STOP", "`traverse`", &[0, 1, 2]),
         (TraverseReportsTheMiddle, "rule 4", "it lies inside the memory", &[0, 1, 2]),

@@ -377,7 +377,8 @@ pub(crate) fn find_rest<M: ObjectModel>(
         let checked = match m.stop() {
             Ok(world) => {
                 let merged = stop::merge_counts(&world, &mut dead);
-                let checked = merged.map(|()| recheck::recheck(&world, pending.take()));
+                let checked = merged
+                    .map(|()| rules::watched(&world, || recheck::recheck(&world, pending.take())));
                 stop::resume(world, report);
                 checked.map_err(Abandoned::from)
             }
@@ -408,9 +409,20 @@ fn find<M: ObjectModel>(
     dead: &mut Vec<DeadObject>,
     by: ReclaimedBy,
 ) -> Result<Unreachable<M>, Abandoned> {
-    let core = world.core();
     stop::merge_counts(world, dead)?;
     verify::stressed(world, "before a collection");
+    let unreachable = rules::watched(world, || find_unreachable(world, report, by))?;
+    verify::stressed(world, "in a collection");
+    Ok(unreachable)
+}
+
+/// Runs the phases of the first stop after `Merge`.
+fn find_unreachable<M: ObjectModel>(
+    world: &World<'_, M>,
+    report: &mut CollectionReport,
+    by: ReclaimedBy,
+) -> Result<Unreachable<M>, Abandoned> {
+    let core = world.core();
     let mut scope = Scope::new(&core.space, report.kind)?;
     let cells = scope.cells(&core.space);
     let workers = core.workers.plan_workers(cells, core.serial_below);
@@ -434,9 +446,7 @@ fn find<M: ObjectModel>(
     } else {
         Reclaimers::default()
     };
-    let unreachable = claim::claim(world, found, reclaimers, workers);
-    verify::stressed(world, "in a collection");
-    Ok(unreachable)
+    Ok(claim::claim(world, found, reclaimers, workers))
 }
 
 /// Runs the phases `Premark` to `Mark`. Afterwards the unmarked candidates are unreachable.

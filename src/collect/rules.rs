@@ -11,7 +11,7 @@
 //!
 //! | check | when | kind |
 //! |---|---|---|
-//! | [`Asked`]: counts do not fall in a stop, no object is freed in it, answers agree | in each verification | breach |
+//! | [`Asked`]: counts do not fall in a stop, no object is freed in it, answers agree | in each verification, and [around](watched) the phases of each stop | breach |
 //! | [`compare_traversals`]: two traversals report the same | in each verification | breach |
 //! | [`merged`]: `merge` reports dead objects only, each once, and not too many | after each merge | breach |
 //! | [`Claims`]: `claim_ref` adds one reference | around the claim | breach |
@@ -38,7 +38,7 @@ use crate::collect::traversal::traverse_batch;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::{Core, World};
 use crate::object::live::{DeadObject, Stopped};
-use crate::object::state::DYING;
+use crate::object::state::{DYING, TRACKED};
 use crate::object::type_info::{Object, Tracer};
 
 /// The end of each message: possible causes, and how to find the cause.
@@ -160,6 +160,27 @@ impl Asked {
             }
         }
         Ok(())
+    }
+}
+
+/// Runs a part of a stop after its merge, and compares the answers of the model before and after it.
+pub(super) fn watched<M: ObjectModel, R>(world: &World<'_, M>, f: impl FnOnce() -> R) -> R {
+    let core = world.core();
+    if !are_checked(core) {
+        return f();
+    }
+    let mut asked = Asked::nothing(world);
+    let mut outcome = Ok(());
+    live(world, |object, state| {
+        if state.get() & (TRACKED | DYING) == TRACKED && outcome.is_ok() {
+            outcome = asked.ask(world, core.space.granule(object.address()), object);
+        }
+    });
+    let result = outcome.map(|()| f());
+    match result.and_then(|result| asked.compare(world, "the phases of the stop").map(|()| result))
+    {
+        Ok(result) => result,
+        Err(error) => breach(core, "in a collection", &error),
     }
 }
 

@@ -163,7 +163,7 @@ impl Asked {
     }
 }
 
-/// Runs a part of a stop after its merge, and compares the answers of the model before and after it.
+/// Runs a part of a stop after its merge. Compares the answers of the model before and after it.
 pub(super) fn watched<M: ObjectModel, R>(world: &World<'_, M>, f: impl FnOnce() -> R) -> R {
     let core = world.core();
     if !are_checked(core) {

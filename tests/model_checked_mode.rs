@@ -318,7 +318,10 @@ fn found(fault: Fault, stress: Stress, by_the_heap: bool) -> Finding {
     let heap = builder.stress(stress).build_with(model).expect("a heap");
     let reports = Arc::new(Mutex::new(Vec::new()));
     let hears = Arc::clone(&reports);
-    heap.on_unraisable(move |what| hears.lock().unwrap().push((what.address, what.to_string())));
+    heap.on_unraisable(move |what| {
+        assert_eq!(what.type_name, "pair");
+        hears.lock().unwrap().push((what.address, what.to_string()));
+    });
     let mut m = heap.attach();
     let model = heap.model();
     let mut objects = Pairs::ring(&m).to_vec();

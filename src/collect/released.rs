@@ -6,17 +6,19 @@
 
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::base::event::{During, guarded};
 use crate::collect::calls;
-use crate::collect::rules::{COUNTS, MEMORY, are_checked, ask, breach, named};
+use crate::collect::rules::{COUNTS, MEMORY, are_checked, ask, breach, name_of_type, named};
 use crate::collect::scope::{state_of, stopped_at};
 use crate::collect::stop;
 use crate::collect::traversal::guard_traversal;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::{Core, ModelMutator, World};
+use crate::object::live::Stopped;
 use crate::object::state::{DYING, LIVE, UNREACHABLE};
 use crate::object::type_info::{Object, Tracer};
 
@@ -37,9 +39,21 @@ fn in_stop<M: ObjectModel, R>(
     result
 }
 
-/// Reports a doubt.
-fn doubt<M: ObjectModel>(core: &Core<M>, during: During, (object, text): (Object, String)) {
-    core.hooks.unraisable_at(during, "", object.address(), text);
+/// A finding about an object that is alive.
+struct Doubt {
+    address: usize,
+    type_name: Cow<'static, str>,
+    text: String,
+}
+
+impl Doubt {
+    fn new<M: ObjectModel>(core: &Core<M>, object: Stopped<'_>, text: String) -> Self {
+        Self { address: object.address(), type_name: name_of_type(core, object), text }
+    }
+
+    fn report<M: ObjectModel>(self, core: &Core<M>, during: During) {
+        core.hooks.unraisable_at(during, self.type_name, self.address, self.text);
+    }
 }
 
 /// The counts of cleared objects that a collection is about to release.
@@ -115,12 +129,12 @@ impl HeldGarbage {
                          reference meanwhile)",
                         named(core, stopped)
                     );
-                    (object, text)
+                    Doubt::new(core, stopped, text)
                 })
             })
         });
         if let Some(found) = found.flatten() {
-            doubt(m.core(), During::Drop, found);
+            found.report(m.core(), During::Drop);
         }
     }
 }
@@ -142,12 +156,12 @@ pub(super) fn survivors<M: ObjectModel>(m: &ModelMutator<M>, released: &[Object]
         explain(world, &left)
     });
     if let Some(found) = found.flatten() {
-        doubt(core, During::Clear, found);
+        found.report(core, During::Clear);
     }
 }
 
 /// Why objects are alive: a cycle of them, or else an object to which none of them refers.
-fn explain<M: ObjectModel>(world: &World<'_, M>, left: &[Object]) -> Option<(Object, String)> {
+fn explain<M: ObjectModel>(world: &World<'_, M>, left: &[Object]) -> Option<Doubt> {
     let core = world.core();
     let numbers: HashMap<usize, usize> =
         left.iter().enumerate().map(|(at, object)| (object.address(), at)).collect();
@@ -168,16 +182,16 @@ fn explain<M: ObjectModel>(world: &World<'_, M>, left: &[Object]) -> Option<(Obj
     .ok()?;
     let at = |number: usize| stopped_at(world, core.space.granule(left[number].address()));
     if let Some(cycle) = cycle_in(&edges) {
-        let first = *cycle.iter().min_by_key(|&&number| left[number].address())?;
+        let first = at(*cycle.iter().min_by_key(|&&number| left[number].address())?)?;
         let others = match cycle.len() {
             1 => "refers to itself".to_owned(),
             n => format!("is in a cycle of {n} objects"),
         };
         let text = format!(
             "{CLEARS}: {} still {others} after `clear` (or code of the program has linked it again)",
-            named(core, at(first)?)
+            named(core, first)
         );
-        return Some((left[first], text));
+        return Some(Doubt::new(core, first, text));
     }
     let mut is_target = vec![false; left.len()];
     edges.iter().flatten().for_each(|&target| is_target[target] = true);
@@ -192,7 +206,7 @@ fn explain<M: ObjectModel>(world: &World<'_, M>, left: &[Object]) -> Option<(Obj
         named(core, stopped),
         Shown(count)
     );
-    Some((left[first], text))
+    Some(Doubt::new(core, stopped, text))
 }
 
 /// A number, or the variant.

@@ -71,11 +71,20 @@ pub(super) fn breach<M: ObjectModel>(core: &Core<M>, when: &str, error: &str) ->
     panic!("{when}, heap '{}': {error}. {ADVICE}", core.name)
 }
 
+/// The name of the object's type, also if `type_name` panics.
+pub(super) fn name_of_type<M: ObjectModel>(
+    core: &Core<M>,
+    object: Stopped<'_>,
+) -> Cow<'static, str> {
+    guarded(|| core.model.type_name(object.live())).unwrap_or_else(|payload| {
+        panic_message(payload);
+        "object (its `type_name` has panicked)".into()
+    })
+}
+
 /// "the node at 0x…", for findings.
 pub(super) fn named<M: ObjectModel>(core: &Core<M>, object: Stopped<'_>) -> String {
-    let name = guarded(|| core.model.type_name(object.live()))
-        .unwrap_or_else(|_| "object (its `type_name` has panicked)".into());
-    format!("the {name} at {:#x}", object.address())
+    format!("the {} at {:#x}", name_of_type(core, object), object.address())
 }
 
 /// Calls a method for an object. A panic of it is a breach.

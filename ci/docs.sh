@@ -89,6 +89,7 @@ methods="$(awk '
     /^pub unsafe trait ObjectModel/ { inside = 1; next }
     inside && /^\}/ { exit }
     inside && /#\[doc\(hidden\)\]/ { hidden = 1 }
+    inside && /^    const / { hidden = 0 }
     inside && /^    fn / { if (!hidden) { sub(/^    fn /, ""); sub(/[^a-z_].*/, ""); print } hidden = 0 }
     ' src/heap/model.rs | sort)"
 listed="$(sed -n '/^| method | called |/,/^$/p' docs/model.md | tail -n +3 | cut -d'|' -f2 |

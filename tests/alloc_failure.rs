@@ -31,7 +31,7 @@ use standstill::gc_module::{CallbackInfo, DEBUG_SAVEALL, Services, Visit};
 use standstill::model::{
     ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
 };
-use standstill::safepoint::ThreadId;
+use standstill::safepoint::{StopError, ThreadId};
 use standstill::{
     AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, GcSlice,
     GcVec, GcWeak, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Stress, Trace,
@@ -641,6 +641,23 @@ fn saving_garbage() {
         state.check();
     };
     assert!(refuse_each(state, &[], |_| {}, State::collect, check) > 0);
+}
+
+/// Without memory for the guards of the model's locks there is no fork, and the locks are open.
+#[test]
+fn preparing_a_fork() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    mixed(&mut state, 20);
+    let prepare = |state: &mut State| match state.m.prepare_fork() {
+        Ok(fork) => fork.parent(),
+        Err(error) => assert_eq!(error, StopError::NoMemory),
+    };
+    let check = |mut state: State| {
+        prepare(&mut state);
+        state.check();
+    };
+    assert!(refuse_each(state, &[], |_| {}, prepare, check) > 0);
 }
 
 #[test]

@@ -140,7 +140,7 @@ pub enum During {
     WeakCallback,
     /// A clear handler.
     Clear,
-    /// A destructor.
+    /// A destructor, or another method of a model that drops references.
     Drop,
     /// A callback of [`Heap::on_collection`](crate::Heap::on_collection), or of
     /// [`Services::add_callback`](crate::gc_module::Services::add_callback).

@@ -99,6 +99,10 @@ impl Stress {
     /// report more references to an object than the object has. Safe code can cause this, by a
     /// `Trace` that reports a reference it does not own. The collector then keeps the object and
     /// counts it in `CollectionReport::overvisited`. If all types are correct, a count was lost.
+    ///
+    /// For a runtime's own [`ObjectModel`](crate::model::ObjectModel) it also compares the model's
+    /// answers with each other. The finding names the rule that the model breaks, the method, and
+    /// the object. `docs/model.md` lists the checks.
     pub fn verify_counts(mut self, counts: bool) -> Self {
         self.counts = counts;
         self.verify |= counts;

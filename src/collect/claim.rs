@@ -8,6 +8,7 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Mutex;
+use crate::collect::rules::{self, Claims};
 use crate::collect::scope::{claimed, state_of};
 use crate::collect::subset::Subset;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
@@ -101,7 +102,9 @@ pub(crate) fn claim<M: ObjectModel>(
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
     let has_legacy = core.model.has_legacy();
+    let counts = Claims::before(world, &found);
     let mut summary = claim_all(world, &found, &reclaimers, if has_legacy { 1 } else { workers });
+    counts.after(world, &found);
     // SAFETY: rule *counted*: `claim_all` has just taken a reference on each.
     let mut objects = unsafe { ClaimRef::all(found) };
     let (mut left_out, mut failure) = (Exempt::default(), None);
@@ -136,9 +139,13 @@ pub(crate) fn claim<M: ObjectModel>(
         core.space.contains(object.address())
             && state_of(&core.space, object).get() & state::UNREACHABLE != 0
     };
+    let is_checked = rules::are_checked(core);
     for &object in &weak {
         steps::took(1);
+        let before = set.callbacks.len();
+        let limit = if is_checked { core.model.callbacks(object) } else { usize::MAX };
         core.model.take_callbacks(object, &is_unreachable, world, &mut set.callbacks);
+        rules::callbacks(core, object, limit, set.callbacks.len() - before);
     }
     set.runs_code |= !set.callbacks.is_empty();
     if !set.runs_code {

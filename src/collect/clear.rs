@@ -9,6 +9,7 @@
 
 use crate::base::event::{self, During, Phase};
 use crate::base::steps;
+use crate::collect::calls::{all_cleared, call};
 use crate::collect::scope::state_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -45,11 +46,11 @@ pub(crate) fn clear_all<M: ObjectModel>(
 ) {
     let _phase = event::phase(Phase::Clear);
     steps::took(objects.len());
-    m.model().clearing(m, garbage);
+    call(m, During::Clear, "clearing", |model| model.clearing(m, garbage));
     let mut next = 0;
     while next < objects.len() {
         if m.poll() != 0 {
-            m.model().cleared(m, true);
+            all_cleared(m);
             m.wait_parked();
         }
         // One guard for many objects. If a handler panics, it is that of the last object that was
@@ -76,14 +77,19 @@ pub(crate) fn clear_all<M: ObjectModel>(
             core.hooks.unraisable_at(During::Clear, name, object.address(), text);
         }
     }
-    m.model().cleared(m, true);
+    all_cleared(m);
 }
 
-/// Releases the references of the claim.
+/// Releases the references of the claim. The mutator is lent, except while the thread may park.
 pub(crate) fn release_all<M: ObjectModel>(claims: ClaimRefs<'_>, m: &mut ModelMutator<M>) {
+    let mut lent = None;
     for (at, claim) in claims.enumerate() {
-        if at % POLL_DISTANCE == 0 && m.poll() != 0 {
-            m.wait_parked();
+        if at % POLL_DISTANCE == 0 {
+            drop(lent.take());
+            if m.poll() != 0 {
+                m.wait_parked();
+            }
+            lent = m.lend_to_model();
         }
         m.model().release(claim, m);
     }

@@ -44,7 +44,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// # Errors
     ///
     /// If the world cannot be stopped, or if the mutator is lent: inside a destructor, finalizer or
-    /// callback.
+    /// callback. [`StopError::NoMemory`] if there is no memory for the guards of the model's locks.
     pub fn prepare_fork(&mut self) -> Result<ModelFork<'_, M>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
@@ -55,8 +55,14 @@ impl<M: ObjectModel> ModelMutator<M> {
         match this.stop_for_fork() {
             Ok(guard) => {
                 let core = this.core();
+                let model = core.model.lock_for_fork();
+                if !model.are_held() {
+                    drop((model, guard));
+                    core.collector_lock.release();
+                    return Err(StopError::NoMemory);
+                }
                 let lists = Lists {
-                    _model: core.model.lock_for_fork(),
+                    _model: model,
                     _spares: core.spares.lock_for_fork(),
                     _job_slot: core.workers.job_slot().map(|slot| slot.lock_for_fork()),
                 };

@@ -92,6 +92,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         };
         let result = listing::list(&world, usize::MAX).map(|()| f(&world));
         drop(world);
+        let _lent = self.lend_to_model();
         self.model().resumed(self);
         match result {
             Ok(result) => result,
@@ -208,7 +209,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// * damaged tables, and headers for which [`ObjectModel::check`] returns an error;
     /// * references to addresses without an object (rules 2 and 4 of [`ObjectModel`]);
     /// * overvisited objects, which traversals visit more often than references to them exist
-    ///   (rules 1 and 4).
+    ///   (rules 1 and 4);
+    /// * traversals of one object that differ, counts that fall in a stop (rule 3), and methods
+    ///   that contradict each other or panic.
     ///
     /// # Errors
     ///

@@ -56,6 +56,7 @@
 
 pub mod api;
 pub(crate) mod assumed;
+pub(crate) mod calls;
 #[allow(unsafe_code)]
 pub(crate) mod candidates;
 #[allow(unsafe_code)]
@@ -81,9 +82,11 @@ mod protocol;
 pub(crate) mod recheck;
 #[allow(unsafe_code)]
 pub(crate) mod reclaim;
+pub(crate) mod released;
 pub(crate) mod request;
 #[allow(unsafe_code)]
 pub(crate) mod roots;
+pub(crate) mod rules;
 pub(crate) mod safepoint;
 #[allow(unsafe_code)]
 pub(crate) mod scope;
@@ -287,7 +290,7 @@ pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), Col
 pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), StopError> {
     let core = Arc::clone(m.core());
     let _span = event::promotion(&core.name);
-    m.model().prepare(m);
+    prepare(m);
     m.free_left_memory();
     let mut dead = Vec::new();
     let world = m
@@ -306,9 +309,15 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     let stopped = world.elapsed();
     drop(world);
     stop::destroy_merged(dead, m);
-    m.model().resumed(m);
+    calls::resumed(m);
     event::promoted(promoted, stopped);
     Ok(())
+}
+
+/// The model drops deferred references. Nothing is claimed yet, so a panic leaves the collection.
+fn prepare<M: ObjectModel>(m: &ModelMutator<M>) {
+    let _lent = m.lend_to_model();
+    m.model().prepare(m);
 }
 
 /// Runs the phases up to the judgement of the model. `None`: the collection was abandoned before
@@ -318,7 +327,7 @@ fn find_garbage<M: ObjectModel>(
     report: &mut CollectionReport,
     by: ReclaimedBy,
 ) -> Result<Option<Garbage>, StopError> {
-    m.model().prepare(m);
+    prepare(m);
     m.free_left_memory();
     let world = m.stop()?;
     let first = find_in_stop(world, report, by);
@@ -352,7 +361,7 @@ pub(crate) fn find_rest<M: ObjectModel>(
     (found, dead): FirstStop<M>,
 ) -> Result<Option<Garbage>, StopError> {
     stop::destroy_merged(dead, m);
-    m.model().resumed(m);
+    calls::resumed(m);
     let unreachable = match found {
         Ok(unreachable) => unreachable,
         Err(abandoned) => {
@@ -371,7 +380,8 @@ pub(crate) fn find_rest<M: ObjectModel>(
         let checked = match m.stop() {
             Ok(world) => {
                 let merged = stop::merge_counts(&world, &mut dead);
-                let checked = merged.map(|()| recheck::recheck(&world, pending.take()));
+                let checked = merged
+                    .map(|()| rules::watched(&world, || recheck::recheck(&world, pending.take())));
                 stop::resume(world, report);
                 checked.map_err(Abandoned::from)
             }
@@ -382,7 +392,7 @@ pub(crate) fn find_rest<M: ObjectModel>(
         let (garbage, abandoned) =
             checked.unwrap_or_else(|why| (recheck::keep_all(pending, m), Some(why)));
         stop::destroy_merged(dead, m);
-        m.model().resumed(m);
+        calls::resumed(m);
         if let Some(abandoned) = abandoned {
             open_report::abandon(m, report, abandoned);
         }
@@ -402,11 +412,24 @@ fn find<M: ObjectModel>(
     dead: &mut Vec<DeadObject>,
     by: ReclaimedBy,
 ) -> Result<Unreachable<M>, Abandoned> {
-    let core = world.core();
     let most = std::mem::replace(&mut report.workers, 1);
-    stop::merge_counts(world, dead)?;
+    // First, because it adopts memory: objects elsewhere have no adjusted counts.
     listing::list(world, most)?;
+    stop::merge_counts(world, dead)?;
     verify::stressed(world, "before a collection");
+    let unreachable = rules::watched(world, || find_unreachable(world, report, by, most))?;
+    verify::stressed(world, "in a collection");
+    Ok(unreachable)
+}
+
+/// Runs the phases of the first stop after `Merge`, on at most `most` threads.
+fn find_unreachable<M: ObjectModel>(
+    world: &World<'_, M>,
+    report: &mut CollectionReport,
+    by: ReclaimedBy,
+    most: usize,
+) -> Result<Unreachable<M>, Abandoned> {
+    let core = world.core();
     let mut scope = Scope::new(&core.space, report.kind)?;
     let cells = scope.cells(&core.space);
     let workers = core.workers.plan_workers(cells, core.serial_below).min(most);
@@ -430,9 +453,7 @@ fn find<M: ObjectModel>(
     } else {
         Reclaimers::default()
     };
-    let unreachable = claim::claim(world, found, reclaimers, workers);
-    verify::stressed(world, "in a collection");
-    Ok(unreachable)
+    Ok(claim::claim(world, found, reclaimers, workers))
 }
 
 /// Runs the phases `Premark` to `Mark`. Afterwards the unmarked candidates are unreachable.

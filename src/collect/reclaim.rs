@@ -13,13 +13,15 @@
 
 use std::sync::Arc;
 
-use crate::base::event::CollectionReport;
+use crate::base::event::{CollectionReport, During};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
+use crate::collect::calls::{self, call};
 use crate::collect::claim::Reclaimers;
 use crate::collect::clear::{clear_all, release_all, uncounted};
 use crate::collect::open_report;
 use crate::collect::recheck::Garbage;
+use crate::collect::released::{HeldGarbage, survivors};
 use crate::collect::scope::state_of;
 use crate::collect::stop;
 use crate::heap::model::ObjectModel;
@@ -60,10 +62,14 @@ pub(crate) fn at_once<M: ObjectModel>(
     uncounted(m, |m| {
         clear_all(ClaimRef::live_slice(&objects), objects.len(), m);
         release_spared(spared, m);
+        let held = HeldGarbage::before(m, objects.iter().map(ClaimRef::object));
         addresses = ClaimRef::consume(objects, |claims| release_all(claims, m));
+        if let Some(held) = held {
+            held.after(m);
+        }
     });
     after_clear(m, &mut open.report);
-    let cleared = tally(&addresses, m.core());
+    let cleared = tally(&addresses, m);
     drop(entered);
     close_with(open, cleared, m)
 }
@@ -181,7 +187,7 @@ fn reclaim_batch<M: ObjectModel>(
             let Some(batch) = self.1.take() else { return };
             match self.0.collector_lock.finish_batch(batch, Cleared::default()) {
                 NextStep::Settle(open) => self.0.collector_lock.start_tally(open),
-                // A tally calls no handler, so it does not unwind.
+                // A tally catches the panics of the model, so it does not unwind.
                 NextStep::Nothing | NextStep::End(..) => {}
             }
         }
@@ -200,9 +206,13 @@ fn reclaim_batch<M: ObjectModel>(
                 // one thread has the batch.
                 let claims = unsafe { ClaimRefs::new(batch.objects()) };
                 clear_all(claims.live(), batch.garbage, m);
+                let held = HeldGarbage::before(m, batch.objects().iter().copied());
                 release_all(claims, m);
+                if let Some(held) = held {
+                    held.after(m);
+                }
             }),
-            Task::Tally => cleared = tally(batch.objects(), &core),
+            Task::Tally => cleared = tally(batch.objects(), m),
         }
     }
     match working
@@ -211,10 +221,7 @@ fn reclaim_batch<M: ObjectModel>(
         .map_or(NextStep::Nothing, |batch| core.collector_lock.finish_batch(batch, cleared))
     {
         NextStep::Nothing => {}
-        NextStep::Settle(mut open) => {
-            after_clear(m, &mut open.report);
-            core.collector_lock.start_tally(open);
-        }
+        NextStep::Settle(open) => settle(open, m),
         NextStep::End(open, cleared) => {
             let _guard = CollectorGuard(&core);
             close_with(open, cleared, m);
@@ -223,13 +230,32 @@ fn reclaim_batch<M: ObjectModel>(
     Some(work)
 }
 
+/// Settles the garbage of the queue. The tally begins also if the settling unwinds: otherwise no
+/// thread would end the collection.
+fn settle<M: ObjectModel>(open: OpenReport, m: &mut ModelMutator<M>) {
+    struct Settling<'a, M: ObjectModel>(&'a Core<M>, Option<OpenReport>);
+    impl<M: ObjectModel> Drop for Settling<'_, M> {
+        fn drop(&mut self) {
+            if let Some(open) = self.1.take() {
+                self.0.collector_lock.start_tally(open);
+            }
+        }
+    }
+    let core = Arc::clone(m.core());
+    let mut settling = Settling(&core, Some(open));
+    if let Some(open) = &mut settling.1 {
+        after_clear(m, &mut open.report);
+    }
+}
+
 /// Stops the world if references wait until each thread has passed a safepoint, and releases these
 /// references. A stop is a safepoint of all threads.
 ///
 /// Such references are rare. They come from cleared fields that are read without a lock, and they
 /// wait only while other threads run.
 fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) {
-    if !m.model().after_clear(m) {
+    let needs_stop = call(m, During::Clear, "after_clear", |model| model.after_clear(m));
+    if needs_stop != Some(true) {
         return;
     }
     let mut dead = Vec::new();
@@ -243,17 +269,19 @@ fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionR
         stop::resume(world, report);
     }
     stop::destroy_merged(dead, m);
-    m.model().resumed(m);
+    calls::resumed(m);
 }
 
 /// Counts the released objects that are still alive, and makes them ordinary objects again. Most
 /// addresses are those of freed cells.
-fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
+fn tally<M: ObjectModel>(objects: &[Object], m: &ModelMutator<M>) -> Cleared {
+    let core = m.core();
     if M::LISTS_OBJECTS {
         // No thread writes the bytes of listed objects while the world runs: see `listing`.
         objects.iter().for_each(|&object| state_of(&core.space, object).death());
         return Cleared { collected: objects.len(), uncollectable: 0 };
     }
+    survivors(m, objects);
     // The death of an object clears the bit, and an allocation does not set it. So a cell with the
     // bit still has the same object.
     let uncollectable =
@@ -295,23 +323,23 @@ mod tests {
     }
 
     /// The object that a ring holds besides itself.
-    struct Held(Arc<Shared>);
+    struct HeldGarbage(Arc<Shared>);
 
-    impl Trace for Held {
+    impl Trace for HeldGarbage {
         const TRACKED: bool = false;
         fn traverse(_: &Self, _: &mut Tracer) {}
     }
 
-    impl Drop for Held {
+    impl Drop for HeldGarbage {
         fn drop(&mut self) {
             self.0.held_died.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// References itself and a `Held`.
+    /// References itself and a `HeldGarbage`.
     struct Ring<const N: usize> {
         next: GcCell<Option<Gc<Ring<N>>>>,
-        held: GcCell<Option<Gc<Held>>>,
+        held: GcCell<Option<Gc<HeldGarbage>>>,
         shared: Arc<Shared>,
         _size: [u64; N],
     }
@@ -354,7 +382,7 @@ mod tests {
 
     fn rings<const N: usize>(m: &Mutator, n: usize, shared: &Arc<Shared>) {
         for _ in 0..n {
-            let held = Some(m.alloc(Held(shared.clone())));
+            let held = Some(m.alloc(HeldGarbage(shared.clone())));
             let (next, held) = (GcCell::new(None), GcCell::new(held));
             let ring = m.alloc(Ring { next, held, shared: shared.clone(), _size: [0; N] });
             ring.next.set(m, Some(ring.clone()));
@@ -578,7 +606,7 @@ mod tests {
         let given: Vec<_> = std::thread::scope(|scope| {
             let maker = scope.spawn(|| {
                 heap.attach_scoped(|m| {
-                    (0..1_000).map(|_| m.alloc(Held(shared.clone()))).collect::<Vec<_>>()
+                    (0..1_000).map(|_| m.alloc(HeldGarbage(shared.clone()))).collect::<Vec<_>>()
                 })
             });
             m.join(maker).expect("no panic")
@@ -595,7 +623,7 @@ mod tests {
         let heap = heap();
         for _ in 0..20 {
             std::thread::scope(|scope| {
-                scope.spawn(|| heap.attach_scoped(|m| drop(m.alloc(Held(Arc::default())))));
+                scope.spawn(|| heap.attach_scoped(|m| drop(m.alloc(HeldGarbage(Arc::default())))));
             });
         }
         assert_eq!(heap.attach().raw().core().pace.new_objects(), 0);
@@ -701,6 +729,25 @@ mod tests {
         let released: Vec<_> =
             ring[1..].iter().map(|&object| heap.model().drop_ref(object, &m)).collect();
         assert_eq!((released.len(), heap.stats().live_objects), (2, 0));
+    }
+
+    /// Otherwise the lock would be taken for good, and the report lost.
+    #[test]
+    fn a_collection_whose_settling_unwinds_is_finished_by_others() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        Script::ring(&m, &[('a', ""), ('b', "")]);
+        heap.model().state().needs_stop = true;
+        heap.model().when("after_clear", |m| m.model().state().merge_fails = true);
+        let unwound =
+            catch_unwind(AssertUnwindSafe(|| collect_due(&mut m, Collect::full()).map(|_| ())));
+        assert!(unwound.is_err());
+        assert!(reclaim::reclaim(&mut m, Owner::Any, usize::MAX));
+        let calls = heap.model().calls();
+        let end = "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 2 collected, 0 uncollectable";
+        assert_eq!(calls.last().map(String::as_str), Some(end));
+        assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
+        m.core().collector_lock.release();
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         maybe_yield(&self.core().under, Step::Safepoint);
         self.wait_parked();
         // A parked thread may have missed requests to the model.
-        self.model().attached(self);
+        self.call_attached(self.core());
         if self.take_collect() {
             let stressed = self.core().under.as_ref().is_some_and(|strain| strain.collects_now());
             if self.core().collector_lock.is_reclaiming() {

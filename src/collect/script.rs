@@ -66,6 +66,8 @@ pub(crate) mod tests {
         pub(crate) needs_stop: bool,
         /// Whether a merge finds more dead objects than memory for their list.
         pub(crate) floods: bool,
+        /// Whether the next merge panics.
+        pub(crate) merge_fails: bool,
         /// Traversals wait until this many threads have started one.
         pub(crate) meets: usize,
         pub(crate) there: HashSet<std::thread::ThreadId>,
@@ -113,6 +115,14 @@ pub(crate) mod tests {
         pub(crate) fn called(&self, what: String, m: &Raw) {
             let act = self.state().acts.remove(&what[..]);
             self.record(what);
+            if let Some(act) = act {
+                act(m);
+            }
+        }
+
+        /// Runs the action of a call that is not recorded.
+        fn act(&self, what: &str, m: &Raw) {
+            let act = self.state().acts.remove(what);
             if let Some(act) = act {
                 act(m);
             }
@@ -325,6 +335,7 @@ pub(crate) mod tests {
         }
         fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
             self.record("merge".to_owned());
+            assert!(!std::mem::take(&mut self.state().merge_fails), "a merge, on purpose");
             let later = std::mem::take(&mut self.state().later);
             for object in later {
                 let mut state = self.state();
@@ -393,6 +404,15 @@ pub(crate) mod tests {
                 });
             self.called(format!("judge [{garbage}] [{uncollectable}] [{legacy}]"), m);
             if self.state().keeps { Verdict::Keep } else { Verdict::Clear }
+        }
+        fn attached(&self, m: &Raw) {
+            self.act("attached", m);
+        }
+        fn answer(&self, _: u32, m: &Raw) {
+            self.act("answer", m);
+        }
+        fn ending(&self, m: &Raw) {
+            self.act("ending", m);
         }
         fn check(&self, object: Stopped<'_>) -> Result<(), String> {
             if self.has(*object, 'x') { Err("damage, on purpose".to_owned()) } else { Ok(()) }

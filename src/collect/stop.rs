@@ -4,8 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::event::{self, CollectionReport, Phase};
+use crate::base::event::{self, CollectionReport, During, Phase};
 use crate::base::fallible::NoMemory;
+use crate::collect::calls::call;
+use crate::collect::rules;
 use crate::collect::scope::state_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -21,8 +23,10 @@ pub(crate) fn merge_counts<M: ObjectModel>(
     let _phase = event::phase(Phase::Merge);
     let core = world.core();
     let before = dead.len();
-    dead.try_reserve(core.model.pending(world))?;
+    let limit = core.model.pending(world);
+    dead.try_reserve(limit)?;
     core.model.merge(world, dead);
+    rules::merged(world, &dead[before..], limit);
     for object in &dead[before..] {
         state_of(&core.space, object.object()).set(state::DYING);
     }
@@ -44,6 +48,6 @@ pub(crate) fn resume<M: ObjectModel>(world: World<'_, M>, report: &mut Collectio
 pub(crate) fn destroy_merged<M: ObjectModel>(dead: Vec<DeadObject>, m: &ModelMutator<M>) {
     for object in dead {
         state_of(&m.core().space, object.object()).unset(state::DYING);
-        m.model().destroy_merged(object, m);
+        call(m, During::Drop, "destroy_merged", |model| model.destroy_merged(object, m));
     }
 }

@@ -118,6 +118,9 @@ pub enum Verdict {
 /// thread with the world running. This is the collecting thread, with one exception: if the heap
 /// started the collection by itself, any attached thread may clear and release garbage. Each object
 /// is cleared by one thread. All other methods may run in either state.
+///
+/// The mutator is lent while a method has it, except in [`refused`](Self::refused). So code of the
+/// program that the method runs may ask [`ModelMutator::may_park`].
 pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// The data of the model for each mutator. Other threads read it, so it must synchronise
     /// itself.
@@ -150,6 +153,11 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// meanwhile are passed on to the attached threads. Without this, other threads could delay the
     /// detach without end. The thread answers all other requests itself until none is pending.
     const SHARED_REQUESTS: u32 = 0;
+
+    /// Whether this is the model of the typed face. Its own code lends the mutator where it calls
+    /// code of the program. Checked mode does not make it responsible for that code.
+    #[doc(hidden)]
+    const IS_BUILT_IN: bool = false;
 
     /// Creates the shared data of a new mutator.
     fn local(&self) -> Self::Local;
@@ -429,8 +437,10 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Answers requests that the model has raised with the bits of
-    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS). Called at a safepoint, before a detach and
-    /// after an attach.
+    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS). Called in a safepoint that has
+    /// work, before a detach, and before a mutator ends. Requests that arrive while a thread is
+    /// detached wait for its next such point; [`attached`](Self::attached) can handle their work
+    /// at once.
     fn answer(&self, requests: u32, m: &ModelMutator<Self>) {
         let _ = (requests, m);
     }

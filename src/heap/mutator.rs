@@ -304,7 +304,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         if core.under.is_some() {
             self.arrive_under_stress();
         }
-        core.model.attached(self);
+        self.call_attached(core);
     }
 
     #[cold]
@@ -377,6 +377,20 @@ impl<M: ObjectModel> ModelMutator<M> {
         let lent = &self.inner().lent;
         lent.set(lent.get() + 1);
         Lent(self.inner.0)
+    }
+
+    /// Lends the mutator to a method of the model that may run user code. The built-in model lends
+    /// it itself, where it calls such code.
+    #[inline(always)]
+    pub(crate) fn lend_to_model(&self) -> Option<Lent<M>> {
+        (!M::IS_BUILT_IN).then(|| self.lend())
+    }
+
+    /// Calls [`ObjectModel::attached`].
+    #[inline(always)]
+    pub(crate) fn call_attached(&self, core: &Core<M>) {
+        let _lent = self.lend_to_model();
+        core.model.attached(self);
     }
 
     /// Lends the mutator to the finalizers and weak callbacks of a collection.
@@ -516,6 +530,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
         let requests = self.inner().participant.take_requests(MODEL_REQUESTS);
         if requests != 0 {
+            let _lent = self.lend_to_model();
             self.core().model.answer(requests, self);
         }
     }
@@ -541,7 +556,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
         self.wait_parked();
         // A parked thread may have missed requests to the model.
-        self.model().attached(self);
+        self.call_attached(self.core());
     }
 
     /// Parks for a stop, if one is requested. The caller calls [`ObjectModel::attached`], if the
@@ -738,7 +753,10 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
                 self.answer();
             }
         });
-        let ended = guarded(|| self.core().model.ending(self));
+        let ended = guarded(|| {
+            let _lent = self.lend_to_model();
+            self.core().model.ending(self);
+        });
         self.arena(|arena| self.core().retire(arena));
         self.clear_here();
         // SAFETY: rule *boxed*: `HERE` no longer points to it, and the mutator is dropped once.

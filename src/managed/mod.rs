@@ -170,6 +170,7 @@ unsafe impl ObjectModel for Managed {
     type Addresses = crate::memory::reserved::Reserved;
 
     const STABLE_DURING_STOP: bool = true;
+    const IS_BUILT_IN: bool = true;
     /// The deferred and the retired references belong to the heap. A queue belongs to its owner,
     /// and contains each object once.
     const SHARED_REQUESTS: u32 = DRAIN_REQUEST | QUIESCE_REQUEST;

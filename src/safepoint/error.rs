@@ -78,6 +78,9 @@ pub enum StopError {
         /// The runtime's reason.
         reason: Cow<'static, str>,
     },
+    /// There is no memory for the guards of the locks that a fork holds. Only `prepare_fork`
+    /// returns it.
+    NoMemory,
 }
 
 impl fmt::Display for StopError {
@@ -100,6 +103,7 @@ impl fmt::Display for StopError {
             Self::Refused { reason } => {
                 write!(f, "the runtime has not stopped its threads: {reason}")
             }
+            Self::NoMemory => f.write_str("memory ran out: a fork cannot hold the model's locks"),
         }
     }
 }

@@ -1,0 +1,394 @@
+//! The rules of an object model, checked while a program runs.
+//!
+//! With [`Stress::verify_counts`](crate::Stress::verify_counts) the collector compares the answers
+//! of a model with each other. A finding names the rule of [`ObjectModel`], the method, and the
+//! type and address of the object. There are two kinds.
+//!
+//! * *Breaches* are possible only if the model breaks the rule. They are panics, as all findings of
+//!   [`verify`](super::verify).
+//! * *Doubts*: the model has broken the rule, or code of the program took a reference meanwhile.
+//!   The hook of [`on_unraisable`](crate::model::ModelHeap::on_unraisable) receives them.
+//!
+//! | check | when | kind |
+//! |---|---|---|
+//! | [`Asked`]: counts do not fall in a stop, no object is freed in it, answers agree | in each verification, and [around](watched) the phases of each stop | breach |
+//! | [`compare_traversals`]: two traversals report the same | in each verification | breach |
+//! | [`merged`]: `merge` reports dead objects only, each once, and not too many | after each merge | breach |
+//! | [`Claims`]: `claim_ref` adds one reference | around the claim | breach |
+//! | [`callbacks`]: `take_callbacks` takes no more than `callbacks` has announced | in the claim | breach |
+//! | [`HeldGarbage`]: nothing frees an object that the collection holds | before the release | breach |
+//! | [`HeldGarbage`]: `release` removes a reference | after the release | doubt |
+//! | [`survivors`]: `clear` breaks cycles and drops what it removes | when all is released | doubt |
+//!
+//! The last three make stops of their own, in [`released`](super::released). The checks concern
+//! models of runtimes. The built-in model answers for itself, and the handlers of a typed program
+//! follow other rules.
+//!
+//! [`HeldGarbage`]: super::released::HeldGarbage
+//! [`survivors`]: super::released::survivors
+
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::base::event::{guarded, panic_message};
+use crate::collect::scope::{live, state_of, stopped_at};
+use crate::collect::traversal::traverse_batch;
+use crate::heap::model::{Count, ObjectModel};
+use crate::heap::mutator::{Core, World};
+use crate::object::live::{DeadObject, Stopped};
+use crate::object::state::{DYING, TRACKED};
+use crate::object::type_info::{Object, Tracer};
+
+/// The end of each message: possible causes, and how to find the cause.
+pub(super) const ADVICE: &str = "Unsafe code, an object model, a C extension or this library has damaged the \
+                      heap or a count since the last verification. More of `standstill::Stress`, \
+                      or STANDSTILL_STRESS=all, may find the damage earlier: poison and quarantine \
+                      find writes through stale pointers. `standstill::model::check` tells which \
+                      rule an object model breaks, and in which method";
+
+pub(super) const COUNTS: &str = "rule 1 (counts are real)";
+pub(super) const MEMORY: &str = "rule 2 (memory is freed only at count 0)";
+const STOP: &str = "rule 3 (no count falls and nothing is freed in a stop)";
+pub(super) const TRAVERSAL: &str = "rule 4 (a traversal reports each counted reference once)";
+const MERGE: &str = "rule 5 (`merge` makes counts exact and reports the dead)";
+const STABLE: &str = "STABLE_DURING_STOP (two traversals in a stop report the same)";
+const ANSWERS: &str = "the contract of `count` (an object's variant does not change in a stop)";
+const LIMITS: &str = "the contract of `pending` and `callbacks` (they are upper limits)";
+const PANICS: &str = "the table of docs/model.md (the method does not panic)";
+
+/// Whether the rules are checked in this heap.
+#[inline]
+pub(super) fn are_checked<M: ObjectModel>(core: &Core<M>) -> bool {
+    !M::IS_BUILT_IN && core.stress.verifies_counts()
+}
+
+/// Ends the operation that found a breach.
+#[cold]
+#[inline(never)]
+pub(super) fn breach<M: ObjectModel>(core: &Core<M>, when: &str, error: &str) -> ! {
+    panic!("{when}, heap '{}': {error}. {ADVICE}", core.name)
+}
+
+/// The name of the object's type, also if `type_name` panics.
+pub(super) fn name_of_type<M: ObjectModel>(
+    core: &Core<M>,
+    object: Stopped<'_>,
+) -> Cow<'static, str> {
+    guarded(|| core.model.type_name(object.live())).unwrap_or_else(|payload| {
+        panic_message(payload);
+        "object (its `type_name` has panicked)".into()
+    })
+}
+
+/// "the node at 0x…", for findings.
+pub(super) fn named<M: ObjectModel>(core: &Core<M>, object: Stopped<'_>) -> String {
+    format!("the {} at {:#x}", name_of_type(core, object), object.address())
+}
+
+/// Calls a method for an object. A panic of it is a breach.
+pub(super) fn ask<M: ObjectModel, R>(
+    core: &Core<M>,
+    method: &str,
+    object: Stopped<'_>,
+    f: impl FnOnce(&M) -> R,
+) -> Result<R, String> {
+    guarded(|| f(&core.model)).map_err(|payload| {
+        let text = panic_message(payload);
+        format!("{PANICS}: `{method}` of {} has panicked: {text}", named(core, object))
+    })
+}
+
+/// The answers of the model about objects at the beginning of a stop, for a comparison.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// The granules of all objects.
+    alive: Vec<usize>,
+    /// The answers about tracked objects, by granule.
+    counts: Vec<(usize, Count)>,
+}
+
+impl Asked {
+    /// Lists the objects. No answer is known.
+    pub(super) fn nothing<M: ObjectModel>(world: &World<'_, M>) -> Self {
+        let (space, mut alive) = (&world.core().space, Vec::new());
+        live(world, |object, _| alive.push(space.granule(object.address())));
+        Self { alive, counts: Vec::new() }
+    }
+
+    /// Asks about an object, for the first time.
+    pub(super) fn ask<M: ObjectModel>(
+        &mut self,
+        world: &World<'_, M>,
+        granule: usize,
+        object: Stopped<'_>,
+    ) -> Result<(), String> {
+        let core = world.core();
+        let count = ask(core, "count", object, |model| model.count(object))?;
+        let immortal = ask(core, "is_immortal", object, |model| model.is_immortal(object))?;
+        if immortal != matches!(count, Count::Immortal) {
+            return Err(format!(
+                "the contract of `is_immortal` (it agrees with `count`): of {} `is_immortal` is \
+                 {immortal}, and `count` is {count:?}",
+                named(core, object)
+            ));
+        }
+        ask(core, "type_name", object, |model| model.type_name(object.live()))?;
+        self.counts.push((granule, count));
+        Ok(())
+    }
+
+    /// Asks again, and compares. `between`: the calls between the two questions.
+    pub(super) fn compare<M: ObjectModel>(
+        &self,
+        world: &World<'_, M>,
+        between: &str,
+    ) -> Result<(), String> {
+        let core = world.core();
+        if let Some(&freed) =
+            self.alive.iter().find(|&&granule| stopped_at(world, granule).is_none())
+        {
+            return Err(format!(
+                "{STOP}: the object at {:#x} was freed in a stop, during {between}",
+                core.space.address(freed)
+            ));
+        }
+        for &(granule, before) in &self.counts {
+            let Some(object) = stopped_at(world, granule) else { continue };
+            let now = ask(core, "count", object, |model| model.count(object))?;
+            same_variant(core, object, before, now)?;
+            // Unattached threads may add references.
+            if let (Count::Exact(before), Count::Exact(now)) = (before, now)
+                && now < before
+            {
+                return Err(format!(
+                    "{STOP}: `count` of {} fell from {before} to {now} in a stop, during {between}",
+                    named(core, object)
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs a part of a stop after its merge. Compares the answers of the model before and after it.
+pub(super) fn watched<M: ObjectModel, R>(world: &World<'_, M>, f: impl FnOnce() -> R) -> R {
+    let core = world.core();
+    if !are_checked(core) {
+        return f();
+    }
+    let mut asked = Asked::nothing(world);
+    let mut outcome = Ok(());
+    live(world, |object, state| {
+        if state.get() & (TRACKED | DYING) == TRACKED && outcome.is_ok() {
+            outcome = asked.ask(world, core.space.granule(object.address()), object);
+        }
+    });
+    let result = outcome.map(|()| f());
+    match result.and_then(|result| asked.compare(world, "the phases of the stop").map(|()| result))
+    {
+        Ok(result) => result,
+        Err(error) => breach(core, "in a collection", &error),
+    }
+}
+
+fn same_variant<M: ObjectModel>(
+    core: &Core<M>,
+    object: Stopped<'_>,
+    before: Count,
+    now: Count,
+) -> Result<(), String> {
+    if std::mem::discriminant(&before) == std::mem::discriminant(&now) {
+        return Ok(());
+    }
+    Err(format!(
+        "{ANSWERS}: `count` of {} was {before:?} and is {now:?} in the same stop",
+        named(core, object)
+    ))
+}
+
+/// Compares the references that a traversal of `object` has reported with those of a second
+/// traversal, and of a traversal by `traverse_each`. Panics of traversals unwind. The tracer's
+/// buffer is lost.
+pub(super) fn compare_traversals<M: ObjectModel>(
+    core: &Core<M>,
+    object: Stopped<'_>,
+    tracer: &mut Tracer,
+) -> Result<(), String> {
+    let sorted = |edges: &[usize]| {
+        let mut edges: Vec<usize> =
+            edges.iter().copied().filter(|&edge| core.space.contains(edge)).collect();
+        edges.sort_unstable();
+        edges
+    };
+    let first = sorted(tracer.edges());
+    let differ = |rule: &str, method: &str, second: &[usize]| {
+        let lost = first.iter().find(|edge| !second.contains(edge));
+        let which = lost.or_else(|| second.iter().find(|edge| !first.contains(edge)));
+        let which = which.map_or(String::new(), |edge| format!(", one of them to {edge:#x}"));
+        Err(format!(
+            "{rule}: `traverse` of {} has reported {} references, and `{method}` in the same stop \
+             {}{which}",
+            named(core, object),
+            first.len(),
+            second.len()
+        ))
+    };
+    tracer.begin(object.object());
+    core.model.traverse(object, tracer);
+    // A lock that another thread has taken meanwhile is no fault.
+    if tracer.take_unreadable() {
+        return Ok(());
+    }
+    let second = sorted(tracer.edges());
+    if M::STABLE_DURING_STOP && first != second {
+        return differ(STABLE, "traverse", &second);
+    }
+    tracer.clear();
+    let (mut ends, mut is_readable) = ([0], true);
+    let traversed = traverse_batch(&core.model, &[object], tracer, &mut ends, |_| {
+        is_readable = false;
+        Ok(())
+    });
+    if traversed.is_err() || !is_readable {
+        return Ok(());
+    }
+    let together = sorted(&tracer.edges()[..ends[0] as usize]);
+    if M::STABLE_DURING_STOP && first != together {
+        return differ(TRAVERSAL, "traverse_each", &together);
+    }
+    Ok(())
+}
+
+/// Checks what a merge has put into its list. `limit`: the answer of `pending` before it. Called
+/// before the objects are marked as dying.
+pub(super) fn merged<M: ObjectModel>(world: &World<'_, M>, dead: &[DeadObject], limit: usize) {
+    if are_checked(world.core())
+        && let Err(error) = check_merged(world, dead, limit)
+    {
+        breach(world.core(), "after a merge", &error);
+    }
+}
+
+fn check_merged<M: ObjectModel>(
+    world: &World<'_, M>,
+    dead: &[DeadObject],
+    limit: usize,
+) -> Result<(), String> {
+    let core = world.core();
+    if dead.len() > limit {
+        return Err(format!(
+            "{LIMITS}: `pending` returned {limit}, and `merge` has reported {} dead objects",
+            dead.len()
+        ));
+    }
+    let mut seen = HashMap::new();
+    for object in dead.iter().map(DeadObject::object) {
+        let address = object.address();
+        let found = core.space.contains(address).then(|| core.space.granule(address));
+        let Some(stopped) = found.and_then(|granule| stopped_at(world, granule)) else {
+            return Err(format!("{MERGE}: `merge` has reported {address:#x}, where no object is"));
+        };
+        let is_dying = state_of(&core.space, object).get() & DYING != 0;
+        if seen.insert(address, ()).is_some() || is_dying {
+            return Err(format!(
+                "{MERGE}: `merge` has reported {} as dead twice",
+                named(core, stopped)
+            ));
+        }
+        let count = ask(core, "count", stopped, |model| model.count(stopped))?;
+        // Otherwise the number is not complete.
+        if !M::ADJUSTS_COUNTS && count != Count::Exact(0) {
+            return Err(format!(
+                "{MERGE}: `merge` has reported {} as dead, and its count is {count:?}",
+                named(core, stopped)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The counts of unreachable objects before the claim. Empty if they are not checked: a model with
+/// adjustments may count the claim elsewhere.
+pub(super) struct Claims(Vec<i64>);
+
+impl Claims {
+    /// Asks for the counts before the claim.
+    pub(super) fn before<M: ObjectModel>(world: &World<'_, M>, found: &[Stopped<'_>]) -> Self {
+        let core = world.core();
+        if M::ADJUSTS_COUNTS || !are_checked(core) {
+            return Self(Vec::new());
+        }
+        let count = |&object: &Stopped<'_>| match core.model.count(object) {
+            Count::Exact(count) => count,
+            other => {
+                let error = same_variant(core, object, Count::Exact(0), other);
+                breach(core, "before the claim", &error.expect_err("another variant"))
+            }
+        };
+        Self(found.iter().map(count).collect())
+    }
+
+    /// Compares them with the counts after the claim. No other code knows the objects.
+    pub(super) fn after<M: ObjectModel>(self, world: &World<'_, M>, found: &[Stopped<'_>]) {
+        let core = world.core();
+        for (&before, &object) in self.0.iter().zip(found) {
+            let now = core.model.count(object);
+            if now != Count::Exact(before + 1) {
+                let error = format!(
+                    "{COUNTS}: `claim_ref` adds one reference; `count` of {} was {before} before \
+                     it and is {now:?} after it",
+                    named(core, object)
+                );
+                breach(core, "after the claim", &error);
+            }
+        }
+    }
+}
+
+/// Checks that `take_callbacks` has taken no more callbacks than announced.
+pub(super) fn callbacks<M: ObjectModel>(
+    core: &Core<M>,
+    object: Stopped<'_>,
+    limit: usize,
+    taken: usize,
+) {
+    if taken > limit {
+        let error = format!(
+            "{LIMITS}: `callbacks` of {} returned {limit}, and `take_callbacks` has taken {taken}",
+            named(core, object)
+        );
+        breach(core, "in the claim", &error);
+    }
+}
+
+/// The sources of references to `target`, for a finding.
+pub(super) fn sources<M: ObjectModel>(
+    world: &World<'_, M>,
+    edges: &[(usize, Object)],
+    target: usize,
+) -> String {
+    let core = world.core();
+    let mut times: Vec<(Object, usize)> = Vec::new();
+    for &(_, source) in edges.iter().filter(|&&(granule, _)| granule == target) {
+        match times.iter_mut().find(|(known, _)| *known == source) {
+            Some((_, times)) => *times += 1,
+            None => times.push((source, 1)),
+        }
+    }
+    times.sort_by_key(|&(_, times)| std::cmp::Reverse(times));
+    let mut list: Vec<Cow<'_, str>> = times
+        .iter()
+        .take(3)
+        .filter_map(|&(source, times)| {
+            let object = stopped_at(world, core.space.granule(source.address()))?;
+            let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            Some(format!("{} ({times})", named(core, object)).into())
+        })
+        .collect();
+    if times.len() > 3 {
+        list.push("others".into());
+    }
+    list.join(", ")
+}

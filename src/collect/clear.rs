@@ -79,11 +79,15 @@ pub(crate) fn clear_all<M: ObjectModel>(
     m.model().cleared(m, true);
 }
 
-/// Releases the references of the claim.
+/// Releases the references of the claim. The state of an object that was listed ends before: see
+/// [`listing`](super::listing).
 pub(crate) fn release_all<M: ObjectModel>(claims: ClaimRefs<'_>, m: &mut ModelMutator<M>) {
     for (at, claim) in claims.enumerate() {
         if at % POLL_DISTANCE == 0 && m.poll() != 0 {
             m.wait_parked();
+        }
+        if M::LISTS_OBJECTS {
+            state_of(&m.core().space, claim.object()).death();
         }
         m.model().release(claim, m);
     }

@@ -233,7 +233,7 @@ impl<const RECHECKS: bool> Blocks<RECHECKS> {
 
     pub(crate) fn slots(&self, object: Object) -> &[AtomicPtr<u8>] {
         let slots = self.header(object).slots as usize;
-        // SAFETY: `new` has written as many slots behind the header.
+        // SAFETY: `block` has written as many slots behind the header.
         unsafe {
             let first = object.as_ptr().byte_add(size_of::<Header>()).cast();
             std::slice::from_raw_parts(first.as_ptr(), slots)
@@ -246,7 +246,7 @@ impl<const RECHECKS: bool> Blocks<RECHECKS> {
     }
 
     /// An object with one reference. The heap does not learn about it.
-    pub(crate) fn new(&self, size: usize, flags: u32) -> Object {
+    pub(crate) fn block(&self, size: usize, flags: u32) -> Object {
         let memory = pointer(self.store.lock().unwrap().allocate(SIZES[size]));
         let slots = ((SIZES[size] - size_of::<Header>()) / 8) as u32;
         let serial = self.born.fetch_add(1, Relaxed);
@@ -519,7 +519,7 @@ pub(crate) fn ring<const R: bool>(blocks: &Blocks<R>, objects: &[Object]) -> Obj
 
 /// A ring of objects of all sizes, and the reference to one of them.
 pub(crate) fn some_ring<const R: bool>(blocks: &Blocks<R>, objects: usize) -> Object {
-    let objects: Vec<_> = (0..objects).map(|at| blocks.new(at % SIZES.len(), 0)).collect();
+    let objects: Vec<_> = (0..objects).map(|at| blocks.block(at % SIZES.len(), 0)).collect();
     ring(blocks, &objects)
 }
 

@@ -99,7 +99,7 @@ proptest! {
             let mut held = BTreeMap::<usize, usize>::new();
             for round in &rounds {
                 let new: Vec<_> = round.objects.iter().map(|&(size, flags, stays)| {
-                    let object = blocks.new(size, flags);
+                    let object = blocks.block(size, flags);
                     held.insert(object.address(), 1);
                     (object, stays)
                 }).collect();
@@ -138,7 +138,7 @@ proptest! {
 fn objects_start_in_both_halves_and_are_found_there() {
     on_heaps(|heap, m| {
         let blocks = heap.model();
-        let objects: Vec<_> = (0..200).map(|at| blocks.new(at % SIZES.len(), 0)).collect();
+        let objects: Vec<_> = (0..200).map(|at| blocks.block(at % SIZES.len(), 0)).collect();
         let in_the_middle = objects.iter().filter(|object| object.address() % 32 == 16).count();
         assert!((50..150).contains(&in_the_middle), "{in_the_middle}");
         for pair in objects.windows(2) {
@@ -299,7 +299,7 @@ fn each_stop_that_looks_at_objects_lists_them_and_no_other() {
 fn immortal_objects_are_asked_about_again() {
     on_heaps(|heap, m| {
         let blocks = heap.model();
-        let object = blocks.new(1, IMMORTAL);
+        let object = blocks.block(1, IMMORTAL);
         let target = some_ring(blocks, 3);
         blocks.link(object, 0, target);
         blocks.drop_ref(target);
@@ -318,7 +318,7 @@ fn immortal_objects_are_asked_about_again() {
 fn garbage_that_survives_is_an_ordinary_object_again() {
     on_heaps(|heap, m| {
         let blocks = heap.model();
-        let objects: Vec<_> = (0..10).map(|at| blocks.new(at % 5, REFUSES)).collect();
+        let objects: Vec<_> = (0..10).map(|at| blocks.block(at % 5, REFUSES)).collect();
         blocks.drop_ref(ring(blocks, &objects));
         for _ in 0..3 {
             // The report cannot know better.
@@ -336,7 +336,7 @@ fn garbage_that_survives_is_an_ordinary_object_again() {
 fn weak_callbacks_are_called_once_and_objects_may_come_back() {
     on_heaps(|heap, m| {
         let blocks = heap.model();
-        let weak: Vec<_> = (0..20).map(|at| blocks.new(at % 5, WEAK)).collect();
+        let weak: Vec<_> = (0..20).map(|at| blocks.block(at % 5, WEAK)).collect();
         let serials: BTreeSet<_> = weak.iter().map(|&object| blocks.serial(object)).collect();
         blocks.link(weak[3], 1, blocks.atom());
         blocks.drop_ref(ring(blocks, &weak));
@@ -358,11 +358,11 @@ fn finalizers_change_the_graph<const RECHECKS: bool>() {
         let blocks = heap.model();
         let [back, gone] = [0, 1].map(|_| {
             let objects: Vec<_> =
-                (0..4).map(|at| blocks.new(at, if at == 0 { FINALIZER } else { 0 })).collect();
+                (0..4).map(|at| blocks.block(at, if at == 0 { FINALIZER } else { 0 })).collect();
             ring(blocks, &objects)
         });
         // Objects that the finalizer destroys: the recheck must not look at them.
-        let passing: Vec<_> = (0..300).map(|at| blocks.new(at % 5, 0)).collect();
+        let passing: Vec<_> = (0..300).map(|at| blocks.block(at % 5, 0)).collect();
         blocks.when_finalized(
             back,
             Box::new(move |object, m| {
@@ -397,14 +397,14 @@ fn a_new_object_that_refers_without_a_count_keeps_its_target() {
     let heap = heap::<true>();
     let mut m = heap.attach();
     let blocks = heap.model();
-    let (object, other) = (blocks.new(2, FINALIZER), blocks.new(1, 0));
+    let (object, other) = (blocks.block(2, FINALIZER), blocks.block(1, 0));
     ring(blocks, &[object, other]);
     let holder = Arc::new(Mutex::new(None));
     let kept = holder.clone();
     blocks.when_finalized(
         object,
         Box::new(move |object, m| {
-            let new = m.model().new(4, BORROWS);
+            let new = m.model().block(4, BORROWS);
             let last = m.model().slots(new).len() - 1;
             m.model().link(new, last, object);
             *kept.lock().unwrap() = Some(new);
@@ -424,7 +424,7 @@ fn a_second_list_that_fails_keeps_the_set() {
     let heap = heap::<true>();
     let mut m = heap.attach();
     let blocks = heap.model();
-    let object = blocks.new(0, FINALIZER);
+    let object = blocks.block(0, FINALIZER);
     blocks.link(object, 0, object);
     blocks.when_finalized(
         object,
@@ -447,8 +447,8 @@ fn an_inspection_between_the_stops_of_a_collection_changes_nothing() {
         let heap = heap::<false>();
         let mut m = heap.attach();
         let blocks = heap.model();
-        let first = blocks.new(2, FINALIZER);
-        let targets: Vec<_> = (0..5).map(|at| blocks.new(at, 0)).collect();
+        let first = blocks.block(2, FINALIZER);
+        let targets: Vec<_> = (0..5).map(|at| blocks.block(at, 0)).collect();
         for (slot, &target) in targets.iter().enumerate() {
             blocks.link(target, 0, target);
             blocks.link(first, slot, target);
@@ -506,7 +506,7 @@ fn an_inspection_among_the_releases_shows_members_and_new_objects() {
     let heap = heap::<false>();
     let mut m = heap.attach();
     let blocks = heap.model();
-    let objects: Vec<_> = (0..GARBAGE).map(|_| blocks.new(1, 0)).collect();
+    let objects: Vec<_> = (0..GARBAGE).map(|_| blocks.block(1, 0)).collect();
     let places = blocks.alive();
     blocks.drop_ref(ring(blocks, &objects));
     // The address of a new object.
@@ -515,7 +515,7 @@ fn an_inspection_among_the_releases_shows_members_and_new_objects() {
     blocks.at_release.lock().unwrap().insert(
         300,
         Box::new(move |_, m| {
-            is_new.store(m.model().new(1, 0).address(), Release);
+            is_new.store(m.model().block(1, 0).address(), Release);
             while m.poll() & STOP == 0 {
                 std::thread::yield_now();
             }

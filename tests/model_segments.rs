@@ -23,8 +23,8 @@ use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap, HeapBuilder, Pacing, Stress};
 
 const UNIT: usize = 1 << 20;
-/// Bytes of an object on a shelf.
-const PLACE: usize = 96;
+/// Bytes of an object on a shelf. Every second object starts in the middle of 32 bytes.
+const PLACE: usize = 80;
 
 /// The header of an object. Slots follow.
 #[repr(C)]
@@ -577,8 +577,11 @@ fn mistakes_with_adopted_memory_are_refused() {
     unsafe {
         let registered = AdoptError::Registered { address };
         assert_eq!(m.register(object, true), Err(registered));
-        let misplaced = AdoptError::Misplaced { address: address + 16 };
-        assert_eq!(m.register(at(address + 16), true), Err(misplaced));
+        let misplaced = AdoptError::Misplaced { address: address + 8 };
+        assert_eq!(m.register(at(address + 8), true), Err(misplaced));
+        // The other half of the same 32 bytes.
+        let beside = AdoptError::Registered { address: address ^ 16 };
+        assert_eq!(m.register(at(address ^ 16), true), Err(beside));
         let own = Cells::in_heap(&m, 1);
         let elsewhere = AdoptError::NotAdopted { address: own.address() };
         assert_eq!(m.register(own, true), Err(elsewhere));
@@ -595,6 +598,10 @@ fn mistakes_with_adopted_memory_are_refused() {
         };
         let text = panics(&|| m.unregister(at(address + 32)));
         assert_eq!(text, format!("no object is registered at {:#x}", address + 32));
+        let text = panics(&|| m.unregister(at(address ^ 16)));
+        assert_eq!(text, format!("no object is registered at {:#x}", address ^ 16));
+        let text = panics(&|| m.dead(at(address ^ 16)));
+        assert!(text.starts_with("no object lives at "), "{text}");
         let text = panics(&|| m.unregister(own));
         assert!(text.contains("does not lie in adopted memory"), "{text}");
         let text = panics(&|| m.free(object.as_ptr()));

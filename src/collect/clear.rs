@@ -80,7 +80,8 @@ pub(crate) fn clear_all<M: ObjectModel>(
     all_cleared(m);
 }
 
-/// Releases the references of the claim. The mutator is lent, except while the thread may park.
+/// Releases the references of the claim. The mutator is lent, except while the thread may park. The
+/// state of an object that was listed ends before: see [`listing`](super::listing).
 pub(crate) fn release_all<M: ObjectModel>(claims: ClaimRefs<'_>, m: &mut ModelMutator<M>) {
     let mut lent = None;
     for (at, claim) in claims.enumerate() {
@@ -90,6 +91,9 @@ pub(crate) fn release_all<M: ObjectModel>(claims: ClaimRefs<'_>, m: &mut ModelMu
                 m.wait_parked();
             }
             lent = m.lend_to_model();
+        }
+        if M::LISTS_OBJECTS {
+            state_of(&m.core().space, claim.object()).death();
         }
         m.model().release(claim, m);
     }

@@ -13,7 +13,6 @@ use crate::collect::traversal::guard_traversal;
 use crate::collect::verify::{self, Depth};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{ModelMutator, World};
-use crate::memory::space::GRANULE;
 use crate::object::live::Stopped;
 use crate::object::state::{DYING, FROZEN, ObjectFlags, TRACKED};
 use crate::object::type_info::{Object, Tracer};
@@ -111,7 +110,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// # Panics
     ///
     /// If the world cannot be stopped: in a finalizer, callback, traversal, `with_current` or
-    /// another stop, or if another thread has ended without dropping its mutator.
+    /// another stop, or if another thread has ended without dropping its mutator. If the model
+    /// [cannot list its objects](ObjectModel::list_parts).
     #[track_caller]
     pub fn objects(&mut self, mut f: impl FnMut(Stopped<'_>, ObjectFlags)) {
         self.inspect(|world| {
@@ -161,7 +161,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let result = self.inspect(|world| {
             let (space, address) = (&world.core().space, source.address());
             let is_object = space.contains(address)
-                && address.is_multiple_of(GRANULE)
+                && world.core().is_start(address)
                 && stopped_at(world, space.granule(address)).is_some();
             if !is_object {
                 return Err(format!("no object of this heap is at {address:#x}"));
@@ -178,9 +178,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// If the world cannot be stopped; see [`objects`](Self::objects).
+    /// If the world cannot be stopped; see [`objects`](Self::objects). If the model
+    /// [lists its objects](ObjectModel::LISTS_OBJECTS).
     #[track_caller]
     pub fn freeze(&mut self) -> usize {
+        self.assert_not_listed("freeze");
         freeze(self)
     }
 
@@ -188,9 +190,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// If the world cannot be stopped; see [`objects`](Self::objects).
+    /// If the world cannot be stopped; see [`objects`](Self::objects). If the model
+    /// [lists its objects](ObjectModel::LISTS_OBJECTS).
     #[track_caller]
     pub fn unfreeze(&mut self) {
+        self.assert_not_listed("unfreeze");
         unfreeze(self);
     }
 

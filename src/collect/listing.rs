@@ -2,30 +2,46 @@
 //!
 //! Objects in adopted memory are registered one by one, or the model *lists* them
 //! ([`ObjectModel::LISTS_OBJECTS`]): the allocator of the runtime knows which of its blocks are in
-//! use, and nobody tells the heap about births and deaths. Then a state byte says something about an
-//! object from the stop that has listed it until the end of the collection, and only for the
-//! objects that the collection holds.
+//! use, and nobody tells the heap about births and deaths.
+//!
+//! # When objects are listed
+//!
+//! In each stop that looks at objects: the first stop of a collection, the second one if it
+//! traverses all objects ([`ObjectModel::RECHECKS_UNCOUNTED`]), and inspections. Other stops, such
+//! as those of a fork, list nothing.
 //!
 //! # Steps
 //!
 //! 1. [`ObjectModel::list_parts`], on the collecting thread: the model adopts memory that is new,
 //!    and divides its pages into parts.
-//! 2. The workers clear the state bytes of all adopted pages. `UNREACHABLE` stays: another thread
-//!    may inspect the heap while a collection reclaims.
+//! 2. The workers clear the state bytes of all adopted pages, except those of *members*: objects
+//!    with `UNREACHABLE`, which a running collection holds.
 //! 3. [`ObjectModel::list`], on the workers, each part once: the bytes of the objects become
 //!    `LIVE | TRACKED`. No page of the heap belongs to two parts, so each byte and each bit has one
 //!    writer.
 //!
 //! Listing reads no object. Whether a listed object takes part is the answer of
 //! [`ObjectModel::count`], which the collector asks only about objects that it has not reached from
-//! roots before.
+//! roots before. If a step fails, some objects have states and others have none. The next listing
+//! repairs that, and no code looks at states before.
 //!
-//! # The end
+//! # States between stops
 //!
-//! A claimed object stays where it is until it is released. Its death changes no byte, so the tally
-//! clears the byte, and takes each released object for collected. The next listing clears all other
-//! bytes. The heap does not notice that memory was returned to the system: its pages have no
-//! objects in the next listing.
+//! | object | its byte |
+//! |---|---|
+//! | a member, claimed and not released yet | as in every heap; a listing leaves it alone |
+//! | any other | from its last listing: it may have died, and another object may have its place |
+//!
+//! A death changes no byte. So a thread zeroes the byte of a member right *before* it releases the
+//! claim's reference. It passes no safepoint between the two steps, so no stop sees a member
+//! without a state, or memory of a dead object with one. If the object survives, the next listing
+//! shows it as any other. The tally finds the byte 0, and takes the object for collected.
+//!
+//! The heap does not notice that memory was returned to the system, or used for something else: the
+//! pages have no objects in the next listing. All pages stay young, because each listing makes new
+//! states.
+//!
+//! The model remembers itself which finalizers have run: `FINALIZED` ends with the claim.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -62,9 +78,9 @@ impl ListedMemory<'_> {
     ///
     /// # Safety
     ///
-    /// A listed object lies in this memory only while the memory is readable. (The heap reads the
-    /// memory of objects only. If the runtime unmaps the memory and maps it again, it stays
-    /// adopted.)
+    /// An object is listed in this memory only while its part of the memory is readable. (The heap
+    /// reads only the memory of objects. If the runtime unmaps the memory and maps it again, it
+    /// stays adopted.)
     pub unsafe fn adopt(&self, start: NonNull<u8>, bytes: usize) -> Result<(), AdoptError> {
         // SAFETY: as the caller says. The collecting thread is attached.
         unsafe { self.space.adopt_memory(start, bytes) }
@@ -88,24 +104,29 @@ impl ObjectList<'_> {
     ///
     /// # Panics
     ///
-    /// If the heap has not adopted the memory at this address, or if the address is not a multiple
-    /// of 16. The collection is then abandoned.
+    /// If the heap has not adopted the memory at this address, if the address is not a multiple of
+    /// 16, or if the object was listed before. The collection is then abandoned.
     ///
     /// # Safety
     ///
     /// The object is alive: the model can count and traverse it in this stop. It takes at least 32
-    /// bytes. Its aligned page of 64 KiB belongs to this part alone.
+    /// bytes. No other part lists objects in the same aligned page of 64 KiB. No traversal reports
+    /// another address in the aligned 32 bytes in which the object starts.
     #[inline(always)]
     pub unsafe fn add(&mut self, object: Object) {
         let address = object.address();
         let granule = self.directory.granule(address);
-        if granule == 0 || address & (HALF - 1) != 0 {
-            not_here(address);
+        if !self.directory.is_adopted(granule) || address & (HALF - 1) != 0 {
+            refuse(address, "which is not in adopted memory, or not a multiple of 16");
         }
         // Relaxed, and a load and a store: only this worker writes the byte, and the end of the
         // job orders it before its readers.
         let state = &self.states[granule];
-        state.store(state.load(Ordering::Relaxed) | LIVE | TRACKED, Ordering::Relaxed);
+        let before = state.load(Ordering::Relaxed);
+        if before & (LIVE | UNREACHABLE) == LIVE {
+            refuse(address, "where one was listed before");
+        }
+        state.store(before | LIVE | TRACKED, Ordering::Relaxed);
         self.directory.set_half_alone(granule, address);
     }
 }
@@ -118,11 +139,8 @@ impl fmt::Debug for ObjectList<'_> {
 
 #[cold]
 #[inline(never)]
-fn not_here(address: usize) -> ! {
-    panic!(
-        "an object was listed at {address:#x}, which is not in adopted memory, or not a multiple \
-         of {HALF}"
-    )
+fn refuse(address: usize, reason: &str) -> ! {
+    panic!("an object was listed at {address:#x}, {reason}")
 }
 
 /// Has the model list its objects, if it does so, on at most `most` threads. The collection has
@@ -147,12 +165,15 @@ pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<
     let pages = space.high_water();
     let workers = core.workers.plan_workers(pages * PAGE_GRANULES, core.serial_below).min(most);
     let next = AtomicUsize::new(0);
-    world.share(workers, &|_| {
-        // Relaxed: each page is taken once, and the end of the job orders the bytes.
-        while let Some(page) = take(&next, pages) {
-            clear_page(space, page);
-        }
-    });
+    {
+        // The bytes are written as plain memory.
+        let _table = core.collector_lock.lock_states();
+        world.share(workers, &|_| {
+            while let Some(page) = take(&next, pages) {
+                clear_page(space, page);
+            }
+        });
+    }
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
     world.share(workers, &|_| {
         let listed = guard_traversal(world, &mut tracer_of(world), |_| {
@@ -172,18 +193,27 @@ pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<
 
 /// Takes the next of `all` numbers.
 fn take(next: &AtomicUsize, all: usize) -> Option<usize> {
+    // Relaxed: each number is taken once, and the end of the job orders what its workers wrote.
     let number = next.fetch_add(1, Ordering::Relaxed);
     (number < all).then_some(number)
 }
 
-/// Removes the objects of an adopted page.
+/// Removes the objects of an adopted page, except members.
 fn clear_page(space: &Space<Segments>, page: usize) {
-    if space.page(page).shape().kind() != PageKind::Foreign {
+    let info = space.page(page);
+    if info.shape().kind() != PageKind::Foreign {
         return;
     }
     steps::took(1);
+    // Relaxed: in a stop.
+    info.young.store(1, Ordering::Relaxed);
     let start = page * PAGE_GRANULES;
-    let clear = |states: &mut [u8]| states.iter_mut().for_each(|state| *state &= UNREACHABLE);
-    // SAFETY: rule *stopped*: only this worker accesses the page.
+    let clear = |states: &mut [u8]| {
+        for state in states {
+            *state = if *state & UNREACHABLE == 0 { 0 } else { *state };
+        }
+    };
+    // SAFETY: rule *stopped*: only this worker accesses the page. The lock keeps threads away that
+    // count live objects.
     unsafe { exclusively(&space.states()[start..start + PAGE_GRANULES], clear) };
 }

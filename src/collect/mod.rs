@@ -379,11 +379,19 @@ pub(crate) fn find_rest<M: ObjectModel>(
         let mut dead = Vec::new();
         let checked = match m.stop() {
             Ok(world) => {
-                let merged = stop::merge_counts(&world, &mut dead);
-                let checked = merged
+                let merged = stop::merge_counts(&world, &mut dead).map_err(Abandoned::from);
+                let listed = merged.and_then(|()| {
+                    // The recheck looks at members alone, or traverses all objects.
+                    if M::RECHECKS_UNCOUNTED {
+                        listing::list(&world, report.workers)
+                    } else {
+                        Ok(())
+                    }
+                });
+                let checked = listed
                     .map(|()| rules::watched(&world, || recheck::recheck(&world, pending.take())));
                 stop::resume(world, report);
-                checked.map_err(Abandoned::from)
+                checked
             }
             // A thread has ended without detaching since the first stop.
             Err(error) => Err(Abandoned { reason: error.to_string().into(), type_name: "".into() }),

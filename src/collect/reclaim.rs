@@ -275,13 +275,10 @@ fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionR
 /// Counts the released objects that are still alive, and makes them ordinary objects again. Most
 /// addresses are those of freed cells.
 fn tally<M: ObjectModel>(objects: &[Object], m: &ModelMutator<M>) -> Cleared {
-    let core = m.core();
-    if M::LISTS_OBJECTS {
-        // No thread writes the bytes of listed objects while the world runs: see `listing`.
-        objects.iter().for_each(|&object| state_of(&core.space, object).death());
-        return Cleared { collected: objects.len(), uncollectable: 0 };
+    if !M::LISTS_OBJECTS {
+        survivors(m, objects);
     }
-    survivors(m, objects);
+    let core = m.core();
     // The death of an object clears the bit, and an allocation does not set it. So a cell with the
     // bit still has the same object.
     let uncollectable =

@@ -165,8 +165,12 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                 for (edge, is_counted) in edges {
                     let target = space.granule(edge);
                     let is_live = |state| StateByte(state).get() & LIVE != 0;
-                    let is_start = states.get(target).is_some_and(is_live);
-                    if !is_start || space.address(target) != edge {
+                    let is_object = states.get(target).is_some_and(is_live);
+                    if M::LISTS_OBJECTS && !is_object {
+                        // It is of no interest to collections, so it is not listed.
+                        continue;
+                    }
+                    if !is_object || space.address(target) != edge {
                         error = Some(nowhere(world, object, edge));
                         return;
                     }

@@ -40,6 +40,10 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     /// Makes an object in adopted memory one of this heap, and puts it into the tracked set if
     /// `tracked`. An object takes at least 32 bytes, and starts at a multiple of 16.
     ///
+    /// The heap finds an object by the aligned 32 bytes in which it starts. So no traversal reports
+    /// another address in these 32 bytes, for example that of something small right in front of the
+    /// object: the collector would take it for the object.
+    ///
     /// From now on the object may be passed to each method that takes an object of this heap,
     /// except [`free`](Self::free) and
     /// [`free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere). When its count reaches
@@ -52,11 +56,16 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     /// [`AdoptError::Misplaced`], [`AdoptError::NotAdopted`] and [`AdoptError::Registered`]. Then
     /// nothing has changed.
     ///
+    /// # Panics
+    ///
+    /// If the model [lists its objects](ObjectModel::LISTS_OBJECTS).
+    ///
     /// # Safety
     ///
     /// The model can count and traverse the object. No other thread registers an object at this
     /// address.
     pub unsafe fn register(&self, object: Object, tracked: bool) -> Result<(), AdoptError> {
+        self.assert_not_listed("register");
         let space = &self.core().space;
         space.check_place(object.address())?;
         // SAFETY: rule *adopted*: the place was checked, so its page has table entries.
@@ -77,21 +86,22 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// If no object is registered there.
+    /// If no object is registered there, or the model
+    /// [lists its objects](ObjectModel::LISTS_OBJECTS).
     ///
     /// # Safety
     ///
     /// No reference to the object exists. A collection holds a reference to each object that it
     /// has found unreachable.
     pub unsafe fn unregister(&self, object: Object) {
+        self.assert_not_listed("unregister");
         let space = &self.core().space;
         let place = space.check_place(object.address());
         assert!(place.is_ok(), "{}", place.unwrap_err());
         // SAFETY: rule *adopted*: the place was checked, so its page has table entries.
         let state: StateByte<'_> = unsafe { self.core().state(object.address()) };
-        let is_here = space.address(space.granule(object.address())) == object.address();
         assert!(
-            is_here && state.get() & state::LIVE != 0,
+            self.core().is_start(object.address()) && state.get() & state::LIVE != 0,
             "no object is registered at {:#x}",
             object.address()
         );

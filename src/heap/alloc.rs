@@ -266,6 +266,10 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Makes the memory an object, and puts it into the tracked set if `tracked`.
     ///
+    /// # Panics
+    ///
+    /// If the model [lists its objects](ObjectModel::LISTS_OBJECTS).
+    ///
     /// # Safety
     ///
     /// [`allocate`](Self::allocate) or [`allocate_at`](Self::allocate_at) of a mutator of this heap
@@ -273,6 +277,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// its content. The mutator that allocated the memory may have ended meanwhile.
     #[inline(always)]
     pub unsafe fn publish(&self, object: Object, tracked: bool) {
+        self.assert_not_listed("publish");
         // SAFETY: as the caller says.
         unsafe {
             // A stop since the allocation may have marked the page as old. Relaxed: see
@@ -295,10 +300,15 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Puts an object into the tracked set. `false`: it was already in the set.
     ///
+    /// # Panics
+    ///
+    /// If the model [lists its objects](ObjectModel::LISTS_OBJECTS).
+    ///
     /// # Safety
     ///
     /// `object` is alive, and of this heap.
     pub unsafe fn track(&self, object: Object) -> bool {
+        self.assert_not_listed("track");
         let core = self.core();
         // SAFETY: as the caller says.
         let (state, page) =
@@ -310,10 +320,15 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Removes an object from the tracked set. `false`: it was not in the set.
     ///
+    /// # Panics
+    ///
+    /// If the model [lists its objects](ObjectModel::LISTS_OBJECTS).
+    ///
     /// # Safety
     ///
     /// `object` is alive, and of this heap.
     pub unsafe fn untrack(&self, object: Object) -> bool {
+        self.assert_not_listed("untrack");
         // SAFETY: as the caller says.
         unsafe { self.core().state(object.address()) }.untrack()
     }
@@ -340,17 +355,20 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// If no object is there: it was declared dead before, or never published.
+    /// If no object is there: it was declared dead before, or never published. If the model
+    /// [lists its objects](ObjectModel::LISTS_OBJECTS).
     ///
     /// # Safety
     ///
     /// As for [`free`](Self::free), except that the content may be read until the memory is freed.
     /// It is not freed yet.
     pub unsafe fn dead(&self, object: Object) {
+        self.assert_not_listed("dead");
         // SAFETY: as the caller says.
         let state = unsafe { self.core().state(object.address()) };
+        let is_here = !<M::Addresses as Map>::ADOPTS || self.core().is_start(object.address());
         assert!(
-            state.get() & state::LIVE != 0,
+            is_here && state.get() & state::LIVE != 0,
             "no object lives at {:#x}: `ModelMutator::dead` is called once for each published \
              object, when its count is 0 (rule 2 of `ObjectModel`)",
             object.address()
@@ -364,10 +382,15 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// A runtime that also runs finalizers when an object dies by its count calls this first, and
     /// runs the finalizer if the result is `true`. Then each finalizer runs once.
     ///
+    /// # Panics
+    ///
+    /// If the model [lists its objects](ObjectModel::LISTS_OBJECTS).
+    ///
     /// # Safety
     ///
     /// `object` is alive, and of this heap.
     pub unsafe fn set_finalized(&self, object: Object) -> bool {
+        self.assert_not_listed("set_finalized");
         // SAFETY: as the caller says.
         let before = unsafe { self.core().state(object.address()) }.set(state::FINALIZED);
         before & state::FINALIZED == 0
@@ -397,6 +420,17 @@ impl<M: ObjectModel> ModelMutator<M> {
 }
 
 impl<M: ObjectModel> ModelMutator<M> {
+    /// Panics if the model lists its objects: the next list would undo what the function does.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn assert_not_listed(&self, function: &str) {
+        assert!(
+            !M::LISTS_OBJECTS,
+            "`{function}` is not for a model that lists its objects \
+             (`ObjectModel::LISTS_OBJECTS`): the next list would undo it"
+        );
+    }
+
     /// Frees the memory that threads without a mutator have freed.
     #[inline]
     pub(crate) fn free_left_memory(&self) {

@@ -156,6 +156,11 @@ impl<M: ObjectModel> Core<M> {
         StateByte(&self.space.states()[self.space.granule(object.address())])
     }
 
+    /// Whether an object at an address starts there, and not in the other half of its granule.
+    pub(crate) fn is_start(&self, address: usize) -> bool {
+        self.space.address(self.space.granule(address)) == address
+    }
+
     /// The state of an object of this heap that is not destroyed yet.
     #[inline(always)]
     pub(crate) fn dead_state(&self, dead: &DeadObject) -> StateByte<'_> {

@@ -497,21 +497,34 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// references to the object are counted.
     const RECHECKS_UNCOUNTED: bool = Self::UNCOUNTED_EDGES && !Self::COLLECTS_YOUNG;
 
-    /// Whether the model lists its objects in each stop that needs them, with
-    /// [`list_parts`](Self::list_parts) and [`list`](Self::list). Then no object is registered or
-    /// published, and nobody tells the heap about births and deaths.
+    /// Whether the model lists its objects, with [`list_parts`](Self::list_parts) and
+    /// [`list`](Self::list), in each stop that looks at objects: in collections and inspections.
+    /// Then nobody tells the heap about births and deaths.
     ///
-    /// Such a model has [`Segments`](crate::model::Segments) and no young collections. Inspections
-    /// list the objects too. A report counts each released object as collected, even if it has
-    /// survived.
+    /// Such a model has [`Segments`](crate::model::Segments) and no young collections
+    /// ([`COLLECTS_YOUNG`](Self::COLLECTS_YOUNG)); otherwise a heap of it does not compile. It
+    /// differs from others in these points.
+    ///
+    /// * The states of objects are the model's. The methods that change one panic: `publish`,
+    ///   `register`, `unregister`, `dead`, `track`, `untrack`, `set_finalized`, `freeze` and
+    ///   `unfreeze` of [`ModelMutator`]. An object that is untracked, frozen or dying returns
+    ///   [`Count::Outside`] from [`count`](Self::count). [`has_finalizer`](Self::has_finalizer)
+    ///   returns `false` once the finalizer has run. [`Count::Immortal`] holds for one collection.
+    /// * A traversal may report addresses in adopted memory where no listed object starts. They
+    ///   count as untracked objects.
+    /// * A report counts each released object as collected, even if it has survived.
+    /// * The heap does not know how many objects there are. The statistics show those of the last
+    ///   list, and the heap starts no collection by itself because of them.
     const LISTS_OBJECTS: bool = false;
 
     /// Prepares a list of all objects: adopts memory that is new, and returns the number of parts
-    /// of the list. Called on the collecting thread after [`merge`](Self::merge).
+    /// of the list. Called on the thread that has stopped the world, in a collection after
+    /// [`merge`](Self::merge). May panic: this counts as an error.
     ///
     /// # Errors
     ///
-    /// The reason why the objects cannot be listed. The collection is abandoned.
+    /// The reason why the objects cannot be listed. The collection is abandoned, and an inspection
+    /// panics.
     fn list_parts(
         &self,
         world: &World<'_, Self>,
@@ -521,12 +534,14 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         Ok(0)
     }
 
-    /// Lists the objects of one part. Called once for each part, on several threads at the same
-    /// time. May panic: the collection is then abandoned.
+    /// Lists the objects of one part, from 0 to one less than the number that
+    /// [`list_parts`](Self::list_parts) has returned. Called once for each part, on several threads
+    /// at the same time. May panic: the collection is then abandoned, and an inspection panics.
     ///
-    /// The list may contain objects that take no part in collections:
-    /// [`count`](Self::count) returns [`Count::Outside`] for them, and a traversal of such an object
-    /// may report nothing.
+    /// The list has all objects that take part in collections. It may also have others:
+    /// [`count`](Self::count) returns [`Count::Outside`] for them. All that such an object refers to
+    /// is kept. So its traversal reports its references, or nothing: then the targets have
+    /// references that no traversal explains, and are kept as well.
     fn list(&self, part: usize, list: &mut ObjectList<'_>) {
         let (_, _) = (part, list);
     }

@@ -47,9 +47,14 @@
 //!
 //! An object in adopted memory takes at least 32 bytes, and starts at a multiple of 16. So no two
 //! objects start in one granule. The bit of the granule in the table of free bits, which adopted
-//! pages do not use otherwise, tells in which *half* of the granule the object starts. The address
+//! pages do not use otherwise, tells in which *half* of the granule the object starts. It is
+//! written when the object is registered or listed, and stays when the object is gone. The address
 //! of an adopted unit has its lowest bit set in `units`, so that units of the heap's own need not
 //! look at the table.
+//!
+//! The way back loses the half: both halves of a granule have the same index. So a reference to
+//! another thing in the same granule, such as 16 bytes in front of an object, would count as one to
+//! the object. No traversal may report such an address ([`ModelMutator::register`] says so).
 //!
 //! # Access
 //!
@@ -69,6 +74,7 @@
 //! * The high-water mark is a multiple of the pages of a unit.
 //!
 //! [`ModelMutator::adopt`]: crate::model::ModelMutator::adopt
+//! [`ModelMutator::register`]: crate::model::ModelMutator::register
 
 #[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -179,7 +185,7 @@ pub enum AdoptError {
         /// The object's address.
         address: usize,
     },
-    /// An object is registered at the address.
+    /// An object is registered at the address, or starts in the same aligned 32 bytes.
     Registered {
         /// The object's address.
         address: usize,
@@ -214,7 +220,11 @@ impl fmt::Display for AdoptError {
                 write!(f, "the object at {address:#x} does not start at a multiple of {HALF}")
             }
             Self::Registered { address } => {
-                write!(f, "an object is registered at {address:#x} already")
+                write!(
+                    f,
+                    "an object is registered at {address:#x} already, or starts in the same aligned \
+                     {GRANULE} bytes"
+                )
             }
         }
     }
@@ -263,13 +273,29 @@ impl Directory {
         unsafe { self.units.add(unit).as_ref() }
     }
 
-    /// The address of a byte of a unit.
+    /// The address of a byte of a unit, by the word with the unit's address.
     #[inline(always)]
-    fn byte(&self, unit: usize, offset: usize) -> NonNull<u8> {
-        let start = self.start(unit).load(Ordering::Relaxed).map_addr(|addr| addr & !ADOPTED);
+    fn byte(start: *mut u8, offset: usize) -> NonNull<u8> {
+        let start = start.map_addr(|addr| addr & !ADOPTED);
         // SAFETY: rule *mapped*: no unit below the high-water mark starts at 0. The offset stays in
         // the unit, so the address is not 0 either.
         unsafe { NonNull::new_unchecked(start.wrapping_add(offset)) }
+    }
+
+    /// Where the object at a granule starts, if one does. Elsewhere: the granule's first byte, or
+    /// its middle if an object has started there.
+    #[inline(always)]
+    fn place(&self, granule: usize) -> NonNull<u8> {
+        let start = self.start(granule >> GRANULES_SHIFT).load(Ordering::Relaxed);
+        let offset = (granule & ((1 << GRANULES_SHIFT) - 1)) << GRANULE_SHIFT;
+        let half = if start.addr() & ADOPTED == 0 { 0 } else { self.half_offset(granule) };
+        Self::byte(start, offset + half)
+    }
+
+    /// Whether a granule lies in adopted memory.
+    #[inline(always)]
+    pub(crate) fn is_adopted(&self, granule: usize) -> bool {
+        self.start(granule >> GRANULES_SHIFT).load(Ordering::Relaxed).addr() & ADOPTED != 0
     }
 
     /// The word with the bit of a granule on an adopted page, and the bit.
@@ -279,13 +305,9 @@ impl Directory {
         (unsafe { self.halves.add(granule / 64).as_ref() }, 1 << (granule % 64))
     }
 
-    /// The offset of the object at a granule from the start of the granule.
+    /// The offset of the object at a granule of adopted memory from the start of the granule.
     #[inline(always)]
-    fn offset(&self, granule: usize) -> usize {
-        let start = self.start(granule >> GRANULES_SHIFT).load(Ordering::Relaxed);
-        if start.addr() & ADOPTED == 0 {
-            return 0;
-        }
+    fn half_offset(&self, granule: usize) -> usize {
         // Relaxed: the bit was written when the object was registered or listed, and a thread that
         // has the granule of an object is ordered behind that.
         let (word, bit) = self.half(granule);
@@ -296,7 +318,7 @@ impl Directory {
     /// write neighbouring bits at the same time.
     fn set_half(&self, granule: usize, address: usize) {
         let (word, bit) = self.half(granule);
-        // Relaxed: see `offset`.
+        // Relaxed: see `half_offset`.
         if address & HALF == 0 {
             word.fetch_and(!bit, Ordering::Relaxed);
         } else {
@@ -324,8 +346,7 @@ impl Index for Directory {
 
     #[inline(always)]
     unsafe fn cell(self, granule: usize) -> NonNull<u8> {
-        let offset = granule & ((1 << GRANULES_SHIFT) - 1);
-        self.byte(granule >> GRANULES_SHIFT, (offset << GRANULE_SHIFT) + self.offset(granule))
+        self.place(granule)
     }
 }
 
@@ -508,14 +529,13 @@ impl Map for Segments {
 
     #[inline(always)]
     fn address(&self, granule: usize) -> usize {
-        let offset = granule & ((1 << GRANULES_SHIFT) - 1);
-        let start = self.directory.byte(granule >> GRANULES_SHIFT, offset << GRANULE_SHIFT);
-        start.addr().get() + self.directory.offset(granule)
+        self.directory.place(granule).addr().get()
     }
 
     #[inline(always)]
     fn page_start(&self, page: usize) -> NonNull<u8> {
-        self.directory.byte(page / UNIT_PAGES, (page % UNIT_PAGES) << PAGE_SHIFT)
+        let start = self.directory.start(page / UNIT_PAGES).load(Ordering::Relaxed);
+        Directory::byte(start, (page % UNIT_PAGES) << PAGE_SHIFT)
     }
 }
 

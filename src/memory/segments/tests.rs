@@ -251,6 +251,45 @@ proptest! {
         }
     }
 
+    /// Each object comes back from its granule, whatever was there before, and none changes the
+    /// place of another.
+    #[test]
+    fn an_object_comes_back_from_its_granule(
+        steps in prop::collection::vec((0usize..500, any::<bool>(), any::<bool>()), 1..300),
+        first in prop_oneof![Just(0), Just(UNIT - 250 * GRANULE)],
+    ) {
+        let memory = Memory::new(2);
+        let space = space(64 << 20);
+        memory.adopt(&space).expect("room");
+        let directory = space.origin();
+        let own = space.acquire_large(100, 64).expect("a page").as_ptr().addr();
+        // By granule of the memory: the half in which an object starts.
+        let mut model = BTreeMap::<usize, usize>::new();
+        for (at, second, alone) in steps {
+            let address = memory.addr() + first + at * GRANULE + if second { HALF } else { 0 };
+            let granule = space.granule(address);
+            if alone {
+                directory.set_half_alone(granule, address);
+            } else {
+                space.set_half(address);
+            }
+            model.insert(at, address);
+            for (&at, &address) in &model {
+                let granule = space.granule(address);
+                prop_assert_eq!(granule, space.granule(memory.addr() + first + at * GRANULE));
+                prop_assert_eq!(space.address(granule), address);
+                // SAFETY: rule *mapped*: a granule of the space.
+                prop_assert_eq!(unsafe { directory.cell(granule) }.as_ptr().addr(), address);
+                prop_assert!(space.starts_at(address) && !space.starts_at(address ^ HALF));
+                prop_assert!(directory.is_adopted(granule));
+            }
+        }
+        prop_assert_eq!(space.address(space.granule(own)), own / GRANULE * GRANULE);
+        prop_assert!(!directory.is_adopted(space.granule(own)) && !directory.is_adopted(0));
+        let page = space.page_index(memory.addr()) as u32;
+        prop_assert_eq!(space.page_start(page).as_ptr().addr(), memory.addr());
+    }
+
     /// Runs of pages lie in one segment, whatever was taken and put back before.
     #[test]
     fn a_run_of_pages_lies_in_one_segment(
@@ -376,11 +415,60 @@ fn only_adopted_memory_has_places_for_objects_of_others() {
     let addr = memory.addr();
     assert_eq!(space.check_place(addr), Ok(()));
     assert_eq!(space.check_place(addr + UNIT - GRANULE), Ok(()));
-    let misplaced = Err(AdoptError::Misplaced { address: addr + 16 });
-    assert_eq!(space.check_place(addr + 16), misplaced);
+    assert_eq!(space.check_place(addr + HALF), Ok(()));
+    for offset in [1, 8, HALF + 8, GRANULE - 1] {
+        let misplaced = Err(AdoptError::Misplaced { address: addr + offset });
+        assert_eq!(space.check_place(addr + offset), misplaced);
+    }
     for elsewhere in [own, 0, NOWHERE, addr + UNIT, 1 << 47] {
         let error = Err(AdoptError::NotAdopted { address: elsewhere });
         assert_eq!(space.check_place(elsewhere), error);
+    }
+}
+
+/// The halves of neighbours are bits of one word.
+#[test]
+fn two_threads_set_halves_of_neighbours() {
+    let memory = Memory::new(1);
+    let space = space(64 << 20);
+    memory.adopt(&space).expect("room");
+    let start = memory.addr();
+    let address = |at: usize, half: usize| start + at * GRANULE + half * HALF;
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (space, address) = (&space, &address);
+            scope.spawn(move || {
+                for round in 0..5_000 {
+                    for at in (thread..64).step_by(2) {
+                        let address = address(at, (at + round) % 2);
+                        space.set_half(address);
+                        assert_eq!(space.address(space.granule(address)), address);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// No page that the pool hands out gets bits of halves: there they are the free bits.
+#[test]
+fn the_bits_of_adopted_pages_are_those_of_their_own_granules() {
+    let memory = Memory::new(1);
+    let space = space(64 << 20);
+    let before = space.acquire_large(100, 64).expect("a page");
+    memory.adopt(&space).expect("room");
+    (0..UNIT / GRANULE).for_each(|at| space.set_half(memory.addr() + at * GRANULE + HALF));
+    let after = space.acquire_large(2 * UNIT, 64).expect("pages");
+    for own in [before, after] {
+        let granule = space.granule(own.as_ptr().addr());
+        assert_eq!(space.address(granule), own.as_ptr().addr() / GRANULE * GRANULE);
+    }
+    let page = |address: usize| space.page_index(address) as u32;
+    // SAFETY: rule *owner*: no other thread is here.
+    unsafe {
+        let own = page(before.as_ptr().addr());
+        space.free_bits(own, |bits| assert!(bits.iter().all(|&word| word == 0)));
+        space.free_bits(page(memory.addr()), |bits| assert_eq!(*bits, [u64::MAX; _]));
     }
 }
 
@@ -392,7 +480,7 @@ fn each_error_says_what_to_do() {
         (AdoptError::Full { reserved: 7 }, "`HeapBuilder::reserve`"),
         (AdoptError::System { code: ENOMEM }, "the system has no memory"),
         (AdoptError::NotAdopted { address: 32 }, "call `adopt` first"),
-        (AdoptError::Misplaced { address: 33 }, "0x21 does not start at a multiple of 32"),
+        (AdoptError::Misplaced { address: 33 }, "0x21 does not start at a multiple of 16"),
         (AdoptError::Registered { address: 32 }, "registered at 0x20 already"),
     ];
     for (error, text) in errors {

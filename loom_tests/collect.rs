@@ -43,11 +43,8 @@ use loom::thread;
 
 use super::Model;
 use super::tiny::{Mutator, Tiny, set, try_new};
-use crate::base::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
-use crate::model::{
-    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
-};
-use crate::safepoint::ThreadId;
+use crate::base::sync::Ordering;
+use crate::model::{ModelHeap, Object};
 use crate::{Collect, Heap, Pacing};
 
 /// A tracked object with one reference.

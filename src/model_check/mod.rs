@@ -153,6 +153,9 @@ mod broken;
 #[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod built_in;
+#[allow(unsafe_code)]
+#[cfg(all(test, feature = "cpython", not(any(loom, shuttle))))]
+mod built_in_dynamic;
 mod by_hand;
 mod by_heap;
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -2,9 +2,9 @@
 //!
 //! Space, arenas, coordinator, side tables and the ten steps are the real ones. Only the marking
 //! pool is replaced by the serial driver, because loom cannot follow rayon's threads. The objects
-//! are those of a tiny [`ObjectModel`]: an atomic count, and a body that only the stop protects.
-//! loom reports it if the collector and the other thread access a body at once, or if one does not
-//! see an earlier write of the other.
+//! are those of the [tiny model](super::tiny): an atomic count, and a body that only the stop
+//! protects. loom reports it if the collector and the other thread access a body at once, or if one
+//! does not see an earlier write of the other.
 //!
 //! # Transitions
 //!
@@ -37,146 +37,19 @@
 //! * several workers: none, because loom cannot follow rayon's threads; see
 //!   `docs/memory-ordering.md` and ThreadSanitizer
 
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use loom::thread;
 
 use super::Model;
-use crate::base::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
-use crate::model::{
-    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
-};
-use crate::safepoint::ThreadId;
+use super::tiny::{Mutator, Tiny, set, try_new};
+use crate::base::sync::Ordering;
+use crate::model::{ModelHeap, Object};
 use crate::{Collect, Heap, Pacing};
-
-type Mutator = ModelMutator<Tiny>;
-
-/// The value in a cell.
-struct Node {
-    count: AtomicUsize,
-    finalizer: bool,
-    body: UnsafeCell<Body>,
-}
-
-struct Body {
-    /// A counted reference.
-    edge: Option<Object>,
-    cleared: bool,
-}
-
-#[derive(Default)]
-struct Tiny {
-    /// Knowledge of the test, not a part of the protocol.
-    born: Plain,
-    destroyed: Plain,
-    /// Where finalizers put a reference.
-    revived: Mutex<Option<Object>>,
-}
-
-impl Tiny {
-    fn node(&self, object: Object) -> &Node {
-        // SAFETY: rule 4: the caller holds a reference, or is the collector in a stop.
-        unsafe { object.as_ptr().cast().as_ref() }
-    }
-
-    fn body<R>(&self, object: Object, f: impl FnOnce(&mut Body) -> R) -> R {
-        // SAFETY: the claim under test: the stop, or exclusive access to the object. loom checks
-        // it.
-        self.node(object).body.with_mut(|body| f(unsafe { &mut *body }))
-    }
-
-    fn add_ref(&self, object: Object) -> Object {
-        self.node(object).count.fetch_add(1, Ordering::Relaxed);
-        object
-    }
-
-    fn drop_ref(&self, object: Object, m: &Mutator) {
-        let mut next = Some(object);
-        while let Some(object) = next {
-            if self.node(object).count.fetch_sub(1, Ordering::AcqRel) != 1 {
-                return;
-            }
-            next = self.body(object, |body| body.edge.take());
-            self.destroyed.fetch_add(1, Relaxed);
-            // SAFETY: rule 2: the count is 0, so no other thread has a reference.
-            unsafe {
-                object.as_ptr().cast::<Node>().drop_in_place();
-                m.free(object.as_ptr());
-            }
-        }
-    }
-}
-
-// SAFETY: 1. `count` is the one count there is. 2. `drop_ref` frees at 0. 3. only attached threads
-// drop.
-// 4. edges are counted. 5. nothing is pending. 6. nothing here reaches a safepoint.
-unsafe impl ObjectModel for Tiny {
-    type Local = ();
-    type Callback = ();
-    type Private = ();
-    type Addresses = crate::memory::reserved::Reserved;
-
-    const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
-
-    fn count(&self, object: Stopped<'_>) -> Count {
-        Count::Exact(self.node(*object).count.load(Ordering::Relaxed) as i64)
-    }
-
-    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
-        // SAFETY: the world is stopped.
-        let edge = self.node(*object).body.with(|body| unsafe { (*body).edge });
-        if let Some(target) = edge {
-            // SAFETY: rule 4.
-            unsafe { tracer.visit_object(target) };
-        }
-    }
-
-    fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
-        self.add_ref(*object);
-    }
-
-    fn release(&self, reference: ClaimRef, m: &Mutator) {
-        self.drop_ref(reference.object(), m);
-    }
-
-    fn clear(&self, object: Live<'_>, m: &Mutator) {
-        let edge = self.body(*object, |body| {
-            body.cleared = true;
-            body.edge.take()
-        });
-        if let Some(target) = edge {
-            self.drop_ref(target, m);
-        }
-    }
-
-    fn has_finalizer(&self, object: Live<'_>) -> bool {
-        self.node(*object).finalizer
-    }
-
-    fn finalize(&self, object: Live<'_>, _: &Mutator) {
-        *self.revived.lock() = Some(self.add_ref(*object));
-    }
-}
 
 /// A tracked object with one reference.
 fn new(m: &Mutator, finalizer: bool) -> Object {
-    let cell = m.allocate(size_of::<Node>(), 32).unwrap().cast::<Node>();
-    let body = UnsafeCell::new(Body { edge: None, cleared: false });
-    // SAFETY: the cell belongs to this thread, large enough and aligned; once written, the model
-    // can count it.
-    unsafe {
-        cell.write(Node { count: AtomicUsize::new(1), finalizer, body });
-        let object = Object::new(NonNull::cast(cell));
-        // Published as typed objects are, which rely on the marks of magazines.
-        m.publish_as(object, crate::object::state::TRACKED);
-        m.model().born.fetch_add(1, Relaxed);
-        object
-    }
+    try_new(m, finalizer).unwrap()
 }
 
 /// As [`new`], but the object is not tracked yet.
@@ -192,11 +65,6 @@ fn new_cycle(m: &Mutator, finalizer: bool) -> Object {
     let object = new(m, finalizer);
     set(m, object, Some(m.model().add_ref(object)));
     object
-}
-
-/// Sets an object's edge to a reference that the caller gives up. Returns the old edge.
-fn set(m: &Mutator, object: Object, edge: Option<Object>) -> Option<Object> {
-    m.model().body(object, |body| std::mem::replace(&mut body.edge, edge))
 }
 
 fn assert_whole(m: &Mutator, object: Object) {

@@ -27,6 +27,7 @@ mod remote_free;
 mod safepoint;
 mod seam;
 mod slot;
+mod tiny;
 mod tracked;
 
 /// The stack of a model's main thread, in words, as loom's generators count it.

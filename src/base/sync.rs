@@ -84,6 +84,12 @@ mod plain {
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
+
+        /// Calls `f` with a pointer that is valid for reads while no other thread writes.
+        #[cfg(all(test, not(shuttle)))]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
     }
 }
 

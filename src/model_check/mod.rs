@@ -153,8 +153,13 @@ mod broken;
 #[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod built_in;
+#[allow(unsafe_code)]
+#[cfg(all(test, feature = "cpython", not(any(loom, shuttle))))]
+mod built_in_dynamic;
 mod by_hand;
 mod by_heap;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod loom_model;
 mod program;
 mod refusal;
 mod run;
@@ -162,6 +167,10 @@ mod shadow;
 mod specimen;
 mod stop_calls;
 mod threads;
+#[allow(unsafe_code)]
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "../../loom_tests/tiny.rs"]
+mod tiny;
 
 pub use broken::{Broken, CheckReport, Rule};
 pub use specimen::{Abilities, Journal, ObjectSpec, Specimen};

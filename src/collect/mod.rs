@@ -404,8 +404,9 @@ fn find<M: ObjectModel>(
 ) -> Result<Unreachable<M>, Abandoned> {
     let core = world.core();
     let most = std::mem::replace(&mut report.workers, 1);
-    stop::merge_counts(world, dead)?;
+    // First, because it adopts memory: objects elsewhere have no adjusted counts.
     listing::list(world, most)?;
+    stop::merge_counts(world, dead)?;
     verify::stressed(world, "before a collection");
     let mut scope = Scope::new(&core.space, report.kind)?;
     let cells = scope.cells(&core.space);

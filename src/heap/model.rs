@@ -497,7 +497,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     const LISTS_OBJECTS: bool = false;
 
     /// Prepares a list of all objects: adopts memory that is new, and returns the number of parts
-    /// of the list. Called on the collecting thread after [`merge`](Self::merge).
+    /// of the list. Called on the collecting thread before [`merge`](Self::merge).
     ///
     /// # Errors
     ///

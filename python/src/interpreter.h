@@ -50,6 +50,7 @@ static const long long SS_BITS_TRACKED = _PyGC_BITS_TRACKED;
 static const long long SS_BITS_FINALIZED = _PyGC_BITS_FINALIZED;
 static const long long SS_BITS_FROZEN = _PyGC_BITS_FROZEN;
 static const long long SS_BITS_DEFERRED = _PyGC_BITS_DEFERRED;
+static const long long SS_BITS_UNREACHABLE = _PyGC_BITS_UNREACHABLE;
 static const long long SS_SEGMENT_SIZE = MI_SEGMENT_SIZE;
 static const long long SS_SLICE_SIZE = MI_SEGMENT_SLICE_SIZE;
 static const long long SS_BIN_FULL = MI_BIN_FULL;
@@ -95,13 +96,21 @@ static inline PyWeakReference **ss_weakrefs_of(PyObject *op) {
 
 static inline int ss_supports_weakrefs(PyTypeObject *type) { return _PyType_SUPPORTS_WEAKREFS(type); }
 
-static inline int ss_has_debug_allocator(void) {
-#ifdef Py_DEBUG
-    return 1;
+// The next block of a free list of a page. Debug builds encode the links.
+static inline mi_block_t *ss_next_in_page(const mi_page_t *page, const mi_block_t *block) {
+#ifdef MI_ENCODE_FREELIST
+    return mi_block_nextx(page, block, page->keys);
 #else
-    return 0;
+    return mi_block_nextx(page, block, NULL);
 #endif
 }
+
+// The next block that other threads have freed on full pages of a heap.
+static inline mi_block_t *ss_next_delayed(const mi_heap_t *heap, const mi_block_t *block) {
+    return mi_block_nextx(heap, block, heap->keys);
+}
+
+static inline int ss_has_debug_allocator(void) { return _PyRuntime.allocators.is_debug_enabled; }
 
 static inline void ss_lock_heads(void) { HEAD_LOCK(&_PyRuntime); }
 static inline void ss_unlock_heads(void) { HEAD_UNLOCK(&_PyRuntime); }

@@ -84,7 +84,10 @@ static inline int ss_stackref_is_counted(_PyStackRef ref) {
 // The stack reference that owns a counted reference.
 static inline _PyStackRef ss_stackref_steal(PyObject *op) { return PyStackRef_FromPyObjectSteal(op); }
 
-static inline mi_segment_t *ss_segment_of(const void *block) { return _mi_ptr_segment(block); }
+// As `_mi_ptr_segment`, which calls a hidden function in debug builds.
+static inline mi_segment_t *ss_segment_of(const void *block) {
+    return (mi_segment_t *)(((uintptr_t)block - 1) & ~MI_SEGMENT_MASK);
+}
 
 static inline PyGenObject *ss_generator_of(_PyInterpreterFrame *frame) {
     return _PyGen_GetGeneratorFromFrame(frame);

@@ -65,7 +65,7 @@ fn main() {
         .header(HEADER)
         .clang_args(&includes)
         .clang_args(["-D__BINDGEN__".into(), "-nobuiltininc".into(), format!("-isystem{}", builtin.trim())])
-        .allowlist_var("SS_.*")
+        .allowlist_var("SS_.*|_PyWeakref_ProxyType|_PyWeakref_CallableProxyType")
         .allowlist_function("ss_.*")
         .allowlist_type(
             "_PyThreadStateImpl|PyThreadState|PyInterpreterState|_PyRuntimeState|PyObject|\

@@ -63,6 +63,8 @@ pub struct Python {
     keep_deferred: AtomicBool,
     /// `gc.DEBUG_SAVEALL` is set: garbage is put into `gc.garbage` and not cleared.
     save_all: AtomicBool,
+    /// The generation that was asked for, which decides which counters begin anew.
+    generation: AtomicUsize,
 }
 
 // SAFETY: the interpreter exists as long as the module, and is accessed as the module's page says.
@@ -95,15 +97,31 @@ impl Python {
             pages: RwLock::default(),
             keep_deferred: AtomicBool::new(false),
             save_all: AtomicBool::new(false),
+            generation: AtomicUsize::new(2),
         }
     }
 
     /// A collection begins.
-    pub fn begin(&self, save_all: bool) {
+    pub fn begin(&self, generation: usize, save_all: bool) {
         // Relaxed: the stop orders it.
+        self.generation.store(generation, Ordering::Relaxed);
         self.save_all.store(save_all, Ordering::Relaxed);
         self.figures.cleared.store(0, Ordering::Relaxed);
         self.figures.blocks.store(0, Ordering::Relaxed);
+    }
+
+    /// Lets the interpreter's counters of allocations begin anew. The world is stopped.
+    fn reset_counters(&self) {
+        let generation = self.generation.load(Ordering::Relaxed);
+        // SAFETY: no other thread runs, and the fields belong to the collector.
+        unsafe {
+            let state = &mut (*self.interpreter).gc;
+            if let Some(next) = state.old.get_mut(generation) {
+                next.count += 1;
+            }
+            state.young.count = 0;
+            state.old.iter_mut().take(generation).for_each(|old| old.count = 0);
+        }
     }
 
     /// Adopts the memory of the listed pages that is new.
@@ -172,6 +190,7 @@ unsafe impl ObjectModel for Python {
         _: &World<'_, Self>,
         memory: &ListedMemory<'_>,
     ) -> Result<usize, Cow<'static, str>> {
+        self.reset_counters();
         // SAFETY: the world is stopped.
         let pages = unsafe { Pages::list(self.interpreter, self.prefix) };
         let pages = pages.map_err(|_| "no memory for the list of pages")?;

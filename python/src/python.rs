@@ -84,3 +84,51 @@ pub unsafe fn write_line(line: &str) {
     // SAFETY: as the caller says.
     unsafe { PySys_FormatStderr(c"%s\n".as_ptr(), line.as_ptr()) };
 }
+
+/// The statistics of a generation.
+///
+/// # Safety
+///
+/// The interpreter exists.
+pub unsafe fn statistics(
+    state: *mut c::_gc_runtime_state,
+    generation: usize,
+) -> *mut c::gc_generation_stats {
+    // SAFETY: as the caller says.
+    unsafe {
+        #[cfg(py315)]
+        {
+            let all = &mut *(*state).generation_stats;
+            if generation == 0 {
+                &raw mut all.young.items[all.young.index as usize]
+            } else {
+                let old = &mut all.old[generation - 1];
+                &raw mut old.items[old.index as usize]
+            }
+        }
+        #[cfg(not(py315))]
+        {
+            &raw mut (*state).generation_stats[generation]
+        }
+    }
+}
+
+/// In debug builds the interpreter has a total of all references. The collector adds references on
+/// threads that cannot change it, and tells their number here.
+///
+/// # Safety
+///
+/// This thread is attached.
+pub unsafe fn add_to_total(references: usize) {
+    #[cfg(py_debug)]
+    {
+        unsafe extern "C" {
+            fn _Py_INCREF_IncRefTotal();
+        }
+        for _ in 0..references {
+            // SAFETY: as the caller says.
+            unsafe { _Py_INCREF_IncRefTotal() };
+        }
+    }
+    let _ = references;
+}

@@ -45,6 +45,17 @@ impl Collecting {
     }
 }
 
+impl Collecting {
+    /// In the child of a fork: ends the collection of a thread that does not exist here.
+    ///
+    /// # Safety
+    ///
+    /// The process has one thread, and the interpreter exists.
+    pub unsafe fn end_of_lost_thread(interpreter: *mut c::PyInterpreterState) {
+        drop(Self(interpreter));
+    }
+}
+
 impl Drop for Collecting {
     fn drop(&mut self) {
         // SAFETY: `try_begin`'s caller.

@@ -30,6 +30,11 @@ impl Known {
         Self { interpreter: code_around(inside), ..Self::default() }
     }
 
+    /// The same functions, for another heap.
+    pub fn again(&self) -> Self {
+        Self { interpreter: self.interpreter.clone(), ..Self::default() }
+    }
+
     /// Whether the traverse function of a type is known.
     ///
     /// # Safety

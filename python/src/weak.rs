@@ -45,8 +45,8 @@ unsafe fn is_weak_reference(op: *mut c::PyObject) -> bool {
         let class: *mut pyo3_ffi::PyTypeObject = (*op).ob_type.cast();
         let weak = &raw mut pyo3_ffi::_PyWeakref_RefType;
         class == weak
-            || class == &raw mut pyo3_ffi::_PyWeakref_ProxyType
-            || class == &raw mut pyo3_ffi::_PyWeakref_CallableProxyType
+            || class == (&raw mut c::_PyWeakref_ProxyType).cast()
+            || class == (&raw mut c::_PyWeakref_CallableProxyType).cast()
             || ((*(*op).ob_type).tp_basicsize >= size_of::<c::PyWeakReference>() as isize
                 && pyo3_ffi::PyType_IsSubtype(class, weak) != 0)
     }

@@ -81,15 +81,28 @@ impl Pages {
         interpreter: *mut c::PyInterpreterState,
         prefix: usize,
     ) -> Result<Self, NoMemory> {
-        let mut list = Self::default();
-        let with_words = prefix + 2 * size_of::<usize>();
         // SAFETY: the world is stopped. The lock keeps threads away that start or end.
         unsafe {
             c::ss_lock_heads();
-            let listed = list.add_all(interpreter, prefix, with_words);
+            let list = Self::list_locked(interpreter, prefix);
             c::ss_unlock_heads();
-            listed?;
+            list
         }
+    }
+
+    /// As [`list`](Self::list), inside of the interpreter's own enumeration.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped, and the caller has the lock of the list of threads.
+    pub unsafe fn list_locked(
+        interpreter: *mut c::PyInterpreterState,
+        prefix: usize,
+    ) -> Result<Self, NoMemory> {
+        let mut list = Self::default();
+        let with_words = prefix + 2 * size_of::<usize>();
+        // SAFETY: as the caller says.
+        unsafe { list.add_all(interpreter, prefix, with_words) }?;
         list.delayed.sort_unstable();
         Ok(list)
     }
@@ -206,7 +219,8 @@ impl Pages {
     ///
     /// The world is stopped, in the stop that has made the list.
     pub unsafe fn each(&self, page: Page, mut f: impl FnMut(NonNull<u8>)) -> usize {
-        let (size, capacity, first) = (page.block_size(), page.capacity(), page.start + page.offset);
+        let (size, capacity, first) =
+            (page.block_size(), page.capacity(), page.start + page.offset);
         let mut object = |at: usize| {
             let address = std::ptr::with_exposed_provenance_mut(first + at * size);
             // SAFETY: blocks do not start at 0.

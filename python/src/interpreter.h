@@ -128,3 +128,8 @@ static inline int ss_has_debug_allocator(void) { return _PyRuntime.allocators.is
 
 static inline void ss_lock_heads(void) { HEAD_LOCK(&_PyRuntime); }
 static inline void ss_unlock_heads(void) { HEAD_UNLOCK(&_PyRuntime); }
+
+// The table of offsets that an interpreter of these headers has.
+static inline void ss_debug_offsets(struct _Py_DebugOffsets *into) {
+    *into = (struct _Py_DebugOffsets)_Py_DebugOffsets_INIT(_Py_Debug_Cookie);
+}

@@ -85,10 +85,10 @@ unsafe fn none() -> *mut PyObject {
 /// `activate()`: checks the interpreter, and makes the heap. Returns the reason why it cannot, or
 /// `None`.
 unsafe extern "C" fn activate(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    let result = match collection::heap() {
+    let result = model().and_then(|model| match collection::heap() {
         Some(_) => Ok(()),
-        None => model().and_then(collection::open),
-    };
+        None => collection::open(model),
+    });
     // SAFETY: the interpreter calls it on an attached thread.
     unsafe {
         match result {
@@ -270,6 +270,15 @@ unsafe fn due(interpreter: *mut c::PyInterpreterState) -> bool {
     }
 }
 
+/// `settle()`: has this thread process its delayed decrements at the next function call.
+unsafe extern "C" fn settle(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe {
+        c::ss_settle(pyo3_ffi::PyThreadState_Get().cast());
+        none()
+    }
+}
+
 /// `forked()`: in the child of a fork.
 unsafe extern "C" fn forked(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     let result = collection::forked(collection::thread_number());
@@ -317,7 +326,8 @@ unsafe extern "C" fn blocks(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject
 
 /// `checked_results()`: the figures of the checked mode.
 unsafe extern "C" fn checked_results(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    let results = collection::heap().and_then(|heap| Some(*heap.model().checked.results.lock().ok()?));
+    let results =
+        collection::heap().and_then(|heap| Some(*heap.model().checked.results.lock().ok()?));
     let results = results.unwrap_or_default();
     // SAFETY: the interpreter calls it on an attached thread.
     unsafe {
@@ -341,12 +351,13 @@ struct Table<T>(std::cell::UnsafeCell<T>);
 // SAFETY: the interpreter synchronises its accesses, and this module has none.
 unsafe impl<T> Sync for Table<T> {}
 
-static METHODS: Table<[PyMethodDef; 9]> = Table(std::cell::UnsafeCell::new([
+static METHODS: Table<[PyMethodDef; 10]> = Table(std::cell::UnsafeCell::new([
     method(c"activate", PyMethodDefPointer { PyCFunction: activate }, METH_NOARGS),
     method(c"collect", PyMethodDefPointer { PyCFunctionFast: collect }, METH_FASTCALL),
     method(c"wait_until_due", PyMethodDefPointer { PyCFunction: wait_until_due }, METH_O),
     method(c"pause", PyMethodDefPointer { PyCFunction: pause }, METH_O),
     method(c"wake", PyMethodDefPointer { PyCFunction: wake }, METH_NOARGS),
+    method(c"settle", PyMethodDefPointer { PyCFunction: settle }, METH_NOARGS),
     method(c"forked", PyMethodDefPointer { PyCFunction: forked }, METH_NOARGS),
     method(c"blocks", PyMethodDefPointer { PyCFunction: blocks }, METH_NOARGS),
     method(c"checked_results", PyMethodDefPointer { PyCFunction: checked_results }, METH_NOARGS),

@@ -23,6 +23,7 @@ static inline void _mm_pause(void) {}
 #endif
 
 #include "pycore_brc.h"
+#include "pycore_ceval.h"
 #include "pycore_debug_offsets.h"
 #include "pycore_dict.h"
 #include "pycore_frame.h"
@@ -34,6 +35,7 @@ static inline void _mm_pause(void) {}
 #include "pycore_object.h"
 #include "pycore_object_stack.h"
 #include "pycore_pystate.h"
+#include "pycore_qsbr.h"
 #include "pycore_runtime.h"
 #include "pycore_stackref.h"
 #include "pycore_tstate.h"
@@ -101,6 +103,15 @@ static inline int ss_has_debug_allocator(void) {
 #else
     return 0;
 #endif
+}
+
+// Has a thread process its delayed decrements and its queue of counts to merge, at the next check of
+// its eval breaker.
+static inline void ss_settle(PyThreadState *thread) {
+    struct _qsbr_thread_state *qsbr = ((_PyThreadStateImpl *)thread)->qsbr;
+    _Py_atomic_add_uint64(&qsbr->shared->wr_seq, QSBR_INCR);
+    qsbr->should_process = true;
+    _Py_set_eval_breaker_bit(thread, _PY_EVAL_EXPLICIT_MERGE_BIT);
 }
 
 static inline void ss_lock_heads(void) { HEAD_LOCK(&_PyRuntime); }

@@ -206,7 +206,8 @@ impl Pages {
     ///
     /// The world is stopped, in the stop that has made the list.
     pub unsafe fn each(&self, page: Page, mut f: impl FnMut(NonNull<u8>)) -> usize {
-        let (size, capacity, first) = (page.block_size(), page.capacity(), page.start + page.offset);
+        let (size, capacity, first) =
+            (page.block_size(), page.capacity(), page.start + page.offset);
         let mut object = |at: usize| {
             let address = std::ptr::with_exposed_provenance_mut(first + at * size);
             // SAFETY: blocks do not start at 0.

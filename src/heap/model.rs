@@ -518,7 +518,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     const LISTS_OBJECTS: bool = false;
 
     /// Prepares a list of all objects: adopts memory that is new, and returns the number of parts
-    /// of the list. Called on the thread that has stopped the world, in a collection after
+    /// of the list. Called on the thread that has stopped the world, in a collection before
     /// [`merge`](Self::merge). May panic: this counts as an error.
     ///
     /// # Errors

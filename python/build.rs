@@ -1,0 +1,99 @@
+//! Makes Rust types of the interpreter's internal structures.
+//!
+//! The interpreter is the one that maturin builds for (`PYO3_PYTHON`), or else `python3`. Its
+//! headers lie beside it, or in its source tree. `libclang` reads them: that of `LIBCLANG_PATH`,
+//! or that of the Python package `libclang`, which `ci/python.sh` installs.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HEADER: &str = "src/interpreter.h";
+
+/// Prints what the build script needs to know of an interpreter.
+const ASK: &str = "
+import sys, sysconfig
+print(sys.hexversion)
+print(int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))))
+print(int(bool(sysconfig.get_config_var('Py_DEBUG'))))
+print(sysconfig.get_path('include'))
+print(sysconfig.get_path('platinclude'))
+import os
+print(os.path.dirname(sysconfig.get_config_h_filename()))
+";
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("{program} cannot be run: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn main() {
+    println!("cargo::rerun-if-changed={HEADER}");
+    println!("cargo::rerun-if-env-changed=PYO3_PYTHON");
+    println!("cargo::rustc-check-cfg=cfg(py315, py_debug)");
+    let python = env::var("PYO3_PYTHON").unwrap_or_else(|_| "python3".into());
+    let answers = output(&python, &["-c", ASK]);
+    let answers: Vec<&str> = answers.lines().collect();
+    let [version, free_threaded, debug, directories @ ..] = &answers[..] else {
+        panic!("{python} answered {answers:?}");
+    };
+    assert_eq!(*free_threaded, "1", "{python} is not a free-threaded build of CPython");
+    let version: u32 = version.parse().expect("a number");
+    if version >= 0x030f_0000 {
+        println!("cargo::rustc-cfg=py315");
+    }
+    if *debug == "1" {
+        println!("cargo::rustc-cfg=py_debug");
+    }
+
+    let mut includes: Vec<String> = Vec::new();
+    for directory in directories {
+        for path in [PathBuf::from(directory), Path::new(directory).join("internal")] {
+            let argument = format!("-I{}", path.display());
+            if path.is_dir() && !includes.contains(&argument) {
+                includes.push(argument);
+            }
+        }
+    }
+    // The compiler's own headers, which the package `libclang` has not.
+    let builtin = output("cc", &["-print-file-name=include"]);
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
+    let wrappers = out.join("wrappers");
+    let bindings = bindgen::Builder::default()
+        .header(HEADER)
+        .clang_args(&includes)
+        .clang_args([
+            "-D__BINDGEN__".into(),
+            "-nobuiltininc".into(),
+            format!("-isystem{}", builtin.trim()),
+        ])
+        .allowlist_var("SS_.*|_PyWeakref_ProxyType|_PyWeakref_CallableProxyType")
+        .allowlist_function("ss_.*")
+        .allowlist_type(
+            "_PyThreadStateImpl|PyThreadState|PyInterpreterState|_PyRuntimeState|PyObject|\
+             PyTypeObject|PyHeapTypeObject|PyCodeObject|PyDictObject|PyDictKeysObject|PyDictValues|\
+             PyListObject|PyTupleObject|PyGenObject|PyFrameObject|PyFunctionObject|PyCellObject|\
+             PyWeakReference|_PyInterpreterFrame|_PyStackRef|_PyCStackRef|_PyObjectStack|\
+             _PyObjectStackChunk|mi_heap_t|mi_page_t|mi_segment_t|mi_slice_t|mi_block_t|\
+             mi_abandoned_pool_t|_Py_unique_id_pool|_Py_unique_id_entry|_Py_DebugOffsets|\
+             gc_generation_stats|_gc_runtime_state|PyDictUnicodeEntry|PyDictKeyEntry",
+        )
+        .wrap_static_fns(true)
+        .wrap_static_fns_path(&wrappers)
+        .derive_debug(false)
+        .derive_default(false)
+        .layout_tests(true)
+        .generate_comments(false)
+        .use_core()
+        .generate()
+        .expect("bindgen reads the interpreter's headers");
+    bindings.write_to_file(out.join("layout.rs")).expect("the folder can be written");
+
+    let mut build = cc::Build::new();
+    for include in &includes {
+        build.flag(include);
+    }
+    build.file(wrappers.with_extension("c")).include(".").warnings(false).compile("wrappers");
+}

@@ -1,0 +1,297 @@
+//! Counts of references to the interpreter's objects.
+//!
+//! A count is kept in up to four places:
+//!
+//! | place | who changes it | in a stop |
+//! |---|---|---|
+//! | `ob_ref_local` | the owner of the object | read |
+//! | `ob_ref_shared >> 2` | all other threads | read |
+//! | `_Py_REF_DEFERRED` in the shared part, if the object's references may be deferred | | subtracted |
+//! | a table of each thread, by the object's *unique id* (types, code, dictionaries of modules) | that thread | an adjustment |
+//!
+//! Each thread also has queues of objects whose count is to be *merged* by their owner. A queue has
+//! a reference to each of its objects, which the owner drops: an adjustment of −1.
+//!
+//! Only [`claim`] writes, and only to garbage.
+//!
+//! An object with count 0 whose references are not deferred is being destroyed, and stays outside of
+//! the collection. (No such object should be tracked. CPython's collector destroys it twice.) A
+//! deferred object with count 0 is an ordinary one: frames may refer to it.
+//!
+//! # A claimed object in a queue
+//!
+//! The owner takes it from the queue later, and subtracts 1 from the merged count
+//! (`_Py_ExplicitMergeRefcount`, which adds the local part, 0 now). So the queue's reference stays
+//! counted until then. The claim's number includes it, and the adjustment of −1 hides it from each
+//! stop until the queue is empty.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicU32, Ordering};
+
+use standstill::model::Count;
+
+use crate::layout as c;
+
+/// Bits of `ob_gc_bits` of an object that takes part: tracked, and not frozen.
+const STATE: u8 = (c::SS_BITS_TRACKED | c::SS_BITS_FROZEN) as u8;
+
+/// Whether a collection concerns an object.
+///
+/// # Safety
+///
+/// `op` is a block of the collector's heaps that is in use.
+#[inline(always)]
+pub unsafe fn takes_part(op: *mut c::PyObject) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { (*op).ob_gc_bits & STATE == c::SS_BITS_TRACKED as u8 }
+}
+
+/// Whether the object's references may be deferred.
+#[inline(always)]
+unsafe fn is_deferred(op: *mut c::PyObject) -> bool {
+    // SAFETY: the caller has an object.
+    unsafe { (*op).ob_gc_bits & c::SS_BITS_DEFERRED as u8 != 0 }
+}
+
+/// The number of counted references, without adjustments. `keep_deferred`: objects with deferred
+/// references are kept, because some of these references cannot be read now.
+///
+/// # Safety
+///
+/// `op` is a block of the collector's heaps that is in use, and the world is stopped.
+#[inline(always)]
+pub unsafe fn count(op: *mut c::PyObject, keep_deferred: bool) -> Count {
+    // SAFETY: as the caller says.
+    unsafe {
+        let local = (*op).ob_ref_local;
+        if !takes_part(op) || i64::from(local) == c::SS_IMMORTAL_LOCAL {
+            return Count::Outside;
+        }
+        let mut count = i64::from(local) + ((*op).ob_ref_shared as i64 >> c::SS_REF_SHIFT);
+        if is_deferred(op) {
+            if keep_deferred {
+                return Count::Outside;
+            }
+            count -= c::SS_REF_DEFERRED;
+        } else if count == 0 {
+            // Its destruction has begun: a queue of objects would have a reference.
+            return Count::Outside;
+        }
+        Count::Exact(count)
+    }
+}
+
+/// Calls `report` with each number that is to be added to a count.
+///
+/// # Safety
+///
+/// The world is stopped.
+pub unsafe fn adjustments(
+    interpreter: *mut c::PyInterpreterState,
+    report: &mut dyn FnMut(*mut c::PyObject, i64),
+) {
+    // SAFETY: as the caller says. The lock keeps threads away that start or end. Ids begin at 1.
+    unsafe {
+        each_thread(interpreter, |thread| {
+            let table = (*interpreter).unique_ids.table;
+            for id in 0..(*thread).refcounts.size as usize {
+                let count = *(*thread).refcounts.values.add(id);
+                if count != 0 {
+                    report((*table.add(id)).obj, count as i64);
+                }
+            }
+            let queues = &(*thread).brc;
+            for queue in [&queues.objects_to_merge, &queues.local_objects_to_merge] {
+                let mut chunk = queue.head;
+                while !chunk.is_null() {
+                    for at in 0..(*chunk).n as usize {
+                        report((&(*chunk).objs)[at], -1);
+                    }
+                    chunk = (*chunk).prev;
+                }
+            }
+        });
+    }
+}
+
+/// Calls `f` with each thread of the interpreter.
+///
+/// # Safety
+///
+/// The world is stopped. `f` takes no lock.
+pub unsafe fn each_thread(
+    interpreter: *mut c::PyInterpreterState,
+    mut f: impl FnMut(*mut c::_PyThreadStateImpl),
+) {
+    // SAFETY: as the caller says.
+    unsafe {
+        c::ss_lock_heads();
+        let mut thread = (*interpreter).threads.head;
+        while !thread.is_null() {
+            f(thread.cast());
+            thread = (*thread).next;
+        }
+        c::ss_unlock_heads();
+    }
+}
+
+/// Protects the pool of unique ids while several threads claim.
+pub static IDS: Mutex<()> = Mutex::new(());
+
+/// Claims a garbage object: all its references are counted in one number, with one more of the
+/// claim. `gc.get_objects()` and `gc.get_referrers()` do not show it until [`show`] is called.
+///
+/// # Safety
+///
+/// The world is stopped, and the object takes part. One thread claims it.
+#[inline(always)]
+pub unsafe fn claim(op: *mut c::PyObject, interpreter: *mut c::PyInterpreterState) {
+    // SAFETY: as the caller says.
+    unsafe {
+        // Relaxed: see below.
+        let mut more = i64::from(local(op).load(Ordering::Relaxed)) + 1;
+        if is_deferred(op) {
+            (*op).ob_gc_bits &= !(c::SS_BITS_DEFERRED as u8);
+            more -= c::SS_REF_DEFERRED;
+            // Only such objects have a unique id.
+            if let Some(id) = unique_id(op) {
+                more += release_id(id, interpreter);
+            }
+        }
+        (*op).ob_gc_bits |= c::SS_BITS_UNREACHABLE as u8;
+        (*op).ob_tid = 0;
+        local(op).store(0, Ordering::Relaxed);
+        // Relaxed: a worker that claims a generator adds references at the same time. The end of
+        // the stop orders all of this before other threads.
+        let shared = shared(op);
+        let merged = |now: isize| {
+            let count = (now as i64 >> c::SS_REF_SHIFT) + more;
+            Some((count << c::SS_REF_SHIFT | c::SS_REF_MERGED) as isize)
+        };
+        let _always = shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merged);
+    }
+}
+
+/// The part of an object's count that its owner changes.
+///
+/// # Safety
+///
+/// The object is alive for the lifetime.
+unsafe fn local<'a>(op: *mut c::PyObject) -> &'a AtomicU32 {
+    // SAFETY: as the caller says. CPython accesses the field by atomic operations too.
+    unsafe { AtomicU32::from_ptr(&raw mut (*op).ob_ref_local) }
+}
+
+/// The shared part of an object's count.
+///
+/// # Safety
+///
+/// The object is alive for the lifetime.
+unsafe fn shared<'a>(op: *mut c::PyObject) -> &'a AtomicIsize {
+    // SAFETY: as the caller says. CPython accesses the field by atomic operations too.
+    unsafe { AtomicIsize::from_ptr(&raw mut (*op).ob_ref_shared) }
+}
+
+/// Adds a reference to an object in a stop, on any thread. `false`: the object is immortal.
+///
+/// # Safety
+///
+/// The world is stopped, and the object is alive.
+pub unsafe fn add_reference(op: *mut c::PyObject) -> bool {
+    // SAFETY: as the caller says.
+    unsafe {
+        // Relaxed: see `claim`.
+        if i64::from(local(op).load(Ordering::Relaxed)) == c::SS_IMMORTAL_LOCAL {
+            return false;
+        }
+        shared(op).fetch_add(1 << c::SS_REF_SHIFT, Ordering::Relaxed);
+        true
+    }
+}
+
+/// The unique id of an object, which is removed from the object.
+#[inline(always)]
+unsafe fn unique_id(op: *mut c::PyObject) -> Option<isize> {
+    use pyo3_ffi::{Py_TPFLAGS_DICT_SUBCLASS, Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_TYPE_SUBCLASS};
+    // SAFETY: the caller has an object in a stop. The flags of its type tell what it is.
+    unsafe {
+        let flags = (*(*op).ob_type).tp_flags;
+        let mut id = 0;
+        if flags & Py_TPFLAGS_TYPE_SUBCLASS != 0 {
+            if (*op.cast::<c::PyTypeObject>()).tp_flags & Py_TPFLAGS_HEAPTYPE != 0 {
+                let class = op.cast::<c::PyHeapTypeObject>();
+                id = std::mem::take(&mut (*class).unique_id);
+            }
+        } else if flags & Py_TPFLAGS_DICT_SUBCLASS != 0 {
+            let dict = op.cast::<c::PyDictObject>();
+            id = ((*dict)._ma_watcher_tag >> c::SS_DICT_UNIQUE_ID_SHIFT) as isize;
+            (*dict)._ma_watcher_tag &= (1 << c::SS_DICT_UNIQUE_ID_SHIFT) - 1;
+        } else if (*op).ob_type.cast() == &raw mut pyo3_ffi::PyCode_Type {
+            let code = op.cast::<c::PyCodeObject>();
+            id = std::mem::take(&mut (*code)._co_unique_id);
+        }
+        (id > 0).then_some(id)
+    }
+}
+
+/// Gives a unique id back, and returns the sum of its entries in the tables of all threads, which
+/// become 0.
+#[cold]
+unsafe fn release_id(id: isize, interpreter: *mut c::PyInterpreterState) -> i64 {
+    let _ids = IDS.lock();
+    let at = id as usize - 1;
+    let mut sum = 0;
+    // SAFETY: in a stop, and the lock keeps other claims away.
+    unsafe {
+        each_thread(interpreter, |thread| {
+            let table = &(*thread).refcounts;
+            if (at as isize) < table.size {
+                sum += std::mem::take(&mut *table.values.add(at)) as i64;
+            }
+        });
+        let pool = &raw mut (*interpreter).unique_ids;
+        let entry = (*pool).table.add(at);
+        (*entry).next = (*pool).freelist;
+        (*pool).freelist = entry;
+    }
+    sum
+}
+
+/// Ends the concealment of a claimed object, before it is cleared or released.
+///
+/// # Safety
+///
+/// The object is alive, and this thread is attached.
+pub unsafe fn show(op: *mut c::PyObject) {
+    // SAFETY: as the caller says. CPython writes the byte by atomic operations too.
+    let bits = unsafe { AtomicU8::from_ptr(&raw mut (*op).ob_gc_bits) };
+    let bit = c::SS_BITS_UNREACHABLE as u8;
+    // Relaxed: the bit orders nothing. The load saves the write to an object that was cleared.
+    if bits.load(Ordering::Relaxed) & bit != 0 {
+        bits.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+/// Whether the collector may traverse an object.
+///
+/// # Safety
+///
+/// `op` is a block of the collector's heaps that is in use.
+#[inline(always)]
+pub unsafe fn is_tracked(op: *mut c::PyObject) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { (*op).ob_gc_bits & c::SS_BITS_TRACKED as u8 != 0 }
+}
+
+/// Notes that the finalizer of an object runs. `false`: it has run.
+///
+/// # Safety
+///
+/// The object is alive.
+pub unsafe fn set_finalized(op: *mut c::PyObject) -> bool {
+    // SAFETY: as the caller says. CPython writes the byte by atomic operations too.
+    let bits = unsafe { AtomicU8::from_ptr(&raw mut (*op).ob_gc_bits) };
+    let bit = c::SS_BITS_FINALIZED as u8;
+    // Relaxed: the object's own lock, or its only holder, orders all else.
+    bits.fetch_or(bit, Ordering::Relaxed) & bit == 0
+}

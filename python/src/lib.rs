@@ -1,0 +1,30 @@
+//! The extension module of `standstill-gc`.
+//!
+//! It collects the objects of a free-threaded CPython with standstill's collector. The Python package
+//! around it has the interface for programs.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`layout`] | the interpreter's structures, from its headers |
+//! | [`checks`] | what must be true before the package becomes active |
+//! | [`stop`], [`pages`], [`counts`], [`frames`], [`traversals`], [`weak`] | one aspect of the interpreter each |
+//! | [`model`] | all of them, as standstill's object model |
+//! | [`collection`] | one collection |
+//! | [`checked`] | the comparison with CPython's collector |
+//! | [`interface`] | the functions of the module |
+
+mod checked;
+mod checks;
+mod collection;
+mod counts;
+mod frames;
+mod interface;
+mod layout;
+mod model;
+mod pages;
+mod python;
+mod stop;
+mod traversals;
+mod weak;
+
+pub use interface::PyInit__standstill_gc;

@@ -1,0 +1,414 @@
+//! The interpreter's objects, as standstill's collector sees them.
+//!
+//! | the collector asks for | answer |
+//! |---|---|
+//! | all objects ([`ObjectModel::list`]) | the blocks in use on the [pages](crate::pages) of the collector's heaps, one part for each page. No object is read |
+//! | a [count](crate::counts) | of tracked objects that are not frozen. All others are *outside*: kept, and not traversed |
+//! | references | `tp_traverse`, with [deferred references](crate::frames) apart |
+//! | roots | the stacks of all threads, and tables of the interpreter |
+//! | a claim | one reference. The count is merged, and deferred references become counted ones |
+//! | weak references, finalizers, clearing | the interpreter's own functions, in its own order |
+//!
+//! # Who may touch which field when
+//!
+//! In a stop the collector reads objects, and its workers write claimed objects only: a live object
+//! is never written. (Two exceptions, both rare: a weak reference whose callback is due gets a
+//! reference, and so does the target of a garbage frame's deferred reference.) `pages` and
+//! `keep_deferred` are written by the collecting thread in a stop, before the workers read them.
+
+use std::borrow::Cow;
+use std::ptr::NonNull;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use standstill::model::{
+    ClaimRef, Count, Found, ListedMemory, Live, ModelMutator, Object, ObjectList, ObjectModel,
+    Segments, Stopped, Tracer, Verdict, World,
+};
+use standstill::safepoint::ThreadId;
+
+use crate::checked::Checked;
+use crate::layout as c;
+use crate::pages::Pages;
+use crate::stop::StopFunctions;
+use crate::traversals::Known;
+use crate::{counts, frames, python, weak};
+
+/// 1 MiB: memory is adopted in such units.
+const UNIT: usize = 1 << 20;
+
+/// Figures of the running collection.
+#[derive(Default)]
+pub struct Figures {
+    /// Blocks in use, tracked or not.
+    pub blocks: AtomicUsize,
+    /// Objects that were cleared.
+    pub cleared: AtomicUsize,
+    /// References that the collection has added, for debug builds.
+    pub added: AtomicUsize,
+}
+
+/// See the [module's page](self).
+pub struct Python {
+    pub interpreter: *mut c::PyInterpreterState,
+    pub stop: StopFunctions,
+    pub clear_weak: weak::ClearRef,
+    /// Bytes in front of each block, of the debug allocator.
+    pub prefix: usize,
+    pub known: Known,
+    pub checked: Checked,
+    pub figures: Figures,
+    pages: RwLock<Pages>,
+    /// A stack could not be read in this stop: objects with deferred references are kept.
+    keep_deferred: AtomicBool,
+    /// An object with a legacy finalizer was counted in this collection.
+    has_legacy: AtomicBool,
+    /// `gc.DEBUG_SAVEALL` is set: garbage is put into `gc.garbage` and not cleared.
+    save_all: AtomicBool,
+    /// The generation that was asked for, which decides which counters begin anew.
+    generation: AtomicUsize,
+}
+
+// SAFETY: the interpreter exists as long as the module, and is accessed as the module's page says.
+unsafe impl Send for Python {}
+// SAFETY: as above.
+unsafe impl Sync for Python {}
+
+/// The pointer to an object.
+#[inline(always)]
+fn op(object: Object) -> *mut c::PyObject {
+    object.as_ptr().as_ptr().cast()
+}
+
+impl Python {
+    /// The model of an interpreter.
+    pub fn new(
+        interpreter: *mut c::PyInterpreterState,
+        stop: StopFunctions,
+        clear_weak: weak::ClearRef,
+        known: Known,
+    ) -> Self {
+        Self {
+            interpreter,
+            stop,
+            clear_weak,
+            prefix: crate::pages::debug_prefix(),
+            known,
+            checked: Checked::default(),
+            figures: Figures::default(),
+            pages: RwLock::default(),
+            keep_deferred: AtomicBool::new(false),
+            has_legacy: AtomicBool::new(false),
+            save_all: AtomicBool::new(false),
+            generation: AtomicUsize::new(2),
+        }
+    }
+
+    /// A collection begins.
+    pub fn begin(&self, generation: usize, save_all: bool) {
+        // Relaxed: the stop orders it.
+        self.generation.store(generation, Ordering::Relaxed);
+        self.save_all.store(save_all, Ordering::Relaxed);
+        self.has_legacy.store(false, Ordering::Relaxed);
+        self.figures.cleared.store(0, Ordering::Relaxed);
+        self.figures.blocks.store(0, Ordering::Relaxed);
+    }
+
+    /// Lets the interpreter's counters of allocations begin anew. The world is stopped.
+    fn reset_counters(&self) {
+        let generation = self.generation.load(Ordering::Relaxed);
+        // SAFETY: no other thread runs, and the fields belong to the collector.
+        unsafe {
+            let state = &mut (*self.interpreter).gc;
+            if let Some(next) = state.old.get_mut(generation) {
+                next.count += 1;
+            }
+            state.young.count = 0;
+            state.old.iter_mut().take(generation).for_each(|old| old.count = 0);
+        }
+    }
+
+    /// Adopts the memory of the listed pages that is new.
+    fn adopt(&self, pages: &Pages, memory: &ListedMemory<'_>) -> Result<(), Cow<'static, str>> {
+        let mut last = None;
+        for page in pages.pages() {
+            let segment = page.segment();
+            if last.replace(segment) == Some(segment) {
+                continue;
+            }
+            // SAFETY: the segment exists while the world is stopped.
+            let slices = unsafe { segment.as_ref().segment_slices };
+            let bytes = slices * c::SS_SLICE_SIZE as usize;
+            // All objects of a segment start in its first part.
+            let bytes = bytes.min(c::SS_SEGMENT_SIZE as usize).next_multiple_of(UNIT);
+            for offset in (0..bytes).step_by(UNIT) {
+                // SAFETY: inside the segment, or in its last unit.
+                let start = unsafe { segment.cast::<u8>().add(offset) };
+                if !memory.is_adopted(start.addr().get()) {
+                    // SAFETY: objects are listed only while the allocator has the segment.
+                    unsafe { memory.adopt(start, UNIT) }.map_err(|error| error.to_string())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: the rules. 1: counts are the interpreter's own, without deferred references, and with the
+// adjustments. 2: only the interpreter frees. 3: the stop is the interpreter's. Threads that are not
+// attached to it change no count. 4: traversals are the interpreter's own. Deferred references are
+// reported as uncounted. 5: nothing is pending, because adjustments say what is. 6: no method
+// collects. 7: deferred references of objects are reported by traversals, those of threads as roots.
+unsafe impl ObjectModel for Python {
+    type Local = ();
+    type Callback = weak::Callback;
+    type Private = ();
+    type Addresses = Segments;
+
+    const STABLE_DURING_STOP: bool = true;
+    const UNCOUNTED_EDGES: bool = true;
+    // A claimed object has lost its deferred counting: all later references to it are counted.
+    const RECHECKS_UNCOUNTED: bool = false;
+    const ADJUSTS_COUNTS: bool = true;
+    const HAS_SERIAL: bool = true;
+    const LISTS_OBJECTS: bool = true;
+    const STOPS_RUNTIME: bool = true;
+
+    fn local(&self) {}
+
+    fn private(&self) {}
+
+    fn stop_runtime(&self, (): &()) -> Result<(), Cow<'static, str>> {
+        // SAFETY: this thread is attached to the interpreter.
+        unsafe { (self.stop.stop)(self.interpreter) };
+        Ok(())
+    }
+
+    fn resume_runtime(&self, (): &()) {
+        // SAFETY: this thread has stopped it.
+        unsafe { (self.stop.start)(self.interpreter) };
+    }
+
+    fn list_parts(
+        &self,
+        _: &World<'_, Self>,
+        memory: &ListedMemory<'_>,
+    ) -> Result<usize, Cow<'static, str>> {
+        self.reset_counters();
+        // Garbage whose last references are in delayed decrements dies soon after this stop.
+        // SAFETY: the world is stopped.
+        unsafe { counts::each_thread(self.interpreter, |thread| c::ss_settle(thread.cast())) };
+        // SAFETY: the world is stopped.
+        let pages = unsafe { Pages::list(self.interpreter, self.prefix) };
+        let pages = pages.map_err(|_| "no memory for the list of pages")?;
+        self.adopt(&pages, memory)?;
+        let parts = pages.pages().len();
+        *self.pages.write().map_err(|_| "another list has failed")? = pages;
+        Ok(parts)
+    }
+
+    fn list(&self, part: usize, list: &mut ObjectList<'_>) {
+        let Ok(pages) = self.pages.read() else { return };
+        let page = pages.pages()[part];
+        // SAFETY: in the stop that has made the list. A block in use has an object, or will have
+        // one: until then it is not tracked. Pages have slices of their own.
+        let used = unsafe { pages.each(page, |object| list.add(Object::new(object))) };
+        self.figures.blocks.fetch_add(used, Ordering::Relaxed);
+    }
+
+    fn roots(
+        &self,
+        _: &World<'_, Self>,
+        _: &dyn Fn(Object) -> bool,
+        report: &mut dyn FnMut(Object),
+    ) {
+        // SAFETY: the world is stopped.
+        let are_read = unsafe {
+            frames::roots(self.interpreter, &mut |object| {
+                report(Object::new(NonNull::new_unchecked(object.cast())));
+            })
+        };
+        self.keep_deferred.store(!are_read, Ordering::Relaxed);
+    }
+
+    fn adjustments(&self, _: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
+        // SAFETY: the world is stopped.
+        unsafe {
+            counts::adjustments(self.interpreter, &mut |object, by| {
+                report(Object::new(NonNull::new_unchecked(object.cast())), by);
+            });
+        }
+    }
+
+    #[inline(always)]
+    fn count(&self, object: Stopped<'_>) -> Count {
+        // SAFETY: the object was listed in this stop, or is claimed. An object that takes part has
+        // a type.
+        unsafe {
+            let count = counts::count(op(*object), self.keep_deferred.load(Ordering::Relaxed));
+            if let Count::Exact(_) = count
+                && (*(*op(*object)).ob_type).tp_del.is_some()
+            {
+                // All garbage was counted. With legacy finalizers, one thread claims it all.
+                self.has_legacy.store(true, Ordering::Relaxed);
+            }
+            count
+        }
+    }
+
+    #[inline(always)]
+    fn is_immortal(&self, _: Stopped<'_>) -> bool {
+        // `count` does not return it.
+        false
+    }
+
+    #[inline(always)]
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
+        // SAFETY: the object was listed in this stop, or is claimed. What is not tracked may not be
+        // complete, and is not traversed.
+        unsafe {
+            if counts::is_tracked(op(*object)) {
+                frames::traverse(op(*object), tracer);
+            }
+        }
+    }
+
+    fn serial(&self, object: Stopped<'_>) -> bool {
+        // SAFETY: as above.
+        unsafe { counts::is_tracked(op(*object)) && !self.known.is_known((*op(*object)).ob_type) }
+    }
+
+    fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
+        // SAFETY: the world is stopped, and the collector claims each object once.
+        unsafe {
+            counts::claim(op(*object), self.interpreter);
+            frames::strengthen(op(*object));
+        }
+        if cfg!(py_debug) {
+            self.figures.added.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn release(&self, reference: ClaimRef, _: &ModelMutator<Self>) {
+        let object = op(reference.object());
+        // SAFETY: the claim's reference, on an attached thread.
+        unsafe {
+            counts::show(object);
+            pyo3_ffi::Py_DECREF(object.cast());
+        }
+    }
+
+    fn has_weak(&self, object: Live<'_>) -> bool {
+        // SAFETY: the world is stopped.
+        unsafe { weak::concerns(op(object.object())) }
+    }
+
+    fn callbacks(&self, object: Stopped<'_>) -> usize {
+        // SAFETY: the world is stopped.
+        unsafe { weak::callbacks(op(*object)) }
+    }
+
+    fn take_callbacks(
+        &self,
+        object: Stopped<'_>,
+        is_unreachable: &dyn Fn(Object) -> bool,
+        _: &World<'_, Self>,
+        due: &mut Vec<weak::Callback>,
+    ) {
+        let is_garbage = |object: *mut c::PyObject| {
+            NonNull::new(object.cast()).is_some_and(|object| is_unreachable(Object::new(object)))
+        };
+        // SAFETY: the world is stopped, by this thread.
+        unsafe { weak::take_callbacks(op(*object), self.clear_weak, is_garbage, due) };
+    }
+
+    fn call_back(&self, callback: weak::Callback, _: &ModelMutator<Self>) {
+        // SAFETY: this thread is attached to the interpreter.
+        unsafe { weak::call(callback) };
+    }
+
+    fn clear_weak(&self, object: Stopped<'_>) {
+        // SAFETY: the world is stopped, by this thread.
+        unsafe { weak::clear_all(op(*object), self.clear_weak) };
+    }
+
+    fn has_finalizer(&self, object: Live<'_>) -> bool {
+        let object = op(object.object());
+        // SAFETY: the object is alive.
+        unsafe {
+            (*object).ob_gc_bits & c::SS_BITS_FINALIZED as u8 == 0
+                && (*(*object).ob_type).tp_finalize.is_some()
+        }
+    }
+
+    fn finalize(&self, object: Live<'_>, _: &ModelMutator<Self>) {
+        let object = op(object.object());
+        // SAFETY: the claim's reference, on an attached thread.
+        unsafe {
+            if counts::set_finalized(object)
+                && let Some(finalize) = (*(*object).ob_type).tp_finalize
+            {
+                finalize(object);
+            }
+        }
+    }
+
+    fn has_legacy(&self) -> bool {
+        self.has_legacy.load(Ordering::Relaxed)
+    }
+
+    fn legacy(&self, object: Stopped<'_>) -> bool {
+        // SAFETY: the object is alive.
+        unsafe { (*(*op(*object)).ob_type).tp_del.is_some() }
+    }
+
+    fn judge(&self, found: &Found<'_>, _: &ModelMutator<Self>) -> Verdict {
+        let garbage = || found.garbage.iter().map(|object| op(object.object()));
+        if !self.checked.agrees(garbage()) {
+            return Verdict::Keep;
+        }
+        // SAFETY: this thread is attached to the interpreter, and the objects are claimed.
+        unsafe {
+            let state = &raw const (*self.interpreter).gc;
+            let debug = i64::from((*state).debug);
+            if debug & c::SS_DEBUG_COLLECTABLE != 0 {
+                garbage().for_each(|object| python::debug_line("collectable", object));
+            }
+            for object in found.uncollectable.iter().map(|object| op(object.object())) {
+                if debug & c::SS_DEBUG_UNCOLLECTABLE != 0 {
+                    python::debug_line("uncollectable", object);
+                }
+                let is_legacy = (*(*object).ob_type).tp_del.is_some();
+                if is_legacy || debug & c::SS_DEBUG_SAVEALL != 0 {
+                    python::append_or_forget((*state).garbage, object);
+                }
+            }
+        }
+        Verdict::Clear
+    }
+
+    fn clear(&self, object: Live<'_>, _: &ModelMutator<Self>) {
+        let object = op(object.object());
+        // SAFETY: the claim's reference, on an attached thread.
+        unsafe {
+            counts::show(object);
+            if !counts::is_tracked(object) {
+                // The clearing of another object has untracked it.
+                return;
+            }
+            self.figures.cleared.fetch_add(1, Ordering::Relaxed);
+            if self.save_all.load(Ordering::Relaxed) {
+                return python::append_or_forget((*self.interpreter).gc.garbage, object);
+            }
+            if let Some(clear) = (*(*object).ob_type).tp_clear {
+                clear(object);
+                python::report_error_of_clear(object);
+            }
+        }
+    }
+
+    fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
+        // SAFETY: the object is alive, and so is its type.
+        unsafe { python::type_name(op(object.object())).into() }
+    }
+}

@@ -1,0 +1,321 @@
+//! The pages of the interpreter's allocator that contain objects of the collector.
+//!
+//! CPython allocates each object that takes part in cycles from one of two heaps of a thread: for
+//! objects without and with a prefix of two words. A heap is a set of pages. A page contains blocks
+//! of one size, and free lists that say which of them are not in use. Pages of ended threads are in
+//! a pool of the interpreter.
+//!
+//! The list of pages is made, and read, while the world is stopped. Threads that are not attached
+//! to the interpreter use neither heap, so nothing changes meanwhile. The list only reads.
+//!
+//! # The parts of a page
+//!
+//! ```text
+//! segment (aligned to 32 MiB) | slices of 64 KiB: a page has one or more
+//! page                        | start | block | block | ... capacity blocks
+//! block                       | prefix (0, 2, or 4 words) | object
+//! ```
+
+use std::ptr::NonNull;
+
+use crate::layout as c;
+
+/// A page with blocks in use.
+#[derive(Clone, Copy)]
+pub struct Page {
+    page: *mut c::mi_page_t,
+    /// The first block.
+    start: usize,
+    /// Bytes from the start of a block to the object.
+    offset: usize,
+}
+
+// SAFETY: the pointer is read only while the world is stopped.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+/// The pages of a stopped interpreter.
+#[derive(Default)]
+pub struct Pages {
+    pages: Vec<Page>,
+    /// Blocks that other threads have freed and the owner has not taken back, sorted.
+    delayed: Vec<usize>,
+}
+
+/// There is no memory for the list.
+#[derive(Debug)]
+pub struct NoMemory;
+
+/// Words of the bitmap of a page: it has at most 65,535 blocks, of at least 32 bytes each, in a
+/// page of 64 KiB; larger pages have fewer.
+const WORDS: usize = 128;
+
+impl Page {
+    fn block_size(&self) -> usize {
+        // SAFETY: the page exists while the world is stopped.
+        unsafe { (*self.page).xblock_size as usize }
+    }
+
+    fn capacity(&self) -> usize {
+        // SAFETY: as above.
+        usize::from(unsafe { (*self.page).capacity })
+    }
+
+    /// The segment that the page is in.
+    pub fn segment(&self) -> NonNull<c::mi_segment_t> {
+        // SAFETY: pages lie inside their segments.
+        let segment = unsafe { c::ss_segment_of(self.page.cast()) };
+        NonNull::new(segment).expect("a page has a segment")
+    }
+}
+
+impl Pages {
+    /// Lists the pages of an interpreter. `prefix` is the number of bytes that the allocator puts
+    /// in front of each block of the program: see [`debug_prefix`].
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped.
+    pub unsafe fn list(
+        interpreter: *mut c::PyInterpreterState,
+        prefix: usize,
+    ) -> Result<Self, NoMemory> {
+        // SAFETY: the world is stopped. The lock keeps threads away that start or end.
+        unsafe {
+            c::ss_lock_heads();
+            let list = Self::list_locked(interpreter, prefix);
+            c::ss_unlock_heads();
+            list
+        }
+    }
+
+    /// As [`list`](Self::list), inside of the interpreter's own enumeration.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped, and the caller has the lock of the list of threads.
+    pub unsafe fn list_locked(
+        interpreter: *mut c::PyInterpreterState,
+        prefix: usize,
+    ) -> Result<Self, NoMemory> {
+        let mut list = Self::default();
+        let with_words = prefix + 2 * size_of::<usize>();
+        // SAFETY: as the caller says.
+        unsafe { list.add_all(interpreter, prefix, with_words) }?;
+        list.delayed.sort_unstable();
+        Ok(list)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`list`](Self::list), and the caller has the lock of the list of threads.
+    unsafe fn add_all(
+        &mut self,
+        interpreter: *mut c::PyInterpreterState,
+        plain: usize,
+        with_words: usize,
+    ) -> Result<(), NoMemory> {
+        let heaps = [(c::SS_HEAP_GC, plain), (c::SS_HEAP_GC_PRE, with_words)];
+        // SAFETY: as the caller says. All structures are the interpreter's own.
+        unsafe {
+            let mut thread = (*interpreter).threads.head;
+            while !thread.is_null() {
+                let own = &raw mut (*thread.cast::<c::_PyThreadStateImpl>()).mimalloc;
+                if (*own).initialized != 0 {
+                    for (heap, offset) in heaps {
+                        self.add_heap(&raw mut (*own).heaps[heap as usize], offset)?;
+                    }
+                }
+                thread = (*thread).next;
+            }
+            let pool = &raw mut (*interpreter).mimalloc.abandoned_pool;
+            let mask = c::SS_SEGMENT_SIZE as usize - 1;
+            let abandoned = ((*pool).abandoned & !mask) as *mut c::mi_segment_t;
+            for first in [abandoned, (*pool).abandoned_visited] {
+                let mut segment = first;
+                while !segment.is_null() {
+                    self.add_segment(segment, heaps)?;
+                    segment = (*segment).abandoned_next;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// As for [`list`](Self::list).
+    unsafe fn add_heap(&mut self, heap: *mut c::mi_heap_t, offset: usize) -> Result<(), NoMemory> {
+        // SAFETY: as the caller says.
+        unsafe {
+            for queue in &(&(*heap).pages)[..=c::SS_BIN_FULL as usize] {
+                let mut page = queue.first;
+                while !page.is_null() {
+                    self.add_page(page, offset)?;
+                    page = (*page).next;
+                }
+            }
+            let mut block = (*heap).thread_delayed_free;
+            while !block.is_null() {
+                self.delayed.try_reserve(1).map_err(|_| NoMemory)?;
+                self.delayed.push(block.addr());
+                block = c::ss_next_delayed(heap, block);
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// As for [`list`](Self::list).
+    unsafe fn add_segment(
+        &mut self,
+        segment: *mut c::mi_segment_t,
+        heaps: [(i64, usize); 2],
+    ) -> Result<(), NoMemory> {
+        // SAFETY: as the caller says. The first `slice_entries` slices exist. The first slice of a
+        // page has the number of its slices, and a block size above 1.
+        unsafe {
+            let first = (&raw mut (*segment).slices).cast::<c::mi_slice_t>();
+            let mut at = 0;
+            while at < (*segment).slice_entries {
+                let page = first.add(at);
+                for (heap, offset) in heaps {
+                    if (*page).xblock_size > 1 && i64::from((*page).tag()) == heap {
+                        self.add_page(page, offset)?;
+                    }
+                }
+                at += ((*page).slice_count as usize).max(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// As for [`list`](Self::list).
+    unsafe fn add_page(&mut self, page: *mut c::mi_page_t, offset: usize) -> Result<(), NoMemory> {
+        // SAFETY: as the caller says.
+        if unsafe { (*page).used } == 0 {
+            return Ok(());
+        }
+        self.pages.try_reserve(1).map_err(|_| NoMemory)?;
+        // SAFETY: as the caller says.
+        let start = unsafe { first_block(page) };
+        self.pages.push(Page { page, start, offset });
+        Ok(())
+    }
+
+    /// The pages.
+    pub fn pages(&self) -> &[Page] {
+        &self.pages
+    }
+
+    /// Calls `f` with the address of the object of each block of a page that is in use. Returns the
+    /// number of these blocks.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped, in the stop that has made the list.
+    pub unsafe fn each(&self, page: Page, mut f: impl FnMut(NonNull<u8>)) -> usize {
+        let (size, capacity, first) =
+            (page.block_size(), page.capacity(), page.start + page.offset);
+        let mut object = |at: usize| {
+            let address = std::ptr::with_exposed_provenance_mut(first + at * size);
+            // SAFETY: blocks do not start at 0.
+            f(unsafe { NonNull::new_unchecked(address) });
+        };
+        if size >= c::SS_HUGE_BLOCK_SIZE as usize {
+            object(0);
+            return 1;
+        }
+        // SAFETY: as the caller says.
+        let (lists, has_free) = unsafe {
+            let other = ((*page.page).xthread_free & !3) as *mut c::mi_block_t;
+            let lists = [(*page.page).free, (*page.page).local_free, other];
+            (lists, lists.iter().any(|list| !list.is_null()) || !self.delayed.is_empty())
+        };
+        if !has_free {
+            (0..capacity).for_each(object);
+            return capacity;
+        }
+        let mut free = [0u64; WORDS];
+        let mut release = |block: usize| {
+            let at = (block - page.start) / size;
+            free[at / 64] |= 1 << (at % 64);
+        };
+        for mut block in lists {
+            while !block.is_null() {
+                release(block.addr());
+                // SAFETY: the block is in a free list of the page.
+                block = unsafe { next_free(page.page, block) };
+            }
+        }
+        let from = self.delayed.partition_point(|&block| block < page.start);
+        let delayed = self.delayed[from..].iter().copied();
+        delayed.take_while(|&block| block < page.start + capacity * size).for_each(release);
+        let mut used = 0;
+        for (word, free) in free.iter().enumerate().take(capacity.div_ceil(64)) {
+            let mut bits = !free;
+            if capacity < (word + 1) * 64 {
+                bits &= (1 << (capacity % 64)) - 1;
+            }
+            used += bits.count_ones() as usize;
+            while bits != 0 {
+                object(word * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+        used
+    }
+}
+
+/// The address of the first block of a page. For small blocks the allocator skips some bytes of the
+/// first slice. The self-test on import compares the result with the interpreter's own enumeration.
+///
+/// # Safety
+///
+/// The world is stopped.
+unsafe fn first_block(page: *mut c::mi_page_t) -> usize {
+    // SAFETY: as the caller says. A page is an element of its segment's array of slices.
+    unsafe {
+        let segment = c::ss_segment_of(page.cast());
+        let slices = (&raw mut (*segment).slices).cast::<c::mi_slice_t>();
+        let at = page.offset_from_unsigned(slices);
+        let size = (*page).xblock_size as usize;
+        let skipped = match size {
+            8..=64 => 3 * size,
+            65..=512 => size,
+            _ => 0,
+        };
+        segment.expose_provenance() + at * c::SS_SLICE_SIZE as usize + skipped
+    }
+}
+
+/// The block after `block` in a free list of a page.
+///
+/// # Safety
+///
+/// The world is stopped, and the block is in such a list.
+#[inline(always)]
+unsafe fn next_free(page: *mut c::mi_page_t, block: *mut c::mi_block_t) -> *mut c::mi_block_t {
+    // SAFETY: as the caller says. A free block begins with the address of the next one, which
+    // debug builds encode. (The call costs more than the load.)
+    unsafe {
+        if cfg!(py_debug) {
+            c::ss_next_in_page(page, block)
+        } else {
+            (*block).next as *mut c::mi_block_t
+        }
+    }
+}
+
+/// Bytes that the allocator puts in front of each block: with `PYTHONMALLOC=debug` and in debug
+/// builds, a size and an identification.
+pub fn debug_prefix() -> usize {
+    // SAFETY: reads a number that is constant after the start of the interpreter. (The name of the
+    // allocator does not tell: a hook of tracemalloc has no name.)
+    let is_on = unsafe { c::ss_has_debug_allocator() } != 0;
+    if is_on { 2 * size_of::<usize>() } else { 0 }
+}

@@ -1,0 +1,331 @@
+"""A parallel garbage collector for free-threaded CPython.
+
+    import standstill_gc
+    standstill_gc.enable()
+
+From then on ``gc.collect()`` and automatic collections run on all cores. If something about the
+interpreter is not as tested, CPython's collector stays, and one warning gives the reason: see
+``active()``.
+"""
+
+import atexit as _atexit
+import collections as _collections
+import contextlib as _contextlib
+import gc as _gc
+import os as _os
+import sys as _sys
+import threading as _threading
+import warnings as _warnings
+from gc import (  # What CPython's collector keeps is the same for both collectors.
+    DEBUG_COLLECTABLE,
+    DEBUG_LEAK,
+    DEBUG_SAVEALL,
+    DEBUG_STATS,
+    DEBUG_UNCOLLECTABLE,
+    callbacks,
+    freeze,
+    garbage,
+    get_count,
+    get_debug,
+    get_freeze_count,
+    get_objects,
+    get_referents,
+    get_referrers,
+    get_stats,
+    get_threshold,
+    is_finalized,
+    is_tracked,
+    set_debug,
+    set_threshold,
+    unfreeze,
+)
+
+__version__ = "0.1.0"
+__all__ = [
+    "DEBUG_COLLECTABLE", "DEBUG_LEAK", "DEBUG_SAVEALL", "DEBUG_STATS", "DEBUG_UNCOLLECTABLE",
+    "active", "callbacks", "collect", "defer", "disable", "enable", "freeze", "garbage",
+    "get_count", "get_debug", "get_freeze_count", "get_objects", "get_referents", "get_referrers",
+    "get_stats", "get_threshold", "inactive_reason", "install", "installed", "is_finalized",
+    "is_tracked", "isenabled", "set_checked", "set_debug", "set_threshold", "stats", "unfreeze",
+    "uninstall",
+]
+
+# CPython's own functions, which the package replaces while it is enabled.
+_cpython = {name: getattr(_gc, name) for name in ("collect", "enable", "disable", "isenabled")}
+
+try:
+    from . import _standstill_gc as _extension
+    _reason = _extension.activate()
+except ImportError as error:
+    _extension, _reason = None, str(error)
+
+if _reason is not None:
+    _warnings.warn(
+        f"standstill_gc is not active, and CPython's collector stays: {_reason}",
+        RuntimeWarning, stacklevel=2,
+    )
+
+# The last collections, oldest first.
+_records = _collections.deque(maxlen=10_000)
+_checked = _os.environ.get("STANDSTILL_GC_CHECKED") == "1"
+
+
+def active():
+    """Whether this package can collect. If not, CPython's collector does all work."""
+    return _reason is None
+
+
+def inactive_reason():
+    """Why the package is not active; None if it is."""
+    return _reason
+
+
+def collect(generation=2, *, threads=None):
+    """Collect now, and return the number of unreachable objects, as ``gc.collect`` does.
+
+    Each generation is a full collection, as in CPython's free-threaded builds. ``threads`` is the
+    most threads that find the garbage; None means one for each core. If a collection is running
+    already, nothing happens, and the result is 0.
+    """
+    if _reason is not None:
+        return _cpython["collect"](generation)
+    # What this thread has to drop, it drops when a function begins.
+    _extension.settle()
+    _nothing()
+    expected = _expected(generation) if _checked else None
+    outcome = _extension.collect(generation, 0 if threads is None else _positive(threads), expected)
+    if outcome["abandoned"] is not None:
+        _warn_once(outcome["abandoned"])
+        return _cpython["collect"](generation)
+    if outcome["ran"]:
+        _records.append(outcome)
+    return outcome["collected"] + outcome["uncollectable"]
+
+
+def _nothing():
+    pass
+
+
+def _positive(threads):
+    if threads < 1:
+        raise ValueError("the number of threads must be positive")
+    return threads
+
+
+_warned = set()
+
+
+def _warn_once(why):
+    if why not in _warned:
+        _warned.add(why)
+        _warnings.warn(
+            f"standstill_gc has left a collection to CPython's collector: {why}",
+            RuntimeWarning, stacklevel=3,
+        )
+
+
+# ------------------------------------------------------------------------------- automatic
+
+class _Automatic:
+    """The thread that runs automatic collections."""
+
+    def __init__(self, threads):
+        self.threads = threads
+        self.wanted = True
+        self.thread = None
+
+    def start(self):
+        self.thread = _threading.Thread(target=self.run, name="standstill_gc", daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while self.wanted:
+            if _extension.wait_until_due(1.0) and self.wanted and _enabled and not _deferred:
+                collect(0, threads=self.threads)
+            elif self.wanted and not (_enabled and not _deferred):
+                _extension.pause(0.05)
+
+    def stop(self):
+        self.wanted = False
+        _extension.wake()
+        if self.thread is not None and self.thread is not _threading.current_thread():
+            self.thread.join()
+
+
+_automatic = None
+_enabled = False
+_deferred = 0
+_lock = _threading.RLock()
+
+
+def enable():
+    """Run automatic collections with this collector. Installs it first, if it is not."""
+    global _enabled
+    install()
+    if _reason is not None:
+        return _cpython["enable"]()
+    _enabled = True
+
+
+def disable():
+    """Run no automatic collections. ``collect`` still works."""
+    global _enabled
+    if not installed():
+        return _cpython["disable"]()
+    _enabled = False
+
+
+def isenabled():
+    """Whether automatic collections run, with either collector."""
+    return _enabled if installed() else _cpython["isenabled"]()
+
+
+def install(*, threads=None):
+    """Replace ``gc.collect``, ``gc.enable``, ``gc.disable`` and ``gc.isenabled``, and start the
+    thread for automatic collections. They are enabled if CPython's were. ``threads`` limits the
+    threads of automatic collections.
+    """
+    global _automatic, _enabled
+    with _lock:
+        if _reason is not None or _automatic is not None:
+            return
+        _enabled = _cpython["isenabled"]()
+        _cpython["disable"]()
+        _gc.collect, _gc.enable, _gc.disable, _gc.isenabled = collect, enable, disable, isenabled
+        _automatic = _Automatic(None if threads is None else _positive(threads))
+        _automatic.start()
+
+
+def uninstall():
+    """Give all collections back to CPython's collector."""
+    global _automatic, _enabled
+    with _lock:
+        if _automatic is None:
+            return
+        automatic, _automatic = _automatic, None
+        automatic.stop()
+        for name, function in _cpython.items():
+            setattr(_gc, name, function)
+        if _enabled:
+            _cpython["enable"]()
+        _enabled = False
+
+
+def installed():
+    """Whether ``gc.collect`` and automatic collections are this package's."""
+    return _automatic is not None
+
+
+@_contextlib.contextmanager
+def defer():
+    """Run no automatic collection inside the ``with`` block, for example while a request is
+    served. The next one starts after the block, if it is due.
+    """
+    global _deferred
+    if not installed():
+        was_enabled = _cpython["isenabled"]()
+        _cpython["disable"]()
+        try:
+            yield
+        finally:
+            if was_enabled:
+                _cpython["enable"]()
+        return
+    with _lock:
+        _deferred += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _deferred -= 1
+
+
+# -------------------------------------------------------------------------------- checked mode
+
+def set_checked(checked):
+    """Compare each result with that of CPython's collector before anything is cleared.
+
+    CPython collects first, so it is slow. A difference is written to ``sys.stderr``, and nothing is
+    cleared. ``STANDSTILL_GC_CHECKED=1`` in the environment does the same from the start.
+    """
+    global _checked
+    _checked = bool(checked)
+
+
+def _expected(generation):
+    """The addresses of the garbage that CPython's collector finds."""
+    before, flags = len(garbage), get_debug()
+    set_debug(flags | DEBUG_SAVEALL)
+    try:
+        _cpython["collect"](generation)
+        found = [id(thing) for thing in garbage[before:]]
+        thing = None
+        del garbage[before:]
+    finally:
+        set_debug(flags)
+    return found
+
+
+# ---------------------------------------------------------------------------------- statistics
+
+def stats():
+    """Figures of the last collections (10,000 at most): a dictionary.
+
+    ``pauses`` are the stops of the world, in seconds: ``p50``, ``p90``, ``p99``, ``p999``, ``max``
+    and ``total``. ``phases`` has the seconds of each phase in all: ``stop`` (until all threads
+    stand), ``find`` (the first stop), ``recheck`` (the second stop) and ``clear`` (the rest, with
+    the world running: finalizers, callbacks, clearing).
+    """
+    records = list(_records)
+    pauses = sorted(
+        pause for record in records for pause in (record["find"], record["recheck"]) if pause
+    )
+
+    def rank(share):
+        return pauses[min(len(pauses) - 1, int(share * len(pauses)))] if pauses else 0.0
+
+    total = {key: sum(r[key] for r in records) for key in ("time_to_stop", "find", "recheck", "duration")}
+    return {
+        "collections": len(records),
+        "collected": sum(record["collected"] for record in records),
+        "uncollectable": sum(record["uncollectable"] for record in records),
+        "pauses": {
+            "p50": rank(0.5), "p90": rank(0.9), "p99": rank(0.99), "p999": rank(0.999),
+            "max": pauses[-1] if pauses else 0.0, "total": sum(pauses), "count": len(pauses),
+        },
+        "phases": {
+            "stop": total["time_to_stop"], "find": total["find"], "recheck": total["recheck"],
+            "clear": total["duration"] - total["find"] - total["recheck"],
+        },
+        "last": records[-1] if records else None,
+        "checked": _extension.checked_results() if _extension else None,
+    }
+
+
+# ------------------------------------------------------------------------------- fork and exit
+
+def _after_fork():
+    global _reason, _automatic, _lock
+    _lock = _threading.RLock()
+    reason = _extension.forked()
+    automatic, _automatic = _automatic, None
+    if reason is not None:
+        _reason = reason
+        _warnings.warn(f"standstill_gc is not active after a fork: {reason}", RuntimeWarning)
+        for name, function in _cpython.items():
+            setattr(_gc, name, function)
+        if _enabled:
+            _cpython["enable"]()
+    elif automatic is not None:
+        _automatic = _Automatic(automatic.threads)
+        _automatic.start()
+
+
+def _at_exit():
+    if _automatic is not None:
+        uninstall()
+
+
+if _reason is None:
+    _os.register_at_fork(after_in_child=_after_fork)
+    _atexit.register(_at_exit)

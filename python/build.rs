@@ -64,7 +64,11 @@ fn main() {
     let bindings = bindgen::Builder::default()
         .header(HEADER)
         .clang_args(&includes)
-        .clang_args(["-D__BINDGEN__".into(), "-nobuiltininc".into(), format!("-isystem{}", builtin.trim())])
+        .clang_args([
+            "-D__BINDGEN__".into(),
+            "-nobuiltininc".into(),
+            format!("-isystem{}", builtin.trim()),
+        ])
         .allowlist_var("SS_.*|_PyWeakref_ProxyType|_PyWeakref_CallableProxyType")
         .allowlist_function("ss_.*")
         .allowlist_type(

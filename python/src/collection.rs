@@ -101,7 +101,11 @@ pub fn forked(thread: u64) -> Result<(), String> {
 /// # Safety
 ///
 /// This thread is attached to the main interpreter, and no error is set.
-pub unsafe fn collect(generation: usize, threads: usize, expected: Option<HashSet<usize>>) -> Outcome {
+pub unsafe fn collect(
+    generation: usize,
+    threads: usize,
+    expected: Option<HashSet<usize>>,
+) -> Outcome {
     let Some(heap) = heap() else { return Outcome::nothing() };
     let model = heap.model();
     let interpreter = model.interpreter;

@@ -16,22 +16,13 @@ use pyo3_ffi::{
     PySequence_Fast, PyUnicode_FromStringAndSize,
 };
 
+use crate::checks::{self, Expectations, symbol};
 use crate::collection::{self, Outcome, new_reference, put_all};
 use crate::layout as c;
 use crate::model::Python;
 use crate::pages::Pages;
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
-
-/// Finds a function of the interpreter.
-fn symbol(name: &CStr) -> Result<*mut c_void, String> {
-    // SAFETY: the name ends with a zero byte.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    if found.is_null() {
-        return Err(format!("this interpreter does not export {}", name.to_string_lossy()));
-    }
-    Ok(found)
-}
 
 /// The model of the main interpreter, if this thread runs in it.
 fn model() -> Result<Python, String> {
@@ -58,6 +49,8 @@ fn model() -> Result<Python, String> {
     if interpreter != main {
         return Err("subinterpreters remain with CPython's collector".into());
     }
+    // SAFETY: this thread is attached, and the world runs.
+    unsafe { checks::run(&Expectations::tested()) }?;
     // SAFETY: this thread is attached, and the arguments match the format.
     let known = unsafe {
         let metaclass = (&raw mut pyo3_ffi::PyType_Type).cast();
@@ -94,13 +87,41 @@ unsafe fn none() -> *mut PyObject {
 /// `activate()`: checks the interpreter, and makes the heap. Returns the reason why it cannot, or
 /// `None`.
 unsafe extern "C" fn activate(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    let result = match collection::heap() {
+    let result = model().and_then(|model| match collection::heap() {
         Some(_) => Ok(()),
-        None => model().and_then(collection::open),
-    };
+        None => collection::open(model),
+    });
     // SAFETY: the interpreter calls it on an attached thread.
     unsafe {
         match result {
+            Ok(()) => none(),
+            Err(reason) => text(&reason),
+        }
+    }
+}
+
+/// `check(name)`: runs the checks with one wrong expectation, for tests. `None`: with none. Returns
+/// the reason of the check that has failed, or `None`.
+unsafe extern "C" fn check(_: *mut PyObject, name: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe {
+        let mut expectations = Expectations::tested();
+        if name != Py_None() {
+            let mut length = 0;
+            let bytes = pyo3_ffi::PyUnicode_AsUTF8AndSize(name, &raw mut length);
+            if bytes.is_null() {
+                return std::ptr::null_mut();
+            }
+            let bytes = std::slice::from_raw_parts(bytes.cast::<u8>(), length as usize);
+            let wrong = std::str::from_utf8(bytes).ok().and_then(Expectations::wrong);
+            let Some(wrong) = wrong else {
+                let why = c"there is no expectation of this name";
+                PyErr_SetString(pyo3_ffi::PyExc_ValueError, why.as_ptr());
+                return std::ptr::null_mut();
+            };
+            expectations = wrong;
+        }
+        match checks::run(&expectations) {
             Ok(()) => none(),
             Err(reason) => text(&reason),
         }
@@ -279,6 +300,15 @@ unsafe fn due(interpreter: *mut c::PyInterpreterState) -> bool {
     }
 }
 
+/// `settle()`: has this thread process its delayed decrements at the next function call.
+unsafe extern "C" fn settle(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe {
+        c::ss_settle(pyo3_ffi::PyThreadState_Get().cast());
+        none()
+    }
+}
+
 /// `forked()`: in the child of a fork.
 unsafe extern "C" fn forked(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     let result = collection::forked(collection::thread_number());
@@ -326,7 +356,8 @@ unsafe extern "C" fn blocks(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject
 
 /// `checked_results()`: the figures of the checked mode.
 unsafe extern "C" fn checked_results(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    let results = collection::heap().and_then(|heap| Some(*heap.model().checked.results.lock().ok()?));
+    let results =
+        collection::heap().and_then(|heap| Some(*heap.model().checked.results.lock().ok()?));
     let results = results.unwrap_or_default();
     // SAFETY: the interpreter calls it on an attached thread.
     unsafe {
@@ -350,12 +381,14 @@ struct Table<T>(std::cell::UnsafeCell<T>);
 // SAFETY: the interpreter synchronises its accesses, and this module has none.
 unsafe impl<T> Sync for Table<T> {}
 
-static METHODS: Table<[PyMethodDef; 9]> = Table(std::cell::UnsafeCell::new([
+static METHODS: Table<[PyMethodDef; 11]> = Table(std::cell::UnsafeCell::new([
     method(c"activate", PyMethodDefPointer { PyCFunction: activate }, METH_NOARGS),
+    method(c"check", PyMethodDefPointer { PyCFunction: check }, METH_O),
     method(c"collect", PyMethodDefPointer { PyCFunctionFast: collect }, METH_FASTCALL),
     method(c"wait_until_due", PyMethodDefPointer { PyCFunction: wait_until_due }, METH_O),
     method(c"pause", PyMethodDefPointer { PyCFunction: pause }, METH_O),
     method(c"wake", PyMethodDefPointer { PyCFunction: wake }, METH_NOARGS),
+    method(c"settle", PyMethodDefPointer { PyCFunction: settle }, METH_NOARGS),
     method(c"forked", PyMethodDefPointer { PyCFunction: forked }, METH_NOARGS),
     method(c"blocks", PyMethodDefPointer { PyCFunction: blocks }, METH_NOARGS),
     method(c"checked_results", PyMethodDefPointer { PyCFunction: checked_results }, METH_NOARGS),

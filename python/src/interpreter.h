@@ -23,6 +23,7 @@ static inline void _mm_pause(void) {}
 #endif
 
 #include "pycore_brc.h"
+#include "pycore_ceval.h"
 #include "pycore_debug_offsets.h"
 #include "pycore_dict.h"
 #include "pycore_frame.h"
@@ -34,6 +35,7 @@ static inline void _mm_pause(void) {}
 #include "pycore_object.h"
 #include "pycore_object_stack.h"
 #include "pycore_pystate.h"
+#include "pycore_qsbr.h"
 #include "pycore_runtime.h"
 #include "pycore_stackref.h"
 #include "pycore_tstate.h"
@@ -108,6 +110,15 @@ static inline mi_block_t *ss_next_in_page(const mi_page_t *page, const mi_block_
 #endif
 }
 
+// Has a thread process its delayed decrements and its queue of counts to merge, at the next check of
+// its eval breaker.
+static inline void ss_settle(PyThreadState *thread) {
+    struct _qsbr_thread_state *qsbr = ((_PyThreadStateImpl *)thread)->qsbr;
+    _Py_atomic_add_uint64(&qsbr->shared->wr_seq, QSBR_INCR);
+    qsbr->should_process = true;
+    _Py_set_eval_breaker_bit(thread, _PY_EVAL_EXPLICIT_MERGE_BIT);
+}
+
 // The next block that other threads have freed on full pages of a heap.
 static inline mi_block_t *ss_next_delayed(const mi_heap_t *heap, const mi_block_t *block) {
     return mi_block_nextx(heap, block, heap->keys);
@@ -117,3 +128,8 @@ static inline int ss_has_debug_allocator(void) { return _PyRuntime.allocators.is
 
 static inline void ss_lock_heads(void) { HEAD_LOCK(&_PyRuntime); }
 static inline void ss_unlock_heads(void) { HEAD_UNLOCK(&_PyRuntime); }
+
+// The table of offsets that an interpreter of these headers has.
+static inline void ss_debug_offsets(struct _Py_DebugOffsets *into) {
+    *into = (struct _Py_DebugOffsets)_Py_DebugOffsets_INIT(_Py_Debug_Cookie);
+}

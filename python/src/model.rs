@@ -195,6 +195,9 @@ unsafe impl ObjectModel for Python {
         memory: &ListedMemory<'_>,
     ) -> Result<usize, Cow<'static, str>> {
         self.reset_counters();
+        // Garbage whose last references are in delayed decrements dies soon after this stop.
+        // SAFETY: the world is stopped.
+        unsafe { counts::each_thread(self.interpreter, |thread| c::ss_settle(thread.cast())) };
         // SAFETY: the world is stopped.
         let pages = unsafe { Pages::list(self.interpreter, self.prefix) };
         let pages = pages.map_err(|_| "no memory for the list of pages")?;

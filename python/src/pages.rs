@@ -81,15 +81,28 @@ impl Pages {
         interpreter: *mut c::PyInterpreterState,
         prefix: usize,
     ) -> Result<Self, NoMemory> {
-        let mut list = Self::default();
-        let with_words = prefix + 2 * size_of::<usize>();
         // SAFETY: the world is stopped. The lock keeps threads away that start or end.
         unsafe {
             c::ss_lock_heads();
-            let listed = list.add_all(interpreter, prefix, with_words);
+            let list = Self::list_locked(interpreter, prefix);
             c::ss_unlock_heads();
-            listed?;
+            list
         }
+    }
+
+    /// As [`list`](Self::list), inside of the interpreter's own enumeration.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped, and the caller has the lock of the list of threads.
+    pub unsafe fn list_locked(
+        interpreter: *mut c::PyInterpreterState,
+        prefix: usize,
+    ) -> Result<Self, NoMemory> {
+        let mut list = Self::default();
+        let with_words = prefix + 2 * size_of::<usize>();
+        // SAFETY: as the caller says.
+        unsafe { list.add_all(interpreter, prefix, with_words) }?;
         list.delayed.sort_unstable();
         Ok(list)
     }

@@ -38,7 +38,8 @@ impl Collecting {
             // SAFETY: as the caller says. Only the collecting thread writes the field.
             #[cfg(py315)]
             unsafe {
-                (*interpreter).gc.frame = (*pyo3_ffi::PyThreadState_Get().cast::<c::PyThreadState>()).current_frame;
+                (*interpreter).gc.frame =
+                    (*pyo3_ffi::PyThreadState_Get().cast::<c::PyThreadState>()).current_frame;
             }
             Self(interpreter)
         })

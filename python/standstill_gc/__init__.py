@@ -89,6 +89,9 @@ def collect(generation=2, *, threads=None):
     """
     if _reason is not None:
         return _cpython["collect"](generation)
+    # What this thread has to drop, it drops when a function begins.
+    _extension.settle()
+    _nothing()
     expected = _expected(generation) if _checked else None
     outcome = _extension.collect(generation, 0 if threads is None else _positive(threads), expected)
     if outcome["abandoned"] is not None:
@@ -97,6 +100,10 @@ def collect(generation=2, *, threads=None):
     if outcome["ran"]:
         _records.append(outcome)
     return outcome["collected"] + outcome["uncollectable"]
+
+
+def _nothing():
+    pass
 
 
 def _positive(threads):

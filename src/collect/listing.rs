@@ -56,6 +56,9 @@ impl ListedMemory<'_> {
 
     /// Adopts memory in a stop. See [`ModelMutator::adopt`](crate::model::ModelMutator::adopt).
     ///
+    /// Several heaps may adopt the same memory in this way, because a heap knows listed objects only
+    /// during its own collections. So a program can replace its heap.
+    ///
     /// # Errors
     ///
     /// Those of `ModelMutator::adopt`.
@@ -67,7 +70,7 @@ impl ListedMemory<'_> {
     /// adopted.)
     pub unsafe fn adopt(&self, start: NonNull<u8>, bytes: usize) -> Result<(), AdoptError> {
         // SAFETY: as the caller says. The collecting thread is attached.
-        unsafe { self.space.adopt_memory(start, bytes) }
+        unsafe { self.space.adopt_memory(start, bytes, false) }
     }
 }
 

@@ -34,7 +34,7 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     /// The memory is readable, and stays so until the heap ends.
     pub unsafe fn adopt(&self, start: NonNull<u8>, bytes: usize) -> Result<(), AdoptError> {
         // SAFETY: as the caller says.
-        unsafe { self.core().space.adopt_memory(start, bytes) }
+        unsafe { self.core().space.adopt_memory(start, bytes, true) }
     }
 
     /// Makes an object in adopted memory one of this heap, and puts it into the tracked set if

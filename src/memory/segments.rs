@@ -407,13 +407,16 @@ impl PageTable<Segments> {
     /// them, gives their pages a shape, and lists the memory that `memory` returns. Raises the
     /// high-water mark. Returns the first page.
     ///
+    /// Memory that is not recorded may be adopted by several heaps: see
+    /// [`listing`](crate::collect::listing).
+    ///
     /// The caller holds the lock of the pool.
     fn open_units(
         &self,
         pool: &mut PagePool,
         mapped: &mut Mapped,
         (fence, units): (usize, usize),
-        shape: Shape,
+        (shape, is_recorded): (Shape, bool),
         memory: impl FnOnce(&mut Mapped) -> Result<NonNull<u8>, i32>,
     ) -> Result<usize, Refusal> {
         let first = self.high_water() / UNIT_PAGES + fence;
@@ -429,15 +432,22 @@ impl PageTable<Segments> {
         let start = memory(mapped).map_err(Refusal::System)?;
         let base = start.as_ptr().expose_provenance();
         let length = units * UNIT;
-        if HeapRange::overlaps(&ranges, base, length) {
+        let is_taken = if is_recorded {
+            HeapRange::overlaps(&ranges, base, length)
+        } else {
+            (0..units).any(|unit| self.contains(base + unit * UNIT))
+        };
+        if is_taken {
             return Err(Refusal::Taken);
         }
         if !self.map.has_leaves(mapped, base, units) {
             return Err(Refusal::Full);
         }
         // From here on nothing fails.
-        let word = pool.heap.0.expose_provenance();
-        HeapRange { base, length, word, is_heap: false }.insert_into(&mut ranges);
+        if is_recorded {
+            let word = pool.heap.0.expose_provenance();
+            HeapRange { base, length, word, is_heap: false }.insert_into(&mut ranges);
+        }
         drop(ranges);
         let fences = first - fence..first;
         fences.clone().for_each(|unit| self.leave_out(unit));
@@ -572,14 +582,19 @@ impl PageSource for Segments {
         let mut units = least.max((mapped.own / 2).min(LARGEST_STEP) / UNIT);
         let before = mapped.segments.len();
         loop {
-            let opened =
-                table.open_units(pool, &mut mapped, (fence, units), Shape::FREE, |mapped| {
+            let opened = table.open_units(
+                pool,
+                &mut mapped,
+                (fence, units),
+                (Shape::FREE, true),
+                |mapped| {
                     mapped.segments.try_reserve(1).map_err(|_| ENOMEM)?;
                     let segment = Segment::map(units * UNIT, UNIT)?;
                     let start = segment.start;
                     mapped.segments.push(segment);
                     Ok(start)
-                });
+                },
+            );
             if opened.is_err() {
                 mapped.segments.truncate(before);
             }
@@ -625,6 +640,7 @@ impl Space<Segments> {
         &self,
         start: NonNull<u8>,
         bytes: usize,
+        is_recorded: bool,
     ) -> Result<(), AdoptError> {
         let addr = start.as_ptr().addr();
         if bytes == 0 || !addr.is_multiple_of(UNIT) || !bytes.is_multiple_of(UNIT) {
@@ -636,9 +652,8 @@ impl Space<Segments> {
         }
         let mut pool = self.pool.lock();
         let mut mapped = self.map.mapped.lock();
-        let units = (0, bytes / UNIT);
-        let opened =
-            self.table.open_units(&mut pool, &mut mapped, units, Shape::FOREIGN, |_| Ok(start));
+        let (units, shape) = ((0, bytes / UNIT), (Shape::FOREIGN, is_recorded));
+        let opened = self.table.open_units(&mut pool, &mut mapped, units, shape, |_| Ok(start));
         self.count_committed(&pool);
         opened.map(drop).map_err(|refusal| match refusal {
             Refusal::Full => full,

@@ -29,7 +29,7 @@ impl Memory {
 
     fn adopt(&self, space: &Space<Segments>) -> Result<(), AdoptError> {
         // SAFETY: rule *adopted*: the tests drop the memory after the space.
-        unsafe { space.adopt_memory(self.0, self.1.size()) }
+        unsafe { space.adopt_memory(self.0, self.1.size(), true) }
     }
 }
 
@@ -115,7 +115,7 @@ fn what_cannot_be_adopted() {
     let adopt = |space: &Space<Segments>, from: usize, bytes: usize| {
         let start = memory.0.map_addr(|addr| addr.saturating_add(from));
         // SAFETY: rule *adopted*: memory of this test, or refused.
-        unsafe { space.adopt_memory(start, bytes) }
+        unsafe { space.adopt_memory(start, bytes, true) }
     };
     let at = |from: usize| memory.addr() + from;
     for (from, bytes) in [(0, 0), (0, UNIT - 1), (0, UNIT + PAGE_SIZE), (PAGE_SIZE, UNIT)] {
@@ -137,7 +137,7 @@ fn what_cannot_be_adopted() {
     {
         let start = NonNull::new(std::ptr::without_provenance_mut(start)).expect("an address");
         // SAFETY: rule *adopted*: it is refused.
-        assert_eq!(unsafe { space.adopt_memory(start, bytes) }, full);
+        assert_eq!(unsafe { space.adopt_memory(start, bytes, true) }, full);
     }
     // Memory of a heap's own.
     let own = space.acquire_large(PAGE_SIZE, 64).expect("a page").as_ptr().addr() / UNIT * UNIT;
@@ -145,7 +145,7 @@ fn what_cannot_be_adopted() {
     for space in [&space, &other] {
         let taken = Err(AdoptError::Taken { start: own, bytes: UNIT });
         // SAFETY: rule *adopted*: it is refused.
-        assert_eq!(unsafe { space.adopt_memory(start, UNIT) }, taken);
+        assert_eq!(unsafe { space.adopt_memory(start, UNIT, true) }, taken);
     }
     assert_eq!(space.high_water() % UNIT_PAGES, 0);
 }

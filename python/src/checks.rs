@@ -294,8 +294,16 @@ unsafe fn check_layouts(expected: &Expectations, table: *const [u64; WORDS]) -> 
 struct Found {
     interpreter: *mut c::PyInterpreterState,
     theirs: Vec<usize>,
-    ours: Vec<usize>,
+    ours: Ours,
     failed: bool,
+}
+
+/// What this package's enumeration has found.
+#[derive(Default)]
+struct Ours {
+    objects: Vec<usize>,
+    /// Pages for which the allocator has counted another number of blocks in use.
+    uneven: usize,
 }
 
 impl Found {
@@ -327,18 +335,19 @@ fn push(list: &mut Vec<usize>, object: usize) -> Result<(), NoMemory> {
 /// The world is stopped, and the caller has the lock of the list of threads.
 unsafe fn enumerate(
     interpreter: *mut c::PyInterpreterState,
-    into: &mut Vec<usize>,
+    into: &mut Ours,
 ) -> Result<(), NoMemory> {
     let mut result = Ok(());
     // SAFETY: as the caller says.
     unsafe {
         let pages = Pages::list_locked(interpreter, debug_prefix())?;
         for &page in pages.pages() {
-            pages.each(page, |object| {
+            let blocks = pages.each(page, |object| {
                 if takes_part(object.cast().as_ptr()) && result.is_ok() {
-                    result = push(into, object.addr().get());
+                    result = push(&mut into.objects, object.addr().get());
                 }
             });
+            into.uneven += usize::from(blocks != pages.used(page));
         }
     }
     result
@@ -368,12 +377,12 @@ unsafe fn check_enumeration(expected: &Expectations) -> Result<(), String> {
         // SAFETY: as the caller says.
         interpreter: unsafe { pyo3_ffi::PyInterpreterState_Get() }.cast(),
         theirs: Vec::new(),
-        ours: Vec::new(),
+        ours: Ours::default(),
         failed: false,
     };
     // SAFETY: as the caller says.
     unsafe { visit_objects(visit, (&raw mut found).cast()) };
-    let Found { mut theirs, mut ours, failed, .. } = found;
+    let Found { mut theirs, ours: Ours { objects: mut ours, uneven }, failed, .. } = found;
     if failed {
         return Err("there is no memory for the self-test".into());
     }
@@ -388,6 +397,12 @@ unsafe fn check_enumeration(expected: &Expectations) -> Result<(), String> {
         return Err(format!(
             "the self-test has failed: of {all} objects of the interpreter, {missing} were not \
              found, and {added} others were found"
+        ));
+    }
+    if uneven != 0 {
+        return Err(format!(
+            "the self-test has failed: in {uneven} pages the allocator has counted another number \
+             of blocks"
         ));
     }
     Ok(())

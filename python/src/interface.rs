@@ -26,6 +26,13 @@ use crate::traversals::Known;
 
 /// The model of the main interpreter, if this thread runs in it.
 fn model() -> Result<Python, String> {
+    // SAFETY: this thread is attached.
+    let (interpreter, main) = unsafe { (PyInterpreterState_Get(), PyInterpreterState_Main()) };
+    if interpreter != main {
+        return Err("subinterpreters remain with CPython's collector".into());
+    }
+    // SAFETY: this thread is attached, and the world runs.
+    unsafe { checks::run(&Expectations::tested()) }?;
     let stop = StopFunctions {
         // SAFETY: the functions have these types in all tested versions.
         stop: unsafe {
@@ -44,13 +51,6 @@ fn model() -> Result<Python, String> {
     let clear_weak = unsafe {
         std::mem::transmute::<*mut c_void, crate::weak::ClearRef>(symbol(c"_PyWeakref_ClearRef")?)
     };
-    // SAFETY: this thread is attached.
-    let (interpreter, main) = unsafe { (PyInterpreterState_Get(), PyInterpreterState_Main()) };
-    if interpreter != main {
-        return Err("subinterpreters remain with CPython's collector".into());
-    }
-    // SAFETY: this thread is attached, and the world runs.
-    unsafe { checks::run(&Expectations::tested()) }?;
     // SAFETY: lists have a traverse function.
     let inside = unsafe { (&raw const pyo3_ffi::PyList_Type).read().tp_traverse };
     let known = Known::new(inside.map_or(0, |function| function as usize));
@@ -372,7 +372,7 @@ struct Table<T>(std::cell::UnsafeCell<T>);
 // SAFETY: the interpreter synchronises its accesses, and this module has none.
 unsafe impl<T> Sync for Table<T> {}
 
-static METHODS: Table<[PyMethodDef; 10]> = Table(std::cell::UnsafeCell::new([
+static METHODS: Table<[PyMethodDef; 11]> = Table(std::cell::UnsafeCell::new([
     method(c"activate", PyMethodDefPointer { PyCFunction: activate }, METH_NOARGS),
     method(c"check", PyMethodDefPointer { PyCFunction: check }, METH_O),
     method(c"collect", PyMethodDefPointer { PyCFunctionFast: collect }, METH_FASTCALL),

@@ -10,7 +10,7 @@ use pyo3_ffi::{
     METH_FASTCALL, METH_NOARGS, METH_O, Py_DECREF, Py_None, Py_mod_exec, Py_mod_gil,
     Py_mod_multiple_interpreters, Py_ssize_t, PyBool_FromLong, PyErr_Occurred, PyErr_SetString,
     PyEval_RestoreThread, PyEval_SaveThread, PyFloat_AsDouble, PyFloat_FromDouble,
-    PyInterpreterState_Get, PyInterpreterState_Main, PyList_Append, PyList_New, PyLong_AsSsize_t,
+    PyInterpreterState_Get, PyObject_CallFunction, PyInterpreterState_Main, PyList_Append, PyList_New, PyLong_AsSsize_t,
     PyLong_AsUnsignedLongLong, PyLong_FromLongLong, PyLong_FromUnsignedLongLong, PyMethodDef,
     PyMethodDefPointer, PyModuleDef, PyModuleDef_HEAD_INIT, PyModuleDef_Slot, PyObject,
     PySequence_Fast, PyUnicode_FromStringAndSize,
@@ -51,9 +51,18 @@ fn model() -> Result<Python, String> {
     let clear_weak = unsafe {
         std::mem::transmute::<*mut c_void, crate::weak::ClearRef>(symbol(c"_PyWeakref_ClearRef")?)
     };
-    // SAFETY: lists have a traverse function.
-    let inside = unsafe { (&raw const pyo3_ffi::PyList_Type).read().tp_traverse };
-    let known = Known::new(inside.map_or(0, |function| function as usize));
+    // SAFETY: this thread is attached, and the arguments match the format.
+    let known = unsafe {
+        let metaclass = (&raw mut pyo3_ffi::PyType_Type).cast();
+        let class = PyObject_CallFunction(metaclass, c"s(){}".as_ptr(), c"probe".as_ptr());
+        if class.is_null() {
+            pyo3_ffi::PyErr_Clear();
+            return Err("no class can be created".into());
+        }
+        let known = Known::new(class.cast());
+        Py_DECREF(class);
+        known
+    };
     Ok(Python::new(interpreter.cast(), stop, clear_weak, known))
 }
 

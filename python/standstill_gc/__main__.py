@@ -1,0 +1,145 @@
+"""Runs a program with the collector installed.
+
+    python -m standstill_gc [options] script.py [arguments]
+    python -m standstill_gc [options] -m module [arguments]
+    python -m standstill_gc [options] -c code [arguments]
+
+The program runs as it would without ``-m standstill_gc``: with its own ``sys.argv``, ``sys.path``,
+``__main__`` and exit code.
+"""
+
+import argparse
+import atexit
+import io
+import os
+import runpy
+import sys
+import types
+
+import standstill_gc
+
+
+def _arguments(arguments):
+    parser = argparse.ArgumentParser(
+        prog="python -m standstill_gc",
+        usage="%(prog)s [--stats] [--checked] [--threads N] (script.py | -m module | -c code) ...",
+        description="Run a program whose garbage is collected in parallel.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--stats", action="store_true", help="write statistics to stderr at exit")
+    parser.add_argument(
+        "--checked", action="store_true",
+        help="compare each result with that of CPython's collector, before anything is cleared",
+    )
+    parser.add_argument("--threads", type=int, help="the most threads of automatic collections")
+    parser.add_argument("-m", dest="module", action="store_true", help="run a module")
+    parser.add_argument("-c", dest="code", action="store_true", help="run code")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
+    options = parser.parse_args(arguments)
+    if not options.program:
+        parser.error("a script, a module or code is missing")
+    if options.module and options.code:
+        parser.error("-m and -c exclude each other")
+    if options.threads is not None and options.threads < 1:
+        parser.error("the number of threads must be positive")
+    return options
+
+
+def _report():
+    stats = standstill_gc.stats()
+    pauses, phases = stats["pauses"], stats["phases"]
+
+    def milliseconds(seconds):
+        return f"{seconds * 1e3:.2f} ms"
+
+    lines = [
+        f"standstill_gc: {stats['collections']} collections, {stats['collected']} objects"
+        f" collected, {stats['uncollectable']} uncollectable",
+        "  pauses: " + ", ".join(
+            f"{name} {milliseconds(pauses[key])}"
+            for name, key in (("median", "p50"), ("p90", "p90"), ("p99", "p99"), ("max", "max"))
+        ) + f"; {pauses['count']} stops, {milliseconds(pauses['total'])} in all",
+        "  phases: " + ", ".join(f"{name} {milliseconds(phases[name])}" for name in phases),
+    ]
+    if not standstill_gc.active():
+        lines.append(f"  not active: {standstill_gc.inactive_reason()}")
+    if stats["checked"] and stats["checked"]["compared"]:
+        lines.append("  checked: " + ", ".join(f"{n} {k}" for k, n in stats["checked"].items()))
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _main_module():
+    """A new `__main__`, in place of this one."""
+    module = types.ModuleType("__main__")
+    module.__builtins__ = __builtins__
+    sys.modules["__main__"] = module
+    return module
+
+
+def _run_script(path):
+    if os.path.isdir(path) or not os.path.isfile(path) or _is_archive(path):
+        if not os.path.exists(path):
+            sys.exit(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: "
+                     "No such file or directory")
+        runpy.run_path(path, run_name="__main__")
+        return
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    with io.open_code(os.path.abspath(path)) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    module = _main_module()
+    module.__file__ = path
+    exec(code, module.__dict__)
+
+
+def _is_archive(path):
+    with open(path, "rb") as file:
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def _run_module(name):
+    import importlib.util
+
+    try:
+        found = importlib.util.find_spec(name) is not None
+    except ImportError as error:
+        sys.exit(f"{sys.executable}: Error while finding module specification for {name!r} "
+                 f"({type(error).__name__}: {error})")
+    if not found:
+        sys.exit(f"{sys.executable}: No module named {name}")
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _run_code(code):
+    compiled = compile(code, "<string>", "exec", dont_inherit=True)
+    exec(compiled, _main_module().__dict__)
+
+
+def main(arguments=None):
+    """Runs the program that the arguments name."""
+    options = _arguments(arguments)
+    if options.checked:
+        standstill_gc.set_checked(True)
+    standstill_gc.install(threads=options.threads)
+    if options.stats:
+        # It runs after the program's own functions for exit, and before this package's.
+        atexit.register(_report)
+    what, rest = options.program[0], options.program[1:]
+    sys.argv[:] = ["-m" if options.module else "-c" if options.code else what, *rest]
+    try:
+        if options.module:
+            _run_module(what)
+        elif options.code:
+            _run_code(what)
+        else:
+            _run_script(what)
+    except Exception as error:
+        # As the interpreter would, but without the frames of this file.
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

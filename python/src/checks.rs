@@ -13,8 +13,9 @@
 //! They run in this order, because each relies on those before it. The first that fails gives the
 //! reason. The package is then not active, and CPython's collector stays.
 //!
-//! The table of offsets is compared twice: with a table that the C compiler makes of the headers, all
-//! words of it; and with bindgen's structures, those fields of them that it contains.
+//! The table of offsets is compared twice: with the table that the C compiler makes of the headers,
+//! word by word; and with those fields of bindgen's structures that the table has. `build.rs`
+//! compares all fields of the structures that the package uses with the C compiler's.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
@@ -47,14 +48,14 @@ const SYMBOLS: &[&CStr] = &[
 /// What the checks expect of the interpreter.
 pub struct Expectations {
     versions: &'static [Tested],
-    /// The symbols, and one more.
     symbols: &'static [&'static CStr],
+    /// One more symbol.
     further_symbol: Option<&'static CStr>,
     /// Bytes by which the offset of `gc.collecting` is expected to differ from that of the headers.
     shift: u64,
     /// Bytes by which the structure of bindgen is expected to be longer than it is.
     growth: u64,
-    /// Objects that the self-test leaves out.
+    /// Objects that the self-test omits from this package's enumeration.
     omitted: usize,
 }
 
@@ -183,8 +184,10 @@ const FIELDS: &[Field] = fields! {
     interpreter_state.gil_runtime_state: offset_of!(c::PyInterpreterState, _gil);
     interpreter_state.gil_runtime_state_locked: offset_of!(c::PyInterpreterState, _gil.locked);
     interpreter_state.gil_runtime_state_holder: offset_of!(c::PyInterpreterState, _gil.last_holder);
-    interpreter_state.code_object_generation: offset_of!(c::PyInterpreterState, _code_object_generation);
-    interpreter_state.tlbc_generation: offset_of!(c::PyInterpreterState, tlbc_indices.tlbc_generation);
+    interpreter_state.code_object_generation:
+        offset_of!(c::PyInterpreterState, _code_object_generation);
+    interpreter_state.tlbc_generation:
+        offset_of!(c::PyInterpreterState, tlbc_indices.tlbc_generation);
     thread_state.size: size_of::<c::PyThreadState>();
     thread_state.prev: offset_of!(c::PyThreadState, prev);
     thread_state.next: offset_of!(c::PyThreadState, next);
@@ -307,8 +310,8 @@ struct Ours {
 }
 
 impl Found {
-    /// The interpreter calls it for an object, while the world is stopped and the list of threads is
-    /// locked. The first call is also the place for the other enumeration.
+    /// The interpreter calls it for an object, while the world is stopped and the list of threads
+    /// is locked. The first call is also the place for the other enumeration.
     ///
     /// # Safety
     ///

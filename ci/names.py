@@ -3,6 +3,8 @@
 
     ci/names.py            fails if a type name is defined twice, or if a verb names functions in
                            several modules
+
+The Python package (python/) is a crate of its own: its names are not compared.
 """
 
 import re

@@ -17,6 +17,9 @@ A comment leads to a rule by naming it ("rule *counted*", "rules *counted* and *
 caller" in an unsafe function (the block then relies on the function's `# Safety` section), by "as
 above" (the comment before it in the file), or by "as in `f`" and "as for `f`" (the comments in the
 function `f` of that file, or its `# Safety` section).
+
+The Python package (python/) has no such rules: its unsafe code relies on CPython's. clippy demands a
+`SAFETY:` comment for each of its blocks (ci/python.sh).
 """
 
 import argparse

@@ -22,6 +22,81 @@ import os
 print(os.path.dirname(sysconfig.get_config_h_filename()))
 ";
 
+/// The structures whose layout the C compiler compares with bindgen's: names of C.
+const COMPARED: &[&str] = &[
+    "PyInterpreterState",
+    "PyThreadState",
+    "_PyThreadStateImpl",
+    "PyObject",
+    "PyVarObject",
+    "PyTypeObject",
+    "PyHeapTypeObject",
+    "PyCodeObject",
+    "PyDictObject",
+    "PyListObject",
+    "PyTupleObject",
+    "PyGenObject",
+    "PyFrameObject",
+    "PyFunctionObject",
+    "PyWeakReference",
+    "_PyInterpreterFrame",
+    "_PyStackRef",
+    "struct _gc_runtime_state",
+    "struct gc_generation_stats",
+    "struct _mimalloc_interp_state",
+    "struct _mimalloc_thread_state",
+    "struct _brc_state",
+    "struct _brc_thread_state",
+    "struct _brc_bucket",
+    "struct _Py_unique_id_pool",
+    "_PyObjectStack",
+    "_PyObjectStackChunk",
+    "struct llist_node",
+    "mi_heap_t",
+    "mi_page_t",
+    "mi_page_queue_t",
+    "mi_segment_t",
+    "mi_block_t",
+    "mi_abandoned_pool_t",
+];
+
+/// Assertions in C: each of these structures has the size, and its fields the offsets, that bindgen
+/// has found. The C compiler has made the interpreter, and bindgen reads the headers with libclang,
+/// with some macros of its own.
+fn assertions(bindings: &str) -> String {
+    // rustfmt may have divided the lines.
+    let words = bindings.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut text = format!("#include \"{HEADER}\"\n");
+    for name in COMPARED {
+        let plain = name.trim_start_matches("struct ");
+        // `pub type` is an alias of the structure, and an alias may have an alias.
+        let mut structure = plain;
+        while let Some((_, rest)) = words.split_once(&format!("pub type {structure} = ")) {
+            structure = rest.split_once(';').expect("a Rust item").0;
+        }
+        let mut compared = 0;
+        let mut add = |left: String, right: &str| {
+            let number = right.split_once("- ").expect("a difference").1;
+            let number = number.split_once("usize").expect("a number").0;
+            let why = format!("{left} is {number} for libclang, and not so for the C compiler");
+            text += &format!("_Static_assert({left} == {number}, \"{why}\");\n");
+            compared += 1;
+        };
+        for part in words.split(&format!("[\"Size of {structure}\"]")).skip(1) {
+            add(format!("sizeof({name})"), part);
+        }
+        for part in words.split(&format!("[\"Offset of field: {structure}::")).skip(1) {
+            let (field, rest) = part.split_once("\"]").expect("a name");
+            // Names that C does not have: bindgen's own, and keywords of Rust.
+            if !field.starts_with("__bindgen") && !field.ends_with('_') {
+                add(format!("offsetof({name}, {field})"), rest);
+            }
+        }
+        assert!(compared > 0, "bindgen has not read {name}");
+    }
+    text
+}
+
 fn output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{program} cannot be run: {error}"));
@@ -90,10 +165,13 @@ fn main() {
         .generate()
         .expect("bindgen reads the interpreter's headers");
     bindings.write_to_file(out.join("layout.rs")).expect("the folder can be written");
+    let compared = out.join("compared.c");
+    let text = assertions(&bindings.to_string());
+    std::fs::write(&compared, text).expect("the folder can be written");
 
     let mut build = cc::Build::new();
     for include in &includes {
         build.flag(include);
     }
-    build.file(wrappers.with_extension("c")).include(".").warnings(false).compile("wrappers");
+    build.file(compared).file(wrappers.with_extension("c")).include(".").warnings(false).compile("wrappers");
 }

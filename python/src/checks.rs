@@ -13,8 +13,9 @@
 //! They run in this order, because each relies on those before it. The first that fails gives the
 //! reason. The package is then not active, and CPython's collector stays.
 //!
-//! The table of offsets is compared twice: with a table that the C compiler makes of the headers, all
-//! words of it; and with bindgen's structures, those fields of them that it contains.
+//! The table of offsets is compared twice: with the table that the C compiler makes of the headers,
+//! word by word; and with those fields of bindgen's structures that the table has. `build.rs`
+//! compares all fields of the structures that the package uses with the C compiler's.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
@@ -47,14 +48,14 @@ const SYMBOLS: &[&CStr] = &[
 /// What the checks expect of the interpreter.
 pub struct Expectations {
     versions: &'static [Tested],
-    /// The symbols, and one more.
     symbols: &'static [&'static CStr],
+    /// One more symbol.
     further_symbol: Option<&'static CStr>,
     /// Bytes by which the offset of `gc.collecting` is expected to differ from that of the headers.
     shift: u64,
     /// Bytes by which the structure of bindgen is expected to be longer than it is.
     growth: u64,
-    /// Objects that the self-test leaves out.
+    /// Objects that the self-test omits from this package's enumeration.
     omitted: usize,
 }
 
@@ -183,8 +184,10 @@ const FIELDS: &[Field] = fields! {
     interpreter_state.gil_runtime_state: offset_of!(c::PyInterpreterState, _gil);
     interpreter_state.gil_runtime_state_locked: offset_of!(c::PyInterpreterState, _gil.locked);
     interpreter_state.gil_runtime_state_holder: offset_of!(c::PyInterpreterState, _gil.last_holder);
-    interpreter_state.code_object_generation: offset_of!(c::PyInterpreterState, _code_object_generation);
-    interpreter_state.tlbc_generation: offset_of!(c::PyInterpreterState, tlbc_indices.tlbc_generation);
+    interpreter_state.code_object_generation:
+        offset_of!(c::PyInterpreterState, _code_object_generation);
+    interpreter_state.tlbc_generation:
+        offset_of!(c::PyInterpreterState, tlbc_indices.tlbc_generation);
     thread_state.size: size_of::<c::PyThreadState>();
     thread_state.prev: offset_of!(c::PyThreadState, prev);
     thread_state.next: offset_of!(c::PyThreadState, next);
@@ -294,13 +297,21 @@ unsafe fn check_layouts(expected: &Expectations, table: *const [u64; WORDS]) -> 
 struct Found {
     interpreter: *mut c::PyInterpreterState,
     theirs: Vec<usize>,
-    ours: Vec<usize>,
+    ours: Ours,
     failed: bool,
 }
 
+/// What this package's enumeration has found.
+#[derive(Default)]
+struct Ours {
+    objects: Vec<usize>,
+    /// Pages for which the allocator has counted another number of blocks in use.
+    uneven: usize,
+}
+
 impl Found {
-    /// The interpreter calls it for an object, while the world is stopped and the list of threads is
-    /// locked. The first call is also the place for the other enumeration.
+    /// The interpreter calls it for an object, while the world is stopped and the list of threads
+    /// is locked. The first call is also the place for the other enumeration.
     ///
     /// # Safety
     ///
@@ -327,18 +338,19 @@ fn push(list: &mut Vec<usize>, object: usize) -> Result<(), NoMemory> {
 /// The world is stopped, and the caller has the lock of the list of threads.
 unsafe fn enumerate(
     interpreter: *mut c::PyInterpreterState,
-    into: &mut Vec<usize>,
+    into: &mut Ours,
 ) -> Result<(), NoMemory> {
     let mut result = Ok(());
     // SAFETY: as the caller says.
     unsafe {
         let pages = Pages::list_locked(interpreter, debug_prefix())?;
         for &page in pages.pages() {
-            pages.each(page, |object| {
+            let blocks = pages.each(page, |object| {
                 if takes_part(object.cast().as_ptr()) && result.is_ok() {
-                    result = push(into, object.addr().get());
+                    result = push(&mut into.objects, object.addr().get());
                 }
             });
+            into.uneven += usize::from(blocks != pages.used(page));
         }
     }
     result
@@ -368,12 +380,12 @@ unsafe fn check_enumeration(expected: &Expectations) -> Result<(), String> {
         // SAFETY: as the caller says.
         interpreter: unsafe { pyo3_ffi::PyInterpreterState_Get() }.cast(),
         theirs: Vec::new(),
-        ours: Vec::new(),
+        ours: Ours::default(),
         failed: false,
     };
     // SAFETY: as the caller says.
     unsafe { visit_objects(visit, (&raw mut found).cast()) };
-    let Found { mut theirs, mut ours, failed, .. } = found;
+    let Found { mut theirs, ours: Ours { objects: mut ours, uneven }, failed, .. } = found;
     if failed {
         return Err("there is no memory for the self-test".into());
     }
@@ -388,6 +400,12 @@ unsafe fn check_enumeration(expected: &Expectations) -> Result<(), String> {
         return Err(format!(
             "the self-test has failed: of {all} objects of the interpreter, {missing} were not \
              found, and {added} others were found"
+        ));
+    }
+    if uneven != 0 {
+        return Err(format!(
+            "the self-test has failed: in {uneven} pages the allocator has counted another number \
+             of blocks"
         ));
     }
     Ok(())

@@ -26,6 +26,13 @@ use crate::traversals::Known;
 
 /// The model of the main interpreter, if this thread runs in it.
 fn model() -> Result<Python, String> {
+    // SAFETY: this thread is attached.
+    let (interpreter, main) = unsafe { (PyInterpreterState_Get(), PyInterpreterState_Main()) };
+    if interpreter != main {
+        return Err("subinterpreters remain with CPython's collector".into());
+    }
+    // SAFETY: this thread is attached, and the world runs.
+    unsafe { checks::run(&Expectations::tested()) }?;
     let stop = StopFunctions {
         // SAFETY: the functions have these types in all tested versions.
         stop: unsafe {
@@ -44,13 +51,6 @@ fn model() -> Result<Python, String> {
     let clear_weak = unsafe {
         std::mem::transmute::<*mut c_void, crate::weak::ClearRef>(symbol(c"_PyWeakref_ClearRef")?)
     };
-    // SAFETY: this thread is attached.
-    let (interpreter, main) = unsafe { (PyInterpreterState_Get(), PyInterpreterState_Main()) };
-    if interpreter != main {
-        return Err("subinterpreters remain with CPython's collector".into());
-    }
-    // SAFETY: this thread is attached, and the world runs.
-    unsafe { checks::run(&Expectations::tested()) }?;
     // SAFETY: this thread is attached, and the arguments match the format.
     let known = unsafe {
         let metaclass = (&raw mut pyo3_ffi::PyType_Type).cast();

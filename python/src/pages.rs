@@ -271,6 +271,31 @@ impl Pages {
     }
 }
 
+impl Pages {
+    /// The number of blocks of a page in use, from the allocator's own count, which contains the
+    /// blocks that other threads have freed. For the self-test: [`each`](Self::each) must find as
+    /// many.
+    ///
+    /// # Safety
+    ///
+    /// As for [`each`](Self::each).
+    pub unsafe fn used(&self, page: Page) -> usize {
+        let end = page.start + page.capacity() * page.block_size();
+        let from = self.delayed.partition_point(|&block| block < page.start);
+        let to = self.delayed.partition_point(|&block| block < end);
+        let mut freed = to - from;
+        // SAFETY: as the caller says. A free block begins with the address of the next one.
+        unsafe {
+            let mut block = ((*page.page).xthread_free & !3) as *mut c::mi_block_t;
+            while !block.is_null() {
+                freed += 1;
+                block = (*block).next as *mut c::mi_block_t;
+            }
+            ((*page.page).used as usize).saturating_sub(freed)
+        }
+    }
+}
+
 /// The address of the first block of a page. For small blocks the allocator skips some bytes of the
 /// first slice. The self-test on import compares the result with the interpreter's own enumeration.
 ///

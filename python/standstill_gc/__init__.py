@@ -12,9 +12,11 @@ import atexit as _atexit
 import collections as _collections
 import contextlib as _contextlib
 import gc as _gc
+import operator as _operator
 import os as _os
 import sys as _sys
 import threading as _threading
+import types as _types
 import warnings as _warnings
 from gc import (  # What CPython's collector keeps is the same for both collectors.
     DEBUG_COLLECTABLE,
@@ -87,16 +89,18 @@ def collect(generation=2, *, threads=None):
     most threads that find the garbage; None means one for each core. If a collection is running
     already, nothing happens, and the result is 0.
     """
+    limit = 0 if threads is None else _positive(threads)
     if _reason is not None:
         return _cpython["collect"](generation)
     # What this thread has to drop, it drops when a function begins.
     _extension.settle()
     _nothing()
     expected = _expected(generation) if _checked else None
-    outcome = _extension.collect(generation, 0 if threads is None else _positive(threads), expected)
+    outcome = _extension.collect(generation, limit, expected)
     if outcome["abandoned"] is not None:
+        result = _cpython["collect"](generation)
         _warn_once(outcome["abandoned"])
-        return _cpython["collect"](generation)
+        return result
     if outcome["ran"]:
         _records.append(outcome)
     return outcome["collected"] + outcome["uncollectable"]
@@ -107,6 +111,7 @@ def _nothing():
 
 
 def _positive(threads):
+    threads = _operator.index(threads)
     if threads < 1:
         raise ValueError("the number of threads must be positive")
     return threads
@@ -126,6 +131,14 @@ def _warn_once(why):
 
 # ------------------------------------------------------------------------------- automatic
 
+def _report(error):
+    """Passes an error to ``sys.unraisablehook``."""
+    _sys.unraisablehook(_types.SimpleNamespace(
+        exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__,
+        err_msg="Exception ignored in an automatic collection", object=None,
+    ))
+
+
 class _Automatic:
     """The thread that runs automatic collections."""
 
@@ -140,9 +153,13 @@ class _Automatic:
 
     def run(self):
         while self.wanted:
-            if _extension.wait_until_due(1.0) and self.wanted and _enabled and not _deferred:
-                collect(0, threads=self.threads)
-            elif self.wanted and not (_enabled and not _deferred):
+            if _extension.wait_until_due(1.0) and self.wanted and _enabled and not _deferring:
+                try:
+                    collect(0, threads=self.threads)
+                except Exception as error:
+                    # For example a warning that is an error. The thread goes on.
+                    _report(error)
+            elif self.wanted and not (_enabled and not _deferring):
                 _extension.pause(0.05)
 
     def stop(self):
@@ -154,7 +171,8 @@ class _Automatic:
 
 _automatic = None
 _enabled = False
-_deferred = 0
+# How many ``with`` blocks of ``defer`` each thread is in, by the thread's identifier.
+_deferring = {}
 _lock = _threading.RLock()
 
 
@@ -186,13 +204,14 @@ def install(*, threads=None):
     threads of automatic collections.
     """
     global _automatic, _enabled
+    limit = None if threads is None else _positive(threads)
     with _lock:
         if _reason is not None or _automatic is not None:
             return
         _enabled = _cpython["isenabled"]()
         _cpython["disable"]()
         _gc.collect, _gc.enable, _gc.disable, _gc.isenabled = collect, enable, disable, isenabled
-        _automatic = _Automatic(None if threads is None else _positive(threads))
+        _automatic = _Automatic(limit)
         _automatic.start()
 
 
@@ -203,12 +222,13 @@ def uninstall():
         if _automatic is None:
             return
         automatic, _automatic = _automatic, None
-        automatic.stop()
         for name, function in _cpython.items():
             setattr(_gc, name, function)
         if _enabled:
             _cpython["enable"]()
         _enabled = False
+    # Without the lock: the thread may be in a finalizer that needs it.
+    automatic.stop()
 
 
 def installed():
@@ -221,7 +241,6 @@ def defer():
     """Run no automatic collection inside the ``with`` block, for example while a request is
     served. The next one starts after the block, if it is due.
     """
-    global _deferred
     if not installed():
         was_enabled = _cpython["isenabled"]()
         _cpython["disable"]()
@@ -231,13 +250,17 @@ def defer():
             if was_enabled:
                 _cpython["enable"]()
         return
+    thread = _threading.get_ident()
     with _lock:
-        _deferred += 1
+        _deferring[thread] = _deferring.get(thread, 0) + 1
     try:
         yield
     finally:
         with _lock:
-            _deferred -= 1
+            # After a fork in another thread, the entry is gone.
+            left = _deferring.pop(thread, 1) - 1
+            if left:
+                _deferring[thread] = left
 
 
 # -------------------------------------------------------------------------------- checked mode
@@ -263,7 +286,9 @@ def _expected(generation):
         del garbage[before:]
     finally:
         set_debug(flags)
-    return found
+    # CPython no longer defers the counts of what it has found, so some of it has died with the list.
+    alive = set(map(id, get_objects()))
+    return [address for address in found if address in alive]
 
 
 # ---------------------------------------------------------------------------------- statistics
@@ -276,7 +301,7 @@ def stats():
     stand), ``find`` (the first stop), ``recheck`` (the second stop) and ``clear`` (the rest, with
     the world running: finalizers, callbacks, clearing).
     """
-    records = list(_records)
+    records = _records.copy()
     pauses = sorted(
         pause for record in records for pause in (record["find"], record["recheck"]) if pause
     )
@@ -307,6 +332,10 @@ def stats():
 def _after_fork():
     global _reason, _automatic, _lock
     _lock = _threading.RLock()
+    # The other threads do not exist in the child.
+    here = _threading.get_ident()
+    for thread in [thread for thread in _deferring if thread != here]:
+        del _deferring[thread]
     reason = _extension.forked()
     automatic, _automatic = _automatic, None
     if reason is not None:

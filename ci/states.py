@@ -35,6 +35,8 @@ EXEMPT = {
     "Segments": "as `Reserved`",
     "CurrentMutator": "as `ModelHeap`",
     "UnlentMutator": "as `ModelHeap`",
+    "ListedMemory": "as `ModelHeap`: `tests/model_lists` is its table",
+    "ObjectList": "as `ListedMemory`",
     "ObjectFlags": "as `Live`",
     "Tracer::is_in_heap": "as `ModelHeap`",
     "Check": "the conformance kit, which makes its own heaps and threads: `tests/model_check` is its table",

@@ -6,8 +6,9 @@
 //! has objects implements its own model and gets the same collector, monomorphised.
 //!
 //! The objects of a model lie in memory from [`ModelMutator::allocate`]. With [`Segments`] they may
-//! also lie in memory that the heap has [adopted](ModelMutator::adopt). The side tables of the heap
-//! therefore cover them, and the collector recognises an object of its heap without reading it.
+//! also lie in memory that the heap has [adopted](ModelMutator::adopt): they are registered one by
+//! one, or the model lists them in each stop. The side tables of the heap therefore cover them, and
+//! the collector recognises an object of its heap without reading it.
 //!
 //! # The states of an object
 //!
@@ -24,6 +25,10 @@
 //!
 //! An object may have memory in front of its address: see
 //! [`allocate_at`](ModelMutator::allocate_at).
+//!
+//! A model that [lists its objects](ObjectModel::LISTS_OBJECTS) calls none of these functions. An
+//! object is in the heap if the last list has it, and its other states are answers of
+//! [`ObjectModel::count`].
 //!
 //! The [guide](https://example.invalid/standstill/blob/main/docs/model.md) has a table of all
 //! methods (when, on which thread, what they may do), the rights of finalizers, the costs, and a
@@ -120,11 +125,11 @@
 #![forbid(unsafe_code)]
 
 pub use crate::collect::fork::ModelFork;
-pub use crate::collect::listing::{ListedMemory, ObjectList};
 pub use crate::heap::core::MODEL_REQUESTS;
 pub use crate::heap::current::{CurrentMutator, UnlentMutator};
 pub use crate::heap::detach::ModelDetached;
 pub use crate::heap::fork_locks::ForkLocks;
+pub use crate::heap::listed::{ListedMemory, ObjectList};
 pub use crate::heap::model::{Count, Found, ObjectModel, Verdict};
 pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;

@@ -73,7 +73,7 @@ pub(crate) fn after<M: ObjectModel>(m: &ModelMutator<M>) {
 #[cold]
 #[inline(never)]
 fn stop_and_verify<M: ObjectModel>(m: &ModelMutator<M>) {
-    // A stop that fails permanently is reported elsewhere, and so are objects that cannot be listed.
+    // A stop that fails permanently is reported elsewhere, and so is a list that cannot be made.
     if let Ok(world) = m.stop_here() {
         if listing::list(&world, usize::MAX).is_ok() {
             verify_now(&world, "after a collection");

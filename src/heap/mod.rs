@@ -19,6 +19,8 @@ pub(crate) mod freed;
 #[allow(unsafe_code)]
 pub(crate) mod helpers;
 pub(crate) mod known_roots;
+#[allow(unsafe_code)]
+pub(crate) mod listed;
 pub(crate) mod mark_tables;
 #[allow(unsafe_code)]
 pub(crate) mod model;

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::collect::listing::{ListedMemory, ObjectList};
 use crate::heap::fork_locks::ForkLocks;
+use crate::heap::listed::{ListedMemory, ObjectList};
 use crate::heap::mutator::ModelMutator;
 use crate::heap::world::World;
 use crate::memory::reserved::AddressMap;
@@ -513,8 +513,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// * A traversal may report addresses in adopted memory where no listed object starts. They
     ///   count as untracked objects.
     /// * A report counts each released object as collected, even if it has survived.
-    /// * The heap does not know how many objects there are. The statistics show those of the last
-    ///   list, and the heap starts no collection by itself because of them.
+    /// * The heap does not know how many objects there are. The statistics show the objects of the
+    ///   last list, and no number of them makes a collection due.
     const LISTS_OBJECTS: bool = false;
 
     /// Prepares a list of all objects: adopts memory that is new, and returns the number of parts
@@ -539,8 +539,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// at the same time. May panic: the collection is then abandoned, and an inspection panics.
     ///
     /// The list has all objects that take part in collections. It may also have others:
-    /// [`count`](Self::count) returns [`Count::Outside`] for them. All that such an object refers to
-    /// is kept. So its traversal reports its references, or nothing: then the targets have
+    /// [`count`](Self::count) returns [`Count::Outside`] for them. All that such an object refers
+    /// to is kept. So its traversal reports its references, or nothing: then the targets have
     /// references that no traversal explains, and are kept as well.
     fn list(&self, part: usize, list: &mut ObjectList<'_>) {
         let (_, _) = (part, list);

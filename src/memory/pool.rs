@@ -25,13 +25,10 @@ use crate::memory::page_list::PageList;
 use crate::memory::page_set::PageSet;
 use crate::memory::pieces::Plan;
 use crate::memory::range::{ENOMEM, ReserveError};
-use crate::memory::reserved::AddressMap;
-use crate::memory::segments::Segments;
 #[cfg(all(debug_assertions, not(all(test, loom))))]
 use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::shape::{MAX_ALIGN, PAGE_SHIFT, Shape};
 use crate::memory::size_class::CLASSES;
-use crate::memory::space::Space;
 use crate::memory::table::PageTable;
 
 /// The number of free pages that stay resident even in a small heap: 1 MiB.
@@ -118,14 +115,6 @@ pub(crate) trait PageSource: Map {
 
     /// Returns memory above the high-water mark to the system, up to the page `committed`.
     fn discard_above(table: &PageTable<Self>, committed: usize);
-
-    /// The space, if it can adopt memory.
-    fn adopting(_: &Space<Self>) -> Option<&Space<Segments>>
-    where
-        Self: AddressMap,
-    {
-        None
-    }
 }
 
 /// The state of the pool, behind the space's lock.

@@ -80,6 +80,7 @@
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
@@ -637,16 +638,12 @@ impl PageSource for Segments {
     }
 
     fn discard_above(_: &PageTable<Self>, _: usize) {}
-
-    fn adopting(space: &Space<Self>) -> Option<&Space<Segments>> {
-        Some(space)
-    }
 }
 
 impl<A: AddressMap> Space<A> {
     /// The space, if it can adopt memory.
     pub(crate) fn adopting(&self) -> Option<&Space<Segments>> {
-        A::adopting(self)
+        (self as &dyn Any).downcast_ref()
     }
 }
 

@@ -156,7 +156,7 @@ fn open_at(space: &Space<Segments>, start: usize, units: usize) -> Result<usize,
     let mut mapped = space.map.mapped.lock();
     let start = NonNull::new(std::ptr::without_provenance_mut(start)).expect("an address");
     let memory = |_: &mut Mapped| Ok(start);
-    space.table.open_units(&mut pool, &mut mapped, (0, units), Shape::FOREIGN, memory)
+    space.table.open_units(&mut pool, &mut mapped, (0, units), (Shape::FOREIGN, true), memory)
 }
 
 #[test]

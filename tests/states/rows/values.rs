@@ -44,6 +44,7 @@ pub(super) const ROWS: Rows = &[
     ("Collect::full", Free(|_| ok(Collect::full()))),
     ("Collect::young", Free(|_| ok(Collect::young()))),
     ("Collect::wait", Free(|_| ok(Collect::young().wait(false)))),
+    ("Collect::workers", Free(|_| ok(Collect::young().workers(0)))),
     ("Code::name", Free(|_| ok(Code::Memory.name()))),
     ("Code::meaning", Free(|_| ok(Code::Memory.meaning()))),
     ("Fault::new", Free(|_| ok(Fault::new(Code::Custom, "states").to_string()))),

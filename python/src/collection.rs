@@ -131,6 +131,7 @@ pub unsafe fn collect(
         Ok(mut mutator) => mutator.try_collect(what).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
+    model.checked.note();
     model.checked.expect(None);
     let mut outcome = Outcome { duration: begun.elapsed(), ..Outcome::nothing() };
     match result {
@@ -138,7 +139,7 @@ pub unsafe fn collect(
             outcome.abandoned = report.abandoned.as_deref().map(str::to_owned);
             // The objects that `judge` has kept are in neither number of the interpreter's.
             outcome.collected = model.figures.cleared.swap(0, Ordering::Relaxed);
-            outcome.uncollectable = report.uncollectable;
+            outcome.uncollectable = model.figures.uncollectable.swap(0, Ordering::Relaxed);
             outcome.report = Some(report);
         }
         Err(why) => outcome.abandoned = Some(why),

@@ -44,6 +44,8 @@ pub struct Figures {
     pub blocks: AtomicUsize,
     /// Objects that were cleared.
     pub cleared: AtomicUsize,
+    /// Objects that legacy finalizers keep.
+    pub uncollectable: AtomicUsize,
     /// References that the collection has added, for debug builds.
     pub added: AtomicUsize,
 }
@@ -284,6 +286,7 @@ unsafe impl ObjectModel for Python {
             counts::claim(op(*object), self.interpreter);
             frames::strengthen(op(*object));
         }
+        self.checked.claimed(op(*object));
         if cfg!(py_debug) {
             self.figures.added.fetch_add(1, Ordering::Relaxed);
         }
@@ -315,6 +318,9 @@ unsafe impl ObjectModel for Python {
         _: &World<'_, Self>,
         due: &mut Vec<weak::Callback>,
     ) {
+        if self.checked.differs() {
+            return;
+        }
         let is_garbage = |object: *mut c::PyObject| {
             NonNull::new(object.cast()).is_some_and(|object| is_unreachable(Object::new(object)))
         };
@@ -328,6 +334,9 @@ unsafe impl ObjectModel for Python {
     }
 
     fn clear_weak(&self, object: Stopped<'_>) {
+        if self.checked.differs() {
+            return;
+        }
         // SAFETY: the world is stopped, by this thread.
         unsafe { weak::clear_all(op(*object), self.clear_weak) };
     }
@@ -345,7 +354,8 @@ unsafe impl ObjectModel for Python {
         let object = op(object.object());
         // SAFETY: the claim's reference, on an attached thread.
         unsafe {
-            if counts::set_finalized(object)
+            if !self.checked.differs()
+                && counts::set_finalized(object)
                 && let Some(finalize) = (*(*object).ob_type).tp_finalize
             {
                 finalize(object);
@@ -364,9 +374,11 @@ unsafe impl ObjectModel for Python {
 
     fn judge(&self, found: &Found<'_>, _: &ModelMutator<Self>) -> Verdict {
         let garbage = || found.garbage.iter().map(|object| op(object.object()));
-        if !self.checked.agrees(garbage()) {
+        self.checked.report();
+        if self.checked.differs() {
             return Verdict::Keep;
         }
+        self.figures.uncollectable.store(found.uncollectable.len(), Ordering::Relaxed);
         // SAFETY: this thread is attached to the interpreter, and the objects are claimed.
         unsafe {
             let state = &raw const (*self.interpreter).gc;

@@ -95,8 +95,16 @@ def collect(generation=2, *, threads=None):
     # What this thread has to drop, it drops when a function begins.
     _extension.settle()
     _nothing()
-    expected = _expected(generation) if _checked else None
-    outcome = _extension.collect(generation, limit, expected)
+    if _checked:
+        # Both collectors in turn, and nobody between them.
+        if not _checking.acquire(blocking=False):
+            return 0
+        try:
+            outcome = _extension.collect(generation, limit, _expected(generation))
+        finally:
+            _checking.release()
+    else:
+        outcome = _extension.collect(generation, limit, None)
     if outcome["abandoned"] is not None:
         result = _cpython["collect"](generation)
         _warn_once(outcome["abandoned"])
@@ -104,6 +112,10 @@ def collect(generation=2, *, threads=None):
     if outcome["ran"]:
         _records.append(outcome)
     return outcome["collected"] + outcome["uncollectable"]
+
+
+# Held while a result is checked. Not reentrant: a finalizer collects nothing either.
+_checking = _threading.Lock()
 
 
 def _nothing():
@@ -330,8 +342,8 @@ def stats():
 # ------------------------------------------------------------------------------- fork and exit
 
 def _after_fork():
-    global _reason, _automatic, _lock
-    _lock = _threading.RLock()
+    global _reason, _automatic, _lock, _checking
+    _lock, _checking = _threading.RLock(), _threading.Lock()
     # The other threads do not exist in the child.
     here = _threading.get_ident()
     for thread in [thread for thread in _deferring if thread != here]:

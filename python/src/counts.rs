@@ -12,15 +12,23 @@
 //! Each thread also has queues of objects whose count is to be *merged* by their owner. A queue has
 //! a reference to each of its objects, which the owner drops: an adjustment of −1.
 //!
-//! Only [`claim`] writes, and only to garbage.
+//! [`claim`] writes to garbage, and [`take_queues`] to the objects in queues. All other functions
+//! read.
 //!
 //! An object with count 0 whose references are not deferred is being destroyed, and stays outside of
 //! the collection. (No such object should be tracked. CPython's collector destroys it twice.) A
 //! deferred object with count 0 is an ordinary one: frames may refer to it.
 //!
-//! # A claimed object in a queue
+//! # Objects in queues
 //!
-//! The owner takes it from the queue later, and subtracts 1 from the merged count
+//! The owner of a queue may block for hours, and what other threads have dropped stays meanwhile. So
+//! each stop takes the objects out of all queues, as CPython's collector does. It merges their
+//! counts, because an object that has been in a queue is never put into one again. The queue's
+//! reference goes to the collecting thread, which drops it after the stop. Until then it is an
+//! adjustment of −1: an object without any other reference is garbage, with all that it reaches.
+//!
+//! If there is no memory for the list, the rest stays in the queue. A claimed object there is no
+//! problem: the owner takes it from the queue later, and subtracts 1 from the merged count
 //! (`_Py_ExplicitMergeRefcount`, which adds the local part, 0 now). So the queue's reference stays
 //! counted until then. The claim's number includes it, and the adjustment of −1 hides it from each
 //! stop until the queue is empty.
@@ -111,6 +119,54 @@ pub unsafe fn adjustments(
                 }
             }
         });
+    }
+}
+
+/// Takes the objects out of the queues of all threads. Their counts are merged. `taken` receives
+/// each with the queue's reference.
+///
+/// # Safety
+///
+/// The world is stopped, by this thread.
+pub unsafe fn take_queues(
+    interpreter: *mut c::PyInterpreterState,
+    taken: &mut Vec<*mut c::PyObject>,
+) {
+    // SAFETY: as the caller says. Only attached threads access queues. The interpreter allocates
+    // the parts of a queue with this allocator.
+    unsafe {
+        each_thread(interpreter, |thread| {
+            let queues = &mut (*thread).brc;
+            for queue in [&mut queues.objects_to_merge, &mut queues.local_objects_to_merge] {
+                while let Some(chunk) = std::ptr::NonNull::new(queue.head) {
+                    let chunk = chunk.as_ptr();
+                    let number = (*chunk).n as usize;
+                    if taken.try_reserve(number).is_err() {
+                        return;
+                    }
+                    let objects = &(&(*chunk).objs)[..number];
+                    objects.iter().for_each(|&object| merge(object));
+                    taken.extend_from_slice(objects);
+                    queue.head = (*chunk).prev;
+                    pyo3_ffi::PyMem_RawFree(chunk.cast());
+                }
+            }
+        });
+    }
+}
+
+/// Makes the count of an object one number, which has no owner.
+///
+/// # Safety
+///
+/// The world is stopped, and no other thread changes the object.
+unsafe fn merge(op: *mut c::PyObject) {
+    // SAFETY: as the caller says.
+    unsafe {
+        let count = i64::from((*op).ob_ref_local) + ((*op).ob_ref_shared as i64 >> c::SS_REF_SHIFT);
+        (*op).ob_tid = 0;
+        (*op).ob_ref_local = 0;
+        (*op).ob_ref_shared = (count << c::SS_REF_SHIFT | c::SS_REF_MERGED) as isize;
     }
 }
 

@@ -18,11 +18,11 @@
 
 use std::borrow::Cow;
 use std::ptr::NonNull;
-use std::sync::RwLock;
+use std::sync::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use standstill::model::{
-    ClaimRef, Count, Found, ListedMemory, Live, ModelMutator, Object, ObjectList, ObjectModel,
+    ClaimRef, Count, DeadObject, Found, ListedMemory, Live, ModelMutator, Object, ObjectList, ObjectModel,
     Segments, Stopped, Tracer, Verdict, World,
 };
 use standstill::safepoint::ThreadId;
@@ -63,6 +63,8 @@ pub struct Python {
     pages: RwLock<Pages>,
     /// A stack could not be read in this stop: objects with deferred references are kept.
     keep_deferred: AtomicBool,
+    /// The objects that were in queues of threads, with the queues' references, in a stop.
+    taken: Mutex<Taken>,
     /// An object with a legacy finalizer was counted in this collection.
     has_legacy: AtomicBool,
     /// `gc.DEBUG_SAVEALL` is set: garbage is put into `gc.garbage` and not cleared.
@@ -70,6 +72,13 @@ pub struct Python {
     /// The generation that was asked for, which decides which counters begin anew.
     generation: AtomicUsize,
 }
+
+/// References to objects.
+#[derive(Default)]
+struct Taken(Vec<*mut c::PyObject>);
+
+// SAFETY: a counted reference may move to another thread.
+unsafe impl Send for Taken {}
 
 // SAFETY: the interpreter exists as long as the module, and is accessed as the module's page says.
 unsafe impl Send for Python {}
@@ -100,6 +109,7 @@ impl Python {
             figures: Figures::default(),
             pages: RwLock::default(),
             keep_deferred: AtomicBool::new(false),
+            taken: Mutex::default(),
             has_legacy: AtomicBool::new(false),
             save_all: AtomicBool::new(false),
             generation: AtomicUsize::new(2),
@@ -233,12 +243,31 @@ unsafe impl ObjectModel for Python {
         self.keep_deferred.store(!are_read, Ordering::Relaxed);
     }
 
+    fn merge(&self, _: &World<'_, Self>, _: &mut Vec<DeadObject>) {
+        // What has no other reference dies in `resumed`, or is garbage.
+        if let Ok(mut taken) = self.taken.lock() {
+            // SAFETY: the world is stopped, by this thread.
+            unsafe { counts::take_queues(self.interpreter, &mut taken.0) };
+        }
+    }
+
     fn adjustments(&self, _: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
+        let mut report = |object: *mut c::PyObject, by| {
+            // SAFETY: tables and queues have no null pointers.
+            report(unsafe { Object::new(NonNull::new_unchecked(object.cast())) }, by);
+        };
         // SAFETY: the world is stopped.
-        unsafe {
-            counts::adjustments(self.interpreter, &mut |object, by| {
-                report(Object::new(NonNull::new_unchecked(object.cast())), by);
-            });
+        unsafe { counts::adjustments(self.interpreter, &mut report) };
+        if let Ok(taken) = self.taken.lock() {
+            taken.0.iter().for_each(|&object| report(object, -1));
+        }
+    }
+
+    fn resumed(&self, _: &ModelMutator<Self>) {
+        let taken = self.taken.lock().map(|mut taken| std::mem::take(&mut *taken));
+        for object in taken.unwrap_or_default().0 {
+            // SAFETY: the reference of a queue, on an attached thread.
+            unsafe { pyo3_ffi::Py_DECREF(object.cast()) };
         }
     }
 

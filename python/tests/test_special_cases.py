@@ -13,7 +13,6 @@ A test of the last kind runs the same program with both collectors, and compares
 """
 
 import ctypes
-import functools
 import gc
 import os
 import subprocess
@@ -481,9 +480,8 @@ def test_a_claim_takes_the_references_in_tables_into_the_count(kind, threads, wo
     assert 200 < sys.getrefcount(target) < 300
     users += worker(lambda: [make() for _ in range(100)])
     assert 300 < sys.getrefcount(target) < 400
-    # The other thread takes what this one drops from its queue.
     users.clear()
-    worker(lambda: None)
+    collect(threads)
     assert sys.getrefcount(target) < 100
 
 
@@ -499,27 +497,14 @@ def test_the_ids_of_claimed_objects_are_used_again(threads):
 
 
 def id_of(class_):
-    """The unique id of a class: a field of `PyHeapTypeObject`."""
-    return word(class_, place_of_ids())
-
-
-def word(class_, at):
-    return ctypes.c_ssize_t.from_address(id(class_) + 8 * at).value
-
-
-@functools.cache
-def place_of_ids():
-    """The word of a class that differs by 1 between two classes that were created in a row."""
-    classes = [type("Class", (), {}) for _ in range(4)]
-    for at in range(type.__basicsize__ // 8 - 1, 0, -1):
-        words = [word(class_, at) for class_ in classes]
-        if all(0 < one < 1 << 24 and abs(one - two) == 1 for one, two in zip(words, words[1:])):
-            return at
-    pytest.skip("the unique id of classes lies at an unknown place")
+    """The unique id of a class: the last field of `PyHeapTypeObject`."""
+    number = ctypes.c_ssize_t.from_address(id(class_) + type.__basicsize__ - 8).value
+    assert 0 < number < 1 << 24
+    return number
 
 
 @pytest.mark.parametrize("has_finalizer", [False, True])
-def test_an_object_in_the_queue_of_another_thread_is_garbage_and_dies_once(
+def test_an_object_in_the_queue_of_a_blocked_thread_is_garbage_and_dies_once(
     threads, worker, has_finalizer
 ):
     class Class:
@@ -537,17 +522,40 @@ def test_an_object_in_the_queue_of_another_thread_is_garbage_and_dies_once(
 
     holder = worker(make)
     dead = [weakref.ref(thing) for thing in holder]
-    thing = None
     # The worker waits: the objects stay in its queue.
     holder.clear()
-    collect(threads)
-    assert {reference() for reference in dead} == {None}
-    # The queue still has a reference to each of them.
     before = sys.getallocatedblocks()
+    assert number <= collect(threads) < number * 3
+    assert {reference() for reference in dead} == {None}
+    assert before - sys.getallocatedblocks() > number * 0.9
     assert collect(threads) == 0
     worker(lambda: None)
-    assert number * 0.9 < before - sys.getallocatedblocks() < number * 1.5
+    assert collect(threads) == 0
+
+
+def test_an_object_without_a_cycle_in_the_queue_of_a_blocked_thread_dies(threads, worker):
+    class Dies:
+        def __del__(self):
+            died.append(None)
+            on.add(threading.get_ident())
+
+    died, on, number = [], set(), 1_000
+    holder = worker(lambda: [Dies() for _ in range(number)])
+    # No collector knows numbers. Some of them stay in a list for the next numbers.
+    numbers = worker(lambda: [float(i) for i in range(number)])
+    blocks = sys.getallocatedblocks()
+    numbers.clear()
+    holder[0].cycle = holder[0].member = cycle()()
+    member = weakref.ref(holder[0].member)
+    holder.clear()
+    assert died == []
     collect(threads)
+    assert len(died) == number and on == {threading.get_ident()}
+    assert blocks - sys.getallocatedblocks() > number * 1.5
+    worker(lambda: None)
+    assert len(died) == number
+    collect(threads)
+    assert member() is None
 
 
 def test_a_live_object_in_a_queue_stays(threads, worker):

@@ -173,5 +173,10 @@ fn main() {
     for include in &includes {
         build.flag(include);
     }
-    build.file(compared).file(wrappers.with_extension("c")).include(".").warnings(false).compile("wrappers");
+    build
+        .file(compared)
+        .file(wrappers.with_extension("c"))
+        .include(".")
+        .warnings(false)
+        .compile("wrappers");
 }

@@ -528,11 +528,11 @@ def drive(names, seconds, threads_each=2):
     check(not unraisable, *unraisable[:3])
     check(all(steps.values()), "a mutator did nothing", steps)
     done = standstill_gc.stats()["collections"]
-    check(done > 2, "few collections", done)
-    standstill_gc.disable()
-    # The first may find a collection that runs, and objects that finalizers have brought back.
-    found = [standstill_gc.collect() for _ in range(10)]
+    check(done >= 1, "no collection", done)
     standstill_gc.uninstall()
+    gc.disable()
+    # The second finds what finalizers have brought back.
+    found = [standstill_gc.collect() for _ in range(3)]
     left = gc.collect()
     print("steps", sum(steps.values()), "collections", done, "left for CPython", left)
     check(left < 2000, "garbage was left", left, found)

@@ -251,6 +251,7 @@ impl<M: Specimen> Bench<M> {
             held: 1,
             later: 0,
             claimed: 0,
+            taken: 0,
             alive: true,
             dying: false,
             finalized: false,
@@ -431,6 +432,16 @@ impl<M: Specimen> Bench<M> {
         self.call("resumed", None, |model, m| model.resumed(m))?;
         self.destroy(dead)?;
         Ok(result)
+    }
+
+    /// The model may keep objects in `judge`: takes over the references that it has added.
+    pub(super) fn take_over_judged(&mut self, objects: &[usize]) -> Checked<()> {
+        match self.m.stop_here() {
+            Ok(world) => {
+                InStop::new(&world, &mut self.shadow, "judge").take_over_judged(objects)
+            }
+            Err(error) => finding(Rule::NoSafepoint, "judge", None, error.to_string()),
+        }
     }
 
     /// Destroys the objects that a merge has found.

@@ -252,7 +252,9 @@ impl<M: Specimen> Bench<M> {
                 state_of(&self.heap.0.core.space, self.shadow.objects[at].object).survive();
             }
         }
-        let left = objects.iter().find(|&&at| self.shadow.objects[at].alive);
+        let left = objects.iter().find(|&&at| {
+            self.shadow.objects[at].alive && self.shadow.objects[at].taken == 0
+        });
         if let Some(&at) = left {
             let text = "all garbage was cleared, and references among the cleared objects are left";
             return finding(Rule::Clear, "clear", Some(at), text);
@@ -327,12 +329,14 @@ impl<M: Specimen> Bench<M> {
         if objects.is_empty() && exempt.is_empty() {
             return Ok(Verdict::Clear);
         }
+        let all: Vec<usize> = objects.iter().chain(exempt).copied().collect();
         let [objects, exempt, legacy] = [objects, exempt, legacy].map(claims);
         let [garbage, uncollectable, legacy] =
             [&objects, &exempt, &legacy].map(|list| ClaimRef::live_slice(list));
         let found = Found::new(garbage, uncollectable, legacy);
         let verdict = self.call("judge", None, |model, m| model.judge(&found, m))?;
         self.compare("judge")?;
+        self.take_over_judged(&all)?;
         Ok(verdict)
     }
 

@@ -80,6 +80,11 @@ impl<M: Specimen> Bench<M> {
         }
         self.last = METHOD;
         self.compare(METHOD)?;
+        let stayed: Vec<usize> = garbage
+            .into_iter()
+            .filter(|&at| self.shadow.objects[at].alive && (exempt[at] || self.kept))
+            .collect();
+        self.take_over_judged(&stayed)?;
         for at in 0..self.shadow.weak.len() {
             if self.shadow.weak[at].state == WeakState::Cleared {
                 self.upgrade(at, METHOD)?;

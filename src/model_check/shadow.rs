@@ -23,6 +23,8 @@ pub(super) struct ShadowObject {
     pub(super) later: usize,
     /// References of a collection by hand.
     pub(super) claimed: usize,
+    /// References that the model has added in `judge`, and keeps.
+    pub(super) taken: usize,
     /// A reference to it exists.
     pub(super) alive: bool,
     /// `merge` has found it dead, and it is not destroyed yet.
@@ -95,7 +97,7 @@ impl<W> Shadow<W> {
     /// The number of existing references to an object.
     pub(super) fn count(&self, at: usize) -> usize {
         let object = &self.objects[at];
-        object.held + object.later + object.claimed + self.references(at)
+        object.held + object.later + object.claimed + object.taken + self.references(at)
     }
 
     /// Removes the objects without references, and their references. They do not include those that
@@ -136,7 +138,7 @@ impl<W> Shadow<W> {
     pub(super) fn garbage(&self) -> Vec<usize> {
         let roots = self.alive().into_iter().filter(|&at| {
             let object = &self.objects[at];
-            object.held + object.later > 0 || object.spec.immortal || object.dying
+            object.held + object.later + object.taken > 0 || object.spec.immortal || object.dying
         });
         let reached = self.reach(roots);
         self.alive().into_iter().filter(|&at| !reached[at]).collect()
@@ -181,6 +183,7 @@ mod tests {
             held: 0,
             later: 0,
             claimed: 0,
+            taken: 0,
             alive: true,
             dying: false,
             finalized: false,

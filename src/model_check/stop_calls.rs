@@ -114,6 +114,20 @@ impl<'a, M: Specimen> InStop<'a, M> {
         Ok(())
     }
 
+    /// Takes over the references that the model has added to these objects, in `judge`.
+    pub(super) fn take_over_judged(&mut self, objects: &[usize]) -> Checked<()> {
+        for &at in objects {
+            let object = self.stopped(at, "judge")?;
+            if let Count::Exact(count) =
+                self.call("count", Some(at), |model| model.count(object))?
+            {
+                let known = self.shadow.count(at);
+                self.shadow.objects[at].taken += (count as usize).saturating_sub(known);
+            }
+        }
+        Ok(())
+    }
+
     /// Merges counts, and compares the dead objects with the shadow.
     pub(super) fn merge(&mut self, dead: &mut Vec<DeadObject>) -> Checked<()> {
         let limit = self.call("pending", None, |model| model.pending(self.world))?;

@@ -304,6 +304,7 @@ impl<M: Specimen> ThreadProgram<'_, M> {
                     held: 0,
                     later: 0,
                     claimed: 0,
+                    taken: 0,
                     alive: true,
                     dying: false,
                     finalized: false,

@@ -252,9 +252,9 @@ impl<M: Specimen> Bench<M> {
                 state_of(&self.heap.0.core.space, self.shadow.objects[at].object).survive();
             }
         }
-        let left = objects.iter().find(|&&at| {
-            self.shadow.objects[at].alive && self.shadow.objects[at].taken == 0
-        });
+        let left = objects
+            .iter()
+            .find(|&&at| self.shadow.objects[at].alive && self.shadow.objects[at].taken == 0);
         if let Some(&at) = left {
             let text = "all garbage was cleared, and references among the cleared objects are left";
             return finding(Rule::Clear, "clear", Some(at), text);
@@ -336,6 +336,11 @@ impl<M: Specimen> Bench<M> {
         let found = Found::new(garbage, uncollectable, legacy);
         let verdict = self.call("judge", None, |model, m| model.judge(&found, m))?;
         self.compare("judge")?;
+        let expected = if self.journal.keeps() { Verdict::Keep } else { Verdict::Clear };
+        if M::ABILITIES.keeps && verdict != expected {
+            let text = format!("it returned {verdict:?} instead of {expected:?}");
+            return finding(Rule::Answers, "judge", None, text);
+        }
         self.take_over_judged(&all)?;
         Ok(verdict)
     }

@@ -163,6 +163,8 @@ mod loom_model;
 mod program;
 mod refusal;
 mod run;
+#[allow(unsafe_code)]
+mod seam;
 mod shadow;
 mod specimen;
 mod stop_calls;
@@ -246,8 +248,10 @@ impl Check {
             M::FIELDS > 0,
             "`Specimen::FIELDS` is 0; objects without references need no collector"
         );
-        let mut report = CheckReport { skipped: M::ABILITIES.skipped(), ..CheckReport::default() };
-        for program in exercises(M::ABILITIES, M::FIELDS) {
+        let mut report =
+            CheckReport { skipped: Abilities::skipped::<M>(), ..CheckReport::default() };
+        for program in exercises(M::ABILITIES, M::FIELDS).into_iter().chain(seam::exercises::<M>())
+        {
             self.run_one::<M>(&program, self.seed, &mut report)?;
         }
         for by_heap in [false, true] {

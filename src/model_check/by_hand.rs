@@ -368,6 +368,7 @@ impl<M: Specimen> Bench<M> {
 
     /// Brings the shadow up to date with what `clear` has left of an object.
     fn take_over_cleared(&mut self, at: usize) -> Checked<()> {
+        self.shadow.objects[at].uncounted = None;
         // The collection has a reference to all objects that could lose one here.
         for other in self.shadow.alive() {
             if self.state(other) & state::LIVE == 0 {

@@ -240,6 +240,10 @@ unsafe impl<const YOUNG: bool> ObjectModel for Parts<YOUNG> {
     const STOPS_RUNTIME: bool = true;
 
     fn local(&self) -> AtomicBool {
+        // The thread enters the runtime.
+        while !self.runtime.comes_back() {
+            self.runtime.wait();
+        }
         AtomicBool::new(false)
     }
 

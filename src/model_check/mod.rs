@@ -123,9 +123,9 @@
 //!   after each call. In the others the heap collects.
 //! * A heap whose memory runs out.
 //! * Programs on several threads, with collections at safepoints and random yields.
-//! * Short programs for the seam to a runtime: references without a count, roots by callback, counts
-//!   in several places, serial objects, verdicts that keep garbage, requests, and stops of the
-//!   runtime. Random programs do not contain them.
+//! * Short programs for the seam to a runtime: references without a count, roots by callback,
+//!   counts in several places, serial objects, verdicts that keep garbage, requests, and stops of
+//!   the runtime. Random programs do not contain them.
 //!
 //! A program that fails is shortened. The seed repeats it, except for programs with threads.
 //!
@@ -136,8 +136,8 @@
 //! * Whether threads of the runtime wait for its stop:
 //!   [`comes_back`](crate::model::ObjectModel::comes_back) runs only in the programs with threads,
 //!   where a fault shows as a wrong count or as a program that never ends.
-//! * Which thread traverses an object. Of [`serial`](crate::model::ObjectModel::serial) the kit checks
-//!   the answer.
+//! * Which thread traverses an object. Of [`serial`](crate::model::ObjectModel::serial) the kit
+//!   checks the answer.
 //! * A wrong reference that no reference of the kit uncovers: the model's own objects, and fields
 //!   beside those of [`Specimen::set`].
 //! * Forks, the end of threads in the middle of a program, and a method that never returns.
@@ -164,6 +164,8 @@ mod built_in;
 #[allow(unsafe_code)]
 #[cfg(all(test, feature = "cpython", not(any(loom, shuttle))))]
 mod built_in_dynamic;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod built_in_journal;
 mod by_hand;
 mod by_heap;
 #[cfg(all(test, not(any(loom, shuttle))))]

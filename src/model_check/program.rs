@@ -7,7 +7,6 @@
 
 use crate::model_check::bench::{Bench, METHOD_UPGRADE};
 use crate::model_check::broken::{Checked, Rule, finding, name_of};
-use crate::model_check::seam::SeamStep;
 use crate::model_check::shadow::WeakState;
 use crate::model_check::specimen::{Abilities, ObjectSpec, Specimen};
 
@@ -40,6 +39,33 @@ pub(super) enum UserCode {
     Rises,
     /// It panics.
     Panics,
+}
+
+/// A step that uses a part of the seam to a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SeamStep {
+    /// The object refers to another one, without a count.
+    Uncount {
+        from: usize,
+        to: usize,
+    },
+    /// The opposite.
+    Forget(usize),
+    Root(usize),
+    /// Objects are roots no more.
+    Unroot,
+    /// One more reference, counted apart.
+    Apart(usize),
+    DropApart(usize),
+    Serial,
+    Untrack(usize),
+    /// Tracks all objects again.
+    TrackAll,
+    /// Whether collections keep their garbage.
+    Keep(bool),
+    Request,
+    /// A collection inside a stop that the runtime makes for a reason of its own.
+    OwnStop,
 }
 
 /// A step of a program. Numbers choose among what is there.

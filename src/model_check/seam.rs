@@ -13,42 +13,14 @@ use crate::heap::mutator::{COLLECT, ModelMutator};
 use crate::model_check::bench::Bench;
 use crate::model_check::broken::{Checked, Rule, finding, name_of};
 use crate::model_check::program::ProgramStep::{Audit, ByHand, ByHeap, Drop, Seam};
-use crate::model_check::program::{ProgramStep, UserCode, link, plain};
-use crate::model_check::specimen::{ObjectSpec, Specimen};
-use crate::model_check::stop_calls::InStop;
-use crate::object::type_info::Object;
-
-/// A step that uses one of these parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SeamStep {
-    /// The object refers to another one, without a count.
-    Uncount {
-        from: usize,
-        to: usize,
-    },
-    /// The opposite.
-    Forget(usize),
-    Root(usize),
-    /// Objects are roots no more.
-    Unroot,
-    /// One more reference, counted apart.
-    Apart(usize),
-    DropApart(usize),
-    Serial,
-    Untrack(usize),
-    /// Tracks all objects again.
-    TrackAll,
-    /// Whether collections keep their garbage.
-    Keep(bool),
-    Request,
-    /// A collection inside a stop that the runtime makes for a reason of its own.
-    OwnStop,
-}
-
-use SeamStep::{
+use crate::model_check::program::SeamStep::{
     Apart, DropApart, Forget, Keep, OwnStop, Request, Root, Serial, TrackAll, Uncount, Unroot,
     Untrack,
 };
+use crate::model_check::program::{ProgramStep, SeamStep, UserCode, link, plain};
+use crate::model_check::specimen::{ObjectSpec, Specimen};
+use crate::model_check::stop_calls::InStop;
+use crate::object::type_info::Object;
 
 /// The programs for the parts that the model has. An object that only an uncounted reference keeps
 /// alive refers to itself, so that its count is not 0.
@@ -292,7 +264,7 @@ impl<M: Specimen> Bench<M> {
             }
             Keep(keeps) => {
                 self.log.push(format!("verdicts keep the garbage: {keeps}"));
-                self.journal.keep(keeps);
+                self.journal.set_keeps(keeps);
                 Ok(())
             }
             Request => self.request(),
@@ -360,7 +332,7 @@ impl<M: Specimen> Bench<M> {
 
     /// Before the end of a program: nothing but counted references is left.
     pub(super) fn undo_seam(&mut self) -> Checked<()> {
-        self.journal.keep(false);
+        self.journal.set_keeps(false);
         self.unroot()?;
         self.track_all()?;
         for at in self.shadow.alive() {

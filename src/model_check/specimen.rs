@@ -333,7 +333,7 @@ impl Journal {
     }
 
     /// Tells [`keeps`](Self::keeps).
-    pub(super) fn keep(&self, keeps: bool) {
+    pub(super) fn set_keeps(&self, keeps: bool) {
         self.0.lock().keeps = keeps;
     }
 

@@ -29,6 +29,7 @@ use crate::model_check::stop_calls::InStop;
 use crate::object::live::{ClaimRef, DeadObject};
 use crate::object::state;
 use crate::object::type_info::Object;
+use crate::safepoint::StopError;
 use crate::typed::builder::HeapBuilder;
 use crate::typed::heap::Heap;
 
@@ -85,7 +86,12 @@ impl<M: Specimen> Bench<M> {
         let model = guarded(|| M::specimen(&journal));
         let model = caught("Specimen::specimen", model)?;
         // Once before the attach, which also calls them, so that a panic has its method's name.
-        let local = guarded(|| drop(model.local()));
+        // A runtime that stops its threads counts the thread there, once.
+        let local = guarded(|| {
+            if !M::STOPS_RUNTIME {
+                drop(model.local())
+            }
+        });
         caught("local", local.map(|()| model))
             .and_then(|model| {
                 let private = guarded(|| drop(model.private()));
@@ -251,6 +257,11 @@ impl<M: Specimen> Bench<M> {
             held: 1,
             later: 0,
             claimed: 0,
+            taken: 0,
+            apart: 0,
+            uncounted: None,
+            rooted: false,
+            untracked: false,
             alive: true,
             dying: false,
             finalized: false,
@@ -421,16 +432,35 @@ impl<M: Specimen> Bench<M> {
         let mut dead: Vec<DeadObject> = Vec::new();
         let world = match self.m.stop_here() {
             Ok(world) => world,
+            Err(StopError::Refused { reason }) => {
+                return finding(Rule::RuntimeStop, "stop_runtime", None, reason);
+            }
             Err(error) => return finding(Rule::NoSafepoint, last, None, error.to_string()),
         };
+        if M::STOPS_RUNTIME && !self.heap.model().is_stopped() {
+            let text = "it returned, and the runtime is not stopped";
+            return finding(Rule::RuntimeStop, "stop_runtime", None, text);
+        }
         let mut stop = InStop::new(&world, &mut self.shadow, last);
         stop.merge(&mut dead)?;
         stop.compare_counts("count", Rule::Counts)?;
         let result = f(&mut stop)?;
         drop(world);
+        if M::STOPS_RUNTIME && self.heap.model().is_stopped() {
+            let text = "it returned, and the runtime is still stopped";
+            return finding(Rule::RuntimeStop, "resume_runtime", None, text);
+        }
         self.call("resumed", None, |model, m| model.resumed(m))?;
         self.destroy(dead)?;
         Ok(result)
+    }
+
+    /// The model may keep objects in `judge`: takes over the references that it has added.
+    pub(super) fn take_over_judged(&mut self, objects: &[usize]) -> Checked<()> {
+        match self.m.stop_here() {
+            Ok(world) => InStop::new(&world, &mut self.shadow, "judge").take_over_judged(objects),
+            Err(error) => finding(Rule::NoSafepoint, "judge", None, error.to_string()),
+        }
     }
 
     /// Destroys the objects that a merge has found.
@@ -454,6 +484,7 @@ impl<M: Specimen> Bench<M> {
 
     /// Drops everything, and expects that nothing is left.
     pub(super) fn wind_up(&mut self) -> Checked<()> {
+        self.undo_seam()?;
         self.drop_all()?;
         for _ in 0..3 {
             self.collect_by_hand(true)?;

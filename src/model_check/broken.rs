@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The rule that a model has broken. The first six are the numbered rules of
+/// The rule that a model has broken. The first seven are the numbered rules of
 /// [`ObjectModel`](crate::model::ObjectModel).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -22,6 +22,8 @@ pub enum Rule {
     Merge,
     /// Rule 6: no safepoint inside.
     NoSafepoint,
+    /// Rule 7: uncounted references are named.
+    Uncounted,
     /// `STABLE_DURING_STOP`: two traversals in one stop report the same references.
     Stable,
     /// `clear` empties the fields that can be part of a cycle.
@@ -39,6 +41,10 @@ pub enum Rule {
     Panics,
     /// Refused memory is an error, and leaves everything as it was.
     Refusal,
+    /// A request sets the runtime's poll word, and is answered.
+    Requests,
+    /// A stop of the heap stops the runtime, and resumes it.
+    RuntimeStop,
 }
 
 impl Rule {
@@ -52,6 +58,7 @@ impl Rule {
             Self::Traversal => Some(4),
             Self::Merge => Some(5),
             Self::NoSafepoint => Some(6),
+            Self::Uncounted => Some(7),
             _ => None,
         }
     }
@@ -66,6 +73,7 @@ impl Rule {
             Self::NoSafepoint => {
                 "no method reaches a safepoint, detaches, attaches or stops the world"
             }
+            Self::Uncounted => "each uncounted reference is named, and nothing else",
             Self::Stable => "with STABLE_DURING_STOP, two traversals in a stop report the same",
             Self::Clear => "`clear` empties the fields that can be part of a cycle",
             Self::Finalizer => {
@@ -78,6 +86,8 @@ impl Rule {
             Self::Answers => "each answer fits the object",
             Self::Panics => "this method does not panic",
             Self::Refusal => "refused memory is an error that changes nothing",
+            Self::Requests => "a request sets the runtime's poll word, and is answered",
+            Self::RuntimeStop => "a stop of the heap stops the runtime, and its end resumes it",
         }
     }
 }

@@ -1,33 +1,23 @@
 //! The kit on the built-in model: objects of the typed face, and dynamic objects, in turns.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::base::error::OutOfMemory;
 use crate::managed::{Managed, Raw};
 #[cfg(feature = "cpython")]
 use crate::model_check::built_in_dynamic as dynamic;
+use crate::model_check::built_in_journal::{FIELDS, journal, object, set_journal};
 use crate::model_check::specimen::{Abilities, Journal, ObjectSpec, Specimen};
 use crate::object::header::Header;
 use crate::object::type_info::Object;
 use crate::typed::weak::WeakRef;
 use crate::{AnyGc, Gc, GcCell, GcWeak, Mutator, Trace, Tracer};
 
-/// The fields of an object.
-pub(super) const FIELDS: usize = 3;
-
 thread_local! {
-    /// The journal of the heap that this thread checks. Only programs on one thread need it.
-    static JOURNAL: RefCell<Arc<Journal>> = RefCell::default();
     /// Objects that this thread has made. Every second one is dynamic.
     static MADE: Cell<usize> = const { Cell::new(0) };
-}
-
-/// The journal of the heap that this thread checks.
-pub(super) fn journal() -> Arc<Journal> {
-    JOURNAL.with_borrow(Arc::clone)
 }
 
 /// An object of the typed face, with or without a finalizer.
@@ -77,19 +67,15 @@ pub(crate) enum Weak {
 }
 
 /// The face of the same mutator.
-pub(super) fn face(m: &Raw) -> &Mutator {
+fn face(m: &Raw) -> &Mutator {
     // SAFETY: rule *typed*: a transparent wrapper.
     unsafe { &*std::ptr::from_ref(m).cast::<Mutator>() }
 }
 
 /// The handle that stands for a reference of the kit. It is not dropped.
-pub(super) fn handle(object: Object) -> ManuallyDrop<AnyGc> {
+fn handle(object: Object) -> ManuallyDrop<AnyGc> {
     // SAFETY: rule *counted*: the kit holds a reference.
     ManuallyDrop::new(unsafe { AnyGc::from_header(object.as_ptr().cast::<Header>()) })
-}
-
-pub(super) fn object(header: NonNull<Header>) -> Object {
-    Object::new(header.cast())
 }
 
 /// The object of a handle, whose reference goes to the kit.
@@ -119,7 +105,7 @@ impl Specimen for Managed {
     };
 
     fn specimen(journal: &Arc<Journal>) -> Self {
-        JOURNAL.set(Arc::clone(journal));
+        set_journal(journal);
         MADE.set(0);
         let model = Self::new();
         // As in `HeapBuilder::build`.

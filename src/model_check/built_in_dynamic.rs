@@ -15,7 +15,7 @@ use crate::dynamic::{
     Flags, Obj, RawObject, TypeRecord, TypeSpec, VisitProc, allocate_tracked, as_raw, decref,
     from_raw, into_raw, new_weakref, ready_static,
 };
-use crate::model_check::built_in::{FIELDS, journal, object};
+use crate::model_check::built_in_journal::{FIELDS, journal, object};
 use crate::model_check::specimen::ObjectSpec;
 use crate::{AnyGc, Mutator};
 
@@ -43,7 +43,7 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
     for field in unsafe { fields(object) } {
         let target = field.load(Ordering::Relaxed);
         if !target.is_null() {
-            // SAFETY: the visitor's argument is passed on.
+            // SAFETY: rule *handlers*: the visitor's own argument.
             let result = unsafe { visit(target, arg) };
             if result != 0 {
                 return result;
@@ -54,7 +54,7 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
 }
 
 unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
-    // SAFETY: as in `traverse`.
+    // SAFETY: rule *handlers*: as in `traverse`.
     unsafe { fields(object) }.iter().for_each(|field| replace(field, null_mut()));
     0
 }
@@ -95,7 +95,7 @@ fn record(spec: ObjectSpec) -> &'static TypeRecord {
         ty.slots.clear = Some(clear);
         ty.slots.finalize = spec.finalizer.then_some(finalize as _);
         ty.slots.del = spec.legacy.then_some(del as _);
-        // SAFETY: the handlers are this type's.
+        // SAFETY: rule *handlers*: they are this type's.
         unsafe { ready_static(&ty, null_mut()) }.expect("a type")
     })
 }
@@ -108,7 +108,7 @@ pub(super) fn alloc(m: &Mutator, spec: ObjectSpec) -> Result<AnyGc, OutOfMemory>
 
 pub(super) fn set(from: &AnyGc, field: usize, target: Option<AnyGc>) {
     let new = target.map_or(null_mut(), |target| into_raw(target).as_ptr());
-    // SAFETY: the objects that are not typed are of this file.
+    // SAFETY: rule *dynamic*: the objects that are not typed are of this file.
     replace(&unsafe { fields(as_raw(from).as_ptr()) }[field], new);
 }
 
@@ -117,7 +117,7 @@ pub(super) fn downgrade(m: &Mutator, target: &AnyGc, ticket: Option<u64>) -> Any
     let callback = ticket.map(|_| {
         (alloc(m, ObjectSpec::default()).expect("memory"), call as unsafe extern "C" fn(_, _))
     });
-    // SAFETY: a living object; `call` takes these arguments.
+    // SAFETY: rule *handlers*: a living object; `call` takes these arguments.
     let weak = unsafe { new_weakref(m, Obj::new(as_raw(target)), callback) }.expect("memory");
     if let Some(ticket) = ticket {
         TICKETS.with_borrow_mut(|tickets| tickets.insert(as_raw(&weak).as_ptr().addr(), ticket));
@@ -126,6 +126,6 @@ pub(super) fn downgrade(m: &Mutator, target: &AnyGc, ticket: Option<u64>) -> Any
 }
 
 pub(super) fn upgrade(m: &Mutator, weak: &AnyGc) -> Option<AnyGc> {
-    // SAFETY: a living object.
+    // SAFETY: rule *dynamic*: a living object.
     unsafe { Obj::new(as_raw(weak)) }.weakref_target(m).expect("a weak reference")
 }

@@ -252,7 +252,9 @@ impl<M: Specimen> Bench<M> {
                 state_of(&self.heap.0.core.space, self.shadow.objects[at].object).survive();
             }
         }
-        let left = objects.iter().find(|&&at| self.shadow.objects[at].alive);
+        let left = objects
+            .iter()
+            .find(|&&at| self.shadow.objects[at].alive && self.shadow.objects[at].taken == 0);
         if let Some(&at) = left {
             let text = "all garbage was cleared, and references among the cleared objects are left";
             return finding(Rule::Clear, "clear", Some(at), text);
@@ -327,12 +329,19 @@ impl<M: Specimen> Bench<M> {
         if objects.is_empty() && exempt.is_empty() {
             return Ok(Verdict::Clear);
         }
+        let all: Vec<usize> = objects.iter().chain(exempt).copied().collect();
         let [objects, exempt, legacy] = [objects, exempt, legacy].map(claims);
         let [garbage, uncollectable, legacy] =
             [&objects, &exempt, &legacy].map(|list| ClaimRef::live_slice(list));
         let found = Found::new(garbage, uncollectable, legacy);
         let verdict = self.call("judge", None, |model, m| model.judge(&found, m))?;
         self.compare("judge")?;
+        let expected = if self.journal.keeps() { Verdict::Keep } else { Verdict::Clear };
+        if M::ABILITIES.keeps && verdict != expected {
+            let text = format!("it returned {verdict:?} instead of {expected:?}");
+            return finding(Rule::Answers, "judge", None, text);
+        }
+        self.take_over_judged(&all)?;
         Ok(verdict)
     }
 
@@ -359,6 +368,7 @@ impl<M: Specimen> Bench<M> {
 
     /// Brings the shadow up to date with what `clear` has left of an object.
     fn take_over_cleared(&mut self, at: usize) -> Checked<()> {
+        self.shadow.objects[at].uncounted = None;
         // The collection has a reference to all objects that could lose one here.
         for other in self.shadow.alive() {
             if self.state(other) & state::LIVE == 0 {

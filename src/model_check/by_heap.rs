@@ -2,8 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::event::{guarded, panic_message};
-use crate::collect::Collect;
+use crate::base::event::{CollectionReport, guarded, panic_message};
+use crate::collect::{Collect, CollectError};
+use crate::heap::mutator::ModelMutator;
 use crate::model_check::bench::Bench;
 use crate::model_check::broken::{Checked, Rule, finding};
 use crate::model_check::shadow::WeakState;
@@ -16,14 +17,23 @@ const METHOD: &str = "ModelMutator::try_collect";
 impl<M: Specimen> Bench<M> {
     /// Lets the heap collect. A young collection may leave old garbage.
     pub(super) fn collect_by_heap(&mut self, young: bool) -> Checked<()> {
+        let what = if young { Collect::young() } else { Collect::full() };
+        self.collect_and_compare(young, |m| m.try_collect(what))
+    }
+
+    /// The same, with this collection.
+    pub(super) fn collect_and_compare(
+        &mut self,
+        young: bool,
+        collect: impl FnOnce(&mut ModelMutator<M>) -> Result<CollectionReport, CollectError>,
+    ) -> Checked<()> {
         // Before, so that the collection does not clear objects because of a wrong count.
         self.audit()?;
         self.report.collections += 1;
         let garbage = self.shadow.garbage();
         let was_finalized: Vec<bool> =
             self.shadow.objects.iter().map(|object| object.finalized).collect();
-        let what = if young { Collect::young() } else { Collect::full() };
-        let report = match guarded(|| self.m.try_collect(what)) {
+        let report = match guarded(|| collect(&mut self.m)) {
             Ok(Ok(report)) => report,
             Ok(Err(error)) => return finding(Rule::NoSafepoint, METHOD, None, error.to_string()),
             Err(payload) => {
@@ -34,6 +44,7 @@ impl<M: Specimen> Bench<M> {
         if let Some(text) = self.reported.lock().first() {
             return finding(Rule::Panics, METHOD, None, text.clone());
         }
+        self.kept |= self.journal.keeps();
         if let Some(reason) = report.abandoned {
             let text = format!("the collection was abandoned: {reason}");
             return finding(Rule::Traversal, METHOD, None, text);
@@ -80,6 +91,11 @@ impl<M: Specimen> Bench<M> {
         }
         self.last = METHOD;
         self.compare(METHOD)?;
+        let stayed: Vec<usize> = garbage
+            .into_iter()
+            .filter(|&at| self.shadow.objects[at].alive && (exempt[at] || self.kept))
+            .collect();
+        self.take_over_judged(&stayed)?;
         for at in 0..self.shadow.weak.len() {
             if self.shadow.weak[at].state == WeakState::Cleared {
                 self.upgrade(at, METHOD)?;

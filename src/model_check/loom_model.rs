@@ -1,5 +1,7 @@
 //! The kit on the model of the loom tests: the same source, with the ordinary primitives.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::tiny::{Mutator, Tiny, set, try_new};

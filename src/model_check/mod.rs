@@ -123,13 +123,21 @@
 //!   after each call. In the others the heap collects.
 //! * A heap whose memory runs out.
 //! * Programs on several threads, with collections at safepoints and random yields.
+//! * Short programs for the seam to a runtime: references without a count, roots by callback,
+//!   counts in several places, serial objects, verdicts that keep garbage, requests, and stops of
+//!   the runtime. Random programs do not contain them.
 //!
 //! A program that fails is shortened. The seed repeats it, except for programs with threads.
 //!
 //! # What the kit cannot tell
 //!
 //! * Faults of parts that [`Specimen`] does not show. The report lists skipped parts, but it does
-//!   not know of methods such as [`answer`](crate::model::ObjectModel::answer).
+//!   not know of methods such as [`last_type`](crate::model::ObjectModel::last_type).
+//! * Whether threads of the runtime wait for its stop:
+//!   [`comes_back`](crate::model::ObjectModel::comes_back) runs only in the programs with threads,
+//!   where a fault shows as a wrong count or as a program that never ends.
+//! * Which thread traverses an object. Of [`serial`](crate::model::ObjectModel::serial) the kit
+//!   checks the answer.
 //! * A wrong reference that no reference of the kit uncovers: the model's own objects, and fields
 //!   beside those of [`Specimen::set`].
 //! * Forks, the end of threads in the middle of a program, and a method that never returns.
@@ -156,6 +164,8 @@ mod built_in;
 #[allow(unsafe_code)]
 #[cfg(all(test, feature = "cpython", not(any(loom, shuttle))))]
 mod built_in_dynamic;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod built_in_journal;
 mod by_hand;
 mod by_heap;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -163,6 +173,8 @@ mod loom_model;
 mod program;
 mod refusal;
 mod run;
+#[allow(unsafe_code)]
+mod seam;
 mod shadow;
 mod specimen;
 mod stop_calls;
@@ -246,8 +258,10 @@ impl Check {
             M::FIELDS > 0,
             "`Specimen::FIELDS` is 0; objects without references need no collector"
         );
-        let mut report = CheckReport { skipped: M::ABILITIES.skipped(), ..CheckReport::default() };
-        for program in exercises(M::ABILITIES, M::FIELDS) {
+        let mut report =
+            CheckReport { skipped: Abilities::skipped::<M>(), ..CheckReport::default() };
+        for program in exercises(M::ABILITIES, M::FIELDS).into_iter().chain(seam::exercises::<M>())
+        {
             self.run_one::<M>(&program, self.seed, &mut report)?;
         }
         for by_heap in [false, true] {

@@ -41,6 +41,33 @@ pub(super) enum UserCode {
     Panics,
 }
 
+/// A step that uses a part of the seam to a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SeamStep {
+    /// The object refers to another one, without a count.
+    Uncount {
+        from: usize,
+        to: usize,
+    },
+    /// The opposite.
+    Forget(usize),
+    Root(usize),
+    /// Objects are roots no more.
+    Unroot,
+    /// One more reference, counted apart.
+    Apart(usize),
+    DropApart(usize),
+    Serial,
+    Untrack(usize),
+    /// Tracks all objects again.
+    TrackAll,
+    /// Whether collections keep their garbage.
+    Keep(bool),
+    Request,
+    /// A collection inside a stop that the runtime makes for a reason of its own.
+    OwnStop,
+}
+
 /// A step of a program. Numbers choose among what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProgramStep {
@@ -55,14 +82,15 @@ pub(super) enum ProgramStep {
     Audit,
     ByHand { cushion: bool },
     ByHeap { young: bool },
+    Seam(SeamStep),
 }
 
 use ProgramStep::{
-    Alloc, Audit, ByHand, ByHeap, Downgrade, Drop, DropLater, Link, Retain, Unlink, Upgrade,
+    Alloc, Audit, ByHand, ByHeap, Downgrade, Drop, DropLater, Link, Retain, Seam, Unlink, Upgrade,
 };
 
 /// An object with this number of fields.
-fn plain(fields: usize) -> ProgramStep {
+pub(super) fn plain(fields: usize) -> ProgramStep {
     Alloc { fields, finalizer: UserCode::None, legacy: false, immortal: false }
 }
 
@@ -70,7 +98,7 @@ fn finalized(fields: usize, finalizer: UserCode) -> ProgramStep {
     Alloc { fields, finalizer, legacy: false, immortal: false }
 }
 
-const fn link(from: usize, field: usize, to: usize) -> ProgramStep {
+pub(super) const fn link(from: usize, field: usize, to: usize) -> ProgramStep {
     Link { from, field, to }
 }
 
@@ -257,8 +285,13 @@ impl<M: Specimen> Bench<M> {
         self.report.steps += 1;
         match step {
             Alloc { fields, finalizer, legacy, immortal } => {
-                let spec =
-                    ObjectSpec { fields, finalizer: finalizer != UserCode::None, legacy, immortal };
+                let spec = ObjectSpec {
+                    fields,
+                    finalizer: finalizer != UserCode::None,
+                    legacy,
+                    immortal,
+                    serial: false,
+                };
                 self.alloc_step(spec, finalizer)
             }
             Link { from, field, to } => {
@@ -319,6 +352,7 @@ impl<M: Specimen> Bench<M> {
                 self.log.push("compare counts and references".to_owned());
                 self.audit()
             }
+            Seam(step) => self.seam_step(step),
             ByHand { cushion } => {
                 let more = if cushion { ", holding the garbage until its release" } else { "" };
                 self.log.push(format!("collect, the kit in the place of the collector{more}"));
@@ -332,7 +366,7 @@ impl<M: Specimen> Bench<M> {
         }
     }
 
-    fn alloc_step(&mut self, spec: ObjectSpec, finalizer: UserCode) -> Checked<()> {
+    pub(super) fn alloc_step(&mut self, spec: ObjectSpec, finalizer: UserCode) -> Checked<()> {
         let name = name_of(self.shadow.objects.len());
         let mut text = format!("{name} = an object with {} fields", spec.fields);
         text += match finalizer {
@@ -343,6 +377,7 @@ impl<M: Specimen> Bench<M> {
         };
         text += if spec.legacy { ", with a legacy finalizer" } else { "" };
         text += if spec.immortal { ", immortal" } else { "" };
+        text += if spec.serial { ", serial" } else { "" };
         self.log.push(text);
         self.last = "Specimen::alloc";
         let at = self.alloc(spec)?;

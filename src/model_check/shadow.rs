@@ -23,6 +23,16 @@ pub(super) struct ShadowObject {
     pub(super) later: usize,
     /// References of a collection by hand.
     pub(super) claimed: usize,
+    /// References that the model has added in `judge`, and keeps.
+    pub(super) taken: usize,
+    /// References of the kit that its count does not include.
+    pub(super) apart: usize,
+    /// The object that it refers to without a count.
+    pub(super) uncounted: Option<usize>,
+    /// The model reports it as a root.
+    pub(super) rooted: bool,
+    /// The kit has untracked it.
+    pub(super) untracked: bool,
     /// A reference to it exists.
     pub(super) alive: bool,
     /// `merge` has found it dead, and it is not destroyed yet.
@@ -95,7 +105,12 @@ impl<W> Shadow<W> {
     /// The number of existing references to an object.
     pub(super) fn count(&self, at: usize) -> usize {
         let object = &self.objects[at];
-        object.held + object.later + object.claimed + self.references(at)
+        object.held
+            + object.apart
+            + object.later
+            + object.claimed
+            + object.taken
+            + self.references(at)
     }
 
     /// Removes the objects without references, and their references. They do not include those that
@@ -115,6 +130,7 @@ impl<W> Shadow<W> {
         (object.alive, object.dying) = (false, false);
         object.later = 0;
         object.fields.fill(None);
+        (object.uncounted, object.rooted, object.untracked) = (None, false, false);
         for weak in self.weak.iter_mut().filter(|weak| weak.target == at) {
             weak.state = WeakState::Cleared;
         }
@@ -127,6 +143,7 @@ impl<W> Shadow<W> {
         while let Some(at) = next.pop() {
             if !std::mem::replace(&mut reached[at], true) {
                 next.extend(self.objects[at].fields.iter().flatten());
+                next.extend(self.objects[at].uncounted);
             }
         }
         reached
@@ -136,7 +153,11 @@ impl<W> Shadow<W> {
     pub(super) fn garbage(&self) -> Vec<usize> {
         let roots = self.alive().into_iter().filter(|&at| {
             let object = &self.objects[at];
-            object.held + object.later > 0 || object.spec.immortal || object.dying
+            object.held + object.apart + object.later + object.taken > 0
+                || object.rooted
+                || object.untracked
+                || object.spec.immortal
+                || object.dying
         });
         let reached = self.reach(roots);
         self.alive().into_iter().filter(|&at| !reached[at]).collect()
@@ -181,6 +202,11 @@ mod tests {
             held: 0,
             later: 0,
             claimed: 0,
+            taken: 0,
+            apart: 0,
+            uncounted: None,
+            rooted: false,
+            untracked: false,
             alive: true,
             dying: false,
             finalized: false,

@@ -25,6 +25,8 @@ pub struct ObjectSpec {
     pub legacy: bool,
     /// It is immortal. Only with [`Abilities::immortals`].
     pub immortal: bool,
+    /// Only the thread that has stopped the world traverses it. Only with [`Abilities::serial`].
+    pub serial: bool,
 }
 
 /// The parts of a model that the kit can use. It skips the others and lists them in its report.
@@ -38,6 +40,11 @@ pub struct Abilities {
     pub(super) legacy: bool,
     pub(super) immortals: bool,
     pub(super) late: bool,
+    pub(super) uncounted: bool,
+    pub(super) roots: bool,
+    pub(super) apart: bool,
+    pub(super) serial: bool,
+    pub(super) keeps: bool,
 }
 
 impl Abilities {
@@ -50,6 +57,11 @@ impl Abilities {
         legacy: false,
         immortals: false,
         late: false,
+        uncounted: false,
+        roots: false,
+        apart: false,
+        serial: false,
+        keeps: false,
     };
 
     /// Objects can have finalizers. A finalizer calls [`Journal::finalized`] once, and adds a
@@ -98,15 +110,54 @@ impl Abilities {
         self
     }
 
+    /// [`Specimen::set_uncounted`] works.
+    pub const fn uncounted(mut self) -> Self {
+        self.uncounted = true;
+        self
+    }
+
+    /// [`Specimen::set_root`] works.
+    pub const fn roots(mut self) -> Self {
+        self.roots = true;
+        self
+    }
+
+    /// [`Specimen::retain_apart`] and [`Specimen::drop_apart`] work.
+    pub const fn counts_apart(mut self) -> Self {
+        self.apart = true;
+        self
+    }
+
+    /// Objects can be [serial](ObjectModel::serial).
+    pub const fn serial(mut self) -> Self {
+        self.serial = true;
+        self
+    }
+
+    /// [`ObjectModel::judge`] keeps the garbage if [`Journal::keeps`] says so.
+    pub const fn keeps(mut self) -> Self {
+        self.keeps = true;
+        self
+    }
+
     /// The names of the parts that the kit skips.
-    pub(super) fn skipped(self) -> Vec<&'static str> {
+    pub(super) fn skipped<M: Specimen>() -> Vec<&'static str> {
+        let this = M::ABILITIES;
         [
-            (self.finalizers, "finalizers"),
-            (self.weak, "weak references"),
-            (self.callbacks, "weak callbacks"),
-            (self.deferred, "deferred drops"),
-            (self.legacy, "legacy finalizers"),
-            (self.immortals, "immortal objects"),
+            (this.finalizers, "finalizers"),
+            (this.weak, "weak references"),
+            (this.callbacks, "weak callbacks"),
+            (this.deferred, "deferred drops"),
+            (this.legacy, "legacy finalizers"),
+            (this.immortals, "immortal objects"),
+            (this.uncounted, "uncounted references"),
+            (this.roots, "roots by callback"),
+            (this.apart, "counts in several places"),
+            (this.serial, "serial objects"),
+            (this.keeps, "verdicts that keep garbage"),
+            (M::REQUESTS != 0, "requests"),
+            (M::OWN_POLL_WORD, "a poll word of the runtime"),
+            (M::STOPS_RUNTIME, "stops of the runtime"),
         ]
         .into_iter()
         .filter_map(|(is_there, name)| (!is_there).then_some(name))
@@ -172,6 +223,46 @@ pub trait Specimen: ObjectModel {
         let _ = (m, weak);
         None
     }
+
+    /// A bit of [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS) that the kit may raise. Then
+    /// [`ObjectModel::answer`] calls [`Journal::answered`]. 0: none.
+    const REQUESTS: u32 = 0;
+
+    /// Stores a reference without a count in `object`, or removes it. The object has room for one.
+    /// Clearing it or destroying it removes the reference too. Only with [`Abilities::uncounted`].
+    fn set_uncounted(m: &ModelMutator<Self>, object: Object, target: Option<Object>) {
+        let _ = (m, object, target);
+    }
+
+    /// `object` becomes one that [`ObjectModel::roots`] reports, or is none any more. No count
+    /// changes. Only with [`Abilities::roots`].
+    fn set_root(m: &ModelMutator<Self>, object: Object, is_root: bool) {
+        let _ = (m, object, is_root);
+    }
+
+    /// Adds a reference, which belongs to the caller and is not in the object's count:
+    /// [`ObjectModel::adjustments`] reports it. Only with [`Abilities::counts_apart`].
+    fn retain_apart(m: &ModelMutator<Self>, object: Object) {
+        let _ = (m, object);
+    }
+
+    /// Drops a reference of [`retain_apart`](Self::retain_apart). The caller has other references.
+    fn drop_apart(m: &ModelMutator<Self>, object: Object) {
+        let _ = (m, object);
+    }
+
+    /// Clears the runtime's own poll word of this thread. Returns whether it was set. Only with
+    /// [`ObjectModel::OWN_POLL_WORD`].
+    fn take_word(m: &ModelMutator<Self>) -> bool {
+        let _ = m;
+        false
+    }
+
+    /// Whether the other threads of the runtime are stopped. Only with
+    /// [`ObjectModel::STOPS_RUNTIME`].
+    fn is_stopped(&self) -> bool {
+        false
+    }
 }
 
 /// The text of the panics that the kit causes in finalizers and callbacks.
@@ -192,6 +283,8 @@ struct JournalState {
     rising: HashSet<usize>,
     panicking: HashSet<usize>,
     bad_tickets: HashSet<u64>,
+    answered: u32,
+    keeps: bool,
 }
 
 /// The calls of a model's finalizers and weak callbacks, as the kit sees them.
@@ -227,6 +320,26 @@ impl Journal {
         if panics {
             panic_on_purpose();
         }
+    }
+
+    /// Called by [`ObjectModel::answer`], with the requests.
+    pub fn answered(&self, requests: u32) {
+        self.0.lock().answered |= requests;
+    }
+
+    /// Called by [`ObjectModel::judge`]: whether the verdict is to keep the garbage.
+    pub fn keeps(&self) -> bool {
+        self.0.lock().keeps
+    }
+
+    /// Tells [`keeps`](Self::keeps).
+    pub(super) fn set_keeps(&self, keeps: bool) {
+        self.0.lock().keeps = keeps;
+    }
+
+    /// The requests that were answered since the last call.
+    pub(super) fn take_answered(&self) -> u32 {
+        std::mem::take(&mut self.0.lock().answered)
     }
 
     /// The object's finalizer brings it back.

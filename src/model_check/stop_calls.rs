@@ -69,6 +69,7 @@ impl<'a, M: Specimen> InStop<'a, M> {
 
     /// Compares all counts with the shadow. `too_low` is the rule that a lower count breaks.
     pub(super) fn compare_counts(&self, method: &'static str, too_low: Rule) -> Checked<()> {
+        let adjustments = self.adjustments()?;
         for at in self.shadow.alive() {
             let object = self.stopped(at, method)?;
             let answer = self.call("count", Some(at), |model| model.count(object))?;
@@ -82,7 +83,20 @@ impl<'a, M: Specimen> InStop<'a, M> {
                 );
                 return finding(Rule::Answers, "is_immortal", Some(at), text);
             }
+            let apart = adjustments.get(&*object).copied().unwrap_or(0);
             let expected = self.shadow.count(at) as i64;
+            let known = self.shadow.objects[at].apart as i64;
+            if answer == Count::Exact(expected - known) && apart != known {
+                let text = format!(
+                    "it reported a correction of {apart}, and {known} references are not in the \
+                     object's count"
+                );
+                return finding(Rule::Counts, "adjustments", Some(at), text);
+            }
+            let answer = match answer {
+                Count::Exact(count) => Count::Exact(count + apart),
+                other => other,
+            };
             match answer {
                 Count::Immortal if spec.immortal => {}
                 Count::Immortal => {
@@ -109,6 +123,20 @@ impl<'a, M: Specimen> InStop<'a, M> {
                     );
                     return finding(rule, method, Some(at), text);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over the references that the model has added to these objects, in `judge`.
+    pub(super) fn take_over_judged(&mut self, objects: &[usize]) -> Checked<()> {
+        for &at in objects {
+            let object = self.stopped(at, "judge")?;
+            if let Count::Exact(count) =
+                self.call("count", Some(at), |model| model.count(object))?
+            {
+                let known = self.shadow.count(at) - self.shadow.objects[at].apart;
+                self.shadow.objects[at].taken += (count as usize).saturating_sub(known);
             }
         }
         Ok(())
@@ -155,7 +183,8 @@ impl<'a, M: Specimen> InStop<'a, M> {
         // Of objects with deferred drops, the merge made the count.
         for at in was_pending {
             let object = self.stopped(at, "merge")?;
-            let count = self.shadow.count(at);
+            let apart = self.shadow.objects[at].apart;
+            let count = self.shadow.count(at) - apart;
             let answer = self.call("count", Some(at), |model| model.count(object))?;
             if answer != Count::Exact(count as i64) && answer != Count::Immortal {
                 let text = format!("after it, `count` returned {answer:?}, and {}", exist(count));
@@ -179,7 +208,8 @@ impl<'a, M: Specimen> InStop<'a, M> {
         for &at in &all {
             self.traverse_and_compare(at)?;
         }
-        self.traverse_together(&all)
+        self.traverse_together(&all)?;
+        self.inspect_seam()
     }
 
     /// Traverses each object once. For graphs of many objects.
@@ -191,7 +221,7 @@ impl<'a, M: Specimen> InStop<'a, M> {
         Ok(())
     }
 
-    fn tracer(&self) -> Tracer {
+    pub(super) fn tracer(&self) -> Tracer {
         let space = &self.world.core().space;
         let (start, bytes) = space.bounds();
         Tracer::new(start, bytes)

@@ -59,9 +59,10 @@ unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
     0
 }
 
-/// Stores a reference, and drops the old one.
+/// Stores a reference, and drops the old one. Relaxed: the kit gives an object to one thread at a
+/// time.
 fn replace(field: &AtomicPtr<RawObject>, new: *mut RawObject) {
-    if let Some(old) = NonNull::new(field.swap(new, Ordering::AcqRel)) {
+    if let Some(old) = NonNull::new(field.swap(new, Ordering::Relaxed)) {
         // SAFETY: rule *counted*: the field owned the reference.
         assert!(unsafe { decref(old) });
     }

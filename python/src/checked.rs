@@ -2,7 +2,8 @@
 //! cleared.
 //!
 //! 1. CPython collects, with `gc.DEBUG_SAVEALL`: weak callbacks and finalizers run, and the garbage
-//!    goes to `gc.garbage`. The addresses of these objects are noted, and the list is emptied again.
+//!    goes to `gc.garbage`. The addresses of these objects are noted, and the list is emptied
+//! again.
 //! 2. This collector collects. Each object that it claims is compared.
 //!
 //! | it has found | meaning | reaction |
@@ -102,8 +103,8 @@ impl Checked {
         }
     }
 
-    /// Writes about some of the objects that only this collector has found. This thread is attached,
-    /// and all claimed objects are alive.
+    /// Writes about some of the objects that only this collector has found. This thread is
+    /// attached, and all claimed objects are alive.
     pub fn report(&self) {
         let wrong = self.wrong.lock().map(|wrong| wrong.clone()).unwrap_or_default();
         for &address in wrong.iter().take(5) {

@@ -10,10 +10,10 @@
 //!
 //! # The heap
 //!
-//! There is one heap for the process, for the main interpreter. It lives until the process ends. Two
-//! events replace it: the tables are full, because the allocator's segments have moved much; and a
-//! fork, because the threads of the old one do not exist in the child. Nothing is lost: the heap
-//! knows no object between collections. The old one leaks if another thread may use it.
+//! There is one heap for the process, for the main interpreter. It lives until the process ends.
+//! Two events replace it: the tables are full, because the allocator's segments have moved much;
+//! and a fork, because the threads of the old one do not exist in the child. Nothing is lost: the
+//! heap knows no object between collections. The old one leaks if another thread may use it.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int};

@@ -15,14 +15,14 @@
 //! [`claim`] writes to garbage, and [`take_queues`] to the objects in queues. All other functions
 //! read.
 //!
-//! An object with count 0 whose references are not deferred is being destroyed, and stays outside of
-//! the collection. (No such object should be tracked. CPython's collector destroys it twice.) A
+//! An object with count 0 whose references are not deferred is being destroyed, and stays outside
+//! of the collection. (No such object should be tracked. CPython's collector destroys it twice.) A
 //! deferred object with count 0 is an ordinary one: frames may refer to it.
 //!
 //! # Objects in queues
 //!
-//! The owner of a queue may block for hours, and what other threads have dropped stays meanwhile. So
-//! each stop takes the objects out of all queues, as CPython's collector does. It merges their
+//! The owner of a queue may block for hours, and what other threads have dropped stays meanwhile.
+//! So each stop takes the objects out of all queues, as CPython's collector does. It merges their
 //! counts, because an object that has been in a queue is never put into one again. The queue's
 //! reference goes to the collecting thread, which drops it after the stop. Until then it is an
 //! adjustment of −1: an object without any other reference is garbage, with all that it reaches.

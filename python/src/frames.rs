@@ -263,8 +263,8 @@ unsafe fn traverse_frame(op: *mut c::PyObject, tracer: &mut Tracer) {
 }
 
 /// Replaces the deferred references of a garbage object by counted ones: a finalizer may bring the
-/// object back, and the targets may have lost their deferred counts by then. Other workers may claim
-/// the targets at the same time.
+/// object back, and the targets may have lost their deferred counts by then. Other workers may
+/// claim the targets at the same time.
 ///
 /// # Safety
 ///

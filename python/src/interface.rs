@@ -10,10 +10,10 @@ use pyo3_ffi::{
     METH_FASTCALL, METH_NOARGS, METH_O, Py_DECREF, Py_None, Py_mod_exec, Py_mod_gil,
     Py_mod_multiple_interpreters, Py_ssize_t, PyBool_FromLong, PyErr_Occurred, PyErr_SetString,
     PyEval_RestoreThread, PyEval_SaveThread, PyFloat_AsDouble, PyFloat_FromDouble,
-    PyInterpreterState_Get, PyObject_CallFunction, PyInterpreterState_Main, PyList_Append, PyList_New, PyLong_AsSsize_t,
+    PyInterpreterState_Get, PyInterpreterState_Main, PyList_Append, PyList_New, PyLong_AsSsize_t,
     PyLong_AsUnsignedLongLong, PyLong_FromLongLong, PyLong_FromUnsignedLongLong, PyMethodDef,
     PyMethodDefPointer, PyModuleDef, PyModuleDef_HEAD_INIT, PyModuleDef_Slot, PyObject,
-    PySequence_Fast, PyUnicode_FromStringAndSize,
+    PyObject_CallFunction, PySequence_Fast, PyUnicode_FromStringAndSize,
 };
 
 use crate::checks::{self, Expectations, symbol};
@@ -281,8 +281,8 @@ unsafe extern "C" fn wake(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
 /// How often the number of new objects is looked at.
 const POLL: Duration = Duration::from_millis(2);
 
-/// CPython's rule for automatic collections: more new objects than the threshold, and than a quarter
-/// of the live ones.
+/// CPython's rule for automatic collections: more new objects than the threshold, and than a
+/// quarter of the live ones.
 ///
 /// # Safety
 ///

@@ -84,7 +84,9 @@ static inline int ss_stackref_is_counted(_PyStackRef ref) {
 }
 
 // The stack reference that owns a counted reference.
-static inline _PyStackRef ss_stackref_steal(PyObject *op) { return PyStackRef_FromPyObjectSteal(op); }
+static inline _PyStackRef ss_stackref_steal(PyObject *op) {
+    return PyStackRef_FromPyObjectSteal(op);
+}
 
 // As `_mi_ptr_segment`, which calls a hidden function in debug builds.
 static inline mi_segment_t *ss_segment_of(const void *block) {
@@ -99,7 +101,9 @@ static inline PyWeakReference **ss_weakrefs_of(PyObject *op) {
     return _PyObject_GET_WEAKREFS_LISTPTR_FROM_OFFSET(op);
 }
 
-static inline int ss_supports_weakrefs(PyTypeObject *type) { return _PyType_SUPPORTS_WEAKREFS(type); }
+static inline int ss_supports_weakrefs(PyTypeObject *type) {
+    return _PyType_SUPPORTS_WEAKREFS(type);
+}
 
 // The next block of a free list of a page. Debug builds encode the links.
 static inline mi_block_t *ss_next_in_page(const mi_page_t *page, const mi_block_t *block) {
@@ -110,8 +114,8 @@ static inline mi_block_t *ss_next_in_page(const mi_page_t *page, const mi_block_
 #endif
 }
 
-// Has a thread process its delayed decrements and its queue of counts to merge, at the next check of
-// its eval breaker.
+// Has a thread process its delayed decrements and its queue of counts to merge, at the next check
+// of its eval breaker.
 static inline void ss_settle(PyThreadState *thread) {
     struct _qsbr_thread_state *qsbr = ((_PyThreadStateImpl *)thread)->qsbr;
     _Py_atomic_add_uint64(&qsbr->shared->wr_seq, QSBR_INCR);

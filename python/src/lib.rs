@@ -1,7 +1,7 @@
 //! The extension module of `standstill-gc`.
 //!
-//! It collects the objects of a free-threaded CPython with standstill's collector. The Python package
-//! around it has the interface for programs.
+//! It collects the objects of a free-threaded CPython with standstill's collector. The Python
+//! package around it has the interface for programs.
 //!
 //! | module | what it does |
 //! |---|---|

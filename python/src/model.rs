@@ -18,12 +18,12 @@
 
 use std::borrow::Cow;
 use std::ptr::NonNull;
-use std::sync::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock};
 
 use standstill::model::{
-    ClaimRef, Count, DeadObject, Found, ListedMemory, Live, ModelMutator, Object, ObjectList, ObjectModel,
-    Segments, Stopped, Tracer, Verdict, World,
+    ClaimRef, Count, DeadObject, Found, ListedMemory, Live, ModelMutator, Object, ObjectList,
+    ObjectModel, Segments, Stopped, Tracer, Verdict, World,
 };
 use standstill::safepoint::ThreadId;
 
@@ -167,10 +167,11 @@ impl Python {
 }
 
 // SAFETY: the rules. 1: counts are the interpreter's own, without deferred references, and with the
-// adjustments. 2: only the interpreter frees. 3: the stop is the interpreter's. Threads that are not
-// attached to it change no count. 4: traversals are the interpreter's own. Deferred references are
-// reported as uncounted. 5: nothing is pending, because adjustments say what is. 6: no method
-// collects. 7: deferred references of objects are reported by traversals, those of threads as roots.
+// adjustments. 2: only the interpreter frees. 3: the stop is the interpreter's. Threads that are
+// not attached to it change no count. 4: traversals are the interpreter's own. Deferred references
+// are reported as uncounted. 5: nothing is pending, because adjustments say what is. 6: no method
+// collects. 7: deferred references of objects are reported by traversals, those of threads as
+// roots.
 unsafe impl ObjectModel for Python {
     type Local = ();
     type Callback = weak::Callback;

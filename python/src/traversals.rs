@@ -3,8 +3,8 @@
 //! The workers of a collection have no thread state. The traverse functions of CPython need none,
 //! and neither do those of most extensions. An unknown one is left to the collecting thread.
 //!
-//! A function is known if it lies in the interpreter's executable or in one of its own libraries and
-//! extension modules: those below the directory of the standard library.
+//! A function is known if it lies in the interpreter's executable or in one of its own libraries
+//! and extension modules: those below the directory of the standard library.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;

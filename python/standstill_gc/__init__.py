@@ -298,7 +298,8 @@ def _expected(generation):
         del garbage[before:]
     finally:
         set_debug(flags)
-    # CPython no longer defers the counts of what it has found, so some of it has died with the list.
+    # CPython no longer defers the counts of what it has found, so some of it has died with the
+    # list.
     alive = set(map(id, get_objects()))
     return [address for address in found if address in alive]
 

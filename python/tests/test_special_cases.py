@@ -815,7 +815,8 @@ def test_saveall_puts_garbage_into_the_list():
     assert with_both(program)[1] == ["list"]
 
 
-# --------------------------------------------------------------------------- functions of extensions
+# --------------------------------------------------------------------------- functions of
+# extensions
 
 FOREIGN = r"""
 #include <Python.h>

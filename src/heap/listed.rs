@@ -27,8 +27,8 @@ impl<'a> ListedMemory<'a> {
 
     /// Adopts memory in a stop. See [`ModelMutator::adopt`](crate::model::ModelMutator::adopt).
     ///
-    /// Several heaps may adopt the same memory in this way, because a heap knows listed objects only
-    /// during its own collections. So a program can replace its heap.
+    /// Several heaps may adopt the same memory in this way, because a heap knows listed objects
+    /// only during its own collections. So a program can replace its heap.
     ///
     /// # Errors
     ///

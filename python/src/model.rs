@@ -34,8 +34,8 @@ use crate::stop::StopFunctions;
 use crate::traversals::Known;
 use crate::{counts, frames, python, weak};
 
-/// 1 MiB: memory is adopted in such units.
-const UNIT: usize = 1 << 20;
+/// 64 KiB: memory is adopted in such units.
+const UNIT: usize = 1 << 16;
 
 /// Figures of the running collection.
 #[derive(Default)]
@@ -142,22 +142,13 @@ impl Python {
 
     /// Adopts the memory of the listed pages that is new.
     fn adopt(&self, pages: &Pages, memory: &ListedMemory<'_>) -> Result<(), Cow<'static, str>> {
-        let mut last = None;
         for page in pages.pages() {
-            let segment = page.segment();
-            if last.replace(segment) == Some(segment) {
-                continue;
-            }
-            // SAFETY: the segment exists while the world is stopped.
-            let slices = unsafe { segment.as_ref().segment_slices };
-            let bytes = slices * c::SS_SLICE_SIZE as usize;
-            // All objects of a segment start in its first part.
-            let bytes = bytes.min(c::SS_SEGMENT_SIZE as usize).next_multiple_of(UNIT);
+            let (start, bytes) = page.memory();
             for offset in (0..bytes).step_by(UNIT) {
-                // SAFETY: inside the segment, or in its last unit.
-                let start = unsafe { segment.cast::<u8>().add(offset) };
+                // SAFETY: inside the page.
+                let start = unsafe { start.add(offset) };
                 if !memory.is_adopted(start.addr().get()) {
-                    // SAFETY: objects are listed only while the allocator has the segment.
+                    // SAFETY: objects are listed only while the allocator has the page.
                     unsafe { memory.adopt(start, UNIT) }.map_err(|error| error.to_string())?;
                 }
             }

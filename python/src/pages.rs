@@ -62,11 +62,14 @@ impl Page {
         usize::from(unsafe { (*self.page).capacity })
     }
 
-    /// The segment that the page is in.
-    pub fn segment(&self) -> NonNull<c::mi_segment_t> {
-        // SAFETY: pages lie inside their segments.
-        let segment = unsafe { c::ss_segment_of(self.page.cast()) };
-        NonNull::new(segment).expect("a page has a segment")
+    /// The memory in which the page's objects start: its slices. One block takes all others that a
+    /// page with one block has.
+    pub fn memory(&self) -> (NonNull<u8>, usize) {
+        const SLICE: usize = c::SS_SLICE_SIZE as usize;
+        // SAFETY: the page exists while the world is stopped.
+        let slices = if self.capacity() == 1 { 1 } else { unsafe { (*self.page).slice_count } };
+        let start = std::ptr::with_exposed_provenance_mut(self.start & !(SLICE - 1));
+        (NonNull::new(start).expect("a page does not start at 0"), slices as usize * SLICE)
     }
 }
 

@@ -84,6 +84,8 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     is_first: bool,
     /// Empty. Its memory is that of the next list.
     spare: Vec<u32>,
+    /// The memory of the next list's objects.
+    objects: Vec<Object>,
     pages: VecDeque<u32>,
     /// Targets that were unseen when the worker met an edge to them.
     seen: Vec<u32>,
@@ -158,6 +160,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             list: Vec::new(),
             is_first: worker == 0,
             spare: Vec::new(),
+            objects: Vec::new(),
             pages: VecDeque::new(),
             seen: Vec::new(),
             to_assumed: Vec::new(),
@@ -237,32 +240,36 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             self.leave_serial(&mut list)?;
         }
         self.done.traversed += list.len();
-        let origin = self.space.origin();
-        let prefetch_part = |first: usize| {
-            for &granule in part(&list, first) {
-                prefetch_body(object_from(origin, granule as usize));
-            }
-        };
+        let objects = self.objects(&list)?;
+        list.clear();
+        self.spare = list;
+        let prefetch_part = |first| part(&objects, first).iter().copied().for_each(prefetch_body);
         (0..PREFETCH_DISTANCE).step_by(BATCH_PART).for_each(prefetch_part);
-        let mut first = 0;
-        while first < list.len() {
+        for first in (0..objects.len()).step_by(BATCH_PART) {
             prefetch_part(first + PREFETCH_DISTANCE);
             if self.prefetches {
-                let (ahead, len) = self.objects(part(&list, first + CONTENTS_DISTANCE));
-                prefetch_each(self.model, candidates(&ahead[..len]), self.tracer);
+                let ahead = part(&objects, first + CONTENTS_DISTANCE);
+                prefetch_each(self.model, candidates(ahead), self.tracer);
             }
-            let (objects, len) = self.objects(part(&list, first));
-            self.traverse(candidates(&objects[..len]))?;
+            self.traverse(candidates(part(&objects, first)))?;
             self.meet_edges(pool)?;
-            first += len;
             // Relaxed: a hint.
             if SHARED && pool.failed.load(Ordering::Relaxed) {
                 return Ok(());
             }
         }
-        list.clear();
-        self.spare = list;
+        self.objects = objects;
         Ok(())
+    }
+
+    /// The objects at some granules.
+    fn objects(&mut self, granules: &[u32]) -> Result<Vec<Object>, NoMemory> {
+        let mut objects = std::mem::take(&mut self.objects);
+        objects.clear();
+        objects.try_reserve(granules.len())?;
+        let origin = self.space.origin();
+        objects.extend(granules.iter().map(|&granule| object_from(origin, granule as usize)));
+        Ok(objects)
     }
 
     /// Moves the objects that only the first worker traverses to the results. The objects are
@@ -279,16 +286,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             result = result.and(fallible::push(&mut self.done.serial, granule));
         }
         result
-    }
-
-    /// The objects at some granules, and their number.
-    #[inline(always)]
-    fn objects(&self, granules: &[u32]) -> ([Object; BATCH_PART], usize) {
-        let mut objects = [object_at(self.space, 0); BATCH_PART];
-        for (object, &granule) in objects.iter_mut().zip(granules) {
-            *object = object_at(self.space, granule as usize);
-        }
-        (objects, granules.len())
     }
 
     /// Traverses objects. Their edges are in the tracer afterwards.
@@ -487,7 +484,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
 
 /// At most [`BATCH_PART`] elements of the list, from number `first` on.
 #[inline(always)]
-fn part(list: &[u32], first: usize) -> &[u32] {
+fn part<T>(list: &[T], first: usize) -> &[T] {
     let rest = list.get(first..).unwrap_or_default();
     &rest[..rest.len().min(BATCH_PART)]
 }

@@ -10,11 +10,12 @@ use std::collections::HashMap;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::Ordering;
-use crate::collect::scope::{claimed, object_at, state_of, stopped_at};
+use crate::collect::scope::{claimed, stopped_at};
+use crate::collect::table::{Spills, add_shared};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
 use crate::object::live::{ClaimRef, Stopped};
-use crate::object::state;
+use crate::object::state::{self, StateByte};
 use crate::object::type_info::{Object, Tracer};
 
 /// The members of the claimed set, in a stop.
@@ -33,8 +34,13 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
 
     /// Whether an object is a member.
     pub(crate) fn contains(&self, object: Object) -> bool {
+        self.contains_at(self.granule(object))
+    }
+
+    /// Whether a member starts at a granule.
+    fn contains_at(&self, granule: usize) -> bool {
         const MEMBER: u8 = state::UNREACHABLE | state::TRACKED;
-        state_of(&self.world.core().space, object).get() & MEMBER == MEMBER
+        StateByte(&self.world.core().space.states()[granule]).get() & MEMBER == MEMBER
     }
 
     /// Whether a member has been reached.
@@ -95,9 +101,9 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         tracer: &mut Tracer,
     ) -> Result<Vec<Stopped<'w>>, NoMemory> {
         let (space, model) = (&self.world.core().space, &self.world.core().model);
-        // Only members are entered, each once.
-        let mut internal = HashMap::<usize, i64>::new();
-        internal.try_reserve(objects.len())?;
+        // The references from members to each member: the lowest bytes lie in the table of the marks,
+        // until the member gets its mark.
+        let (sums, mut spills) = (space.counts(), Spills::default());
         for object in objects.iter().map(|reference| claimed(self.world, reference)) {
             if !self.contains(*object) {
                 continue;
@@ -105,8 +111,9 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
             let is_readable = self.traverse(object, tracer)?;
             steps::took(1 + tracer.edges().len());
             for &edge in tracer.edges() {
-                if self.contains(object_at(space, space.granule(edge))) {
-                    *internal.entry(space.granule(edge)).or_default() += 1;
+                let target = space.granule(edge);
+                if self.contains_at(target) {
+                    add_shared(sums, target, &mut spills);
                 }
             }
             if !is_readable || !M::STABLE_DURING_STOP {
@@ -118,16 +125,25 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
                 self.counted.insert(self.granule(*object), edges);
             }
         }
+        for (granule, by) in self.world.adjustments() {
+            if self.contains_at(granule as usize) {
+                spills.add(granule, -by);
+            }
+        }
+        spills.lost_nothing()?;
         let mut reached = Vec::new();
         for object in objects.iter().map(|reference| claimed(self.world, reference)) {
-            if !self.contains(*object) {
+            let granule = self.granule(*object);
+            if !self.contains_at(granule) {
                 continue;
             }
-            let inside = internal.get(&self.granule(*object)).copied().unwrap_or(0);
+            // Relaxed: one thread accesses the table.
+            let byte = &sums[granule];
+            let inside = i64::from(byte.load(Ordering::Relaxed) as i8) + spills.of(granule as u32);
             // One reference is the claim's.
-            let by = self.world.adjustment(self.granule(*object));
-            let is_outside = model.count(object) != Count::Exact(inside + 1 - by);
-            if is_outside && self.reach(*object) {
+            let is_outside = model.count(object) != Count::Exact(inside + 1);
+            byte.store(is_outside.into(), Ordering::Relaxed);
+            if is_outside {
                 fallible::push(&mut reached, object)?;
             }
         }

@@ -16,7 +16,7 @@ use crate::object::type_info::Object;
 
 impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     /// Adopts `bytes` bytes of memory from `start` on: objects in it can be
-    /// [registered](Self::register) from now on. Both numbers are multiples of 1 MiB.
+    /// [registered](Self::register) from now on. Both numbers are multiples of 64 KiB.
     ///
     /// The heap never frees this memory, and accesses it only through the model. It stays adopted
     /// until the heap ends. It counts against the bytes of

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use crate::base::sync::{AtomicU8, Ordering};
 use crate::memory::address_map::Index;
 use crate::memory::segments::{AdoptError, Directory, HALF, Segments};
-use crate::memory::space::Space;
+use crate::memory::space::{GRANULE, PAGE_SIZE, Space};
 use crate::object::state::{LIVE, TRACKED, UNREACHABLE};
 use crate::object::type_info::Object;
 
@@ -55,11 +55,14 @@ impl fmt::Debug for ListedMemory<'_> {
 pub struct ObjectList<'a> {
     directory: Directory,
     states: &'a [AtomicU8],
+    /// The page of the last object: its address by [`PAGE_SIZE`], and its first granule. Before the
+    /// first object it is no page.
+    page: (usize, usize),
 }
 
 impl<'a> ObjectList<'a> {
     pub(crate) fn new(space: &'a Space<Segments>) -> Self {
-        Self { directory: space.origin(), states: space.states() }
+        Self { directory: space.origin(), states: space.states(), page: (usize::MAX, 0) }
     }
 
     /// Adds an object.
@@ -77,10 +80,13 @@ impl<'a> ObjectList<'a> {
     #[inline(always)]
     pub unsafe fn add(&mut self, object: Object) {
         let address = object.address();
-        let granule = self.directory.granule(address);
-        if !self.directory.is_adopted(granule) || address & (HALF - 1) != 0 {
-            refuse(address, "which is not in adopted memory, or not a multiple of 16");
+        if address / PAGE_SIZE != self.page.0 {
+            self.enter(address);
         }
+        if address & (HALF - 1) != 0 {
+            refuse(address, "which is not a multiple of 16");
+        }
+        let granule = self.page.1 + address % PAGE_SIZE / GRANULE;
         // Relaxed, and a load and a store: only this worker writes the byte, and the end of the
         // job orders it before its readers.
         let state = &self.states[granule];
@@ -90,6 +96,17 @@ impl<'a> ObjectList<'a> {
         }
         state.store(before | LIVE | TRACKED, Ordering::Relaxed);
         self.directory.set_half_alone(granule, address);
+    }
+
+    /// Finds the page of an address.
+    #[inline(never)]
+    fn enter(&mut self, address: usize) {
+        let start = address / PAGE_SIZE * PAGE_SIZE;
+        let granule = self.directory.granule(start);
+        if !self.directory.is_adopted(granule) {
+            refuse(address, "which is not in adopted memory");
+        }
+        self.page = (address / PAGE_SIZE, granule);
     }
 }
 

@@ -6,7 +6,7 @@
 //! | map | an address belongs to the heap if | index | memory of the pages |
 //! |---|---|---|---|
 //! | [`reserved`](super::reserved) | it lies in one reserved range | one subtraction | the range |
-//! | [`segments`](super::segments) | its aligned MiB is in a table of two levels | two dependent loads | segments of 1 to 32 MiB, and memory of others |
+//! | [`segments`](super::segments) | its aligned 64 KiB are in a table of two levels | two dependent loads | segments of 1 to 32 MiB, and memory of others |
 //!
 //! The model of a heap chooses its map by a type ([`ObjectModel::Addresses`]), so that a heap with
 //! a reserved range contains no code of the other map, and no branch

@@ -1,16 +1,16 @@
 //! Segments: an address map for memory that is not one range.
 //!
-//! The address space consists of *units*: aligned pieces of 1 MiB. The units of a heap have
-//! numbers. A table of two levels leads from an address to the number of its unit, and an array
+//! The address space consists of *units*: aligned pieces of 64 KiB, a page each. The units of a heap
+//! have numbers. A table of two levels leads from an address to the number of its unit, and an array
 //! from the number to the address:
 //!
 //! ```text
-//! address   | block: bits 32..48 | leaf entry: bits 20..32 | offset in the unit: bits 0..20 |
+//! address   | block: bits 30..48 | leaf entry: bits 16..30 | offset in the unit: bits 0..16 |
 //!                 |                        |
-//!  blocks [65536 + 1]  -> leaf      leaves [4096 each] -> unit      units [unit] -> address
+//!  blocks [262144 + 1]  -> leaf      leaves [16384 each] -> unit      units [unit] -> address
 //! ```
 //!
-//! A granule is `unit * 32768 + offset / 32`, and a page is `unit * 16 + offset / 65536`. The side
+//! A granule is `unit * 2048 + offset / 32`, and a page is a unit. The side
 //! tables stay linear arrays by granule and by page. The heap reserves them for all units that it
 //! can have: 4.3 KiB of tables for each page of 64 KiB, and no address for the page itself.
 //!
@@ -98,7 +98,7 @@ use crate::memory::space::Space;
 use crate::memory::table::PageTable;
 
 /// The shift from an address to its unit.
-const UNIT_SHIFT: u32 = 20;
+const UNIT_SHIFT: u32 = PAGE_SHIFT;
 /// Bytes of a unit, and the alignment of segments.
 pub(crate) const UNIT: usize = 1 << UNIT_SHIFT;
 /// Pages of a unit.
@@ -106,13 +106,15 @@ pub(super) const UNIT_PAGES: usize = UNIT / PAGE_SIZE;
 /// The shift from a granule to its unit.
 const GRANULES_SHIFT: u32 = UNIT_SHIFT - GRANULE_SHIFT;
 /// The shift from an address to its block.
-const BLOCK_SHIFT: u32 = 32;
+const BLOCK_SHIFT: u32 = 30;
 /// The number of blocks. The addresses of programs are below 2^48, with few exceptions.
-const BLOCKS: usize = 1 << 16;
+const BLOCKS: usize = 1 << (48 - BLOCK_SHIFT);
 /// Entries of a leaf.
 const LEAF: usize = 1 << (BLOCK_SHIFT - UNIT_SHIFT);
 /// Bytes from the start of the directory to the leaves.
 const LEAVES_AT: usize = ((BLOCKS + 1) * size_of::<u32>()).next_multiple_of(PAGE_SIZE);
+/// The smallest segment that the pool maps, unless the system refuses it.
+const SMALLEST_STEP: usize = 1 << 20;
 /// The largest segment that the pool maps ahead of need.
 const LARGEST_STEP: usize = 32 << 20;
 /// Half a granule: objects in adopted memory start at multiples of it.
@@ -331,8 +333,12 @@ impl Directory {
     #[inline(always)]
     pub(crate) fn set_half_alone(&self, granule: usize, address: usize) {
         let (word, bit) = self.half(granule);
-        let others = word.load(Ordering::Relaxed) & !bit;
-        word.store(others | if address & HALF == 0 { 0 } else { bit }, Ordering::Relaxed);
+        let now = word.load(Ordering::Relaxed);
+        let is_second = address & HALF != 0;
+        // Mostly as before: blocks of one size lie in the same halves each time.
+        if is_second != (now & bit != 0) {
+            word.store(now ^ bit, Ordering::Relaxed);
+        }
     }
 }
 
@@ -364,9 +370,9 @@ struct Mapped {
 }
 
 /// Leaves for a heap of so many units. The units of a process mostly lie close together, in a few
-/// blocks of 4 GiB.
+/// blocks of 1 GiB.
 fn most_leaves(units: usize) -> usize {
-    1 + (units / 16).clamp(16, 1023)
+    1 + (units / 64).clamp(16, 4095)
 }
 
 /// Bytes from the start of the directory to the array of units.
@@ -600,7 +606,8 @@ impl PageSource for Segments {
         let mut mapped = table.map.mapped.lock();
         let fence = usize::from(mapped.ends_own);
         let least = asked.div_ceil(UNIT);
-        let mut units = least.max((mapped.own / 2).min(LARGEST_STEP) / UNIT);
+        let step = (mapped.own / 2).clamp(SMALLEST_STEP, LARGEST_STEP);
+        let mut units = least.max(step / UNIT);
         let before = mapped.segments.len();
         loop {
             let opened = table.open_units(

@@ -10,7 +10,7 @@
 //! | a table of each thread, by the object's *unique id* (types, code, dictionaries of modules) | that thread | an adjustment |
 //!
 //! Each thread also has queues of objects whose count is to be *merged* by their owner. A queue has
-//! a reference to each of its objects, which the owner drops: an adjustment of −1.
+//! a reference to each of its objects, which the owner drops.
 //!
 //! [`claim`] writes to garbage, and [`take_queues`] to the objects in queues. All other functions
 //! read.
@@ -27,11 +27,8 @@
 //! reference goes to the collecting thread, which drops it after the stop. Until then it is an
 //! adjustment of −1: an object without any other reference is garbage, with all that it reaches.
 //!
-//! If there is no memory for the list, the rest stays in the queue. A claimed object there is no
-//! problem: the owner takes it from the queue later, and subtracts 1 from the merged count
-//! (`_Py_ExplicitMergeRefcount`, which adds the local part, 0 now). So the queue's reference stays
-//! counted until then. The claim's number includes it, and the adjustment of −1 hides it from each
-//! stop until the queue is empty.
+//! So no claimed object is in a queue. If there is no memory for the list, the rest stays in the
+//! queue, and the queue's reference keeps each object there alive.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicU32, Ordering};
@@ -89,7 +86,7 @@ pub unsafe fn count(op: *mut c::PyObject, keep_deferred: bool) -> Count {
     }
 }
 
-/// Calls `report` with each number that is to be added to a count.
+/// Calls `report` with each number in the tables of threads that is to be added to a count.
 ///
 /// # Safety
 ///
@@ -106,16 +103,6 @@ pub unsafe fn adjustments(
                 let count = *(*thread).refcounts.values.add(id);
                 if count != 0 {
                     report((*table.add(id)).obj, count as i64);
-                }
-            }
-            let queues = &(*thread).brc;
-            for queue in [&queues.objects_to_merge, &queues.local_objects_to_merge] {
-                let mut chunk = queue.head;
-                while !chunk.is_null() {
-                    for at in 0..(*chunk).n as usize {
-                        report((&(*chunk).objs)[at], -1);
-                    }
-                    chunk = (*chunk).prev;
                 }
             }
         });
@@ -163,6 +150,9 @@ pub unsafe fn take_queues(
 unsafe fn merge(op: *mut c::PyObject) {
     // SAFETY: as the caller says.
     unsafe {
+        if i64::from((*op).ob_ref_local) == c::SS_IMMORTAL_LOCAL {
+            return;
+        }
         let count = i64::from((*op).ob_ref_local) + ((*op).ob_ref_shared as i64 >> c::SS_REF_SHIFT);
         (*op).ob_tid = 0;
         (*op).ob_ref_local = 0;

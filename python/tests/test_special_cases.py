@@ -570,6 +570,17 @@ def test_a_live_object_in_a_queue_stays(threads, worker):
     assert again[0].attribute == 7
 
 
+def test_an_immortal_object_in_a_queue_stays_immortal(threads, worker):
+    holder = worker(lambda: [Thing()])
+    address = id(holder[0])
+    holder.clear()
+    local = ctypes.c_uint32.from_address(address + HEADER["local"])
+    local.value = IMMORTAL
+    collect(threads)
+    worker(lambda: None)
+    assert local.value == IMMORTAL
+
+
 # ---------------------------------------------------------------------- immortal, frozen and legacy
 
 def test_an_immortal_object_stays_and_keeps_its_members(threads):
@@ -674,6 +685,23 @@ def test_callbacks_come_before_finalizers_and_weak_references_in_the_order_of_th
     events = with_both(program)
     assert events[0] == "callback" and events[1] == "finalizer"
     assert ("plain: %s" % IS_315) in events and "never" not in events
+
+
+def test_a_garbage_weak_reference_calls_nothing_when_its_target_dies_meanwhile():
+    testcapi = pytest.importorskip("_testcapi")
+
+    def program(collect, say):
+        # Only a container that no collector knows refers to the target, so it is no garbage.
+        garbage = [Thing() for _ in range(10)]
+        for one, next_ in zip(garbage, garbage[1:] + garbage[:1]):
+            one.next = next_
+            target = Thing()
+            one.hidden = testcapi.ContainerNoGC(target)
+            next_.reference = weakref.ref(target, lambda _: say("never"))
+        del one, next_, target, garbage
+        say(collect() >= 10)
+
+    assert with_both(program) == [True]
 
 
 def test_a_callback_that_looks_and_one_that_raises():

@@ -14,6 +14,10 @@
 //!
 //! Only [`claim`] writes, and only to garbage.
 //!
+//! An object with count 0 whose references are not deferred is being destroyed, and stays outside of
+//! the collection. (No such object should be tracked. CPython's collector destroys it twice.) A
+//! deferred object with count 0 is an ordinary one: frames may refer to it.
+//!
 //! # A claimed object in a queue
 //!
 //! The owner takes it from the queue later, and subtracts 1 from the merged count
@@ -22,7 +26,7 @@
 //! stop until the queue is empty.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicIsize, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicU32, Ordering};
 
 use standstill::model::Count;
 
@@ -69,6 +73,9 @@ pub unsafe fn count(op: *mut c::PyObject, keep_deferred: bool) -> Count {
                 return Count::Outside;
             }
             count -= c::SS_REF_DEFERRED;
+        } else if count == 0 {
+            // Its destruction has begun: a queue of objects would have a reference.
+            return Count::Outside;
         }
         Count::Exact(count)
     }
@@ -132,7 +139,7 @@ pub unsafe fn each_thread(
 pub static IDS: Mutex<()> = Mutex::new(());
 
 /// Claims a garbage object: all its references are counted in one number, with one more of the
-/// claim.
+/// claim. `gc.get_objects()` and `gc.get_referrers()` do not show it until [`show`] is called.
 ///
 /// # Safety
 ///
@@ -141,16 +148,19 @@ pub static IDS: Mutex<()> = Mutex::new(());
 pub unsafe fn claim(op: *mut c::PyObject, interpreter: *mut c::PyInterpreterState) {
     // SAFETY: as the caller says.
     unsafe {
-        let mut more = i64::from((*op).ob_ref_local) + 1;
+        // Relaxed: see below.
+        let mut more = i64::from(local(op).load(Ordering::Relaxed)) + 1;
         if is_deferred(op) {
             (*op).ob_gc_bits &= !(c::SS_BITS_DEFERRED as u8);
             more -= c::SS_REF_DEFERRED;
+            // Only such objects have a unique id.
+            if let Some(id) = unique_id(op) {
+                more += release_id(id, interpreter);
+            }
         }
-        if let Some(id) = unique_id(op) {
-            more += release_id(id, interpreter);
-        }
+        (*op).ob_gc_bits |= c::SS_BITS_UNREACHABLE as u8;
         (*op).ob_tid = 0;
-        (*op).ob_ref_local = 0;
+        local(op).store(0, Ordering::Relaxed);
         // Relaxed: a worker that claims a generator adds references at the same time. The end of
         // the stop orders all of this before other threads.
         let shared = shared(op);
@@ -160,6 +170,16 @@ pub unsafe fn claim(op: *mut c::PyObject, interpreter: *mut c::PyInterpreterStat
         };
         let _always = shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merged);
     }
+}
+
+/// The part of an object's count that its owner changes.
+///
+/// # Safety
+///
+/// The object is alive for the lifetime.
+unsafe fn local<'a>(op: *mut c::PyObject) -> &'a AtomicU32 {
+    // SAFETY: as the caller says. CPython accesses the field by atomic operations too.
+    unsafe { AtomicU32::from_ptr(&raw mut (*op).ob_ref_local) }
 }
 
 /// The shared part of an object's count.
@@ -180,10 +200,10 @@ unsafe fn shared<'a>(op: *mut c::PyObject) -> &'a AtomicIsize {
 pub unsafe fn add_reference(op: *mut c::PyObject) -> bool {
     // SAFETY: as the caller says.
     unsafe {
-        if i64::from((*op).ob_ref_local) == c::SS_IMMORTAL_LOCAL {
+        // Relaxed: see `claim`.
+        if i64::from(local(op).load(Ordering::Relaxed)) == c::SS_IMMORTAL_LOCAL {
             return false;
         }
-        // Relaxed: see `claim`.
         shared(op).fetch_add(1 << c::SS_REF_SHIFT, Ordering::Relaxed);
         true
     }
@@ -192,19 +212,17 @@ pub unsafe fn add_reference(op: *mut c::PyObject) -> bool {
 /// The unique id of an object, which is removed from the object.
 #[inline(always)]
 unsafe fn unique_id(op: *mut c::PyObject) -> Option<isize> {
-    const TYPE: u64 = 1 << 31;
-    const DICT: u64 = 1 << 29;
-    const HEAP_TYPE: u64 = 1 << 9;
+    use pyo3_ffi::{Py_TPFLAGS_DICT_SUBCLASS, Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_TYPE_SUBCLASS};
     // SAFETY: the caller has an object in a stop. The flags of its type tell what it is.
     unsafe {
         let flags = (*(*op).ob_type).tp_flags;
         let mut id = 0;
-        if flags & TYPE != 0 {
-            if (*op.cast::<c::PyTypeObject>()).tp_flags & HEAP_TYPE != 0 {
+        if flags & Py_TPFLAGS_TYPE_SUBCLASS != 0 {
+            if (*op.cast::<c::PyTypeObject>()).tp_flags & Py_TPFLAGS_HEAPTYPE != 0 {
                 let class = op.cast::<c::PyHeapTypeObject>();
                 id = std::mem::take(&mut (*class).unique_id);
             }
-        } else if flags & DICT != 0 {
+        } else if flags & Py_TPFLAGS_DICT_SUBCLASS != 0 {
             let dict = op.cast::<c::PyDictObject>();
             id = ((*dict)._ma_watcher_tag >> c::SS_DICT_UNIQUE_ID_SHIFT) as isize;
             (*dict)._ma_watcher_tag &= (1 << c::SS_DICT_UNIQUE_ID_SHIFT) - 1;
@@ -237,6 +255,21 @@ unsafe fn release_id(id: isize, interpreter: *mut c::PyInterpreterState) -> i64 
         (*pool).freelist = entry;
     }
     sum
+}
+
+/// Ends the concealment of a claimed object, before it is cleared or released.
+///
+/// # Safety
+///
+/// The object is alive, and this thread is attached.
+pub unsafe fn show(op: *mut c::PyObject) {
+    // SAFETY: as the caller says. CPython writes the byte by atomic operations too.
+    let bits = unsafe { AtomicU8::from_ptr(&raw mut (*op).ob_gc_bits) };
+    let bit = c::SS_BITS_UNREACHABLE as u8;
+    // Relaxed: the bit orders nothing. The load saves the write to an object that was cleared.
+    if bits.load(Ordering::Relaxed) & bit != 0 {
+        bits.fetch_and(!bit, Ordering::Relaxed);
+    }
 }
 
 /// Whether the collector may traverse an object.

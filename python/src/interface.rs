@@ -10,28 +10,19 @@ use pyo3_ffi::{
     METH_FASTCALL, METH_NOARGS, METH_O, Py_DECREF, Py_None, Py_mod_exec, Py_mod_gil,
     Py_mod_multiple_interpreters, Py_ssize_t, PyBool_FromLong, PyErr_Occurred, PyErr_SetString,
     PyEval_RestoreThread, PyEval_SaveThread, PyFloat_AsDouble, PyFloat_FromDouble,
-    PyInterpreterState_Get, PyInterpreterState_Main, PyList_Append, PyList_New, PyLong_AsSsize_t,
+    PyInterpreterState_Get, PyObject_CallFunction, PyInterpreterState_Main, PyList_Append, PyList_New, PyLong_AsSsize_t,
     PyLong_AsUnsignedLongLong, PyLong_FromLongLong, PyLong_FromUnsignedLongLong, PyMethodDef,
     PyMethodDefPointer, PyModuleDef, PyModuleDef_HEAD_INIT, PyModuleDef_Slot, PyObject,
     PySequence_Fast, PyUnicode_FromStringAndSize,
 };
 
+use crate::checks::{self, Expectations, symbol};
 use crate::collection::{self, Outcome, new_reference, put_all};
 use crate::layout as c;
 use crate::model::Python;
 use crate::pages::Pages;
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
-
-/// Finds a function of the interpreter.
-fn symbol(name: &CStr) -> Result<*mut c_void, String> {
-    // SAFETY: the name ends with a zero byte.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    if found.is_null() {
-        return Err(format!("this interpreter does not export {}", name.to_string_lossy()));
-    }
-    Ok(found)
-}
 
 /// The model of the main interpreter, if this thread runs in it.
 fn model() -> Result<Python, String> {
@@ -58,9 +49,20 @@ fn model() -> Result<Python, String> {
     if interpreter != main {
         return Err("subinterpreters remain with CPython's collector".into());
     }
-    // SAFETY: lists have a traverse function.
-    let inside = unsafe { (&raw const pyo3_ffi::PyList_Type).read().tp_traverse };
-    let known = Known::new(inside.map_or(0, |function| function as usize));
+    // SAFETY: this thread is attached, and the world runs.
+    unsafe { checks::run(&Expectations::tested()) }?;
+    // SAFETY: this thread is attached, and the arguments match the format.
+    let known = unsafe {
+        let metaclass = (&raw mut pyo3_ffi::PyType_Type).cast();
+        let class = PyObject_CallFunction(metaclass, c"s(){}".as_ptr(), c"probe".as_ptr());
+        if class.is_null() {
+            pyo3_ffi::PyErr_Clear();
+            return Err("no class can be created".into());
+        }
+        let known = Known::new(class.cast());
+        Py_DECREF(class);
+        known
+    };
     Ok(Python::new(interpreter.cast(), stop, clear_weak, known))
 }
 
@@ -92,6 +94,34 @@ unsafe extern "C" fn activate(_: *mut PyObject, _: *mut PyObject) -> *mut PyObje
     // SAFETY: the interpreter calls it on an attached thread.
     unsafe {
         match result {
+            Ok(()) => none(),
+            Err(reason) => text(&reason),
+        }
+    }
+}
+
+/// `check(name)`: runs the checks with one wrong expectation, for tests. `None`: with none. Returns
+/// the reason of the check that has failed, or `None`.
+unsafe extern "C" fn check(_: *mut PyObject, name: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe {
+        let mut expectations = Expectations::tested();
+        if name != Py_None() {
+            let mut length = 0;
+            let bytes = pyo3_ffi::PyUnicode_AsUTF8AndSize(name, &raw mut length);
+            if bytes.is_null() {
+                return std::ptr::null_mut();
+            }
+            let bytes = std::slice::from_raw_parts(bytes.cast::<u8>(), length as usize);
+            let wrong = std::str::from_utf8(bytes).ok().and_then(Expectations::wrong);
+            let Some(wrong) = wrong else {
+                let why = c"there is no expectation of this name";
+                PyErr_SetString(pyo3_ffi::PyExc_ValueError, why.as_ptr());
+                return std::ptr::null_mut();
+            };
+            expectations = wrong;
+        }
+        match checks::run(&expectations) {
             Ok(()) => none(),
             Err(reason) => text(&reason),
         }
@@ -351,8 +381,9 @@ struct Table<T>(std::cell::UnsafeCell<T>);
 // SAFETY: the interpreter synchronises its accesses, and this module has none.
 unsafe impl<T> Sync for Table<T> {}
 
-static METHODS: Table<[PyMethodDef; 10]> = Table(std::cell::UnsafeCell::new([
+static METHODS: Table<[PyMethodDef; 11]> = Table(std::cell::UnsafeCell::new([
     method(c"activate", PyMethodDefPointer { PyCFunction: activate }, METH_NOARGS),
+    method(c"check", PyMethodDefPointer { PyCFunction: check }, METH_O),
     method(c"collect", PyMethodDefPointer { PyCFunctionFast: collect }, METH_FASTCALL),
     method(c"wait_until_due", PyMethodDefPointer { PyCFunction: wait_until_due }, METH_O),
     method(c"pause", PyMethodDefPointer { PyCFunction: pause }, METH_O),

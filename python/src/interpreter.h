@@ -52,6 +52,7 @@ static const long long SS_BITS_TRACKED = _PyGC_BITS_TRACKED;
 static const long long SS_BITS_FINALIZED = _PyGC_BITS_FINALIZED;
 static const long long SS_BITS_FROZEN = _PyGC_BITS_FROZEN;
 static const long long SS_BITS_DEFERRED = _PyGC_BITS_DEFERRED;
+static const long long SS_BITS_UNREACHABLE = _PyGC_BITS_UNREACHABLE;
 static const long long SS_SEGMENT_SIZE = MI_SEGMENT_SIZE;
 static const long long SS_SLICE_SIZE = MI_SEGMENT_SLICE_SIZE;
 static const long long SS_BIN_FULL = MI_BIN_FULL;
@@ -85,7 +86,10 @@ static inline int ss_stackref_is_counted(_PyStackRef ref) {
 // The stack reference that owns a counted reference.
 static inline _PyStackRef ss_stackref_steal(PyObject *op) { return PyStackRef_FromPyObjectSteal(op); }
 
-static inline mi_segment_t *ss_segment_of(const void *block) { return _mi_ptr_segment(block); }
+// As `_mi_ptr_segment`, which calls a hidden function in debug builds.
+static inline mi_segment_t *ss_segment_of(const void *block) {
+    return (mi_segment_t *)(((uintptr_t)block - 1) & ~MI_SEGMENT_MASK);
+}
 
 static inline PyGenObject *ss_generator_of(_PyInterpreterFrame *frame) {
     return _PyGen_GetGeneratorFromFrame(frame);
@@ -97,11 +101,12 @@ static inline PyWeakReference **ss_weakrefs_of(PyObject *op) {
 
 static inline int ss_supports_weakrefs(PyTypeObject *type) { return _PyType_SUPPORTS_WEAKREFS(type); }
 
-static inline int ss_has_debug_allocator(void) {
-#ifdef Py_DEBUG
-    return 1;
+// The next block of a free list of a page. Debug builds encode the links.
+static inline mi_block_t *ss_next_in_page(const mi_page_t *page, const mi_block_t *block) {
+#ifdef MI_ENCODE_FREELIST
+    return mi_block_nextx(page, block, page->keys);
 #else
-    return 0;
+    return mi_block_nextx(page, block, NULL);
 #endif
 }
 
@@ -114,5 +119,17 @@ static inline void ss_settle(PyThreadState *thread) {
     _Py_set_eval_breaker_bit(thread, _PY_EVAL_EXPLICIT_MERGE_BIT);
 }
 
+// The next block that other threads have freed on full pages of a heap.
+static inline mi_block_t *ss_next_delayed(const mi_heap_t *heap, const mi_block_t *block) {
+    return mi_block_nextx(heap, block, heap->keys);
+}
+
+static inline int ss_has_debug_allocator(void) { return _PyRuntime.allocators.is_debug_enabled; }
+
 static inline void ss_lock_heads(void) { HEAD_LOCK(&_PyRuntime); }
 static inline void ss_unlock_heads(void) { HEAD_UNLOCK(&_PyRuntime); }
+
+// The table of offsets that an interpreter of these headers has.
+static inline void ss_debug_offsets(struct _Py_DebugOffsets *into) {
+    *into = (struct _Py_DebugOffsets)_Py_DebugOffsets_INIT(_Py_Debug_Cookie);
+}

@@ -14,6 +14,7 @@
 //! | [`interface`] | the functions of the module |
 
 mod checked;
+mod checks;
 mod collection;
 mod counts;
 mod frames;

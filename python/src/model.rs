@@ -61,6 +61,8 @@ pub struct Python {
     pages: RwLock<Pages>,
     /// A stack could not be read in this stop: objects with deferred references are kept.
     keep_deferred: AtomicBool,
+    /// An object with a legacy finalizer was counted in this collection.
+    has_legacy: AtomicBool,
     /// `gc.DEBUG_SAVEALL` is set: garbage is put into `gc.garbage` and not cleared.
     save_all: AtomicBool,
     /// The generation that was asked for, which decides which counters begin anew.
@@ -96,6 +98,7 @@ impl Python {
             figures: Figures::default(),
             pages: RwLock::default(),
             keep_deferred: AtomicBool::new(false),
+            has_legacy: AtomicBool::new(false),
             save_all: AtomicBool::new(false),
             generation: AtomicUsize::new(2),
         }
@@ -106,6 +109,7 @@ impl Python {
         // Relaxed: the stop orders it.
         self.generation.store(generation, Ordering::Relaxed);
         self.save_all.store(save_all, Ordering::Relaxed);
+        self.has_legacy.store(false, Ordering::Relaxed);
         self.figures.cleared.store(0, Ordering::Relaxed);
         self.figures.blocks.store(0, Ordering::Relaxed);
     }
@@ -238,8 +242,18 @@ unsafe impl ObjectModel for Python {
 
     #[inline(always)]
     fn count(&self, object: Stopped<'_>) -> Count {
-        // SAFETY: the object was listed in this stop, or is claimed.
-        unsafe { counts::count(op(*object), self.keep_deferred.load(Ordering::Relaxed)) }
+        // SAFETY: the object was listed in this stop, or is claimed. An object that takes part has
+        // a type.
+        unsafe {
+            let count = counts::count(op(*object), self.keep_deferred.load(Ordering::Relaxed));
+            if let Count::Exact(_) = count
+                && (*(*op(*object)).ob_type).tp_del.is_some()
+            {
+                // All garbage was counted. With legacy finalizers, one thread claims it all.
+                self.has_legacy.store(true, Ordering::Relaxed);
+            }
+            count
+        }
     }
 
     #[inline(always)]
@@ -276,8 +290,12 @@ unsafe impl ObjectModel for Python {
     }
 
     fn release(&self, reference: ClaimRef, _: &ModelMutator<Self>) {
+        let object = op(reference.object());
         // SAFETY: the claim's reference, on an attached thread.
-        unsafe { pyo3_ffi::Py_DECREF(op(reference.object()).cast()) };
+        unsafe {
+            counts::show(object);
+            pyo3_ffi::Py_DECREF(object.cast());
+        }
     }
 
     fn has_weak(&self, object: Live<'_>) -> bool {
@@ -336,7 +354,7 @@ unsafe impl ObjectModel for Python {
     }
 
     fn has_legacy(&self) -> bool {
-        true
+        self.has_legacy.load(Ordering::Relaxed)
     }
 
     fn legacy(&self, object: Stopped<'_>) -> bool {
@@ -373,6 +391,7 @@ unsafe impl ObjectModel for Python {
         let object = op(object.object());
         // SAFETY: the claim's reference, on an attached thread.
         unsafe {
+            counts::show(object);
             if !counts::is_tracked(object) {
                 // The clearing of another object has untracked it.
                 return;

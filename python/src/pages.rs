@@ -81,15 +81,28 @@ impl Pages {
         interpreter: *mut c::PyInterpreterState,
         prefix: usize,
     ) -> Result<Self, NoMemory> {
-        let mut list = Self::default();
-        let with_words = prefix + 2 * size_of::<usize>();
         // SAFETY: the world is stopped. The lock keeps threads away that start or end.
         unsafe {
             c::ss_lock_heads();
-            let listed = list.add_all(interpreter, prefix, with_words);
+            let list = Self::list_locked(interpreter, prefix);
             c::ss_unlock_heads();
-            listed?;
+            list
         }
+    }
+
+    /// As [`list`](Self::list), inside of the interpreter's own enumeration.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped, and the caller has the lock of the list of threads.
+    pub unsafe fn list_locked(
+        interpreter: *mut c::PyInterpreterState,
+        prefix: usize,
+    ) -> Result<Self, NoMemory> {
+        let mut list = Self::default();
+        let with_words = prefix + 2 * size_of::<usize>();
+        // SAFETY: as the caller says.
+        unsafe { list.add_all(interpreter, prefix, with_words) }?;
         list.delayed.sort_unstable();
         Ok(list)
     }
@@ -147,7 +160,7 @@ impl Pages {
             while !block.is_null() {
                 self.delayed.try_reserve(1).map_err(|_| NoMemory)?;
                 self.delayed.push(block.addr());
-                block = (*block).next as *mut c::mi_block_t;
+                block = c::ss_next_delayed(heap, block);
             }
         }
         Ok(())
@@ -235,8 +248,8 @@ impl Pages {
         for mut block in lists {
             while !block.is_null() {
                 release(block.addr());
-                // SAFETY: a free block begins with the address of the next one.
-                block = unsafe { (*block).next } as *mut c::mi_block_t;
+                // SAFETY: the block is in a free list of the page.
+                block = unsafe { next_free(page.page, block) };
             }
         }
         let from = self.delayed.partition_point(|&block| block < page.start);
@@ -280,17 +293,29 @@ unsafe fn first_block(page: *mut c::mi_page_t) -> usize {
     }
 }
 
-unsafe extern "C" {
-    fn _PyMem_GetCurrentAllocatorName() -> *const core::ffi::c_char;
+/// The block after `block` in a free list of a page.
+///
+/// # Safety
+///
+/// The world is stopped, and the block is in such a list.
+#[inline(always)]
+unsafe fn next_free(page: *mut c::mi_page_t, block: *mut c::mi_block_t) -> *mut c::mi_block_t {
+    // SAFETY: as the caller says. A free block begins with the address of the next one, which
+    // debug builds encode. (The call costs more than the load.)
+    unsafe {
+        if cfg!(py_debug) {
+            c::ss_next_in_page(page, block)
+        } else {
+            (*block).next as *mut c::mi_block_t
+        }
+    }
 }
 
 /// Bytes that the allocator puts in front of each block: with `PYTHONMALLOC=debug` and in debug
 /// builds, a size and an identification.
 pub fn debug_prefix() -> usize {
-    // SAFETY: the function returns a constant text or null.
-    let name = unsafe {
-        let name = _PyMem_GetCurrentAllocatorName();
-        if name.is_null() { &[] } else { std::ffi::CStr::from_ptr(name).to_bytes() }
-    };
-    if name.ends_with(b"_debug") { 2 * size_of::<usize>() } else { 0 }
+    // SAFETY: reads a number that is constant after the start of the interpreter. (The name of the
+    // allocator does not tell: a hook of tracemalloc has no name.)
+    let is_on = unsafe { c::ss_has_debug_allocator() } != 0;
+    if is_on { 2 * size_of::<usize>() } else { 0 }
 }

@@ -16,6 +16,8 @@ use crate::layout as c;
 /// The known functions.
 #[derive(Default)]
 pub struct Known {
+    /// The traverse function of classes, which calls that of the first base with another one.
+    of_classes: usize,
     /// The code of the executable, or of the library that contains the interpreter.
     interpreter: Range<usize>,
     /// Functions that were looked up: the address, and whether it is known.
@@ -25,14 +27,21 @@ pub struct Known {
 }
 
 impl Known {
-    /// The functions of an interpreter, of which `inside` is one.
-    pub fn new(inside: usize) -> Self {
-        Self { interpreter: code_around(inside), ..Self::default() }
+    /// The functions of an interpreter. `class` is a class that a program has defined.
+    ///
+    /// # Safety
+    ///
+    /// The class is alive.
+    pub unsafe fn new(class: *mut c::PyTypeObject) -> Self {
+        // SAFETY: as the caller says.
+        let of_classes = unsafe { (*class).tp_traverse }.map_or(0, |function| function as usize);
+        Self { of_classes, interpreter: code_around(of_classes), ..Self::default() }
     }
 
     /// The same functions, for another heap.
     pub fn again(&self) -> Self {
-        Self { interpreter: self.interpreter.clone(), ..Self::default() }
+        let (of_classes, interpreter) = (self.of_classes, self.interpreter.clone());
+        Self { of_classes, interpreter, ..Self::default() }
     }
 
     /// Whether the traverse function of a type is known.
@@ -42,9 +51,17 @@ impl Known {
     /// The type is alive.
     #[inline(always)]
     pub unsafe fn is_known(&self, class: *mut c::PyTypeObject) -> bool {
-        // SAFETY: as the caller says.
-        let Some(function) = (unsafe { (*class).tp_traverse }) else { return true };
-        let address = function as usize;
+        let mut class = class;
+        let address = loop {
+            // SAFETY: as the caller says. A class keeps its bases alive, and its last base,
+            // `object`, has no traverse function.
+            let Some(function) = (unsafe { (*class).tp_traverse }) else { return true };
+            if function as usize != self.of_classes {
+                break function as usize;
+            }
+            // SAFETY: as above.
+            class = unsafe { (*class).tp_base };
+        };
         self.interpreter.contains(&address) || self.is_known_elsewhere(address)
     }
 

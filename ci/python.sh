@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# The Python package (python/): its wheels for both versions of CPython, and its tests.
+#
+#     ci/python.sh [OPTION...]    options of CPython's `configure`, for example --with-pydebug
+#
+# The interpreters are built from ../shared/cpython once, into a cache outside of the checkout
+# (benches/cpython.sh): some minutes each. A virtual environment for each lies in target/python.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 3000 "$@"
+
+sources="${CPYTHON_SOURCES:-../shared/cpython}"
+archives=("$sources"/cpython-3.1[45]*.tar.xz)
+if [[ ! -e "${archives[0]}" ]]; then
+    skipped 'the Python package' "mkdir -p $sources, and copy CPython's sources there as cpython-3.14.*.tar.xz"
+    exit 0
+fi
+needs 'the Python package' 'apt-get install -y gcc make' command -v make cc || exit 0
+
+cargo fmt --manifest-path python/Cargo.toml --check
+mkdir -p "$target/python"
+out="$(realpath "$target/python")"
+rm -rf "$out/wheels"
+
+for archive in "${archives[@]}"; do
+    python="$(benches/cpython.sh --quick --installed "$archive" "$@")"
+    place="$out/$(basename "$(dirname "$(dirname "$(dirname "$python")")")")"
+    [[ -x "$place/bin/python" ]] || "$python" -m venv "$place"
+    # Hash checks are off: the virtual environment is a test of the package, and not of the tools.
+    "$place/bin/python" -m pip install --quiet maturin libclang pytest hypothesis
+    echo "-- $("$place/bin/python" -VV), in $place"
+    LIBCLANG_PATH="$("$place/bin/python" -c 'import clang, os; print(os.path.join(os.path.dirname(clang.__file__), "native"))')"
+    export LIBCLANG_PATH PYO3_PYTHON="$place/bin/python"
+    manifest=(--manifest-path python/Cargo.toml --target-dir "$place/target")
+    cargo clippy --quiet --release "${manifest[@]}" -- -D warnings
+    "$place/bin/maturin" --quiet build --release --locked --interpreter "$place/bin/python" --out "$out/wheels" "${manifest[@]}"
+    "$place/bin/python" -m pip install --quiet --force-reinstall --no-index --find-links "$out/wheels" standstill-gc
+    timeout --kill-after=30 900 "$place/bin/python" -m pytest --quiet python/tests
+done
+ls "$out/wheels"

@@ -394,6 +394,29 @@ def _milliseconds(seconds):
     return text
 
 
+_KINDS = {
+    "held": "Pauses with live objects only", "garbage": "Garbage, found and freed, in total",
+    "small": "Heaps of at most 50,000 more objects than the interpreter has at its start",
+    "program": "Longest waits of a program's thread", "service": "Latency of a service, p99.9",
+}
+
+
+def summary(report):
+    """The ratios to CPython's collector, as a list in Markdown: for each kind of case, the range."""
+    lines = []
+    for kind, title in _KINDS.items():
+        of_kind = [case["rows"] for case in report["cases"] if case["kind"] == kind]
+        parts = []
+        for name in [name for name in (of_kind[0] if of_kind else ()) if name != "gc.collect"]:
+            value = lambda row: row["latency"]["p99.9"] if kind == "service" else row["median"]
+            ratios = sorted(value(rows[name]) / value(rows["gc.collect"]) for rows in of_kind)
+            low, high = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
+            parts.append(f"{low if low == high else f'{low} to {high}'} with {name}")
+        if parts:
+            lines.append(f"- {title}: {', '.join(parts)}.")
+    return "As a share of CPython's, medians:\n\n" + "\n".join(lines) + "\n"
+
+
 def table(report):
     """The report as a table in Markdown."""
     names = list(report["cases"][0]["rows"])
@@ -597,7 +620,8 @@ def main(arguments=None):
         }
     for path, content in (
         (options.json, lambda: json.dumps(report, indent=1) + "\n"),
-        (options.svg, lambda: picture(report)), (options.markdown, lambda: table(report)),
+        (options.svg, lambda: picture(report)),
+        (options.markdown, lambda: summary(report) + "\n" + table(report)),
     ):
         if path == "-":
             sys.stdout.write(content())
@@ -605,7 +629,7 @@ def main(arguments=None):
             with open(path, "w") as file:
                 file.write(content())
     if options.json != "-":
-        print(table(report))
+        print(summary(report) + "\n" + table(report))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-ROUNDS = int(os.environ.get("STANDSTILL_GC_ROUNDS", "40"))
+ROUNDS = int(os.environ.get("STANDSTILL_GC_ROUNDS", "25"))
 
 PROGRAM = """
     import ctypes, gc, os, sys, threading, weakref

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-SECONDS = float(os.environ.get("STANDSTILL_GC_STRESS", "2"))
+SECONDS = float(os.environ.get("STANDSTILL_GC_STRESS", "1"))
 MUTATORS = {}
 
 
@@ -499,11 +499,10 @@ def drive(names, seconds, threads_each=2):
             while (time.monotonic() < end or not steps[name]) and not errors:
                 next(generator)
                 steps[name] += 1
-        except BaseException as error:
+        except BaseException:
             import traceback
 
             errors.append(f"{name}: {traceback.format_exc()}")
-            raise error
         finally:
             generator.close()
 

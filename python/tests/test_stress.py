@@ -129,7 +129,7 @@ def generators(r):
         me = yield
         local = [holder, me]
         for number in range(1000):
-            got = yield number, local
+            yield number, local
             check(local[1] is me and local[0] is holder, "generator")
 
     def delegates(inner):

@@ -307,7 +307,8 @@ def service(title, n, seconds, rounds):
         for place, (name, row) in enumerate(result["rows"].items()):
             series = [sorted(all_latencies[turn * len(longest) + place]) for turn in range(rounds)]
             row["latency"] = {
-                f"p{p:g}": statistics.median(s[min(len(s) - 1, int(p / 100 * len(s)))] for s in series)
+                f"p{p:g}": statistics.median(
+                    s[min(len(s) - 1, int(p / 100 * len(s)))] for s in series)
                 for p in PERCENTILES
             }
         result["requests"] = count
@@ -402,7 +403,7 @@ _KINDS = {
 
 
 def summary(report):
-    """The ratios to CPython's collector, as a list in Markdown: for each kind of case, the range."""
+    """The ratios to CPython's collector, as a list in Markdown: a range for each kind of case."""
     lines = []
     for kind, title in _KINDS.items():
         of_kind = [case["rows"] for case in report["cases"] if case["kind"] == kind]
@@ -447,7 +448,8 @@ def table(report):
             for name in names:
                 cell = _milliseconds(row[name][key])
                 if key == "median":
-                    cell += f" ({_milliseconds(row[name]['min'])} to {_milliseconds(row[name]['max'])})"
+                    low, high = _milliseconds(row[name]["min"]), _milliseconds(row[name]["max"])
+                    cell += f" ({low} to {high})"
                 cells.append(cell)
                 if name != "gc.collect":
                     cells.append(f"{row[name][key] / base:.2f}")
@@ -565,7 +567,8 @@ def _machine():
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:
-            model = next(line for line in file if line.startswith("model name")).split(":")[1].strip()
+            line = next(line for line in file if line.startswith("model name"))
+        model = line.split(":")[1].strip()
     except (OSError, StopIteration):
         pass
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -308,7 +308,8 @@ def test_both_collectors_at_once():
             cycles(100)
             results.append(collect())
 
-    threads = [threading.Thread(target=collects, args=(c,)) for c in (cpython, standstill_gc.collect) * 2]
+    collectors = (cpython, standstill_gc.collect) * 2
+    threads = [threading.Thread(target=collects, args=(c,)) for c in collectors]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -95,7 +95,8 @@ def test_a_missing_script_is_an_error(tmp_path):
 
 def test_statistics_at_exit(tmp_path):
     (tmp_path / "script.py").write_text(
-        "import gc, atexit\natexit.register(print, 'mine')\na = []; a.append(a); del a\ngc.collect()")
+        "import gc, atexit\natexit.register(print, 'mine')\na = []; a.append(a); del a\n"
+        "gc.collect()")
     done = program(tmp_path, "--stats", "script.py")
     assert done.stdout == "mine\n"
     assert "collections" in done.stderr and "pauses: median" in done.stderr

@@ -129,7 +129,7 @@ def test_memory_is_equal(name):
     assert grown < NOISE, f"resident memory grew by {grown} bytes in each of two parts"
     assert after[2] - middle[2] < 50 or middle[2] - before[2] < 50, "objects are left"
     if name != "threads":
-        # The allocator counts what was freed on pages of ended threads only when it uses them again.
+        # The allocator counts frees on pages of ended threads when it uses these again.
         assert after[1] - middle[1] < 500 or middle[1] - before[1] < 500, "blocks are left"
 
 

@@ -517,7 +517,10 @@ def drive(names, seconds, threads_each=2):
                 time.sleep(0.001)
 
     r = random.Random(seed)
-    group = [threading.Thread(target=mutates, args=(name, n)) for name in names for n in range(threads_each)]
+    group = [
+        threading.Thread(target=mutates, args=(name, n))
+        for name in names for n in range(threads_each)
+    ]
     group += [threading.Thread(target=collects, args=(o,)) for o in (None, 1, 2)]
     for thread in group:
         thread.start()

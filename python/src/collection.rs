@@ -37,6 +37,10 @@ use crate::stop::Collecting;
 /// tables take a fifteenth of that, in addresses, and memory for segments in use only.
 const RESERVE: usize = 128 << 30;
 
+/// Granules of the pages with objects, below which one thread collects: to wake others costs more
+/// than they save. These are some 30,000 objects.
+const SERIAL_BELOW: usize = 100_000;
+
 /// The heap. Null: the package is not active.
 static HEAP: AtomicPtr<ModelHeap<Python>> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -71,7 +75,8 @@ pub fn heap() -> Option<&'static ModelHeap<Python>> {
 pub fn open(model: Python) -> Result<(), String> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let builder = Heap::builder().name("python").reserve(RESERVE).workers(workers);
-    let heap = builder.pacing(Pacing::manual()).build_with(model).map_err(|e| e.to_string())?;
+    let builder = builder.pacing(Pacing::manual()).serial_below(SERIAL_BELOW);
+    let heap = builder.build_with(model).map_err(|error| error.to_string())?;
     // It lives until the process ends.
     HEAP.store(Box::into_raw(Box::new(heap)), Ordering::Release);
     Ok(())

@@ -298,8 +298,7 @@ def _expected(generation):
         del garbage[before:]
     finally:
         set_debug(flags)
-    # CPython no longer defers the counts of what it has found, so some of it has died with the
-    # list.
+    # CPython has ended the deferred counting of these objects. Some have died with the list.
     alive = set(map(id, get_objects()))
     return [address for address in found if address in alive]
 
@@ -322,7 +321,8 @@ def stats():
     def rank(share):
         return pauses[min(len(pauses) - 1, int(share * len(pauses)))] if pauses else 0.0
 
-    total = {key: sum(r[key] for r in records) for key in ("time_to_stop", "find", "recheck", "duration")}
+    keys = ("time_to_stop", "find", "recheck", "duration")
+    total = {key: sum(record[key] for record in records) for key in keys}
     return {
         "collections": len(records),
         "collected": sum(record["collected"] for record in records),

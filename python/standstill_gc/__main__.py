@@ -134,8 +134,8 @@ def main(arguments=None):
             _run_script(what)
     except Exception as error:
         # As the interpreter would, but without the frames of this file.
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+        trace, own = error.__traceback__, (__file__, "<frozen runpy>")
+        while trace is not None and trace.tb_frame.f_code.co_filename in own:
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         sys.exit(1)

@@ -307,7 +307,8 @@ def service(title, n, seconds, rounds):
         for place, (name, row) in enumerate(result["rows"].items()):
             series = [sorted(all_latencies[turn * len(longest) + place]) for turn in range(rounds)]
             row["latency"] = {
-                f"p{p:g}": statistics.median(s[min(len(s) - 1, int(p / 100 * len(s)))] for s in series)
+                f"p{p:g}": statistics.median(
+                    s[min(len(s) - 1, int(p / 100 * len(s)))] for s in series)
                 for p in PERCENTILES
             }
         result["requests"] = count
@@ -394,6 +395,29 @@ def _milliseconds(seconds):
     return text
 
 
+_KINDS = {
+    "held": "Pauses with live objects only", "garbage": "Garbage, found and freed, in total",
+    "small": "Heaps of at most 50,000 more objects than the interpreter has at its start",
+    "program": "Longest waits of a program's thread", "service": "Latency of a service, p99.9",
+}
+
+
+def summary(report):
+    """The ratios to CPython's collector, as a list in Markdown: a range for each kind of case."""
+    lines = []
+    for kind, title in _KINDS.items():
+        of_kind = [case["rows"] for case in report["cases"] if case["kind"] == kind]
+        parts = []
+        for name in [name for name in (of_kind[0] if of_kind else ()) if name != "gc.collect"]:
+            value = lambda row: row["latency"]["p99.9"] if kind == "service" else row["median"]
+            ratios = sorted(value(rows[name]) / value(rows["gc.collect"]) for rows in of_kind)
+            low, high = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
+            parts.append(f"{low if low == high else f'{low} to {high}'} with {name}")
+        if parts:
+            lines.append(f"- {title}: {', '.join(parts)}.")
+    return "As a share of CPython's, medians:\n\n" + "\n".join(lines) + "\n"
+
+
 def table(report):
     """The report as a table in Markdown."""
     names = list(report["cases"][0]["rows"])
@@ -424,7 +448,8 @@ def table(report):
             for name in names:
                 cell = _milliseconds(row[name][key])
                 if key == "median":
-                    cell += f" ({_milliseconds(row[name]['min'])} to {_milliseconds(row[name]['max'])})"
+                    low, high = _milliseconds(row[name]["min"]), _milliseconds(row[name]["max"])
+                    cell += f" ({low} to {high})"
                 cells.append(cell)
                 if name != "gc.collect":
                     cells.append(f"{row[name][key] / base:.2f}")
@@ -542,7 +567,8 @@ def _machine():
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:
-            model = next(line for line in file if line.startswith("model name")).split(":")[1].strip()
+            line = next(line for line in file if line.startswith("model name"))
+        model = line.split(":")[1].strip()
     except (OSError, StopIteration):
         pass
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -597,7 +623,8 @@ def main(arguments=None):
         }
     for path, content in (
         (options.json, lambda: json.dumps(report, indent=1) + "\n"),
-        (options.svg, lambda: picture(report)), (options.markdown, lambda: table(report)),
+        (options.svg, lambda: picture(report)),
+        (options.markdown, lambda: summary(report) + "\n" + table(report)),
     ):
         if path == "-":
             sys.stdout.write(content())
@@ -605,7 +632,7 @@ def main(arguments=None):
             with open(path, "w") as file:
                 file.write(content())
     if options.json != "-":
-        print(table(report))
+        print(summary(report) + "\n" + table(report))
 
 
 if __name__ == "__main__":

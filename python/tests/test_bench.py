@@ -10,6 +10,9 @@ import pytest
 import standstill_gc.bench as bench
 
 
+NAMES = ["small-1000", "pairs", "lists", "program", "service"]
+
+
 def run(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "standstill_gc.bench", *arguments],
@@ -20,11 +23,10 @@ def run(*arguments):
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     place = tmp_path_factory.mktemp("bench")
-    names = ["small-1000", "pairs", "lists", "program", "service"]
     done = run(
         "--quick", "--threads", "1,2", "--json", place / "figures.json", "--svg",
         place / "picture.svg", "--markdown", place / "table.md",
-        *[word for name in names for word in ("--only", name)],
+        *[word for name in NAMES for word in ("--only", name)],
     )
     # No progress bar without a terminal.
     assert (done.returncode, done.stderr) == (0, ""), done
@@ -34,7 +36,7 @@ def files(tmp_path_factory):
 def test_the_figures(files):
     place, _ = files
     report = json.loads((place / "figures.json").read_text())
-    assert [c["name"] for c in report["cases"]] == ["small-1000", "pairs", "lists", "program", "service"]
+    assert [case["name"] for case in report["cases"]] == NAMES
     for case in report["cases"]:
         assert list(case["rows"]) == ["gc.collect", "1 thread", "2 threads"]
         for row in case["rows"].values():

@@ -19,7 +19,7 @@ hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
 
 cpython = standstill_gc._cpython["collect"]
-EXAMPLES = int(os.environ.get("STANDSTILL_GC_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("STANDSTILL_GC_EXAMPLES", "20"))
 
 
 # --------------------------------------------------------------------------------- kinds of nodes

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-SECONDS = float(os.environ.get("STANDSTILL_GC_STRESS", "2"))
+SECONDS = float(os.environ.get("STANDSTILL_GC_STRESS", "1"))
 MUTATORS = {}
 
 
@@ -129,7 +129,7 @@ def generators(r):
         me = yield
         local = [holder, me]
         for number in range(1000):
-            got = yield number, local
+            yield number, local
             check(local[1] is me and local[0] is holder, "generator")
 
     def delegates(inner):
@@ -461,12 +461,14 @@ def asks_the_collector(r):
     while True:
         node = Node()
         node.list = [node]
-        gc.get_referents(node)
-        gc.is_tracked(node)
+        check(gc.get_referents(node.list)[0] is node and gc.is_tracked(node))
         if r.random() < 0.05:
-            check(any(thing is node for thing in gc.get_referrers(node.list)))
+            # The other thread may have frozen everything, so that these lists are short.
+            for referrer in gc.get_referrers(node.list):
+                check(node.list in gc.get_referents(referrer), "referrer")
+            referrer = None
             objects = gc.get_objects()
-            check(len(objects) > 100)
+            check(isinstance(objects, list))
             del objects
         if r.random() < 0.05:
             gc.freeze()
@@ -499,11 +501,10 @@ def drive(names, seconds, threads_each=2):
             while (time.monotonic() < end or not steps[name]) and not errors:
                 next(generator)
                 steps[name] += 1
-        except BaseException as error:
+        except BaseException:
             import traceback
 
             errors.append(f"{name}: {traceback.format_exc()}")
-            raise error
         finally:
             generator.close()
 
@@ -518,7 +519,10 @@ def drive(names, seconds, threads_each=2):
                 time.sleep(0.001)
 
     r = random.Random(seed)
-    group = [threading.Thread(target=mutates, args=(name, n)) for name in names for n in range(threads_each)]
+    group = [
+        threading.Thread(target=mutates, args=(name, n))
+        for name in names for n in range(threads_each)
+    ]
     group += [threading.Thread(target=collects, args=(o,)) for o in (None, 1, 2)]
     for thread in group:
         thread.start()

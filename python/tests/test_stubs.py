@@ -42,7 +42,8 @@ def test_signatures(function):
         return [(p.name, p.kind, p.default) for p in signature.parameters.values()]
 
     defined = ast.FunctionDef(
-        name=function.name, args=function.args, body=[ast.Pass()], decorator_list=[], type_params=[])
+        name=function.name, args=function.args, body=[ast.Pass()], decorator_list=[],
+        type_params=[])
     for argument in [*function.args.args, *function.args.kwonlyargs]:
         argument.annotation = None
     namespace = {}

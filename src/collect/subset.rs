@@ -101,8 +101,8 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         tracer: &mut Tracer,
     ) -> Result<Vec<Stopped<'w>>, NoMemory> {
         let (space, model) = (&self.world.core().space, &self.world.core().model);
-        // The references from members to each member: the lowest bytes lie in the table of the marks,
-        // until the member gets its mark.
+        // The references from members to each member: the lowest bytes lie in the table of the
+        // marks, until the member gets its mark.
         let (sums, mut spills) = (space.counts(), Spills::default());
         for object in objects.iter().map(|reference| claimed(self.world, reference)) {
             if !self.contains(*object) {

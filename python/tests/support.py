@@ -1,0 +1,85 @@
+"""What the tests of the interface share."""
+
+
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import standstill_gc
+
+cpython = standstill_gc._cpython["collect"]
+both = pytest.mark.parametrize(
+    "collect", [cpython, standstill_gc.collect], ids=["cpython", "standstill"]
+)
+DEADLINE = 120
+
+
+def run(code, *, arguments=(), options=(), **environment):
+    """Runs a program in a new interpreter, and returns what it has written and its exit code."""
+    done = subprocess.run(
+        [sys.executable, *options, "-c", textwrap.dedent(code), *arguments],
+        capture_output=True, text=True, timeout=DEADLINE, env=os.environ | environment,
+    )
+    return done
+
+
+def good(code, **more):
+    """The output of a program that must end well, without a word on its standard error."""
+    done = run(code, **more)
+    assert (done.returncode, done.stderr) == (0, ""), (done.returncode, done.stderr, done.stdout)
+    return done.stdout.split()
+
+
+class Node:
+    pass
+
+
+def cycles(n, make=Node):
+    for _ in range(n):
+        node = make()
+        node.self = node
+
+
+def near(result, n):
+    """Whether a result is `n`, or more by what the interpreter and pytest leave now and then."""
+    return n <= result <= n + 300
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """No automatic collection, and nothing left of other tests."""
+    assert standstill_gc.active(), standstill_gc.inactive_reason()
+    standstill_gc.uninstall()
+    enabled = gc.isenabled()
+    gc.disable()
+    gc.collect()
+    threshold = gc.get_threshold()
+    yield
+    standstill_gc.uninstall()
+    standstill_gc.set_checked(False)
+    gc.set_debug(0)
+    gc.unfreeze()
+    gc.garbage.clear()
+    gc.callbacks.clear()
+    gc.set_threshold(*threshold)
+    if enabled:
+        gc.enable()
+
+
+@contextlib.contextmanager
+def unraisable():
+    """The unraisable errors, as texts."""
+    seen, hook = [], sys.unraisablehook
+    sys.unraisablehook = lambda error: seen.append(
+        (type(error.exc_value).__name__, str(error.exc_value), error.err_msg,
+         getattr(error.object, "__name__", type(error.object).__name__))
+    )
+    try:
+        yield seen
+    finally:
+        sys.unraisablehook = hook

@@ -1,0 +1,318 @@
+"""Automatic collections, and the state of the package."""
+
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+import standstill_gc
+from support import Node, cpython, cycles, good, near, quiet, run  # noqa: F401
+
+
+# ------------------------------------------------------------------------- automatic collections
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def collections():
+    return standstill_gc.stats()["collections"]
+
+
+def test_automatic_collections_free_garbage():
+    standstill_gc.enable()
+    cycles(10)
+    node = Node()
+    node.self, gone = node, weakref.ref(node)
+    del node
+
+    def more():
+        cycles(1000)
+        return gone() is None
+
+    wait_for(more)
+
+
+def test_automatic_collections_run_on_the_thread_of_the_package():
+    names = set()
+
+    class Final:
+        def __del__(self):
+            names.add(threading.current_thread().name)
+
+    standstill_gc.enable()
+
+    def more():
+        cycles(1000, Final)
+        return names
+
+    wait_for(more)
+    standstill_gc.disable()
+    assert names == {"standstill_gc"}
+
+
+def test_without_a_threshold_no_automatic_collection_runs():
+    gc.set_threshold(0)
+    standstill_gc.enable()
+    before = collections()
+    cycles(100_000)
+    time.sleep(0.1)
+    assert collections() == before
+    gc.set_threshold(500)
+    wait_for(lambda: collections() > before)
+
+
+def test_a_high_threshold_delays_automatic_collections():
+    gc.set_threshold(1_000_000)
+    standstill_gc.enable()
+    before = collections()
+    cycles(50_000)
+    time.sleep(0.1)
+    assert collections() == before
+
+
+def test_disable_stops_automatic_collections():
+    standstill_gc.enable()
+    standstill_gc.disable()
+    time.sleep(0.1)
+    before = collections()
+    cycles(100_000)
+    time.sleep(0.2)
+    assert collections() == before
+    assert near(gc.collect(), 100_000)
+
+
+def test_enable_and_disable_through_gc():
+    standstill_gc.install()
+    assert not gc.isenabled()  # As before.
+    gc.enable()
+    assert gc.isenabled() and standstill_gc.isenabled()
+    assert not standstill_gc._cpython["isenabled"]()
+    gc.disable()
+    assert not gc.isenabled() and not standstill_gc.isenabled()
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_install_keeps_the_state_and_uninstall_gives_it_back(enabled):
+    functions = gc.collect, gc.enable, gc.disable, gc.isenabled
+    (gc.enable if enabled else gc.disable)()
+    standstill_gc.install()
+    assert gc.isenabled() == enabled
+    assert gc.collect is standstill_gc.collect
+    standstill_gc.install()  # Nothing happens.
+    standstill_gc.uninstall()
+    assert gc.isenabled() == enabled
+    assert (gc.collect, gc.enable, gc.disable, gc.isenabled) == functions
+    standstill_gc.uninstall()  # Nothing happens.
+    assert gc.isenabled() == enabled
+    assert not [t for t in threading.enumerate() if t.name == "standstill_gc"]
+
+
+def test_install_and_uninstall_by_many_threads():
+    def flips():
+        for _ in range(20):
+            standstill_gc.install()
+            cycles(10)
+            gc.collect()
+            standstill_gc.uninstall()
+
+    threads = [threading.Thread(target=flips) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not standstill_gc.installed()
+    assert gc.collect is cpython
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name == "standstill_gc"])
+
+
+def test_defer():
+    standstill_gc.enable()
+    cycles(100_000)
+    with standstill_gc.defer():
+        wait_for(lambda: not gc.get_count() or True)
+        time.sleep(0.1)  # One that has begun may end.
+        before = collections()
+        with standstill_gc.defer():
+            cycles(100_000)
+        time.sleep(0.1)
+        assert collections() == before
+        assert standstill_gc.isenabled()
+        assert standstill_gc.collect() >= 100_000  # Explicit ones run.
+        cycles(100_000)
+        before = collections()
+    wait_for(lambda: collections() > before)
+
+
+def test_defer_ends_with_an_exception():
+    standstill_gc.enable()
+    with pytest.raises(KeyError):
+        with standstill_gc.defer(), standstill_gc.defer():
+            raise KeyError
+    before = collections()
+    cycles(100_000)
+    wait_for(lambda: collections() > before)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_defer_without_install(enabled):
+    (gc.enable if enabled else gc.disable)()
+    with standstill_gc.defer():
+        assert not gc.isenabled()
+    assert gc.isenabled() == enabled
+
+
+def test_defer_in_many_threads():
+    standstill_gc.enable()
+
+    def defers():
+        for _ in range(200):
+            with standstill_gc.defer():
+                cycles(10)
+
+    threads = [threading.Thread(target=defers) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    before = collections()
+    cycles(100_000)
+    wait_for(lambda: collections() > before)
+
+
+def test_a_finalizer_of_an_automatic_collection_may_use_the_package():
+    out = good("""
+        import standstill_gc, gc, threading, time
+        done = threading.Event()
+        class Final:
+            def __del__(self):
+                if not done.is_set():
+                    with standstill_gc.defer():
+                        standstill_gc.install()
+                        standstill_gc.uninstall()
+                    done.set()
+        def cycles(make):
+            for _ in range(1000):
+                a = make(); a.a = a
+        standstill_gc.enable()
+        while not done.is_set():
+            cycles(Final)
+        for _ in range(200):
+            if not standstill_gc.installed(): break
+            time.sleep(.01)
+        print(standstill_gc.installed(), gc.collect.__module__)
+    """)
+    assert out == ["False", "gc"]
+
+
+def test_uninstall_while_a_finalizer_defers():
+    out = good("""
+        import standstill_gc, gc, threading, time
+        inside, go = threading.Event(), threading.Event()
+        class Final:
+            def __del__(self):
+                if not inside.is_set():
+                    inside.set()
+                    go.wait()
+                    with standstill_gc.defer():
+                        pass
+        standstill_gc.enable()
+        while not inside.is_set():
+            for _ in range(1000):
+                a = Final(); a.a = a
+        threading.Timer(.2, go.set).start()
+        standstill_gc.uninstall()
+        print(gc.collect.__module__)
+    """)
+    assert out == ["gc"]
+
+
+def test_warnings_as_errors_do_not_end_automatic_collections():
+    out = good("""
+        import standstill_gc, time, warnings, sys
+        warnings.simplefilter("error")
+        real, left = standstill_gc._extension, [3]
+        class Fails:
+            def __getattr__(self, name): return getattr(real, name)
+            def collect(self, *arguments):
+                outcome = real.collect(*arguments)
+                if left[0]:
+                    left[0] -= 1
+                    outcome["abandoned"] = f"reason {left[0]}"
+                return outcome
+        sys.unraisablehook = lambda error: print("reported")
+        standstill_gc._extension = Fails()
+        standstill_gc.enable()
+        class Node: pass
+        end = time.monotonic() + 30
+        before = standstill_gc.stats()["collections"]
+        while standstill_gc.stats()["collections"] <= before and time.monotonic() < end:
+            for _ in range(1000):
+                a = Node(); a.a = a
+        print(standstill_gc.stats()["collections"] > before)
+    """)
+    assert out == ["reported"] * 3 + ["True"]
+
+
+def test_an_abandoned_collection_is_cpythons():
+    done = run("""
+        import standstill_gc, gc
+        gc.disable(); gc.collect()
+        real = standstill_gc._extension
+        class Fails:
+            def __getattr__(self, name): return getattr(real, name)
+            def collect(self, *arguments):
+                return {"abandoned": "no memory", "ran": False}
+        standstill_gc._extension = Fails()
+        a = []; a.append(a); del a
+        print(standstill_gc.collect() >= 1, standstill_gc.collect() >= 0)
+        print(gc.get_stats()[2]["collected"] > 0)
+    """)
+    assert done.stdout.split() == ["True"] * 3
+    assert done.stderr.count("RuntimeWarning") == 1
+    assert "no memory" in done.stderr
+
+
+# ------------------------------------------------------------------------------------ threads
+
+
+def test_many_threads_collect_at_once():
+    results, per_thread, rounds = [], 500, 20
+
+    def collects():
+        for _ in range(rounds):
+            cycles(per_thread)
+            results.append(standstill_gc.collect())
+
+    threads = [threading.Thread(target=collects) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results.append(standstill_gc.collect())
+    # Objects of the threads themselves may be garbage too.
+    assert 4 * per_thread * rounds <= sum(results) <= 4 * per_thread * rounds + 1000
+
+
+def test_both_collectors_at_once():
+    results, end = [], time.monotonic() + 1
+
+    def collects(collect):
+        while time.monotonic() < end:
+            cycles(100)
+            results.append(collect())
+
+    collectors = (cpython, standstill_gc.collect) * 2
+    threads = [threading.Thread(target=collects, args=(c,)) for c in collectors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results.append(cpython())
+    assert 100 * (len(results) - 1) <= sum(results) <= 100 * len(results) + 1000

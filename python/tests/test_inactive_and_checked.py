@@ -1,0 +1,127 @@
+"""A package that is not active, and the checked mode."""
+
+import gc
+import textwrap
+
+import pytest
+
+import standstill_gc
+from support import cycles, good, near, quiet, run  # noqa: F401
+
+
+# ------------------------------------------------------------------------------- inactive package
+
+
+INACTIVE = """
+    import sys, warnings, gc
+    sys.modules["standstill_gc._standstill_gc"] = None     # Its import fails.
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        import standstill_gc
+    assert len(seen) == 1 and seen[0].category is RuntimeWarning, seen
+    assert not standstill_gc.active() and standstill_gc.inactive_reason()
+    assert standstill_gc.inactive_reason() in str(seen[0].message)
+    own = gc.collect
+"""
+
+
+def test_an_inactive_package_leaves_all_to_cpython():
+    assert good(textwrap.dedent(INACTIVE) + textwrap.dedent("""
+        standstill_gc.disable(); assert not gc.isenabled()
+        standstill_gc.enable(); assert gc.isenabled() and standstill_gc.isenabled()
+        standstill_gc.install(); assert gc.collect is own and not standstill_gc.installed()
+        with standstill_gc.defer(): assert not gc.isenabled()
+        assert gc.isenabled()
+        gc.disable(); gc.collect()
+        a = []; a.append(a); del a
+        assert standstill_gc.collect() >= 1
+        assert standstill_gc.stats()["collections"] == 0
+        standstill_gc.set_checked(True); standstill_gc.collect()
+        standstill_gc.uninstall()
+        import os
+        pid = os.fork()
+        if not pid: os._exit(gc.collect() != 0)
+        assert os.waitpid(pid, 0)[1] == 0
+        print("end")
+    """)) == ["end"]
+
+
+def test_bad_arguments_are_errors_in_an_inactive_package():
+    assert good(textwrap.dedent(INACTIVE) + textwrap.dedent("""
+        for bad in (0, -1):
+            for f in (standstill_gc.collect, standstill_gc.install):
+                try: f(threads=bad)
+                except ValueError: print("ValueError")
+    """)) == ["ValueError"] * 4
+
+
+def test_a_subinterpreter_remains_with_cpython():
+    pytest.importorskip("concurrent.interpreters")
+    assert good("""
+        import standstill_gc, gc
+        from concurrent import interpreters
+        standstill_gc.enable()
+        interpreter = interpreters.create()
+        interpreter.exec('''if True:
+            import warnings
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                import standstill_gc, gc
+            assert not standstill_gc.active()
+            assert "subinterpreters" in str(seen[0].message), seen
+            gc.disable(); gc.collect()
+            standstill_gc.enable()
+            a = []; a.append(a); del a
+            assert standstill_gc.collect() >= 1
+            print("inside", flush=True)
+        ''')
+        class Node: pass
+        for _ in range(100_000):
+            a = Node(); a.a = a
+        gc.collect()
+        interpreter.close()
+        gc.collect()
+        print("end")
+    """) == ["inside", "end"]
+
+
+# ---------------------------------------------------------------------------------- checked mode
+
+
+def test_checked_mode_compares():
+    standstill_gc.set_checked(True)
+    before = standstill_gc.stats()["checked"]
+    cycles(1000)
+    assert near(standstill_gc.collect(), 1000)
+    after = standstill_gc.stats()["checked"]
+    assert after["compared"] == before["compared"] + 1
+    assert after["wrong"] == before["wrong"] and after["missed"] == before["missed"]
+    assert gc.garbage == [] and gc.get_debug() == 0
+
+
+def test_checked_mode_reports_a_difference_and_clears_nothing():
+    done = run("""
+        import standstill_gc, gc, weakref
+        gc.disable(); gc.collect()
+        standstill_gc.set_checked(True)
+        standstill_gc._expected = lambda generation: []       # CPython finds nothing.
+        class Node: pass
+        node = Node(); node.node = node
+        alive = weakref.ref(node)
+        del node
+        standstill_gc.collect()
+        print(alive() is not None, standstill_gc.stats()["checked"]["wrong"] >= 1)
+    """)
+    assert done.stdout.split() == ["True", "True"], done
+    assert "the Node at 0x" in done.stderr and "Nothing is cleared" in done.stderr
+
+
+def test_checked_mode_by_the_environment():
+    assert good(
+        """
+        import standstill_gc, gc
+        gc.disable(); gc.collect()
+        a = []; a.append(a); del a
+        print(standstill_gc.collect() >= 1, standstill_gc.stats()["checked"]["compared"])
+        """, STANDSTILL_GC_CHECKED="1",
+    ) == ["True", "1"]

@@ -28,6 +28,11 @@ for archive in "${archives[@]}"; do
     place="$out/$(basename "$(dirname "$(dirname "$(dirname "$python")")")")"
     [[ -x "$place/bin/python" ]] || "$python" -m venv "$place"
     "$place/bin/python" -m pip install --quiet maturin libclang pytest hypothesis
+    # Packages with extensions, where wheels for this version exist.
+    for package in numpy pydantic django sympy; do
+        "$place/bin/python" -m pip install --quiet --only-binary :all: "$package" \
+            || echo "-- no wheel of $package for this version: its test is skipped"
+    done
     echo "-- $("$place/bin/python" -VV), in $place"
     LIBCLANG_PATH="$("$place/bin/python" -c 'import clang, os; print(os.path.join(os.path.dirname(clang.__file__), "native"))')"
     export LIBCLANG_PATH PYO3_PYTHON="$place/bin/python"

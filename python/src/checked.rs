@@ -3,7 +3,7 @@
 //!
 //! 1. CPython collects, with `gc.DEBUG_SAVEALL`: weak callbacks and finalizers run, and the garbage
 //!    goes to `gc.garbage`. The addresses of these objects are noted, and the list is emptied
-//! again.
+//!    again.
 //! 2. This collector collects. Each object that it claims is compared.
 //!
 //! | it has found | meaning | reaction |

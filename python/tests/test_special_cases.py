@@ -611,7 +611,8 @@ def test_frozen_objects_stay_and_keep_what_they_reach(threads):
 
 
 def test_live_objects_are_not_written(threads):
-    things = [Thing() for _ in range(100)] + [[i] for i in range(100)] + [{i: i} for i in range(100)]
+    things = [Thing() for _ in range(100)]
+    things += [[i] for i in range(100)] + [{i: i} for i in range(100)]
     things += [type("Class", (), {}), (lambda: 1), (i for i in [1])]
     headers = [ctypes.string_at(id(thing), HEADER["size"]) for thing in things]
     cycle()
@@ -857,7 +858,8 @@ static int calls, others;
 
 static int foreign_traverse(PyObject *self, visitproc visit, void *arg) {
     if (__atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) == 0) first = pthread_self();
-    else if (!pthread_equal(first, pthread_self())) __atomic_fetch_add(&others, 1, __ATOMIC_SEQ_CST);
+    else if (!pthread_equal(first, pthread_self()))
+        __atomic_fetch_add(&others, 1, __ATOMIC_SEQ_CST);
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(((Foreign *)self)->member);
     return 0;

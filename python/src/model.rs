@@ -12,8 +12,9 @@
 //! # Who may touch which field when
 //!
 //! In a stop the collector reads objects, and its workers write claimed objects only: a live object
-//! is never written. (Two exceptions, both rare: a weak reference whose callback is due gets a
-//! reference, and so does the target of a garbage frame's deferred reference.) `pages` and
+//! is never written. (Three exceptions, all rare: a weak reference whose callback is due gets a
+//! reference, and so does the target of a deferred reference in garbage; the counts of objects in
+//! the queues of threads are merged.) `pages` and
 //! `keep_deferred` are written by the collecting thread in a stop, before the workers read them.
 
 use std::borrow::Cow;

@@ -15,9 +15,11 @@ USES = {
             for n in range(200):
                 holder = Holder()
                 holder.array = numpy.arange(n + 1)
-                holder.objects = numpy.array([holder, [n], None], dtype=object)
+                # (Arrays and functions of numpy take no part in collections.)
+                holder.objects = numpy.array([[n], None], dtype=object)
                 holder.view = holder.array[::2]
-                holder.function = numpy.frompyfunc(lambda a, b: (a, b, holder), 2, 1)
+                holder.function = numpy.frompyfunc(lambda a, b: (a, b), 2, 1)
+                holder.itself = holder
             return numpy.linalg.norm(numpy.ones((30, 30)))
         kept = [numpy.array([{n: n}, (n, [n])], dtype=object) for n in range(2000)]
         """,

@@ -10,7 +10,8 @@ use crate::memory::space::{GRANULE, PAGE_SIZE, Space};
 use crate::object::state::{LIVE, TRACKED, UNREACHABLE};
 use crate::object::type_info::Object;
 
-/// The memory of a heap whose model lists its objects. [`ObjectModel::list_parts`] receives it.
+/// The memory of a heap whose model lists its objects.
+/// [`ObjectModel::list_parts`](crate::model::ObjectModel::list_parts) receives it.
 pub struct ListedMemory<'a> {
     space: &'a Space<Segments>,
 }
@@ -51,7 +52,8 @@ impl fmt::Debug for ListedMemory<'_> {
     }
 }
 
-/// The list of the objects of one stop. [`ObjectModel::list`] receives it.
+/// The list of the objects of one stop. [`ObjectModel::list`](crate::model::ObjectModel::list)
+/// receives it.
 pub struct ObjectList<'a> {
     directory: Directory,
     states: &'a [AtomicU8],

@@ -71,7 +71,6 @@
 //! * If an object lives at a granule of an adopted page, the granule's bit is set if the object
 //!   starts in the second half.
 //! * The address in `units` of a unit without memory is in no unit.
-//! * The high-water mark is a multiple of the pages of a unit.
 //!
 //! [`ModelMutator::adopt`]: crate::model::ModelMutator::adopt
 //! [`ModelMutator::register`]: crate::model::ModelMutator::register
@@ -101,8 +100,6 @@ use crate::memory::table::PageTable;
 const UNIT_SHIFT: u32 = PAGE_SHIFT;
 /// Bytes of a unit, and the alignment of segments.
 pub(crate) const UNIT: usize = 1 << UNIT_SHIFT;
-/// Pages of a unit.
-pub(super) const UNIT_PAGES: usize = UNIT / PAGE_SIZE;
 /// The shift from a granule to its unit.
 const GRANULES_SHIFT: u32 = UNIT_SHIFT - GRANULE_SHIFT;
 /// The shift from an address to its block.
@@ -447,8 +444,8 @@ impl PageTable<Segments> {
         (shape, is_recorded): (Shape, bool),
         memory: impl FnOnce(&mut Mapped) -> Result<NonNull<u8>, i32>,
     ) -> Result<usize, Refusal> {
-        let first = self.high_water() / UNIT_PAGES + fence;
-        let end = (first + units) * UNIT_PAGES;
+        let first = self.high_water() + fence;
+        let end = first + units;
         if end > self.length >> PAGE_SHIFT {
             return Err(Refusal::Full);
         }
@@ -479,9 +476,9 @@ impl PageTable<Segments> {
         drop(ranges);
         let fences = first - fence..first;
         fences.clone().for_each(|unit| self.leave_out(unit));
-        pool.exclude(fences.start * UNIT_PAGES..fences.end * UNIT_PAGES);
+        pool.exclude(fences);
         self.map.number(mapped, start, (first, units), shape == Shape::FOREIGN);
-        let pages = first * UNIT_PAGES..end;
+        let pages = first..end;
         if shape != Shape::FREE {
             self.set_shapes(pages.clone(), shape);
             pool.exclude(pages);
@@ -489,14 +486,14 @@ impl PageTable<Segments> {
         mapped.ends_own = shape == Shape::FREE;
         // Release: see `PageTable::high_water`.
         self.high_water.store(end, Ordering::Release);
-        Ok(first * UNIT_PAGES)
+        Ok(first)
     }
 
     /// Makes a unit one without memory. Its table entries are accessible.
     fn leave_out(&self, unit: usize) {
         let nowhere = std::ptr::without_provenance_mut(NOWHERE);
         self.map.directory.start(unit).store(nowhere, Ordering::Relaxed);
-        self.set_shapes(unit * UNIT_PAGES..(unit + 1) * UNIT_PAGES, Shape::NOWHERE);
+        self.set_shapes(unit..unit + 1, Shape::NOWHERE);
     }
 
     fn set_shapes(&self, pages: std::ops::Range<usize>, shape: Shape) {
@@ -551,8 +548,7 @@ impl Map for Segments {
 
     #[inline(always)]
     fn page_start(&self, page: usize) -> NonNull<u8> {
-        let start = self.directory.start(page / UNIT_PAGES).load(Ordering::Relaxed);
-        Directory::byte(start, (page % UNIT_PAGES) << PAGE_SHIFT)
+        Directory::byte(self.directory.start(page).load(Ordering::Relaxed), 0)
     }
 }
 
@@ -580,12 +576,12 @@ impl PageSource for Segments {
             reserved: AtomicUsize::new(range.mapped_bytes()),
             mapped: Mutex::new(Mapped { leaves: 1, ..Mapped::default() }),
         };
-        let high_water = AtomicUsize::new(UNIT_PAGES);
+        let high_water = AtomicUsize::new(1);
         let table = PageTable { length, range, high_water, map };
         let mut pool = PagePool::new();
-        pool.commit(&table, UNIT_PAGES).map_err(|code| ReserveError { asked: length, code })?;
+        pool.commit(&table, 1).map_err(|code| ReserveError { asked: length, code })?;
         table.leave_out(0);
-        pool.exclude(0..UNIT_PAGES);
+        pool.exclude(0..1);
         Ok((table, pool))
     }
 

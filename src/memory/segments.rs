@@ -625,7 +625,7 @@ impl PageSource for Segments {
             match opened {
                 Ok(_) => break,
                 // A smaller segment may do.
-                Err(_) if units > least => units = least,
+                Err(_) if units > least => units = (units / 2).max(least),
                 Err(Refusal::Full) => {
                     return Err(SpaceError::Full { asked, in_use, reserved: table.length });
                 }

@@ -51,7 +51,7 @@ fn the_first_and_the_last_byte_of_each_unit() {
     memory.adopt(&space).expect("room");
     let first = memory.addr();
     for unit in 0..3 {
-        for offset in [0, 1, 31, 32, PAGE_SIZE - 1, PAGE_SIZE, UNIT - 33, UNIT - 1] {
+        for offset in [0, 1, 31, 32, 4096, UNIT - 33, UNIT - 1] {
             let addr = first + unit * UNIT + offset;
             let granule = space.granule(addr);
             assert!(space.contains(addr) && granule != 0);
@@ -118,7 +118,7 @@ fn what_cannot_be_adopted() {
         unsafe { space.adopt_memory(start, bytes, true) }
     };
     let at = |from: usize| memory.addr() + from;
-    for (from, bytes) in [(0, 0), (0, UNIT - 1), (0, UNIT + PAGE_SIZE), (PAGE_SIZE, UNIT)] {
+    for (from, bytes) in [(0, 0), (0, UNIT - 1), (0, UNIT + 4096), (4096, UNIT)] {
         let error = AdoptError::Unaligned { start: at(from), bytes };
         assert_eq!(adopt(&space, from, bytes), Err(error));
     }
@@ -333,7 +333,8 @@ fn a_small_heap_takes_few_addresses_and_a_growing_one_few_segments() {
     assert!(tables < (1 << 30) / 8, "{tables} bytes of tables");
     assert_eq!((space.in_use_bytes(), space.high_water()), (0, 1));
     space.acquire_large(100, 64).expect("a page");
-    assert_eq!(space.reserved_bytes() - tables, 2 * UNIT, "a segment and its alignment");
+    let first = SMALLEST_STEP + UNIT;
+    assert_eq!(space.reserved_bytes() - tables, first, "a segment and its alignment");
     assert_eq!(space.in_use_bytes(), PAGE_SIZE);
     let mut pages = 1;
     while pages < (512 << 20) / PAGE_SIZE {
@@ -390,19 +391,21 @@ fn the_list_of_ranges_has_each_segment_until_the_heap_ends() {
 
 #[test]
 fn free_pages_return_to_the_system() {
+    // More than the pool keeps resident.
+    const BYTES: usize = 3 << 20;
     let space = space(64 << 20);
-    let object = space.acquire_large(3 * UNIT, 64).expect("pages");
+    let object = space.acquire_large(BYTES, 64).expect("pages");
     let start = object.as_ptr().addr() / PAGE_SIZE * PAGE_SIZE;
     // SAFETY: rule *owner*: just allocated.
-    unsafe { object.write_bytes(7, 3 * UNIT) };
-    let resident = || system::testing::resident(start, 3 * UNIT);
-    assert!(resident().is_none_or(|bytes| bytes == 3 * UNIT));
+    unsafe { object.write_bytes(7, BYTES) };
+    let resident = || system::testing::resident(start, BYTES);
+    assert!(resident().is_none_or(|bytes| bytes == BYTES));
     // SAFETY: rule *owner*: freed once.
     unsafe { space.release(space.page_index(object.as_ptr().addr()) as u32) };
     assert!(resident().is_none_or(|bytes| bytes == 0), "more than the pool keeps resident");
-    assert_eq!(space.acquire_large(3 * UNIT, 64), Ok(object), "the same gap");
+    assert_eq!(space.acquire_large(BYTES, 64), Ok(object), "the same gap");
     // SAFETY: rule *owner*: just allocated.
-    unsafe { object.write_bytes(7, 3 * UNIT) };
+    unsafe { object.write_bytes(7, BYTES) };
 }
 
 #[test]

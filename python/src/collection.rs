@@ -77,6 +77,8 @@ pub fn open(model: Python) -> Result<(), String> {
     let builder = Heap::builder().name("python").reserve(RESERVE).workers(workers);
     let builder = builder.pacing(Pacing::manual()).serial_below(SERIAL_BELOW);
     let heap = builder.build_with(model).map_err(|error| error.to_string())?;
+    // The package warns once of each reason to abandon a collection.
+    heap.on_unraisable(|_| {});
     // It lives until the process ends.
     HEAP.store(Box::into_raw(Box::new(heap)), Ordering::Release);
     Ok(())

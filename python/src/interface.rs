@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi::{
@@ -281,8 +281,8 @@ unsafe extern "C" fn wake(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
 /// How often the number of new objects is looked at.
 const POLL: Duration = Duration::from_millis(2);
 
-/// CPython's rule for automatic collections: more new objects than the threshold, and than a
-/// quarter of the live ones.
+/// CPython's rule for automatic collections: more new objects than the threshold, and than a quarter
+/// of the live ones. 3.14 also wants that the memory of the process has grown.
 ///
 /// # Safety
 ///
@@ -292,12 +292,47 @@ unsafe fn due(interpreter: *mut c::PyInterpreterState) -> bool {
     // rarely, and any of their values will do.
     unsafe {
         let state = &raw mut (*interpreter).gc;
-        let young = AtomicI32::from_ptr(&raw mut (*state).young.count).load(Ordering::Relaxed);
+        let new = AtomicI32::from_ptr(&raw mut (*state).young.count);
+        let young = new.load(Ordering::Relaxed);
         let threshold = (&raw const (*state).young.threshold).read_volatile();
         let live = (&raw const (*state).long_lived_total).read_volatile();
         let next = (&raw const (*state).old[0].threshold).read_volatile();
-        threshold != 0 && young > threshold && (next == 0 || young as isize >= live / 4)
+        if threshold == 0 || young <= threshold {
+            return false;
+        }
+        if next == 0 {
+            return true;
+        }
+        if (young as isize) < live / 4 {
+            return false;
+        }
+        cfg!(py315) || grown(new, threshold)
     }
+}
+
+/// Whether the memory of the process has grown by a tenth since this function has last said so, or
+/// many objects were made in the meantime. Otherwise the new objects are counted from 0 again.
+fn grown(new: &AtomicI32, threshold: c_int) -> bool {
+    /// KiB of memory when the last automatic collection was due.
+    static LAST: AtomicI64 = AtomicI64::new(0);
+    /// Objects that were made since then, without those that `new` counts.
+    static PASSED: AtomicI64 = AtomicI64::new(0);
+    // Relaxed: one thread asks.
+    let (last, passed) = (LAST.load(Ordering::Relaxed), PASSED.load(Ordering::Relaxed));
+    let Some(now) = memory() else { return true };
+    if passed > i64::from(threshold) * 40 || now - last > (last / 10).max(128) {
+        LAST.store(now, Ordering::Relaxed);
+        PASSED.store(0, Ordering::Relaxed);
+        return true;
+    }
+    PASSED.fetch_add(i64::from(new.swap(0, Ordering::Relaxed)), Ordering::Relaxed);
+    false
+}
+
+/// KiB of memory that the process uses.
+fn memory() -> Option<i64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    Some(text.split(' ').nth(1)?.parse::<i64>().ok()? * 4)
 }
 
 /// `settle()`: has this thread process its delayed decrements at the next function call.

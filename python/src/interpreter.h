@@ -118,6 +118,10 @@ static inline mi_block_t *ss_next_in_page(const mi_page_t *page, const mi_block_
 // of its eval breaker.
 static inline void ss_settle(PyThreadState *thread) {
     struct _qsbr_thread_state *qsbr = ((_PyThreadStateImpl *)thread)->qsbr;
+    if (qsbr == NULL) {
+        // Another thread is making this state, and has not attached.
+        return;
+    }
     _Py_atomic_add_uint64(&qsbr->shared->wr_seq, QSBR_INCR);
     qsbr->should_process = true;
     _Py_set_eval_breaker_bit(thread, _PY_EVAL_EXPLICIT_MERGE_BIT);

@@ -8,6 +8,7 @@ interpreter is not as tested, CPython's collector stays, and one warning gives t
 ``active()``.
 """
 
+import _thread
 import atexit as _atexit
 import collections as _collections
 import contextlib as _contextlib
@@ -16,7 +17,6 @@ import operator as _operator
 import os as _os
 import sys as _sys
 import threading as _threading
-import types as _types
 import warnings as _warnings
 from gc import (  # What CPython's collector keeps is the same for both collectors.
     DEBUG_COLLECTABLE,
@@ -68,7 +68,7 @@ if _reason is not None:
     )
 
 # The last collections, oldest first.
-_records = _collections.deque(maxlen=10_000)
+_records = _collections.deque(maxlen=1_000)
 _checked = _os.environ.get("STANDSTILL_GC_CHECKED") == "1"
 
 
@@ -111,11 +111,22 @@ def collect(generation=2, *, threads=None):
         return result
     if outcome["ran"]:
         _records.append(outcome)
+    elif _waits_for(_automatic):
+        return collect(generation, threads=threads)
     return outcome["collected"] + outcome["uncollectable"]
 
 
 # Held while a result is checked. Not reentrant: a finalizer collects nothing either.
 _checking = _threading.Lock()
+
+
+def _waits_for(automatic):
+    """Waits for the end of an automatic collection that runs on the package's thread, but not for
+    ever: a finalizer of it may wait for this thread. Returns whether it has ended.
+    """
+    if automatic is None or automatic.is_current() or automatic.idle.is_set():
+        return False
+    return automatic.idle.wait(2.0)
 
 
 def _nothing():
@@ -126,7 +137,7 @@ def _positive(threads):
     threads = _operator.index(threads)
     if threads < 1:
         raise ValueError("the number of threads must be positive")
-    return threads
+    return min(threads, 1 << 20)
 
 
 _warned = set()
@@ -145,10 +156,14 @@ def _warn_once(why):
 
 def _report(error):
     """Passes an error to ``sys.unraisablehook``."""
-    _sys.unraisablehook(_types.SimpleNamespace(
-        exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__,
-        err_msg="Exception ignored in an automatic collection", object=None,
-    ))
+    try:
+        _sys.unraisablehook(_sys.UnraisableHookArgs((
+            type(error), error, error.__traceback__,
+            "Exception ignored in an automatic collection", None,
+        )))
+    except BaseException:
+        # A hook that fails. The thread must go on.
+        pass
 
 
 class _Automatic:
@@ -158,33 +173,45 @@ class _Automatic:
         self.threads = threads
         self.wanted = True
         self.thread = None
+        # Set while no automatic collection runs.
+        self.idle = _threading.Event()
+        self.idle.set()
 
     def start(self):
-        self.thread = _threading.Thread(target=self.run, name="standstill_gc", daemon=True)
-        self.thread.start()
+        # No `threading.Thread`: a program that waits for all of its threads would wait for this one.
+        self.thread = _thread.start_joinable_thread(self.run, daemon=True)
 
     def run(self):
         while self.wanted:
             if _extension.wait_until_due(1.0) and self.wanted and _enabled and not _deferring:
+                self.idle.clear()
                 try:
                     collect(0, threads=self.threads)
-                except Exception as error:
+                except BaseException as error:
                     # For example a warning that is an error. The thread goes on.
                     _report(error)
+                finally:
+                    self.idle.set()
             elif self.wanted and not (_enabled and not _deferring):
                 _extension.pause(0.05)
 
-    def stop(self):
+    def is_current(self):
+        return self.thread is not None and self.thread.ident == _threading.get_ident()
+
+    def stop(self, seconds=None):
         self.wanted = False
         _extension.wake()
-        if self.thread is not None and self.thread is not _threading.current_thread():
-            self.thread.join()
+        if self.thread is not None and not self.is_current():
+            # A finalizer may wait for something that does not come any more.
+            self.thread.join(seconds)
 
 
 _automatic = None
 _enabled = False
 # How many ``with`` blocks of ``defer`` each thread is in, by the thread's identifier.
 _deferring = {}
+# How many blocks of ``defer`` keep CPython's automatic collections from running.
+_withheld = 0
 _lock = _threading.RLock()
 
 
@@ -220,14 +247,15 @@ def install(*, threads=None):
     with _lock:
         if _reason is not None or _automatic is not None:
             return
-        _enabled = _cpython["isenabled"]()
+        automatic = _Automatic(limit)
+        # If no thread can start, nothing has changed.
+        automatic.start()
+        _automatic, _enabled = automatic, _cpython["isenabled"]() or _withheld > 0
         _cpython["disable"]()
         _gc.collect, _gc.enable, _gc.disable, _gc.isenabled = collect, enable, disable, isenabled
-        _automatic = _Automatic(limit)
-        _automatic.start()
 
 
-def uninstall():
+def uninstall(*, _seconds=None):
     """Give all collections back to CPython's collector."""
     global _automatic, _enabled
     with _lock:
@@ -240,7 +268,7 @@ def uninstall():
             _cpython["enable"]()
         _enabled = False
     # Without the lock: the thread may be in a finalizer that needs it.
-    automatic.stop()
+    automatic.stop(_seconds)
 
 
 def installed():
@@ -253,14 +281,20 @@ def defer():
     """Run no automatic collection inside the ``with`` block, for example while a request is
     served. The next one starts after the block, if it is due.
     """
+    global _withheld
     if not installed():
-        was_enabled = _cpython["isenabled"]()
-        _cpython["disable"]()
+        with _lock:
+            was_enabled = _cpython["isenabled"]() or _withheld > 0
+            _withheld += was_enabled
+            _cpython["disable"]()
         try:
             yield
         finally:
-            if was_enabled:
-                _cpython["enable"]()
+            with _lock:
+                _withheld -= was_enabled
+                # `install` has taken over what was withheld.
+                if was_enabled and not _withheld and not installed():
+                    _cpython["enable"]()
         return
     thread = _threading.get_ident()
     with _lock:
@@ -306,7 +340,7 @@ def _expected(generation):
 # ---------------------------------------------------------------------------------- statistics
 
 def stats():
-    """Figures of the last collections (10,000 at most): a dictionary.
+    """Figures of the last collections (1,000 at most): a dictionary.
 
     ``pauses`` are the stops of the world, in seconds: ``p50``, ``p90``, ``p99``, ``p999``, ``max``
     and ``total``. ``phases`` has the seconds of each phase in all: ``stop`` (until all threads
@@ -359,15 +393,35 @@ def _after_fork():
         if _enabled:
             _cpython["enable"]()
     elif automatic is not None:
-        _automatic = _Automatic(automatic.threads)
-        _automatic.start()
+        automatic.wanted = False
+        try:
+            # The child of another thread than the main one ends with its thread, unless others run.
+            if not _forks_in_main:
+                raise RuntimeError("the fork was not in the main thread")
+            _automatic = _Automatic(automatic.threads)
+            _automatic.start()
+        except RuntimeError:
+            # Automatic collections are CPython's in this process. `gc.collect` is CPython's too.
+            _automatic = None
+            for name, function in _cpython.items():
+                setattr(_gc, name, function)
+            if _enabled:
+                _cpython["enable"]()
+
+
+_forks_in_main = True
+
+
+def _before_fork():
+    global _forks_in_main
+    _forks_in_main = _threading.current_thread() is _threading.main_thread()
 
 
 def _at_exit():
     if _automatic is not None:
-        uninstall()
+        uninstall(_seconds=2.0)
 
 
 if _reason is None:
-    _os.register_at_fork(after_in_child=_after_fork)
+    _os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
     _atexit.register(_at_exit)

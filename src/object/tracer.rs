@@ -251,6 +251,11 @@ impl Tracer {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, more: usize) -> bool {
+        if self.lost {
+            // The collection is abandoned: no further address asks the system again.
+            self.unreadable();
+            return false;
+        }
         let len = self.edges().len();
         let more = more.max(BUFFER_STEP);
         // SAFETY: rule *bounds*: `len` elements have been written. `before` points into the buffer

@@ -281,8 +281,8 @@ unsafe extern "C" fn wake(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
 /// How often the number of new objects is looked at.
 const POLL: Duration = Duration::from_millis(2);
 
-/// CPython's rule for automatic collections: more new objects than the threshold, and than a quarter
-/// of the live ones. 3.14 also wants that the memory of the process has grown.
+/// CPython's rule for automatic collections: more new objects than the threshold, and than a
+/// quarter of the live ones. 3.14 also wants that the memory of the process has grown.
 ///
 /// # Safety
 ///

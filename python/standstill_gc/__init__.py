@@ -154,16 +154,16 @@ def _warn_once(why):
 
 # ------------------------------------------------------------------------------- automatic
 
-def _report(error):
-    """Passes an error to ``sys.unraisablehook``."""
-    try:
-        _sys.unraisablehook(_sys.UnraisableHookArgs((
-            type(error), error, error.__traceback__,
-            "Exception ignored in an automatic collection", None,
-        )))
-    except BaseException:
-        # A hook that fails. The thread must go on.
-        pass
+class _Reported:
+    """Passes an error to ``sys.unraisablehook`` when it dies: only the interpreter can call that."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error):
+        self.error = error
+
+    def __del__(self):
+        raise self.error
 
 
 class _Automatic:
@@ -178,7 +178,8 @@ class _Automatic:
         self.idle.set()
 
     def start(self):
-        # No `threading.Thread`: a program that waits for all of its threads would wait for this one.
+        # No `threading.Thread`: a program that waits for all of its threads would wait for this
+        # one.
         self.thread = _thread.start_joinable_thread(self.run, daemon=True)
 
     def run(self):
@@ -189,7 +190,7 @@ class _Automatic:
                     collect(0, threads=self.threads)
                 except BaseException as error:
                     # For example a warning that is an error. The thread goes on.
-                    _report(error)
+                    _Reported(error)
                 finally:
                     self.idle.set()
             elif self.wanted and not (_enabled and not _deferring):
@@ -255,8 +256,13 @@ def install(*, threads=None):
         _gc.collect, _gc.enable, _gc.disable, _gc.isenabled = collect, enable, disable, isenabled
 
 
-def uninstall(*, _seconds=None):
+def uninstall():
     """Give all collections back to CPython's collector."""
+    _uninstall(None)
+
+
+def _uninstall(seconds):
+    """As ``uninstall``. Waits so many seconds for the end of the package's thread; None: for ever."""
     global _automatic, _enabled
     with _lock:
         if _automatic is None:
@@ -268,7 +274,7 @@ def uninstall(*, _seconds=None):
             _cpython["enable"]()
         _enabled = False
     # Without the lock: the thread may be in a finalizer that needs it.
-    automatic.stop(_seconds)
+    automatic.stop(seconds)
 
 
 def installed():
@@ -419,7 +425,7 @@ def _before_fork():
 
 def _at_exit():
     if _automatic is not None:
-        uninstall(_seconds=2.0)
+        _uninstall(2.0)
 
 
 if _reason is None:

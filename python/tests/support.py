@@ -59,6 +59,8 @@ def quiet():
     gc.disable()
     gc.collect()
     threshold = gc.get_threshold()
+    # So automatic collections depend on the number of new objects alone.
+    gc.set_threshold(threshold[0], 0)
     yield
     standstill_gc.uninstall()
     standstill_gc.set_checked(False)

@@ -86,7 +86,7 @@ mod plain {
         }
 
         /// Calls `f` with a pointer that is valid for reads while no other thread writes.
-        #[cfg(all(test, not(shuttle)))]
+        #[cfg(all(test, not(shuttle), feature = "model-check"))]
         pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
             f(self.0.get())
         }

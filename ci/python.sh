@@ -25,7 +25,10 @@ out="$(realpath "$target/python")"
 rm -rf "$out/wheels"
 
 for archive in "${archives[@]}"; do
-    python="$(benches/cpython.sh --quick --installed "$archive" "$@")"
+    if ! python="$(benches/cpython.sh --quick --installed "$archive" "$@")"; then
+        echo "!!!! NOT RUN: the Python package: $archive cannot be built here !!!!" >&2
+        exit 0
+    fi
     place="$out/$(basename "$(dirname "$(dirname "$(dirname "$python")")")")"
     [[ -x "$place/bin/python" ]] || "$python" -m venv "$place"
     if ! "$place/bin/python" -m pip install --quiet maturin libclang pytest hypothesis; then

@@ -577,7 +577,7 @@ fn documented(section: &str, column: usize) -> Vec<String> {
 
 /// How often [`everything`] runs until it has all spans and events: on a busy machine a wait can be
 /// too short for a report.
-const TRIES: usize = 20;
+const TRIES: usize = 100;
 
 /// The events that [`everything`] leaves out.
 const NOT_HERE: &str = "the marking pool cannot start; collections are serial";

@@ -10,7 +10,7 @@ use std::process::Command;
 
 const HEADER: &str = "src/interpreter.h";
 
-/// Prints what the build script needs to know of an interpreter.
+/// Prints the facts of an interpreter that this script needs.
 const ASK: &str = "
 import sys, sysconfig
 print(sys.hexversion)

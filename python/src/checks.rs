@@ -1,4 +1,4 @@
-//! What must be true of the interpreter before the package becomes active.
+//! The checks of the interpreter before the package becomes active.
 //!
 //! The package reads structures that no interface of CPython promises. So it is active only in an
 //! interpreter that it knows:
@@ -45,7 +45,7 @@ const SYMBOLS: &[&CStr] = &[
     c"PyUnstable_GC_VisitObjects",
 ];
 
-/// What the checks expect of the interpreter.
+/// The properties that the checks expect of the interpreter.
 pub struct Expectations {
     versions: &'static [Tested],
     symbols: &'static [&'static CStr],
@@ -293,7 +293,7 @@ unsafe fn check_layouts(expected: &Expectations, table: *const [u64; WORDS]) -> 
     Ok(())
 }
 
-/// What both enumerations have found in one stop.
+/// The objects that both enumerations have found in one stop.
 struct Found {
     interpreter: *mut c::PyInterpreterState,
     theirs: Vec<usize>,
@@ -301,7 +301,7 @@ struct Found {
     failed: bool,
 }
 
-/// What this package's enumeration has found.
+/// The objects that this package's enumeration has found.
 #[derive(Default)]
 struct Ours {
     objects: Vec<usize>,
@@ -365,7 +365,7 @@ type Visit = unsafe extern "C" fn(*mut pyo3_ffi::PyObject, *mut c_void) -> c_int
 /// This thread is attached, the world runs, and the layouts are right.
 unsafe fn check_enumeration(expected: &Expectations) -> Result<(), String> {
     unsafe extern "C" fn visit(object: *mut pyo3_ffi::PyObject, found: *mut c_void) -> c_int {
-        // SAFETY: the interpreter passes what it was given below.
+        // SAFETY: the interpreter passes the argument that it was given below.
         let found = unsafe { &mut *found.cast::<Found>() };
         // SAFETY: the interpreter calls it as `add` demands.
         found.failed = unsafe { found.add(object.addr()) }.is_err();

@@ -21,7 +21,7 @@
 //!
 //! # Objects in queues
 //!
-//! The owner of a queue may block for hours, and what other threads have dropped stays meanwhile.
+//! The owner of a queue may block for hours, and the objects in its queue stay meanwhile.
 //! So each stop takes the objects out of all queues, as CPython's collector does. It merges their
 //! counts, because an object that has been in a queue is never put into one again. The queue's
 //! reference goes to the collecting thread, which drops it after the stop. Until then it is an

@@ -152,7 +152,7 @@ unsafe fn each_deferred(op: *mut c::PyObject, mut f: impl FnMut(*mut c::_PyStack
     }
 }
 
-/// What a visitor of [`traverse`] needs.
+/// The data of a visitor of [`traverse`].
 struct Visit<'t> {
     tracer: &'t mut Tracer,
     /// The addresses of deferred references that were not visited yet.

@@ -161,9 +161,9 @@ impl Python {
 // SAFETY: the rules. 1: counts are the interpreter's own, without deferred references, and with the
 // adjustments. 2: only the interpreter frees. 3: the stop is the interpreter's. Threads that are
 // not attached to it change no count. 4: traversals are the interpreter's own. Deferred references
-// are reported as uncounted. 5: nothing is pending, because adjustments say what is. 6: no method
-// collects. 7: deferred references of objects are reported by traversals, those of threads as
-// roots.
+// are reported as uncounted. 5: `merge` empties the threads' queues. Adjustments have the rest. 6:
+// no method collects. 7: deferred references of objects are reported by traversals, those of
+// threads as roots.
 unsafe impl ObjectModel for Python {
     type Local = ();
     type Callback = weak::Callback;
@@ -237,7 +237,7 @@ unsafe impl ObjectModel for Python {
     }
 
     fn merge(&self, _: &World<'_, Self>, _: &mut Vec<DeadObject>) {
-        // What has no other reference dies in `resumed`, or is garbage.
+        // An object without another reference dies in `resumed`, or is garbage.
         if let Ok(mut taken) = self.taken.lock() {
             // SAFETY: the world is stopped, by this thread.
             unsafe { counts::take_queues(self.interpreter, &mut taken.0) };
@@ -288,7 +288,7 @@ unsafe impl ObjectModel for Python {
 
     #[inline(always)]
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
-        // SAFETY: the object was listed in this stop, or is claimed. What is not tracked may not be
+        // SAFETY: the object was listed in this stop, or is claimed. An untracked object may not be
         // complete, and is not traversed.
         unsafe {
             if counts::is_tracked(op(*object)) {

@@ -33,7 +33,8 @@ impl Collecting {
     pub unsafe fn try_begin(interpreter: *mut c::PyInterpreterState) -> Option<Self> {
         // SAFETY: as the caller says.
         let flag = unsafe { flag(interpreter) };
-        // SeqCst, as in CPython's own collector: whoever sees 0 sees all of the last collection.
+        // SeqCst, as in CPython's own collector: a thread that reads 0 sees all of the last
+        // collection.
         flag.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).ok().map(|_| {
             // SAFETY: as the caller says. Only the collecting thread writes the field.
             #[cfg(py315)]

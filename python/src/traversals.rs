@@ -22,7 +22,7 @@ pub struct Known {
     interpreter: Range<usize>,
     /// Functions that were looked up: the address, and whether it is known.
     others: RwLock<Vec<(usize, bool)>>,
-    /// Bits of addresses that `others` may contain. Saves the lock for types without a lookup.
+    /// The last known function that was looked up. It saves the lock.
     last: AtomicUsize,
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<
             }
         });
         if let Err(abandoned) = listed {
-            // The other workers list what is left, or fail too.
+            // The other workers list the other parts, or fail too.
             failed.lock().get_or_insert(abandoned);
         }
     });

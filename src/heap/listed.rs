@@ -1,4 +1,5 @@
-//! What a model receives to list its objects. The page of `collect/listing.rs` has the design.
+//! The arguments with which a model lists its objects. The page of `collect/listing.rs` has the
+//! design.
 
 use std::fmt;
 use std::ptr::NonNull;

@@ -92,6 +92,7 @@ def collect(generation=2, *, threads=None):
     limit = 0 if threads is None else _positive(threads)
     if _reason is not None:
         return _cpython["collect"](generation)
+    generation = _generation(generation)
     # What this thread has to drop, it drops when a function begins.
     _extension.settle()
     _nothing()
@@ -131,6 +132,16 @@ def _waits_for(automatic):
 
 def _nothing():
     pass
+
+
+def _generation(generation):
+    """A number of a generation. The errors are those of ``gc.collect``."""
+    generation = _operator.index(generation)
+    if not -1 << 31 <= generation < 1 << 31:
+        raise OverflowError("Python int too large to convert to C int")
+    if not 0 <= generation <= 2:
+        raise ValueError("invalid generation")
+    return generation
 
 
 def _positive(threads):

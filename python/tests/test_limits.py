@@ -180,14 +180,14 @@ def test_the_memory_rule_of_3_14():
         def is_due(): return standstill_gc._extension.wait_until_due(.01)
         more = bytearray(200 << 20)
         for at in range(0, len(more), 4096): more[at] = 1     # A tenth of it is much.
-        gc.set_threshold(10_000, 10)
-        kept = [[] for _ in range(60_000)]
+        gc.set_threshold(1_000, 10)
+        kept = [[] for _ in range(9_000)]
         print(is_due())                 # Memory has grown from 0.
         standstill_gc.collect()
         late = []
         for _ in range(9):
-            kept += [[] for _ in range(60_000)]
+            kept += [[] for _ in range(9_000)]
             late.append(is_due())
         # Without more memory, 40 times the threshold.
         print(*late)
-    """) == ["True"] + ["False"] * 7 + ["True", "False"]
+    """) == ["True"] + ["False"] * 5 + ["True"] + ["False"] * 3

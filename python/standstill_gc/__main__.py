@@ -10,11 +10,13 @@ The program runs as it would without ``-m standstill_gc``: with its own ``sys.ar
 
 import argparse
 import atexit
+import builtins
 import io
 import os
 import runpy
 import sys
 import types
+from importlib.machinery import BuiltinImporter, SourceFileLoader
 
 import standstill_gc
 
@@ -68,10 +70,10 @@ def _report():
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-def _main_module():
+def _main_module(loader=BuiltinImporter):
     """A new `__main__`, in place of this one."""
     module = types.ModuleType("__main__")
-    module.__builtins__ = __builtins__
+    module.__builtins__, module.__loader__ = builtins, loader
     sys.modules["__main__"] = module
     return module
 
@@ -83,11 +85,15 @@ def _run_script(path):
                      "No such file or directory")
         runpy.run_path(path, run_name="__main__")
         return
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
-    with io.open_code(os.path.abspath(path)) as file:
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    path = os.path.abspath(path)
+    with io.open_code(path) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
-    module = _main_module()
+    module = _main_module(SourceFileLoader("__main__", path))
     module.__file__ = path
+    if sys.version_info < (3, 15):
+        module.__cached__ = None
     exec(code, module.__dict__)
 
 
@@ -109,9 +115,15 @@ def _run_module(name):
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _run_code(code):
-    compiled = compile(code, "<string>", "exec", dont_inherit=True)
-    exec(compiled, _main_module().__dict__)
+def _run_code(code, name="<string>"):
+    if not sys.flags.safe_path:
+        sys.path[0] = ""
+    compiled, module = compile(code, name, "exec", dont_inherit=True), _main_module()
+    if name == "<stdin>":
+        module.__file__ = name
+        if sys.version_info < (3, 15):
+            module.__cached__ = None
+    exec(compiled, module.__dict__)
 
 
 def main(arguments=None):
@@ -130,15 +142,26 @@ def main(arguments=None):
             _run_module(what)
         elif options.code:
             _run_code(what)
+        elif what == "-":
+            _run_code(sys.stdin.buffer.read(), "<stdin>")
         else:
             _run_script(what)
-    except Exception as error:
-        # As the interpreter would, but without the frames of this file.
-        trace, own = error.__traceback__, (__file__, "<frozen runpy>")
+    except SystemExit:
+        raise
+    except BaseException:
+        sys.excepthook = _without_own_frames(sys.excepthook)
+        raise
+
+
+def _without_own_frames(hook):
+    """A hook that passes an exception to another one, without the frames of this file."""
+    def excepthook(kind, error, trace):
+        sys.excepthook, own = hook, (__file__, "<frozen runpy>")
         while trace is not None and trace.tb_frame.f_code.co_filename in own:
             trace = trace.tb_next
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
-        sys.exit(1)
+        hook(kind, error.with_traceback(trace), trace)
+
+    return excepthook
 
 
 if __name__ == "__main__":

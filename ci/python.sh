@@ -48,5 +48,12 @@ for archive in "${archives[@]}"; do
     "$place/bin/maturin" build --quiet --release --locked --interpreter "$place/bin/python" --out "$out/wheels" "${manifest[@]}"
     "$place/bin/python" -m pip install --quiet --force-reinstall --no-index --find-links "$out/wheels" standstill-gc
     timeout --kill-after=30 900 "$place/bin/python" -m pytest --quiet python/tests
+    # CPython's own tests. Their output is long: it is shown if one fails that should not.
+    suite="$out/suite.log"
+    if ! timeout --kill-after=30 600 "$place/bin/python" python/suite.py >"$suite" 2>&1; then
+        cat "$suite"
+        exit 1
+    fi
+    grep '^-- ' "$suite"
 done
 ls "$out/wheels"

@@ -17,7 +17,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi::{
@@ -196,7 +196,10 @@ unsafe fn note(model: &Python, generation: usize, outcome: &Outcome) {
         let state = &raw mut (*model.interpreter).gc;
         let blocks = model.figures.blocks.load(Ordering::Relaxed);
         let live = (blocks + report.resurrected).saturating_sub(report.unreachable);
-        (*state).long_lived_total = live as Py_ssize_t;
+        // Relaxed: the package's thread reads it at any time, and any of its values will do there
+        // (`interface::due`).
+        AtomicIsize::from_ptr(&raw mut (*state).long_lived_total)
+            .store(live as Py_ssize_t, Ordering::Relaxed);
         let statistics = python::statistics(state, generation);
         (*statistics).collections += 1;
         (*statistics).collected += outcome.collected as Py_ssize_t;

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi::{
@@ -289,14 +289,17 @@ const POLL: Duration = Duration::from_millis(2);
 /// The interpreter exists.
 unsafe fn due(interpreter: *mut c::PyInterpreterState) -> bool {
     // SAFETY: as the caller says. Threads change the number by atomic operations. The others change
-    // rarely, and any of their values will do.
+    // rarely, and any of their values will do. CPython writes them without atomic operations
+    // (`gc.set_threshold`, its own collections), and reads them so while others write.
     unsafe {
         let state = &raw mut (*interpreter).gc;
         let new = AtomicI32::from_ptr(&raw mut (*state).young.count);
         let young = new.load(Ordering::Relaxed);
-        let threshold = (&raw const (*state).young.threshold).read_volatile();
-        let live = (&raw const (*state).long_lived_total).read_volatile();
-        let next = (&raw const (*state).old[0].threshold).read_volatile();
+        let number = |of| AtomicI32::from_ptr(of).load(Ordering::Relaxed);
+        let threshold = number(&raw mut (*state).young.threshold);
+        let next = number(&raw mut (*state).old[0].threshold);
+        let live = AtomicIsize::from_ptr(&raw mut (*state).long_lived_total);
+        let live = live.load(Ordering::Relaxed);
         if threshold == 0 || young <= threshold {
             return false;
         }

@@ -19,7 +19,7 @@
 
 use std::borrow::Cow;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 
 use standstill::model::{
@@ -130,14 +130,18 @@ impl Python {
     /// Lets the interpreter's counters of allocations begin anew. The world is stopped.
     fn reset_counters(&self) {
         let generation = self.generation.load(Ordering::Relaxed);
-        // SAFETY: no other thread runs, and the fields belong to the collector.
+        // SAFETY: no attached thread runs, and the fields belong to the collector. The package's
+        // thread reads the first number also during a stop (`interface::due`), by an atomic load.
         unsafe {
-            let state = &mut (*self.interpreter).gc;
-            if let Some(next) = state.old.get_mut(generation) {
-                next.count += 1;
+            let state = &raw mut (*self.interpreter).gc;
+            let old: *mut [c::gc_generation] = &raw mut (*state).old;
+            let (number, old) = (old.len(), old.cast::<c::gc_generation>());
+            if generation < number {
+                (*old.add(generation)).count += 1;
             }
-            state.young.count = 0;
-            state.old.iter_mut().take(generation).for_each(|old| old.count = 0);
+            // Relaxed: any of its values will do there.
+            AtomicI32::from_ptr(&raw mut (*state).young.count).store(0, Ordering::Relaxed);
+            (0..generation.min(number)).for_each(|i| (*old.add(i)).count = 0);
         }
     }
 

@@ -17,6 +17,7 @@
 //! ```
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::layout as c;
 
@@ -125,7 +126,10 @@ impl Pages {
             let mut thread = (*interpreter).threads.head;
             while !thread.is_null() {
                 let own = &raw mut (*thread.cast::<c::_PyThreadStateImpl>()).mimalloc;
-                if (*own).initialized != 0 {
+                // Acquire, with the interpreter's store: a thread that is not attached makes its
+                // heaps also during a stop, and then says that they exist.
+                let exists = AtomicI32::from_ptr(&raw mut (*own).initialized);
+                if exists.load(Ordering::Acquire) != 0 {
                     for (heap, offset) in heaps {
                         self.add_heap(&raw mut (*own).heaps[heap as usize], offset)?;
                     }

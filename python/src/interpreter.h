@@ -59,6 +59,10 @@ static const long long SS_BIN_FULL = MI_BIN_FULL;
 static const long long SS_HEAP_GC = _Py_MIMALLOC_HEAP_GC;
 static const long long SS_HEAP_GC_PRE = _Py_MIMALLOC_HEAP_GC_PRE;
 static const long long SS_HUGE_BLOCK_SIZE = MI_HUGE_BLOCK_SIZE;
+static const long long SS_PLAIN_CLASS =
+    Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_MANAGED_DICT | Py_TPFLAGS_INLINE_VALUES;
+static const long long SS_MANAGED_DICT_OFFSET = MANAGED_DICT_OFFSET;
+static const long long SS_DICT_KEYS_GENERAL = DICT_KEYS_GENERAL;
 static const long long SS_DICT_UNIQUE_ID_SHIFT = DICT_UNIQUE_ID_SHIFT;
 static const long long SS_FRAME_OWNED_BY_INTERPRETER = FRAME_OWNED_BY_INTERPRETER;
 static const long long SS_FRAME_OWNED_BY_GENERATOR = FRAME_OWNED_BY_GENERATOR;

@@ -296,7 +296,7 @@ unsafe impl ObjectModel for Python {
         // complete, and is not traversed.
         unsafe {
             if counts::is_tracked(op(*object)) {
-                frames::traverse(op(*object), tracer);
+                frames::traverse(op(*object), self.known.of_classes, tracer);
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::layout as c;
 #[derive(Default)]
 pub struct Known {
     /// The traverse function of classes, which calls that of the first base with another one.
-    of_classes: usize,
+    pub of_classes: usize,
     /// The code of the executable, or of the library that contains the interpreter.
     interpreter: Range<usize>,
     /// Functions that were looked up: the address, and whether it is known.

@@ -35,12 +35,12 @@
 //! the cost of a young collection does not depend on the size of the heap.
 
 use crate::base::event::CollectionKind;
-use crate::base::fallible::NoMemory;
+use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::collect::scope::{Scope, granules_of};
 use crate::collect::table::plainly;
-use crate::heap::mark_tables::{Bits, MarkTables, PAGE_WORDS, WORD};
+use crate::heap::mark_tables::{Bits, MarkTables, PAGE_WORDS, WORD, Words};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::heap::remembered::FoundRoot;
@@ -251,6 +251,28 @@ impl<'a> WorkerMarks<'a> {
         self.own.entry(target)
     }
 
+    /// The table that [`is_unseen`](Self::is_unseen) reads.
+    pub(crate) fn unseen(&self) -> Words<'a> {
+        self.own.words()
+    }
+
+    /// Marks the candidates among targets that were unseen a moment ago, and adds those that this
+    /// worker has marked to a list. There are no assumed roots.
+    #[inline(never)]
+    pub(crate) fn mark_each<const SHARED: bool>(
+        &self,
+        targets: &[u32],
+        list: &mut Vec<u32>,
+    ) -> Result<(), NoMemory> {
+        let (own, unmarked) = (self.own, &self.candidates.tables.unmarked);
+        fallible::extend_kept(list, targets.iter(), |&target| {
+            let granule = target as usize;
+            own.remove(granule);
+            let is_new = mark_bits::<SHARED>(unmarked.word(granule), 1 << (granule % WORD)) != 0;
+            (target, is_new.into())
+        })
+    }
+
     /// Looks at the target of an edge, which was unseen a moment ago.
     #[inline(always)]
     pub(crate) fn meet(&self, target: usize, assumes: bool) -> Met {
@@ -344,6 +366,10 @@ fn mark_bits<const SHARED: bool>(word: &AtomicU64, bits: u64) -> u64 {
     // Relaxed: the atomicity of the change decides which worker marks a candidate. The objects do
     // not change in a stop.
     if SHARED {
+        if word.load(Ordering::Relaxed) & bits == 0 {
+            // Without a write: the workers would move the cache line to and fro.
+            return 0;
+        }
         return word.fetch_and(!bits, Ordering::Relaxed) & bits;
     }
     let before = word.load(Ordering::Relaxed);
@@ -552,6 +578,14 @@ mod tests {
             }
             assert_eq!(marked, [all[5], all[7], all[9]]);
             assert!(marks.queue::<SHARED>(page), "it was taken");
+            // A list: each candidate once, unless another worker has marked it.
+            let [mine, others] = [all[11] as u32, all[12] as u32];
+            assert!(candidates.mark_alone(others as usize));
+            let mut list = vec![7];
+            marks.mark_each::<SHARED>(&[mine, others, mine, others], &mut list).expect("memory");
+            assert_eq!(list, [7, mine]);
+            assert!(!candidates.is_unmarked(mine as usize));
+            assert!(!marks.is_unseen(mine as usize) && !marks.is_unseen(others as usize));
         }
         stopped(|world, scope| {
             let pages = world.core().space.high_water();

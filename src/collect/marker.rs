@@ -38,6 +38,7 @@ use crate::collect::pool::{Piece, Pool, give_half};
 use crate::collect::scope::{object_at, object_from};
 use crate::collect::table::{Delay, is_far};
 use crate::collect::traversal::{BATCH_PART, prefetch_each, traverse_batch};
+use crate::heap::mark_tables::Words;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::address_map::Index;
@@ -412,9 +413,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
                     }
                 })?;
             } else {
-                fallible::extend_kept(&mut self.seen, targets, |target| {
-                    (target as u32, marks.is_unseen(target).into())
-                })?;
+                add_unseen(&mut self.seen, targets, marks.unseen())?;
             }
             self.meet_seen()?;
         }
@@ -442,6 +441,11 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         let many = if SHARED || self.far { DIRECT_MAX } else { usize::MAX };
         let most = self.stress.shrink(many);
         let direct = self.pages.is_empty() && self.list.len() + self.seen.len() <= most;
+        if direct && !assumes {
+            marks.mark_each::<SHARED>(&self.seen, &mut self.list)?;
+            self.seen.clear();
+            return Ok(());
+        }
         if direct {
             self.list.try_reserve(self.seen.len())?;
         }
@@ -480,6 +484,18 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
         Ok(())
     }
+}
+
+/// Adds the targets whose bits are set to a list.
+///
+/// A function of its own: all that its loop needs is in registers.
+#[inline(never)]
+fn add_unseen(
+    list: &mut Vec<u32>,
+    targets: impl ExactSizeIterator<Item = usize>,
+    unseen: Words<'_>,
+) -> Result<(), NoMemory> {
+    fallible::extend_kept(list, targets, |target| (target as u32, unseen.bit(target)))
 }
 
 /// At most [`BATCH_PART`] elements of the list, from number `first` on.

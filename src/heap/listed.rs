@@ -5,7 +5,6 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicU8, Ordering};
-use crate::memory::address_map::Index;
 use crate::memory::segments::{AdoptError, Directory, HALF, Segments};
 use crate::memory::space::{GRANULE, PAGE_SIZE, Space};
 use crate::object::state::{LIVE, TRACKED, UNREACHABLE};
@@ -105,7 +104,7 @@ impl<'a> ObjectList<'a> {
     #[inline(never)]
     fn enter(&mut self, address: usize) {
         let start = address / PAGE_SIZE * PAGE_SIZE;
-        let granule = self.directory.granule(start);
+        let granule = self.directory.find(start);
         if !self.directory.is_adopted(granule) {
             refuse(address, "which is not in adopted memory");
         }

@@ -37,6 +37,11 @@ impl Bits {
         &self.0[page as usize * PAGE_WORDS..][..PAGE_WORDS]
     }
 
+    /// The words of all granules.
+    pub(crate) fn words(&self) -> Words<'_> {
+        Words(&self.0)
+    }
+
     /// The word of a granule.
     #[inline(always)]
     pub(crate) fn word(&self, granule: usize) -> &AtomicU64 {
@@ -68,6 +73,19 @@ impl Bits {
     pub(crate) fn remove(&self, granule: usize) {
         let word = &self.0[granule / WORD];
         word.store(word.load(Ordering::Relaxed) & !(1 << (granule % WORD)), Ordering::Relaxed);
+    }
+}
+
+/// The words of a table, for a loop that keeps their address in a register.
+#[derive(Clone, Copy)]
+pub(crate) struct Words<'a>(&'a [AtomicU64]);
+
+impl Words<'_> {
+    /// The bit of a granule, as 0 or 1.
+    #[inline(always)]
+    pub(crate) fn bit(self, granule: usize) -> u8 {
+        // Relaxed: as in `Bits::contains`.
+        (self.0[granule / WORD].load(Ordering::Relaxed) >> (granule % WORD)) as u8 & 1
     }
 }
 

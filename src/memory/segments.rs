@@ -260,7 +260,12 @@ impl Directory {
     /// The number of the unit that an address is in; 0: in no unit of this heap.
     #[inline(always)]
     fn unit(&self, addr: usize) -> usize {
-        let block = (addr >> BLOCK_SHIFT).min(BLOCKS);
+        self.unit_in((addr >> BLOCK_SHIFT).min(BLOCKS), addr)
+    }
+
+    /// As [`unit`](Self::unit), of an address in a block.
+    #[inline(always)]
+    fn unit_in(&self, block: usize, addr: usize) -> usize {
         let leaf = self.block(block).load(Ordering::Relaxed) as usize;
         self.entry(leaf, addr >> UNIT_SHIFT).load(Ordering::Relaxed) as usize
     }
@@ -339,13 +344,28 @@ impl Directory {
     }
 }
 
+impl Directory {
+    /// The granule of any address. An address outside the heap has the first granule of all.
+    #[inline(always)]
+    pub(crate) fn find(&self, addr: usize) -> usize {
+        Self::granule_in(self.unit(addr), addr)
+    }
+
+    #[inline(always)]
+    fn granule_in(unit: usize, addr: usize) -> usize {
+        let offset = addr >> GRANULE_SHIFT & ((1 << GRANULES_SHIFT) - 1);
+        // Without a branch: whether an edge leads into the heap is unpredictable.
+        let is_known = usize::from(unit == 0).wrapping_sub(1);
+        (unit << GRANULES_SHIFT | offset) & is_known
+    }
+}
+
 impl Index for Directory {
     #[inline(always)]
     fn granule(self, addr: usize) -> usize {
-        let unit = self.unit(addr);
-        let offset = addr >> GRANULE_SHIFT & ((1 << GRANULES_SHIFT) - 1);
-        // Compiled to a conditional move: an unknown address has the first granule of all.
-        if unit == 0 { 0 } else { unit << GRANULES_SHIFT | offset }
+        // A tracer accepts addresses in blocks: see `bounds`.
+        debug_assert!(addr >> BLOCK_SHIFT < BLOCKS);
+        Self::granule_in(self.unit_in(addr >> BLOCK_SHIFT, addr), addr)
     }
 
     #[inline(always)]
@@ -517,8 +537,9 @@ impl Map for Segments {
 
     /// All addresses: each has a granule.
     #[inline(always)]
+    /// All addresses in blocks. The first unit has no object, so a null pointer is outside.
     fn bounds(&self) -> (usize, usize) {
-        (0, usize::MAX)
+        (UNIT, (BLOCKS << BLOCK_SHIFT) - UNIT)
     }
 
     fn reserved_bytes(&self) -> usize {
@@ -533,7 +554,7 @@ impl Map for Segments {
 
     #[inline(always)]
     fn granule(&self, addr: usize) -> usize {
-        self.directory.granule(addr)
+        self.directory.find(addr)
     }
 
     #[inline(always)]
@@ -685,7 +706,7 @@ impl Space<Segments> {
     /// Notes where an object in adopted memory starts.
     pub(crate) fn set_half(&self, address: usize) {
         let directory = self.origin();
-        directory.set_half(directory.granule(address), address);
+        directory.set_half(directory.find(address), address);
     }
 
     /// Checks that an object can be registered at an address, as far as its place goes.

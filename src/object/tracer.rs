@@ -293,6 +293,31 @@ impl Tracer {
         self.edge(target.address());
     }
 
+    /// As [`visit_object`](Self::visit_object), for each object in `targets`.
+    ///
+    /// # Safety
+    ///
+    /// As for `visit_object`, for each object in `targets`.
+    #[inline(always)]
+    pub unsafe fn visit_objects(&mut self, targets: &[Option<Object>]) {
+        // SAFETY: rule *bounds*: both pointers point into the buffer or one past it.
+        let room = unsafe { self.end.offset_from_unsigned(self.next) };
+        if targets.len() > room && !self.grow(targets.len()) {
+            return;
+        }
+        let (base, len, mut next) = (self.base, self.len, self.next);
+        for target in targets {
+            let address = target.map_or(0, Object::address);
+            let is_inside = target.is_some() & (address.wrapping_sub(base) < len);
+            // SAFETY: rule *bounds*: there is room for all targets.
+            unsafe {
+                next.write(address);
+                next = next.add(usize::from(is_inside));
+            }
+        }
+        self.next = next;
+    }
+
     /// Reports a reference that is not counted: the object being traversed refers to `target` and
     /// holds no counted reference to it. The target stays alive while the object is alive. See
     /// [`model`](crate::model#references-that-nobody-counts).
@@ -599,6 +624,37 @@ mod tests {
         assert_eq!(look(&mut t, 2, 7), [0, 1], "as many as there is room for");
         t.begin(objects[1]);
         assert_eq!((t.at(), t.edges().len()), (Some(objects[1]), 0));
+    }
+
+    #[test]
+    fn objects_of_a_slice_are_visited_one_by_one() {
+        let all = [None, Some(object(0x1100)), Some(object(0x2000)), Some(object(0x1fe0))];
+        let most = 3 * BUFFER_STEP;
+        for count in [0, 1, 2, 3, 4, BUFFER_STEP - 1, BUFFER_STEP, BUFFER_STEP + 1, most] {
+            for already in [0, 1, BUFFER_STEP - 1] {
+                let targets: Vec<Option<Object>> = all.into_iter().cycle().take(count).collect();
+                let (mut one, mut each) =
+                    (Tracer::new(0x1000, 0x1000), Tracer::new(0x1000, 0x1000));
+                for t in [&mut one, &mut each] {
+                    (0..already).for_each(|_| t.edge(0x1800));
+                }
+                // SAFETY: the tracer belongs to no collection.
+                unsafe {
+                    one.visit_objects(&targets);
+                    targets.iter().flatten().for_each(|&target| each.visit_object(target));
+                }
+                assert_eq!(one.edges(), each.edges(), "{count} targets after {already}");
+                assert_eq!(
+                    one.edges().len(),
+                    already + count.saturating_sub(1).div_ceil(4) + count / 4
+                );
+            }
+        }
+        // A heap that begins at 0 does not contain a null pointer.
+        let mut t = Tracer::new(0, usize::MAX);
+        // SAFETY: as above.
+        unsafe { t.visit_objects(&all) };
+        assert_eq!(t.edges(), [0x1100, 0x2000, 0x1fe0]);
     }
 
     #[test]

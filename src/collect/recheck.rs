@@ -73,13 +73,15 @@ pub(crate) fn recheck<M: ObjectModel>(
     };
     // `spared` is usually short: the other objects stay in their list.
     let mut spared = Vec::new();
-    let is_garbage = |object: Object| !set.is_reached(object) && set.contains(object);
+    let is_garbage = |object: Object| set.is_unreached(object);
     let many = pending.objects.iter().filter(|claim| !is_garbage(claim.object())).count();
     if abandoned.is_none() && spared.try_reserve_exact(many).is_err() {
         abandoned = Some(NoMemory.into());
     }
     if abandoned.is_none() {
-        spared.extend(pending.objects.extract_if(.., |claim| !is_garbage(claim.object())));
+        if many > 0 {
+            spared.extend(pending.objects.extract_if(.., |claim| !is_garbage(claim.object())));
+        }
         for claim in &pending.objects {
             model.clear_weak(claimed(world, claim));
         }
@@ -91,7 +93,8 @@ pub(crate) fn recheck<M: ObjectModel>(
         state.survive();
         garbage.resurrected += usize::from(state.get() & state::TRACKED != 0);
     }
-    set.forget(pending.objects.iter().chain(&spared).map(ClaimRef::object));
+    // Garbage has no mark.
+    set.forget(spared.iter().map(ClaimRef::object));
     garbage.objects = pending.objects;
     garbage.spared[0] = spared;
     (garbage, abandoned)

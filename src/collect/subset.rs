@@ -9,11 +9,12 @@ use std::collections::HashMap;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
-use crate::base::sync::Ordering;
+use crate::base::sync::{AtomicU8, Ordering};
 use crate::collect::scope::{claimed, stopped_at};
 use crate::collect::table::{Spills, add_shared};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
+use crate::memory::address_map::Index;
 use crate::object::live::{ClaimRef, Stopped};
 use crate::object::state::{self, StateByte};
 use crate::object::type_info::{Object, Tracer};
@@ -39,13 +40,19 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
 
     /// Whether a member starts at a granule.
     fn contains_at(&self, granule: usize) -> bool {
-        const MEMBER: u8 = state::UNREACHABLE | state::TRACKED;
-        StateByte(&self.world.core().space.states()[granule]).get() & MEMBER == MEMBER
+        is_member(self.world.core().space.states(), granule)
     }
 
     /// Whether a member has been reached.
     pub(crate) fn is_reached(&self, object: Object) -> bool {
         self.world.core().space.counts()[self.granule(object)].load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether an object is a member that has not been reached.
+    pub(crate) fn is_unreached(&self, object: Object) -> bool {
+        let granule = self.granule(object);
+        let mark = self.world.core().space.counts()[granule].load(Ordering::Relaxed);
+        mark == 0 && self.contains_at(granule)
     }
 
     fn granule(&self, object: Object) -> usize {
@@ -61,7 +68,8 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         is_new
     }
 
-    /// Removes the marks of `objects`, which include all members.
+    /// Removes the marks of `objects`, which include all members that were reached, and all members
+    /// if a step has failed.
     pub(crate) fn forget(self, objects: impl Iterator<Item = Object>) {
         let marks = self.world.core().space.counts();
         for object in objects {
@@ -78,6 +86,7 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
 
     /// Traverses a member. Its edges are in the tracer afterwards. Returns `false` if a field is
     /// unreadable. Then the tracer has no edges.
+    #[inline(always)]
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) -> Result<bool, NoMemory> {
         tracer.begin(object.object());
         if M::UNCOUNTED_EDGES {
@@ -104,15 +113,16 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         // The references from members to each member: the lowest bytes lie in the table of the
         // marks, until the member gets its mark.
         let (sums, mut spills) = (space.counts(), Spills::default());
+        let (origin, states) = (space.origin(), space.states());
         for object in objects.iter().map(|reference| claimed(self.world, reference)) {
-            if !self.contains(*object) {
+            if !is_member(states, origin.granule(object.address())) {
                 continue;
             }
             let is_readable = self.traverse(object, tracer)?;
             steps::took(1 + tracer.edges().len());
             for &edge in tracer.edges() {
-                let target = space.granule(edge);
-                if self.contains_at(target) {
+                let target = origin.granule(edge);
+                if is_member(states, target) {
                     add_shared(sums, target, &mut spills);
                 }
             }
@@ -133,8 +143,8 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         spills.lost_nothing()?;
         let mut reached = Vec::new();
         for object in objects.iter().map(|reference| claimed(self.world, reference)) {
-            let granule = self.granule(*object);
-            if !self.contains_at(granule) {
+            let granule = origin.granule(object.address());
+            if !is_member(states, granule) {
                 continue;
             }
             // Relaxed: one thread accesses the table.
@@ -179,4 +189,11 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         }
         Ok(None)
     }
+}
+
+/// Whether a member starts at a granule.
+#[inline(always)]
+fn is_member(states: &[AtomicU8], granule: usize) -> bool {
+    const MEMBER: u8 = state::UNREACHABLE | state::TRACKED;
+    StateByte(&states[granule]).get() & MEMBER == MEMBER
 }

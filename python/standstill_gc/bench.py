@@ -457,6 +457,47 @@ def table(report):
     return "\n".join(lines) + "\n"
 
 
+CORES = (8, 16, 64)
+
+
+def serial_share(one, two):
+    """The share of a pause that a second thread does not shorten, by Amdahl's law: from the times
+    with one thread and with two."""
+    return min(1.0, max(0.0, 2 * two / one - 1))
+
+
+def expected(report):
+    """What to expect of more cores, as a table in Markdown; empty without figures of one and two
+    threads."""
+    lines = []
+    for case in report["cases"]:
+        rows = case["rows"]
+        key = {"held": "median", "garbage": "stopped"}.get(case["kind"])
+        if key is None or "1 thread" not in rows or "2 threads" not in rows:
+            continue
+        one, two, base = (rows[n][key] for n in ("1 thread", "2 threads", "gc.collect"))
+        share = serial_share(one, two)
+        ratios = [(share + (1 - share) / cores) * one / base for cores in CORES]
+        title = case["title"] + (", stopped" if key == "stopped" else "")
+        cells = [title, f"{share:.0%}", *(f"{ratio:.2f}" for ratio in ratios)]
+        lines.append("| " + " | ".join(cells) + " |")
+    if not lines:
+        return ""
+    return "\n".join([
+        "Expected pauses with more cores, as a share of CPython's. They are computed, not measured: by "
+        "Amdahl's law, from the share of the pause that the second thread did not shorten here. This "
+        "share contains what the two threads lose to each other, so it is an upper bound of the serial "
+        "part. A bound of the machine, such as the bandwidth of its memory, is not in the figures.", "",
+        "| | serial | " + " | ".join(f"{cores} cores" for cores in CORES) + " |",
+        "|---|--:|" + "--:|" * len(CORES), *lines,
+    ]) + "\n"
+
+
+def text(report):
+    """All of a report, in Markdown."""
+    return "\n".join(filter(None, (summary(report), table(report), expected(report))))
+
+
 # -------------------------------------------------------------------------------------- the picture
 
 _COLOURS = ("#9aa0a6", "#7fb3d5", "#1f6fb2", "#123f66")
@@ -624,7 +665,7 @@ def main(arguments=None):
     for path, content in (
         (options.json, lambda: json.dumps(report, indent=1) + "\n"),
         (options.svg, lambda: picture(report)),
-        (options.markdown, lambda: summary(report) + "\n" + table(report)),
+        (options.markdown, lambda: text(report)),
     ):
         if path == "-":
             sys.stdout.write(content())
@@ -632,7 +673,7 @@ def main(arguments=None):
             with open(path, "w") as file:
                 file.write(content())
     if options.json != "-":
-        print(summary(report) + "\n" + table(report))
+        print(text(report))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ use crate::base::steps;
 use crate::base::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::collect::scope::{Scope, granules_of};
 use crate::collect::table::plainly;
-use crate::heap::mark_tables::{Bits, MarkTables, PAGE_WORDS, WORD, Words};
+use crate::heap::mark_tables::{BitWords, Bits, MarkTables, PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::heap::remembered::FoundRoot;
@@ -252,7 +252,7 @@ impl<'a> WorkerMarks<'a> {
     }
 
     /// The table that [`is_unseen`](Self::is_unseen) reads.
-    pub(crate) fn unseen(&self) -> Words<'a> {
+    pub(crate) fn unseen(&self) -> BitWords<'a> {
         self.own.words()
     }
 

@@ -38,7 +38,7 @@ use crate::collect::pool::{Piece, Pool, give_half};
 use crate::collect::scope::{object_at, object_from};
 use crate::collect::table::{Delay, is_far};
 use crate::collect::traversal::{BATCH_PART, prefetch_each, traverse_batch};
-use crate::heap::mark_tables::Words;
+use crate::heap::mark_tables::BitWords;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::address_map::Index;
@@ -493,7 +493,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
 fn add_unseen(
     list: &mut Vec<u32>,
     targets: impl ExactSizeIterator<Item = usize>,
-    unseen: Words<'_>,
+    unseen: BitWords<'_>,
 ) -> Result<(), NoMemory> {
     fallible::extend_kept(list, targets, |target| (target as u32, unseen.bit(target)))
 }

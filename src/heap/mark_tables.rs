@@ -12,7 +12,7 @@ use crate::memory::space::PAGE_GRANULES;
 /// Granules that share a word. The pages of models are smaller than a word.
 pub(crate) const WORD: usize = if PAGE_GRANULES < 64 { PAGE_GRANULES } else { 64 };
 
-/// Words of a page.
+/// BitWords of a page.
 pub(crate) const PAGE_WORDS: usize = PAGE_GRANULES / WORD;
 
 /// A table with one bit for each granule.
@@ -38,8 +38,8 @@ impl Bits {
     }
 
     /// The words of all granules.
-    pub(crate) fn words(&self) -> Words<'_> {
-        Words(&self.0)
+    pub(crate) fn words(&self) -> BitWords<'_> {
+        BitWords(&self.0)
     }
 
     /// The word of a granule.
@@ -78,9 +78,9 @@ impl Bits {
 
 /// The words of a table, for a loop that keeps their address in a register.
 #[derive(Clone, Copy)]
-pub(crate) struct Words<'a>(&'a [AtomicU64]);
+pub(crate) struct BitWords<'a>(&'a [AtomicU64]);
 
-impl Words<'_> {
+impl BitWords<'_> {
     /// The bit of a granule, as 0 or 1.
     #[inline(always)]
     pub(crate) fn bit(self, granule: usize) -> u8 {

@@ -535,9 +535,9 @@ impl Map for Segments {
         self.directory
     }
 
-    /// All addresses: each has a granule.
+    /// All addresses in blocks: each has a granule. No object lies in the first unit of the address
+    /// space, so a null pointer is outside.
     #[inline(always)]
-    /// All addresses in blocks. The first unit has no object, so a null pointer is outside.
     fn bounds(&self) -> (usize, usize) {
         (UNIT, (BLOCKS << BLOCK_SHIFT) - UNIT)
     }

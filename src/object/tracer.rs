@@ -638,7 +638,7 @@ mod tests {
                 for t in [&mut one, &mut each] {
                     (0..already).for_each(|_| t.edge(0x1800));
                 }
-                // SAFETY: the tracer belongs to no collection.
+                // SAFETY: rule *counted*: the tracer belongs to no collection.
                 unsafe {
                     one.visit_objects(&targets);
                     targets.iter().flatten().for_each(|&target| each.visit_object(target));
@@ -652,7 +652,7 @@ mod tests {
         }
         // A heap that begins at 0 does not contain a null pointer.
         let mut t = Tracer::new(0, usize::MAX);
-        // SAFETY: as above.
+        // SAFETY: rule *counted*: the tracer belongs to no collection.
         unsafe { t.visit_objects(&all) };
         assert_eq!(t.edges(), [0x1100, 0x2000, 0x1fe0]);
     }

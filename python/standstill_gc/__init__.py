@@ -298,32 +298,41 @@ def defer():
     """Run no automatic collection inside the ``with`` block, for example while a request is
     served. The next one starts after the block, if it is due.
     """
+    # A signal or another thread may raise an exception here. It arrives at a call or at the end of
+    # a loop, so none arrives between a change and the note of the change.
     global _withheld
+    is_counted = False
     if not installed():
-        with _lock:
-            was_enabled = _cpython["isenabled"]() or _withheld > 0
-            _withheld += was_enabled
-            _cpython["disable"]()
         try:
+            with _lock:
+                was_enabled = _cpython["isenabled"]()
+                if was_enabled or _withheld:
+                    _withheld += 1
+                    is_counted = True
+                _cpython["disable"]()
             yield
         finally:
             with _lock:
-                _withheld -= was_enabled
-                # `install` has taken over what was withheld.
-                if was_enabled and not _withheld and not installed():
-                    _cpython["enable"]()
+                if is_counted:
+                    _withheld -= 1
+                    # `install` has taken over what was withheld.
+                    if not _withheld and not installed():
+                        _cpython["enable"]()
         return
+    # Without a lock: only this thread changes its entry.
     thread = _threading.get_ident()
-    with _lock:
-        _deferring[thread] = _deferring.get(thread, 0) + 1
     try:
+        if thread not in _deferring:
+            _deferring[thread] = 0
+        _deferring[thread] += 1
+        is_counted = True
         yield
     finally:
-        with _lock:
-            # After a fork in another thread, the entry is gone.
-            left = _deferring.pop(thread, 1) - 1
-            if left:
-                _deferring[thread] = left
+        # After a fork in another thread, the entry is gone.
+        if is_counted and thread in _deferring:
+            _deferring[thread] -= 1
+            if not _deferring[thread]:
+                del _deferring[thread]
 
 
 # -------------------------------------------------------------------------------- checked mode
@@ -346,8 +355,9 @@ def _expected(generation):
         _cpython["collect"](generation)
         found = [id(thing) for thing in garbage[before:]]
         thing = None
-        del garbage[before:]
     finally:
+        # Also after an exception of a signal: the objects would stay in `gc.garbage`.
+        del garbage[before:]
         set_debug(flags)
     # CPython has ended the deferred counting of these objects. Some have died with the list.
     alive = set(map(id, get_objects()))

@@ -1,5 +1,6 @@
 """What the package does when a finalizer, a fork or the system gives it less than it wants."""
 
+import subprocess
 import sys
 import textwrap
 import time
@@ -191,3 +192,83 @@ def test_the_memory_rule_of_3_14():
         # Without more memory, 40 times the threshold.
         print(*late)
     """) == ["True"] + ["False"] * 5 + ["True"] + ["False"] * 3
+
+
+# ------------------------------------------------------------------ exceptions of other threads
+
+INTERRUPTED = """
+import ctypes, gc, sys, threading, time
+import standstill_gc
+
+class Interrupt(BaseException):
+    pass
+
+def interrupts(work, count):
+    \"\"\"Runs `work` again and again on a thread, which receives `count` exceptions.\"\"\"
+    received, wanted = [], True
+    def run():
+        while wanted:
+            try:
+                while wanted:
+                    work()
+            except Interrupt:
+                received.append(1)
+    thread = threading.Thread(target=run)
+    thread.start()
+    for _ in range(count):
+        before = len(received)
+        raised = ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupt))
+        assert raised == 1
+        # One that arrives in a callback of the interpreter is lost.
+        end = time.monotonic() + 0.2
+        while len(received) == before and time.monotonic() < end:
+            pass
+    assert len(received) > count / 2, len(received)
+    wanted = False
+    thread.join()
+"""
+
+
+def interrupted(code):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED + code], capture_output=True, text=True, timeout=200
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done
+
+
+def test_an_exception_of_another_thread_inside_of_defer():
+    interrupted("""
+def work():
+    with standstill_gc.defer():
+        with standstill_gc.defer():
+            pass
+
+standstill_gc.enable()
+interrupts(work, 400)
+assert standstill_gc._deferring == {}, standstill_gc._deferring
+print("done")
+""")
+
+
+def test_an_exception_of_another_thread_in_checked_mode():
+    interrupted("""
+standstill_gc.install()
+gc.disable()
+standstill_gc.set_checked(True)
+
+class Node:
+    pass
+
+def work():
+    for _ in range(20):
+        node = Node()
+        node.self = node
+    del node
+    standstill_gc.collect()
+
+interrupts(work, 60)
+assert gc.garbage == [], len(gc.garbage)
+assert gc.get_debug() == 0
+print("done")
+""")

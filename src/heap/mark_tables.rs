@@ -12,7 +12,7 @@ use crate::memory::space::PAGE_GRANULES;
 /// Granules that share a word. The pages of models are smaller than a word.
 pub(crate) const WORD: usize = if PAGE_GRANULES < 64 { PAGE_GRANULES } else { 64 };
 
-/// BitWords of a page.
+/// Words of a page.
 pub(crate) const PAGE_WORDS: usize = PAGE_GRANULES / WORD;
 
 /// A table with one bit for each granule.

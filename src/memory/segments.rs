@@ -354,9 +354,8 @@ impl Directory {
     #[inline(always)]
     fn granule_in(unit: usize, addr: usize) -> usize {
         let offset = addr >> GRANULE_SHIFT & ((1 << GRANULES_SHIFT) - 1);
-        // Without a branch: whether an edge leads into the heap is unpredictable.
-        let is_known = usize::from(unit == 0).wrapping_sub(1);
-        (unit << GRANULES_SHIFT | offset) & is_known
+        // An unknown address has the first granule of all.
+        if unit == 0 { 0 } else { unit << GRANULES_SHIFT | offset }
     }
 }
 

@@ -8,6 +8,7 @@ in turn, so that changes of the machine's speed concern both alike.
 
 import argparse
 import gc
+import importlib.util
 import json
 import os
 import platform
@@ -87,6 +88,60 @@ def finalizers(n):
     for _ in range(n // 2):
         a, b = Final(), Final()
         a.other, b.other = b, a
+
+
+# Heaps of real programs. Each needs the package of its name, and is left out without it.
+
+
+def sympy(n):
+    """Formulas, beside the package with its caches."""
+    from sympy import exp, expand, integrate, sin, symbols
+
+    x, y = symbols("x y")
+    held = [integrate(sin(x) * exp(x * k), x) for k in range(1, 6)]
+    return held + [expand((x + y + k) ** 20) for k in range(max(1, n // 20_000))]
+
+
+def django(n):
+    """Rows of a table as objects of the ORM, beside the package with its applications."""
+    from django.conf import settings
+
+    contrib = ("auth", "contenttypes", "admin", "sessions", "messages")
+    settings.configure(
+        INSTALLED_APPS=[f"django.contrib.{name}" for name in contrib],
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+        DEFAULT_AUTO_FIELD="django.db.models.AutoField",
+    )
+    import django
+    django.setup()
+    from django.contrib.auth.models import User
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    User.objects.bulk_create(User(username=f"user {k}") for k in range(1000))
+    return [list(User.objects.all()) for _ in range(max(1, n // 15_000))]
+
+
+def pydantic(n):
+    """Models with models inside, as a service keeps them."""
+    from pydantic import BaseModel
+
+    class Part(BaseModel):
+        number: int
+        tags: list[str]
+
+    class Whole(BaseModel):
+        name: str
+        parts: list[Part]
+        by_name: dict[str, Part]
+
+    return [
+        Whole(
+            name=str(k), parts=[Part(number=k, tags=["a", "b"]) for k in range(5)],
+            by_name={"one": Part(number=1, tags=[])},
+        )
+        for k in range(max(1, n // 30))
+    ]
 
 
 # -------------------------------------------------------------------------------------- cases
@@ -324,11 +379,16 @@ MILLION = 1_000_000
 def cases(quick):
     rounds = 3 if quick else 7
     scale = 0.1 if quick else 1.0
+    real = {"sympy": "formulas of SymPy", "django": "Django with rows of a table",
+            "pydantic": "models of pydantic"}
+    builders = {"sympy": sympy, "django": django, "pydantic": pydantic}
     return scale, {
         "lists": held("lists, held", lists, MILLION, rounds),
         "instances": held("instances, held", instances, MILLION, rounds),
         "tuples": held("tree of tuples, held", tuples, MILLION, rounds),
         "graph": held("random graph, held", graph, MILLION, rounds),
+        **{name: held(f"{title}, held", builders[name], MILLION, rounds)
+           for name, title in real.items() if importlib.util.find_spec(name)},
         "pairs": garbage("garbage: pairs", pairs, MILLION, rounds),
         "closures": garbage("garbage: closures", closures, MILLION, rounds),
         "finalizers": garbage("garbage: with `__del__`", finalizers, MILLION // 2, rounds),

@@ -56,6 +56,15 @@ def test_the_table(files):
         assert any(title in row for row in rows)
 
 
+@pytest.mark.parametrize("name", ["sympy", "django", "pydantic"])
+def test_a_heap_of_a_real_program(name):
+    pytest.importorskip(name)
+    done = run("--quick", "--threads", "1,2", "--only", name, "--json", "-")
+    assert done.returncode == 0, done
+    (case,) = json.loads(done.stdout)["cases"]
+    assert case["kind"] == "held" and case["objects"] > 50_000
+
+
 def test_what_is_expected_of_more_cores():
     assert bench.serial_share(2.0, 1.0) == 0 and bench.serial_share(1.0, 1.0) == 1
     assert bench.serial_share(1.0, 0.75) == 0.5

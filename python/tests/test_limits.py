@@ -205,11 +205,12 @@ class Interrupt(BaseException):
 
 def interrupts(work, count):
     \"\"\"Runs `work` again and again on a thread, which receives `count` exceptions.\"\"\"
-    received, wanted = [], True
+    received, rounds, wanted = [], [0], True
     def run():
         while wanted:
             try:
                 while wanted:
+                    rounds[0] += 1
                     work()
             except Interrupt:
                 received.append(1)
@@ -224,6 +225,10 @@ def interrupts(work, count):
         end = time.monotonic() + 0.2
         while len(received) == before and time.monotonic() < end:
             pass
+        # The next one shall not meet the handler of this one.
+        begun = rounds[0]
+        while rounds[0] == begun:
+            assert thread.is_alive()
     assert len(received) > count / 2, len(received)
     wanted = False
     thread.join()

@@ -194,8 +194,8 @@ unsafe fn edge(tracer: &mut Tracer, op: *mut c::PyObject) {
 /// Reports all references of an object that takes part. `of_classes` is the traverse function of
 /// classes that a program has defined.
 ///
-/// The objects of which a heap has most are read here. A traverse function calls the visitor for
-/// each reference, which takes twice the instructions.
+/// The objects of which a heap has most are read here, without the calls of a traverse function:
+/// ADR 46 has the instructions that this saves.
 ///
 /// # Panics
 ///

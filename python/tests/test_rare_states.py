@@ -12,7 +12,7 @@ import weakref
 
 from support import good
 from test_special_cases import (  # noqa: F401
-    HEADER, Thing, collect, cycle, define, only_this_collector, outcome, threads, with_both,
+    CALLER, HEADER, Thing, collect, cycle, define, only_this_collector, outcome, threads, with_both,
 )
 
 WORD = 8
@@ -99,19 +99,7 @@ def frame_of(thread):
 
 
 def test_objects_with_deferred_references_are_kept_if_a_stack_cannot_be_read(threads):
-    names = define("""
-def callee(value=7):
-    return value
-
-def caller(is_ready, go_on, results):
-    global callee
-    local = callee
-    alive = weakref.ref(local)
-    del callee
-    is_ready.set()
-    go_on.wait()
-    results.append((alive() is local, local()))
-""")
+    names = define(CALLER)
     is_ready, go_on, results = threading.Event(), threading.Event(), []
     thread = threading.Thread(target=names["caller"], args=(is_ready, go_on, results))
     thread.start()

@@ -134,8 +134,8 @@ def call(threads):
     assert names["call"](threads) == (True, True)
 
 
-def test_the_stack_of_another_thread_is_seen(threads):
-    names = define("""
+# A function that only the stack of a thread refers to, without a count.
+CALLER = """
 def callee(value=7):
     return value
 
@@ -147,7 +147,11 @@ def caller(is_ready, go_on, results):
     is_ready.set()
     go_on.wait()
     results.append((alive() is local, local()))
-""")
+"""
+
+
+def test_the_stack_of_another_thread_is_seen(threads):
+    names = define(CALLER)
     is_ready, go_on, results = threading.Event(), threading.Event(), []
     thread = threading.Thread(target=names["caller"], args=(is_ready, go_on, results))
     thread.start()

@@ -41,7 +41,7 @@ impl Drop for Memory {
 }
 
 fn is_unknown(space: &Space<Segments>, addr: usize) -> bool {
-    !space.contains(addr) && space.granule(addr) == 0 && !space.starts_at(addr)
+    !space.contains(addr) && space.page_index(addr) == 0 && !space.starts_at(addr)
 }
 
 /// Whether a tracer of the heap keeps an address.
@@ -78,7 +78,7 @@ fn the_first_and_the_last_byte_of_each_unit() {
 }
 
 #[test]
-fn addresses_of_no_heap_have_the_first_granule() {
+fn addresses_of_no_heap_have_granules_of_unit_0() {
     let memory = Memory::new(1);
     let space = space(64 << 20);
     let on_the_stack = 0u8;
@@ -107,7 +107,7 @@ fn addresses_of_no_heap_have_the_first_granule() {
         assert_eq!(is_inside(&space, unknown), is_kept, "{unknown:#x}: what a tracer keeps");
     }
     // The granule itself has an address, which is unknown as well.
-    assert_eq!((space.address(0), space.granule(space.address(0))), (NOWHERE, 0));
+    assert_eq!((space.address(0), space.page_index(space.address(0))), (NOWHERE, 0));
     assert_eq!(space.page(0).shape().kind(), PageKind::Nowhere);
     assert_eq!(space.starts(0).len(), 0);
     // It is accessible for counting.
@@ -247,9 +247,10 @@ proptest! {
             let segment = model.range(..=asked).next_back();
             let inside = segment.filter(|&(&start, &(length, _))| asked - start < length);
             let expected = inside.map(|(&start, &(_, first))| first + (asked - start) / GRANULE);
-            prop_assert_eq!(space.granule(asked), expected.unwrap_or(0));
+            let outside = asked % UNIT / GRANULE;
+            prop_assert_eq!(space.granule(asked), expected.unwrap_or(outside));
             if is_inside(&space, asked) {
-                prop_assert_eq!(space.origin().granule(asked), expected.unwrap_or(0));
+                prop_assert_eq!(space.origin().granule(asked), expected.unwrap_or(outside));
             }
             prop_assert_eq!(space.contains(asked), expected.is_some());
             if let Some(granule) = expected {

@@ -23,17 +23,18 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 
 use standstill::model::{
-    ClaimRef, Count, DeadObject, Found, ListedMemory, Live, ModelMutator, Object, ObjectList,
+    ClaimRef, Count, DeadObject, Ends, Found, ListedMemory, Live, ModelMutator, Object, ObjectList,
     ObjectModel, Segments, Stopped, Tracer, Verdict, World,
 };
 use standstill::safepoint::ThreadId;
 
 use crate::checked::Checked;
+use crate::frames::{self, Traverse};
 use crate::layout as c;
 use crate::pages::Pages;
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
-use crate::{counts, frames, python, weak};
+use crate::{counts, python, weak};
 
 /// 64 KiB: memory is adopted in such units.
 const UNIT: usize = 1 << 16;
@@ -290,15 +291,18 @@ unsafe impl ObjectModel for Python {
         false
     }
 
-    #[inline(always)]
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
-        // SAFETY: the object was listed in this stop, or is claimed. An untracked object may not be
-        // complete, and is not traversed.
-        unsafe {
-            if counts::is_tracked(op(*object)) {
-                frames::traverse(op(*object), self.known.of_classes, tracer);
-            }
-        }
+        // SAFETY: the object was listed in this stop, or is claimed.
+        unsafe { Traverse::new(self.known.of_classes).tracked(op(*object), tracer) };
+    }
+
+    #[inline(always)]
+    fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        let mut traverse = Traverse::new(self.known.of_classes);
+        // SAFETY: as above.
+        tracer.each(objects, ends, |object, tracer| unsafe {
+            traverse.tracked(op(*object), tracer);
+        });
     }
 
     fn serial(&self, object: Stopped<'_>) -> bool {

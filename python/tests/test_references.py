@@ -124,6 +124,15 @@ def after_others(holder, probe):
         setattr(type(holder)(), f"of_others_{number}", number)
 
 
+def with_a_late_key(holder, probe):
+    """The values lie in the order of the shared keys, and the holder has only the last key."""
+    other = type(holder)()
+    for number in range(5):
+        setattr(other, f"early_{number}", number)
+    other.held = None
+    holder.held = probe
+
+
 def in_dictionary_after_others(holder, probe):
     in_dictionary(holder, probe)
     after_others(holder, probe)
@@ -192,6 +201,11 @@ def last(holder, probe):
     holder.extend([None, 1, "two", probe])
 
 
+def fresh():
+    """An instance of a class whose instances share no keys yet."""
+    return type("Fresh", (), {})()
+
+
 HOLDERS = {
     "instance": (Plain, attribute),
     "instance with many attributes": (Plain, many),
@@ -202,8 +216,9 @@ HOLDERS = {
     "instance that has another class": (Derived, of_another_class),
     "dictionary of an instance with another class": (Derived, of_another_class_with_dictionary),
     "instance whose dictionary was deleted": (Derived, without_dictionary),
-    "instance that others have overtaken": (Derived, after_others),
-    "dictionary that others have overtaken": (Derived, in_dictionary_after_others),
+    "instance that others have overtaken": (fresh, after_others),
+    "dictionary that others have overtaken": (fresh, in_dictionary_after_others),
+    "instance with a late key": (fresh, with_a_late_key),
     "instance whose dictionary was cleared": (Plain, after_clear),
     "class of a metaclass": (lambda: Meta("Made", (), {}), attribute),
     "number with attributes": (lambda: OfInt(10**40), attribute),
@@ -294,6 +309,22 @@ def test_a_cycle_through_the_class_of_an_instance(base):
 
     Local.instance = Local()
     alive = weakref.ref(Local)
+    del Local
+    assert standstill_gc.collect() > 0
+    assert alive() is None
+
+
+def test_instances_without_inline_values():
+    """Behind such an instance lies its neighbour. It has no values there."""
+
+    class Local:
+        __slots__ = ("__weakref__",)
+
+    Local.instances = [Local() for _ in range(300)]
+    references = [weakref.ref(instance) for instance in Local.instances]
+    alive = weakref.ref(Local)
+    standstill_gc.collect()
+    assert all(reference() is not None for reference in references)
     del Local
     assert standstill_gc.collect() > 0
     assert alive() is None

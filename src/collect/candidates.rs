@@ -29,7 +29,8 @@
 //!   Both fences are `SeqCst`. So the first worker finds that the page is not queued, and queues
 //!   it, or the second worker finds the object seen.
 //!
-//! A single worker needs neither the `fetch_and` nor the fences.
+//! A single worker needs neither the `fetch_and` nor the fences. It may mark a candidate without
+//! clearing its bit in `unseen`: a later edge to the candidate then finds it marked.
 //!
 //! All tables are zero between collections. Only the pages of a collection's scope are written, so
 //! the cost of a young collection does not depend on the size of the heap.

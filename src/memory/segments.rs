@@ -373,7 +373,7 @@ impl Index for Directory {
     #[inline(always)]
     fn target(self, addr: usize) -> NonNull<u8> {
         let start = std::ptr::with_exposed_provenance_mut(addr & !(HALF - 1));
-        // SAFETY: a tracer accepts addresses from `UNIT` on.
+        // SAFETY: rule *mapped*: a tracer accepts addresses from `UNIT` on.
         unsafe { NonNull::new_unchecked(start) }
     }
 }

@@ -88,6 +88,8 @@ impl Edge<'_> {
     }
 }
 
+/// No heap has a range of so many bytes: it would have more granules than a `u32` counts.
+const RANGE_MAX: usize = 1 << 47;
 /// The buffer grows by at least this many addresses.
 const BUFFER_STEP: usize = 256;
 /// How many handles are read without testing their number: as many as a parent and two children in
@@ -415,9 +417,10 @@ impl Tracer {
         self.object = (start.as_ptr() as usize, size);
     }
 
-    /// The start of the stopped heap's range. `None`: the tracer is of no heap.
+    /// The start of the stopped heap's range. `None`: the tracer is of no heap, or of one with
+    /// segments. All heaps with segments have the same bounds, so these name no heap.
     pub(crate) fn heap(&self) -> Option<usize> {
-        (self.len != usize::MAX).then_some(self.base)
+        (self.len < RANGE_MAX).then_some(self.base)
     }
 
     /// Whether the tracer accepts all addresses, as for the inspection of a single object.

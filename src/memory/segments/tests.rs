@@ -8,6 +8,14 @@ use crate::base::system;
 use crate::memory::ranges::word_at;
 use crate::memory::space::SpaceConfig;
 use crate::memory::space::is_in_any_heap;
+use crate::object::type_info::Tracer;
+use crate::{Gc, GcCell, Trace};
+
+struct Leaf;
+
+impl Trace for Leaf {
+    fn traverse(_: &Self, _: &mut Tracer) {}
+}
 
 fn space(reserve: usize) -> Space<Segments> {
     Space::open(SpaceConfig { reserve: Some(reserve), limit: None }).expect("address space")
@@ -48,6 +56,21 @@ fn is_unknown(space: &Space<Segments>, addr: usize) -> bool {
 fn is_inside(space: &Space<Segments>, addr: usize) -> bool {
     let (start, bytes) = space.bounds();
     addr.wrapping_sub(start) < bytes
+}
+
+/// The word of a cell outside of heaps names the heap that has read it. The bounds of segments
+/// cannot be that name: another heap with segments would take the cell for its own.
+#[test]
+fn a_tracer_of_segments_reads_no_cell_outside_of_heaps() {
+    let (start, bytes) = space(64 << 20).bounds();
+    let cell: GcCell<Option<Gc<Leaf>>> = GcCell::default();
+    for _ in 0..2 {
+        let mut tracer = Tracer::for_collection(start, bytes);
+        Trace::traverse(&cell, &mut tracer);
+        assert!(tracer.take_unreadable() && tracer.edges().is_empty());
+    }
+    let heap = crate::Heap::new();
+    cell.set(&heap.attach(), None);
 }
 
 #[test]

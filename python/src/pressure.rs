@@ -93,11 +93,11 @@ use crate::layout as c;
 /// How often the collecting thread looks for threads that outrun it.
 const LOOK: Duration = Duration::from_millis(1);
 /// The shortest pause that a thread is asked for.
-const SHORTEST: Duration = Duration::from_millis(5);
+const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest pause that a thread is asked for.
 const LONGEST: Duration = Duration::from_millis(200);
 /// A pause ends if the collection has made no progress for so long.
-const STALL: Duration = Duration::from_millis(5);
+const STALL: Duration = Duration::from_millis(20);
 /// How often a paused thread looks whether the pause is over.
 const NAP: Duration = Duration::from_micros(500);
 /// So many new objects are no reason to hold threads up.

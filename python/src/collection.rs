@@ -138,8 +138,7 @@ pub unsafe fn collect(
     }
     let begun = Instant::now();
     // SAFETY: as the caller says.
-    let automatic =
-        deferring.map(|dict| unsafe { Automatic::begin(interpreter, dict.as_ptr()) });
+    let automatic = deferring.map(|dict| unsafe { Automatic::begin(interpreter, dict.as_ptr()) });
     model.checked.expect(expected);
     model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
     let what = Collect::full().wait(false).workers(threads);

@@ -435,7 +435,9 @@ unsafe fn pause(collection: u64, until: Instant) {
                 progress = (last, now);
             }
             let breaker = c::ss_eval_breaker(state);
-            if is_over(now) || now - progress.1 >= STALL || breaker & c::SS_MUST_ARRIVE as usize != 0
+            if is_over(now)
+                || now - progress.1 >= STALL
+                || breaker & c::SS_MUST_ARRIVE as usize != 0
             {
                 break;
             }

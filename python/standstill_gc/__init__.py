@@ -381,7 +381,9 @@ def stats():
     ``pauses`` are the stops of the world, in seconds: ``p50``, ``p90``, ``p99``, ``p999``, ``max``
     and ``total``. ``phases`` has the seconds of each phase in all: ``stop`` (until all threads
     stand), ``find`` (the first stop), ``recheck`` (the second stop) and ``clear`` (the rest, with
-    the world running: finalizers, callbacks, clearing).
+    the world running: finalizers, callbacks, clearing). ``held_up`` has the pauses of threads that
+    made garbage too fast, since the start of the process: ``count``, and ``total`` and ``max`` in
+    seconds.
     """
     records = _records.copy()
     pauses = sorted(

@@ -134,9 +134,10 @@ unsafe extern "C" fn check(_: *mut PyObject, name: *mut PyObject) -> *mut PyObje
     }
 }
 
-/// `collect(generation, threads, expected, deferring)`: `threads` 0 means all. `expected` is `None`,
-/// or a sequence of addresses for the checked mode. `deferring` is `None`, or the dictionary of
-/// threads in blocks of `defer` for an automatic collection. Returns a dictionary of figures.
+/// `collect(generation, threads, expected, deferring)`: `threads` 0 means all. `expected` is
+/// `None`, or a sequence of addresses for the checked mode. `deferring` is `None`, or the
+/// dictionary of threads in blocks of `defer` for an automatic collection. Returns a dictionary of
+/// figures.
 unsafe extern "C" fn collect(
     _: *mut PyObject,
     arguments: *mut *mut PyObject,

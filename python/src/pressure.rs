@@ -20,9 +20,9 @@
 //!
 //! # How
 //!
-//! No function of the interpreter has a thread run something. But a thread drops objects for others:
-//! if the last reference to an object is dropped by a thread that does not own the object, the
-//! interpreter puts it into a queue of the owner, which destroys it between two instructions of
+//! No function of the interpreter has a thread run something. But threads destroy objects for
+//! others: if a thread drops the last reference to an object of another thread, the interpreter
+//! puts the object into a queue of its owner. The owner destroys it between two instructions of
 //! Python. A *request* is such an object. The collecting thread makes it, writes another thread's
 //! number into its owner field, and drops it. Its destructor is the pause.
 //!
@@ -60,11 +60,11 @@
 //! | `WATCH` | the collecting thread; it is local to that thread | the same |
 //! | `RUNNING`, `PROGRESS` | the collecting thread; in the child of a fork its only thread | paused threads |
 //! | `WANTED` | threads that enable and disable | the collecting thread, paused threads |
-//! | the fields of a request | the collecting thread, before it drops the request | the thread that destroys it |
-//! | `gc.alloc_count` of a thread | that thread | the collecting thread, by an atomic load |
+//! | a request | the collecting thread, before it drops the request | the thread that destroys it |
+//! | `gc.alloc_count` | each thread its own | the collecting thread, atomically |
 //!
-//! A request that no thread has taken before the next stop is taken from the queue by that stop, and
-//! destroyed by the collecting thread. A request of a thread that has ended is destroyed at once.
+//! If a request is still in its queue at the next stop, that stop takes it out, and the collecting
+//! thread destroys it. A request of a thread that has ended is destroyed at once.
 //! Neither is a pause.
 //!
 //! # The number of new objects

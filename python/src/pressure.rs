@@ -63,16 +63,16 @@
 //! | a request | the collecting thread, before it drops the request | the thread that destroys it |
 //! | `gc.alloc_count` | each thread its own | the collecting thread, atomically |
 //!
-//! If a request is still in its queue at the next stop, that stop takes it out, and the collecting
-//! thread destroys it. A request of a thread that has ended is destroyed at once.
+//! If a request is still in its queue at the next stop, that stop takes it out, and the
+//! collecting thread destroys it. A request of a thread that has ended is destroyed at once.
 //! Neither is a pause.
 //!
 //! # The number of new objects
 //!
 //! The interpreter subtracts objects that die from the number of new objects, down to 0. While much
 //! is cleared, the number would stay 0. So the collecting thread takes what it has freed out of its
-//! own counter before the interpreter does, and subtracts it at the end. If threads had to be asked,
-//! it does not: then the next collection is due at once.
+//! own counter before the interpreter does, and subtracts it at the end. If threads had to be
+//! asked, it does not: then the next collection is due at once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

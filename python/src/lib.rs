@@ -10,6 +10,7 @@
 //! | [`stop`], [`pages`], [`counts`], [`frames`], [`traversals`], [`weak`] | one aspect of the interpreter each |
 //! | [`model`] | all of them, as standstill's object model |
 //! | [`collection`] | one collection |
+//! | [`pressure`] | threads that make garbage too fast are held up |
 //! | [`checked`] | the comparison with CPython's collector |
 //! | [`interface`] | the functions of the module |
 
@@ -22,6 +23,7 @@ mod interface;
 mod layout;
 mod model;
 mod pages;
+mod pressure;
 mod python;
 mod stop;
 mod traversals;

@@ -19,7 +19,7 @@
 
 use std::borrow::Cow;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 
 use standstill::model::{
@@ -34,7 +34,7 @@ use crate::layout as c;
 use crate::pages::Pages;
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
-use crate::{counts, python, weak};
+use crate::{counts, pressure, python, weak};
 
 /// 64 KiB: memory is adopted in such units.
 const UNIT: usize = 1 << 16;
@@ -141,7 +141,8 @@ impl Python {
                 (*old.add(generation)).count += 1;
             }
             // Relaxed: any of its values will do there.
-            AtomicI32::from_ptr(&raw mut (*state).young.count).store(0, Ordering::Relaxed);
+            let new = pressure::new_objects(self.interpreter);
+            pressure::stopped(new.swap(0, Ordering::Relaxed));
             (0..generation.min(number)).for_each(|i| (*old.add(i)).count = 0);
         }
     }
@@ -328,6 +329,7 @@ unsafe impl ObjectModel for Python {
         unsafe {
             counts::show(object);
             pyo3_ffi::Py_DECREF(object.cast());
+            pressure::progressed();
         }
     }
 
@@ -360,7 +362,10 @@ unsafe impl ObjectModel for Python {
 
     fn call_back(&self, callback: weak::Callback, _: &ModelMutator<Self>) {
         // SAFETY: this thread is attached to the interpreter.
-        unsafe { weak::call(callback) };
+        unsafe {
+            weak::call(callback);
+            pressure::progressed();
+        }
     }
 
     fn clear_weak(&self, object: Stopped<'_>) {
@@ -390,6 +395,7 @@ unsafe impl ObjectModel for Python {
             {
                 finalize(object);
             }
+            pressure::progressed();
         }
     }
 
@@ -446,6 +452,7 @@ unsafe impl ObjectModel for Python {
                 clear(object);
                 python::report_error_of_clear(object);
             }
+            pressure::progressed();
         }
     }
 

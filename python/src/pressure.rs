@@ -70,8 +70,8 @@
 //! # The number of new objects
 //!
 //! The interpreter subtracts objects that die from the number of new objects, down to 0. While much
-//! is cleared, the number would stay 0. So the collecting thread takes what it has freed out of its
-//! own counter before the interpreter does, and subtracts it at the end. If threads had to be
+//! is cleared, the number would stay 0. So the collecting thread keeps its own freed objects out of the
+//! interpreter's number, and subtracts them at the end. If threads had to be
 //! asked, it does not: then the next collection is due at once.
 
 use std::cell::RefCell;

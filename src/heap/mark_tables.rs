@@ -89,7 +89,7 @@ impl BitWords<'_> {
     }
 
     /// Clears the bit of a granule, by a load and a store: no other thread writes the word. Returns
-    /// what it was, as 0 or 1.
+    /// the old bit, as 0 or 1.
     #[inline(always)]
     pub(crate) fn take(self, granule: usize) -> u8 {
         let word = &self.0[granule / WORD];

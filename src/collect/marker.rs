@@ -11,10 +11,12 @@
 //! 3. It queues the pages of the objects that it has seen for the first time.
 //!
 //! While the queue is empty and the worker sees few objects, it marks them at once, without their
-//! pages: so it follows a linked list, and the first levels of a tree. A single worker always marks
-//! a target when it meets an edge to it, unless the heap is much larger than the caches, or edges to
-//! assumed roots are counted: to find the seen objects of a page takes more time than the order of
-//! memory saves there. It takes the end of a long list first. So it finishes a part of the heap, which is in the caches, before it begins the next one.
+//! pages: so it follows a linked list, and the first levels of a tree.
+//!
+//! A single worker always marks a target when it meets an edge to it, unless the heap is much
+//! larger than the caches, or edges to assumed roots are counted: to find the seen objects of a
+//! page takes more time than the order of memory saves there. It takes the end of a long list
+//! first. So it finishes a part of the heap, which is in the caches, before it begins the next one.
 //!
 //! If some objects are traversed on one thread alone ([`ObjectModel::serial`]), the other workers
 //! mark such an object and leave it in their results. When marking is over, it begins again with

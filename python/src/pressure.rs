@@ -71,8 +71,8 @@
 //!
 //! The interpreter subtracts objects that die from the number of new objects, down to 0. While much
 //! is cleared, the number would stay 0. So the collecting thread keeps its own freed objects out of
-//! the interpreter's number, and subtracts them at the end. If threads had to be asked, it does not:
-//! then the next collection is due at once.
+//! the interpreter's number, and subtracts them at the end. If threads had to be asked, it does
+//! not: then the next collection is due at once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

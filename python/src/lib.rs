@@ -6,7 +6,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`layout`] | the interpreter's structures, from its headers |
-//! | [`checks`] | what must be true before the package becomes active |
+//! | [`checks`], [`plausible`] | what must be true before the package becomes active |
 //! | [`stop`], [`pages`], [`counts`], [`frames`], [`traversals`], [`weak`] | one aspect of the interpreter each |
 //! | [`model`] | all of them, as standstill's object model |
 //! | [`collection`] | one collection |
@@ -22,6 +22,7 @@ mod interface;
 mod layout;
 mod model;
 mod pages;
+mod plausible;
 mod python;
 mod stop;
 mod traversals;

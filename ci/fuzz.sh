@@ -62,5 +62,12 @@ fuzz() {
         "$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1 | grep -oE '[0-9]+') edges covered"
 }
 
-fuzz program -max_len=1025 -len_control=0
-fuzz snapshot -max_len=4096 -dict=fuzz/snapshot.dict
+# Each runs on one thread: both at once.
+fuzz program -max_len=1025 -len_control=0 &
+program=$!
+fuzz snapshot -max_len=4096 -dict=fuzz/snapshot.dict &
+snapshot=$!
+status=0
+wait "$program" || status=$?
+wait "$snapshot" || status=$?
+exit "$status"

@@ -3,6 +3,7 @@
 //! * unmarked, seen by two workers, marked: `loom_a_seen_candidate_is_marked_once`
 //! * seen while another worker takes the page: the same
 //! * unmarked, marked at once by two workers: `loom_a_candidate_is_marked_once_without_its_page`
+//! * some candidates of a word marked meanwhile: `loom_a_word_loses_a_candidate_to_another_worker`
 
 use std::sync::Arc;
 
@@ -100,9 +101,36 @@ fn loom_a_seen_candidate_is_marked_once() {
     });
 }
 
+/// One worker takes a page on which it has seen both objects. Another worker marks one of them
+/// without its page. Each object is marked, by one worker.
+///
+/// Mutation: a worker marks nothing if some of the candidates that it found unmarked are marked.
+#[test]
+fn loom_a_word_loses_a_candidate_to_another_worker() {
+    Model::new().check(|| {
+        with_two(|candidates, [one, two]| {
+            assert!(candidates.see_root(one) && !candidates.see_root(two));
+            let theirs = {
+                let candidates = Arc::clone(&candidates);
+                thread::spawn(move || {
+                    let marks = candidates.worker(1);
+                    marks.meet(one, false) == Met::New && marks.mark::<true>(one)
+                })
+            };
+            let mut marked = Vec::new();
+            take(candidates.worker(0), one / PAGE_GRANULES, &mut marked);
+            if theirs.join().unwrap() {
+                marked.push(one);
+            }
+            marked.sort_unstable();
+            assert_eq!(marked, [one, two]);
+        });
+    });
+}
+
 /// Two workers follow an edge to the same object, without its page.
 ///
-/// Mutation: a mark by a load and a store.
+/// Mutations: a mark by a load and a store; the load that comes before decides.
 #[test]
 fn loom_a_candidate_is_marked_once_without_its_page() {
     Model::new().check(|| {

@@ -17,6 +17,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ use standstill::{Collect, CollectionReport, Heap, Pacing};
 
 use crate::layout as c;
 use crate::model::Python;
+use crate::pressure::{self, Automatic};
 use crate::python;
 use crate::stop::Collecting;
 
@@ -97,21 +99,25 @@ pub fn forked(thread: u64) -> Result<(), String> {
     if collector != 0 && collector != thread {
         // The collecting thread does not exist here. Its collection is over.
         COLLECTOR.store(0, Ordering::Relaxed);
+        pressure::lost();
         // SAFETY: the interpreter exists, and the flag's owner does not.
         unsafe { Collecting::end_of_lost_thread(heap.model().interpreter) };
     }
     reopen(heap)
 }
 
-/// Collects on this thread. See the [module's page](self).
+/// Collects on this thread. See the [module's page](self). `deferring`: the collection is an
+/// automatic one, and this dictionary has an entry for each thread in a block of `defer`.
 ///
 /// # Safety
 ///
-/// This thread is attached to the main interpreter, and no error is set.
+/// This thread is attached to the main interpreter, and no error is set. The dictionary lives until
+/// the end.
 pub unsafe fn collect(
     generation: usize,
     threads: usize,
     expected: Option<HashSet<usize>>,
+    deferring: Option<NonNull<PyObject>>,
 ) -> Outcome {
     let Some(heap) = heap() else { return Outcome::nothing() };
     let model = heap.model();
@@ -131,6 +137,8 @@ pub unsafe fn collect(
         unsafe { python::write_line(&format!("gc: collecting generation {generation}...")) };
     }
     let begun = Instant::now();
+    // SAFETY: as the caller says.
+    let automatic = deferring.map(|dict| unsafe { Automatic::begin(interpreter, dict.as_ptr()) });
     model.checked.expect(expected);
     model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
     let what = Collect::full().wait(false).workers(threads);
@@ -138,6 +146,7 @@ pub unsafe fn collect(
         Ok(mut mutator) => mutator.try_collect(what).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
+    drop(automatic);
     model.checked.note();
     model.checked.expect(None);
     let mut outcome = Outcome { duration: begun.elapsed(), ..Outcome::nothing() };

@@ -164,7 +164,8 @@ unsafe fn merge(op: *mut c::PyObject) {
 ///
 /// # Safety
 ///
-/// The world is stopped. `f` takes no lock.
+/// `f` takes no lock of the interpreter. The world is stopped; or this thread is attached, and `f`
+/// reads no field that other threads write, but by atomic operations.
 pub unsafe fn each_thread(
     interpreter: *mut c::PyInterpreterState,
     mut f: impl FnMut(*mut c::_PyThreadStateImpl),

@@ -12,14 +12,14 @@
 //! # Frames in objects
 //!
 //! Their traverse function shows a deferred reference to every visitor but two of CPython's own. So
-//! [`traverse`] first lists the deferred references of the frame. The visitor reports an address of
+//! [`Traverse`] first lists the deferred references of the frame. The visitor reports an address of
 //! this list as *uncounted*, as often as it is in the list, and all other addresses as counted.
 
 use std::ffi::{c_int, c_void};
 
 use standstill::model::{Object, Tracer};
 
-use crate::counts::{add_reference, each_thread};
+use crate::counts::{add_reference, each_thread, is_tracked};
 use crate::layout as c;
 
 /// The object of a stack reference that is not counted.
@@ -152,7 +152,7 @@ unsafe fn each_deferred(op: *mut c::PyObject, mut f: impl FnMut(*mut c::_PyStack
     }
 }
 
-/// The data of a visitor of [`traverse`].
+/// The data of the visitor of an object with a frame.
 struct Visit<'t> {
     tracer: &'t mut Tracer,
     /// The addresses of deferred references that were not visited yet.
@@ -161,14 +161,14 @@ struct Visit<'t> {
 
 /// The visitor of most objects.
 unsafe extern "C" fn visit(op: *mut c::PyObject, tracer: *mut c_void) -> c_int {
-    // SAFETY: `traverse` passes its tracer. The target is alive: an object refers to it.
+    // SAFETY: `Traverse` passes its tracer. The target is alive: an object refers to it.
     unsafe { edge(&mut *tracer.cast(), op) };
     0
 }
 
 /// The visitor of objects with a frame.
 unsafe extern "C" fn visit_of_frame(op: *mut c::PyObject, visit: *mut c_void) -> c_int {
-    // SAFETY: `traverse` passes its data.
+    // SAFETY: `traverse_frame` passes its data.
     let visit = unsafe { &mut *visit.cast::<Visit<'_>>() };
     match visit.deferred.iter().position(|&object| object == op) {
         // SAFETY: the target is alive: a frame refers to it.
@@ -191,47 +191,88 @@ unsafe fn edge(tracer: &mut Tracer, op: *mut c::PyObject) {
     unsafe { tracer.visit_object(Object::new(std::ptr::NonNull::new_unchecked(op.cast()))) };
 }
 
-/// Reports all references of an object that takes part. `of_classes` is the traverse function of
-/// classes that a program has defined.
+/// The traversal of some objects.
 ///
 /// The objects of which a heap has most are read here, without the calls of a traverse function:
 /// ADR 46 has the instructions that this saves.
-///
-/// # Panics
-///
-/// If the traverse function fails, or if there is no memory. The collection is then abandoned.
-///
-/// # Safety
-///
-/// `op` is an object that takes part, and the world is stopped.
-#[inline(always)]
-pub unsafe fn traverse(op: *mut c::PyObject, of_classes: usize, tracer: &mut Tracer) {
-    // SAFETY: as the caller says. The layouts of lists and tuples are the headers'.
-    unsafe {
-        let class: *mut pyo3_ffi::PyTypeObject = (*op).ob_type.cast();
-        if class == &raw mut pyo3_ffi::PyList_Type {
-            let list = op.cast::<c::PyListObject>();
-            return items((*list).ob_item, (*list).ob_base.ob_size, tracer);
-        }
-        if class == &raw mut pyo3_ffi::PyTuple_Type {
-            let tuple = op.cast::<c::PyTupleObject>();
-            let first = (&raw mut (*tuple).ob_item).cast();
-            return items(first, (*tuple).ob_base.ob_size, tracer);
-        }
-        let handler = (*class).tp_traverse;
-        if handler.is_some_and(|handler| handler as usize == of_classes) {
-            if is_plain(class, of_classes) {
-                return instance(op, class, tracer);
+pub struct Traverse {
+    /// The traverse function of classes that a program has defined.
+    of_classes: usize,
+    /// The last class that was [plain](is_plain). Null: none was.
+    plain: *mut pyo3_ffi::PyTypeObject,
+}
+
+impl Traverse {
+    #[inline(always)]
+    pub fn new(of_classes: usize) -> Self {
+        Self { of_classes, plain: std::ptr::null_mut() }
+    }
+
+    /// Reports all references of an object, if it is tracked. An untracked object may not be
+    /// complete.
+    ///
+    /// # Panics
+    ///
+    /// If the traverse function fails, or if there is no memory. The collection is then abandoned.
+    ///
+    /// # Safety
+    ///
+    /// `op` is the object of a block in use. The world is stopped, in the same stop for all objects
+    /// of this value.
+    #[inline(always)]
+    pub unsafe fn tracked(&mut self, op: *mut c::PyObject, tracer: &mut Tracer) {
+        // SAFETY: as the caller says. The layouts of lists and tuples are the headers'.
+        unsafe {
+            if !is_tracked(op) {
+                return;
             }
-        } else if class == &raw mut pyo3_ffi::PyDict_Type {
-            return dict(op.cast(), tracer);
+            let class: *mut pyo3_ffi::PyTypeObject = (*op).ob_type.cast();
+            if class == &raw mut pyo3_ffi::PyList_Type {
+                let list = op.cast::<c::PyListObject>();
+                items((*list).ob_item, (*list).ob_base.ob_size, tracer);
+            } else if class == self.plain {
+                instance(op, class, tracer);
+            } else if class == &raw mut pyo3_ffi::PyTuple_Type {
+                let tuple = op.cast::<c::PyTupleObject>();
+                let first = (&raw mut (*tuple).ob_item).cast();
+                items(first, (*tuple).ob_base.ob_size, tracer);
+            } else {
+                self.other(op, class, tracer);
+            }
         }
-        if frame_in(op).is_some() {
-            return traverse_frame(op, tracer);
+    }
+
+    /// Reports the references of an object of another class.
+    ///
+    /// A function of its own: the registers that it saves would be saved for each list.
+    ///
+    /// # Safety
+    ///
+    /// As for [`tracked`](Self::tracked), and the class is that of the object.
+    #[inline(never)]
+    unsafe fn other(
+        &mut self,
+        op: *mut c::PyObject,
+        class: *mut pyo3_ffi::PyTypeObject,
+        tracer: &mut Tracer,
+    ) {
+        // SAFETY: as the caller says.
+        unsafe {
+            let Some(handler) = (*(*op).ob_type).tp_traverse else { return };
+            if handler as usize == self.of_classes {
+                if is_plain(class, self.of_classes) {
+                    self.plain = class;
+                    return instance(op, class, tracer);
+                }
+            } else if class == &raw mut pyo3_ffi::PyDict_Type {
+                return dict(op.cast(), tracer);
+            }
+            if frame_in(op).is_some() {
+                return traverse_frame(op, tracer);
+            }
+            let failed = handler(op, Some(visit), (&raw mut *tracer).cast());
+            assert!(failed == 0, "a traverse function has failed");
         }
-        let Some(handler) = (*(*op).ob_type).tp_traverse else { return };
-        let failed = handler(op, Some(visit), (&raw mut *tracer).cast());
-        assert!(failed == 0, "a traverse function has failed");
     }
 }
 
@@ -276,7 +317,7 @@ unsafe fn is_plain(class: *mut pyo3_ffi::PyTypeObject, of_classes: usize) -> boo
 ///
 /// # Safety
 ///
-/// As for [`traverse`], and the class is that of the object.
+/// As for [`Traverse::tracked`], and the class is that of the object.
 #[inline(always)]
 unsafe fn instance(op: *mut c::PyObject, class: *mut pyo3_ffi::PyTypeObject, tracer: &mut Tracer) {
     // SAFETY: as the caller says. A dictionary that exists reports the inline values.
@@ -300,7 +341,7 @@ unsafe fn instance(op: *mut c::PyObject, class: *mut pyo3_ffi::PyTypeObject, tra
 ///
 /// # Safety
 ///
-/// As for [`traverse`].
+/// As for [`Traverse::tracked`].
 #[inline(always)]
 unsafe fn dict(dict: *mut c::PyDictObject, tracer: &mut Tracer) {
     // SAFETY: as the caller says. The entries follow the indices.
@@ -334,7 +375,7 @@ unsafe fn dict(dict: *mut c::PyDictObject, tracer: &mut Tracer) {
 
 /// # Safety
 ///
-/// As for [`traverse`]. The object has a frame.
+/// As for [`Traverse::tracked`]. The object has a frame.
 #[cold]
 unsafe fn traverse_frame(op: *mut c::PyObject, tracer: &mut Tracer) {
     let mut deferred = Vec::new();

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use crate::collection::{self, Outcome, new_reference, put_all};
 use crate::layout as c;
 use crate::model::Python;
 use crate::pages::Pages;
+use crate::pressure;
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
 
@@ -87,6 +89,10 @@ unsafe fn none() -> *mut PyObject {
 /// `activate()`: checks the interpreter, and makes the heap. Returns the reason why it cannot, or
 /// `None`.
 unsafe extern "C" fn activate(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    if !unsafe { pressure::prepare() } {
+        return std::ptr::null_mut();
+    }
     let result = model().and_then(|model| match collection::heap() {
         Some(_) => Ok(()),
         None => collection::open(model),
@@ -128,8 +134,10 @@ unsafe extern "C" fn check(_: *mut PyObject, name: *mut PyObject) -> *mut PyObje
     }
 }
 
-/// `collect(generation, threads, expected)`: `threads` 0 means all. `expected` is `None`, or a
-/// sequence of addresses for the checked mode. Returns a dictionary of figures.
+/// `collect(generation, threads, expected, deferring)`: `threads` 0 means all. `expected` is
+/// `None`, or a sequence of addresses for the checked mode. `deferring` is `None`, or the
+/// dictionary of threads in blocks of `defer` for an automatic collection. Returns a dictionary of
+/// figures.
 unsafe extern "C" fn collect(
     _: *mut PyObject,
     arguments: *mut *mut PyObject,
@@ -137,8 +145,8 @@ unsafe extern "C" fn collect(
 ) -> *mut PyObject {
     // SAFETY: the interpreter calls it with so many arguments, on an attached thread.
     unsafe {
-        if count != 3 {
-            let why = c"collect() takes three arguments";
+        if count != 4 {
+            let why = c"collect() takes four arguments";
             PyErr_SetString(pyo3_ffi::PyExc_TypeError, why.as_ptr());
             return std::ptr::null_mut();
         }
@@ -153,7 +161,13 @@ unsafe extern "C" fn collect(
         }
         let Ok(expected) = addresses(*arguments.add(2)) else { return std::ptr::null_mut() };
         let threads = if threads == 0 { usize::MAX } else { threads as usize };
-        figures(&collection::collect(generation as usize, threads, expected))
+        let deferring = *arguments.add(3);
+        if deferring != Py_None() && pyo3_ffi::PyDict_Check(deferring) == 0 {
+            PyErr_SetString(pyo3_ffi::PyExc_TypeError, c"a dictionary is needed".as_ptr());
+            return std::ptr::null_mut();
+        }
+        let deferring = NonNull::new(deferring).filter(|dict| dict.as_ptr() != Py_None());
+        figures(&collection::collect(generation as usize, threads, expected, deferring))
     }
 }
 
@@ -278,6 +292,33 @@ unsafe extern "C" fn wake(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     unsafe { none() }
 }
 
+/// `hold_up(wanted)`: whether automatic collections may hold threads up, from now on.
+unsafe extern "C" fn hold_up(_: *mut PyObject, wanted: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe {
+        let wanted = pyo3_ffi::PyObject_IsTrue(wanted);
+        if wanted < 0 {
+            return std::ptr::null_mut();
+        }
+        pressure::want(wanted != 0);
+        none()
+    }
+}
+
+/// `held_up()`: the pauses of threads that were held up.
+unsafe extern "C" fn held_up(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    let (count, total, longest) = pressure::figures();
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe {
+        let entries = [
+            (c"count", PyLong_FromUnsignedLongLong(count)),
+            (c"total", PyFloat_FromDouble(total.as_secs_f64())),
+            (c"max", PyFloat_FromDouble(longest.as_secs_f64())),
+        ];
+        put_all(pyo3_ffi::PyDict_New(), &entries)
+    }
+}
+
 /// How often the number of new objects is looked at.
 const POLL: Duration = Duration::from_millis(2);
 
@@ -293,7 +334,7 @@ unsafe fn due(interpreter: *mut c::PyInterpreterState) -> bool {
     // (`gc.set_threshold`, its own collections), and reads them so while others write.
     unsafe {
         let state = &raw mut (*interpreter).gc;
-        let new = AtomicI32::from_ptr(&raw mut (*state).young.count);
+        let new = pressure::new_objects(interpreter);
         let young = new.load(Ordering::Relaxed);
         let number = |of| AtomicI32::from_ptr(of).load(Ordering::Relaxed);
         let threshold = number(&raw mut (*state).young.threshold);
@@ -419,13 +460,15 @@ struct Table<T>(std::cell::UnsafeCell<T>);
 // SAFETY: the interpreter synchronises its accesses, and this module has none.
 unsafe impl<T> Sync for Table<T> {}
 
-static METHODS: Table<[PyMethodDef; 11]> = Table(std::cell::UnsafeCell::new([
+static METHODS: Table<[PyMethodDef; 13]> = Table(std::cell::UnsafeCell::new([
     method(c"activate", PyMethodDefPointer { PyCFunction: activate }, METH_NOARGS),
     method(c"check", PyMethodDefPointer { PyCFunction: check }, METH_O),
     method(c"collect", PyMethodDefPointer { PyCFunctionFast: collect }, METH_FASTCALL),
     method(c"wait_until_due", PyMethodDefPointer { PyCFunction: wait_until_due }, METH_O),
     method(c"pause", PyMethodDefPointer { PyCFunction: pause }, METH_O),
     method(c"wake", PyMethodDefPointer { PyCFunction: wake }, METH_NOARGS),
+    method(c"hold_up", PyMethodDefPointer { PyCFunction: hold_up }, METH_O),
+    method(c"held_up", PyMethodDefPointer { PyCFunction: held_up }, METH_NOARGS),
     method(c"settle", PyMethodDefPointer { PyCFunction: settle }, METH_NOARGS),
     method(c"forked", PyMethodDefPointer { PyCFunction: forked }, METH_NOARGS),
     method(c"blocks", PyMethodDefPointer { PyCFunction: blocks }, METH_NOARGS),

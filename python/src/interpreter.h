@@ -131,6 +131,14 @@ static inline void ss_settle(PyThreadState *thread) {
     _Py_set_eval_breaker_bit(thread, _PY_EVAL_EXPLICIT_MERGE_BIT);
 }
 
+// What must arrive at a thread soon: a signal, a call, an exception from another thread.
+static const long long SS_MUST_ARRIVE =
+    _PY_SIGNALS_PENDING_BIT | _PY_CALLS_TO_DO_BIT | _PY_ASYNC_EXCEPTION_BIT;
+
+static inline uintptr_t ss_eval_breaker(PyThreadState *thread) {
+    return _Py_atomic_load_uintptr_relaxed(&thread->eval_breaker);
+}
+
 // The next block that other threads have freed on full pages of a heap.
 static inline mi_block_t *ss_next_delayed(const mi_heap_t *heap, const mi_block_t *block) {
     return mi_block_nextx(heap, block, heap->keys);

@@ -10,6 +10,7 @@
 //! | [`stop`], [`pages`], [`counts`], [`frames`], [`traversals`], [`weak`] | one aspect of the interpreter each |
 //! | [`model`] | all of them, as standstill's object model |
 //! | [`collection`] | one collection |
+//! | [`pressure`] | threads that make garbage too fast are held up |
 //! | [`checked`] | the comparison with CPython's collector |
 //! | [`interface`] | the functions of the module |
 
@@ -23,6 +24,7 @@ mod layout;
 mod model;
 mod pages;
 mod plausible;
+mod pressure;
 mod python;
 mod stop;
 mod traversals;

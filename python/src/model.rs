@@ -19,21 +19,22 @@
 
 use std::borrow::Cow;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 
 use standstill::model::{
-    ClaimRef, Count, DeadObject, Found, ListedMemory, Live, ModelMutator, Object, ObjectList,
+    ClaimRef, Count, DeadObject, Ends, Found, ListedMemory, Live, ModelMutator, Object, ObjectList,
     ObjectModel, Segments, Stopped, Tracer, Verdict, World,
 };
 use standstill::safepoint::ThreadId;
 
 use crate::checked::Checked;
+use crate::frames::{self, Traverse};
 use crate::layout as c;
 use crate::pages::Pages;
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
-use crate::{counts, frames, python, weak};
+use crate::{counts, pressure, python, weak};
 
 /// 64 KiB: memory is adopted in such units.
 const UNIT: usize = 1 << 16;
@@ -140,7 +141,8 @@ impl Python {
                 (*old.add(generation)).count += 1;
             }
             // Relaxed: any of its values will do there.
-            AtomicI32::from_ptr(&raw mut (*state).young.count).store(0, Ordering::Relaxed);
+            let new = pressure::new_objects(self.interpreter);
+            pressure::stopped(new.swap(0, Ordering::Relaxed));
             (0..generation.min(number)).for_each(|i| (*old.add(i)).count = 0);
         }
     }
@@ -290,15 +292,18 @@ unsafe impl ObjectModel for Python {
         false
     }
 
-    #[inline(always)]
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
-        // SAFETY: the object was listed in this stop, or is claimed. An untracked object may not be
-        // complete, and is not traversed.
-        unsafe {
-            if counts::is_tracked(op(*object)) {
-                frames::traverse(op(*object), self.known.of_classes, tracer);
-            }
-        }
+        // SAFETY: the object was listed in this stop, or is claimed.
+        unsafe { Traverse::new(self.known.of_classes).tracked(op(*object), tracer) };
+    }
+
+    #[inline(always)]
+    fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        let mut traverse = Traverse::new(self.known.of_classes);
+        // SAFETY: as above.
+        tracer.each(objects, ends, |object, tracer| unsafe {
+            traverse.tracked(op(*object), tracer);
+        });
     }
 
     fn serial(&self, object: Stopped<'_>) -> bool {
@@ -324,6 +329,7 @@ unsafe impl ObjectModel for Python {
         unsafe {
             counts::show(object);
             pyo3_ffi::Py_DECREF(object.cast());
+            pressure::progressed();
         }
     }
 
@@ -356,7 +362,10 @@ unsafe impl ObjectModel for Python {
 
     fn call_back(&self, callback: weak::Callback, _: &ModelMutator<Self>) {
         // SAFETY: this thread is attached to the interpreter.
-        unsafe { weak::call(callback) };
+        unsafe {
+            weak::call(callback);
+            pressure::progressed();
+        }
     }
 
     fn clear_weak(&self, object: Stopped<'_>) {
@@ -386,6 +395,7 @@ unsafe impl ObjectModel for Python {
             {
                 finalize(object);
             }
+            pressure::progressed();
         }
     }
 
@@ -442,6 +452,7 @@ unsafe impl ObjectModel for Python {
                 clear(object);
                 python::report_error_of_clear(object);
             }
+            pressure::progressed();
         }
     }
 

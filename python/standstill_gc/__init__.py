@@ -96,16 +96,20 @@ def collect(generation=2, *, threads=None):
     # What this thread has to drop, it drops when a function begins.
     _extension.settle()
     _nothing()
+    # Only an automatic collection holds other threads up. A collection of this thread holds this
+    # thread up.
+    automatic = _automatic
+    holds_up = _deferring if automatic is not None and automatic.is_current() else None
     if _checked:
         # Both collectors in turn, and nobody between them.
         if not _checking.acquire(blocking=False):
             return 0
         try:
-            outcome = _extension.collect(generation, limit, _expected(generation))
+            outcome = _extension.collect(generation, limit, _expected(generation), holds_up)
         finally:
             _checking.release()
     else:
-        outcome = _extension.collect(generation, limit, None)
+        outcome = _extension.collect(generation, limit, None, holds_up)
     if outcome["abandoned"] is not None:
         result = _cpython["collect"](generation)
         _warn_once(outcome["abandoned"])
@@ -227,21 +231,25 @@ _withheld = 0
 _lock = _threading.RLock()
 
 
+def _set_enabled(enabled):
+    global _enabled
+    _enabled = enabled
+    _extension.hold_up(enabled)
+
+
 def enable():
     """Run automatic collections with this collector. Installs it first, if it is not."""
-    global _enabled
     install()
     if _reason is not None:
         return _cpython["enable"]()
-    _enabled = True
+    _set_enabled(True)
 
 
 def disable():
     """Run no automatic collections. ``collect`` still works."""
-    global _enabled
     if not installed():
         return _cpython["disable"]()
-    _enabled = False
+    _set_enabled(False)
 
 
 def isenabled():
@@ -254,7 +262,7 @@ def install(*, threads=None):
     thread for automatic collections. They are enabled if CPython's were. ``threads`` limits the
     threads of automatic collections.
     """
-    global _automatic, _enabled
+    global _automatic
     limit = None if threads is None else _positive(threads)
     with _lock:
         if _reason is not None or _automatic is not None:
@@ -262,7 +270,8 @@ def install(*, threads=None):
         automatic = _Automatic(limit)
         # If no thread can start, nothing has changed.
         automatic.start()
-        _automatic, _enabled = automatic, _cpython["isenabled"]() or _withheld > 0
+        _automatic = automatic
+        _set_enabled(_cpython["isenabled"]() or _withheld > 0)
         _cpython["disable"]()
         _gc.collect, _gc.enable, _gc.disable, _gc.isenabled = collect, enable, disable, isenabled
 
@@ -274,7 +283,7 @@ def uninstall():
 
 def _uninstall(seconds):
     """As ``uninstall``. Waits so many seconds for the end of the package's thread; None: for ever."""
-    global _automatic, _enabled
+    global _automatic
     with _lock:
         if _automatic is None:
             return
@@ -283,7 +292,7 @@ def _uninstall(seconds):
             setattr(_gc, name, function)
         if _enabled:
             _cpython["enable"]()
-        _enabled = False
+        _set_enabled(False)
     # Without the lock: the thread may be in a finalizer that needs it.
     automatic.stop(seconds)
 
@@ -372,7 +381,9 @@ def stats():
     ``pauses`` are the stops of the world, in seconds: ``p50``, ``p90``, ``p99``, ``p999``, ``max``
     and ``total``. ``phases`` has the seconds of each phase in all: ``stop`` (until all threads
     stand), ``find`` (the first stop), ``recheck`` (the second stop) and ``clear`` (the rest, with
-    the world running: finalizers, callbacks, clearing).
+    the world running: finalizers, callbacks, clearing). ``held_up`` has the pauses of threads that
+    made garbage too fast, since the start of the process: ``count``, and ``total`` and ``max`` in
+    seconds.
     """
     records = _records.copy()
     pauses = sorted(
@@ -397,6 +408,7 @@ def stats():
             "clear": total["duration"] - total["find"] - total["recheck"],
         },
         "last": records[-1] if records else None,
+        "held_up": _extension.held_up() if _extension else None,
         "checked": _extension.checked_results() if _extension else None,
     }
 

@@ -62,6 +62,12 @@ class _Collection(TypedDict):
     recheck: NotRequired[float]
 
 @type_check_only
+class _HeldUp(TypedDict):
+    count: int
+    total: float
+    max: float
+
+@type_check_only
 class _Checked(TypedDict):
     compared: int
     missed: int
@@ -75,6 +81,7 @@ class _Stats(TypedDict):
     pauses: _Pauses
     phases: _Phases
     last: _Collection | None
+    held_up: _HeldUp | None
     checked: _Checked | None
 
 def active() -> bool: ...

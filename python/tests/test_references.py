@@ -32,6 +32,42 @@ class SlotsBelow(Slots):
     """Has a dictionary of its own, and slots of its base."""
 
 
+class Empty:
+    """All instances that the program makes of it get another class."""
+
+
+class Meta(type):
+    """Its instances are classes."""
+
+
+class OfInt(int):
+    """Has a managed dictionary and no inline values."""
+
+
+class OfTuple(tuple):
+    pass
+
+
+class OfError(Exception):
+    """Has a dictionary of its base in C."""
+
+
+class OnlyDictionary:
+    __slots__ = ("__dict__",)
+
+
+class BothSlots:
+    __slots__ = ("__dict__", "__weakref__")
+
+
+class SlotsAside(Plain):
+    __slots__ = ("held",)
+
+
+class OfTwo(OnlyDictionary, Plain):
+    pass
+
+
 class OfList(list):
     pass
 
@@ -64,6 +100,83 @@ def attribute(holder, probe):
     holder.held = probe
 
 
+def of_another_class(holder, probe):
+    holder.held = probe
+    holder.__class__ = Empty
+
+
+def of_another_class_with_dictionary(holder, probe):
+    in_dictionary(holder, probe)
+    holder.__class__ = Empty
+
+
+def without_dictionary(holder, probe):
+    holder.first = 1
+    holder.__dict__ = {}
+    del holder.__dict__
+    holder.held = probe
+
+
+def after_others(holder, probe):
+    """The keys that the instances share have grown since the holder has its values."""
+    holder.held = probe
+    for number in range(25):
+        setattr(type(holder)(), f"of_others_{number}", number)
+
+
+def with_a_late_key(holder, probe):
+    """The values lie in the order of the shared keys, and the holder has only the last key."""
+    other = type(holder)()
+    for number in range(5):
+        setattr(other, f"early_{number}", number)
+    other.held = None
+    holder.held = probe
+
+
+def in_dictionary_after_others(holder, probe):
+    in_dictionary(holder, probe)
+    after_others(holder, probe)
+
+
+def after_clear(holder, probe):
+    holder.old = 1
+    holder.__dict__.clear()
+    holder.held = probe
+
+
+def copied(holder, probe):
+    """A copy of a dictionary of an instance shares its keys."""
+    source = Plain()
+    source.first, source.held = 1, probe
+    holder.append(source.__dict__.copy())
+
+
+def that_outlives(holder, probe):
+    """The values of a dictionary move when its instance dies."""
+    source = Plain()
+    source.first, source.held = 1, probe
+    holder.append(source.__dict__)
+
+
+def at_a_string_and_a_number(holder, probe):
+    holder["held"] = probe
+    holder[7] = 1
+    del holder[7]
+
+
+def under_a_string_that_is_deleted(holder, probe):
+    holder["held"] = None
+    del holder["held"]
+    holder["held"] = probe
+
+
+def among_many(holder, probe):
+    """The indices of a large dictionary take two and four bytes each."""
+    for number in range(70_000):
+        holder[f"key {number}"] = None
+    holder["held"] = probe
+
+
 def under(key):
     def put(holder, probe):
         holder["other"] = 1
@@ -88,6 +201,11 @@ def last(holder, probe):
     holder.extend([None, 1, "two", probe])
 
 
+def fresh():
+    """An instance of a class whose instances share no keys yet."""
+    return type("Fresh", (), {})()
+
+
 HOLDERS = {
     "instance": (Plain, attribute),
     "instance with many attributes": (Plain, many),
@@ -95,6 +213,24 @@ HOLDERS = {
     "instance whose dictionary exists": (Plain, in_dictionary),
     "instance with another dictionary": (Plain, in_a_dictionary_that_was_given),
     "instance of a derived class": (Derived, attribute),
+    "instance that has another class": (Derived, of_another_class),
+    "dictionary of an instance with another class": (Derived, of_another_class_with_dictionary),
+    "instance whose dictionary was deleted": (Derived, without_dictionary),
+    "instance that others have overtaken": (fresh, after_others),
+    "dictionary that others have overtaken": (fresh, in_dictionary_after_others),
+    "instance with a late key": (fresh, with_a_late_key),
+    "instance whose dictionary was cleared": (Plain, after_clear),
+    "class of a metaclass": (lambda: Meta("Made", (), {}), attribute),
+    "number with attributes": (lambda: OfInt(10**40), attribute),
+    "number with a dictionary": (lambda: OfInt(10**40), in_dictionary),
+    "tuple with attributes": (lambda: OfTuple((1, "two")), attribute),
+    "exception": (OfError, attribute),
+    "exception with a dictionary": (OfError, in_dictionary),
+    "dictionary that is a slot": (OnlyDictionary, attribute),
+    "dictionary of two bases": (OfTwo, attribute),
+    "dictionary and weak references that are slots": (BothSlots, attribute),
+    "slot of a class with attributes": (SlotsAside, attribute),
+    "attribute beside a slot of the class": (SlotsAside, many),
     "slots": (Slots, attribute),
     "slots of a base": (SlotsBelow, attribute),
     "dictionary beside slots": (SlotsBelow, in_dictionary),
@@ -105,6 +241,11 @@ HOLDERS = {
     "dictionary with strings": (dict, under("held")),
     "dictionary with numbers": (dict, under(7)),
     "dictionary with deleted keys": (dict, after_a_deletion),
+    "dictionary with a string and a number": (dict, at_a_string_and_a_number),
+    "dictionary with a key twice": (dict, under_a_string_that_is_deleted),
+    "large dictionary": (dict, among_many),
+    "copy of the dictionary of an instance": (list, copied),
+    "dictionary of an instance that is gone": (list, that_outlives),
     "key of a dictionary": (dict, as_a_key),
     "list": (list, last),
 }
@@ -140,6 +281,27 @@ def test_a_cycle_through(title, threads):
     assert alive() is None
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("title", HOLDERS)
+def test_the_other_end_of_a_cycle_through(title, threads):
+    """A reference that is reported twice hides the reference of the program."""
+    make, put = HOLDERS[title]
+    holder, probe = make(), Probe()
+    put(holder, probe)
+    probe.back = holder
+    del holder
+    for _ in range(2):
+        assert standstill_gc.collect(threads=threads) == 0
+    referents = gc.get_referents(probe.back)
+    assert any(found is probe for found in referents) or any(
+        inner is probe for found in referents for inner in gc.get_referents(found)
+    )
+    alive = weakref.ref(probe)
+    del probe, referents
+    assert standstill_gc.collect(threads=threads) >= 2
+    assert alive() is None
+
+
 @pytest.mark.parametrize("base", [object, Plain, Slots, list, dict])
 def test_a_cycle_through_the_class_of_an_instance(base):
     class Local(base):
@@ -147,6 +309,22 @@ def test_a_cycle_through_the_class_of_an_instance(base):
 
     Local.instance = Local()
     alive = weakref.ref(Local)
+    del Local
+    assert standstill_gc.collect() > 0
+    assert alive() is None
+
+
+def test_instances_without_inline_values():
+    """Behind such an instance lies its neighbour. It has no values there."""
+
+    class Local:
+        __slots__ = ("__weakref__",)
+
+    Local.instances = [Local() for _ in range(300)]
+    references = [weakref.ref(instance) for instance in Local.instances]
+    alive = weakref.ref(Local)
+    standstill_gc.collect()
+    assert all(reference() is not None for reference in references)
     del Local
     assert standstill_gc.collect() > 0
     assert alive() is None

@@ -29,7 +29,8 @@
 //!   Both fences are `SeqCst`. So the first worker finds that the page is not queued, and queues
 //!   it, or the second worker finds the object seen.
 //!
-//! A single worker needs neither the `fetch_and` nor the fences.
+//! A single worker needs neither the `fetch_and` nor the fences. It may mark a candidate without
+//! clearing its bit in `unseen`: a later edge to the candidate then finds it marked.
 //!
 //! All tables are zero between collections. Only the pages of a collection's scope are written, so
 //! the cost of a young collection does not depend on the size of the heap.
@@ -44,8 +45,10 @@ use crate::heap::mark_tables::{BitWords, Bits, MarkTables, PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::heap::remembered::FoundRoot;
+use crate::memory::address_map::Index;
 use crate::memory::space::PAGE_GRANULES;
 use crate::object::state;
+use crate::object::type_info::Object;
 
 /// The candidates of one collection.
 pub(crate) struct Candidates {
@@ -256,20 +259,20 @@ impl<'a> WorkerMarks<'a> {
         self.own.words()
     }
 
-    /// Marks the candidates among targets that were unseen a moment ago, and adds those that this
-    /// worker has marked to a list. There are no assumed roots.
+    /// Marks the candidates that edges lead to, and adds those that were not marked to a list.
+    /// There is no other worker. The targets stay unseen.
+    ///
+    /// A function of its own: all that its loop needs is in registers.
     #[inline(never)]
-    pub(crate) fn mark_each<const SHARED: bool>(
+    pub(crate) fn mark_all_alone(
         &self,
-        targets: &[u32],
-        list: &mut Vec<u32>,
+        edges: &[usize],
+        origin: impl Index,
+        list: &mut Vec<Object>,
     ) -> Result<(), NoMemory> {
-        let (own, unmarked) = (self.own, &self.candidates.tables.unmarked);
-        fallible::extend_kept(list, targets.iter(), |&target| {
-            let granule = target as usize;
-            own.remove(granule);
-            let is_new = mark_bits::<SHARED>(unmarked.word(granule), 1 << (granule % WORD)) != 0;
-            (target, is_new.into())
+        let unmarked = self.candidates.tables.unmarked.words();
+        fallible::extend_kept(list, edges.iter(), |&edge| {
+            (Object::new(origin.target(edge)), unmarked.take(origin.granule(edge)))
         })
     }
 
@@ -436,7 +439,10 @@ pub(crate) fn not_zero(bytes: &[u8]) -> u64 {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::collect::scope::object_at;
     use crate::collect::scope::tests::{granules, stopped};
+    use crate::memory::reserved::Reserved;
+    use crate::memory::space::Space;
     use crate::object::state::{DYING, FROZEN, FULL, LIVE, OLD, StateByte, TRACKED, UNREACHABLE};
 
     /// Bytes of all kinds, at all places.
@@ -548,7 +554,11 @@ mod tests {
     /// The three answers to an edge, for one worker and for several.
     #[test]
     fn an_edge_leads_to_something_new_once() {
-        fn check<const SHARED: bool>(candidates: &Candidates, all: &[usize]) {
+        fn check<const SHARED: bool>(
+            space: &Space<Reserved>,
+            candidates: &Candidates,
+            all: &[usize],
+        ) {
             let marks = candidates.worker(0);
             let [one, two, three] = [all[0], all[1], all[2]];
             assert_eq!(marks.meet(one, false), Met::New);
@@ -578,26 +588,29 @@ mod tests {
             }
             assert_eq!(marked, [all[5], all[7], all[9]]);
             assert!(marks.queue::<SHARED>(page), "it was taken");
-            // A list: each candidate once, unless another worker has marked it.
-            let [mine, others] = [all[11] as u32, all[12] as u32];
-            assert!(candidates.mark_alone(others as usize));
-            let mut list = vec![7];
-            marks.mark_each::<SHARED>(&[mine, others, mine, others], &mut list).expect("memory");
-            assert_eq!(list, [7, mine]);
-            assert!(!candidates.is_unmarked(mine as usize));
-            assert!(!marks.is_unseen(mine as usize) && !marks.is_unseen(others as usize));
+            // A single worker marks each candidate once, and leaves it unseen. An edge to it is
+            // known later.
+            let [new, old] = [all[11], all[12]];
+            assert!(candidates.mark_alone(old));
+            let mut list = Vec::new();
+            let edges = [new, old, new, 0].map(|granule| space.address(granule));
+            marks.mark_all_alone(&edges, space.origin(), &mut list).expect("memory");
+            assert_eq!(list, [object_at(space, new)]);
+            assert!(!candidates.is_unmarked(new) && marks.is_unseen(new));
+            assert_eq!(marks.meet(new, true), Met::Known);
         }
         stopped(|world, scope| {
-            let pages = world.core().space.high_water();
+            let space = &world.core().space;
+            let pages = space.high_water();
             for is_shared in [false, true] {
                 let mut candidates = Candidates::new(world, scope, 2).expect("memory");
                 let all = unmarked(&candidates, scope);
                 let roots = [FoundRoot { granule: all[2] as u32, inside: 0 }];
                 candidates.assume(pages, &roots, true).expect("memory");
                 if is_shared {
-                    check::<true>(&candidates, &all);
+                    check::<true>(space, &candidates, &all);
                 } else {
-                    check::<false>(&candidates, &all);
+                    check::<false>(space, &candidates, &all);
                 }
                 candidates.assume(pages, &roots, false).expect("memory");
                 candidates.close(world, scope);

@@ -80,13 +80,11 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     /// Where edges to assumed roots are counted, if there are assumed roots.
     inside: Option<&'a Inside<'a>>,
     /// Marked objects, which are not traversed yet.
-    pub(super) list: Vec<u32>,
+    list: Vec<Object>,
     /// Whether this is the thread that has stopped the world.
     is_first: bool,
     /// Empty. Its memory is that of the next list.
-    spare: Vec<u32>,
-    /// The memory of the next list's objects.
-    objects: Vec<Object>,
+    spare: Vec<Object>,
     pages: VecDeque<u32>,
     /// Targets that were unseen when the worker met an edge to them.
     seen: Vec<u32>,
@@ -99,6 +97,8 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     stress: Stress,
     /// Whether the tables are so large that their words are prefetched.
     far: bool,
+    /// Whether this worker marks each target when it meets an edge to it. It queues no pages then.
+    marks_at_once: bool,
     delay: Delay,
     pub(super) done: Done,
 }
@@ -151,6 +151,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         tracer: &'a mut Tracer,
     ) -> Self {
         let core = world.core();
+        let far = is_far(world, core.space.counts().len());
         Self {
             space: &core.space,
             model: &core.model,
@@ -161,14 +162,14 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             list: Vec::new(),
             is_first: worker == 0,
             spare: Vec::new(),
-            objects: Vec::new(),
             pages: VecDeque::new(),
             seen: Vec::new(),
             to_assumed: Vec::new(),
             prefetches: core.model.prefetches(),
             verifies: core.model.verifies_traversals(),
             stress: core.stress,
-            far: is_far(world, core.space.counts().len()),
+            far,
+            marks_at_once: !SHARED && !far && inside.is_none(),
             delay: Delay::default(),
             done: Done::default(),
         }
@@ -178,7 +179,11 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// is idle.
     pub(super) fn run(&mut self, work: Piece, pool: &Pool) -> Result<(), NoMemory> {
         match work {
-            Piece::Objects(objects) => self.list = objects,
+            Piece::Objects(granules) => {
+                let (space, objects) = (self.space, granules.iter());
+                let objects = objects.map(|&granule| object_at(space, granule as usize));
+                self.list = fallible::collect(objects)?;
+            }
             Piece::Pages(pages) => {
                 self.pages.try_reserve(pages.len())?;
                 self.pages.extend(pages);
@@ -211,9 +216,9 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         {
             steps::took(1);
             self.list.try_reserve(PAGE_GRANULES)?;
-            let list = &mut self.list;
+            let (origin, list) = (self.space.origin(), &mut self.list);
             self.marks.mark_page::<SHARED>(page, |first, bits| {
-                each_bit(first, bits, |granule| list.push(granule as u32));
+                each_bit(first, bits, |granule| list.push(object_from(origin, granule)));
             });
         }
         Ok(())
@@ -221,7 +226,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
 
     /// Removes the objects from the list that are traversed next: all, or the last ones if this
     /// worker follows objects without their pages.
-    fn take_list(&mut self) -> Result<Vec<u32>, NoMemory> {
+    fn take_list(&mut self) -> Result<Vec<Object>, NoMemory> {
         let mut taken = std::mem::take(&mut self.spare);
         let most = self.stress.shrink(LIST_MAX);
         if SHARED || self.far || self.list.len() <= most {
@@ -236,14 +241,11 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// Traverses objects of the list. Afterwards the list has the objects that were marked
     /// meanwhile, behind those that were not taken.
     fn traverse_list(&mut self, pool: &Pool) -> Result<(), NoMemory> {
-        let mut list = self.take_list()?;
+        let mut objects = self.take_list()?;
         if M::HAS_SERIAL && !self.is_first {
-            self.leave_serial(&mut list)?;
+            self.leave_serial(&mut objects)?;
         }
-        self.done.traversed += list.len();
-        let objects = self.objects(&list)?;
-        list.clear();
-        self.spare = list;
+        self.done.traversed += objects.len();
         let prefetch_part = |first| part(&objects, first).iter().copied().for_each(prefetch_body);
         (0..PREFETCH_DISTANCE).step_by(BATCH_PART).for_each(prefetch_part);
         for first in (0..objects.len()).step_by(BATCH_PART) {
@@ -259,32 +261,20 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
                 return Ok(());
             }
         }
-        self.objects = objects;
-        Ok(())
-    }
-
-    /// The objects at some granules.
-    fn objects(&mut self, granules: &[u32]) -> Result<Vec<Object>, NoMemory> {
-        let mut objects = std::mem::take(&mut self.objects);
         objects.clear();
-        objects.try_reserve(granules.len())?;
-        let origin = self.space.origin();
-        objects.extend(granules.iter().map(|&granule| object_from(origin, granule as usize)));
-        Ok(objects)
+        self.spare = objects;
+        Ok(())
     }
 
     /// Moves the objects that only the first worker traverses to the results. The objects are
     /// marked.
     #[cold]
-    fn leave_serial(&mut self, list: &mut Vec<u32>) -> Result<(), NoMemory> {
+    fn leave_serial(&mut self, list: &mut Vec<Object>) -> Result<(), NoMemory> {
         let (space, model) = (self.space, self.model);
-        let is_serial = |granule: u32| {
-            let object = [object_at(space, granule as usize)];
-            model.serial(candidates(&object)[0])
-        };
+        let is_serial = |object: &mut Object| model.serial(candidates(&[*object])[0]);
         let mut result = Ok(());
-        for granule in list.extract_if(.., |granule| is_serial(*granule)) {
-            result = result.and(fallible::push(&mut self.done.serial, granule));
+        for object in list.extract_if(.., is_serial) {
+            result = result.and(fallible::push(&mut self.done.serial, granule(space, object)));
         }
         result
     }
@@ -404,6 +394,10 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             from += edges.len();
             steps::took(edges.len());
             let (origin, marks, delay) = (self.space.origin(), self.marks, &mut self.delay);
+            if self.marks_at_once {
+                marks.mark_all_alone(edges, origin, &mut self.list)?;
+                continue;
+            }
             let targets = edges.iter().map(|&edge| origin.granule(edge));
             if self.far {
                 fallible::extend_kept(&mut self.seen, targets, |target| {
@@ -441,11 +435,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         let many = if SHARED || self.far { DIRECT_MAX } else { usize::MAX };
         let most = self.stress.shrink(many);
         let direct = self.pages.is_empty() && self.list.len() + self.seen.len() <= most;
-        if direct && !assumes {
-            marks.mark_each::<SHARED>(&self.seen, &mut self.list)?;
-            self.seen.clear();
-            return Ok(());
-        }
         if direct {
             self.list.try_reserve(self.seen.len())?;
         }
@@ -457,7 +446,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
                 Met::Assumed => fallible::push(&mut self.to_assumed, target)?,
                 Met::New if direct => {
                     if marks.mark::<SHARED>(target as usize) {
-                        self.list.push(target);
+                        self.list.push(object_at(self.space, target as usize));
                     }
                 }
                 Met::New => {
@@ -539,11 +528,10 @@ mod tests {
     use crate::collect::traversal::tracer;
 
     /// A marker with nothing to do, in a stopped heap with one object that refers to `width`
-    /// others. `SHARED`: the first of two workers. The object is marked. `test` has the granules
-    /// of all objects.
+    /// others. `SHARED`: the first of two workers. The object is marked. `test` has all objects.
     fn with_marker<const SHARED: bool>(
         width: usize,
-        test: impl FnOnce(&mut Marker<'_, Script, SHARED>, &[u32], &Candidates),
+        test: impl FnOnce(&mut Marker<'_, Script, SHARED>, &[Object], &Candidates),
     ) {
         let Some(heap) = scripted_heap() else { return };
         let m = heap.attach();
@@ -552,40 +540,48 @@ mod tests {
         let space = &world.core().space;
         let scope = Scope::new(space, CollectionKind::Full).expect("memory");
         let candidates = Candidates::new(&world, &scope, 1 + usize::from(SHARED)).expect("memory");
-        let granules: Vec<u32> = objects.iter().map(|&object| granule(space, object)).collect();
-        assert!(candidates.mark_alone(granules[0] as usize));
+        assert!(candidates.mark_alone(granule(space, objects[0]) as usize));
         let mut tracer = tracer(space);
         let mut marker = Marker::new(&world, &candidates, 0, None, None, &mut tracer);
-        test(&mut marker, &granules, &candidates);
+        test(&mut marker, &objects, &candidates);
         candidates.close(&world, &scope);
         drop(world);
         heap.model().drop_ref(objects[0], &m);
     }
 
-    fn pages_of(granules: &[u32]) -> Vec<u32> {
-        let mut pages: Vec<u32> =
-            granules.iter().map(|granule| granule / PAGE_GRANULES as u32).collect();
+    fn page_of<const SHARED: bool>(marker: &Marker<'_, Script, SHARED>, object: Object) -> u32 {
+        granule(marker.space, object) / PAGE_GRANULES as u32
+    }
+
+    fn pages_of<const SHARED: bool>(
+        marker: &Marker<'_, Script, SHARED>,
+        objects: &[Object],
+    ) -> Vec<u32> {
+        let mut pages: Vec<u32> = objects.iter().map(|&object| page_of(marker, object)).collect();
         pages.sort_unstable();
         pages.dedup();
         pages
     }
 
     /// A worker follows new objects while they are few. Among several workers, it queues the pages
-    /// of many, each once. It also queues pages while others wait in its queue.
+    /// of many, each once. It also queues pages while others wait in its queue. A single worker
+    /// that marks at once queues none.
     #[test]
     fn few_objects_are_followed_and_the_pages_of_many_queued() {
-        fn check<const SHARED: bool>(width: usize, waits: bool) {
-            with_marker::<SHARED>(width, |marker, granules, _| {
+        fn check<const SHARED: bool>(width: usize, waits: bool, at_once: bool) {
+            with_marker::<SHARED>(width, |marker, objects, _| {
+                assert_eq!(marker.marks_at_once, !SHARED);
+                marker.marks_at_once = at_once;
                 let waiting: &[u32] = if waits { &[u32::MAX] } else { &[] };
                 marker.pages.extend(waiting);
-                marker.list = vec![granules[0]];
+                marker.list = vec![objects[0]];
                 marker.traverse_list(&Pool::new()).expect("memory");
                 assert!(marker.seen.is_empty());
                 assert_eq!(marker.done.traversed, 1);
-                let middles: Vec<u32> = granules[1..].iter().copied().step_by(2).collect();
+                let middles: Vec<Object> = objects[1..].iter().copied().step_by(2).collect();
                 let queued: Vec<u32> = marker.pages.drain(..).skip(waiting.len()).collect();
-                if waits || (SHARED && width > DIRECT_MAX) {
-                    assert_eq!(queued, pages_of(&middles), "{width} {SHARED} {waits}");
+                if !at_once && (waits || (SHARED && width > DIRECT_MAX)) {
+                    assert_eq!(queued, pages_of(marker, &middles), "{width} {SHARED} {waits}");
                     assert_eq!(marker.list, []);
                 } else {
                     assert_eq!((queued, &marker.list), (Vec::new(), &middles));
@@ -593,23 +589,29 @@ mod tests {
             });
         }
         for width in [1, DIRECT_MAX, DIRECT_MAX + 1, 3_000] {
-            check::<false>(width, false);
-            check::<true>(width, false);
-            check::<false>(width, true);
-            check::<true>(width, true);
+            for waits in [false, true] {
+                check::<false>(width, waits, false);
+                check::<false>(width, waits, true);
+                check::<true>(width, waits, false);
+            }
         }
     }
 
     /// A worker takes a page if its list is shorter than `LIST_MIN`.
     #[test]
     fn pages_are_taken_until_the_list_is_long_enough() {
-        with_marker::<true>(3_000, |marker, granules, candidates| {
-            let page = |granule: &u32| granule / PAGE_GRANULES as u32;
-            let new = granules[1..].iter().filter(|&&at| candidates.see_root(at as usize));
-            marker.pages.extend(new.map(page));
+        with_marker::<true>(3_000, |marker, objects, candidates| {
+            let space = marker.space;
+            let is_new = |&&object: &&Object| candidates.see_root(granule(space, object) as usize);
+            let new = objects[1..].iter().filter(is_new);
+            let new: Vec<u32> = new.map(|&object| page_of(marker, object)).collect();
+            marker.pages.extend(new);
             let pages = marker.pages.len();
-            assert_eq!(Vec::from_iter(marker.pages.iter().copied()), pages_of(&granules[1..]));
-            marker.list = vec![granules[0]; LIST_MIN];
+            assert_eq!(
+                Vec::from_iter(marker.pages.iter().copied()),
+                pages_of(marker, &objects[1..])
+            );
+            marker.list = vec![objects[0]; LIST_MIN];
             marker.fill().expect("memory");
             assert_eq!((marker.list.len(), marker.pages.len()), (LIST_MIN, pages));
             marker.list.truncate(LIST_MIN - 1);
@@ -629,14 +631,14 @@ mod tests {
     #[test]
     fn a_single_worker_traverses_the_end_of_a_long_list_first() {
         fn check<const SHARED: bool>() {
-            with_marker::<SHARED>(3, |marker, granules, _| {
-                let rest = [granules[1], granules[3], granules[5]];
-                marker.list = rest.into_iter().chain([granules[0]; LIST_MAX]).collect();
+            with_marker::<SHARED>(3, |marker, objects, _| {
+                let rest = [objects[1], objects[3], objects[5]];
+                marker.list = rest.into_iter().chain([objects[0]; LIST_MAX]).collect();
                 marker.traverse_list(&Pool::new()).expect("memory");
                 let left = if SHARED { 0 } else { rest.len() };
                 assert_eq!(marker.done.traversed, LIST_MAX + rest.len() - left);
                 assert_eq!(marker.list[..left], rest[..left]);
-                marker.list = vec![granules[0]; LIST_MAX];
+                marker.list = vec![objects[0]; LIST_MAX];
                 marker.traverse_list(&Pool::new()).expect("memory");
                 assert_eq!(marker.list, [], "a list of this length is taken whole");
             });
@@ -649,11 +651,11 @@ mod tests {
     #[test]
     fn an_object_with_many_edges_occupies_all_workers() {
         for (width, gives) in [(EDGES_MAX, false), (2 * EDGES_MAX, true)] {
-            with_marker::<true>(width, |marker, granules, _| {
+            with_marker::<true>(width, |marker, objects, _| {
                 let pool = Pool::new();
                 pool.joined.store(2, Ordering::Relaxed);
                 pool.idle.store(1, Ordering::Relaxed);
-                marker.list = vec![granules[0]];
+                marker.list = vec![objects[0]];
                 marker.traverse_list(&pool).expect("memory");
                 assert_eq!(pool.waiting.load(Ordering::Relaxed) > 0, gives, "{width}");
             });
@@ -664,15 +666,16 @@ mod tests {
     #[test]
     fn work_is_given_away_while_another_worker_waits_for_some() {
         fn check<const SHARED: bool>(waiting_workers: usize) {
-            with_marker::<SHARED>(3_000, |marker, granules, _| {
+            with_marker::<SHARED>(3_000, |marker, objects, _| {
                 let pool = Pool::new();
                 pool.joined.store(2, Ordering::Relaxed);
                 pool.idle.store(waiting_workers, Ordering::Relaxed);
-                marker.run(Piece::Objects(vec![granules[0]]), &pool).expect("memory");
+                let first = vec![granule(marker.space, objects[0])];
+                marker.run(Piece::Objects(first), &pool).expect("memory");
                 let is_given = pool.waiting.load(Ordering::Relaxed) > 0;
                 assert_eq!(is_given, SHARED && waiting_workers > 0);
                 assert!(marker.list.is_empty() && marker.pages.is_empty());
-                let all = if is_given { marker.done.traversed } else { granules.len() };
+                let all = if is_given { marker.done.traversed } else { objects.len() };
                 assert!(marker.done.traversed == all && all > 1);
             });
         }

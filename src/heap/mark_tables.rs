@@ -87,6 +87,16 @@ impl BitWords<'_> {
         // Relaxed: as in `Bits::contains`.
         (self.0[granule / WORD].load(Ordering::Relaxed) >> (granule % WORD)) as u8 & 1
     }
+
+    /// Clears the bit of a granule, by a load and a store: no other thread writes the word. Returns
+    /// what it was, as 0 or 1.
+    #[inline(always)]
+    pub(crate) fn take(self, granule: usize) -> u8 {
+        let word = &self.0[granule / WORD];
+        let before = word.load(Ordering::Relaxed);
+        word.store(before & !(1 << (granule % WORD)), Ordering::Relaxed);
+        (before >> (granule % WORD)) as u8 & 1
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

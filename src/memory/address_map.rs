@@ -20,7 +20,7 @@
 //!   numbers that the pool may hand out as parts of one run are adjacent in memory.
 //! * All pages below the high-water mark have table entries.
 //! * An address that a tracer of the heap accepts has an index below the high-water mark. For an
-//!   address outside the heap this is granule 0, where such a map has no object.
+//!   address outside the heap it lies on page 0, where such a map has no object.
 //!
 //! [`ObjectModel::Addresses`]: crate::model::ObjectModel::Addresses
 
@@ -72,4 +72,8 @@ pub(crate) trait Index: Copy + fmt::Debug {
     ///
     /// The granule is below the high-water mark.
     unsafe fn cell(self, granule: usize) -> NonNull<u8>;
+
+    /// The object that a reference leads to, by an address that a tracer of the heap accepts. The
+    /// pointer may access the whole cell.
+    fn target(self, addr: usize) -> NonNull<u8>;
 }

@@ -53,6 +53,13 @@ impl Index for Origin {
         // SAFETY: rule *mapped*: a granule below the high-water mark is inside the range.
         unsafe { self.0.add(granule << GRANULE_SHIFT) }
     }
+
+    #[inline(always)]
+    fn target(self, addr: usize) -> NonNull<u8> {
+        let start = self.0.as_ptr().with_addr(addr >> GRANULE_SHIFT << GRANULE_SHIFT);
+        // SAFETY: rule *mapped*: no granule of the range is at 0.
+        unsafe { NonNull::new_unchecked(start) }
+    }
 }
 
 impl Reserved {

@@ -18,14 +18,14 @@
 //!
 //! | unit | its pages | in the pool |
 //! |---|---|---|
-//! | 0 | `Nowhere`: addresses that are not of the heap have the first granule of unit 0 | never |
+//! | 0 | `Nowhere`: addresses that are not of the heap have granules of unit 0 | never |
 //! | own | as in a reserved range | free or in use |
 //! | adopted | `Foreign`: memory of others, in which the runtime registers objects | never |
 //! | fence | `Nowhere`: no memory, between two segments of the heap | never |
 //!
 //! Unit 0 saves the test whether a reference leads into the heap: counting and marking treat the
-//! granule of unknown addresses as that of an object that is no candidate. Its counting byte is
-//! zeroed with its page, which each full collection visits.
+//! granule of an unknown address as that of an object that is no candidate. The counting bytes of
+//! unit 0 are zeroed with its page, which each full collection visits.
 //!
 //! The number of a block above bit 48 is the last one, which has no leaf with an entry.
 //!
@@ -345,7 +345,7 @@ impl Directory {
 }
 
 impl Directory {
-    /// The granule of any address. An address outside the heap has the first granule of all.
+    /// The granule of any address. An address outside the heap has a granule of unit 0.
     #[inline(always)]
     pub(crate) fn find(&self, addr: usize) -> usize {
         Self::granule_in(self.unit(addr), addr)
@@ -353,9 +353,7 @@ impl Directory {
 
     #[inline(always)]
     fn granule_in(unit: usize, addr: usize) -> usize {
-        let offset = addr >> GRANULE_SHIFT & ((1 << GRANULES_SHIFT) - 1);
-        // An unknown address has the first granule of all.
-        if unit == 0 { 0 } else { unit << GRANULES_SHIFT | offset }
+        unit << GRANULES_SHIFT | addr >> GRANULE_SHIFT & ((1 << GRANULES_SHIFT) - 1)
     }
 }
 
@@ -370,6 +368,13 @@ impl Index for Directory {
     #[inline(always)]
     unsafe fn cell(self, granule: usize) -> NonNull<u8> {
         self.place(granule)
+    }
+
+    #[inline(always)]
+    fn target(self, addr: usize) -> NonNull<u8> {
+        let start = std::ptr::with_exposed_provenance_mut(addr & !(HALF - 1));
+        // SAFETY: rule *mapped*: a tracer accepts addresses from `UNIT` on.
+        unsafe { NonNull::new_unchecked(start) }
     }
 }
 

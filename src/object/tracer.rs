@@ -88,6 +88,8 @@ impl Edge<'_> {
     }
 }
 
+/// No heap has a range of so many bytes: it would have more granules than a `u32` counts.
+const RANGE_MAX: usize = 1 << 47;
 /// The buffer grows by at least this many addresses.
 const BUFFER_STEP: usize = 256;
 /// How many handles are read without testing their number: as many as a parent and two children in
@@ -95,8 +97,9 @@ const BUFFER_STEP: usize = 256;
 const HANDLE_BATCH: usize = 3;
 
 impl Tracer {
-    /// A tracer for the objects that lie in `len` bytes from `base`.
+    /// A tracer for the objects that lie in `len` bytes from `base`, which is not 0.
     pub(crate) fn new(base: usize, len: usize) -> Self {
+        debug_assert!(base > 0, "a null pointer lies in no heap");
         // Empty at first: not every tracer visits an object.
         let mut room = Vec::new();
         let next: *mut usize = room.as_mut_ptr();
@@ -307,8 +310,9 @@ impl Tracer {
         }
         let (base, len, mut next) = (self.base, self.len, self.next);
         for target in targets {
-            let address = target.map_or(0, Object::address);
-            let is_inside = target.is_some() & (address.wrapping_sub(base) < len);
+            // A null pointer is in no heap.
+            let address = target.map_or(std::ptr::null_mut(), |it| it.as_ptr().as_ptr()).addr();
+            let is_inside = address.wrapping_sub(base) < len;
             // SAFETY: rule *bounds*: there is room for all targets.
             unsafe {
                 next.write(address);
@@ -413,9 +417,10 @@ impl Tracer {
         self.object = (start.as_ptr() as usize, size);
     }
 
-    /// The start of the stopped heap's range. `None`: the tracer is of no heap.
+    /// The start of the stopped heap's range. `None`: the tracer is of no heap, or of one with
+    /// segments. All heaps with segments have the same bounds, so these name no heap.
     pub(crate) fn heap(&self) -> Option<usize> {
-        (self.len != usize::MAX).then_some(self.base)
+        (self.len < RANGE_MAX).then_some(self.base)
     }
 
     /// Whether the tracer accepts all addresses, as for the inspection of a single object.
@@ -651,7 +656,7 @@ mod tests {
             }
         }
         // A heap that begins at 0 does not contain a null pointer.
-        let mut t = Tracer::new(0, usize::MAX);
+        let mut t = Tracer::new(1, usize::MAX);
         // SAFETY: rule *counted*: the tracer belongs to no collection.
         unsafe { t.visit_objects(&all) };
         assert_eq!(t.edges(), [0x1100, 0x2000, 0x1fe0]);

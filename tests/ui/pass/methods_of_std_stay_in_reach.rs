@@ -19,7 +19,7 @@ impl Bow {
     }
 }
 
-fn main() {
+pub(crate) fn main() {
     let (mut items, mut queue) = (vec![1], VecDeque::from([1]));
     let mut text = String::from("text");
     let (mut map, mut tree) = (HashMap::from([(1, 2)]), BTreeMap::from([(1, 2)]));

@@ -50,8 +50,8 @@ EXPECTED = {
     ("test_tuple", "test_track_dynamic"): ("3.14 3.15", TUPLES),
     ("test_gc", "test_indirect_calls_with_gc_disabled"): (
         "3.14 3.15",
-        "chance: it waits for an automatic collection that CPython begins where a thread allocates; the "
-        "package's thread begins it at another time",
+        "chance: it waits for an automatic collection that CPython begins where a thread allocates; "
+        "the package's thread begins it at another time",
     ),
     ("test_threading", "test_clear_threads_states_after_fork"): (
         "3.14 3.15",

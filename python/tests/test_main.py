@@ -149,7 +149,7 @@ def test_both_ways_to_run_a_program_are_equal(tmp_path, way, end, options):
     assert "standstill" not in ours.stderr
 
 
-# ------------------------------------------- programs of several files, and interpreters with options
+# ----------------------------------------- programs of several files, and interpreters with options
 
 @pytest.fixture(scope="module")
 def isolated(tmp_path_factory):

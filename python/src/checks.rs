@@ -8,7 +8,8 @@
 //! | the version was tested | another meaning of the same structures |
 //! | the functions exist | an interpreter that was linked in another way |
 //! | the layouts agree with `_PyRuntime.debug_offsets`, the interpreter's own table of offsets | headers of another build: another version, `Py_DEBUG`, another compiler |
-//! | in one stop, [`pages`](crate::pages) finds the same tracked objects as `PyUnstable_GC_VisitObjects` | another allocator, or a fault of the enumeration |
+//! | in one stop, each page of the allocator is [`plausible`] | another allocator, for example of a build with ThreadSanitizer |
+//! | in the same stop, [`pages`](crate::pages) finds the same tracked objects as `PyUnstable_GC_VisitObjects` | a fault of the enumeration |
 //!
 //! They run in this order, because each relies on those before it. The first that fails gives the
 //! reason. The package is then not active, and CPython's collector stays.
@@ -22,7 +23,8 @@ use std::mem::offset_of;
 
 use crate::counts::takes_part;
 use crate::layout as c;
-use crate::pages::{NoMemory, Pages, debug_prefix};
+use crate::pages::{Failed, Pages, debug_prefix};
+use crate::plausible::{self, Alter};
 
 /// Versions that were tested, by `sys.hexversion`: from the first to the last.
 pub struct Tested {
@@ -57,6 +59,8 @@ pub struct Expectations {
     growth: u64,
     /// Objects that the self-test omits from this package's enumeration.
     omitted: usize,
+    /// The change to each page before the self-test checks it.
+    alter: Alter,
 }
 
 impl Expectations {
@@ -69,6 +73,7 @@ impl Expectations {
             shift: 0,
             growth: 0,
             omitted: 0,
+            alter: plausible::AS_IT_IS,
         }
     }
 
@@ -82,7 +87,10 @@ impl Expectations {
             "headers" => Self { shift: 8, ..tested },
             "structures" => Self { growth: 8, ..tested },
             "enumeration" => Self { omitted: 1, ..tested },
-            _ => return None,
+            _ => {
+                let (_, alter) = *plausible::CHANGES.iter().find(|change| change.0 == name)?;
+                Self { alter, ..tested }
+            }
         })
     }
 }
@@ -298,7 +306,8 @@ struct Found {
     interpreter: *mut c::PyInterpreterState,
     theirs: Vec<usize>,
     ours: Ours,
-    failed: bool,
+    alter: Alter,
+    failed: Option<Failed>,
 }
 
 /// The objects that this package's enumeration has found.
@@ -316,17 +325,17 @@ impl Found {
     /// # Safety
     ///
     /// As the text says.
-    unsafe fn add(&mut self, object: usize) -> Result<(), NoMemory> {
+    unsafe fn add(&mut self, object: usize) -> Result<(), Failed> {
         if self.theirs.is_empty() {
             // SAFETY: as the caller says.
-            unsafe { enumerate(self.interpreter, &mut self.ours) }?;
+            unsafe { enumerate(self.interpreter, self.alter, &mut self.ours) }?;
         }
         push(&mut self.theirs, object)
     }
 }
 
-fn push(list: &mut Vec<usize>, object: usize) -> Result<(), NoMemory> {
-    list.try_reserve(1).map_err(|_| NoMemory)?;
+fn push(list: &mut Vec<usize>, object: usize) -> Result<(), Failed> {
+    list.try_reserve(1)?;
     list.push(object);
     Ok(())
 }
@@ -338,12 +347,13 @@ fn push(list: &mut Vec<usize>, object: usize) -> Result<(), NoMemory> {
 /// The world is stopped, and the caller has the lock of the list of threads.
 unsafe fn enumerate(
     interpreter: *mut c::PyInterpreterState,
+    alter: Alter,
     into: &mut Ours,
-) -> Result<(), NoMemory> {
+) -> Result<(), Failed> {
     let mut result = Ok(());
     // SAFETY: as the caller says.
     unsafe {
-        let pages = Pages::list_locked(interpreter, debug_prefix())?;
+        let pages = Pages::list_locked(interpreter, debug_prefix(), Some(alter))?;
         for &page in pages.pages() {
             let blocks = pages.each(page, |object| {
                 if takes_part(object.cast().as_ptr()) && result.is_ok() {
@@ -368,8 +378,8 @@ unsafe fn check_enumeration(expected: &Expectations) -> Result<(), String> {
         // SAFETY: the interpreter passes the argument that it was given below.
         let found = unsafe { &mut *found.cast::<Found>() };
         // SAFETY: the interpreter calls it as `add` demands.
-        found.failed = unsafe { found.add(object.addr()) }.is_err();
-        c_int::from(!found.failed)
+        found.failed = unsafe { found.add(object.addr()) }.err();
+        c_int::from(found.failed.is_none())
     }
     let visit_objects = symbol(c"PyUnstable_GC_VisitObjects")?;
     // SAFETY: the function has this type in all tested versions.
@@ -381,13 +391,20 @@ unsafe fn check_enumeration(expected: &Expectations) -> Result<(), String> {
         interpreter: unsafe { pyo3_ffi::PyInterpreterState_Get() }.cast(),
         theirs: Vec::new(),
         ours: Ours::default(),
-        failed: false,
+        alter: expected.alter,
+        failed: None,
     };
     // SAFETY: as the caller says.
     unsafe { visit_objects(visit, (&raw mut found).cast()) };
     let Found { mut theirs, ours: Ours { objects: mut ours, uneven }, failed, .. } = found;
-    if failed {
-        return Err("there is no memory for the self-test".into());
+    match failed {
+        None => {}
+        Some(Failed::NoMemory) => return Err("there is no memory for the self-test".into()),
+        Some(Failed::Implausible(why)) => {
+            return Err(format!(
+                "the self-test has failed: the allocator is not that of the headers: {why}"
+            ));
+        }
     }
     ours.truncate(ours.len().saturating_sub(expected.omitted));
     theirs.sort_unstable();

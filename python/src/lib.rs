@@ -6,7 +6,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`layout`] | the interpreter's structures, from its headers |
-//! | [`checks`] | the conditions under which the package becomes active |
+//! | [`checks`], [`plausible`] | the conditions under which the package becomes active |
 //! | [`stop`], [`pages`], [`counts`], [`frames`], [`traversals`], [`weak`] | one aspect of the interpreter each |
 //! | [`model`] | all of them, as standstill's object model |
 //! | [`collection`] | one collection |
@@ -23,6 +23,7 @@ mod interface;
 mod layout;
 mod model;
 mod pages;
+mod plausible;
 mod pressure;
 mod python;
 mod stop;

@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::layout as c;
+use crate::plausible::{self, Alter, Place};
 
 /// A page with blocks in use.
 #[derive(Clone, Copy)]
@@ -42,15 +43,31 @@ pub struct Pages {
     pages: Vec<Page>,
     /// Blocks that other threads have freed and the owner has not taken back, sorted.
     delayed: Vec<usize>,
+    /// Each page is [checked](plausible) before it is used.
+    check: Option<Alter>,
 }
 
-/// There is no memory for the list.
+/// Why there is no list of pages.
 #[derive(Debug)]
-pub struct NoMemory;
+pub enum Failed {
+    /// There is no memory for it.
+    NoMemory,
+    /// A page or a segment is not as the headers say. Only a checked list fails so.
+    Implausible(&'static str),
+}
+
+impl From<std::collections::TryReserveError> for Failed {
+    fn from(_: std::collections::TryReserveError) -> Self {
+        Self::NoMemory
+    }
+}
 
 /// Words of the bitmap of a page: it has at most 65,535 blocks, of at least 32 bytes each, in a
 /// page of 64 KiB; larger pages have fewer.
 const WORDS: usize = 128;
+
+/// The most blocks of a page.
+pub const MOST_BLOCKS: usize = WORDS * 64;
 
 impl Page {
     fn block_size(&self) -> usize {
@@ -84,17 +101,18 @@ impl Pages {
     pub unsafe fn list(
         interpreter: *mut c::PyInterpreterState,
         prefix: usize,
-    ) -> Result<Self, NoMemory> {
+    ) -> Result<Self, Failed> {
         // SAFETY: the world is stopped. The lock keeps threads away that start or end.
         unsafe {
             c::ss_lock_heads();
-            let list = Self::list_locked(interpreter, prefix);
+            let list = Self::list_locked(interpreter, prefix, None);
             c::ss_unlock_heads();
             list
         }
     }
 
-    /// As [`list`](Self::list), inside of the interpreter's own enumeration.
+    /// As [`list`](Self::list), inside of the interpreter's own enumeration. `check`: each page is
+    /// checked before it is used.
     ///
     /// # Safety
     ///
@@ -102,8 +120,9 @@ impl Pages {
     pub unsafe fn list_locked(
         interpreter: *mut c::PyInterpreterState,
         prefix: usize,
-    ) -> Result<Self, NoMemory> {
-        let mut list = Self::default();
+        check: Option<Alter>,
+    ) -> Result<Self, Failed> {
+        let mut list = Self { check, ..Self::default() };
         let with_words = prefix + 2 * size_of::<usize>();
         // SAFETY: as the caller says.
         unsafe { list.add_all(interpreter, prefix, with_words) }?;
@@ -119,7 +138,7 @@ impl Pages {
         interpreter: *mut c::PyInterpreterState,
         plain: usize,
         with_words: usize,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Failed> {
         let heaps = [(c::SS_HEAP_GC, plain), (c::SS_HEAP_GC_PRE, with_words)];
         // SAFETY: as the caller says. All structures are the interpreter's own.
         unsafe {
@@ -131,7 +150,7 @@ impl Pages {
                 let exists = AtomicI32::from_ptr(&raw mut (*own).initialized);
                 if exists.load(Ordering::Acquire) != 0 {
                     for (heap, offset) in heaps {
-                        self.add_heap(&raw mut (*own).heaps[heap as usize], offset)?;
+                        self.add_heap(&raw mut (*own).heaps[heap as usize], heap, offset)?;
                     }
                 }
                 thread = (*thread).next;
@@ -153,19 +172,33 @@ impl Pages {
     /// # Safety
     ///
     /// As for [`list`](Self::list).
-    unsafe fn add_heap(&mut self, heap: *mut c::mi_heap_t, offset: usize) -> Result<(), NoMemory> {
+    unsafe fn add_heap(
+        &mut self,
+        heap: *mut c::mi_heap_t,
+        tag: i64,
+        offset: usize,
+    ) -> Result<(), Failed> {
+        // Blocks in use, as far as the heap is checked.
+        let mut used = 0;
         // SAFETY: as the caller says.
         unsafe {
             for queue in &(&(*heap).pages)[..=c::SS_BIN_FULL as usize] {
+                let mut at = Place { heap, tag, before: std::ptr::null_mut() };
                 let mut page = queue.first;
                 while !page.is_null() {
-                    self.add_page(page, offset)?;
+                    self.add_page(page, at, offset)?;
+                    used += (*page).used as usize;
+                    at.before = page;
                     page = (*page).next;
                 }
             }
             let mut block = (*heap).thread_delayed_free;
             while !block.is_null() {
-                self.delayed.try_reserve(1).map_err(|_| NoMemory)?;
+                if self.check.is_some() && used == 0 {
+                    return Err(Failed::Implausible("a heap has more blocks freed than in use"));
+                }
+                used = used.wrapping_sub(1);
+                self.delayed.try_reserve(1)?;
                 self.delayed.push(block.addr());
                 block = c::ss_next_delayed(heap, block);
             }
@@ -180,7 +213,11 @@ impl Pages {
         &mut self,
         segment: *mut c::mi_segment_t,
         heaps: [(i64, usize); 2],
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Failed> {
+        if self.check.is_some() {
+            // SAFETY: as the caller says, and the address is a link of the pool.
+            unsafe { plausible::segment(segment) }.map_err(Failed::Implausible)?;
+        }
         // SAFETY: as the caller says. The first `slice_entries` slices exist. The first slice of a
         // page has the number of its slices, and a block size above 1.
         unsafe {
@@ -188,9 +225,10 @@ impl Pages {
             let mut at = 0;
             while at < (*segment).slice_entries {
                 let page = first.add(at);
-                for (heap, offset) in heaps {
-                    if (*page).xblock_size > 1 && i64::from((*page).tag()) == heap {
-                        self.add_page(page, offset)?;
+                for (heap_tag, offset) in heaps {
+                    if (*page).xblock_size > 1 && i64::from((*page).tag()) == heap_tag {
+                        let (heap, before) = (std::ptr::null_mut(), std::ptr::null_mut());
+                        self.add_page(page, Place { heap, tag: heap_tag, before }, offset)?;
                     }
                 }
                 at += ((*page).slice_count as usize).max(1);
@@ -202,12 +240,21 @@ impl Pages {
     /// # Safety
     ///
     /// As for [`list`](Self::list).
-    unsafe fn add_page(&mut self, page: *mut c::mi_page_t, offset: usize) -> Result<(), NoMemory> {
+    unsafe fn add_page(
+        &mut self,
+        page: *mut c::mi_page_t,
+        at: Place,
+        offset: usize,
+    ) -> Result<(), Failed> {
+        if let Some(alter) = self.check {
+            // SAFETY: as the caller says, and `page` is a link of a heap or a slice.
+            unsafe { plausible::page(page, at, alter) }.map_err(Failed::Implausible)?;
+        }
         // SAFETY: as the caller says.
         if unsafe { (*page).used } == 0 {
             return Ok(());
         }
-        self.pages.try_reserve(1).map_err(|_| NoMemory)?;
+        self.pages.try_reserve(1)?;
         // SAFETY: as the caller says.
         let start = unsafe { first_block(page) };
         self.pages.push(Page { page, start, offset });
@@ -309,7 +356,7 @@ impl Pages {
 /// # Safety
 ///
 /// The world is stopped.
-unsafe fn first_block(page: *mut c::mi_page_t) -> usize {
+pub unsafe fn first_block(page: *mut c::mi_page_t) -> usize {
     // SAFETY: as the caller says. A page is an element of its segment's array of slices.
     unsafe {
         let segment = c::ss_segment_of(page.cast());
@@ -331,7 +378,7 @@ unsafe fn first_block(page: *mut c::mi_page_t) -> usize {
 ///
 /// The world is stopped, and the block is in such a list.
 #[inline(always)]
-unsafe fn next_free(page: *mut c::mi_page_t, block: *mut c::mi_block_t) -> *mut c::mi_block_t {
+pub unsafe fn next_free(page: *mut c::mi_page_t, block: *mut c::mi_block_t) -> *mut c::mi_block_t {
     // SAFETY: as the caller says. A free block begins with the address of the next one, which
     // debug builds encode. (The call costs more than the load.)
     unsafe {

@@ -13,10 +13,11 @@ import atexit
 import builtins
 import io
 import os
+import pkgutil
 import runpy
 import sys
 import types
-from importlib.machinery import BuiltinImporter, SourceFileLoader
+from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 
 import standstill_gc
 
@@ -79,27 +80,35 @@ def _main_module(loader=BuiltinImporter):
 
 
 def _run_script(path):
-    if os.path.isdir(path) or not os.path.isfile(path) or _is_archive(path):
-        if not os.path.exists(path):
-            sys.exit(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: "
-                     "No such file or directory")
+    if not os.path.exists(path):
+        sys.exit(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: "
+                 "No such file or directory")
+    if pkgutil.get_importer(path) is not None:
+        # A directory, or a zip file: also one that does not begin as such, as `zipapp` makes them.
+        if not sys.flags.safe_path:
+            del sys.path[0]
+        sys.path.insert(0, os.path.join(os.getcwd(), path))
+        _main_module()
+        # The interpreter calls this too.
+        runpy._run_module_as_main("__main__", alter_argv=False)
+        return
+    if not os.path.isfile(path):
+        # A pipe, for example, which can be read once.
         runpy.run_path(path, run_name="__main__")
         return
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     path = os.path.abspath(path)
     with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
-    module = _main_module(SourceFileLoader("__main__", path))
+        code, kind = pkgutil.read_code(file), SourcelessFileLoader
+    if code is None:
+        with io.open_code(path) as file:
+            code, kind = compile(file.read(), path, "exec", dont_inherit=True), SourceFileLoader
+    module = _main_module(kind("__main__", path))
     module.__file__ = path
     if sys.version_info < (3, 15):
         module.__cached__ = None
     exec(code, module.__dict__)
-
-
-def _is_archive(path):
-    with open(path, "rb") as file:
-        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
 
 
 def _run_module(name):
@@ -156,8 +165,14 @@ def main(arguments=None):
 def _without_own_frames(hook):
     """A hook that passes an exception to another one, without the frames of this file."""
     def excepthook(kind, error, trace):
-        sys.excepthook, own = hook, (__file__, "<frozen runpy>")
-        while trace is not None and trace.tb_frame.f_code.co_filename in own:
+        sys.excepthook, passed = hook, False
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            # Without this package, directories run below this function of `runpy` too.
+            is_of_program = passed and code.co_name == "_run_module_as_main"
+            if code.co_filename not in (__file__, "<frozen runpy>") or is_of_program:
+                break
+            passed = passed or code.co_filename == __file__
             trace = trace.tb_next
         hook(kind, error.with_traceback(trace), trace)
 

@@ -67,6 +67,19 @@ def objects_of_all_kinds(n):
     ("headers", "headers of another interpreter: gc.collecting of debug_offsets"),
     ("structures", "gc.size of debug_offsets is"),
     ("enumeration", "1 were not found, and 0 others were found"),
+    ("page.sanitizer", "not that of the headers: a page has another heap"),
+    ("page.heap", "a page has another heap"),
+    ("page.tag", "a page has another tag than its heap"),
+    ("page.previous", "a page follows another one"),
+    ("page.used", "a page has more blocks in use than it has"),
+    ("page.capacity", "a page has more blocks in use than it has"),
+    ("page.size", "a page has blocks without a length"),
+    ("page.blocks", "the blocks of a page end outside of it"),
+    ("page.slices", "a page ends outside of its segment"),
+    ("page.offset", "a slice is not the first of its page"),
+    ("page.free", "a list of free blocks leads out of its page"),
+    ("page.freed", "a list of free blocks leads out of its page"),
+    ("page.number", "a page has another number of free blocks"),
 ])
 def test_a_wrong_expectation_fails_its_check(name, reason):
     assert reason in _standstill_gc.check(name)
@@ -255,6 +268,19 @@ def test_other_allocators(allocator):
     assert out == "True None\n" and errors == ""
 
 
+def test_the_check_of_pages_covers_the_pool():
+    def work(number, wait):
+        kept.append(objects_of_all_kinds(5_000))
+        wait()
+
+    kept = []
+    in_threads(4, work)()
+    # Their pages are in the pool, and have no heap. Each is checked before it is used.
+    agrees()
+    assert "a page has another heap" in _standstill_gc.check("page.pool")
+    del kept
+
+
 # ----------------------------------------------------------- a failed check, seen from a program
 
 # Changes one word of the interpreter's table of offsets before the package is imported.
@@ -305,16 +331,17 @@ def refuse_more_than(size):
 """
 
 
-def test_a_failed_self_test_leaves_all_to_cpython():
+@pytest.mark.parametrize("name", ["enumeration", "page.sanitizer"])
+def test_a_failed_self_test_leaves_all_to_cpython(name):
     out, errors = run(LOAD + """
 fake = types.ModuleType("standstill_gc._standstill_gc")
 fake.__dict__.update(vars(extension))
-fake.activate = lambda: extension.check("enumeration")
+fake.activate = lambda: extension.check(NAME)
 sys.modules["standstill_gc._standstill_gc"] = fake
 import standstill_gc
 assert not standstill_gc.active() and standstill_gc.collect() >= 0
 print(standstill_gc.inactive_reason())
-""")
+""".replace("NAME", repr(name)))
     assert "the self-test has failed" in out
     assert errors.count("RuntimeWarning") == 1
 

@@ -1,10 +1,16 @@
 """``python -m standstill_gc``: programs run as without the package."""
 
+import os
+import pathlib
+import py_compile
 import subprocess
 import sys
+import venv
+import zipapp
 
 import pytest
 
+import standstill_gc
 from support import DEADLINE
 
 
@@ -141,3 +147,93 @@ def test_both_ways_to_run_a_program_are_equal(tmp_path, way, end, options):
     if way == "script":
         assert ours.stderr == theirs.stderr
     assert "standstill" not in ours.stderr
+
+
+# ----------------------------------------- programs of several files, and interpreters with options
+
+@pytest.fixture(scope="module")
+def isolated(tmp_path_factory):
+    """An interpreter that finds the package without `PYTHONPATH`."""
+    place = tmp_path_factory.mktemp("environment")
+    venv.create(place, with_pip=False)
+    packages, = place.glob("lib/python*/site-packages")
+    (packages / "standstill_gc").symlink_to(pathlib.Path(standstill_gc.__file__).parent)
+    return place / "bin" / "python"
+
+
+APPLICATION = """
+import sys
+print(sys.argv, sys.path, __name__, __package__, __spec__ and (__spec__.name, __spec__.origin))
+print(globals().get("__file__"), sorted(globals()), type(__loader__))
+print(sys.modules["__main__"].__dict__ is globals(), sys.flags.isolated, sys.flags.safe_path)
+"""
+
+
+def application(folder, what, code):
+    """Makes a program of several files, and returns its path from the folder."""
+    code = APPLICATION + code + "\n"
+    if what in ("script.py", "script.pyc"):
+        (folder / "script.py").write_text(code)
+        py_compile.compile(folder / "script.py", folder / "script.pyc", "script.py")
+        return what
+    inner = folder / "application"
+    inner.mkdir()
+    (inner / "__main__.py").write_text(code.replace("import sys", "import neighbour, sys", 1))
+    (inner / "neighbour.py").write_text("print('neighbour', __name__)")
+    if what == "zip file":
+        zipapp.create_archive(inner, folder / "application.zip")
+        return "application.zip"
+    if what == "zipapp":
+        zipapp.create_archive(inner, folder / "zipapp", "/usr/bin/env python")
+        return "zipapp"
+    return "application/" if what == "directory/" else "application"
+
+
+WHATS = ["script.py", "script.pyc", "directory", "directory/", "zip file", "zipapp"]
+
+
+@pytest.mark.parametrize("options, safe_path", [
+    ((), ""), ((), "1"), (("-I",), ""), (("-P",), ""),
+], ids=["", "PYTHONSAFEPATH", "-I", "-P"])
+@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("end", ["end", "error"])
+def test_applications_run_as_without_the_package(
+    tmp_path, isolated, what, options, safe_path, end
+):
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONPATH"}
+    path = application(tmp_path, what, ENDS[end])
+    theirs, ours = (
+        subprocess.run(
+            [isolated, *options, *more, path, "a", "-m"], capture_output=True, text=True,
+            timeout=DEADLINE, cwd=tmp_path, env=environment | {"PYTHONSAFEPATH": safe_path},
+        )
+        for more in ([], ["-m", "standstill_gc"])
+    )
+    assert (ours.returncode, ours.stdout) == (theirs.returncode, theirs.stdout)
+    assert "neighbour" in ours.stdout or what.startswith("script")
+    assert ours.stderr == theirs.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("-I",), ("-P",)], ids=" ".join)
+def test_the_collector_is_installed_with_options(tmp_path, isolated, options):
+    (tmp_path / "script.py").write_text("import gc; print(gc.collect.__module__)")
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [isolated, *options, "-m", "standstill_gc", "script.py"], capture_output=True, text=True,
+        timeout=DEADLINE, cwd=tmp_path, env=environment,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "standstill_gc\n", "")
+
+
+@pytest.mark.parametrize("what", ["directory", "zip file"])
+def test_an_application_without_a_main_module_is_an_error(tmp_path, what):
+    path = application(tmp_path, what, "")
+    if what == "directory":
+        (tmp_path / "application" / "__main__.py").unlink()
+    else:
+        with zipapp.zipfile.ZipFile(tmp_path / path, "w") as file:
+            file.writestr("other.py", "")
+    theirs = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path)
+    ours = program(tmp_path, path)
+    assert (ours.returncode, ours.stderr) == (theirs.returncode, theirs.stderr)
+    assert "can't find '__main__' module" in ours.stderr

@@ -102,12 +102,15 @@ def collect(generation=2, *, threads=None):
     holds_up = _deferring if automatic is not None and automatic.is_current() else None
     if _checked:
         # Both collectors in turn, and nobody between them.
-        if not _checking.acquire(blocking=False):
-            return 0
+        here = object()
         try:
+            if _checking.setdefault("by", here) is not here:
+                return 0
             outcome = _extension.collect(generation, limit, _expected(generation), holds_up)
         finally:
-            _checking.release()
+            # Without a call: an exception of another thread arrives right after a call.
+            if _checking == {"by": here}:
+                del _checking["by"]
     else:
         outcome = _extension.collect(generation, limit, None, holds_up)
     if outcome["abandoned"] is not None:
@@ -121,8 +124,9 @@ def collect(generation=2, *, threads=None):
     return outcome["collected"] + outcome["uncollectable"]
 
 
-# Held while a result is checked. Not reentrant: a finalizer collects nothing either.
-_checking = _threading.Lock()
+# Has one entry while a result is checked. It is not reentrant: a finalizer collects nothing either.
+# Not a lock: an exception of another thread between `acquire` and `try` would leave it locked.
+_checking = {}
 
 
 def _waits_for(automatic):
@@ -359,13 +363,14 @@ def set_checked(checked):
 def _expected(generation):
     """The addresses of the garbage that CPython's collector finds."""
     before, flags = len(garbage), get_debug()
-    set_debug(flags | DEBUG_SAVEALL)
     try:
+        # An exception of another thread or of a signal can arrive right after this call.
+        set_debug(flags | DEBUG_SAVEALL)
         _cpython["collect"](generation)
         found = [id(thing) for thing in garbage[before:]]
         thing = None
     finally:
-        # Also after an exception of a signal: the objects would stay in `gc.garbage`.
+        # Also after such an exception: the objects would stay in `gc.garbage`.
         del garbage[before:]
         set_debug(flags)
     # CPython has ended the deferred counting of these objects. Some have died with the list.
@@ -416,8 +421,9 @@ def stats():
 # ------------------------------------------------------------------------------- fork and exit
 
 def _after_fork():
-    global _reason, _automatic, _lock, _checking
-    _lock, _checking = _threading.RLock(), _threading.Lock()
+    global _reason, _automatic, _lock
+    _lock = _threading.RLock()
+    _checking.clear()
     # The other threads do not exist in the child.
     here = _threading.get_ident()
     for thread in [thread for thread in _deferring if thread != here]:

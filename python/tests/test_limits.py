@@ -277,3 +277,41 @@ assert gc.garbage == [], len(gc.garbage)
 assert gc.get_debug() == 0
 print("done")
 """)
+
+
+# Each sets a state that the end of the collection must undo.
+STATES = {
+    "the debug flag": """
+        def set_debug(flags):
+            standstill_gc.set_debug = gc.set_debug
+            gc.set_debug(flags)
+            raise Interrupt
+        standstill_gc.set_debug = set_debug
+    """,
+    "that a result is checked": """
+        class Checking(dict):
+            def setdefault(self, key, value):
+                super().setdefault(key, value)
+                Checking.setdefault = dict.setdefault
+                raise Interrupt
+        standstill_gc._checking = Checking()
+    """,
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_an_exception_in_checked_mode_right_after_a_call_that_sets(state):
+    assert runs(f"""
+        standstill_gc.install()
+        gc.disable()
+        gc.collect()
+        standstill_gc.set_checked(True)
+        class Interrupt(BaseException): pass
+        {STATES[state]}
+        cycles(10)
+        try:
+            standstill_gc.collect()
+        except Interrupt:
+            print(gc.get_debug(), gc.garbage, len(standstill_gc._checking))
+        print(standstill_gc.collect() >= 10)
+    """) == ["0", "[]", "0", "True"]

@@ -31,7 +31,7 @@ use standstill::safepoint::ThreadId;
 use crate::checked::Checked;
 use crate::frames::{self, Traverse};
 use crate::layout as c;
-use crate::pages::Pages;
+use crate::pages::{Pages, in_use};
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
 use crate::{counts, pressure, python, weak};
@@ -223,7 +223,12 @@ unsafe impl ObjectModel for Python {
         let page = pages.pages()[part];
         // SAFETY: in the stop that has made the list. A block in use has an object, or will have
         // one: until then it is not tracked. Pages have slices of their own.
-        let used = unsafe { pages.each(page, |object| list.add(Object::new(object))) };
+        let used = unsafe {
+            pages.blocks(page, |blocks| {
+                list.add_blocks(blocks);
+                in_use(blocks)
+            })
+        };
         self.figures.blocks.fetch_add(used, Ordering::Relaxed);
     }
 

@@ -19,6 +19,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use standstill::model::{Blocks, Object};
+
 use crate::layout as c;
 use crate::plausible::{self, Alter, Place};
 
@@ -266,23 +268,19 @@ impl Pages {
         &self.pages
     }
 
-    /// Calls `f` with the address of the object of each block of a page that is in use. Returns the
-    /// number of these blocks.
+    /// Calls `f` with the blocks of a page.
     ///
     /// # Safety
     ///
     /// The world is stopped, in the stop that has made the list.
-    pub unsafe fn each(&self, page: Page, mut f: impl FnMut(NonNull<u8>)) -> usize {
-        let (size, capacity, first) =
-            (page.block_size(), page.capacity(), page.start + page.offset);
-        let mut object = |at: usize| {
-            let address = std::ptr::with_exposed_provenance_mut(first + at * size);
-            // SAFETY: blocks do not start at 0.
-            f(unsafe { NonNull::new_unchecked(address) });
-        };
+    #[inline(always)]
+    pub unsafe fn blocks<R>(&self, page: Page, f: impl FnOnce(Blocks<'_>) -> R) -> R {
+        let (size, capacity) = (page.block_size(), page.capacity());
+        let first = std::ptr::with_exposed_provenance_mut(page.start + page.offset);
+        // SAFETY: blocks do not start at 0.
+        let first = Object::new(unsafe { NonNull::new_unchecked(first) });
         if size >= c::SS_HUGE_BLOCK_SIZE as usize {
-            object(0);
-            return 1;
+            return f(Blocks { first, size, count: 1, free: &[] });
         }
         // SAFETY: as the caller says.
         let (lists, has_free) = unsafe {
@@ -291,8 +289,7 @@ impl Pages {
             (lists, lists.iter().any(|list| !list.is_null()) || !self.delayed.is_empty())
         };
         if !has_free {
-            (0..capacity).for_each(object);
-            return capacity;
+            return f(Blocks { first, size, count: capacity, free: &[] });
         }
         let mut free = [0u64; WORDS];
         let mut release = |block: usize| {
@@ -309,20 +306,32 @@ impl Pages {
         let from = self.delayed.partition_point(|&block| block < page.start);
         let delayed = self.delayed[from..].iter().copied();
         delayed.take_while(|&block| block < page.start + capacity * size).for_each(release);
-        let mut used = 0;
-        for (word, free) in free.iter().enumerate().take(capacity.div_ceil(64)) {
-            let mut bits = !free;
-            if capacity < (word + 1) * 64 {
-                bits &= (1 << (capacity % 64)) - 1;
-            }
-            used += bits.count_ones() as usize;
-            while bits != 0 {
-                object(word * 64 + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
-            }
-        }
-        used
+        f(Blocks { first, size, count: capacity, free: &free[..capacity.div_ceil(64)] })
     }
+
+    /// Calls `f` with the address of the object of each block of a page that is in use. Returns the
+    /// number of these blocks.
+    ///
+    /// # Safety
+    ///
+    /// As for [`blocks`](Self::blocks).
+    pub unsafe fn each(&self, page: Page, mut f: impl FnMut(NonNull<u8>)) -> usize {
+        let each = |blocks: Blocks<'_>| {
+            let is_free =
+                |at: usize| blocks.free.get(at / 64).is_some_and(|w| w >> (at % 64) & 1 != 0);
+            for at in (0..blocks.count).filter(|&at| !is_free(at)) {
+                f(blocks.first.as_ptr().map_addr(|first| first.saturating_add(at * blocks.size)));
+            }
+            in_use(blocks)
+        };
+        // SAFETY: as the caller says.
+        unsafe { self.blocks(page, each) }
+    }
+}
+
+/// The number of blocks that are not free.
+pub fn in_use(blocks: Blocks<'_>) -> usize {
+    blocks.count - blocks.free.iter().map(|word| word.count_ones() as usize).sum::<usize>()
 }
 
 impl Pages {

@@ -129,7 +129,7 @@ pub use crate::heap::core::MODEL_REQUESTS;
 pub use crate::heap::current::{CurrentMutator, UnlentMutator};
 pub use crate::heap::detach::ModelDetached;
 pub use crate::heap::fork_locks::ForkLocks;
-pub use crate::heap::listed::{ListedMemory, ObjectList};
+pub use crate::heap::listed::{Blocks, ListedMemory, ObjectList};
 pub use crate::heap::model::{Count, Found, ObjectModel, Verdict};
 pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;

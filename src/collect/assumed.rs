@@ -147,9 +147,9 @@ mod tests {
     use super::*;
     use crate::base::stress::Stress;
     use crate::collect::Collect;
-    use crate::collect::candidates::each_bit;
     use crate::collect::scope::tests::stopped;
     use crate::collect::script::tests::{Script, scripted_heap};
+    use crate::heap::mark_tables::each_bit;
     use crate::managed::Managed;
     use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 

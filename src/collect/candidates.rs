@@ -380,15 +380,6 @@ fn mark_bits<const SHARED: bool>(word: &AtomicU64, bits: u64) -> u64 {
     before & bits
 }
 
-/// Calls `f` with the granule of each bit of a word.
-#[inline(always)]
-pub(crate) fn each_bit(first: usize, mut bits: u64, mut f: impl FnMut(usize)) {
-    while bits != 0 {
-        f(first + bits.trailing_zeros() as usize);
-        bits &= bits - 1;
-    }
-}
-
 /// The bits of the states that have `TRACKED` and no other bit of `mask`. At most 64 states.
 #[inline(always)]
 fn matching(states: &[u8], mask: u8) -> u64 {
@@ -441,6 +432,7 @@ mod tests {
     use super::*;
     use crate::collect::scope::object_at;
     use crate::collect::scope::tests::{granules, stopped};
+    use crate::heap::mark_tables::each_bit;
     use crate::memory::reserved::Reserved;
     use crate::memory::space::Space;
     use crate::object::state::{DYING, FROZEN, FULL, LIVE, OLD, StateByte, TRACKED, UNREACHABLE};

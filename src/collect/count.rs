@@ -23,14 +23,14 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::prefetch::prefetch;
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
-use crate::collect::candidates::{Candidates, each_bit};
+use crate::collect::candidates::Candidates;
 use crate::collect::scope::{Scope, granules_of, object_from, stopped_at};
 use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, spill};
 use crate::collect::traversal::{
     Abandoned, BATCH_PART, guard_traversal, prefetch_each, tracer_of, traverse_batch,
 };
 use crate::heap::helpers::Worker;
-use crate::heap::mark_tables::PAGE_WORDS;
+use crate::heap::mark_tables::{PAGE_WORDS, each_bit};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
 use crate::memory::address_map::Index;

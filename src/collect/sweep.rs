@@ -1,6 +1,6 @@
 //! `Phase::Sweep`: listing the candidates that marking did not reach.
 
-use crate::collect::candidates::{Candidates, each_bit};
+use crate::collect::candidates::Candidates;
 use crate::collect::work_list::WorkCursor;
 use crate::object::live::Stopped;
 use std::cmp::Reverse;
@@ -13,7 +13,7 @@ use crate::base::sync::{Mutex, Ordering};
 use crate::collect::scope::{Scope, granules_of, object_at};
 use crate::collect::table::{LANES, exclusively};
 use crate::heap::helpers::Worker;
-use crate::heap::mark_tables::{PAGE_WORDS, WORD};
+use crate::heap::mark_tables::{PAGE_WORDS, WORD, each_bit};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::reserved::AddressMap;

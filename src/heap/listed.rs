@@ -2,9 +2,11 @@
 //! design.
 
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicU8, Ordering};
+use crate::heap::mark_tables::{PAGE_WORDS, WORD, each_bit};
 use crate::memory::segments::{AdoptError, Directory, HALF, Segments};
 use crate::memory::space::{GRANULE, PAGE_SIZE, Space};
 use crate::object::state::{LIVE, TRACKED, UNREACHABLE};
@@ -60,11 +62,71 @@ pub struct ObjectList<'a> {
     /// The page of the last object: its address by [`PAGE_SIZE`], and its first granule. Before the
     /// first object it is no page.
     page: (usize, usize),
+    /// Where the blocks of the last page start. The next page mostly has blocks of the same size.
+    pattern: Pattern,
+}
+
+/// Blocks of one size on a page of the runtime's allocator, for [`ObjectList::add_blocks`].
+#[derive(Clone, Copy, Debug)]
+pub struct Blocks<'a> {
+    /// The object of the first block.
+    pub first: Object,
+    /// Bytes from the object of a block to the object of the next one: a multiple of 16, and at
+    /// least 32. Without meaning for a single block.
+    pub size: usize,
+    /// The number of blocks, with free ones.
+    pub count: usize,
+    /// Which blocks are free: bit `i % 64` of word `i / 64` is set if block `i` has no object. No
+    /// block is free whose word is missing.
+    pub free: &'a [u64],
+}
+
+/// The blocks of one size on a page of the heap.
+struct Pattern {
+    /// Bytes from the start of the page to the first object.
+    offset: usize,
+    size: usize,
+    count: usize,
+    /// One bit for each granule: an object starts in its first, or in its second half.
+    starts: [[u64; PAGE_WORDS]; 2],
+}
+
+impl Pattern {
+    fn new(offset: usize, size: usize, count: usize) -> Self {
+        let mut starts = [[0; PAGE_WORDS]; 2];
+        for number in 0..count {
+            let (half, word, bit) = place(offset + number * size);
+            starts[half][word] |= bit;
+        }
+        Self { offset, size, count, starts }
+    }
+}
+
+/// Makes an object a listed one. Returns `false` if it was one, and is no member.
+#[inline(always)]
+fn list(state: &AtomicU8) -> bool {
+    // Relaxed, and a load and a store: only this worker writes the byte, and the end of the job
+    // orders it before its readers.
+    let before = state.load(Ordering::Relaxed);
+    state.store(before | LIVE | TRACKED, Ordering::Relaxed);
+    before & (LIVE | UNREACHABLE) != LIVE
+}
+
+/// The half of a granule, the word, and the bit, for an object at `offset` of a page.
+#[inline(always)]
+fn place(offset: usize) -> (usize, usize, u64) {
+    let granule = offset / GRANULE;
+    (offset / HALF % 2, granule / WORD, 1 << (granule % WORD))
 }
 
 impl<'a> ObjectList<'a> {
     pub(crate) fn new(space: &'a Space<Segments>) -> Self {
-        Self { directory: space.origin(), states: space.states(), page: (usize::MAX, 0) }
+        Self {
+            directory: space.origin(),
+            states: space.states(),
+            page: (usize::MAX, 0),
+            pattern: Pattern::new(0, 0, 0),
+        }
     }
 
     /// Adds an object.
@@ -82,27 +144,91 @@ impl<'a> ObjectList<'a> {
     #[inline(always)]
     pub unsafe fn add(&mut self, object: Object) {
         let address = object.address();
-        if address / PAGE_SIZE != self.page.0 {
-            self.enter(address);
-        }
-        if address & (HALF - 1) != 0 {
-            refuse(address, "which is not a multiple of 16");
-        }
+        self.enter(address);
         let granule = self.page.1 + address % PAGE_SIZE / GRANULE;
-        // Relaxed, and a load and a store: only this worker writes the byte, and the end of the
-        // job orders it before its readers.
-        let state = &self.states[granule];
-        let before = state.load(Ordering::Relaxed);
-        if before & (LIVE | UNREACHABLE) == LIVE {
-            refuse(address, "where one was listed before");
-        }
-        state.store(before | LIVE | TRACKED, Ordering::Relaxed);
         self.directory.set_half_alone(granule, address);
+        if !list(&self.states[granule]) {
+            self.refuse_second(granule);
+        }
     }
 
-    /// Finds the page of an address.
-    #[inline(never)]
+    /// Adds the objects of all blocks that are not free. It takes less time than to add each.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add) does, and if there are several blocks whose size is not a multiple of
+    /// 16, or below 32.
+    ///
+    /// # Safety
+    ///
+    /// That of [`add`](Self::add) for each object.
+    pub unsafe fn add_blocks(&mut self, blocks: Blocks<'_>) {
+        let Blocks { first, size, count, free } = blocks;
+        if count > 1 && (size % HALF != 0 || size < GRANULE) {
+            refuse(first.address(), &format!("with a block size of {size} bytes"));
+        }
+        let mut from = 0;
+        while from < count {
+            let address = first.address() + from * size;
+            let room = (PAGE_SIZE - address % PAGE_SIZE).div_ceil(size.max(1));
+            let to = count.min(from + room);
+            self.enter(address);
+            self.add_on_page(address % PAGE_SIZE, size, from..to, free);
+            from = to;
+        }
+    }
+
+    /// Adds those of the blocks with the numbers `range` that are not free. All are on the page of
+    /// the last object, the first one at `offset`.
+    fn add_on_page(&mut self, offset: usize, size: usize, range: Range<usize>, free: &[u64]) {
+        let key = (offset, size, range.len());
+        if key != (self.pattern.offset, self.pattern.size, self.pattern.count) {
+            self.pattern = Pattern::new(offset, size, range.len());
+        }
+        let [mut first, mut second] = self.pattern.starts;
+        let bits = u64::BITS as usize;
+        let words = free.iter().enumerate().take(range.end.div_ceil(bits));
+        for (at, &word) in words.skip(range.start / bits) {
+            each_bit(at * bits, word, |number| {
+                if range.contains(&number) {
+                    let (_, word, bit) = place(offset + (number - range.start) * size);
+                    first[word] &= !bit;
+                    second[word] &= !bit;
+                }
+            });
+        }
+        for (word, (&first, &second)) in first.iter().zip(&second).enumerate() {
+            let granule = self.page.1 + word * WORD;
+            if first | second != 0 {
+                self.directory.set_halves_alone(granule, first, second);
+                let states: &[AtomicU8] = &self.states[granule..][..WORD];
+                each_bit(0, first | second, |at| {
+                    if !list(&states[at % WORD]) {
+                        self.refuse_second(granule + at);
+                    }
+                });
+            }
+        }
+    }
+
+    #[cold]
+    fn refuse_second(&self, granule: usize) -> ! {
+        refuse(self.directory.place(granule).addr().get(), "where one was listed before")
+    }
+
+    /// Finds the page of an object's address, if it is not that of the last one.
+    #[inline(always)]
     fn enter(&mut self, address: usize) {
+        if address / PAGE_SIZE != self.page.0 {
+            self.find(address);
+        }
+        if !address.is_multiple_of(HALF) {
+            refuse(address, "which is not a multiple of 16");
+        }
+    }
+
+    #[inline(never)]
+    fn find(&mut self, address: usize) {
         let start = address / PAGE_SIZE * PAGE_SIZE;
         let granule = self.directory.find(start);
         if !self.directory.is_adopted(granule) {

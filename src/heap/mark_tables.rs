@@ -99,6 +99,15 @@ impl BitWords<'_> {
     }
 }
 
+/// Calls `f` with the granule of each bit of a word.
+#[inline(always)]
+pub(crate) fn each_bit(first: usize, mut bits: u64, mut f: impl FnMut(usize)) {
+    while bits != 0 {
+        f(first + bits.trailing_zeros() as usize);
+        bits &= bits - 1;
+    }
+}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 impl MarkTables {
     /// Whether all words of all tables are zero.

@@ -290,7 +290,7 @@ impl Directory {
     /// Where the object at a granule starts, if one does. Elsewhere: the granule's first byte, or
     /// its middle if an object has started there.
     #[inline(always)]
-    fn place(&self, granule: usize) -> NonNull<u8> {
+    pub(crate) fn place(&self, granule: usize) -> NonNull<u8> {
         let start = self.start(granule >> GRANULES_SHIFT).load(Ordering::Relaxed);
         let offset = (granule & ((1 << GRANULES_SHIFT) - 1)) << GRANULE_SHIFT;
         let half = if start.addr() & ADOPTED == 0 { 0 } else { self.half_offset(granule) };
@@ -340,6 +340,19 @@ impl Directory {
         // Mostly as before: blocks of one size lie in the same halves each time.
         if is_second != (now & bit != 0) {
             word.store(now ^ bit, Ordering::Relaxed);
+        }
+    }
+
+    /// As [`set_half_alone`](Self::set_half_alone), for objects in 64 granules: those whose bits
+    /// are set in `first` or in `second`, according to the half. `granule` is the first granule, a
+    /// multiple of 64: the granules have a word of their own.
+    #[inline(always)]
+    pub(crate) fn set_halves_alone(&self, granule: usize, first: u64, second: u64) {
+        let (word, _) = self.half(granule);
+        let now = word.load(Ordering::Relaxed);
+        let halves = (now & !first) | second;
+        if halves != now {
+            word.store(halves, Ordering::Relaxed);
         }
     }
 }

@@ -13,7 +13,7 @@ use standstill::model::{
     Segments, Stopped, Tracer, World,
 };
 use standstill::safepoint::ThreadId;
-use standstill::{Collect, CollectionReport, Heap, HeapBuilder, Pacing, Stress};
+use standstill::{Collect, CollectionReport, Heap, HeapBuilder, Pacing, Stress, model};
 
 pub(crate) const UNIT: usize = 1 << 20;
 pub(crate) const PAGE: usize = 1 << 16;
@@ -45,6 +45,7 @@ pub(crate) struct Header {
 
 const _: () = assert!(size_of::<Header>() == 16);
 
+#[derive(Clone)]
 pub(crate) struct Page {
     start: usize,
     size: usize,
@@ -170,6 +171,11 @@ impl Drop for Store {
     }
 }
 
+/// One bit for each block that is free.
+fn free_bits(used: &[bool]) -> u64 {
+    used.iter().enumerate().fold(0, |bits, (at, &used)| bits | u64::from(!used) << at)
+}
+
 pub(crate) type Hook<M> = Box<dyn FnOnce(Object, &ModelMutator<M>) + Send>;
 
 /// What the model does wrong in its next list.
@@ -179,6 +185,17 @@ pub(crate) enum Fault {
     PanicsInParts,
     PanicsInList,
     Adds(usize),
+    /// With [`ObjectList::add_blocks`].
+    AddsBlocks(Run),
+}
+
+/// Blocks that the allocator does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) first: usize,
+    pub(crate) size: usize,
+    pub(crate) count: usize,
+    pub(crate) free: &'static [u64],
 }
 
 /// See the page of the tests. With `RECHECKS` traversals report uncounted references, and the
@@ -186,9 +203,10 @@ pub(crate) enum Fault {
 pub(crate) struct Blocks<const RECHECKS: bool> {
     pub(crate) store: Mutex<Store>,
     /// The pages of this stop.
-    parts: RwLock<Vec<(usize, Vec<usize>)>>,
+    parts: RwLock<Vec<Page>>,
     born: AtomicU32,
-    /// How often objects were listed.
+    /// How often objects were listed. Each second list has single objects, the others have pages of
+    /// blocks.
     pub(crate) lists: AtomicUsize,
     asked: AtomicUsize,
     released: AtomicUsize,
@@ -363,18 +381,27 @@ unsafe impl<const RECHECKS: bool> ObjectModel for Blocks<RECHECKS> {
             }
         }
         let pages = store.pages.values().filter(|page| page.size != ATOM);
-        let parts: Vec<_> = pages.map(|page| (page.start, page.blocks().collect())).collect();
+        let parts: Vec<_> = pages.cloned().collect();
         let count = parts.len();
         *self.parts.write().unwrap() = parts;
         Ok(count)
     }
 
     fn list(&self, part: usize, list: &mut ObjectList<'_>) {
-        let blocks = self.parts.read().unwrap()[part].1.clone();
-        for address in blocks {
-            // SAFETY: in use, and pages are aligned.
-            unsafe { list.add(Object::new(pointer(address))) };
+        let parts = self.parts.read().unwrap();
+        let page = &parts[part];
+        if self.lists.load(Relaxed).is_multiple_of(2) {
+            for address in page.blocks() {
+                // SAFETY: in use, and pages are aligned.
+                unsafe { list.add(Object::new(pointer(address))) };
+            }
+        } else {
+            let free: Vec<u64> = page.used.chunks(64).map(free_bits).collect();
+            let (first, count) = (Object::new(pointer(page.block(0))), page.used.len());
+            // SAFETY: as above.
+            unsafe { list.add_blocks(model::Blocks { first, size: page.size, count, free: &free }) }
         }
+        drop(parts);
         let fault = *self.fault.lock().unwrap();
         match fault {
             Some(Fault::PanicsInList) if part == 0 => panic!("no objects, on purpose"),
@@ -382,6 +409,11 @@ unsafe impl<const RECHECKS: bool> ObjectModel for Blocks<RECHECKS> {
             Some(Fault::Adds(address)) if part == 0 => unsafe {
                 list.add(Object::new(pointer(address)));
             },
+            Some(Fault::AddsBlocks(Run { first, size, count, free })) if part == 0 => {
+                let first = Object::new(pointer(first));
+                // SAFETY: refused, or a test that only lists.
+                unsafe { list.add_blocks(model::Blocks { first, size, count, free }) };
+            }
             _ => {}
         }
     }

@@ -192,6 +192,11 @@ fn a_list_with_a_fault_is_an_abandoned_collection_and_nothing_is_lost() {
         let outside = std::ptr::from_ref(&*elsewhere).addr();
         let faults = |blocks: &Blocks<false>| {
             let listed = *blocks.alive().first().unwrap();
+            let segment = blocks.store.lock().unwrap().segments[0];
+            let (unused, last) = (segment + UNIT - PAGE, segment + UNIT - 64);
+            let run = |first, size, count| Fault::AddsBlocks(Run { first, size, count, free: &[] });
+            let behind = Run { first: segment, size: 48, count: 2, free: &[1] };
+            let behind = Fault::AddsBlocks(behind);
             [
                 (Fault::RefusesParts, "no list, on purpose".to_owned()),
                 (Fault::PanicsInParts, "no parts, on purpose".to_owned()),
@@ -201,6 +206,18 @@ fn a_list_with_a_fault_is_an_abandoned_collection_and_nothing_is_lost() {
                 (Fault::Adds(listed), format!("{listed:#x}, where one was listed before")),
                 (Fault::Adds(listed ^ 16), format!("{:#x}, where one was", listed ^ 16)),
                 (Fault::Adds(32), "0x20, which is not in adopted memory".to_owned()),
+                (run(outside, 32, 1), format!("{outside:#x}, which is not in adopted memory")),
+                (run(listed + 8, 32, 1), format!("{:#x}, which is not", listed + 8)),
+                (run(listed, 32, 1), format!("{listed:#x}, where one was listed before")),
+                (run(listed ^ 16, 32, 1), format!("{:#x}, where one was", listed ^ 16)),
+                (run(unused, 24, 2), format!("{unused:#x}, with a block size of 24 bytes")),
+                (run(unused, 40, 2), format!("{unused:#x}, with a block size of 40 bytes")),
+                (run(unused, 16, 2), format!("{unused:#x}, with a block size of 16 bytes")),
+                (run(unused, 0, 2), format!("{unused:#x}, with a block size of 0 bytes")),
+                // The second one of them is in the next segment, which is not the heap's.
+                (run(last, 64, 2), format!("{:#x}, which is not in adopted memory", last + 64)),
+                // The first block is free. The second one is that of an object.
+                (behind, format!("{:#x}, where one was listed before", listed + 32)),
             ]
         };
         collect(m);
@@ -223,6 +240,42 @@ fn a_list_with_a_fault_is_an_abandoned_collection_and_nothing_is_lost() {
         blocks.drop_ref(kept);
         assert_eq!(collect(m).collected, 7);
     });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Blocks are listed as their objects would be, one by one: from any place of a page to any
+    /// other page, with any block free.
+    #[test]
+    fn blocks_are_the_objects_of_blocks_in_use(
+        first in 0..2 * PAGE / 16,
+        size in prop_oneof![4 => 2..20usize, 2 => 20..300usize, 1 => 2_000..9_000usize],
+        count in prop_oneof![0..4usize, 60..70usize, 0..3_000usize],
+        free in prop_oneof![
+            Just(vec![]),
+            prop::collection::vec(any::<u64>(), 0..50),
+            prop::collection::vec(prop::sample::select(vec![0, u64::MAX, 1, 1 << 63]), 0..50),
+        ],
+    ) {
+        let heap = heap::<false>();
+        let m = &mut heap.attach();
+        let blocks = heap.model();
+        let object = blocks.block(0, 0);
+        let segment = blocks.store.lock().unwrap().segments[0];
+        let (first, size) = (segment + PAGE + first * 16, size * 16);
+        let count = count.min((segment + UNIT - first) / size);
+        let is_free = |at: usize| free.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0);
+        let in_use = (0..count).filter(|&at| !is_free(at)).map(|at| first + at * size);
+        let expected: BTreeSet<_> = in_use.chain([object.address()]).collect();
+        let free = free.leak();
+        *blocks.fault.lock().unwrap() = Some(Fault::AddsBlocks(Run { first, size, count, free }));
+        for _ in 0..2 {
+            prop_assert!(shown(m).keys().eq(&expected));
+        }
+        *blocks.fault.lock().unwrap() = None;
+        prop_assert_eq!(shown(m).len(), 1);
+    }
 }
 
 /// The heap's own memory is no place for listed objects: its free bits are no halves.

@@ -4,6 +4,7 @@
 import contextlib
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -17,6 +18,10 @@ both = pytest.mark.parametrize(
     "collect", [cpython, standstill_gc.collect], ids=["cpython", "standstill"]
 )
 DEADLINE = 120
+
+# A shell starts a job in the background with SIGINT ignored, and each child would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run(code, *, arguments=(), options=(), **environment):
@@ -55,6 +60,8 @@ def quiet():
     """No automatic collection, and nothing left of other tests."""
     assert standstill_gc.active(), standstill_gc.inactive_reason()
     standstill_gc.uninstall()
+    # They have the last 1,000 collections, so their number would stand still.
+    standstill_gc._records.clear()
     enabled = gc.isenabled()
     gc.disable()
     gc.collect()

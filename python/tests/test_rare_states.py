@@ -16,6 +16,8 @@ from test_special_cases import (  # noqa: F401
 )
 
 WORD = 8
+# No other file sets the types of arguments of these function objects.
+api = ctypes.PyDLL(None)
 
 
 def word(address):
@@ -127,17 +129,17 @@ def _abandonless(threads):
 
 def held_by_c(thing):
     """Adds a reference that no frame and no object has. Returns the address."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    api.Py_IncRef(ctypes.py_object(thing))
     return id(thing)
 
 
 def given_back(address):
     thing = ctypes.cast(address, ctypes.py_object).value
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(thing))
+    api.Py_DecRef(ctypes.py_object(thing))
     return thing
 
 
-def test_an_object_in_destruction_is_outside(threads):
+def test_an_object_in_destruction_is_outside(threads, Thing):
     thing, member = Thing(), cycle()
     thing.member, thing.me = member(), "text"
     address = held_by_c(thing)
@@ -155,11 +157,11 @@ def test_an_object_in_destruction_is_outside(threads):
 # ----------------------------------------------------------------------- clearing, weak references
 
 def untrack(address):
-    ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.c_void_p(address))
+    api.PyObject_GC_UnTrack(ctypes.c_void_p(address))
 
 
 def track(address):
-    ctypes.pythonapi.PyObject_GC_Track(ctypes.c_void_p(address))
+    api.PyObject_GC_Track(ctypes.c_void_p(address))
 
 
 def outside(make):
@@ -169,7 +171,7 @@ def outside(make):
     return thing
 
 
-def test_an_object_that_the_clearing_of_another_untracks_is_not_cleared():
+def test_an_object_that_the_clearing_of_another_untracks_is_not_cleared(Thing):
     def program(collect, say):
         class Signal:
             def __init__(self, other):
@@ -198,7 +200,7 @@ def test_an_object_that_the_clearing_of_another_untracks_is_not_cleared():
     assert with_both(program)[1:] == [1, True, 2]
 
 
-def test_a_garbage_weak_reference_calls_nothing_when_an_object_outside_dies_by_clearing():
+def test_a_garbage_weak_reference_calls_nothing_when_an_object_outside_dies_by_clearing(Thing):
     def program(collect, say):
         thing = Thing()
         thing.target, thing.me = outside(Thing), thing

@@ -29,6 +29,8 @@ from standstill_gc import _standstill_gc
 THREADS = [1, 2]
 IS_315 = sys.version_info >= (3, 15)
 cpython_collect = gc.collect
+# No other file sets the types of arguments of these function objects.
+api = ctypes.PyDLL(None)
 
 
 def outcome(threads=0):
@@ -73,13 +75,25 @@ def define(source, **names):
     return names
 
 
-class Thing:
-    """An object for cycles and weak references."""
+@pytest.fixture
+def Thing():
+    """A class for cycles and weak references, of one test alone.
+
+    CPython limits the attribute names that the instances of a class share. An instance with a
+    further name gets a dictionary.
+    """
+    class Thing:
+        pass
+
+    return Thing
 
 
 def cycle(*others):
     """Makes a cycle of two objects that refers to others. Returns a weak reference to it."""
-    one, two = Thing(), Thing()
+    class Half:
+        pass
+
+    one, two = Half(), Half()
     one.other, two.other, one.others = two, one, others
     return weakref.ref(one)
 
@@ -280,13 +294,13 @@ def test_an_object_outside_of_all_roots_keeps_deferred_references_alive(kind, th
     # The keeper is in a list that only C code refers to, so it is counted, and not marked before.
     names = define(CALLEE + KEEPERS[kind])
     holder = [names["start"]()]
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
+    api.Py_IncRef(ctypes.py_object(holder))
     address = id(holder)
     del holder
     collect(threads)
     assert names["alive"]() is not None
     holder = ctypes.cast(address, ctypes.py_object).value
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(holder))
+    api.Py_DecRef(ctypes.py_object(holder))
     assert names["go_on"](holder.pop()) == 7
 
 
@@ -447,13 +461,13 @@ def test_references_in_the_tables_of_threads_are_counted(kind, threads, worker):
     ring.append(ring)
     del target, make, users
     # Held by C code only, so that all of it is counted.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(ring))
+    api.Py_IncRef(ctypes.py_object(ring))
     address = id(ring)
     del ring
     collect(threads)
     assert witness() is not None
     ring = ctypes.cast(address, ctypes.py_object).value
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(ring))
+    api.Py_DecRef(ctypes.py_object(ring))
     # The other thread drops half of the references, so its table is negative.
     users = ring[0]
     half = [users.pop() for _ in range(150)]
@@ -562,7 +576,7 @@ def test_an_object_without_a_cycle_in_the_queue_of_a_blocked_thread_dies(threads
     assert member() is None
 
 
-def test_a_live_object_in_a_queue_stays(threads, worker):
+def test_a_live_object_in_a_queue_stays(threads, worker, Thing):
     holder = worker(lambda: [Thing()])
     worker.keeps = holder[0]
     again = [holder[0]]
@@ -574,7 +588,7 @@ def test_a_live_object_in_a_queue_stays(threads, worker):
     assert again[0].attribute == 7
 
 
-def test_an_immortal_object_in_a_queue_stays_immortal(threads, worker):
+def test_an_immortal_object_in_a_queue_stays_immortal(threads, worker, Thing):
     holder = worker(lambda: [Thing()])
     address = id(holder[0])
     holder.clear()
@@ -614,7 +628,7 @@ def test_frozen_objects_stay_and_keep_what_they_reach(threads):
     assert frozen() is None and member() is None
 
 
-def test_live_objects_are_not_written(threads):
+def test_live_objects_are_not_written(threads, Thing):
     things = [Thing() for _ in range(100)]
     things += [[i] for i in range(100)] + [{i: i} for i in range(100)]
     things += [type("Class", (), {}), (lambda: 1), (i for i in [1])]
@@ -666,7 +680,7 @@ def with_both(program):
     return theirs
 
 
-def test_callbacks_come_before_finalizers_and_weak_references_in_the_order_of_the_version():
+def test_callbacks_come_before_finalizers_and_weak_references_in_the_order_of_the_version(Thing):
     def program(collect, say):
         class Finalized:
             def __del__(self):
@@ -692,7 +706,7 @@ def test_callbacks_come_before_finalizers_and_weak_references_in_the_order_of_th
     assert ("plain: %s" % IS_315) in events and "never" not in events
 
 
-def test_a_garbage_weak_reference_calls_nothing_when_its_target_dies_meanwhile():
+def test_a_garbage_weak_reference_calls_nothing_when_its_target_dies_meanwhile(Thing):
     testcapi = pytest.importorskip("_testcapi")
 
     def program(collect, say):
@@ -709,7 +723,7 @@ def test_a_garbage_weak_reference_calls_nothing_when_its_target_dies_meanwhile()
     assert with_both(program) == [True]
 
 
-def test_a_callback_that_looks_and_one_that_raises():
+def test_a_callback_that_looks_and_one_that_raises(Thing):
     def program(collect, say):
         def look(reference):
             say(reference() is None)
@@ -729,7 +743,7 @@ def test_a_callback_that_looks_and_one_that_raises():
     assert with_both(program).count("ValueError") == 3
 
 
-def test_resurrection_keeps_what_is_reached_and_runs_finalizers_once():
+def test_resurrection_keeps_what_is_reached_and_runs_finalizers_once(Thing):
     def program(collect, say):
         saved = []
 
@@ -756,7 +770,7 @@ def test_resurrection_keeps_what_is_reached_and_runs_finalizers_once():
     assert events.count("del") == 1
 
 
-def test_a_weak_reference_made_by_a_finalizer_to_garbage_is_cleared():
+def test_a_weak_reference_made_by_a_finalizer_to_garbage_is_cleared(Thing):
     def program(collect, say):
         made = []
 
@@ -773,14 +787,12 @@ def test_a_weak_reference_made_by_a_finalizer_to_garbage_is_cleared():
     assert with_both(program)[-1] is True
 
 
-def test_an_object_that_a_finalizer_untracks_stays():
+def test_an_object_that_a_finalizer_untracks_stays(Thing):
     def program(collect, say):
         class Untracks:
             def __del__(self):
-                untrack(self.other)
+                api.PyObject_GC_UnTrack(ctypes.py_object(self.other))
 
-        untrack = ctypes.pythonapi.PyObject_GC_UnTrack
-        untrack.argtypes, untrack.restype = [ctypes.py_object], None
         one, other = Untracks(), Thing()
         one.other, other.one, other.member = other, one, Thing()
         alive, member = weakref.ref(other), weakref.ref(other.member)
@@ -788,7 +800,7 @@ def test_an_object_that_a_finalizer_untracks_stays():
         say(collect())
         say((alive() is None, member() is None))
         if alive() is not None:
-            ctypes.pythonapi.PyObject_GC_Track(ctypes.py_object(alive()))
+            api.PyObject_GC_Track(ctypes.py_object(alive()))
 
     with_both(program)
 
@@ -926,7 +938,9 @@ def foreign(tmp_path_factory):
 
 @pytest.mark.parametrize("is_garbage", [False, True])
 @pytest.mark.parametrize("is_subclass", [False, True])
-def test_unknown_traverse_functions_run_on_the_collecting_thread(foreign, is_subclass, is_garbage):
+def test_unknown_traverse_functions_run_on_the_collecting_thread(
+    foreign, is_subclass, is_garbage, Thing
+):
     class Subclass(foreign.Foreign):
         pass
 

@@ -40,6 +40,20 @@ def good(code, **more):
     return done.stdout.split()
 
 
+# The system gives the process this many bytes more, and refuses others.
+REFUSE = """
+import re, resource
+def refuse_more_than(size):
+    status = open("/proc/self/status").read()
+    has = int(re.search(r"VmSize:\\s+(\\d+)", status)[1]) << 10
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (has + size, most))
+def refuse_nothing():
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+"""
+
+
 class Node:
     pass
 

@@ -74,7 +74,8 @@ def quiet():
     """No automatic collection, and nothing left of other tests."""
     assert standstill_gc.active(), standstill_gc.inactive_reason()
     standstill_gc.uninstall()
-    # They have the last 1,000 collections, so their number would stand still.
+    # There are 1,000 records at most. After that, their number stands still, and each collection
+    # frees the oldest record, which may be a frozen object.
     standstill_gc._records.clear()
     enabled = gc.isenabled()
     gc.disable()

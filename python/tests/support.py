@@ -40,6 +40,20 @@ def good(code, **more):
     return done.stdout.split()
 
 
+# The system gives the process this many bytes more, and refuses others.
+REFUSE = """
+import re, resource
+def refuse_more_than(size):
+    status = open("/proc/self/status").read()
+    has = int(re.search(r"VmSize:\\s+(\\d+)", status)[1]) << 10
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (has + size, most))
+def refuse_nothing():
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+"""
+
+
 class Node:
     pass
 
@@ -60,7 +74,8 @@ def quiet():
     """No automatic collection, and nothing left of other tests."""
     assert standstill_gc.active(), standstill_gc.inactive_reason()
     standstill_gc.uninstall()
-    # They have the last 1,000 collections, so their number would stand still.
+    # There are 1,000 records at most. After that, their number stands still, and each collection
+    # frees the oldest record, which may be a frozen object.
     standstill_gc._records.clear()
     enabled = gc.isenabled()
     gc.disable()

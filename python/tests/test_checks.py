@@ -13,6 +13,7 @@ import threading
 import pytest
 
 from standstill_gc import _standstill_gc
+from support import REFUSE
 
 
 def agrees():
@@ -316,18 +317,11 @@ def test_a_table_that_disagrees_leaves_all_to_cpython(word, by, field):
 
 # Loads the extension module alone.
 LOAD = """
-import gc, importlib.util, pathlib, re, resource, sys, types
+import gc, importlib.util, pathlib, sys, types
 folder = pathlib.Path(importlib.util.find_spec("standstill_gc").origin).parent
 path, = folder.glob("_standstill_gc*.so")
 spec = importlib.util.spec_from_file_location("_standstill_gc", path)
 extension = importlib.util.module_from_spec(spec)
-
-# The system gives the process this many bytes more, and refuses others.
-def refuse_more_than(size):
-    status = open("/proc/self/status").read()
-    has = int(re.search(r"VmSize:\\s+(\\d+)", status)[1]) << 10
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (has + size, most))
 """
 
 
@@ -347,7 +341,7 @@ print(standstill_gc.inactive_reason())
 
 
 def test_refused_memory_for_the_heap_leaves_all_to_cpython():
-    out, errors = run(LOAD + """
+    out, errors = run(LOAD + REFUSE + """
 refuse_more_than(4 << 20)
 import standstill_gc
 assert standstill_gc.collect() >= 0
@@ -358,11 +352,11 @@ print(standstill_gc.active(), standstill_gc.inactive_reason())
 
 
 def test_refused_memory_for_the_self_test_is_a_reason():
-    out, _ = run(LOAD + """
+    out, _ = run(LOAD + REFUSE + """
 kept = [[] for _ in range(1_500_000)]
 refuse_more_than(1 << 20)
 reason = extension.check(None)
-resource.setrlimit(resource.RLIMIT_AS, resource.getrlimit(resource.RLIMIT_AS)[1:] * 2)
+refuse_nothing()
 print(reason, extension.check(None))
 """)
     assert out == "there is no memory for the self-test None\n"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support import good
+from support import REFUSE, good, run
 
 BEGIN = """
     import gc, os, sys, _thread, threading, time, warnings, weakref
@@ -192,6 +192,48 @@ def test_the_memory_rule_of_3_14():
         # Without more memory, 40 times the threshold.
         print(*late)
     """) == ["True"] + ["False"] * 5 + ["True"] + ["False"] * 3
+
+
+# What takes the rest of a queue after the system has refused memory for the list of its objects.
+TAKERS = {
+    "its owner": "go.set(); owner.join()",
+    "the next collection": "assert standstill_gc.collect() >= 1000",
+    "CPython": "refuse_more_than(0); assert standstill_gc.collect() >= 1000; refuse_nothing()",
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_refused_memory_for_the_objects_of_a_queue(taker):
+    out = run(textwrap.dedent(BEGIN) + REFUSE + textwrap.dedent(f"""
+        import collections
+        gc.disable()
+        number, boxes, made = 1_000_000, [], threading.Event()
+        def makes():
+            boxes.append([object() for _ in range(number)])
+            boxes.append(list(boxes[0]))
+            made.set(); go.wait()
+        owner = threading.Thread(target=makes); owner.start(); made.wait()
+        dropped, kept = boxes; boxes.clear()
+        def counts(): return collections.Counter(map(sys.getrefcount, kept))
+        full, = counts()
+        dropped.clear()
+        # The queue has the other references now.
+        assert counts() == {{full: number}}
+        cycles(1000)
+        refuse_more_than(1 << 20)
+        abandoned = standstill_gc._extension.collect(2, 1, None, None)["abandoned"]
+        refuse_nothing()
+        taken = counts()
+        assert abandoned and 0 < taken[full - 1] < number and taken.total() == number, taken
+        {TAKERS[taker]}
+        assert counts() == {{full - 1: number}}
+        blocks = sys.getallocatedblocks()
+        kept.clear()
+        print(blocks - sys.getallocatedblocks() >= number)
+        go.set()
+    """))
+    assert (out.returncode, out.stdout) == (0, "True\n"), out
+    assert ("memory" in out.stderr) == (taker == "CPython"), out
 
 
 # ------------------------------------------------------------------ exceptions of other threads

@@ -383,8 +383,10 @@ def unfreeze_one(thing):
 # ------------------------------------------------------------------------- counts in several places
 
 # The header of an object, and bits of `ob_gc_bits`, of free-threaded builds.
-HEADER = {"gc_bits": 11, "local": 12, "size": 32}
+HEADER = {"gc_bits": 11, "local": 12, "shared": 16, "size": 32}
 FROZEN = 1 << 3
+# The two lowest bits of the shared count.
+FLAGS, QUEUED = 3, 2
 IMMORTAL = 0xFFFF_FFFF
 
 
@@ -426,6 +428,11 @@ class Worker:
         self.calls.append(None)
         self.go.release()
         self.thread.join()
+
+
+def is_queued(thing):
+    """Whether the object was put into the queue of its owner, and not taken out."""
+    return ctypes.c_ssize_t.from_address(id(thing) + HEADER["shared"]).value & FLAGS == QUEUED
 
 
 @pytest.fixture
@@ -577,15 +584,27 @@ def test_an_object_without_a_cycle_in_the_queue_of_a_blocked_thread_dies(threads
 
 
 def test_a_live_object_in_a_queue_stays(threads, worker, Thing):
-    holder = worker(lambda: [Thing()])
-    worker.keeps = holder[0]
-    again = [holder[0]]
-    holder.clear()
+    def make():
+        things = [Thing(), Thing()]
+        return things, list(things)
+
+    kept, dropped = worker(make)
+    dead = [weakref.ref(thing) for thing in kept]
+    # Only an object without a counted reference of another thread comes into a queue.
+    dropped.clear()
+    assert all(map(is_queued, kept))
+    kept[0].attribute = kept[1].attribute = 7
     collect(threads)
-    again[0].attribute = 7
+    assert [thing.attribute for thing in kept] == [7, 7]
+    # The collection has taken the queue's reference, and this is the last one.
+    kept.pop()
+    assert dead[1]() is None
+    # The owner finds nothing in its queue.
     worker(lambda: None)
     collect(threads)
-    assert again[0].attribute == 7
+    assert kept[0].attribute == 7
+    kept.pop()
+    assert dead[0]() is None
 
 
 def test_an_immortal_object_in_a_queue_stays_immortal(threads, worker, Thing):

@@ -17,7 +17,6 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,8 +31,8 @@ use standstill::{Collect, CollectionReport, Heap, Pacing};
 use crate::layout as c;
 use crate::model::Python;
 use crate::pressure::{self, Automatic};
-use crate::python;
 use crate::stop::Collecting;
+use crate::{automatic, python, switch};
 
 /// Bytes of the allocator's segments for which the heap has tables: the most that it can have. The
 /// tables take a fifteenth of that, in addresses, and memory for segments in use only.
@@ -106,20 +105,24 @@ pub fn forked(thread: u64) -> Result<(), String> {
     reopen(heap)
 }
 
-/// Collects on this thread. See the [module's page](self). `deferring`: the collection is an
-/// automatic one, and this dictionary has an entry for each thread in a block of `defer`.
+/// Collects on this thread. See the [module's page](self).
 ///
 /// # Safety
 ///
-/// This thread is attached to the main interpreter, and no error is set. The dictionary lives until
-/// the end.
+/// This thread is attached to the main interpreter, and no error is set.
 pub unsafe fn collect(
     generation: usize,
     threads: usize,
     expected: Option<HashSet<usize>>,
-    deferring: Option<NonNull<PyObject>>,
 ) -> Outcome {
     let Some(heap) = heap() else { return Outcome::nothing() };
+    // Only an automatic collection holds other threads up. A collection of this thread holds this
+    // thread up.
+    let is_automatic = automatic::is_current();
+    if is_automatic && !switch::runs() {
+        // A block of `defer` has begun since it was due.
+        return Outcome::nothing();
+    }
     let model = heap.model();
     let interpreter = model.interpreter;
     // SAFETY: as the caller says: the main interpreter exists.
@@ -138,7 +141,7 @@ pub unsafe fn collect(
     }
     let begun = Instant::now();
     // SAFETY: as the caller says.
-    let automatic = deferring.map(|dict| unsafe { Automatic::begin(interpreter, dict.as_ptr()) });
+    let automatic = is_automatic.then(|| unsafe { Automatic::begin(interpreter) });
     model.checked.expect(expected);
     model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
     let what = Collect::full().wait(false).workers(threads);
@@ -206,7 +209,7 @@ unsafe fn note(model: &Python, generation: usize, outcome: &Outcome) {
         let blocks = model.figures.blocks.load(Ordering::Relaxed);
         let live = (blocks + report.resurrected).saturating_sub(report.unreachable);
         // Relaxed: the package's thread reads it at any time, and any of its values will do there
-        // (`interface::due`).
+        // (`automatic::due`).
         AtomicIsize::from_ptr(&raw mut (*state).long_lived_total)
             .store(live as Py_ssize_t, Ordering::Relaxed);
         let statistics = python::statistics(state, generation);

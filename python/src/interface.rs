@@ -2,29 +2,27 @@
 //! users.
 
 use std::collections::HashSet;
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicIsize, Ordering};
-use std::time::{Duration, Instant};
+use std::ffi::{CStr, c_int, c_void};
+use std::time::Duration;
 
 use pyo3_ffi::{
     METH_FASTCALL, METH_NOARGS, METH_O, Py_DECREF, Py_None, Py_mod_exec, Py_mod_gil,
     Py_mod_multiple_interpreters, Py_ssize_t, PyBool_FromLong, PyErr_Occurred, PyErr_SetString,
-    PyEval_RestoreThread, PyEval_SaveThread, PyFloat_AsDouble, PyFloat_FromDouble,
-    PyInterpreterState_Get, PyInterpreterState_Main, PyList_Append, PyList_New, PyLong_AsSsize_t,
-    PyLong_AsUnsignedLongLong, PyLong_FromLongLong, PyLong_FromUnsignedLongLong, PyMethodDef,
-    PyMethodDefPointer, PyModuleDef, PyModuleDef_HEAD_INIT, PyModuleDef_Slot, PyObject,
-    PyObject_CallFunction, PySequence_Fast, PyUnicode_FromStringAndSize,
+    PyFloat_AsDouble, PyFloat_FromDouble, PyInterpreterState_Get, PyInterpreterState_Main,
+    PyList_Append, PyList_New, PyLong_AsSsize_t, PyLong_AsUnsignedLongLong, PyLong_FromLongLong,
+    PyLong_FromUnsignedLongLong, PyMethodDef, PyMethodDefPointer, PyModuleDef,
+    PyModuleDef_HEAD_INIT, PyModuleDef_Slot, PyObject, PyObject_CallFunction, PySequence_Fast,
 };
 
 use crate::checks::{self, Expectations, symbol};
-use crate::collection::{self, Outcome, new_reference, put_all};
+use crate::collection::{self, Outcome, put_all};
 use crate::layout as c;
 use crate::model::Python;
 use crate::pages::Pages;
-use crate::pressure;
+use crate::python::{none, text};
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
+use crate::{automatic, block, pressure, switch};
 
 /// The model of the main interpreter, if this thread runs in it.
 fn model() -> Result<Python, String> {
@@ -68,22 +66,12 @@ fn model() -> Result<Python, String> {
     Ok(Python::new(interpreter.cast(), stop, clear_weak, known))
 }
 
-/// A text of the interpreter.
-///
 /// # Safety
 ///
 /// This thread is attached.
-unsafe fn text(text: &str) -> *mut PyObject {
-    // SAFETY: the bytes are valid UTF-8.
-    unsafe { PyUnicode_FromStringAndSize(text.as_ptr().cast::<c_char>(), text.len() as Py_ssize_t) }
-}
-
-/// # Safety
-///
-/// This thread is attached.
-unsafe fn none() -> *mut PyObject {
+unsafe fn truth(truth: bool) -> *mut PyObject {
     // SAFETY: as the caller says.
-    unsafe { new_reference(Py_None()) }
+    unsafe { PyBool_FromLong(c_int::from(truth).into()) }
 }
 
 /// `activate()`: checks the interpreter, and makes the heap. Returns the reason why it cannot, or
@@ -134,10 +122,8 @@ unsafe extern "C" fn check(_: *mut PyObject, name: *mut PyObject) -> *mut PyObje
     }
 }
 
-/// `collect(generation, threads, expected, deferring)`: `threads` 0 means all. `expected` is
-/// `None`, or a sequence of addresses for the checked mode. `deferring` is `None`, or the
-/// dictionary of threads in blocks of `defer` for an automatic collection. Returns a dictionary of
-/// figures.
+/// `collect(generation, threads, expected)`: `threads` 0 means all. `expected` is `None`, or a
+/// sequence of addresses for the checked mode. Returns a dictionary of figures.
 unsafe extern "C" fn collect(
     _: *mut PyObject,
     arguments: *mut *mut PyObject,
@@ -145,8 +131,8 @@ unsafe extern "C" fn collect(
 ) -> *mut PyObject {
     // SAFETY: the interpreter calls it with so many arguments, on an attached thread.
     unsafe {
-        if count != 4 {
-            let why = c"collect() takes four arguments";
+        if count != 3 {
+            let why = c"collect() takes three arguments";
             PyErr_SetString(pyo3_ffi::PyExc_TypeError, why.as_ptr());
             return std::ptr::null_mut();
         }
@@ -161,13 +147,7 @@ unsafe extern "C" fn collect(
         }
         let Ok(expected) = addresses(*arguments.add(2)) else { return std::ptr::null_mut() };
         let threads = if threads == 0 { usize::MAX } else { threads as usize };
-        let deferring = *arguments.add(3);
-        if deferring != Py_None() && pyo3_ffi::PyDict_Check(deferring) == 0 {
-            PyErr_SetString(pyo3_ffi::PyExc_TypeError, c"a dictionary is needed".as_ptr());
-            return std::ptr::null_mut();
-        }
-        let deferring = NonNull::new(deferring).filter(|dict| dict.as_ptr() != Py_None());
-        figures(&collection::collect(generation as usize, threads, expected, deferring))
+        figures(&collection::collect(generation as usize, threads, expected))
     }
 }
 
@@ -218,7 +198,7 @@ unsafe fn figures(outcome: &Outcome) -> *mut PyObject {
             (c"uncollectable", number(outcome.uncollectable)),
             (c"duration", seconds(outcome.duration)),
             (c"abandoned", outcome.abandoned.as_deref().map_or_else(|| none(), |why| text(why))),
-            (c"ran", PyBool_FromLong(c_int::from(outcome.report.is_some()).into())),
+            (c"ran", truth(outcome.report.is_some())),
         ];
         if let Some(report) = &outcome.report {
             let stop = |at: usize| report.stops.get(at).copied().unwrap_or_default();
@@ -238,71 +218,117 @@ unsafe fn figures(outcome: &Outcome) -> *mut PyObject {
     }
 }
 
-/// Set to end the current or the next wait.
-static WAKE: AtomicBool = AtomicBool::new(false);
+/// `is_due()`: whether an automatic collection is due by CPython's rule.
+unsafe extern "C" fn is_due(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread, so the interpreter exists.
+    unsafe {
+        truth(collection::heap().is_some_and(|heap| automatic::due(heap.model().interpreter)))
+    }
+}
 
-/// Waits, detached, until `is_over` or for so long. Returns the last answer. An error is set if
-/// `seconds` is no number.
-///
-/// # Safety
-///
-/// This thread is attached.
-unsafe fn wait(seconds: *mut PyObject, mut is_over: impl FnMut() -> bool) -> *mut PyObject {
-    // SAFETY: as the caller says.
+/// `runs_elsewhere()`: whether another thread runs an automatic collection.
+unsafe extern "C" fn runs_elsewhere(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe { truth(automatic::runs_elsewhere()) }
+}
+
+/// `wait_for_automatic(seconds)`: waits, detached, until no other thread runs an automatic
+/// collection, or for so long.
+unsafe extern "C" fn wait_for_automatic(_: *mut PyObject, seconds: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
     unsafe {
         let seconds = PyFloat_AsDouble(seconds);
         if !PyErr_Occurred().is_null() {
             return std::ptr::null_mut();
         }
-        let end = Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        let thread = PyEval_SaveThread();
-        let mut over = is_over();
-        // Relaxed: a request to look again.
-        while !over && Instant::now() < end && !WAKE.swap(false, Ordering::Relaxed) {
-            std::thread::sleep(POLL);
-            over = is_over();
-        }
-        PyEval_RestoreThread(thread);
-        PyBool_FromLong(c_int::from(over).into())
-    }
-}
-
-/// `wait_until_due(seconds)`: waits, detached, until an automatic collection is due by CPython's
-/// rule, or for so long. Returns whether one is due.
-unsafe extern "C" fn wait_until_due(_: *mut PyObject, seconds: *mut PyObject) -> *mut PyObject {
-    let Some(heap) = collection::heap() else {
-        // SAFETY: the interpreter calls it on an attached thread.
-        return unsafe { PyBool_FromLong(0) };
-    };
-    let interpreter = heap.model().interpreter;
-    // SAFETY: as above. The main interpreter exists while a thread is in this function.
-    unsafe { wait(seconds, || due(interpreter)) }
-}
-
-/// `pause(seconds)`: waits, detached.
-unsafe extern "C" fn pause(_: *mut PyObject, seconds: *mut PyObject) -> *mut PyObject {
-    // SAFETY: the interpreter calls it on an attached thread.
-    unsafe { wait(seconds, || false) }
-}
-
-/// `wake()`: ends a wait.
-unsafe extern "C" fn wake(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    WAKE.store(true, Ordering::Relaxed);
-    // SAFETY: the interpreter calls it on an attached thread.
-    unsafe { none() }
-}
-
-/// `hold_up(wanted)`: whether automatic collections may hold threads up, from now on.
-unsafe extern "C" fn hold_up(_: *mut PyObject, wanted: *mut PyObject) -> *mut PyObject {
-    // SAFETY: the interpreter calls it on an attached thread.
-    unsafe {
-        let wanted = pyo3_ffi::PyObject_IsTrue(wanted);
-        if wanted < 0 {
-            return std::ptr::null_mut();
-        }
-        pressure::want(wanted != 0);
+        let seconds = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        automatic::sleep(seconds, || !automatic::runs_elsewhere());
         none()
     }
+}
+
+/// `installed()`
+unsafe extern "C" fn installed(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe { truth(switch::installed()) }
+}
+
+/// `isenabled()`
+unsafe extern "C" fn isenabled(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe { truth(switch::is_enabled()) }
+}
+
+/// `set_enabled(enabled)`
+unsafe extern "C" fn set_enabled(_: *mut PyObject, enabled: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe {
+        let enabled = pyo3_ffi::PyObject_IsTrue(enabled);
+        if enabled < 0 {
+            return std::ptr::null_mut();
+        }
+        switch::set_enabled(enabled != 0);
+        none()
+    }
+}
+
+/// `install(threads)`: `threads` 0 means all.
+unsafe extern "C" fn install(_: *mut PyObject, threads: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe {
+        let threads = PyLong_AsSsize_t(threads);
+        if PyErr_Occurred().is_null() && switch::install(threads.max(0) as usize) {
+            none()
+        } else {
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// `uninstall(seconds)`: `None` means that it waits for the package's thread for ever.
+unsafe extern "C" fn uninstall(_: *mut PyObject, seconds: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe { switch::uninstall(seconds) }
+}
+
+/// `kept()`: the first tuple of the first call of `adopt`, or `None`.
+unsafe extern "C" fn kept(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe { switch::kept() }
+}
+
+/// `adopt(own, newest, main)`: two tuples, and the number of the main thread. See
+/// [`switch::adopt`].
+unsafe extern "C" fn adopt(
+    _: *mut PyObject,
+    arguments: *mut *mut PyObject,
+    count: Py_ssize_t,
+) -> *mut PyObject {
+    // SAFETY: the interpreter calls it with so many arguments, on an attached thread.
+    unsafe {
+        if count != 3 {
+            let why = c"adopt() takes three arguments";
+            PyErr_SetString(pyo3_ffi::PyExc_TypeError, why.as_ptr());
+            return std::ptr::null_mut();
+        }
+        let [own, newest, main] = [0, 1, 2].map(|at| *arguments.add(at));
+        let main = PyLong_AsUnsignedLongLong(main);
+        if PyErr_Occurred().is_null()
+            && switch::is_tuple_of_six(own)
+            && switch::is_tuple_of_six(newest)
+            && switch::adopt(own, newest, main)
+        {
+            none()
+        } else {
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// `after_fork()`: in the child of a fork.
+unsafe extern "C" fn after_fork(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on the only thread of the process, which is attached.
+    unsafe { switch::after_fork() }
 }
 
 /// `held_up()`: the pauses of threads that were held up.
@@ -319,84 +345,12 @@ unsafe extern "C" fn held_up(_: *mut PyObject, _: *mut PyObject) -> *mut PyObjec
     }
 }
 
-/// How often the number of new objects is looked at.
-const POLL: Duration = Duration::from_millis(2);
-
-/// CPython's rule for automatic collections: more new objects than the threshold, and than a
-/// quarter of the live ones. 3.14 also wants that the memory of the process has grown.
-///
-/// # Safety
-///
-/// The interpreter exists.
-unsafe fn due(interpreter: *mut c::PyInterpreterState) -> bool {
-    // SAFETY: as the caller says. Threads change the number by atomic operations. The others change
-    // rarely, and any of their values will do. CPython writes them without atomic operations
-    // (`gc.set_threshold`, its own collections), and reads them so while others write.
-    unsafe {
-        let state = &raw mut (*interpreter).gc;
-        let new = pressure::new_objects(interpreter);
-        let young = new.load(Ordering::Relaxed);
-        let number = |of| AtomicI32::from_ptr(of).load(Ordering::Relaxed);
-        let threshold = number(&raw mut (*state).young.threshold);
-        let next = number(&raw mut (*state).old[0].threshold);
-        let live = AtomicIsize::from_ptr(&raw mut (*state).long_lived_total);
-        let live = live.load(Ordering::Relaxed);
-        if threshold == 0 || young <= threshold {
-            return false;
-        }
-        if next == 0 {
-            return true;
-        }
-        if (young as isize) < live / 4 {
-            return false;
-        }
-        cfg!(py315) || grown(new, threshold)
-    }
-}
-
-/// Whether the memory of the process has grown by a tenth since this function has last said so, or
-/// many objects were made in the meantime. Otherwise the new objects are counted from 0 again.
-fn grown(new: &AtomicI32, threshold: c_int) -> bool {
-    /// KiB of memory when the last automatic collection was due.
-    static LAST: AtomicI64 = AtomicI64::new(0);
-    /// Objects that were made since then, without those that `new` counts.
-    static PASSED: AtomicI64 = AtomicI64::new(0);
-    // Relaxed: one thread asks.
-    let (last, passed) = (LAST.load(Ordering::Relaxed), PASSED.load(Ordering::Relaxed));
-    let Some(now) = memory() else { return true };
-    if passed > i64::from(threshold) * 40 || now - last > (last / 10).max(128) {
-        LAST.store(now, Ordering::Relaxed);
-        PASSED.store(0, Ordering::Relaxed);
-        return true;
-    }
-    PASSED.fetch_add(i64::from(new.swap(0, Ordering::Relaxed)), Ordering::Relaxed);
-    false
-}
-
-/// KiB of memory that the process uses.
-fn memory() -> Option<i64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    Some(text.split(' ').nth(1)?.parse::<i64>().ok()? * 4)
-}
-
 /// `settle()`: has this thread process its delayed decrements at the next function call.
 unsafe extern "C" fn settle(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     // SAFETY: the interpreter calls it on an attached thread.
     unsafe {
         c::ss_settle(pyo3_ffi::PyThreadState_Get().cast());
         none()
-    }
-}
-
-/// `forked()`: in the child of a fork.
-unsafe extern "C" fn forked(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    let result = collection::forked(collection::thread_number());
-    // SAFETY: the interpreter calls it on an attached thread.
-    unsafe {
-        match result {
-            Ok(()) => none(),
-            Err(reason) => text(&reason),
-        }
     }
 }
 
@@ -450,34 +404,48 @@ unsafe extern "C" fn checked_results(_: *mut PyObject, _: *mut PyObject) -> *mut
     }
 }
 
-const fn method(name: &'static CStr, meth: PyMethodDefPointer, flags: c_int) -> PyMethodDef {
+/// An entry of a table of functions.
+pub const fn method(name: &'static CStr, meth: PyMethodDefPointer, flags: c_int) -> PyMethodDef {
     PyMethodDef { ml_name: name.as_ptr(), ml_meth: meth, ml_flags: flags, ml_doc: std::ptr::null() }
 }
 
 /// A table for the interpreter, which does not change it.
-struct Table<T>(std::cell::UnsafeCell<T>);
+pub struct Table<T>(pub std::cell::UnsafeCell<T>);
 
 // SAFETY: the interpreter synchronises its accesses, and this module has none.
 unsafe impl<T> Sync for Table<T> {}
 
-static METHODS: Table<[PyMethodDef; 13]> = Table(std::cell::UnsafeCell::new([
+static METHODS: Table<[PyMethodDef; 19]> = Table(std::cell::UnsafeCell::new([
     method(c"activate", PyMethodDefPointer { PyCFunction: activate }, METH_NOARGS),
     method(c"check", PyMethodDefPointer { PyCFunction: check }, METH_O),
     method(c"collect", PyMethodDefPointer { PyCFunctionFast: collect }, METH_FASTCALL),
-    method(c"wait_until_due", PyMethodDefPointer { PyCFunction: wait_until_due }, METH_O),
-    method(c"pause", PyMethodDefPointer { PyCFunction: pause }, METH_O),
-    method(c"wake", PyMethodDefPointer { PyCFunction: wake }, METH_NOARGS),
-    method(c"hold_up", PyMethodDefPointer { PyCFunction: hold_up }, METH_O),
+    method(c"is_due", PyMethodDefPointer { PyCFunction: is_due }, METH_NOARGS),
+    method(c"runs_elsewhere", PyMethodDefPointer { PyCFunction: runs_elsewhere }, METH_NOARGS),
+    method(c"wait_for_automatic", PyMethodDefPointer { PyCFunction: wait_for_automatic }, METH_O),
+    method(c"installed", PyMethodDefPointer { PyCFunction: installed }, METH_NOARGS),
+    method(c"isenabled", PyMethodDefPointer { PyCFunction: isenabled }, METH_NOARGS),
+    method(c"set_enabled", PyMethodDefPointer { PyCFunction: set_enabled }, METH_O),
+    method(c"install", PyMethodDefPointer { PyCFunction: install }, METH_O),
+    method(c"uninstall", PyMethodDefPointer { PyCFunction: uninstall }, METH_O),
+    method(c"kept", PyMethodDefPointer { PyCFunction: kept }, METH_NOARGS),
+    method(c"adopt", PyMethodDefPointer { PyCFunctionFast: adopt }, METH_FASTCALL),
+    method(c"after_fork", PyMethodDefPointer { PyCFunction: after_fork }, METH_NOARGS),
     method(c"held_up", PyMethodDefPointer { PyCFunction: held_up }, METH_NOARGS),
     method(c"settle", PyMethodDefPointer { PyCFunction: settle }, METH_NOARGS),
-    method(c"forked", PyMethodDefPointer { PyCFunction: forked }, METH_NOARGS),
     method(c"blocks", PyMethodDefPointer { PyCFunction: blocks }, METH_NOARGS),
     method(c"checked_results", PyMethodDefPointer { PyCFunction: checked_results }, METH_NOARGS),
     PyMethodDef::zeroed(),
 ]));
 
-unsafe extern "C" fn execute(_: *mut PyObject) -> c_int {
-    0
+unsafe extern "C" fn execute(module: *mut PyObject) -> c_int {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe {
+        let block = block::make_type();
+        // Null: the error stays.
+        let result = pyo3_ffi::PyModule_AddObjectRef(module, c"Block".as_ptr(), block);
+        pyo3_ffi::Py_XDECREF(block);
+        result
+    }
 }
 
 static SLOTS: Table<[PyModuleDef_Slot; 4]> = Table(std::cell::UnsafeCell::new([

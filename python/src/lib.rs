@@ -10,10 +10,14 @@
 //! | [`stop`], [`pages`], [`counts`], [`frames`], [`traversals`], [`weak`] | one aspect of the interpreter each |
 //! | [`model`] | all of them, as standstill's object model |
 //! | [`collection`] | one collection |
+//! | [`switch`], [`block`] | which collector the process uses, and whether automatic collections run; blocks of `defer` |
+//! | [`automatic`] | the package's thread, which runs automatic collections |
 //! | [`pressure`] | threads that make garbage too fast are held up |
 //! | [`checked`] | the comparison with CPython's collector |
 //! | [`interface`] | the functions of the module |
 
+mod automatic;
+mod block;
 mod checked;
 mod checks;
 mod collection;
@@ -27,6 +31,7 @@ mod plausible;
 mod pressure;
 mod python;
 mod stop;
+mod switch;
 mod traversals;
 mod weak;
 

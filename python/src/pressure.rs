@@ -46,7 +46,7 @@
 //! | its time has passed | no thread waits without limit |
 //! | no object was finalized or cleared for [`STALL`] | a finalizer may wait for a lock that the paused thread holds |
 //! | a signal, an exception or a call is pending for the thread | it must arrive |
-//! | automatic collections are disabled or uninstalled | |
+//! | automatic collections are disabled or uninstalled, or a block of `defer` begins | |
 //!
 //! A thread is asked only by a collecting thread that makes progress. While a finalizer waits,
 //! nobody is asked, and the pauses end. So there is no deadlock.
@@ -59,7 +59,6 @@
 //! |---|---|---|
 //! | `WATCH` | the collecting thread; it is local to that thread | the same |
 //! | `RUNNING`, `PROGRESS` | the collecting thread; in the child of a fork its only thread | paused threads |
-//! | `WANTED` | threads that enable and disable | the collecting thread, paused threads |
 //! | a request | the collecting thread, before it drops the request | the thread that destroys it |
 //! | `gc.alloc_count` | each thread its own | the collecting thread, atomically |
 //!
@@ -77,18 +76,19 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi::{
     Py_DECREF, Py_TPFLAGS_DEFAULT, Py_TPFLAGS_DISALLOW_INSTANTIATION, Py_TPFLAGS_IMMUTABLETYPE,
-    Py_tp_dealloc, PyDict_Size, PyEval_RestoreThread, PyEval_SaveThread, PyObject, PyObject_Free,
+    Py_tp_dealloc, PyEval_RestoreThread, PyEval_SaveThread, PyObject, PyObject_Free,
     PyThreadState_Get, PyType_FromSpec, PyType_GenericAlloc, PyType_Slot, PyType_Spec,
     PyTypeObject,
 };
 
 use crate::counts::each_thread;
 use crate::layout as c;
+use crate::switch;
 
 /// How often the collecting thread looks for threads that outrun it.
 const LOOK: Duration = Duration::from_millis(1);
@@ -113,8 +113,6 @@ static RUNNING: AtomicU64 = AtomicU64::new(0);
 static LAST: AtomicU64 = AtomicU64::new(0);
 /// How many objects automatic collections have finalized, cleared or released.
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
-/// Whether threads may be held up.
-static WANTED: AtomicBool = AtomicBool::new(false);
 /// The type of requests. Null: threads are not held up.
 static REQUEST: AtomicPtr<PyTypeObject> = AtomicPtr::new(std::ptr::null_mut());
 /// The pauses of all threads: their number, their nanoseconds, the nanoseconds of the longest.
@@ -149,8 +147,6 @@ struct Watch {
     interpreter: *mut c::PyInterpreterState,
     /// The state of this thread.
     own: *mut c::_PyThreadStateImpl,
-    /// A dictionary with an entry for each thread in a block of `defer`.
-    deferring: *mut PyObject,
     /// The new objects when the collection began.
     before: i64,
     /// Objects that this thread has freed, and not subtracted from the number of new ones.
@@ -194,26 +190,18 @@ pub unsafe fn prepare() -> bool {
     true
 }
 
-/// Whether threads may be held up from now on. If not, all pauses end.
-pub fn want(wanted: bool) {
-    // Relaxed: paused threads look again.
-    WANTED.store(wanted, Ordering::Relaxed);
-}
-
 /// Notes an automatic collection on this thread until it is dropped.
 pub struct Automatic(());
 
 impl Automatic {
     /// # Safety
     ///
-    /// This thread collects, and is attached. `deferring` is a dictionary that lives as long as the
-    /// value.
-    pub unsafe fn begin(interpreter: *mut c::PyInterpreterState, deferring: *mut PyObject) -> Self {
+    /// This thread collects, and is attached.
+    pub unsafe fn begin(interpreter: *mut c::PyInterpreterState) -> Self {
         let watch = Watch {
             interpreter,
             // SAFETY: as the caller says.
             own: unsafe { PyThreadState_Get() }.cast(),
-            deferring,
             before: 0,
             freed: 0,
             has_asked: false,
@@ -309,13 +297,12 @@ impl Watch {
     #[cold]
     unsafe fn look(&mut self) {
         let kind = REQUEST.load(Ordering::Acquire);
-        // SAFETY: as the caller says. Any value of these fields will do: see `interface::due`.
+        // SAFETY: as the caller says. Any value of these fields will do: see `automatic::due`.
         unsafe {
             // Relaxed: the next look sees what this one does not.
-            let is_wanted = WANTED.load(Ordering::Relaxed) && PyDict_Size(self.deferring) == 0;
             let new = i64::from(new_objects(self.interpreter).load(Ordering::Relaxed));
             let limit = self.limit();
-            if !is_wanted || kind.is_null() || new <= limit {
+            if !switch::runs() || kind.is_null() || new <= limit {
                 return;
             }
             let long = SHORTEST.mul_f64(new as f64 / limit as f64).min(LONGEST);
@@ -414,9 +401,7 @@ unsafe extern "C" fn destroy(object: *mut PyObject) {
 unsafe fn pause(collection: u64, until: Instant) {
     // Relaxed: it looks again.
     let is_over = |now: Instant| {
-        now >= until
-            || RUNNING.load(Ordering::Relaxed) != collection
-            || !WANTED.load(Ordering::Relaxed)
+        now >= until || RUNNING.load(Ordering::Relaxed) != collection || !switch::runs()
     };
     let begun = Instant::now();
     if is_over(begun) {

@@ -2,13 +2,36 @@
 
 use std::ffi::{CStr, CString, c_char};
 
-use pyo3_ffi::{PyErr_Clear, PyErr_Occurred, PyList_Append};
+use pyo3_ffi::{
+    Py_None, Py_ssize_t, PyErr_Clear, PyErr_Occurred, PyList_Append, PyUnicode_FromStringAndSize,
+};
 
+use crate::collection::new_reference;
 use crate::layout as c;
 
 unsafe extern "C" {
     fn PyErr_FormatUnraisable(format: *const c_char, ...);
     fn PySys_FormatStderr(format: *const c_char, ...);
+}
+
+/// A text of the interpreter. Null: an error is set.
+///
+/// # Safety
+///
+/// This thread is attached.
+pub unsafe fn text(text: &str) -> *mut pyo3_ffi::PyObject {
+    // SAFETY: the bytes are valid UTF-8.
+    unsafe { PyUnicode_FromStringAndSize(text.as_ptr().cast::<c_char>(), text.len() as Py_ssize_t) }
+}
+
+/// `None`.
+///
+/// # Safety
+///
+/// This thread is attached.
+pub unsafe fn none() -> *mut pyo3_ffi::PyObject {
+    // SAFETY: as the caller says.
+    unsafe { new_reference(Py_None()) }
 }
 
 /// Reports the current error, which no caller can receive. The text may contain one `%R`.

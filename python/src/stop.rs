@@ -48,6 +48,16 @@ impl Collecting {
 }
 
 impl Collecting {
+    /// Whether a collection runs. The thread may be detached.
+    ///
+    /// # Safety
+    ///
+    /// The interpreter exists.
+    pub unsafe fn is_taken(interpreter: *mut c::PyInterpreterState) -> bool {
+        // SAFETY: as the caller says. Relaxed: the caller looks again.
+        unsafe { flag(interpreter) }.load(Ordering::Relaxed) != 0
+    }
+
     /// In the child of a fork: ends the collection of a thread that does not exist here.
     ///
     /// # Safety

@@ -15,8 +15,8 @@ import contextlib as _contextlib
 import gc as _gc
 import operator as _operator
 import os as _os
-import sys as _sys
 import threading as _threading
+import time as _time
 import warnings as _warnings
 from gc import (  # What CPython's collector keeps is the same for both collectors.
     DEBUG_COLLECTABLE,
@@ -52,8 +52,8 @@ __all__ = [
     "uninstall",
 ]
 
-# CPython's own functions, which the package replaces while it is enabled.
-_cpython = {name: getattr(_gc, name) for name in ("collect", "enable", "disable", "isenabled")}
+# The functions of `gc` that the package replaces while it is installed.
+_NAMES = ("collect", "enable", "disable", "isenabled")
 
 try:
     from . import _standstill_gc as _extension
@@ -66,6 +66,15 @@ if _reason is not None:
         f"standstill_gc is not active, and CPython's collector stays: {_reason}",
         RuntimeWarning, stacklevel=2,
     )
+
+# Whether the extension has the state of the package: see `switch.rs`.
+_has_switch = _reason is None
+_own = _extension.kept() if _has_switch else None
+_is_first_import = _own is None
+if _is_first_import:
+    _own = (*(getattr(_gc, name) for name in _NAMES), _gc, _thread.start_joinable_thread)
+# CPython's own functions, also if `gc` has those of an earlier import of this package.
+_cpython = dict(zip(_NAMES, _own))
 
 # The last collections, oldest first.
 _records = _collections.deque(maxlen=1_000)
@@ -96,46 +105,39 @@ def collect(generation=2, *, threads=None):
     # What this thread has to drop, it drops when a function begins.
     _extension.settle()
     _nothing()
-    # Only an automatic collection holds other threads up. A collection of this thread holds this
-    # thread up.
-    automatic = _automatic
-    holds_up = _deferring if automatic is not None and automatic.is_current() else None
-    if _checked:
-        # Both collectors in turn, and nobody between them.
-        here = object()
-        try:
-            if _checking.setdefault("by", here) is not here:
-                return 0
-            outcome = _extension.collect(generation, limit, _expected(generation), holds_up)
-        finally:
-            # Without a call: an exception of another thread arrives right after a call.
-            if _checking == {"by": here}:
-                del _checking["by"]
-    else:
-        outcome = _extension.collect(generation, limit, None, holds_up)
-    if outcome["abandoned"] is not None:
-        result = _cpython["collect"](generation)
-        _warn_once(outcome["abandoned"])
-        return result
-    if outcome["ran"]:
-        _records.append(outcome)
-    elif _waits_for(_automatic):
-        return collect(generation, threads=threads)
+    end = _time.monotonic() + 2.0
+    while True:
+        was_running = _extension.runs_elsewhere()
+        outcome = (_collect_checked if _checked else _collect)(generation, limit)
+        if outcome["abandoned"] is not None:
+            result = _cpython["collect"](generation)
+            _warn_once(outcome["abandoned"])
+            return result
+        if outcome["ran"]:
+            _records.append(outcome)
+            break
+        # Another collection runs. If it is an automatic one, wait for it, but not for ever: a
+        # finalizer of that one may wait for this thread.
+        was_running = was_running or _extension.runs_elsewhere()
+        while _extension.runs_elsewhere() and _time.monotonic() < end:
+            # A signal arrives between two of these waits.
+            _extension.wait_for_automatic(0.05)
+        if not was_running or _time.monotonic() >= end:
+            break
     return outcome["collected"] + outcome["uncollectable"]
+
+
+def _collect(generation, limit):
+    return _extension.collect(generation, limit, None)
+
+
+def _collect_automatically(limit):
+    collect(0, threads=limit or None)
 
 
 # Has one entry while a result is checked. It is not reentrant: a finalizer collects nothing either.
 # Not a lock: an exception of another thread between `acquire` and `try` would leave it locked.
 _checking = {}
-
-
-def _waits_for(automatic):
-    """Waits for the end of an automatic collection that runs on the package's thread, but not for
-    ever: a finalizer of it may wait for this thread. Returns whether it has ended.
-    """
-    if automatic is None or automatic.is_current() or automatic.idle.is_set():
-        return False
-    return automatic.idle.wait(2.0)
 
 
 def _nothing():
@@ -171,94 +173,26 @@ def _warn_once(why):
         )
 
 
-# ------------------------------------------------------------------------------- automatic
-
-class _Reported:
-    """Passes an error to ``sys.unraisablehook`` when it dies: only the interpreter can call that."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error):
-        self.error = error
-
-    def __del__(self):
-        raise self.error
-
-
-class _Automatic:
-    """The thread that runs automatic collections."""
-
-    def __init__(self, threads):
-        self.threads = threads
-        self.wanted = True
-        self.thread = None
-        # Set while no automatic collection runs.
-        self.idle = _threading.Event()
-        self.idle.set()
-
-    def start(self):
-        # No `threading.Thread`: a program that waits for all of its threads would wait for this
-        # one.
-        self.thread = _thread.start_joinable_thread(self.run, daemon=True)
-
-    def run(self):
-        while self.wanted:
-            if _extension.wait_until_due(1.0) and self.wanted and _enabled and not _deferring:
-                self.idle.clear()
-                try:
-                    collect(0, threads=self.threads)
-                except BaseException as error:
-                    # For example a warning that is an error. The thread goes on.
-                    _Reported(error)
-                finally:
-                    self.idle.set()
-            elif self.wanted and not (_enabled and not _deferring):
-                _extension.pause(0.05)
-
-    def is_current(self):
-        return self.thread is not None and self.thread.ident == _threading.get_ident()
-
-    def stop(self, seconds=None):
-        self.wanted = False
-        _extension.wake()
-        if self.thread is not None and not self.is_current():
-            # A finalizer may wait for something that does not come any more.
-            self.thread.join(seconds)
-
-
-_automatic = None
-_enabled = False
-# How many ``with`` blocks of ``defer`` each thread is in, by the thread's identifier.
-_deferring = {}
-# How many blocks of ``defer`` keep CPython's automatic collections from running.
-_withheld = 0
-_lock = _threading.RLock()
-
-
-def _set_enabled(enabled):
-    global _enabled
-    _enabled = enabled
-    _extension.hold_up(enabled)
-
+# ---------------------------------------------------------------------------------- the switch
 
 def enable():
     """Run automatic collections with this collector. Installs it first, if it is not."""
     install()
-    if _reason is not None:
+    if not _has_switch:
         return _cpython["enable"]()
-    _set_enabled(True)
+    _extension.set_enabled(True)
 
 
 def disable():
     """Run no automatic collections. ``collect`` still works."""
-    if not installed():
+    if not _has_switch:
         return _cpython["disable"]()
-    _set_enabled(False)
+    _extension.set_enabled(False)
 
 
 def isenabled():
-    """Whether automatic collections run, with either collector."""
-    return _enabled if installed() else _cpython["isenabled"]()
+    """Whether automatic collections run, with either collector, outside of ``defer``."""
+    return _extension.isenabled() if _has_switch else _cpython["isenabled"]()
 
 
 def install(*, threads=None):
@@ -266,86 +200,53 @@ def install(*, threads=None):
     thread for automatic collections. They are enabled if CPython's were. ``threads`` limits the
     threads of automatic collections.
     """
-    global _automatic
-    limit = None if threads is None else _positive(threads)
-    with _lock:
-        if _reason is not None or _automatic is not None:
-            return
-        automatic = _Automatic(limit)
-        # If no thread can start, nothing has changed.
-        automatic.start()
-        _automatic = automatic
-        _set_enabled(_cpython["isenabled"]() or _withheld > 0)
-        _cpython["disable"]()
-        _gc.collect, _gc.enable, _gc.disable, _gc.isenabled = collect, enable, disable, isenabled
+    limit = 0 if threads is None else _positive(threads)
+    if _reason is None:
+        _extension.install(limit)
 
 
 def uninstall():
     """Give all collections back to CPython's collector."""
-    _uninstall(None)
-
-
-def _uninstall(seconds):
-    """As ``uninstall``. Waits so many seconds for the end of the package's thread; None: for ever."""
-    global _automatic
-    with _lock:
-        if _automatic is None:
-            return
-        automatic, _automatic = _automatic, None
-        for name, function in _cpython.items():
-            setattr(_gc, name, function)
-        if _enabled:
-            _cpython["enable"]()
-        _set_enabled(False)
-    # Without the lock: the thread may be in a finalizer that needs it.
-    automatic.stop(seconds)
+    if _has_switch:
+        _extension.uninstall(None)
 
 
 def installed():
     """Whether ``gc.collect`` and automatic collections are this package's."""
-    return _automatic is not None
+    return _has_switch and _extension.installed()
 
 
-@_contextlib.contextmanager
+class _PlainBlock:
+    """A block of ``defer`` for a package that is not active."""
+
+    lock, number, was_enabled = _threading.Lock(), 0, False
+
+    def __enter__(self):
+        with _PlainBlock.lock:
+            if not _PlainBlock.number:
+                _PlainBlock.was_enabled = _gc.isenabled()
+            _PlainBlock.number += 1
+            _gc.disable()
+
+    def __exit__(self, *error):
+        with _PlainBlock.lock:
+            _PlainBlock.number -= 1
+            if not _PlainBlock.number and _PlainBlock.was_enabled:
+                _gc.enable()
+
+
+class _Block(_extension.Block if _has_switch else _PlainBlock, _contextlib.ContextDecorator):
+    """A block of ``defer``. Each call of a function that it decorates is a block of its own."""
+
+    def _recreate_cm(self):
+        return _Block()
+
+
 def defer():
     """Run no automatic collection inside the ``with`` block, for example while a request is
     served. The next one starts after the block, if it is due.
     """
-    # A signal or another thread may raise an exception here. It arrives at a call or at the end of
-    # a loop, so none arrives between a change and the note of the change.
-    global _withheld
-    is_counted = False
-    if not installed():
-        try:
-            with _lock:
-                was_enabled = _cpython["isenabled"]()
-                if was_enabled or _withheld:
-                    _withheld += 1
-                    is_counted = True
-                _cpython["disable"]()
-            yield
-        finally:
-            with _lock:
-                if is_counted:
-                    _withheld -= 1
-                    # `install` has taken over what was withheld.
-                    if not _withheld and not installed():
-                        _cpython["enable"]()
-        return
-    # Without a lock: only this thread changes its entry.
-    thread = _threading.get_ident()
-    try:
-        if thread not in _deferring:
-            _deferring[thread] = 0
-        _deferring[thread] += 1
-        is_counted = True
-        yield
-    finally:
-        # After a fork in another thread, the entry is gone.
-        if is_counted and thread in _deferring:
-            _deferring[thread] -= 1
-            if not _deferring[thread]:
-                del _deferring[thread]
+    return _Block()
 
 
 # -------------------------------------------------------------------------------- checked mode
@@ -358,6 +259,19 @@ def set_checked(checked):
     """
     global _checked
     _checked = bool(checked)
+
+
+def _collect_checked(generation, limit):
+    """Both collectors in turn, and nobody between them."""
+    here = object()
+    try:
+        if _checking.setdefault("by", here) is not here:
+            return {"abandoned": None, "ran": False, "collected": 0, "uncollectable": 0}
+        return _extension.collect(generation, limit, _expected(generation))
+    finally:
+        # Without a call: an exception of another thread arrives right after a call.
+        if _checking == {"by": here}:
+            del _checking["by"]
 
 
 def _expected(generation):
@@ -418,55 +332,25 @@ def stats():
     }
 
 
-# ------------------------------------------------------------------------------- fork and exit
+# ----------------------------------------------------------------------------- fork and imports
 
-def _after_fork():
-    global _reason, _automatic, _lock
-    _lock = _threading.RLock()
+def _after_fork(reason):
+    """In the child. ``reason``: why the package is not active there, or None."""
+    global _reason
     _checking.clear()
-    # The other threads do not exist in the child.
-    here = _threading.get_ident()
-    for thread in [thread for thread in _deferring if thread != here]:
-        del _deferring[thread]
-    reason = _extension.forked()
-    automatic, _automatic = _automatic, None
     if reason is not None:
         _reason = reason
         _warnings.warn(f"standstill_gc is not active after a fork: {reason}", RuntimeWarning)
-        for name, function in _cpython.items():
-            setattr(_gc, name, function)
-        if _enabled:
-            _cpython["enable"]()
-    elif automatic is not None:
-        automatic.wanted = False
-        try:
-            # The child of another thread than the main one ends with its thread, unless others run.
-            if not _forks_in_main:
-                raise RuntimeError("the fork was not in the main thread")
-            _automatic = _Automatic(automatic.threads)
-            _automatic.start()
-        except RuntimeError:
-            # Automatic collections are CPython's in this process. `gc.collect` is CPython's too.
-            _automatic = None
-            for name, function in _cpython.items():
-                setattr(_gc, name, function)
-            if _enabled:
-                _cpython["enable"]()
 
 
-_forks_in_main = True
-
-
-def _before_fork():
-    global _forks_in_main
-    _forks_in_main = _threading.current_thread() is _threading.main_thread()
-
-
-def _at_exit():
-    if _automatic is not None:
-        _uninstall(2.0)
-
-
-if _reason is None:
-    _os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
-    _atexit.register(_at_exit)
+if _has_switch:
+    if _is_first_import:
+        _os.register_at_fork(after_in_child=_extension.after_fork)
+        _atexit.register(_extension.uninstall, 2.0)
+    # From now on `gc`, the package's thread and the children of forks use the functions of this
+    # module, and not those of an earlier import.
+    _extension.adopt(
+        _own,
+        (collect, enable, disable, isenabled, _collect_automatically, _after_fork),
+        _threading.main_thread().ident,
+    )

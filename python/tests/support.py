@@ -107,3 +107,53 @@ def unraisable():
         yield seen
     finally:
         sys.unraisablehook = hook
+
+
+# Begins a program with exceptions that another thread raises.
+INTERRUPTED = """
+import ctypes, gc, sys, threading, time
+import standstill_gc
+
+class Interrupt(BaseException):
+    pass
+
+def interrupts(work, count, check=lambda: None):
+    \"\"\"Runs `work` again and again on a thread, which receives `count` exceptions.
+    Calls `check` after each.\"\"\"
+    received, rounds, wanted = [], [0], True
+    def run():
+        while wanted:
+            try:
+                while wanted:
+                    rounds[0] += 1
+                    work()
+            except Interrupt:
+                check()
+                received.append(1)
+    thread = threading.Thread(target=run)
+    thread.start()
+    for _ in range(count):
+        before = len(received)
+        raised = ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupt))
+        assert raised == 1
+        # One that arrives in a callback of the interpreter is lost.
+        end = time.monotonic() + 0.2
+        while len(received) == before and time.monotonic() < end:
+            pass
+        # The next one shall not meet the handler of this one.
+        begun = rounds[0]
+        while rounds[0] == begun:
+            assert thread.is_alive()
+    assert len(received) > count / 2, len(received)
+    wanted = False
+    thread.join()
+"""
+
+
+def interrupted(code):
+    """Such a program must write "done"."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED + code], capture_output=True, text=True, timeout=200,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done

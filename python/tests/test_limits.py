@@ -1,13 +1,12 @@
 """What the package does when a finalizer, a fork or the system gives it less than it wants."""
 
-import subprocess
 import sys
 import textwrap
 import time
 
 import pytest
 
-from support import REFUSE, good, run
+from support import REFUSE, good, interrupted, run
 
 BEGIN = """
     import gc, os, sys, _thread, threading, time, warnings, weakref
@@ -45,6 +44,18 @@ def test_collect_waits_for_an_automatic_collection():
         threading.Timer(.3, go.set).start()
         begun = time.monotonic()
         # It has waited, and then it has collected.
+        cycles(1000)
+        print(gc.collect() >= 1000, time.monotonic() - begun >= .25)
+    """) == ["True", "True"]
+
+
+def test_collect_waits_for_an_automatic_collection_in_checked_mode():
+    assert runs("""
+        standstill_gc.set_checked(True)
+        until_a_finalizer_waits()
+        gc.disable()
+        threading.Timer(.3, go.set).start()
+        begun = time.monotonic()
         cycles(1000)
         print(gc.collect() >= 1000, time.monotonic() - begun >= .25)
     """) == ["True", "True"]
@@ -178,7 +189,7 @@ def test_without_a_thread_a_child_keeps_cpythons_collector(enabled):
 def test_the_memory_rule_of_3_14():
     assert runs("""
         gc.disable()
-        def is_due(): return standstill_gc._extension.wait_until_due(.01)
+        is_due = standstill_gc._extension.is_due
         more = bytearray(200 << 20)
         for at in range(0, len(more), 4096): more[at] = 1     # A tenth of it is much.
         gc.set_threshold(1_000, 10)
@@ -221,7 +232,7 @@ def test_refused_memory_for_the_objects_of_a_queue(taker):
         assert counts() == {{full: number}}
         cycles(1000)
         refuse_more_than(1 << 20)
-        abandoned = standstill_gc._extension.collect(2, 1, None, None)["abandoned"]
+        abandoned = standstill_gc._extension.collect(2, 1, None)["abandoned"]
         refuse_nothing()
         taken = counts()
         assert abandoned and 0 < taken[full - 1] < number and taken.total() == number, taken
@@ -238,52 +249,6 @@ def test_refused_memory_for_the_objects_of_a_queue(taker):
 
 # ------------------------------------------------------------------ exceptions of other threads
 
-INTERRUPTED = """
-import ctypes, gc, sys, threading, time
-import standstill_gc
-
-class Interrupt(BaseException):
-    pass
-
-def interrupts(work, count):
-    \"\"\"Runs `work` again and again on a thread, which receives `count` exceptions.\"\"\"
-    received, rounds, wanted = [], [0], True
-    def run():
-        while wanted:
-            try:
-                while wanted:
-                    rounds[0] += 1
-                    work()
-            except Interrupt:
-                received.append(1)
-    thread = threading.Thread(target=run)
-    thread.start()
-    for _ in range(count):
-        before = len(received)
-        raised = ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupt))
-        assert raised == 1
-        # One that arrives in a callback of the interpreter is lost.
-        end = time.monotonic() + 0.2
-        while len(received) == before and time.monotonic() < end:
-            pass
-        # The next one shall not meet the handler of this one.
-        begun = rounds[0]
-        while rounds[0] == begun:
-            assert thread.is_alive()
-    assert len(received) > count / 2, len(received)
-    wanted = False
-    thread.join()
-"""
-
-
-def interrupted(code):
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED + code], capture_output=True, text=True, timeout=200
-    )
-    assert (done.returncode, done.stdout) == (0, "done\n"), done
-
-
 def test_an_exception_of_another_thread_inside_of_defer():
     interrupted("""
 def work():
@@ -293,7 +258,8 @@ def work():
 
 standstill_gc.enable()
 interrupts(work, 400)
-assert standstill_gc._deferring == {}, standstill_gc._deferring
+standstill_gc.uninstall()
+assert gc.isenabled()                  # No block is left open.
 print("done")
 """)
 

@@ -50,7 +50,7 @@ def test_a_thread_state_that_is_being_made_takes_part_in_no_settling():
         kept = [words[at] for at in found]
         for at in found: words[at] = 0
         a = []; a.append(a); del a
-        print(standstill_gc._extension.collect(2, 0, None, None)["abandoned"])
+        print(standstill_gc._extension.collect(2, 0, None)["abandoned"])
         for at, value in zip(found, kept): words[at] = value
         api.PyThreadState_Clear(state); api.PyThreadState_Delete(state)
         print(standstill_gc.collect() >= 0)

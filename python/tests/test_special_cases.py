@@ -35,7 +35,7 @@ api = ctypes.PyDLL(None)
 
 def outcome(threads=0):
     """Collects, and returns the figures. No collection is abandoned, and no count is too small."""
-    figures = _standstill_gc.collect(2, threads, None, None)
+    figures = _standstill_gc.collect(2, threads, None)
     assert figures["ran"] and figures["abandoned"] is None, figures
     assert figures["overvisited"] == 0, figures
     return figures
@@ -993,7 +993,7 @@ def make():
     return [weakref.ref(thing) for thing in things[::2]]
 gc.disable()
 dead = make()
-print(_standstill_gc.activate(), _standstill_gc.collect(2, 0, None, None)["collected"] >= 1000,
+print(_standstill_gc.activate(), _standstill_gc.collect(2, 0, None)["collected"] >= 1000,
       all(reference() is None for reference in dead))
 """
     environment = os.environ | {"PYTHONMALLOC": "debug", "PYTHONTRACEMALLOC": tracemalloc}

@@ -1,0 +1,175 @@
+//! Automatic collections: the package's thread, and the rule by which a collection is due.
+//!
+//! The thread's outermost function is native: [`run`]. So no exception ends the thread. An exception
+//! that another thread or a trace function raises there arrives in the Python function that
+//! collects, and goes to `sys.unraisablehook`. Three events end the thread: `uninstall`, a fork (the
+//! child has a thread of its own), and the end of the interpreter.
+//!
+//! An older thread may be in a finalizer when the package is installed anew. So there may be two
+//! threads, but one automatic collection: see [`COLLECTS`].
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicIsize, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use pyo3_ffi::{
+    Py_DECREF, PyEval_RestoreThread, PyEval_SaveThread, PyLong_AsUnsignedLongLong, PyObject,
+};
+
+use crate::collection::{self, thread_number};
+use crate::layout as c;
+use crate::stop::Collecting;
+use crate::{pressure, python, switch};
+
+/// How often the package's thread looks at the number of new objects.
+const POLL: Duration = Duration::from_millis(2);
+
+/// How long the thread rests after an error.
+const REST: Duration = Duration::from_millis(50);
+
+/// The thread that runs an automatic collection, in checked mode with CPython's part of it; 0:
+/// none.
+static COLLECTS: AtomicU64 = AtomicU64::new(0);
+
+/// Whether this thread runs an automatic collection.
+pub fn is_current() -> bool {
+    // Relaxed: each thread looks for its own number.
+    COLLECTS.load(Ordering::Relaxed) == thread_number()
+}
+
+/// Whether another thread runs an automatic collection.
+pub fn runs_elsewhere() -> bool {
+    // Acquire: whoever sees the end sees that the flag of the collection is free.
+    let thread = COLLECTS.load(Ordering::Acquire);
+    thread != 0 && thread != thread_number()
+}
+
+/// In the child of a fork, on its only thread.
+pub fn after_fork() {
+    if runs_elsewhere() {
+        // Relaxed: the process has one thread.
+        COLLECTS.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Waits, detached, until `is_over` or for so long. Returns the last answer.
+///
+/// # Safety
+///
+/// This thread is attached.
+pub unsafe fn sleep(time: Duration, is_over: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + time;
+    // SAFETY: as the caller says.
+    unsafe {
+        let thread = PyEval_SaveThread();
+        let mut over = is_over();
+        while !over && Instant::now() < end {
+            std::thread::sleep(POLL);
+            over = is_over();
+        }
+        PyEval_RestoreThread(thread);
+        over
+    }
+}
+
+/// The outermost function of the package's thread. Its `self` is the thread's number.
+///
+/// # Safety
+///
+/// The interpreter calls it on an attached thread, and the package is active.
+pub unsafe extern "C" fn run(number: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: as the caller says. The main interpreter exists while a thread is attached to it, or
+    // comes back to it.
+    unsafe {
+        let number = PyLong_AsUnsignedLongLong(number);
+        let Some(interpreter) = collection::heap().map(|heap| heap.model().interpreter) else {
+            return python::none();
+        };
+        let is_over = || !switch::shall_run(number);
+        // While another collection runs, this one would do nothing.
+        let begins = || switch::runs() && !Collecting::is_taken(interpreter) && due(interpreter);
+        loop {
+            while !sleep(Duration::from_secs(1), || is_over() || begins()) {}
+            if is_over() {
+                break;
+            }
+            // Relaxed: nothing is read on the strength of it. An older thread may collect.
+            let (free, here) = (0, thread_number());
+            if COLLECTS.compare_exchange(free, here, Ordering::Relaxed, Ordering::Relaxed).is_err()
+            {
+                sleep(REST, is_over);
+                continue;
+            }
+            let result = switch::collect_automatically();
+            // Release: see `runs_elsewhere`.
+            COLLECTS.store(0, Ordering::Release);
+            if result.is_null() {
+                // For example a warning that is an error.
+                let text = c"Exception ignored in an automatic collection of standstill_gc";
+                python::unraisable(text, null_mut());
+                sleep(REST, is_over);
+            } else {
+                Py_DECREF(result);
+            }
+        }
+        python::none()
+    }
+}
+
+/// CPython's rule for automatic collections: more new objects than the threshold, and than a
+/// quarter of the live ones. 3.14 also wants that the memory of the process has grown.
+///
+/// # Safety
+///
+/// The interpreter exists.
+pub unsafe fn due(interpreter: *mut c::PyInterpreterState) -> bool {
+    // SAFETY: as the caller says. Threads change the number by atomic operations. The others change
+    // rarely, and any of their values will do. CPython writes them without atomic operations
+    // (`gc.set_threshold`, its own collections), and reads them so while others write.
+    unsafe {
+        let state = &raw mut (*interpreter).gc;
+        let new = pressure::new_objects(interpreter);
+        let young = new.load(Ordering::Relaxed);
+        let number = |of| AtomicI32::from_ptr(of).load(Ordering::Relaxed);
+        let threshold = number(&raw mut (*state).young.threshold);
+        let next = number(&raw mut (*state).old[0].threshold);
+        let live = AtomicIsize::from_ptr(&raw mut (*state).long_lived_total);
+        let live = live.load(Ordering::Relaxed);
+        if threshold == 0 || young <= threshold {
+            return false;
+        }
+        if next == 0 {
+            return true;
+        }
+        if (young as isize) < live / 4 {
+            return false;
+        }
+        cfg!(py315) || grown(new, threshold)
+    }
+}
+
+/// Whether the memory of the process has grown by a tenth since this function has last said so, or
+/// many objects were made in the meantime. Otherwise the new objects are counted from 0 again.
+fn grown(new: &AtomicI32, threshold: c_int) -> bool {
+    /// KiB of memory when the last automatic collection was due.
+    static LAST: AtomicI64 = AtomicI64::new(0);
+    /// Objects that were made since then, without those that `new` counts.
+    static PASSED: AtomicI64 = AtomicI64::new(0);
+    // Relaxed: one thread asks.
+    let (last, passed) = (LAST.load(Ordering::Relaxed), PASSED.load(Ordering::Relaxed));
+    let Some(now) = memory() else { return true };
+    if passed > i64::from(threshold) * 40 || now - last > (last / 10).max(128) {
+        LAST.store(now, Ordering::Relaxed);
+        PASSED.store(0, Ordering::Relaxed);
+        return true;
+    }
+    PASSED.fetch_add(i64::from(new.swap(0, Ordering::Relaxed)), Ordering::Relaxed);
+    false
+}
+
+/// KiB of memory that the process uses.
+fn memory() -> Option<i64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    Some(text.split(' ').nth(1)?.parse::<i64>().ok()? * 4)
+}

@@ -24,11 +24,9 @@ mkdir -p "$target/python"
 out="$(realpath "$target/python")"
 rm -rf "$out/wheels"
 
-for archive in "${archives[@]}"; do
-    if ! python="$(benches/cpython.sh --quick --installed "$archive" "$@")"; then
-        echo "!!!! NOT RUN: the Python package: $archive cannot be built here !!!!" >&2
-        exit 0
-    fi
+# version PYTHON: builds and tests the package for one interpreter.
+version() {
+    local python="$1" begun=$SECONDS place package manifest suite
     place="$out/$(basename "$(dirname "$(dirname "$(dirname "$python")")")")"
     [[ -x "$place/bin/python" ]] || "$python" -m venv "$place"
     if ! "$place/bin/python" -m pip install --quiet maturin libclang pytest hypothesis; then
@@ -47,13 +45,44 @@ for archive in "${archives[@]}"; do
     cargo clippy --quiet --release "${manifest[@]}" -- -D warnings
     "$place/bin/maturin" build --quiet --release --locked --interpreter "$place/bin/python" --out "$out/wheels" "${manifest[@]}"
     "$place/bin/python" -m pip install --quiet --force-reinstall --no-index --find-links "$out/wheels" standstill-gc
-    timeout --kill-after=30 900 "$place/bin/python" -m pytest --quiet python/tests
+    echo "-- built in $((SECONDS - begun)) s"
+    begun=$SECONDS
+    # Without pytest's cache, a file of the checkout that both versions would write.
+    timeout --kill-after=30 900 "$place/bin/python" -m pytest --quiet -p no:cacheprovider --durations=15 python/tests
+    echo "-- tested in $((SECONDS - begun)) s"
+    begun=$SECONDS
     # CPython's own tests. Their output is long: it is shown if one fails that should not.
-    suite="$out/suite.log"
+    suite="$place/suite.log"
     if ! timeout --kill-after=30 600 "$place/bin/python" python/suite.py >"$suite" 2>&1; then
         cat "$suite"
         exit 1
     fi
     grep '^-- ' "$suite"
+    echo "-- CPython's tests in $((SECONDS - begun)) s"
+}
+
+pythons=()
+for archive in "${archives[@]}"; do
+    if ! python="$(benches/cpython.sh --quick --installed "$archive" "$@")"; then
+        echo "!!!! NOT RUN: the Python package: $archive cannot be built here !!!!" >&2
+        exit 0
+    fi
+    pythons+=("$python")
 done
+# The versions at once: most of a build, and most tests, keep one core busy. Each line of output
+# begins with its version.
+declare -A running=()
+for python in "${pythons[@]}"; do
+    name="$("$python" -c 'import platform; print(platform.python_version())')"
+    version "$python" 2>&1 | sed -u "s/^/$name: /" &
+    running[$name]=$!
+done
+status=0
+for name in "${!running[@]}"; do
+    wait "${running[$name]}" || {
+        status=$?
+        echo "the package fails with CPython $name (status $status)" >&2
+    }
+done
+((status == 0)) || exit "$status"
 ls "$out/wheels"

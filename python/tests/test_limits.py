@@ -223,7 +223,7 @@ def test_refused_memory_for_the_objects_of_a_queue(taker):
             boxes.append([object() for _ in range(number)])
             boxes.append(list(boxes[0]))
             made.set(); go.wait()
-        owner = threading.Thread(target=makes); owner.start(); made.wait()
+        owner = threading.Thread(target=makes, daemon=True); owner.start(); made.wait()
         dropped, kept = boxes; boxes.clear()
         def counts(): return collections.Counter(map(sys.getrefcount, kept))
         full, = counts()

@@ -1,9 +1,9 @@
 //! Automatic collections: the package's thread, and the rule by which a collection is due.
 //!
-//! The thread's outermost function is native: [`run`]. So no exception ends the thread. An exception
-//! that another thread or a trace function raises there arrives in the Python function that
-//! collects, and goes to `sys.unraisablehook`. Three events end the thread: `uninstall`, a fork (the
-//! child has a thread of its own), and the end of the interpreter.
+//! The thread's outermost function is native: [`run`]. So no exception ends the thread. An
+//! exception that another thread or a trace function raises there arrives in the Python function
+//! that collects, and goes to `sys.unraisablehook`. Three events end the thread: `uninstall`, a
+//! fork (the child has a thread of its own), and the end of the interpreter.
 //!
 //! An older thread may be in a finalizer when the package is installed anew. So there may be two
 //! threads, but one automatic collection: see [`COLLECTS`].

@@ -40,7 +40,10 @@
 //! | [`WORKER`] | who holds `Change` | the package's threads |
 //! | [`KEPT`] | the first import, once | any thread |
 //! | [`NEWEST`], [`THREAD`], [`LIMIT`] | who holds `Change` | the same |
-//! | [`MAIN`] | an import; the child of a fork | the child of a fork |
+//! | [`MAIN`] | who holds `Change`; the child of a fork | the child of a fork |
+//!
+//! All of these are atomics with relaxed accesses, but for the first store of `KEPT`: the lock
+//! orders them, or the process has one thread, or the reader looks again.
 //!
 //! # In the child of a fork
 //!
@@ -268,6 +271,7 @@ impl Change {
     ///
     /// The process has one thread, and nobody has waited for the lock since the fork.
     unsafe fn lost() -> bool {
+        // Relaxed, here and below: the process has one thread.
         let thread = CHANGING.load(Ordering::Relaxed);
         let is_lost = thread != 0 && thread != thread_number();
         if is_lost {
@@ -318,6 +322,7 @@ impl Change {
     /// This thread is attached, no error is set, and the package was imported.
     unsafe fn start(&mut self) -> bool {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: this thread has the right.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
         // Relaxed: the thread begins after this.
         WORKER.store(number, Ordering::Relaxed);
@@ -350,6 +355,7 @@ impl Change {
 
 impl Drop for Change {
     fn drop(&mut self) {
+        // Relaxed: see `begin`.
         CHANGING.store(0, Ordering::Relaxed);
         // SAFETY: `begin` has locked it on this thread, which is attached.
         unsafe { PyMutex_Unlock((&raw const CHANGE).cast_mut()) };
@@ -375,10 +381,12 @@ pub unsafe fn install(limit: usize) -> bool {
     // SAFETY: as the caller says.
     unsafe {
         let Some(mut change) = Change::begin() else { return true };
+        // Relaxed: this thread has the right.
         if KEPT.load(Ordering::Relaxed).is_null() || installed() {
             // An import that was interrupted is no import.
             return true;
         }
+        // Relaxed: whoever reads it has the right too.
         LIMIT.store(limit, Ordering::Relaxed);
         if !change.start() {
             return false;
@@ -417,6 +425,7 @@ pub unsafe fn uninstall(seconds: *mut PyObject) -> *mut PyObject {
             state.uncover();
         });
         change.stop();
+        // Relaxed: this thread has the right.
         let thread = THREAD.swap(null_mut(), Ordering::Relaxed);
         // Without the lock: a finalizer on the package's thread may need it.
         drop(change);
@@ -438,6 +447,7 @@ pub unsafe fn uninstall(seconds: *mut PyObject) -> *mut PyObject {
 ///
 /// This thread is attached.
 pub unsafe fn kept() -> *mut PyObject {
+    // Acquire: see `adopt`.
     let kept = KEPT.load(Ordering::Acquire);
     // SAFETY: as the caller says. The tuple is never dropped.
     unsafe { if kept.is_null() { python::none() } else { new_reference(kept) } }
@@ -458,6 +468,7 @@ pub unsafe fn adopt(own: *mut PyObject, newest: *mut PyObject, main: u64) -> boo
             // Release: whoever reads the pointer sees the tuple.
             KEPT.store(new_reference(own), Ordering::Release);
         }
+        // Relaxed: whoever reads them has the right, or is alone.
         let old = NEWEST.swap(new_reference(newest), Ordering::Relaxed);
         change.dropped.push(old);
         MAIN.store(main, Ordering::Relaxed);
@@ -474,6 +485,7 @@ pub unsafe fn collect_automatically() -> *mut PyObject {
     // SAFETY: as the caller says.
     unsafe {
         let Some(change) = Change::begin() else { return python::none() };
+        // Relaxed: this thread has the right.
         let functions = NEWEST.load(Ordering::Relaxed);
         let function = new_reference(PyTuple_GetItem(functions, COLLECT_AUTOMATICALLY));
         let limit = LIMIT.load(Ordering::Relaxed);
@@ -497,6 +509,7 @@ pub unsafe fn after_fork() -> *mut PyObject {
         let was_changing = Change::lost();
         automatic::after_fork();
         let heap = collection::forked(here);
+        // Relaxed, here and below: the process has one thread.
         // The child of another thread than the main one ends with its thread, unless others run.
         let is_main = MAIN.swap(here, Ordering::Relaxed) == here;
         let (was_covered, was_installed) = state(|state| {

@@ -111,7 +111,7 @@ def unraisable():
 
 # Begins a program with exceptions that another thread raises.
 INTERRUPTED = """
-import ctypes, gc, sys, threading, time
+import ctypes, gc, random, sys, threading, time
 import standstill_gc
 
 class Interrupt(BaseException):
@@ -145,6 +145,10 @@ def interrupts(work, count, check=lambda: None):
         begun = rounds[0]
         while rounds[0] == begun:
             assert thread.is_alive()
+        # It arrives somewhere in the work.
+        end = time.perf_counter() + random.random() * 2e-4
+        while time.perf_counter() < end:
+            pass
     assert len(received) > count / 2, len(received)
     wanted = False
     thread.join()

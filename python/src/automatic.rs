@@ -40,7 +40,7 @@ pub fn is_current() -> bool {
 
 /// Whether another thread runs an automatic collection.
 pub fn runs_elsewhere() -> bool {
-    // Acquire: whoever sees the end sees that the flag of the collection is free.
+    // Acquire: a thread that sees the end sees that the flag of the collection is free.
     let thread = COLLECTS.load(Ordering::Acquire);
     thread != 0 && thread != thread_number()
 }

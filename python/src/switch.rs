@@ -17,8 +17,8 @@
 //! - The package's automatic collections run if it is installed, `enabled` is set, and no block is
 //!   open.
 //! - While the state is covered, CPython's own flag is off, and `enabled` has the program's wish.
-//!   Whoever covers the state reads the flag into `enabled`, and turns the flag off. Whoever
-//!   uncovers it turns the flag on again, if `enabled` is set.
+//!   The call that covers the state reads the flag into `enabled`, and turns the flag off. The
+//!   call that uncovers it turns the flag on again, if `enabled` is set.
 //! - While the state is not covered, CPython's own flag has the wish, and `enabled` means nothing.
 //!
 //! A program that has called CPython's own `gc.enable` in a block, where the package is not
@@ -36,11 +36,11 @@
 //!
 //! | | changed by | read by |
 //! |---|---|---|
-//! | [`RUNS`] | who holds `STATE` | any thread |
-//! | [`WORKER`] | who holds `Change` | the package's threads |
+//! | [`RUNS`] | the holder of `STATE` | any thread |
+//! | [`WORKER`] | the holder of `Change` | the package's threads |
 //! | [`KEPT`] | the first import, once | any thread |
-//! | [`NEWEST`], [`THREAD`], [`LIMIT`] | who holds `Change` | the same |
-//! | [`MAIN`] | who holds `Change`; the child of a fork | the child of a fork |
+//! | [`NEWEST`], [`THREAD`], [`LIMIT`] | the holder of `Change` | the same |
+//! | [`MAIN`] | the holder of `Change`; the child of a fork | the child of a fork |
 //!
 //! All of these are atomics with relaxed accesses, but for the first store of `KEPT`: the lock
 //! orders them, or the process has one thread, or the reader looks again.
@@ -147,7 +147,7 @@ impl State {
 fn state<T>(function: impl FnOnce(&mut State) -> T) -> T {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     let result = function(&mut state);
-    // Relaxed: whoever waits for a change looks again.
+    // Relaxed: a thread that waits for a change looks again.
     RUNS.store(state.installed && state.enabled && state.blocks.is_empty(), Ordering::Relaxed);
     result
 }
@@ -269,7 +269,7 @@ impl Change {
     ///
     /// # Safety
     ///
-    /// The process has one thread, and nobody has waited for the lock since the fork.
+    /// The process has one thread, and no thread has waited for the lock since the fork.
     unsafe fn lost() -> bool {
         // Relaxed, here and below: the process has one thread.
         let thread = CHANGING.load(Ordering::Relaxed);
@@ -386,7 +386,7 @@ pub unsafe fn install(limit: usize) -> bool {
             // An import that was interrupted is no import.
             return true;
         }
-        // Relaxed: whoever reads it has the right too.
+        // Relaxed: a thread that reads it has the right too.
         LIMIT.store(limit, Ordering::Relaxed);
         if !change.start() {
             return false;
@@ -465,10 +465,10 @@ pub unsafe fn adopt(own: *mut PyObject, newest: *mut PyObject, main: u64) -> boo
     unsafe {
         let Some(mut change) = Change::begin() else { return true };
         if KEPT.load(Ordering::Relaxed).is_null() {
-            // Release: whoever reads the pointer sees the tuple.
+            // Release: a thread that reads the pointer sees the tuple.
             KEPT.store(new_reference(own), Ordering::Release);
         }
-        // Relaxed: whoever reads them has the right, or is alone.
+        // Relaxed: a thread that reads them has the right, or is alone.
         let old = NEWEST.swap(new_reference(newest), Ordering::Relaxed);
         change.dropped.push(old);
         MAIN.store(main, Ordering::Relaxed);

@@ -5,12 +5,25 @@ by default; ``STANDSTILL_GC_STRESS=SECONDS`` in the environment makes it hours. 
 interpreter of its own, so that a crash is one failure, and the last test runs all of them together.
 """
 
+# All modules are imported before the mutators run. CPython 3.15 deadlocks if one thread makes an
+# abstract class, as many modules do, while another one sets a method of a class, as `dataclass`
+# does: each waits in a stop of the world for the lock of the other.
+import asyncio
+import collections
+import dataclasses
+import decimal
+import functools
+import io
+import json
 import os
+import pickle
 import random
+import re
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -197,8 +210,6 @@ def coroutines(r):
 
 @mutator
 def asyncio_tasks(r):
-    import asyncio
-
     async def child(n, queue):
         future = asyncio.get_running_loop().create_future()
         future.me = None if False else future.add_done_callback(lambda f: None)
@@ -262,8 +273,6 @@ def exceptions(r):
 
 @mutator
 def functions(r):
-    import functools
-
     @functools.lru_cache(maxsize=50)
     def cached(n):
         result = [n]
@@ -342,8 +351,6 @@ def ctypes_structures(r):
 
 @mutator
 def weak_dictionaries(r):
-    import weakref
-
     values, keys, living = weakref.WeakValueDictionary(), weakref.WeakKeyDictionary(), {}
     called = []
     nodes = weakref.WeakSet()
@@ -419,14 +426,6 @@ def threads(r):
 
 @mutator
 def text_and_data(r):
-    import collections
-    import dataclasses
-    import decimal
-    import io
-    import json
-    import pickle
-    import re
-
     @dataclasses.dataclass
     class Record:
         name: str

@@ -132,13 +132,16 @@ def interrupts(work, count, check=lambda: None):
                 received.append(1)
     thread = threading.Thread(target=run)
     thread.start()
+    # An exception before its `try` would end the thread.
+    while not rounds[0]:
+        time.sleep(0.001)
     for _ in range(count):
         before = len(received)
         raised = ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupt))
         assert raised == 1
         # One that arrives in a callback of the interpreter is lost.
-        end = time.monotonic() + 0.2
+        end = time.monotonic() + 1.0
         while len(received) == before and time.monotonic() < end:
             pass
         # The next one shall not meet the handler of this one.

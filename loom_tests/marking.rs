@@ -11,8 +11,9 @@ use loom::thread;
 
 use super::Model;
 use crate::base::event::CollectionKind;
-use crate::collect::candidates::{Candidates, Met, WorkerMarks, each_bit};
+use crate::collect::candidates::{Candidates, Met, WorkerMarks};
 use crate::collect::scope::Scope;
+use crate::heap::mark_tables::each_bit;
 use crate::memory::space::PAGE_GRANULES;
 use crate::{Gc, GcCell, Heap, Pacing, Trace, Tracer};
 

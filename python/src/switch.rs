@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `installed` | the functions of `gc` are the package's |
 //! | `enabled` | the program wants automatic collections, by `gc.enable` and `gc.disable` |
-//! | `blocks` | the open blocks of `defer`: the address of each one's object, and the thread that began it |
+//! | `blocks` | the open blocks of `defer`: the address of each block's object, and the thread that began the block |
 //!
 //! *Covered* means that the package is installed or that a block is open.
 //!
@@ -302,7 +302,7 @@ impl Change {
             for (at, name) in NAMES.iter().enumerate() {
                 let old = PyObject_GetAttrString(gc, name.as_ptr());
                 if old.is_null() {
-                    // Somebody has deleted the name.
+                    // The program has deleted the name.
                     pyo3_ffi::PyErr_Clear();
                 }
                 self.dropped.push(old);

@@ -76,8 +76,8 @@ pub struct Blocks<'a> {
     pub size: usize,
     /// The number of blocks, with free ones.
     pub count: usize,
-    /// Which blocks are free: bit `i % 64` of word `i / 64` is set if block `i` has no object. No
-    /// block is free whose word is missing.
+    /// The free blocks: bit `i % 64` of word `i / 64` is set if block `i` has no object. A block
+    /// whose word is missing is in use.
     pub free: &'a [u64],
 }
 
@@ -178,8 +178,8 @@ impl<'a> ObjectList<'a> {
         }
     }
 
-    /// Adds those of the blocks with the numbers `range` that are not free. All are on the page of
-    /// the last object, the first one at `offset`.
+    /// Adds the blocks with the numbers `range`, without the free ones. All are on the page of the
+    /// last object, the first one at `offset`.
     fn add_on_page(&mut self, offset: usize, size: usize, range: Range<usize>, free: &[u64]) {
         let key = (offset, size, range.len());
         if key != (self.pattern.offset, self.pattern.size, self.pattern.count) {

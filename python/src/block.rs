@@ -39,8 +39,8 @@ pub unsafe fn make_type() -> *mut PyObject {
         flags: (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE) as c_uint,
         slots: slots.as_mut_ptr(),
     };
-    // SAFETY: as the caller says. The interpreter copies the slots. The name and the table of methods
-    // are constants.
+    // SAFETY: as the caller says. The interpreter copies the slots. The name and the table of
+    // methods are constants.
     unsafe { PyType_FromSpec(&raw mut spec) }
 }
 

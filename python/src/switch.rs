@@ -41,6 +41,7 @@
 //! | [`KEPT`] | the first import, once | any thread |
 //! | [`NEWEST`], [`THREAD`], [`LIMIT`] | the holder of `Change` | the same |
 //! | [`MAIN`] | the holder of `Change`; the child of a fork | the child of a fork |
+//! | [`CHANGING`] | the holder of `Change`; the child of a fork | each thread, for its own number |
 //!
 //! All of these are atomics with relaxed accesses, but for the first store of `KEPT`: the lock
 //! orders them, or the process has one thread, or the reader looks again.

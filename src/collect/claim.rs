@@ -1,8 +1,5 @@
 //! `Phase::Claim`: taking a reference on each unreachable object.
 
-use crate::collect::work_list::WorkList;
-use std::ops::Range;
-
 use crate::base::event::{self, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
@@ -11,6 +8,7 @@ use crate::base::sync::Mutex;
 use crate::collect::rules::{self, Claims};
 use crate::collect::scope::{claimed, state_of};
 use crate::collect::subset::Subset;
+use crate::collect::sweep::Swept;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{Core, World};
@@ -95,18 +93,18 @@ pub(crate) struct Exempt {
 /// callbacks. If nothing in the set can run code, also clears all other weak references to them.
 pub(crate) fn claim<M: ObjectModel>(
     world: &World<'_, M>,
-    found: Vec<Stopped<'_>>,
+    found: Swept<'_>,
     reclaimers: Reclaimers,
     workers: usize,
 ) -> Unreachable<M> {
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
     let has_legacy = core.model.has_legacy();
-    let counts = Claims::before(world, &found);
+    let counts = Claims::before(world, &found.objects);
     let mut summary = claim_all(world, &found, &reclaimers, if has_legacy { 1 } else { workers });
-    counts.after(world, &found);
+    counts.after(world, &found.objects);
     // SAFETY: rule *counted*: `claim_all` has just taken a reference on each.
-    let mut objects = unsafe { ClaimRef::all(found) };
+    let mut objects = unsafe { ClaimRef::all(found.objects) };
     let (mut left_out, mut failure) = (Exempt::default(), None);
     if has_legacy {
         // First, so that an object that leaves the set is treated as an outside object below.
@@ -213,29 +211,25 @@ impl<'w> ClaimSummary<'w> {
     }
 }
 
-/// Claims all of `found`, page by page. Each worker begins with its own pages, which are in its
-/// caches. Without memory for the list of pages, this thread claims all objects alone.
+/// Claims all objects, page by page. Each worker begins with its own pages, which are in its
+/// caches.
 fn claim_all<'w, M: ObjectModel>(
     world: &World<'_, M>,
-    found: &[Stopped<'w>],
+    found: &Swept<'w>,
     reclaimers: &Reclaimers,
     workers: usize,
 ) -> ClaimSummary<'w> {
-    let space = &world.core().space;
     let mut summary = ClaimSummary::default();
-    let pages = if workers > 1 { pages_of(found, space) } else { Err(NoMemory) };
-    let Ok(pages) = pages else {
-        summary.claim(world, found, reclaimers);
+    if workers == 1 {
+        summary.claim(world, &found.objects, reclaimers);
         return summary;
-    };
-    let share = pages.share(1);
+    }
+    let share = found.pages.share(1);
     let all = Mutex::new(ClaimSummary::default());
     world.share(workers, &|worker| {
         let mut mine = ClaimSummary::default();
-        for pages in share.of(worker) {
-            for range in pages {
-                mine.claim(world, &found[range.clone()], reclaimers);
-            }
+        for part in share.of(worker).flatten() {
+            mine.claim(world, &found.objects[part.range.clone()], reclaimers);
         }
         all.lock().add(mine);
     });
@@ -244,22 +238,6 @@ fn claim_all<'w, M: ObjectModel>(
     steps::took(summary.weak.len());
     summary.weak.sort_unstable();
     summary
-}
-
-/// Divides `found`, which is sorted by address, into one range for each page.
-fn pages_of(
-    found: &[Stopped<'_>],
-    space: &Space<impl AddressMap>,
-) -> Result<WorkList<Range<usize>>, NoMemory> {
-    let page = |object: Stopped<'_>| space.page_index(object.address());
-    let mut ranges = Vec::new();
-    steps::took(found.len());
-    for part in found.chunk_by(|&one, &next| page(one) == page(next)) {
-        let start = ranges.last().map_or(0, |range: &Range<usize>| range.end);
-        fallible::push(&mut ranges, start..start + part.len())?;
-    }
-    let arena = |range: &Range<usize>| space.page(page(found[range.start])).arena();
-    WorkList::by_arena(ranges, arena, |range| range.start)
 }
 
 /// Moves the objects with legacy finalizers, and all objects of the set that they reach, out of
@@ -314,13 +292,16 @@ pub(crate) mod tests {
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Raw, Script, are_ordinary, scripted_heap};
     use crate::heap::model_heap::ModelHeap;
+    use std::ops::Range;
     use std::sync::Arc;
 
     use crate::base::event::CollectionKind;
     use crate::base::sync::Ordering;
     use crate::collect::Collect;
+    use crate::collect::candidates::Candidates;
     use crate::collect::collect_due;
     use crate::collect::scope::Scope;
+    use crate::collect::sweep::sweep;
     use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
     use crate::{Heap, Pacing};
 
@@ -328,12 +309,6 @@ pub(crate) mod tests {
         let builder =
             Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
         builder.build_with(Script::default()).expect("a heap")
-    }
-
-    /// The objects, which the test holds, in a stop.
-    fn stopped(things: &[Object]) -> &[Stopped<'_>] {
-        // SAFETY: rule *counted*: the test has a reference to each.
-        unsafe { Stopped::slice(things) }
     }
 
     /// Objects on several pages, some of them on one page.
@@ -345,15 +320,27 @@ pub(crate) mod tests {
         things
     }
 
+    /// Sweeps all objects of a heap: no candidate is marked.
+    fn swept<'w>(world: &'w World<'_, Script>, scope: &Scope) -> Swept<'w> {
+        let candidates = Candidates::new(world, scope, 2).expect("memory");
+        let swept = sweep(world, scope, &candidates, 2).expect("memory");
+        candidates.close(world, scope);
+        swept
+    }
+
     #[test]
-    fn what_lies_on_one_page_is_held_together() {
+    fn the_objects_of_one_page_are_claimed_together() {
         let heap = heap();
         let m = heap.attach();
         let things = things(&m);
-        let space = &m.core().space;
-        let ranges: Vec<Range<usize>> =
-            pages_of(stopped(&things), space).expect("memory").into_items();
-        assert_eq!(ranges, [0..3, 3..4, 4..5, 5..6]);
+        let world = m.stop_here().expect("a stop");
+        let scope = Scope::new(&world.core().space, CollectionKind::Full).expect("memory");
+        let found = swept(&world, &scope);
+        assert_eq!(Stopped::objects(&found.objects), things);
+        let mut parts: Vec<Range<usize>> =
+            found.pages.into_items().into_iter().map(|part| part.range).collect();
+        parts.sort_unstable_by_key(|part| part.start);
+        assert_eq!(parts, [0..3, 3..4, 4..5, 5..6]);
     }
 
     /// The thread that stops the world begins with its own pages. Here other pages lie before them.
@@ -375,8 +362,9 @@ pub(crate) mod tests {
         // The first page, of small objects, is this thread's.
         pages[..2].iter().for_each(|&page| own(page, arenas[0] + 7));
         pages[2..].iter().for_each(|&page| own(page, arenas[0]));
+        let found = swept(&world, &scope);
         let ClaimSummary { runs_code, weak, outcome } =
-            claim_all(&world, stopped(&things), &Reclaimers::default(), 2);
+            claim_all(&world, &found, &Reclaimers::default(), 2);
         pages.iter().zip(arenas).for_each(|(&page, arena)| own(page, arena));
         assert_eq!((runs_code, outcome), (false, Ok(())));
         assert_eq!(Stopped::objects(&weak), things);

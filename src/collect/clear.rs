@@ -63,8 +63,10 @@ pub(crate) fn clear_all<M: ObjectModel>(
                 let object = objects[next];
                 next += 1;
                 // Otherwise a clear handler, or a destructor that it caused, has untracked the
-                // object.
-                if state_of(&core.space, object.object()).get() & state::TRACKED != 0 {
+                // object. A listed object stays tracked until it is released.
+                if M::LISTS_OBJECTS
+                    || state_of(&core.space, object.object()).get() & state::TRACKED != 0
+                {
                     core.model.clear(object, m);
                     core.model.cleared(m, false);
                 }

@@ -54,13 +54,16 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
     let _phase = event::phase(Phase::Finalize);
     for reference in &pending.objects {
         let object = reference.live();
-        let state = state_of(&core.space, reference.object());
-        if state.get() & state::FINALIZED != 0 || !core.model.has_finalizer(object) {
+        // A model that lists its objects remembers itself which finalizers have run.
+        let state = (!M::LISTS_OBJECTS).then(|| state_of(&core.space, reference.object()));
+        if state.is_some_and(|state| state.get() & state::FINALIZED != 0)
+            || !core.model.has_finalizer(object)
+        {
             continue;
         }
         // Set before the call, so that the finalizer runs once, even if another thread calls it now
         // through a weak reference.
-        if state.set(state::FINALIZED) & state::FINALIZED != 0 {
+        if state.is_some_and(|state| state.set(state::FINALIZED) & state::FINALIZED != 0) {
             continue;
         }
         pending.finalized += 1;

@@ -450,13 +450,14 @@ fn find_unreachable<M: ObjectModel>(
     let found = result.and_then(|()| Ok(sweep::sweep(world, &scope, &candidates, workers)?));
     candidates.close(world, &scope);
     let found = found.inspect_err(|_| table::wipe(&core.space, scope.pages()))?;
-    report.unreachable = found.len();
+    let unreachable = found.objects.len();
+    report.unreachable = unreachable;
     match report.kind {
-        CollectionKind::Young => core.pace.after_young(report.candidates, found.len()),
-        CollectionKind::Full => core.pace.after_full(report.candidates, found.len()),
+        CollectionKind::Young => core.pace.after_young(report.candidates, unreachable),
+        CollectionKind::Full => core.pace.after_full(report.candidates, unreachable),
     }
     // Garbage of at most one batch is not worth sharing.
-    let reclaimers = if by == ReclaimedBy::Mutators && found.len() > GARBAGE_BATCH {
+    let reclaimers = if by == ReclaimedBy::Mutators && unreachable > GARBAGE_BATCH {
         Reclaimers::of_parked(world)
     } else {
         Reclaimers::default()

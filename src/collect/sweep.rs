@@ -1,10 +1,18 @@
 //! `Phase::Sweep`: listing the candidates that marking did not reach.
+//!
+//! 1. All workers, page by page: reached objects age, and the unmarked candidates are counted.
+//! 2. One thread: the pages with unmarked candidates are sorted by address. Each receives its part
+//!    of a list that has room for all.
+//! 3. All workers, page by page: the unmarked candidates are written into the list.
+//!
+//! So the list is in the order of memory regardless of the division of work, and no part of it is
+//! copied.
 
 use crate::collect::candidates::Candidates;
-use crate::collect::work_list::WorkCursor;
+use crate::collect::work_list::WorkList;
 use crate::object::live::Stopped;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::ptr::NonNull;
 
 use crate::base::event::{self, Phase};
 use crate::base::fallible::{self, NoMemory};
@@ -12,13 +20,26 @@ use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering};
 use crate::collect::scope::{Scope, granules_of, object_at};
 use crate::collect::table::{LANES, exclusively};
-use crate::heap::helpers::Worker;
-use crate::heap::mark_tables::{PAGE_WORDS, WORD, each_bit};
+use crate::heap::mark_tables::{PAGE_WORDS, each_bit};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::reserved::AddressMap;
 use crate::memory::space::{PAGE_GRANULES, Space};
 use crate::object::state::{self, StateByte};
+
+/// The unmarked candidates, in the order of memory.
+pub(crate) struct Swept<'w> {
+    pub(crate) objects: Vec<Stopped<'w>>,
+    /// The objects of each page, for sharing.
+    pub(crate) pages: WorkList<Part>,
+}
+
+/// The objects of one page in the list.
+#[derive(Debug)]
+pub(crate) struct Part {
+    page: u32,
+    pub(crate) range: Range<usize>,
+}
 
 /// The phase `Sweep`. Lists the unmarked candidates, and ages the other objects.
 ///
@@ -29,30 +50,12 @@ pub(crate) fn sweep<'w, M: ObjectModel>(
     scope: &Scope,
     candidates: &Candidates,
     workers: usize,
-) -> Result<Vec<Stopped<'w>>, NoMemory> {
+) -> Result<Swept<'w>, NoMemory> {
     let _phase = event::phase(Phase::Sweep);
-    let core = world.core();
-    let space = &core.space;
-    let share = scope.share(workers);
-    let all = Mutex::new((Vec::new(), Ok(())));
-    let _table = core.collector_lock.lock_states();
-    world.share(workers, &|worker| {
-        let mut run = Vec::new();
-        let keep = |run: &mut Vec<Stopped<'w>>| {
-            if run.is_empty() {
-                Ok(())
-            } else {
-                fallible::push(&mut all.lock().0, std::mem::take(run))
-            }
-        };
-        let swept = sweep_share(space, candidates, (&share, worker), &mut run, keep);
-        let kept = keep(&mut run);
-        let result = &mut all.lock().1;
-        *result = result.and(swept).and(kept);
-    });
+    let space = &world.core().space;
+    let swept = age_and_count(world, scope, candidates, workers)
+        .and_then(|pages| list(world, candidates, pages, workers));
     magazines_stay_young(world);
-    let (mut runs, result) = std::mem::replace(&mut *all.lock(), (Vec::new(), Ok(())));
-    let swept = result.and_then(|()| merge_runs(&mut runs));
     if swept.is_err() {
         // A later collection must examine the new objects that were not reached. Those that were
         // old become new too.
@@ -66,6 +69,103 @@ pub(crate) fn sweep<'w, M: ObjectModel>(
         }
     }
     swept
+}
+
+/// Ages all objects. Returns the pages with unmarked candidates, each with their number.
+fn age_and_count<M: ObjectModel>(
+    world: &World<'_, M>,
+    scope: &Scope,
+    candidates: &Candidates,
+    workers: usize,
+) -> Result<Vec<(u32, usize)>, NoMemory> {
+    let core = world.core();
+    let share = scope.share(workers);
+    let all = Mutex::new((Vec::new(), Ok(())));
+    let _table = core.collector_lock.lock_states();
+    world.share(workers, &|worker| {
+        let (mut mine, mut outcome) = (Vec::new(), Ok(()));
+        for &page in share.of(worker).flatten() {
+            steps::took(PAGE_WORDS);
+            let unmarked = candidates.unmarked_on(page).map(|(_, bits)| bits.count_ones() as usize);
+            match unmarked.sum() {
+                0 => {}
+                number => outcome = outcome.and(fallible::push(&mut mine, (page, number))),
+            }
+            age(&core.space, page);
+        }
+        let (pages, result) = &mut *all.lock();
+        *result = result.and(outcome).and(fallible::append(pages, &mut mine));
+    });
+    let (pages, result) = std::mem::replace(&mut *all.lock(), (Vec::new(), Ok(())));
+    result.map(|()| pages)
+}
+
+/// Ages the objects of a page, if some are young.
+fn age(space: &Space<impl AddressMap>, page: u32) {
+    let info = space.page(page as usize);
+    // Relaxed: in a stop.
+    if info.young.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    info.young.store(0, Ordering::Relaxed);
+    let Some(range) = granules_of(space, page) else { return };
+    steps::took(range.len());
+    let age = |states: &mut [u8]| states.iter_mut().for_each(|state| *state = aged(*state));
+    // SAFETY: rule *stopped*: only this worker accesses the page. The caller's lock keeps threads
+    // away that count live objects.
+    unsafe { exclusively(&space.states()[range], age) };
+}
+
+/// Lists the unmarked candidates of `pages`, which has their numbers.
+fn list<'w, M: ObjectModel>(
+    world: &'w World<'_, M>,
+    candidates: &Candidates,
+    mut pages: Vec<(u32, usize)>,
+    workers: usize,
+) -> Result<Swept<'w>, NoMemory> {
+    /// The first of the list's places.
+    struct ListMemory<'w>(NonNull<Stopped<'w>>);
+    // SAFETY: rule *bounds*: each place belongs to one part, which one worker writes.
+    unsafe impl Sync for ListMemory<'_> {}
+
+    let space = &world.core().space;
+    steps::took(pages.len());
+    // Unstable, since the stable sort allocates.
+    pages.sort_unstable_by_key(|&(page, _)| space.address(page as usize * PAGE_GRANULES));
+    let mut parts = Vec::new();
+    parts.try_reserve_exact(pages.len())?;
+    let mut end = 0;
+    for (page, number) in pages {
+        parts.push(Part { page, range: end..end + number });
+        end += number;
+    }
+    let arena = |part: &Part| space.page(part.page as usize).arena();
+    let pages = WorkList::by_arena(parts, arena, |part| part.range.start)?;
+    let mut objects = Vec::new();
+    objects.try_reserve_exact(end)?;
+    let list = ListMemory(NonNull::from(objects.spare_capacity_mut()).cast());
+    let share = pages.share(1);
+    world.share(workers.min(pages.items().len().max(1)), &|worker| {
+        let list = &list;
+        for part in share.of(worker).flatten() {
+            steps::took(PAGE_WORDS + part.range.len());
+            let mut places = part.range.clone();
+            for (first, bits) in candidates.unmarked_on(part.page) {
+                each_bit(first, bits, |granule| {
+                    let place = places.next().expect("a place for each counted object");
+                    // SAFETY: rule *stopped*: a candidate is alive. Rule *bounds*: there is room
+                    // for all parts. No other worker has this part.
+                    unsafe {
+                        list.0.add(place).write(Stopped::new(object_at(space, granule)));
+                    }
+                });
+            }
+            assert!(places.is_empty(), "an object for each place");
+        }
+    });
+    // SAFETY: rule *bounds*: the workers have written all parts, which have `end` places.
+    unsafe { objects.set_len(end) };
+    Ok(Swept { objects, pages })
 }
 
 /// A cell in a magazine becomes an object without another change to its page: such pages stay
@@ -123,76 +223,6 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
     }
     magazines_stay_young(world);
     promoted
-}
-
-/// One worker's part of the sweep. It lists objects in the order of its pages. When the addresses
-/// of the pages start again from a lower one, it completes the run.
-fn sweep_share<'w>(
-    space: &Space<impl AddressMap>,
-    candidates: &Candidates,
-    (share, worker): (&WorkCursor<'_, u32>, Worker),
-    unreachable: &mut Vec<Stopped<'w>>,
-    complete: impl Fn(&mut Vec<Stopped<'w>>) -> Result<(), NoMemory>,
-) -> Result<(), NoMemory> {
-    let mut last = 0;
-    for &page in share.of(worker).flatten() {
-        let start = space.address(page as usize * PAGE_GRANULES);
-        if start < last {
-            complete(unreachable)?;
-        }
-        last = start;
-        steps::took(PAGE_WORDS);
-        for (first, bits) in candidates.unmarked_on(page) {
-            unreachable.try_reserve(WORD)?;
-            each_bit(first, bits, |granule| {
-                // SAFETY: rule *stopped*: a candidate is alive.
-                unreachable.push(unsafe { Stopped::new(object_at(space, granule)) });
-            });
-        }
-        let info = space.page(page as usize);
-        // Relaxed: in a stop.
-        if info.young.load(Ordering::Relaxed) == 0 {
-            // All its objects are old.
-            continue;
-        }
-        info.young.store(0, Ordering::Relaxed);
-        let Some(range) = granules_of(space, page) else { continue };
-        steps::took(range.len());
-        let age = |states: &mut [u8]| states.iter_mut().for_each(|state| *state = aged(*state));
-        // SAFETY: rule *stopped*: only this worker accesses the page. The caller's lock keeps
-        // threads away that count live objects.
-        unsafe { exclusively(&space.states()[range], age) };
-    }
-    Ok(())
-}
-
-/// Merges sorted, non-empty runs into one sorted list. Clearing then walks memory forwards, and
-/// runs of the program repeat regardless of the division of work. A run consists of whole pages, so
-/// long pieces are copied at a time.
-fn merge_runs<T: Copy + Ord>(runs: &mut Vec<Vec<T>>) -> Result<Vec<T>, NoMemory> {
-    if runs.len() <= 1 {
-        // Usually the only list: it is not copied.
-        return Ok(runs.pop().unwrap_or_default());
-    }
-    let mut merged = Vec::new();
-    merged.try_reserve_exact(runs.iter().map(Vec::len).sum())?;
-    // Runs are ordered by their first object, the least one first.
-    let mut rest =
-        BinaryHeap::from(fallible::collect(runs.iter().map(|run| Reverse(run.as_slice())))?);
-    while let Some(Reverse(run)) = rest.pop() {
-        let upto = match rest.peek() {
-            Some(Reverse(next)) => run.partition_point(|object| *object < next[0]),
-            None => run.len(),
-        };
-        let (piece, left) = run.split_at(upto);
-        steps::took(upto);
-        merged.extend_from_slice(piece);
-        if !left.is_empty() {
-            // This reuses the slot of the popped run and allocates nothing.
-            rest.push(Reverse(left));
-        }
-    }
-    Ok(merged)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -264,7 +294,11 @@ pub(crate) mod tests {
                     .filter(|place| place % 4 == 0 && *place != 4)
                     .map(|place| object_at(space, granules[place]))
                     .collect();
-                assert_eq!(Stopped::objects(&found), expected, "in the order of memory");
+                assert_eq!(Stopped::objects(&found.objects), expected, "in the order of memory");
+                let mut parts: Vec<_> =
+                    found.pages.items().iter().map(|part| part.range.clone()).collect();
+                parts.sort_unstable_by_key(|part| part.start);
+                assert!(parts.into_iter().eq((0..9).map(|at| at..at + 1)), "one for each page");
                 for place in 0..40 {
                     assert_eq!(state(place) & state::OLD != 0, place != 1, "{place}");
                 }
@@ -301,7 +335,10 @@ pub(crate) mod tests {
                 let found = sweep(world, &scope, &candidates, 1).expect("memory");
                 candidates.close(world, &scope);
                 let all = granules.iter().map(|&at| object_at(space, at)).filter(|_| is_garbage);
-                assert!(Stopped::objects(&found).iter().copied().eq(all), "in the order of memory");
+                assert!(
+                    Stopped::objects(&found.objects).iter().copied().eq(all),
+                    "in the order of memory"
+                );
             }
             pages[4..].iter().for_each(|&page| own(page, arena));
         });
@@ -333,21 +370,5 @@ pub(crate) mod tests {
             page.young.store(1, Ordering::Relaxed);
             assert_eq!(promote(world), 1);
         });
-    }
-
-    #[test]
-    fn runs_that_go_up_become_one_that_does() {
-        let run = |addresses: &[usize]| -> Vec<Object> {
-            let object = |&a: &usize| {
-                Object::new(std::ptr::NonNull::without_provenance(a.try_into().unwrap()))
-            };
-            addresses.iter().map(object).collect()
-        };
-        for runs in [vec![], vec![&[1, 2][..]], vec![&[1, 2, 9, 10], &[3, 4, 12], &[5, 11]]] {
-            let mut all = runs.concat();
-            all.sort_unstable();
-            let mut runs = runs.into_iter().map(run).collect();
-            assert_eq!(merge_runs(&mut runs).unwrap(), run(&all));
-        }
     }
 }

@@ -101,13 +101,9 @@ static inline PyGenObject *ss_generator_of(_PyInterpreterFrame *frame) {
     return _PyGen_GetGeneratorFromFrame(frame);
 }
 
-static inline PyWeakReference **ss_weakrefs_of(PyObject *op) {
-    return _PyObject_GET_WEAKREFS_LISTPTR_FROM_OFFSET(op);
-}
-
-static inline int ss_supports_weakrefs(PyTypeObject *type) {
-    return _PyType_SUPPORTS_WEAKREFS(type);
-}
+// As `Py_DECREF`, which is inline in C. The function of that name for other languages calls one
+// more.
+static inline void ss_drop_reference(PyObject *op) { Py_DECREF(op); }
 
 // The next block of a free list of a page. Debug builds encode the links.
 static inline mi_block_t *ss_next_in_page(const mi_page_t *page, const mi_block_t *block) {

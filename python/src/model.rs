@@ -63,6 +63,8 @@ pub struct Python {
     pub checked: Checked,
     pub figures: Figures,
     pages: RwLock<Pages>,
+    /// The collecting thread, by the number in the owner field of objects.
+    collector: AtomicUsize,
     /// A stack could not be read in this stop: objects with deferred references are kept.
     keep_deferred: AtomicBool,
     /// The objects that were in queues of threads, with the queues' references, in a stop.
@@ -110,6 +112,7 @@ impl Python {
             checked: Checked::default(),
             figures: Figures::default(),
             pages: RwLock::default(),
+            collector: AtomicUsize::new(0),
             keep_deferred: AtomicBool::new(false),
             taken: Mutex::default(),
             has_legacy: AtomicBool::new(false),
@@ -118,9 +121,13 @@ impl Python {
         }
     }
 
-    /// A collection begins.
+    /// A collection begins, on this thread, which is attached.
     pub fn begin(&self, generation: usize, save_all: bool) {
+        // SAFETY: the state of an attached thread is one of its own.
+        let thread =
+            unsafe { (*pyo3_ffi::PyThreadState_Get().cast::<c::_PyThreadStateImpl>()).brc.tid };
         // Relaxed: the stop orders it.
+        self.collector.store(thread as usize, Ordering::Relaxed);
         self.generation.store(generation, Ordering::Relaxed);
         self.save_all.store(save_all, Ordering::Relaxed);
         self.has_legacy.store(false, Ordering::Relaxed);
@@ -319,7 +326,9 @@ unsafe impl ObjectModel for Python {
     fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
         // SAFETY: the world is stopped, and the collector claims each object once.
         unsafe {
-            counts::claim(op(*object), self.interpreter);
+            // Relaxed: the stop orders it.
+            let thread = self.collector.load(Ordering::Relaxed);
+            counts::claim(op(*object), thread, self.interpreter);
             frames::strengthen(op(*object));
         }
         self.checked.claimed(op(*object));
@@ -333,7 +342,7 @@ unsafe impl ObjectModel for Python {
         // SAFETY: the claim's reference, on an attached thread.
         unsafe {
             counts::show(object);
-            pyo3_ffi::Py_DECREF(object.cast());
+            c::ss_drop_reference(object);
             pressure::progressed();
         }
     }
@@ -449,7 +458,9 @@ unsafe impl ObjectModel for Python {
                 // The clearing of another object has untracked it.
                 return;
             }
-            self.figures.cleared.fetch_add(1, Ordering::Relaxed);
+            // One thread adds.
+            let cleared = self.figures.cleared.load(Ordering::Relaxed);
+            self.figures.cleared.store(cleared + 1, Ordering::Relaxed);
             if self.save_all.load(Ordering::Relaxed) {
                 return python::append_or_forget((*self.interpreter).gc.garbage, object);
             }

@@ -265,8 +265,21 @@ pub fn stopped(new: c_int) {
 /// # Safety
 ///
 /// This thread collects, and is attached.
-#[inline]
+#[inline(always)]
 pub unsafe fn progressed() {
+    // Relaxed: this thread has written it. Only automatic collections hold threads up.
+    if RUNNING.load(Ordering::Relaxed) != 0 {
+        // SAFETY: as the caller says.
+        unsafe { count_progress() };
+    }
+}
+
+/// An automatic collection has finalized, cleared or released an object.
+///
+/// # Safety
+///
+/// As for [`progressed`].
+unsafe fn count_progress() {
     // Relaxed: one thread adds, and paused threads look again.
     let progress = PROGRESS.load(Ordering::Relaxed).wrapping_add(1);
     PROGRESS.store(progress, Ordering::Relaxed);

@@ -29,8 +29,8 @@ unsafe impl Send for Callback {}
 unsafe fn list(op: *mut c::PyObject) -> Option<*mut *mut c::PyWeakReference> {
     // SAFETY: as the caller says.
     unsafe {
-        let supports = c::ss_supports_weakrefs((*op).ob_type) != 0;
-        supports.then(|| c::ss_weakrefs_of(op)).filter(|list| !list.is_null())
+        let offset = (*(*op).ob_type).tp_weaklistoffset;
+        (offset != 0).then(|| op.byte_offset(offset).cast())
     }
 }
 

@@ -6,7 +6,7 @@
 //! | a [count](crate::counts) | of tracked objects that are not frozen. All others are *outside*: kept, and not traversed |
 //! | references | `tp_traverse`, with [deferred references](crate::frames) apart |
 //! | roots | the stacks of all threads, and tables of the interpreter |
-//! | a claim | one reference. The count is merged, and deferred references become counted ones |
+//! | a claim | one reference. The collecting thread owns the object, and deferred references become counted ones |
 //! | weak references, finalizers, clearing | the interpreter's own functions, in its own order |
 //!
 //! # Who may touch which field when
@@ -14,8 +14,8 @@
 //! In a stop the collector reads objects, and its workers write claimed objects only: a live object
 //! is never written. (Three exceptions, all rare: a weak reference whose callback is due gets a
 //! reference, and so does the target of a deferred reference in garbage; the counts of objects in
-//! the queues of threads are merged.) `pages` and
-//! `keep_deferred` are written by the collecting thread in a stop, before the workers read them.
+//! the queues of threads are merged.) `pages`, `collector` and `keep_deferred` are written by the
+//! collecting thread, before the workers read them.
 
 use std::borrow::Cow;
 use std::ptr::NonNull;

@@ -109,7 +109,7 @@ def test_saved_garbage_outlives_the_thread_that_has_collected_it(threads, Saved)
     assert len(Saved.dead) == 2
 
 
-def test_saved_garbage_that_becomes_garbage_again_is_collected_by_another_thread(threads, worker, Saved):
+def test_saved_garbage_is_collected_later_by_another_thread(threads, worker, Saved):
     saved_ring(Saved)
     collect_and_save(threads, Saved)
     Saved.saved.clear()

@@ -3,12 +3,14 @@
 #   limited SECONDS "$@"            the script's time limit
 #   needs NAME INSTALL PROBE...     tests for a tool; with CI=true a missing tool is installed first
 #   skipped NAME INSTALL            records a check that did not run
+#   absent NAME WHY                 the same, where something outside of this project is missing
 #   nightly                         prints the name of the nightly toolchain; fails without one
 #   $target                         the folder that cargo builds into
 #
 # A check that did not run is a failure: the script runs its other checks and ends with status 3.
 # Under .ci/run the record goes into a file, and .ci/run prints all records at the end, with the
-# commands that install the missing tools.
+# commands that install the missing tools. It prints what `absent` has recorded too, and does not
+# fail for it.
 
 target="${CARGO_TARGET_DIR:-$PWD/target}"
 
@@ -40,6 +42,11 @@ skipped() {
     printf '!!!! NOT RUN: %s. To install what it needs: %s !!!!\n' "$1" "$2" >&2
     omitted=$((omitted + 1))
     [[ -z "${STANDSTILL_SKIPPED:-}" ]] || printf '%s: %s\t%s\n' "ci/$(basename "$0")" "$1" "$2" >>"$STANDSTILL_SKIPPED"
+}
+
+absent() {
+    printf '!!!! NOT RUN: %s: %s !!!!\n' "$1" "$2" >&2
+    [[ -z "${STANDSTILL_ABSENT:-}" ]] || printf '%s: %s: %s\n' "ci/$(basename "$0")" "$1" "$2" >>"$STANDSTILL_ABSENT"
 }
 
 needs() {

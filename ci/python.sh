@@ -14,7 +14,7 @@ sources="${CPYTHON_SOURCES:-../shared/cpython}"
 archives=("$sources"/cpython-3.1[45]*.tar.xz)
 if [[ ! -e "${archives[0]}" ]]; then
     # The sources are no part of the project, and no other check needs them.
-    echo "!!!! NOT RUN: the Python package: there are no sources of CPython in $sources !!!!" >&2
+    absent 'the Python package' "there are no sources of CPython in $sources"
     exit 0
 fi
 needs 'the Python package' 'apt-get install -y gcc make' command -v make cc || exit 0
@@ -30,7 +30,7 @@ version() {
     place="$out/$(basename "$(dirname "$(dirname "$(dirname "$python")")")")"
     [[ -x "$place/bin/python" ]] || "$python" -m venv "$place"
     if ! "$place/bin/python" -m pip install --quiet maturin libclang pytest hypothesis; then
-        echo '!!!! NOT RUN: the Python package: pip cannot install the tools !!!!' >&2
+        absent 'the Python package' 'pip cannot install the tools'
         exit 0
     fi
     # Packages with extensions, where wheels for this version exist.
@@ -64,7 +64,7 @@ version() {
 pythons=()
 for archive in "${archives[@]}"; do
     if ! python="$(benches/cpython.sh --quick --installed "$archive" "$@")"; then
-        echo "!!!! NOT RUN: the Python package: $archive cannot be built here !!!!" >&2
+        absent 'the Python package' "$archive cannot be built here"
         exit 0
     fi
     pythons+=("$python")

@@ -35,11 +35,10 @@
 //! All tables are zero between collections. Only the pages of a collection's scope are written, so
 //! the cost of a young collection does not depend on the size of the heap.
 
-use crate::base::event::CollectionKind;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicU64, AtomicUsize, Ordering, fence};
-use crate::collect::scope::{Scope, granules_of};
+use crate::collect::scope::{Scope, Selection, granules_of};
 use crate::collect::table::plainly;
 use crate::heap::mark_tables::{BitWords, Bits, MarkTables, PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
@@ -47,6 +46,7 @@ use crate::heap::mutator::World;
 use crate::heap::remembered::FoundRoot;
 use crate::memory::address_map::Index;
 use crate::memory::space::PAGE_GRANULES;
+use crate::object::live::ClaimRef;
 use crate::object::state;
 use crate::object::type_info::Object;
 
@@ -109,7 +109,7 @@ impl Candidates {
     ) -> (usize, usize) {
         let space = &world.core().space;
         let Some(range) = granules_of(space, page) else { return (0, 0) };
-        let (first, is_young) = (range.start % PAGE_GRANULES, scope.kind == CollectionKind::Young);
+        let (first, is_young) = (range.start % PAGE_GRANULES, scope.selection == Selection::Young);
         let (unmarked, mut count, mut tracked) = (self.tables.unmarked.page(page), 0, 0);
         let find = |states: &[u8]| {
             let mut set_word = |at: usize, bits: u64| {
@@ -127,9 +127,9 @@ impl Candidates {
                 return set_word(first / WORD, u64::from(is_candidate) << (first % WORD));
             }
             for (at, states) in states.chunks(WORD).enumerate() {
-                set_word(at, matching(states, scope.mask()));
+                set_word(at, matching(states, scope.selection));
                 if is_young {
-                    tracked += matching(states, state::FULL).count_ones() as usize;
+                    tracked += matching(states, Selection::Full).count_ones() as usize;
                 }
             }
         };
@@ -165,6 +165,26 @@ impl Candidates {
         let is_unmarked = self.is_unmarked(granule);
         self.tables.unmarked.remove(granule);
         is_unmarked
+    }
+
+    /// Moves the claimed objects out that are no unmarked candidates. The others stay in order.
+    /// Without memory none is moved.
+    pub(crate) fn take_marked<M: ObjectModel>(
+        &self,
+        world: &World<'_, M>,
+        objects: &mut Vec<ClaimRef>,
+    ) -> Result<Vec<ClaimRef>, NoMemory> {
+        let space = &world.core().space;
+        let is_marked =
+            |claim: &ClaimRef| !self.is_unmarked(space.granule(claim.object().address()));
+        steps::took(objects.len());
+        let mut taken = Vec::new();
+        taken.try_reserve_exact(objects.iter().filter(|claim| is_marked(claim)).count())?;
+        // There are few, so most calls move nothing.
+        if taken.capacity() > 0 {
+            taken.extend(objects.extract_if(.., |claim| is_marked(claim)));
+        }
+        Ok(taken)
     }
 
     /// Removes the mark of a candidate, while no worker marks.
@@ -380,14 +400,15 @@ fn mark_bits<const SHARED: bool>(word: &AtomicU64, bits: u64) -> u64 {
     before & bits
 }
 
-/// The bits of the states that have `TRACKED` and no other bit of `mask`. At most 64 states.
+/// The bits of the selected states. At most 64 states.
 #[inline(always)]
-fn matching(states: &[u8], mask: u8) -> u64 {
+fn matching(states: &[u8], selection: Selection) -> u64 {
+    let (mask, value) = selection.bits();
     let (words, rest) = states.as_chunks::<8>();
     let bits = |word: u64| {
         // Eight bytes at a time. The multiplication moves the highest bits of all bytes into the
         // highest byte.
-        let found = equal(word & (ONES * u64::from(mask)), ONES * u64::from(state::TRACKED));
+        let found = equal(word & (ONES * u64::from(mask)), ONES * u64::from(value));
         (found >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
     };
     let mut all = 0;
@@ -395,7 +416,7 @@ fn matching(states: &[u8], mask: u8) -> u64 {
         all |= bits(u64::from_le_bytes(word)) << (8 * at);
     }
     for (at, &state) in rest.iter().enumerate() {
-        all |= u64::from(state & mask == state::TRACKED) << (8 * words.len() + at);
+        all |= u64::from(state & mask == value) << (8 * words.len() + at);
     }
     all
 }
@@ -430,6 +451,7 @@ pub(crate) fn not_zero(bytes: &[u8]) -> u64 {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::base::event::CollectionKind;
     use crate::collect::scope::object_at;
     use crate::collect::scope::tests::{granules, stopped};
     use crate::heap::mark_tables::each_bit;
@@ -465,8 +487,13 @@ mod tests {
             let bits = |is: &dyn Fn(u8) -> bool| {
                 bytes.iter().enumerate().fold(0, |all, (at, &b)| all | u64::from(is(b)) << at)
             };
-            for mask in [FULL, FULL | OLD, 255] {
-                assert_eq!(matching(bytes, mask), bits(&|b| b & mask == TRACKED), "{bytes:?}");
+            for (selection, mask, value) in [
+                (Selection::Full, FULL, TRACKED),
+                (Selection::Young, FULL | OLD, TRACKED),
+                (Selection::Claimed, TRACKED | UNREACHABLE, TRACKED | UNREACHABLE),
+            ] {
+                let expected = bits(&|b| b & mask == value);
+                assert_eq!(matching(bytes, selection), expected, "{selection:?} {bytes:?}");
             }
             assert_eq!(not_zero(bytes), bits(&|b| b != 0), "{bytes:?}");
         });

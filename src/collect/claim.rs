@@ -5,11 +5,12 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Mutex;
+use crate::collect::candidates::Candidates;
+use crate::collect::mark;
 use crate::collect::rules::{self, Claims};
-use crate::collect::scope::{claimed, state_of};
-use crate::collect::subset::Subset;
+use crate::collect::scope::{Scope, claimed, object_at, state_of};
 use crate::collect::sweep::Swept;
-use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
+use crate::collect::traversal::{Abandoned, type_name};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{Core, World};
 use crate::memory::reserved::AddressMap;
@@ -262,27 +263,22 @@ fn exempt<M: ObjectModel>(
         legacy: fallible::collect(legacy.iter().map(|o| o.object()))?,
         ..Exempt::default()
     };
-    let set = Subset::new(world);
-    set.reach_all(&legacy);
-    let follow = |tracer: &mut _| set.follow(legacy, tracer);
-    let followed = guard_traversal(world, &mut tracer_of(world), follow);
-    let is_reached = |reference: &mut ClaimRef| set.is_reached(reference.object());
-    let many = objects.iter().filter(|reference| set.is_reached(reference.object())).count();
-    let room = found.objects.try_reserve_exact(many);
-    let failure = match followed {
-        Ok(Ok(None)) => room.map_err(|_| NoMemory.into()),
-        Ok(Ok(Some(object))) => Err(Abandoned {
-            reason: "a field that leads from a legacy finalizer cannot be read now".into(),
-            type_name: core.model.type_name(object.live()),
-        }),
-        Ok(Err(no_memory)) => Err(no_memory.into()),
-        Err(abandoned) => Err(abandoned),
-    };
-    if failure.is_ok() {
-        found.objects.extend(objects.extract_if(.., is_reached));
-    }
-    set.forget(objects.iter().chain(&found.objects).map(ClaimRef::object));
-    failure.map(|()| found)
+    let scope = Scope::of_claimed(&core.space, objects)?;
+    let candidates = Candidates::new(world, &scope, 1)?;
+    let granules = legacy.iter().map(|object| core.space.granule(object.address()) as u32);
+    let reached = fallible::collect(granules)
+        .map_err(Abandoned::from)
+        .and_then(|roots| mark::mark_before_counting(world, &candidates, roots, None, 1))
+        .and_then(|done| match done.unreadable_now.first() {
+            None => Ok(candidates.take_marked(world, objects)?),
+            Some(&granule) => Err(Abandoned {
+                reason: "a field that leads from a legacy finalizer cannot be read now".into(),
+                type_name: type_name(world, object_at(&core.space, granule as usize)),
+            }),
+        });
+    candidates.close(world, &scope);
+    found.objects = reached?;
+    Ok(found)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -298,9 +294,7 @@ pub(crate) mod tests {
     use crate::base::event::CollectionKind;
     use crate::base::sync::Ordering;
     use crate::collect::Collect;
-    use crate::collect::candidates::Candidates;
     use crate::collect::collect_due;
-    use crate::collect::scope::Scope;
     use crate::collect::sweep::sweep;
     use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
     use crate::{Heap, Pacing};

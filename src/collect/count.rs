@@ -18,13 +18,12 @@ use crate::collect::work_list::WorkCursor;
 use crate::object::live::Stopped;
 use std::collections::HashMap;
 
-use crate::base::event::{self, CollectionKind, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::prefetch::prefetch;
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::collect::candidates::Candidates;
-use crate::collect::scope::{Scope, granules_of, object_from, stopped_at};
+use crate::collect::scope::{Scope, Selection, granules_of, object_from, stopped_at};
 use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, spill};
 use crate::collect::traversal::{
     Abandoned, BATCH_PART, guard_traversal, prefetch_each, tracer_of, traverse_batch,
@@ -35,7 +34,7 @@ use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
 use crate::memory::address_map::Index;
 use crate::memory::space::PAGE_GRANULES;
-use crate::object::state::{self, StateByte};
+use crate::object::state::StateByte;
 use crate::object::type_info::Tracer;
 
 /// Objects that are traversed before their edges are counted.
@@ -107,7 +106,6 @@ pub(crate) fn count<M: ObjectModel>(
     spills: Spills,
     workers: usize,
 ) -> Result<Counts, Abandoned> {
-    let _phase = event::phase(Phase::Count);
     let core = world.core();
     let share = scope.share(workers);
     let mut tables = Vec::new();
@@ -186,13 +184,13 @@ impl<M: ObjectModel> Work<'_, M> {
         counts: &mut Counts,
         tracer: &mut Tracer,
     ) -> Result<(), NoMemory> {
-        match self.scope.kind {
-            CollectionKind::Young => self.count_share::<true>(worker, table, counts, tracer),
-            CollectionKind::Full => self.count_share::<false>(worker, table, counts, tracer),
+        match self.scope.selection {
+            Selection::Full => self.count_share::<true>(worker, table, counts, tracer),
+            _ => self.count_share::<false>(worker, table, counts, tracer),
         }
     }
 
-    fn count_share<const YOUNG: bool>(
+    fn count_share<const ALL: bool>(
         &self,
         worker: Worker,
         table: &mut [u8],
@@ -203,9 +201,16 @@ impl<M: ObjectModel> Work<'_, M> {
         let (space, model) = (&world.core().space, &world.core().model);
         let (origin, states) = (space.origin(), space.states());
         let asks = (model.verifies_traversals(), model.prefetches());
-        let far = is_far(world, table.len());
-        let mut counter =
-            Counter::<_, YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
+        let (far, selection) = (is_far(world, table.len()), self.scope.selection);
+        let mut counter = Counter::<_, ALL> {
+            origin,
+            selection,
+            states,
+            table,
+            far,
+            delay: Delay::default(),
+            counts,
+        };
         let mut candidates: Vec<Stopped<'_>> = Vec::new();
         candidates.try_reserve_exact(PAGE_GRANULES)?;
         for pages in self.share.of(worker) {
@@ -239,9 +244,9 @@ impl<M: ObjectModel> Work<'_, M> {
             }
         }
         let counted = guard_traversal(self.world, &mut tracer_of(self.world), |tracer| {
-            let count = |table: &mut [u8]| match self.scope.kind {
-                CollectionKind::Young => self.count_list::<true>(&objects, table, counts, tracer),
-                CollectionKind::Full => self.count_list::<false>(&objects, table, counts, tracer),
+            let count = |table: &mut [u8]| match self.scope.selection {
+                Selection::Full => self.count_list::<true>(&objects, table, counts, tracer),
+                _ => self.count_list::<false>(&objects, table, counts, tracer),
             };
             // SAFETY: rule *stopped*: the other workers have finished, and the traversals cannot
             // reach the table.
@@ -250,7 +255,7 @@ impl<M: ObjectModel> Work<'_, M> {
         Ok(counted??)
     }
 
-    fn count_list<const YOUNG: bool>(
+    fn count_list<const ALL: bool>(
         &self,
         objects: &[Stopped<'_>],
         table: &mut [u8],
@@ -260,8 +265,16 @@ impl<M: ObjectModel> Work<'_, M> {
         let space = &self.world.core().space;
         let (origin, states, far) =
             (space.origin(), space.states(), is_far(self.world, table.len()));
-        let mut counter =
-            Counter::<_, YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
+        let selection = self.scope.selection;
+        let mut counter = Counter::<_, ALL> {
+            origin,
+            selection,
+            states,
+            table,
+            far,
+            delay: Delay::default(),
+            counts,
+        };
         let model = &self.world.core().model;
         let asks = (model.verifies_traversals(), model.prefetches());
         self.count_objects(&mut counter, asks, tracer, objects)?;
@@ -271,9 +284,9 @@ impl<M: ObjectModel> Work<'_, M> {
 
     /// Counts some candidates. `verifies`, `prefetches`: as the model says.
     #[inline(always)]
-    fn count_objects<O: Index, const YOUNG: bool>(
+    fn count_objects<O: Index, const ALL: bool>(
         &self,
-        counter: &mut Counter<'_, O, YOUNG>,
+        counter: &mut Counter<'_, O, ALL>,
         (verifies, prefetches): (bool, bool),
         tracer: &mut Tracer,
         objects: &[Stopped<'_>],
@@ -324,9 +337,11 @@ fn gather<'w>(origin: impl Index, (first, bits): (usize, u64), candidates: &mut 
 
 /// The counting state of one worker.
 ///
-/// Each loop is a separate function, so that the compiler keeps its variables in registers.
-struct Counter<'a, O: Index, const YOUNG: bool> {
+/// Each loop is a separate function, so that the compiler keeps its variables in registers. `ALL`:
+/// every tracked object is a candidate ([`Selection::Full`]).
+struct Counter<'a, O: Index, const ALL: bool> {
     origin: O,
+    selection: Selection,
     states: &'a [AtomicU8],
     table: &'a mut [u8],
     /// Whether the table is so large that its entries are prefetched.
@@ -335,8 +350,8 @@ struct Counter<'a, O: Index, const YOUNG: bool> {
     counts: &'a mut Counts,
 }
 
-impl<O: Index, const YOUNG: bool> Counter<'_, O, YOUNG> {
-    /// Subtracts the real count of each object from its byte.
+impl<O: Index, const ALL: bool> Counter<'_, O, ALL> {
+    /// Subtracts the real count of each object, without the claim's reference, from its byte.
     #[inline(never)]
     fn take_own<M: ObjectModel>(
         &mut self,
@@ -344,15 +359,16 @@ impl<O: Index, const YOUNG: bool> Counter<'_, O, YOUNG> {
         objects: &[Stopped<'_>],
     ) -> Result<(), NoMemory> {
         let (origin, table) = (self.origin, &mut *self.table);
+        let claims = i64::from(self.selection == Selection::Claimed);
         let Counts { spills, immortal, outside, dying, .. } = &mut *self.counts;
         for &object in objects {
             let granule = origin.granule(object.address());
             match model.count(object) {
-                Count::Exact(n @ 1..128) => add(table, granule, -(n as i8), spills),
+                Count::Exact(n @ 1..128) => add(table, granule, (claims - n) as i8, spills),
                 Count::Exact(0) if !M::UNCOUNTED_EDGES && !M::ADJUSTS_COUNTS => {
                     fallible::push(dying, granule as u32)?
                 }
-                Count::Exact(n) => spill(spills, granule, -n),
+                Count::Exact(n) => spill(spills, granule, claims - n),
                 Count::Outside => fallible::push(outside, granule as u32)?,
                 Count::Immortal => fallible::push(immortal, granule as u32)?,
             }
@@ -410,38 +426,40 @@ impl<O: Index, const YOUNG: bool> Counter<'_, O, YOUNG> {
     fn take_edges(&mut self, edges: &[usize]) {
         steps::took(edges.len());
         let (origin, states, table) = (self.origin, self.states, &mut *self.table);
+        let bits = self.selection.bits();
         let spills = &mut self.counts.spills;
         let targets = edges.iter().map(|&edge| origin.granule(edge));
         if self.far {
             let (entries, delay) = (table.as_ptr(), &mut self.delay);
             targets.for_each(|target| {
                 if let Some(target) = delay.swap(target, entries.wrapping_add(target)) {
-                    take_edge::<YOUNG>(states, table, target, spills);
+                    take_edge::<ALL>((states, bits), table, target, spills);
                 }
             });
         } else {
-            targets.for_each(|target| take_edge::<YOUNG>(states, table, target, spills));
+            targets.for_each(|target| take_edge::<ALL>((states, bits), table, target, spills));
         }
     }
 
     /// Counts the delayed targets.
     fn drain_delayed(&mut self) {
         let (states, table, spills) = (self.states, &mut *self.table, &mut self.counts.spills);
-        self.delay.drain(|target| take_edge::<YOUNG>(states, table, target, spills));
+        let bits = self.selection.bits();
+        self.delay.drain(|target| take_edge::<ALL>((states, bits), table, target, spills));
     }
 }
 
 /// Adds 1 to the byte of an edge's target. In a full collection every tracked object is a
-/// candidate, and the bytes of other objects are ignored. In a young collection the bytes of old
-/// objects must stay zero.
+/// candidate, and the bytes of other objects are ignored (`ALL`). Otherwise the bytes of other
+/// objects must stay zero: no phase visits their pages.
 #[inline(always)]
-fn take_edge<const YOUNG: bool>(
-    states: &[AtomicU8],
+fn take_edge<const ALL: bool>(
+    (states, (mask, value)): (&[AtomicU8], (u8, u8)),
     table: &mut [u8],
     target: usize,
     spills: &mut Spills,
 ) {
-    if !YOUNG || state::is_young_candidate(StateByte(&states[target]).get()) {
+    if ALL || StateByte(&states[target]).get() & mask == value {
         add(table, target, 1, spills);
     }
 }

@@ -41,7 +41,7 @@
 //! pages have no objects in the next listing. All pages stay young, because each listing makes new
 //! states.
 //!
-//! The model remembers itself which finalizers have run: `FINALIZED` ends with the claim.
+//! The model remembers itself which finalizers have run: `FINALIZED` is not set.
 
 use std::borrow::Cow;
 

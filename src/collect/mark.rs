@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::event::{self, Phase};
+use crate::base::event::{self, EnteredSpan, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering, yield_now};
@@ -47,8 +47,8 @@ pub(crate) fn mark_from_named<M: ObjectModel>(
     let mut granules = fallible::collect(named)?;
     granules.try_reserve(reported.len()).map_err(NoMemory::from)?;
     granules.extend(reported);
-    let done = mark_uncounted(world, candidates, granules, None, workers)?;
-    Ok(done.traversed)
+    let _phase = premark(&granules);
+    Ok(mark_before_counting(world, candidates, granules, None, workers)?.traversed)
 }
 
 /// The result of [`mark_from_assumed`].
@@ -70,13 +70,19 @@ pub(crate) fn mark_from_assumed<M: ObjectModel>(
     workers: usize,
 ) -> Result<Marked, Abandoned> {
     let granules = fallible::collect(assumed.iter().map(|root| root.granule))?;
-    let done = mark_uncounted(world, candidates, granules, Some(inside), workers)?;
+    let _phase = premark(&granules);
+    let done = mark_before_counting(world, candidates, granules, Some(inside), workers)?;
     Ok(if done.must_compare { Marked::MustCompare } else { Marked::All })
+}
+
+/// Enters the phase `Premark`, if there are roots.
+fn premark(roots: &[u32]) -> Option<EnteredSpan> {
+    (!roots.is_empty()).then(|| event::phase(Phase::Premark))
 }
 
 /// Marks the objects that `roots` reach, before counting. Immortal objects are not among them
 /// afterwards.
-fn mark_uncounted<M: ObjectModel>(
+pub(crate) fn mark_before_counting<M: ObjectModel>(
     world: &World<'_, M>,
     candidates: &Candidates,
     mut roots: Vec<u32>,
@@ -86,7 +92,6 @@ fn mark_uncounted<M: ObjectModel>(
     if roots.is_empty() {
         return Ok(Done::default());
     }
-    let _phase = event::phase(Phase::Premark);
     steps::took(roots.len());
     roots.retain(|&granule| candidates.mark_alone(granule as usize));
     let marking = Marking { world, candidates, counts: None, inside };
@@ -112,7 +117,6 @@ pub(crate) fn mark<M: ObjectModel>(
     roots: Roots,
     workers: usize,
 ) -> Result<(), Abandoned> {
-    let _phase = event::phase(Phase::Mark);
     counts.unreadable.sort_unstable();
     let marking = Marking { world, candidates, counts: Some(&*counts), inside: None };
     let work = fallible::collect(roots.pages.into_iter().map(Piece::Pages))?;

@@ -110,7 +110,8 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
 pub(crate) struct Done {
     /// The number of traversed objects.
     pub(super) traversed: usize,
-    /// Objects with a field that counting could read and marking could not.
+    /// Objects with a field that counting could read and marking could not; before counting, all
+    /// objects with an unreadable field.
     pub(super) unreadable_now: Vec<u32>,
     /// In `Phase::Premark`: immortal objects. Later phases use [`Counts::immortal`].
     pub(super) immortal: Vec<u32>,
@@ -131,12 +132,11 @@ impl Done {
     }
 
     /// Records an object with an unreadable field. If counting could read the field, marking would
-    /// miss counted references, and traverses the object again later. Otherwise the targets are
-    /// roots, and no record is needed: counting could not read the field either, or counting will
-    /// skip the object (in `Phase::Premark`).
+    /// miss counted references, and traverses the object again later. If counting could not read
+    /// it either, the targets are roots, and no record is needed.
     #[cold]
     fn add_unreadable(&mut self, granule: u32, counts: Option<&Counts>) -> Result<(), NoMemory> {
-        if counts.is_some_and(|counts| counts.unreadable.binary_search(&granule).is_err()) {
+        if counts.is_none_or(|counts| counts.unreadable.binary_search(&granule).is_err()) {
             fallible::push(&mut self.unreadable_now, granule)?;
         }
         Ok(())

@@ -94,7 +94,6 @@ pub(crate) mod scope;
 mod script;
 pub(crate) mod stop;
 pub(crate) mod stopped;
-pub(crate) mod subset;
 #[allow(unsafe_code)]
 pub(crate) mod sweep;
 #[allow(unsafe_code)]
@@ -112,7 +111,7 @@ pub use self::stopped::StoppedCollection;
 
 use std::sync::Arc;
 
-use crate::base::event::{self, CollectionKind, CollectionReport};
+use crate::base::event::{self, CollectionKind, CollectionReport, Phase};
 use crate::base::fallible;
 use crate::base::sync::Ordering;
 use crate::collect::assumed::Inside;
@@ -122,7 +121,7 @@ use crate::collect::count::Counts;
 use crate::collect::mark::Marked;
 use crate::collect::recheck::Garbage;
 use crate::collect::reclaim::CollectorGuard;
-use crate::collect::scope::Scope;
+use crate::collect::scope::{Scope, Selection};
 use crate::collect::table::Spills;
 use crate::collect::traversal::Abandoned;
 use crate::heap::model::ObjectModel;
@@ -388,8 +387,11 @@ pub(crate) fn find_rest<M: ObjectModel>(
                         Ok(())
                     }
                 });
-                let checked = listed
-                    .map(|()| rules::watched(&world, || recheck::recheck(&world, pending.take())));
+                let checked = listed.map(|()| {
+                    rules::watched(&world, || {
+                        recheck::recheck(&world, pending.take(), report.workers)
+                    })
+                });
                 stop::resume(world, report);
                 checked
             }
@@ -476,7 +478,7 @@ fn find_reachable<M: ObjectModel>(
     let core = world.core();
     report.tracked = candidates.tracked;
     report.candidates = candidates.count;
-    let is_full = scope.kind == CollectionKind::Full;
+    let is_full = scope.selection == Selection::Full;
     let reported = uncounted::roots(world, candidates)?;
     let premark = |c: &Candidates| mark::mark_from_named(world, c, &reported, is_full, workers);
     let mut assumed = Vec::new();
@@ -504,7 +506,10 @@ fn find_reachable<M: ObjectModel>(
         }
         return Ok(());
     }
-    let mut roots = roots::roots(world, scope, candidates, &mut counts, workers)?;
+    let mut roots = {
+        let _phase = event::phase(Phase::Roots);
+        roots::roots(world, scope, candidates, &mut counts, workers)?
+    };
     report.overvisited = roots.overvisited.len();
     for &granule in &roots.overvisited {
         if let Some(object) = scope::stopped_at(world, granule as usize) {
@@ -523,6 +528,7 @@ fn find_reachable<M: ObjectModel>(
         }
         core.remembered.set(assumed);
     }
+    let _phase = event::phase(Phase::Mark);
     mark::mark(world, candidates, &mut counts, roots, workers)
 }
 
@@ -552,7 +558,10 @@ fn mark_and_count<M: ObjectModel>(
         }
         spills = inside.into_spills();
     }
-    let counts = count::count(world, scope, candidates, spills, workers)?;
+    let counts = {
+        let _phase = event::phase(Phase::Count);
+        count::count(world, scope, candidates, spills, workers)?
+    };
     let proven = assumed::check(world, assumed, &counts.spills);
     if proven < assumed.len() {
         assumed.truncate(proven);

@@ -1,19 +1,18 @@
 //! `Phase::Recheck`: finding the objects that finalizers have made reachable again.
 
 use crate::base::event::{self, During, Phase};
-use crate::base::fallible::NoMemory;
+use crate::collect::candidates::Candidates;
 use crate::collect::claim::{Exempt, Reclaimers};
 use crate::collect::finalize::Pending;
-use crate::collect::scope::{claimed, state_of};
-use crate::collect::subset::Subset;
-use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
-use crate::collect::uncounted;
+use crate::collect::scope::{Scope, claimed, state_of};
+use crate::collect::table::{self, Spills};
+use crate::collect::traversal::Abandoned;
+use crate::collect::{count, mark, roots, uncounted};
 use crate::heap::model::{Found, ObjectModel, Verdict};
 use crate::heap::mutator::ModelMutator;
 use crate::heap::mutator::World;
 use crate::object::live::{ClaimRef, Live};
 use crate::object::state;
-use crate::object::type_info::Object;
 
 /// Objects to be cleared: nothing outside the set reaches them, and all weak references to them are
 /// cleared.
@@ -46,58 +45,66 @@ impl Pending {
     }
 }
 
-/// The phase `Recheck`. Objects that are reachable from outside the set again leave it, and so do
-/// the objects that they reach. The other objects lose their remaining weak references.
+/// The phase `Recheck`, on at most `most` threads. Objects that are reachable from outside the set
+/// again leave it, and so do the objects that they reach. The other objects lose their remaining
+/// weak references.
 ///
-/// It counts as the phase `Count` does, over the set alone. If a traversal fails, the whole set is
-/// kept.
+/// If a traversal fails, the whole set is kept.
 pub(crate) fn recheck<M: ObjectModel>(
     world: &World<'_, M>,
     mut pending: Pending,
+    most: usize,
 ) -> (Garbage, Option<Abandoned>) {
     let _phase = event::phase(Phase::Recheck);
     let core = world.core();
-    let model = &core.model;
     let mut garbage = Garbage::none(pending.reclaimers, pending.exempt);
-    let mut set = Subset::new(world);
-    let followed = guard_traversal(world, &mut tracer_of(world), |tracer| {
-        let mut reached = set.reach_from_outside(&pending.objects, tracer)?;
-        uncounted::reach_from_outside(world, &set, tracer, &mut reached)?;
-        set.follow(reached, tracer)
-    });
-    let mut abandoned = match followed {
-        Ok(Ok(None)) => None,
-        Ok(Ok(Some(object))) => Some(Abandoned::locked(model.type_name(object.live()))),
-        Ok(Err(no_memory)) => Some(no_memory.into()),
-        Err(abandoned) => Some(abandoned),
+    let (spared, abandoned) = match take_reachable(world, &mut pending.objects, most) {
+        Ok(spared) => (spared, None),
+        Err(abandoned) => (std::mem::take(&mut pending.objects), Some(abandoned)),
     };
-    // `spared` is usually short: the other objects stay in their list.
-    let mut spared = Vec::new();
-    let is_garbage = |object: Object| set.is_unreached(object);
-    let many = pending.objects.iter().filter(|claim| !is_garbage(claim.object())).count();
-    if abandoned.is_none() && spared.try_reserve_exact(many).is_err() {
-        abandoned = Some(NoMemory.into());
-    }
-    if abandoned.is_none() {
-        if many > 0 {
-            spared.extend(pending.objects.extract_if(.., |claim| !is_garbage(claim.object())));
-        }
-        for claim in &pending.objects {
-            model.clear_weak(claimed(world, claim));
-        }
-    } else {
-        spared = std::mem::take(&mut pending.objects);
+    for claim in &pending.objects {
+        core.model.clear_weak(claimed(world, claim));
     }
     for claim in &spared {
         let state = state_of(&core.space, claim.object());
         state.survive();
         garbage.resurrected += usize::from(state.get() & state::TRACKED != 0);
     }
-    // Garbage has no mark.
-    set.forget(spared.iter().map(ClaimRef::object));
     garbage.objects = pending.objects;
     garbage.spared[0] = spared;
     (garbage, abandoned)
+}
+
+/// Moves the objects out that are reachable from outside the set or no longer tracked. The phases
+/// `Premark` to `Mark` find them, with the claimed objects as candidates.
+fn take_reachable<M: ObjectModel>(
+    world: &World<'_, M>,
+    objects: &mut Vec<ClaimRef>,
+    most: usize,
+) -> Result<Vec<ClaimRef>, Abandoned> {
+    let core = world.core();
+    let scope = Scope::of_claimed(&core.space, objects)?;
+    let cells = scope.cells(&core.space);
+    let workers = core.workers.plan_workers(cells, core.serial_below).min(most);
+    let candidates = Candidates::new(world, &scope, workers)?;
+    let found = mark_reachable(world, &scope, &candidates, workers)
+        .and_then(|()| Ok(candidates.take_marked(world, objects)?));
+    candidates.close(world, &scope);
+    found.inspect_err(|_| table::wipe(&core.space, scope.pages()))
+}
+
+/// Marks the claimed objects that are reachable from outside the set.
+fn mark_reachable<M: ObjectModel>(
+    world: &World<'_, M>,
+    scope: &Scope,
+    candidates: &Candidates,
+    workers: usize,
+) -> Result<(), Abandoned> {
+    let outside = uncounted::roots_of_claimed(world, candidates)?;
+    mark::mark_before_counting(world, candidates, outside, None, workers)?;
+    let mut counts = count::count(world, scope, candidates, Spills::default(), workers)?;
+    let roots = roots::roots(world, scope, candidates, &mut counts, workers)?;
+    mark::mark(world, candidates, &mut counts, roots, workers)
 }
 
 /// Keeps the whole set, because the world cannot be stopped for the recheck.
@@ -154,6 +161,7 @@ mod tests {
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Script, are_ordinary, scripted_heap};
     use crate::object::state::UNREACHABLE;
+    use crate::object::type_info::Object;
 
     /// Also with objects that legacy finalizers keep alive.
     #[test]

@@ -6,14 +6,13 @@
 //! phase makes the roots *seen*, as if a worker had met an edge to them, and
 //! zeroes the side table.
 
-use crate::base::event::{self, CollectionKind, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering};
 use crate::collect::assumed::most_roots;
 use crate::collect::candidates::{Candidates, not_zero};
 use crate::collect::count::Counts;
-use crate::collect::scope::{Scope, granules_of, stopped_at};
+use crate::collect::scope::{Scope, Selection, granules_of, stopped_at};
 use crate::collect::table::{Spills, exclusively};
 use crate::heap::mark_tables::{WORD, each_bit};
 use crate::heap::model::{Count, ObjectModel};
@@ -41,7 +40,6 @@ pub(crate) fn roots<M: ObjectModel>(
     counts: &mut Counts,
     workers: usize,
 ) -> Result<Roots, NoMemory> {
-    let _phase = event::phase(Phase::Roots);
     let core = world.core();
     let (states, table) = (core.space.states(), core.space.counts());
     let uncounted = counts.immortal.len() + counts.outside.len() + counts.dying.len();
@@ -67,7 +65,7 @@ pub(crate) fn roots<M: ObjectModel>(
     }
     let share = scope.share(workers);
     let all = Mutex::new((Roots::default(), Ok(())));
-    let is_full = scope.kind == CollectionKind::Full;
+    let is_full = scope.selection == Selection::Full;
     let most = if is_full { most_roots(candidates.count) } else { 0 };
     world.share(workers, &|worker| {
         let (pages, overvisited, remembered) = Default::default();
@@ -83,8 +81,10 @@ pub(crate) fn roots<M: ObjectModel>(
     });
     let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
     result?;
-    // If it holds uncounted references, each collection has to traverse it.
-    let untracked = if M::UNCOUNTED_EDGES { &[][..] } else { &counts.immortal };
+    // If it holds uncounted references, each collection has to traverse it. A claimed object is
+    // about to leave the set, and the next collection untracks it.
+    let stays = M::UNCOUNTED_EDGES || scope.selection == Selection::Claimed;
+    let untracked = if stays { &[][..] } else { &counts.immortal };
     for &granule in untracked {
         // An immortal object needs no collector. From the next collection on its references come
         // from outside the set.

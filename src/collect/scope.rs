@@ -4,7 +4,7 @@
 //! visit all objects.
 
 use crate::base::event::CollectionKind;
-use crate::base::fallible::NoMemory;
+use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::Ordering;
 use crate::collect::work_list::{WorkCursor, WorkList};
@@ -20,13 +20,35 @@ use crate::object::type_info::Object;
 /// Pages that a worker takes at a time, at most.
 const CHUNK: usize = 4;
 
-/// The pages of a collection, and the condition for candidates on them.
+/// The objects that are candidates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// Of a full collection: all that take part.
+    Full,
+    /// Of a young collection: the new ones.
+    Young,
+    /// Of the recheck, and of a search from legacy finalizers: the claimed ones. Their counts
+    /// include the claim's reference.
+    Claimed,
+}
+
+impl Selection {
+    /// A mask and a value: a candidate has the value in the bits of the mask.
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> (u8, u8) {
+        match self {
+            Self::Full => (state::FULL, state::TRACKED),
+            Self::Young => (state::YOUNG, state::TRACKED),
+            Self::Claimed => (state::CLAIMED, state::CLAIMED),
+        }
+    }
+}
+
+/// The pages of a search for garbage, and the condition for candidates on them.
 #[derive(Debug)]
 pub(crate) struct Scope {
-    pub(crate) kind: CollectionKind,
+    pub(crate) selection: Selection,
     pages: WorkList<u32>,
-    /// A candidate has `TRACKED` and no other of these state bits.
-    mask: u8,
 }
 
 impl Scope {
@@ -53,22 +75,34 @@ impl Scope {
             }
         });
         pages.extend(in_use.map(|index| index as u32));
-        let mask = match kind {
-            CollectionKind::Full => state::FULL,
-            CollectionKind::Young => state::YOUNG,
+        let selection = match kind {
+            CollectionKind::Full => Selection::Full,
+            CollectionKind::Young => Selection::Young,
         };
-        Ok(Self { kind, pages: WorkList::new(pages)?, mask })
+        Ok(Self { selection, pages: WorkList::new(pages)? })
+    }
+
+    /// The pages of claimed objects, which are in the order of memory.
+    pub(crate) fn of_claimed(
+        space: &Space<impl AddressMap>,
+        objects: &[ClaimRef],
+    ) -> Result<Self, NoMemory> {
+        let mut pages = Vec::new();
+        steps::took(objects.len());
+        for object in objects {
+            let page = space.page_index(object.object().address()) as u32;
+            if pages.last() != Some(&page) {
+                fallible::push(&mut pages, page)?;
+            }
+        }
+        Ok(Self { selection: Selection::Claimed, pages: WorkList::new(pages)? })
     }
 
     /// Whether an object in this state is a candidate.
     #[inline(always)]
     pub(crate) fn contains(&self, state: u8) -> bool {
-        state & self.mask == state::TRACKED
-    }
-
-    /// The state bits of which a candidate has `TRACKED` alone.
-    pub(crate) fn mask(&self) -> u8 {
-        self.mask
+        let (mask, value) = self.selection.bits();
+        state & mask == value
     }
 
     /// Upper bound of the number of candidates, for deciding how many workers are worth it.
@@ -250,9 +284,9 @@ pub(crate) mod tests {
 
     #[test]
     fn pages_are_shared_in_small_portions() {
-        stopped(|world, scope| {
+        stopped(|world, _| {
             let space = &world.core().space;
-            let mut scope = Scope::new(space, scope.kind).expect("memory");
+            let mut scope = Scope::new(space, CollectionKind::Full).expect("memory");
             let before = scope.pages().to_vec();
             for (workers, most) in [(1, CHUNK.min(before.len() / 4).max(1)), (100, 1)] {
                 let share = scope.share(workers);

@@ -1,6 +1,6 @@
 //! `Phase::Sweep`: listing the candidates that marking did not reach.
 //!
-//! 1. All workers, page by page: reached objects age, and the unmarked candidates are counted.
+//! 1. All workers, page by page: the objects age, and the unmarked candidates are counted.
 //! 2. One thread: the pages with unmarked candidates are sorted by address. Each receives its part
 //!    of a list that has room for all.
 //! 3. All workers, page by page: the unmarked candidates are written into the list.
@@ -41,10 +41,10 @@ pub(crate) struct Part {
     pub(crate) range: Range<usize>,
 }
 
-/// The phase `Sweep`. Lists the unmarked candidates, and ages the other objects.
+/// The phase `Sweep`. Lists the unmarked candidates, and ages all objects.
 ///
-/// Without memory for the list the collection is over: reached objects have aged, and all else is
-/// unchanged.
+/// Without memory for the list the collection is over: reached objects have aged, and the unmarked
+/// candidates are new.
 pub(crate) fn sweep<'w, M: ObjectModel>(
     world: &'w World<'_, M>,
     scope: &Scope,

@@ -26,17 +26,15 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::fallible::{self, NoMemory};
+use crate::base::fallible;
 use crate::base::steps;
 use crate::collect::candidates::Candidates;
-use crate::collect::scope::{live, stopped_at};
-use crate::collect::subset::Subset;
+use crate::collect::scope::live;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::object::live::Stopped;
 use crate::object::state;
-use crate::object::type_info::{Object, Tracer};
+use crate::object::type_info::Object;
 
 /// The granules of the candidates that the model reports as roots. No candidate is marked yet.
 pub(crate) fn roots<M: ObjectModel>(
@@ -64,46 +62,35 @@ pub(crate) fn roots<M: ObjectModel>(
     Ok(found)
 }
 
-/// Marks the members of the set that uncounted references from outside lead to, and adds them to
-/// `reached`.
-pub(crate) fn reach_from_outside<'w, M: ObjectModel>(
-    world: &'w World<'w, M>,
-    set: &Subset<'w, M>,
-    tracer: &mut Tracer,
-    reached: &mut Vec<Stopped<'w>>,
-) -> Result<(), NoMemory> {
-    let (space, model) = (&world.core().space, &world.core().model);
-    let mut result = Ok(());
-    let member = |address: usize| {
-        let object = space.contains(address).then(|| stopped_at(world, space.granule(address)));
-        object.flatten().filter(|&object| set.contains(*object))
-    };
-    let mut reach = |address: usize| {
-        if let Some(object) = member(address)
-            && set.reach(*object)
-        {
-            result = result.and(fallible::push(reached, object));
-        }
-    };
-    model.roots(world, &|object| member(object.address()).is_some(), &mut |object| {
-        reach(object.address());
-    });
+/// The granules of the claimed objects that uncounted references from other objects, or of the
+/// model, lead to. No candidate is marked yet.
+pub(crate) fn roots_of_claimed<M: ObjectModel>(
+    world: &World<'_, M>,
+    candidates: &Candidates,
+) -> Result<Vec<u32>, Abandoned> {
+    let mut found = roots(world, candidates)?;
     if M::RECHECKS_UNCOUNTED {
-        let mut lost_nothing = Ok(());
-        live(world, |object, bits| {
-            const HOLDER: u8 = state::TRACKED | state::DYING;
-            if bits.get() & HOLDER != state::TRACKED || set.contains(*object) {
-                return;
-            }
-            steps::took(1);
-            tracer.begin(object.object());
-            tracer.forget_uncounted();
-            model.traverse(object, tracer);
-            tracer.take_unreadable();
-            lost_nothing = lost_nothing.and(tracer.lost_nothing());
-            tracer.all_uncounted().for_each(&mut reach);
-        });
-        lost_nothing?;
+        let (space, model) = (&world.core().space, &world.core().model);
+        guard_traversal(world, &mut tracer_of(world), |tracer| {
+            let mut result = Ok(());
+            live(world, |object, bits| {
+                const HOLDER: u8 = state::TRACKED | state::UNREACHABLE | state::DYING;
+                if bits.get() & HOLDER != state::TRACKED {
+                    return;
+                }
+                steps::took(1);
+                tracer.begin(object.object());
+                tracer.forget_uncounted();
+                model.traverse(object, tracer);
+                tracer.take_unreadable();
+                result = result.and(tracer.lost_nothing());
+                let granules = tracer.all_uncounted().map(|address| space.granule(address));
+                for granule in granules.filter(|&granule| candidates.is_unmarked(granule)) {
+                    result = result.and(fallible::push(&mut found, granule as u32));
+                }
+            });
+            result
+        })??;
     }
-    result
+    Ok(found)
 }

@@ -67,6 +67,9 @@ pub(crate) const FULL: u8 = TRACKED | FROZEN | UNREACHABLE | DYING;
 /// A candidate of a young collection has `TRACKED` and no other of these bits.
 pub(crate) const YOUNG: u8 = FULL | OLD;
 
+/// An object that a running collection has claimed has both bits, while it is tracked.
+pub(crate) const CLAIMED: u8 = TRACKED | UNREACHABLE;
+
 /// Whether an object in this state takes part in a full collection.
 #[inline(always)]
 pub(crate) fn is_candidate(state: u8) -> bool {

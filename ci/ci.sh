@@ -73,7 +73,7 @@ if ((ended != 3)) || ! tail -n 6 "$place/log" | grep -q 'install: an installer' 
     echo '.ci/run does not fail when a check did not run' >&2
     exit 1
 fi
-# A check for which something outside of the project is missing does not fail, and is named at the end.
+# A check that something outside of the project is missing for does not fail, and is named.
 printf 'set -euo pipefail\nsource ci/common.bash\nlimited 60 "$@"\nabsent "a check" "a reason"\n' >"$place/ci/planted.sh"
 ended=0
 (cd "$place" && env -u STANDSTILL_LIMITED -u CARGO_TARGET_DIR PATH="$place/bin:$PATH" bash .ci/run) >"$place/log" 2>&1 || ended=$?

@@ -4,16 +4,22 @@
 //!
 //! | place | who changes it | in a stop |
 //! |---|---|---|
-//! | `ob_ref_local` | the owner of the object | read |
-//! | `ob_ref_shared >> 2` | all other threads | read |
+//! | `ob_ref_local` | the owner of the object | read; written by a claim |
+//! | `ob_ref_shared >> 2` | all other threads | read; written by a claim |
 //! | `_Py_REF_DEFERRED` in the shared part, if the object's references may be deferred | | subtracted |
 //! | a table of each thread, by the object's *unique id* (types, code, dictionaries of modules) | that thread | an adjustment |
 //!
 //! Each thread also has queues of objects whose count is to be *merged* by their owner. A queue has
 //! a reference to each of its objects, which the owner drops.
 //!
-//! [`claim`] writes to garbage, and [`take_queues`] to the objects in queues. All other functions
-//! read.
+//! In a stop, [`claim`] writes to garbage, and [`take_queues`] to the objects in queues.
+//!
+//! # Claimed objects
+//!
+//! The collecting thread owns a claimed object from the claim until the [`release`]. A released
+//! object that lives on has no owner: another thread that drops its last reference destroys it at
+//! once, and does not wait for the collecting thread. CPython's collector merges the counts of all
+//! garbage for the same reason.
 //!
 //! An object with count 0 whose references are not deferred is being destroyed, and stays outside
 //! of the collection. (No such object should be tracked. CPython's collector destroys it twice.) A
@@ -27,11 +33,13 @@
 //! reference goes to the collecting thread, which drops it after the stop. Until then it is an
 //! adjustment of −1: an object without any other reference is garbage, with all that it reaches.
 //!
-//! So no claimed object is in a queue. If there is no memory for the list, the rest stays in the
-//! queue, and the queue's reference keeps each object there alive.
+//! So no object is in a queue when it is claimed. Between the stops, a thread that drops a
+//! reference to a saved object may put it into the queue of the collecting thread. The second stop
+//! takes it out. If there is no memory for the list, the rest stays in the queue, and the queue's
+//! reference keeps each object there alive.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use standstill::model::Count;
 
@@ -182,15 +190,15 @@ pub unsafe fn each_thread(
     }
 }
 
-/// An owner's part of a count that is so large is merged: one more would come near the number of
-/// immortal objects.
+/// With so many references of its owner an object is claimed with a merged count. The number that
+/// marks immortal objects is far from it.
 const MANY: u32 = u32::MAX / 4;
 
 /// Protects the pool of unique ids while several threads claim.
 pub static IDS: Mutex<()> = Mutex::new(());
 
 /// Claims a garbage object: adds a reference, and makes `thread` the owner. `gc.get_objects()` and
-/// `gc.get_referrers()` do not show the object until [`show`] is called.
+/// `gc.get_referrers()` do not show the object until [`show`] or [`release`] is called.
 ///
 /// `thread` clears the garbage. An owner changes a count without atomic instructions, which take
 /// most of the time of clearing.
@@ -333,20 +341,66 @@ unsafe fn release_id(id: isize, interpreter: *mut c::PyInterpreterState) -> i64 
     sum
 }
 
-/// Ends the concealment of a claimed object, before it is cleared or released.
+/// Ends the concealment of a claimed object, before it is cleared.
 ///
 /// # Safety
 ///
-/// The object is alive, and this thread is attached.
+/// The object is garbage after the last stop of the collection, so no other thread has a reference
+/// to it. This thread is attached.
 pub unsafe fn show(op: *mut c::PyObject) {
     // SAFETY: as the caller says. CPython writes the byte by atomic operations too.
     let bits = unsafe { AtomicU8::from_ptr(&raw mut (*op).ob_gc_bits) };
-    let bit = c::SS_BITS_UNREACHABLE as u8;
-    // Relaxed: the bit orders nothing. CPython writes the byte in the same two steps. The test
-    // saves the write to an object that was cleared.
+    // Relaxed: the bit orders nothing, and no other thread changes the byte.
     let before = bits.load(Ordering::Relaxed);
-    if before & bit != 0 {
-        bits.store(before & !bit, Ordering::Relaxed);
+    bits.store(before & !(c::SS_BITS_UNREACHABLE as u8), Ordering::Relaxed);
+}
+
+/// Drops the claim's reference. If the object lives on, it has no owner afterwards, and it is not
+/// concealed.
+///
+/// # Safety
+///
+/// This thread has claimed the object, and is attached.
+pub unsafe fn release(op: *mut c::PyObject) {
+    // SAFETY: as the caller says. CPython accesses these fields by atomic operations too. `local`
+    // is not 0 only if this thread owns the object.
+    unsafe {
+        let bits = AtomicU8::from_ptr(&raw mut (*op).ob_gc_bits);
+        let bit = c::SS_BITS_UNREACHABLE as u8;
+        // Relaxed: the bit orders nothing. Only objects that were not cleared have it. Other
+        // threads may use such an object, and change the byte meanwhile.
+        if bits.load(Ordering::Relaxed) & bit != 0 {
+            bits.fetch_and(!bit, Ordering::Relaxed);
+        }
+        // Relaxed: only the owner writes it.
+        if local(op).load(Ordering::Relaxed) > 1 {
+            disown(op);
+        }
+        c::ss_drop_reference(op);
+    }
+}
+
+/// Makes the count of an object one number, which has no owner.
+///
+/// # Safety
+///
+/// This thread owns the object, and is attached.
+#[cold]
+unsafe fn disown(op: *mut c::PyObject) {
+    // SAFETY: as the caller says. CPython accesses these fields by atomic operations too.
+    unsafe {
+        let own = i64::from(local(op).load(Ordering::Relaxed));
+        // Relaxed, both, and before the count is merged: as in `_Py_ExplicitMergeRefcount`. Other
+        // threads only compare the owner with themselves.
+        local(op).store(0, Ordering::Relaxed);
+        AtomicUsize::from_ptr(&raw mut (*op).ob_tid).store(0, Ordering::Relaxed);
+        let merged = |now: isize| {
+            let count = (now as i64 >> c::SS_REF_SHIFT) + own;
+            Some((count << c::SS_REF_SHIFT | c::SS_REF_MERGED) as isize)
+        };
+        // AcqRel: the thread that drops the last reference sees what this thread did with the
+        // object.
+        let _always = shared(op).fetch_update(Ordering::AcqRel, Ordering::Relaxed, merged);
     }
 }
 
@@ -370,9 +424,7 @@ pub unsafe fn set_finalized(op: *mut c::PyObject) -> bool {
     // SAFETY: as the caller says. CPython writes the byte by atomic operations too.
     let bits = unsafe { AtomicU8::from_ptr(&raw mut (*op).ob_gc_bits) };
     let bit = c::SS_BITS_FINALIZED as u8;
-    // Relaxed: the object's own lock, or its only holder, orders all else. CPython writes the byte
-    // in the same two steps.
-    let before = bits.load(Ordering::Relaxed);
-    bits.store(before | bit, Ordering::Relaxed);
-    before & bit == 0
+    // Relaxed: the bit orders nothing. Another thread may use the object through a weak reference,
+    // and change the byte meanwhile.
+    bits.fetch_or(bit, Ordering::Relaxed) & bit == 0
 }

@@ -6,7 +6,7 @@
 //! | a [count](crate::counts) | of tracked objects that are not frozen. All others are *outside*: kept, and not traversed |
 //! | references | `tp_traverse`, with [deferred references](crate::frames) apart |
 //! | roots | the stacks of all threads, and tables of the interpreter |
-//! | a claim | one reference. The collecting thread owns the object, and deferred references become counted ones |
+//! | a claim | one reference. The collecting thread owns the object until the release, and deferred references become counted ones |
 //! | weak references, finalizers, clearing | the interpreter's own functions, in its own order |
 //!
 //! # Who may touch which field when
@@ -341,8 +341,7 @@ unsafe impl ObjectModel for Python {
         let object = op(reference.object());
         // SAFETY: the claim's reference, on an attached thread.
         unsafe {
-            counts::show(object);
-            c::ss_drop_reference(object);
+            counts::release(object);
             pressure::progressed();
         }
     }

@@ -267,7 +267,8 @@ pub fn stopped(new: c_int) {
 /// This thread collects, and is attached.
 #[inline(always)]
 pub unsafe fn progressed() {
-    // Relaxed: this thread has written it. Only automatic collections hold threads up.
+    // Relaxed: this thread, or the collecting thread before it, has written it. Only automatic
+    // collections hold threads up.
     if RUNNING.load(Ordering::Relaxed) != 0 {
         // SAFETY: as the caller says.
         unsafe { count_progress() };

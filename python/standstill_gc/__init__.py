@@ -244,7 +244,8 @@ class _Block(_extension.Block if _has_switch else _PlainBlock, _contextlib.Conte
 
 def defer():
     """Run no automatic collection inside the ``with`` block, for example while a request is
-    served. The next one starts after the block, if it is due.
+    served. The next one starts after the block, if it is due. As a decorator it does the same for
+    each call of a function.
     """
     return _Block()
 

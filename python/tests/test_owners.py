@@ -1,17 +1,18 @@
-"""The claim makes the collecting thread the owner of garbage. Counts stay right for all threads.
+"""The collecting thread owns an object from its claim to its release.
 
 Threads count their own objects without atomic instructions, and put objects of others into queues.
-So a wrong owner loses references, or destroys an object that is in use.
+So a wrong owner loses references, destroys an object that is in use, or lets it live too long.
 """
 
 import ctypes
+import gc
 import threading
 import weakref
 
 import pytest
 
 from test_special_cases import (  # noqa: F401
-    HEADER, Worker, collect, cycle, in_thread, is_queued, only_this_collector, threads, worker,
+    HEADER, collect, cycle, in_thread, is_queued, only_this_collector, threads, worker,
 )
 
 MERGED = 3
@@ -53,13 +54,17 @@ def saved_ring(Saved):
 
 
 def collect_and_save(threads, Saved):
-    """Collects the cycle. Afterwards each of the two has an attribute that notes its death."""
+    """Collects the cycle. Its finalizers find this thread as the owner."""
+    collect(threads)
+    assert Saved.owners == [threading.get_ident()] * 2 and len(Saved.saved) == 2
+
+
+def watch(Saved):
+    """Gives each saved object an attribute that notes the object's death."""
     class Attribute:
         def __del__(self):
             Saved.dead.append(threading.get_ident())
 
-    collect(threads)
-    assert Saved.owners == [threading.get_ident()] * 2 and len(Saved.saved) == 2
     for one in Saved.saved:
         one.attribute = Attribute()
 
@@ -75,15 +80,14 @@ def break_up(Saved):
 @pytest.mark.parametrize("maker", ["this thread", "another", "one that has ended"])
 @pytest.mark.parametrize("dropper", ["this thread", "the maker", "a third"])
 def test_saved_garbage_dies_once_on_any_thread(maker, dropper, threads, worker, Saved):
-    make = {"this thread": lambda f: f(), "another": worker, "one that has ended": Worker()}[maker]
+    def here(function):
+        return function()
+
+    make = {"this thread": here, "another": worker, "one that has ended": in_thread}[maker]
     make(lambda: saved_ring(Saved))
-    if maker == "one that has ended":
-        make.stop()
     collect_and_save(threads, Saved)
-    third = Worker()
-    drop = {"this thread": lambda f: f(), "a third": third}.get(dropper)
-    if drop is None:
-        drop = worker if maker == "another" else third
+    watch(Saved)
+    drop = {"this thread": here, "the maker": make, "a third": in_thread}[dropper]
 
     def count():
         for _ in range(1000):
@@ -93,18 +97,37 @@ def test_saved_garbage_dies_once_on_any_thread(maker, dropper, threads, worker, 
     drop(count)
     count()
     drop(lambda: break_up(Saved))
-    # This thread is the owner, and destroys the objects in its queue.
-    for _ in range(100):
-        pass
-    third.stop()
     assert len(Saved.dead) == 2
-    assert collect(threads) < 10
+    collect(threads)
+    assert len(Saved.dead) == 2
+
+
+def test_saved_garbage_does_not_wait_for_the_thread_that_has_collected_it(threads, worker, Saved):
+    worker(lambda: saved_ring(Saved))
+    # The worker sleeps afterwards, detached, and looks at no queue.
+    worker(lambda: collect_and_save(threads, Saved))
+    assert all(is_merged(one) for one in Saved.saved)
+    watch(Saved)
+    break_up(Saved)
+    assert Saved.dead == [threading.get_ident()] * 2
+
+
+def test_objects_in_the_list_of_garbage_have_no_owner(threads):
+    cycle()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        collect(threads)
+        halves = [thing for thing in gc.garbage if type(thing).__name__ == "Half"]
+        assert len(halves) == 2 and all(is_merged(half) for half in halves)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
 
 
 def test_saved_garbage_outlives_the_thread_that_has_collected_it(threads, Saved):
     saved_ring(Saved)
     in_thread(collect_and_save, threads, Saved)
-    assert Saved.owners != [threading.get_ident()] * 2 and Saved.dead == []
+    watch(Saved)
     break_up(Saved)
     assert len(Saved.dead) == 2
 
@@ -112,6 +135,7 @@ def test_saved_garbage_outlives_the_thread_that_has_collected_it(threads, Saved)
 def test_saved_garbage_is_collected_later_by_another_thread(threads, worker, Saved):
     saved_ring(Saved)
     collect_and_save(threads, Saved)
+    watch(Saved)
     Saved.saved.clear()
     assert Saved.dead == []
     worker(lambda: collect(threads))

@@ -569,6 +569,24 @@ fn what_a_legacy_finalizer_reaches_by_uncounted_references_is_kept() {
 }
 
 #[test]
+fn uncounted_references_of_garbage_keep_nothing_alive_after_its_finalizers() {
+    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+        let heap = heap::<YOUNG, STABLE>(workers);
+        let mut m = heap.attach();
+        let model = heap.model();
+        let (source, target) = (alloc(&m, FINALIZES), alloc(&m, 0));
+        model.link(source, 0, target);
+        model.point(source, 0, Some(target));
+        model.drop_ref(target);
+        model.drop_ref(source);
+        let report = collect(&mut m, Collect::full());
+        assert_eq!((report.finalized, report.resurrected, report.collected), (1, 0, 2));
+        assert!(model.objects().is_empty());
+    }
+    on_all!(check);
+}
+
+#[test]
 fn a_finalizer_brings_an_object_back_by_an_uncounted_reference() {
     fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
         for by_root in [false, true] {

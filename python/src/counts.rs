@@ -14,16 +14,16 @@
 //!
 //! In a stop, [`claim`] writes to garbage, and [`take_queues`] to the objects in queues.
 //!
+//! An object with count 0 whose references are not deferred is being destroyed, and stays outside
+//! of the collection. (No such object should be tracked. CPython's collector destroys it twice.) A
+//! deferred object with count 0 is an ordinary one: frames may refer to it.
+//!
 //! # Claimed objects
 //!
 //! The collecting thread owns a claimed object from the claim until the [`release`]. A released
 //! object that lives on has no owner: another thread that drops its last reference destroys it at
 //! once, and does not wait for the collecting thread. CPython's collector merges the counts of all
 //! garbage for the same reason.
-//!
-//! An object with count 0 whose references are not deferred is being destroyed, and stays outside
-//! of the collection. (No such object should be tracked. CPython's collector destroys it twice.) A
-//! deferred object with count 0 is an ordinary one: frames may refer to it.
 //!
 //! # Objects in queues
 //!
@@ -341,7 +341,8 @@ unsafe fn release_id(id: isize, interpreter: *mut c::PyInterpreterState) -> i64 
     sum
 }
 
-/// Ends the concealment of a claimed object, before it is cleared.
+/// Ends the concealment of a claimed object, before it is cleared. Without this call [`release`]
+/// ends it, by an atomic instruction.
 ///
 /// # Safety
 ///
@@ -362,8 +363,8 @@ pub unsafe fn show(op: *mut c::PyObject) {
 ///
 /// This thread has claimed the object, and is attached.
 pub unsafe fn release(op: *mut c::PyObject) {
-    // SAFETY: as the caller says. CPython accesses these fields by atomic operations too. `local`
-    // is not 0 only if this thread owns the object.
+    // SAFETY: as the caller says. CPython accesses these fields by atomic operations too. If the
+    // local part is not 0, this thread owns the object: a claim with a merged count leaves 0.
     unsafe {
         let bits = AtomicU8::from_ptr(&raw mut (*op).ob_gc_bits);
         let bit = c::SS_BITS_UNREACHABLE as u8;

@@ -101,8 +101,7 @@ static inline PyGenObject *ss_generator_of(_PyInterpreterFrame *frame) {
     return _PyGen_GetGeneratorFromFrame(frame);
 }
 
-// As `Py_DECREF`, which is inline in C. The function of that name for other languages calls one
-// more.
+// `Py_DECREF`, inline. The function `Py_DecRef`, which other languages call, calls another one.
 static inline void ss_drop_reference(PyObject *op) { Py_DECREF(op); }
 
 // The next block of a free list of a page. Debug builds encode the links.

@@ -179,11 +179,16 @@ def test_objects_in_all_states_of_a_count_are_claimed(threads, worker):
 
 
 def test_an_owner_with_very_many_references_is_merged(threads):
-    """The owner's part must not reach the number that marks immortal objects."""
-    one = cycle()
-    # The sum of both parts stays the same.
-    more = (1 << 32) - 64 - local(one()).value
-    local(one()).value += more
-    shared(one()).value -= more << 2
+    """The claim's reference would make the owner's part the number that marks immortal objects."""
+    class Crowded:
+        pass
+
+    one = Crowded()
+    one.self = one
+    most, own, others = (1 << 32) - 2, local(one), shared(one)
+    del one
+    # From here on this thread counts no reference. The sum of both parts stays the same.
+    others.value -= (most - own.value) << 2
+    own.value = most
     collect(threads)
-    assert one() is None
+    assert not [thing for thing in gc.get_objects() if type(thing) is Crowded]

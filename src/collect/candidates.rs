@@ -180,7 +180,7 @@ impl Candidates {
         steps::took(objects.len());
         let mut taken = Vec::new();
         taken.try_reserve_exact(objects.iter().filter(|claim| is_marked(claim)).count())?;
-        // There are few, so most calls move nothing.
+        // Finalizers rarely save an object.
         if taken.capacity() > 0 {
             taken.extend(objects.extract_if(.., |claim| is_marked(claim)));
         }

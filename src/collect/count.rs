@@ -198,19 +198,10 @@ impl<M: ObjectModel> Work<'_, M> {
         tracer: &mut Tracer,
     ) -> Result<(), NoMemory> {
         let Self { world, .. } = self;
-        let (space, model) = (&world.core().space, &world.core().model);
-        let (origin, states) = (space.origin(), space.states());
+        let (origin, model) = (world.core().space.origin(), &world.core().model);
         let asks = (model.verifies_traversals(), model.prefetches());
-        let (far, selection) = (is_far(world, table.len()), self.scope.selection);
-        let mut counter = Counter::<_, ALL> {
-            origin,
-            selection,
-            states,
-            table,
-            far,
-            delay: Delay::default(),
-            counts,
-        };
+        let selection = self.scope.selection;
+        let mut counter = Counter::<_, ALL>::new(world, origin, selection, table, counts);
         let mut candidates: Vec<Stopped<'_>> = Vec::new();
         candidates.try_reserve_exact(PAGE_GRANULES)?;
         for pages in self.share.of(worker) {
@@ -262,20 +253,9 @@ impl<M: ObjectModel> Work<'_, M> {
         counts: &mut Counts,
         tracer: &mut Tracer,
     ) -> Result<(), NoMemory> {
-        let space = &self.world.core().space;
-        let (origin, states, far) =
-            (space.origin(), space.states(), is_far(self.world, table.len()));
+        let (origin, model) = (self.world.core().space.origin(), &self.world.core().model);
         let selection = self.scope.selection;
-        let mut counter = Counter::<_, ALL> {
-            origin,
-            selection,
-            states,
-            table,
-            far,
-            delay: Delay::default(),
-            counts,
-        };
-        let model = &self.world.core().model;
+        let mut counter = Counter::<_, ALL>::new(self.world, origin, selection, table, counts);
         let asks = (model.verifies_traversals(), model.prefetches());
         self.count_objects(&mut counter, asks, tracer, objects)?;
         counter.drain_delayed();
@@ -350,7 +330,19 @@ struct Counter<'a, O: Index, const ALL: bool> {
     counts: &'a mut Counts,
 }
 
-impl<O: Index, const ALL: bool> Counter<'_, O, ALL> {
+impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
+    #[inline(always)]
+    fn new<M: ObjectModel>(
+        world: &'a World<'_, M>,
+        origin: O,
+        selection: Selection,
+        table: &'a mut [u8],
+        counts: &'a mut Counts,
+    ) -> Self {
+        let (states, far) = (world.core().space.states(), is_far(world, table.len()));
+        Self { origin, selection, states, table, far, delay: Delay::default(), counts }
+    }
+
     /// Subtracts the real count of each object, without the claim's reference, from its byte.
     #[inline(never)]
     fn take_own<M: ObjectModel>(

@@ -9,7 +9,7 @@
 //! | `Count` | are ignored; kept, if marking does not traverse again | are marked, so not counted |
 //! | `Mark` | are followed | |
 //! | `Claim` | are followed from legacy finalizers | |
-//! | `Recheck` | are followed | are reached, as objects with references from outside |
+//! | `Recheck` | are followed | are marked first, as are the targets of other objects |
 //!
 //! An object with an unreadable field loses its counted edges, because their targets then have
 //! references that no candidate explains. Its uncounted edges stay: nothing else shows that their

@@ -16,6 +16,7 @@ import sys, sysconfig
 print(sys.hexversion)
 print(int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))))
 print(int(bool(sysconfig.get_config_var('Py_DEBUG'))))
+print(int('-fsanitize=thread' in (sysconfig.get_config_var('BASECFLAGS') or '')))
 print(sysconfig.get_path('include'))
 print(sysconfig.get_path('platinclude'))
 import os
@@ -115,7 +116,7 @@ fn main() {
     let python = env::var("PYO3_PYTHON").unwrap_or_else(|_| "python3".into());
     let answers = output(&python, &["-c", ASK]);
     let answers: Vec<&str> = answers.lines().collect();
-    let [version, free_threaded, debug, directories @ ..] = &answers[..] else {
+    let [version, free_threaded, debug, thread_sanitizer, directories @ ..] = &answers[..] else {
         panic!("{python} answered {answers:?}");
     };
     assert_eq!(*free_threaded, "1", "{python} is not a free-threaded build of CPython");
@@ -136,6 +137,9 @@ fn main() {
             }
         }
     }
+    // The allocator's pages have another layout in a build with ThreadSanitizer. Both compilers
+    // tell the headers of it if they have this option.
+    let sanitizer = (*thread_sanitizer == "1").then_some("-fsanitize=thread");
     // The compiler's own headers, which the package `libclang` has not.
     let builtin = output("cc", &["-print-file-name=include"]);
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
@@ -143,6 +147,7 @@ fn main() {
     let bindings = bindgen::Builder::default()
         .header(HEADER)
         .clang_args(&includes)
+        .clang_args(sanitizer)
         .clang_args([
             "-D__BINDGEN__".into(),
             "-nobuiltininc".into(),
@@ -174,8 +179,8 @@ fn main() {
     std::fs::write(&compared, text).expect("the folder can be written");
 
     let mut build = cc::Build::new();
-    for include in &includes {
-        build.flag(include);
+    for flag in includes.iter().map(String::as_str).chain(sanitizer) {
+        build.flag(flag);
     }
     build
         .file(compared)

@@ -1,5 +1,9 @@
 """Threads that make garbage faster than an automatic collection clears it are held up."""
 
+import pathlib
+import subprocess
+import sys
+
 from support import good, quiet  # noqa: F401
 
 # Two threads that outrun the thread of the package, until `over` is set.
@@ -146,3 +150,15 @@ gc.collect()
 print(held())
 """)
     assert out == ["0"]
+
+
+def test_the_measuring_program_works():
+    program = pathlib.Path(__file__).parents[1] / "outrun.py"
+    done = subprocess.run(
+        [sys.executable, program, "pairs", "--seconds", "0.2", "--threads", "1"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )
+    [*_, row] = done.stdout.splitlines()
+    assert row.startswith("| pairs | 1 | ") and row.count(" MB, ") == 2, done.stdout
+    done = subprocess.run([sys.executable, program, "unknown"], capture_output=True, text=True)
+    assert done.returncode == 2 and "unknown: unknown" in done.stderr

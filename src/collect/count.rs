@@ -198,8 +198,8 @@ impl<M: ObjectModel> Work<'_, M> {
         tracer: &mut Tracer,
     ) -> Result<(), NoMemory> {
         let Self { world, .. } = self;
-        let (origin, model) = (world.core().space.origin(), &world.core().model);
-        let asks = (model.verifies_traversals(), model.prefetches());
+        let origin = world.core().space.origin();
+        let leaves = M::HAS_SERIAL && worker.index != 0;
         let selection = self.scope.selection;
         let mut counter = Counter::<_, ALL>::new(world, origin, selection, table, counts);
         let mut candidates: Vec<Stopped<'_>> = Vec::new();
@@ -215,10 +215,7 @@ impl<M: ObjectModel> Work<'_, M> {
                     gather(origin, (first, bits), &mut candidates);
                 }
                 steps::took(PAGE_WORDS + candidates.len());
-                if M::HAS_SERIAL && worker.index != 0 {
-                    counter.leave_serial(model, &mut candidates)?;
-                }
-                self.count_objects(&mut counter, asks, tracer, &candidates)?;
+                self.count_objects(&mut counter, leaves, tracer, &candidates)?;
             }
         }
         counter.drain_delayed();
@@ -253,30 +250,36 @@ impl<M: ObjectModel> Work<'_, M> {
         counts: &mut Counts,
         tracer: &mut Tracer,
     ) -> Result<(), NoMemory> {
-        let (origin, model) = (self.world.core().space.origin(), &self.world.core().model);
+        let origin = self.world.core().space.origin();
         let selection = self.scope.selection;
         let mut counter = Counter::<_, ALL>::new(self.world, origin, selection, table, counts);
-        let asks = (model.verifies_traversals(), model.prefetches());
-        self.count_objects(&mut counter, asks, tracer, objects)?;
+        self.count_objects(&mut counter, false, tracer, objects)?;
         counter.drain_delayed();
         counts.spills.lost_nothing()
     }
 
-    /// Counts some candidates. `verifies`, `prefetches`: as the model says.
+    /// Counts some candidates. `leaves`: but for those that only the first worker traverses.
     #[inline(always)]
     fn count_objects<O: Index, const ALL: bool>(
         &self,
         counter: &mut Counter<'_, O, ALL>,
-        (verifies, prefetches): (bool, bool),
+        leaves: bool,
         tracer: &mut Tracer,
         objects: &[Stopped<'_>],
     ) -> Result<(), NoMemory> {
         let (origin, model) = (counter.origin, &self.world.core().model);
-        counter.counts.traversed += objects.len();
+        let (verifies, prefetches) = (model.verifies_traversals(), model.prefetches());
+        let leaves_any = |few: &[Stopped<'_>]| leaves && few.iter().any(|&o| model.serial(o));
+        let mut rest = Vec::new();
         // In a full collection candidates are adjacent. The hardware prefetches them, but
         // only up to the end of its page. In a young collection they are far apart.
         objects.iter().take(PREFETCH_DISTANCE).for_each(prefetch_object);
-        for (number, batch) in objects.chunks(BATCH).enumerate() {
+        for (number, mut batch) in objects.chunks(BATCH).enumerate() {
+            if leaves_any(batch) {
+                counter.leave_serial(model, batch, &mut rest)?;
+                batch = &rest;
+            }
+            counter.counts.traversed += batch.len();
             tracer.clear();
             if M::UNCOUNTED_EDGES {
                 tracer.forget_uncounted();
@@ -285,8 +288,8 @@ impl<M: ObjectModel> Work<'_, M> {
             for (place, few) in batch.chunks(BATCH_PART).enumerate() {
                 let first = number * BATCH + place * BATCH_PART;
                 few_from(objects, first + PREFETCH_DISTANCE).iter().for_each(prefetch_object);
-                if prefetches {
-                    let ahead = few_from(objects, first + CONTENTS_DISTANCE);
+                let ahead = few_from(objects, first + CONTENTS_DISTANCE);
+                if prefetches && !leaves_any(ahead) {
                     prefetch_each(model, ahead, tracer);
                 }
                 let unreadable = &mut counter.counts.unreadable;
@@ -368,20 +371,26 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
         Ok(())
     }
 
-    /// Moves the objects that only the first worker traverses to the results.
+    /// Adds the objects that only the first worker traverses to the results, and the others to
+    /// `rest`.
     #[cold]
-    fn leave_serial<M: ObjectModel>(
+    fn leave_serial<'w, M: ObjectModel>(
         &mut self,
         model: &M,
-        objects: &mut Vec<Stopped<'_>>,
+        batch: &[Stopped<'w>],
+        rest: &mut Vec<Stopped<'w>>,
     ) -> Result<(), NoMemory> {
-        let (origin, serial) = (self.origin, &mut self.counts.serial);
-        let mut result = Ok(());
-        for object in objects.extract_if(.., |object| model.serial(*object)) {
-            let left = fallible::push(serial, origin.granule(object.address()) as u32);
-            result = result.and(left);
+        rest.clear();
+        rest.try_reserve(batch.len())?;
+        for &object in batch {
+            if model.serial(object) {
+                let granule = self.origin.granule(object.address()) as u32;
+                fallible::push(&mut self.counts.serial, granule)?;
+            } else {
+                rest.push(object);
+            }
         }
-        result
+        Ok(())
     }
 
     /// Keeps the edges of the objects that belong into [`Counts::kept`].

@@ -244,19 +244,27 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// meanwhile, behind those that were not taken.
     fn traverse_list(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let mut objects = self.take_list()?;
-        if M::HAS_SERIAL && !self.is_first {
-            self.leave_serial(&mut objects)?;
-        }
+        let model = self.model;
+        // Whether this worker leaves some of these objects to the first one.
+        let leaves = M::HAS_SERIAL && !self.is_first;
+        let leaves_any =
+            |few: &[Object]| leaves && candidates(few).iter().any(|&o| model.serial(o));
+        let mut rest = Vec::new();
         self.done.traversed += objects.len();
         let prefetch_part = |first| part(&objects, first).iter().copied().for_each(prefetch_body);
         (0..PREFETCH_DISTANCE).step_by(BATCH_PART).for_each(prefetch_part);
         for first in (0..objects.len()).step_by(BATCH_PART) {
             prefetch_part(first + PREFETCH_DISTANCE);
-            if self.prefetches {
-                let ahead = part(&objects, first + CONTENTS_DISTANCE);
-                prefetch_each(self.model, candidates(ahead), self.tracer);
+            let ahead = part(&objects, first + CONTENTS_DISTANCE);
+            if self.prefetches && !leaves_any(ahead) {
+                prefetch_each(model, candidates(ahead), self.tracer);
             }
-            self.traverse(candidates(part(&objects, first)))?;
+            let mut few = part(&objects, first);
+            if leaves_any(few) {
+                self.leave_serial(few, &mut rest)?;
+                few = &rest;
+            }
+            self.traverse(candidates(few))?;
             self.meet_edges(pool)?;
             // Relaxed: a hint.
             if SHARED && pool.failed.load(Ordering::Relaxed) {
@@ -268,17 +276,21 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         Ok(())
     }
 
-    /// Moves the objects that only the first worker traverses to the results. The objects are
-    /// marked.
+    /// Adds the objects that only the first worker traverses to the results, and the others to
+    /// `rest`. The objects are marked.
     #[cold]
-    fn leave_serial(&mut self, list: &mut Vec<Object>) -> Result<(), NoMemory> {
-        let (space, model) = (self.space, self.model);
-        let is_serial = |object: &mut Object| model.serial(candidates(&[*object])[0]);
-        let mut result = Ok(());
-        for object in list.extract_if(.., is_serial) {
-            result = result.and(fallible::push(&mut self.done.serial, granule(space, object)));
+    fn leave_serial(&mut self, few: &[Object], rest: &mut Vec<Object>) -> Result<(), NoMemory> {
+        rest.clear();
+        rest.try_reserve(few.len())?;
+        for &object in few {
+            if self.model.serial(candidates(&[object])[0]) {
+                fallible::push(&mut self.done.serial, granule(self.space, object))?;
+                self.done.traversed -= 1;
+            } else {
+                rest.push(object);
+            }
         }
-        result
+        Ok(())
     }
 
     /// Traverses objects. Their edges are in the tracer afterwards.

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# CPython's own tests, and threads beside the collector, under a sanitizer. It takes an hour or more.
+#
+#     python/sanitized.sh address|thread [FILE...]    FILEs of the suite, or else all of suite.py's
+#
+# The interpreter, the C library of atomic operations and the Rust code of the package are all built
+# with the sanitizer, Rust's std included. It needs a nightly toolchain with the component rust-src.
+#
+# AddressSanitizer here does not look for leaks: the interpreter leaks at its exit.
+# `python/tests/test_memory.py` looks for those of the package. Of ThreadSanitizer's reports, those
+# that CPython's own list names are suppressed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+sanitizer="${1:?address or thread}"
+shift
+archive="$(echo "${CPYTHON_SOURCES:-../shared/cpython}"/cpython-3.15*.tar.xz)"
+seconds="${STANDSTILL_GC_STRESS:-10}"
+
+case "$sanitizer" in
+    address) export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 ;;
+    thread) export TSAN_OPTIONS=allocator_may_return_null=1:handle_segv=0 ;;
+    *) echo "there is no sanitizer $sanitizer here" >&2 && exit 2 ;;
+esac
+python="$(benches/cpython.sh --quick --installed "$archive" "--with-$sanitizer-sanitizer")"
+root="$(dirname "$(dirname "$(dirname "$python")")")"
+[[ "$sanitizer" == address ]] \
+    || TSAN_OPTIONS+=":suppressions=$root/Tools/tsan/suppressions_free_threading.txt"
+
+# The tools run in an ordinary interpreter.
+out="$(realpath "${CARGO_TARGET_DIR:-target}")/python-$sanitizer"
+mkdir -p "$out"
+[[ -x "$out/tools/bin/python" ]] || python3 -m venv "$out/tools"
+"$out/tools/bin/python" -m pip install --quiet maturin libclang pytest
+LIBCLANG_PATH="$("$out/tools/bin/python" -c 'import clang, os; print(os.path.join(os.path.dirname(clang.__file__), "native"))')"
+nightly="$(rustup toolchain list | grep -oE '^nightly[^ ]*' | head -n 1)"
+rm -rf "$out/wheels" "$out/package"
+LIBCLANG_PATH="$LIBCLANG_PATH" PYO3_PYTHON="$python" RUSTUP_TOOLCHAIN="$nightly" \
+    CARGO_UNSTABLE_BUILD_STD=std RUSTFLAGS="-Zsanitizer=$sanitizer" \
+    "$out/tools/bin/maturin" build --quiet --release --locked --interpreter "$python" \
+    --target "$(uname -m)-unknown-linux-gnu" --out "$out/wheels" \
+    --manifest-path python/Cargo.toml --target-dir "$out/target"
+"$out/tools/bin/python" -m pip --python "$python" install --quiet --no-index --no-deps \
+    --target "$out/package" "$out"/wheels/*.whl
+
+export PYTHONPATH="$out/package"
+"$python" -c 'import standstill_gc; assert standstill_gc.active()'
+status=0
+"$python" python/suite.py --timeout 3600 "${@:---all}" || status=1
+echo "-- each kind of thread beside a collector without pause, $seconds s"
+PYTHONPATH+=":$("$out/tools/bin/python" -c 'import pytest, os; print(os.path.dirname(os.path.dirname(pytest.__file__)))')"
+STANDSTILL_GC_STRESS="$seconds" "$python" -m pytest --quiet -p no:cacheprovider python/tests/test_stress.py || status=1
+exit "$status"

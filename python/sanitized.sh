@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# CPython's own tests, and threads beside the collector, under a sanitizer. It takes an hour or more.
+# CPython's own tests, and threads beside the collector, under a sanitizer. It takes an hour or so.
 #
 #     python/sanitized.sh address|thread [FILE...]    FILEs of the suite, or else all of suite.py's
 #
@@ -39,8 +39,7 @@ LIBCLANG_PATH="$LIBCLANG_PATH" PYO3_PYTHON="$python" RUSTUP_TOOLCHAIN="$nightly"
     "$out/tools/bin/maturin" build --quiet --release --locked --interpreter "$python" \
     --target "$(uname -m)-unknown-linux-gnu" --out "$out/wheels" \
     --manifest-path python/Cargo.toml --target-dir "$out/target"
-"$out/tools/bin/python" -m pip --python "$python" install --quiet --no-index --no-deps \
-    --target "$out/package" "$out"/wheels/*.whl
+"$out/tools/bin/python" -m zipfile -e "$out"/wheels/*.whl "$out/package"
 
 export PYTHONPATH="$out/package"
 "$python" -c 'import standstill_gc; assert standstill_gc.active()'

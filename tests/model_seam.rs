@@ -129,7 +129,7 @@ struct Seam<const YOUNG: bool, const STABLE: bool> {
     elsewhere: Mutex<HashMap<usize, (Object, i64)>>,
     /// The thread that stopped the runtime last.
     collector: Mutex<Option<thread::ThreadId>>,
-    /// Traversals of serial objects: by the collecting thread, by others.
+    /// Traversals and prefetches of serial objects: by the collecting thread, by others.
     traversals: [AtomicUsize; 2],
     finalizer: Mutex<Option<Act<YOUNG, STABLE>>>,
     overvisited: AtomicUsize,
@@ -205,6 +205,15 @@ impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
     }
 }
 
+impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
+    fn note_serial(&self, object: Stopped<'_>) {
+        if self.serial(object) {
+            let elsewhere = *self.collector.lock().unwrap() != Some(thread::current().id());
+            self.traversals[usize::from(elsewhere)].fetch_add(1, Relaxed);
+        }
+    }
+}
+
 // SAFETY: 1. a count is the object's number and the table's; `claim_ref` adds one, `release`
 // removes one. 2. `release` frees at 0. 3. only attached threads drop. 4. counted slots are
 // counted, and uncounted slots of live objects lead to live ones. 5. nothing is pending. 6. nothing
@@ -238,12 +247,17 @@ unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, S
         }
     }
 
+    fn prefetches(&self) -> bool {
+        true
+    }
+
+    fn prefetch(&self, object: Stopped<'_>, _: &mut Tracer) {
+        self.note_serial(object);
+    }
+
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
         let kind = header(*object).kind.load(Relaxed);
-        if kind & SERIAL != 0 {
-            let elsewhere = *self.collector.lock().unwrap() != Some(thread::current().id());
-            self.traversals[usize::from(elsewhere)].fetch_add(1, Relaxed);
-        }
+        self.note_serial(object);
         for target in bare(*object) {
             // SAFETY: rule 7.
             unsafe { tracer.uncounted(target) };

@@ -583,8 +583,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// Whether [`serial`](Self::serial) is called.
     const HAS_SERIAL: bool = false;
 
-    /// Whether `object` is traversed only by the thread that has stopped the world. A worker that
-    /// meets such an object leaves it to that thread.
+    /// Whether only the thread that has stopped the world traverses and prefetches `object`. A
+    /// worker that meets such an object leaves it to that thread.
     fn serial(&self, object: Stopped<'_>) -> bool {
         let _ = object;
         false

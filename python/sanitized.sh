@@ -31,11 +31,11 @@ out="$(realpath "${CARGO_TARGET_DIR:-target}")/python-$sanitizer"
 mkdir -p "$out"
 [[ -x "$out/tools/bin/python" ]] || python3 -m venv "$out/tools"
 "$out/tools/bin/python" -m pip install --quiet maturin libclang pytest
-LIBCLANG_PATH="$("$out/tools/bin/python" -c 'import clang, os; print(os.path.join(os.path.dirname(clang.__file__), "native"))')"
+folder_of() { "$out/tools/bin/python" -c "import $1, os; print(os.path.dirname($1.__file__))"; }
 nightly="$(rustup toolchain list | grep -oE '^nightly[^ ]*' | head -n 1)"
 rm -rf "$out/wheels" "$out/package"
-LIBCLANG_PATH="$LIBCLANG_PATH" PYO3_PYTHON="$python" RUSTUP_TOOLCHAIN="$nightly" \
-    CARGO_UNSTABLE_BUILD_STD=std RUSTFLAGS="-Zsanitizer=$sanitizer" \
+LIBCLANG_PATH="$(folder_of clang)/native" PYO3_PYTHON="$python" \
+    RUSTUP_TOOLCHAIN="$nightly" CARGO_UNSTABLE_BUILD_STD=std RUSTFLAGS="-Zsanitizer=$sanitizer" \
     "$out/tools/bin/maturin" build --quiet --release --locked --interpreter "$python" \
     --target "$(uname -m)-unknown-linux-gnu" --out "$out/wheels" \
     --manifest-path python/Cargo.toml --target-dir "$out/target"
@@ -46,6 +46,6 @@ export PYTHONPATH="$out/package"
 status=0
 "$python" python/suite.py --timeout 3600 "${@:---all}" || status=1
 echo "-- each kind of thread beside a collector without pause, $seconds s"
-PYTHONPATH+=":$("$out/tools/bin/python" -c 'import pytest, os; print(os.path.dirname(os.path.dirname(pytest.__file__)))')"
-STANDSTILL_GC_STRESS="$seconds" "$python" -m pytest --quiet -p no:cacheprovider python/tests/test_stress.py || status=1
+PYTHONPATH+=":$(dirname "$(folder_of pytest)")" STANDSTILL_GC_STRESS="$seconds" \
+    "$python" -m pytest --quiet -p no:cacheprovider python/tests/test_stress.py || status=1
 exit "$status"

@@ -40,6 +40,7 @@ const COMPARED: &[&str] = &[
     "PyDictUnicodeEntry",
     "PyListObject",
     "PyTupleObject",
+    "PyModuleObject",
     "PyGenObject",
     "PyFrameObject",
     "PyFunctionObject",
@@ -158,7 +159,7 @@ fn main() {
         .allowlist_type(
             "_PyThreadStateImpl|PyThreadState|PyInterpreterState|_PyRuntimeState|PyObject|\
              PyTypeObject|PyHeapTypeObject|PyCodeObject|PyDictObject|PyDictKeysObject|PyDictValues|\
-             PyListObject|PyTupleObject|PyGenObject|PyFrameObject|PyFunctionObject|PyCellObject|\
+             PyListObject|PyTupleObject|PyModuleObject|PyGenObject|PyFrameObject|PyFunctionObject|PyCellObject|\
              PyWeakReference|_PyInterpreterFrame|_PyStackRef|_PyCStackRef|_PyObjectStack|\
              _PyObjectStackChunk|mi_heap_t|mi_page_t|mi_segment_t|mi_slice_t|mi_block_t|\
              mi_abandoned_pool_t|_Py_unique_id_pool|_Py_unique_id_entry|_Py_DebugOffsets|\

@@ -12,9 +12,11 @@
 //!
 //! There is one heap for the process, for the main interpreter. It lives until the process ends.
 //! Two events replace it: the tables are full, because the allocator's segments have moved much;
-//! and a fork, because the threads of the old one do not exist in the child. Nothing is lost: the
-//! heap knows no object between collections. The old one leaks if another thread may use it.
+//! and a fork, because the threads of the old one do not exist in the child. The heap knows no
+//! object between collections. The old one leaks if another thread may use it. If another thread
+//! collected during the fork, its garbage and its due callbacks leak in the child.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
@@ -32,7 +34,7 @@ use crate::layout as c;
 use crate::model::Python;
 use crate::pressure::{self, Automatic};
 use crate::stop::Collecting;
-use crate::{automatic, python, switch};
+use crate::{automatic, counts, python, switch};
 
 /// Bytes of the allocator's segments for which the heap has tables: the most that it can have. The
 /// tables take a fifteenth of that, in addresses, and memory for segments in use only.
@@ -53,7 +55,7 @@ pub struct Outcome {
     pub collected: usize,
     pub uncollectable: usize,
     /// Why standstill has cleared nothing.
-    pub abandoned: Option<String>,
+    pub abandoned: Option<Cow<'static, str>>,
     pub report: Option<CollectionReport>,
     pub duration: Duration,
 }
@@ -96,11 +98,17 @@ pub fn forked(thread: u64) -> Result<(), String> {
     let Some(heap) = heap() else { return Ok(()) };
     let collector = COLLECTOR.load(Ordering::Relaxed);
     if collector != 0 && collector != thread {
-        // The collecting thread does not exist here. Its collection is over.
+        // The collecting thread does not exist here. Its collection is over. What it has claimed
+        // stays alive: nobody drops the references of the claim.
         COLLECTOR.store(0, Ordering::Relaxed);
         pressure::lost();
-        // SAFETY: the interpreter exists, and the flag's owner does not.
-        unsafe { Collecting::end_of_lost_thread(heap.model().interpreter) };
+        let (interpreter, prefix) = (heap.model().interpreter, heap.model().prefix);
+        // SAFETY: the interpreter exists, and the flag's owner does not. The interpreter has
+        // stopped the world for the fork, and this is the only thread.
+        unsafe {
+            counts::show_all(interpreter, prefix);
+            Collecting::end_of_lost_thread(interpreter);
+        }
     }
     reopen(heap)
 }
@@ -150,24 +158,26 @@ pub unsafe fn collect(
         Err(error) => Err(error.to_string()),
     };
     drop(automatic);
+    // SAFETY: as the caller says.
+    unsafe { python::report_error() };
     model.checked.note();
     model.checked.expect(None);
     let mut outcome = Outcome { duration: begun.elapsed(), ..Outcome::nothing() };
     match result {
         Ok(report) => {
-            outcome.abandoned = report.abandoned.as_deref().map(str::to_owned);
+            outcome.abandoned.clone_from(&report.abandoned);
             // The objects that `judge` has kept are in neither number of the interpreter's.
             outcome.collected = model.figures.cleared.swap(0, Ordering::Relaxed);
             outcome.uncollectable = model.figures.uncollectable.swap(0, Ordering::Relaxed);
             outcome.report = Some(report);
         }
-        Err(why) => outcome.abandoned = Some(why),
+        Err(why) => outcome.abandoned = Some(why.into()),
     }
     if outcome.abandoned.as_deref().is_some_and(|why| why.contains("HeapBuilder::reserve")) {
         // Segments that the allocator has given back fill the tables. A new heap has none.
         outcome.abandoned = Some(match reopen(heap) {
             Ok(()) => "the tables were full, and are new for the next collection".into(),
-            Err(why) => why,
+            Err(why) => why.into(),
         });
     }
     // SAFETY: as the caller says. Only the collecting thread writes these fields.
@@ -292,25 +302,30 @@ unsafe fn info(generation: usize, outcome: &Outcome) -> *mut PyObject {
     unsafe {
         let info = PyDict_New();
         let number = |number: usize| PyLong_FromLongLong(number as i64);
-        let mut entries = vec![
-            (c"generation", number(generation)),
-            (c"collected", number(outcome.collected)),
-            (c"uncollectable", number(outcome.uncollectable)),
-        ];
-        if cfg!(py315) {
+        let info = put_all(
+            info,
+            &[
+                (c"generation", number(generation)),
+                (c"collected", number(outcome.collected)),
+                (c"uncollectable", number(outcome.uncollectable)),
+            ],
+        );
+        #[cfg(py315)]
+        let info = {
             let candidates = outcome.report.as_ref().map_or(0, |report| report.candidates);
-            entries.push((c"candidates", number(candidates)));
-            entries.push((c"duration", PyFloat_FromDouble(outcome.duration.as_secs_f64())));
-        }
-        put_all(info, &entries)
+            let duration = PyFloat_FromDouble(outcome.duration.as_secs_f64());
+            put_all(info, &[(c"candidates", number(candidates)), (c"duration", duration)])
+        };
+        info
     }
 }
 
-/// Puts entries into a new dictionary, and drops the values. Returns the dictionary, or null.
+/// Puts entries into a dictionary, and drops the values. Returns the dictionary; null: an error is
+/// set, and the dictionary was dropped.
 ///
 /// # Safety
 ///
-/// This thread is attached. `dict` is a new reference, or null.
+/// This thread is attached. `dict` is a new reference, or null. Each value is one, too.
 pub unsafe fn put_all(dict: *mut PyObject, entries: &[(&CStr, *mut PyObject)]) -> *mut PyObject {
     let mut failed = dict.is_null();
     // SAFETY: as the caller says.

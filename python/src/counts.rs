@@ -44,6 +44,7 @@ use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicU32, AtomicUsize, Ordering}
 use standstill::model::Count;
 
 use crate::layout as c;
+use crate::pages::Pages;
 
 /// Bits of `ob_gc_bits` of an object that takes part: tracked, and not frozen.
 const STATE: u8 = (c::SS_BITS_TRACKED | c::SS_BITS_FROZEN) as u8;
@@ -356,6 +357,30 @@ pub unsafe fn show(op: *mut c::PyObject) {
     bits.store(before & !(c::SS_BITS_UNREACHABLE as u8), Ordering::Relaxed);
 }
 
+/// Ends the concealment of all objects that a lost thread had claimed. Without memory for the list
+/// of pages they stay concealed.
+///
+/// CPython's collector would take a concealed object for garbage.
+///
+/// # Safety
+///
+/// This is the child of a fork, on its only thread: the fork has stopped the world.
+pub unsafe fn show_all(interpreter: *mut c::PyInterpreterState, prefix: usize) {
+    // SAFETY: as the caller says. A block in use has an object, or will have one: until then its
+    // bits are 0.
+    unsafe {
+        let Ok(pages) = Pages::list(interpreter, prefix) else { return };
+        for &page in pages.pages() {
+            pages.each(page, |object| {
+                let op = object.cast::<c::PyObject>().as_ptr();
+                if (*op).ob_gc_bits & c::SS_BITS_UNREACHABLE as u8 != 0 {
+                    show(op);
+                }
+            });
+        }
+    }
+}
+
 /// Drops the claim's reference. If the object lives on, it has no owner afterwards, and it is not
 /// concealed.
 ///
@@ -364,7 +389,8 @@ pub unsafe fn show(op: *mut c::PyObject) {
 /// This thread has claimed the object, and is attached.
 pub unsafe fn release(op: *mut c::PyObject) {
     // SAFETY: as the caller says. CPython accesses these fields by atomic operations too. If the
-    // local part is not 0, this thread owns the object: a claim with a merged count leaves 0.
+    // local part is not 0, this thread owns the object: a claim with a merged count leaves 0. Only
+    // an object that was made immortal since the claim has a local part without an owner.
     unsafe {
         let bits = AtomicU8::from_ptr(&raw mut (*op).ob_gc_bits);
         let bit = c::SS_BITS_UNREACHABLE as u8;
@@ -374,7 +400,8 @@ pub unsafe fn release(op: *mut c::PyObject) {
             bits.fetch_and(!bit, Ordering::Relaxed);
         }
         // Relaxed: only the owner writes it.
-        if local(op).load(Ordering::Relaxed) > 1 {
+        let own = local(op).load(Ordering::Relaxed);
+        if own > 1 && i64::from(own) != c::SS_IMMORTAL_LOCAL {
             disown(op);
         }
         c::ss_drop_reference(op);

@@ -77,14 +77,15 @@ unsafe fn truth(truth: bool) -> *mut PyObject {
 /// `activate()`: checks the interpreter, and makes the heap. Returns the reason why it cannot, or
 /// `None`.
 unsafe extern "C" fn activate(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    // SAFETY: the interpreter calls it on an attached thread.
-    if !unsafe { pressure::prepare() } {
-        return std::ptr::null_mut();
-    }
     let result = model().and_then(|model| match collection::heap() {
         Some(_) => Ok(()),
         None => collection::open(model),
     });
+    // A type of the main interpreter: threads of others are not asked.
+    // SAFETY: the interpreter calls it on an attached thread.
+    if result.is_ok() && !unsafe { pressure::prepare() } {
+        return std::ptr::null_mut();
+    }
     // SAFETY: the interpreter calls it on an attached thread.
     unsafe {
         match result {

@@ -32,6 +32,7 @@ static inline void _mm_pause(void) {}
 #include "pycore_interp.h"
 #include "pycore_interpframe.h"
 #include "pycore_mimalloc.h"
+#include "pycore_moduleobject.h"
 #include "pycore_object.h"
 #include "pycore_object_stack.h"
 #include "pycore_pystate.h"

@@ -14,8 +14,8 @@
 //! In a stop the collector reads objects, and its workers write claimed objects only: a live object
 //! is never written. (Three exceptions, all rare: a weak reference whose callback is due gets a
 //! reference, and so does the target of a deferred reference in garbage; the counts of objects in
-//! the queues of threads are merged.) `pages`, `collector` and `keep_deferred` are written by the
-//! collecting thread, before the workers read them.
+//! the queues of threads are merged.) `pages`, `collector`, `has_listed` and `keep_deferred` are
+//! written by the collecting thread, before the workers read them.
 
 use std::borrow::Cow;
 use std::ptr::NonNull;
@@ -65,7 +65,10 @@ pub struct Python {
     pages: RwLock<Pages>,
     /// The collecting thread, by the number in the owner field of objects.
     collector: AtomicUsize,
-    /// A stack could not be read in this stop: objects with deferred references are kept.
+    /// The objects were listed in this stop: it is the first one of a collection.
+    has_listed: AtomicBool,
+    /// Objects with deferred references are kept: a stack could not be read in this stop, or it is
+    /// the second one.
     keep_deferred: AtomicBool,
     /// The objects that were in queues of threads, with the queues' references, in a stop.
     taken: Mutex<Taken>,
@@ -113,6 +116,7 @@ impl Python {
             figures: Figures::default(),
             pages: RwLock::default(),
             collector: AtomicUsize::new(0),
+            has_listed: AtomicBool::new(false),
             keep_deferred: AtomicBool::new(false),
             taken: Mutex::default(),
             has_legacy: AtomicBool::new(false),
@@ -185,7 +189,8 @@ unsafe impl ObjectModel for Python {
 
     const STABLE_DURING_STOP: bool = true;
     const UNCOUNTED_EDGES: bool = true;
-    // A claimed object has lost its deferred counting: all later references to it are counted.
+    // A claimed object has lost its deferred counting: all later references to it are counted. If
+    // it has deferred counting again, it is kept.
     const RECHECKS_UNCOUNTED: bool = false;
     const ADJUSTS_COUNTS: bool = true;
     const HAS_SERIAL: bool = true;
@@ -221,6 +226,7 @@ unsafe impl ObjectModel for Python {
         let pages = pages.map_err(|_| "no memory for the list of pages")?;
         self.adopt(&pages, memory)?;
         let parts = pages.pages().len();
+        self.has_listed.store(true, Ordering::Relaxed);
         *self.pages.write().map_err(|_| "another list has failed")? = pages;
         Ok(parts)
     }
@@ -251,7 +257,10 @@ unsafe impl ObjectModel for Python {
                 report(Object::new(NonNull::new_unchecked(object.cast())));
             })
         };
-        self.keep_deferred.store(!are_read, Ordering::Relaxed);
+        // A claimed object has lost its deferred counting. If a finalizer has enabled it again,
+        // some references to the object may be uncounted.
+        let is_first = self.has_listed.swap(false, Ordering::Relaxed);
+        self.keep_deferred.store(!are_read || !is_first, Ordering::Relaxed);
     }
 
     fn merge(&self, _: &World<'_, Self>, _: &mut Vec<DeadObject>) {
@@ -280,6 +289,8 @@ unsafe impl ObjectModel for Python {
             // SAFETY: the reference of a queue, on an attached thread.
             unsafe { pyo3_ffi::Py_DECREF(object.cast()) };
         }
+        // SAFETY: this thread is attached.
+        unsafe { python::report_error() };
     }
 
     #[inline(always)]
@@ -320,7 +331,7 @@ unsafe impl ObjectModel for Python {
 
     fn serial(&self, object: Stopped<'_>) -> bool {
         // SAFETY: as above.
-        unsafe { counts::is_tracked(op(*object)) && !self.known.is_known((*op(*object)).ob_type) }
+        unsafe { counts::is_tracked(op(*object)) && !self.known.is_known(op(*object)) }
     }
 
     fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
@@ -407,6 +418,7 @@ unsafe impl ObjectModel for Python {
                 && let Some(finalize) = (*(*object).ob_type).tp_finalize
             {
                 finalize(object);
+                python::report_error();
             }
             pressure::progressed();
         }

@@ -347,12 +347,12 @@ impl Pages {
         let from = self.delayed.partition_point(|&block| block < page.start);
         let to = self.delayed.partition_point(|&block| block < end);
         let mut freed = to - from;
-        // SAFETY: as the caller says. A free block begins with the address of the next one.
+        // SAFETY: as the caller says.
         unsafe {
             let mut block = ((*page.page).xthread_free & !3) as *mut c::mi_block_t;
             while !block.is_null() {
                 freed += 1;
-                block = (*block).next as *mut c::mi_block_t;
+                block = next_free(page.page, block);
             }
             ((*page.page).used as usize).saturating_sub(freed)
         }

@@ -161,7 +161,7 @@ struct Watch {
 ///
 /// # Safety
 ///
-/// This thread is attached.
+/// This thread is attached to the main interpreter.
 pub unsafe fn prepare() -> bool {
     // Acquire: the type is complete.
     if !REQUEST.load(Ordering::Acquire).is_null() {
@@ -322,6 +322,7 @@ impl Watch {
             let long = SHORTEST.mul_f64(new as f64 / limit as f64).min(LONGEST);
             let now = Instant::now();
             let mut asked = Vec::new();
+            // Without memory a thread is not asked.
             let mut seen = HashMap::new();
             each_thread(self.interpreter, |thread| {
                 let number = (*thread).brc.tid;
@@ -333,12 +334,17 @@ impl Watch {
                 let mut until = now;
                 if let Some(last) = self.seen.get(&number) {
                     until = last.until;
-                    if now >= until && count.abs_diff(last.count) >= BUSY.unsigned_abs() {
+                    if now >= until
+                        && count.abs_diff(last.count) >= BUSY.unsigned_abs()
+                        && asked.try_reserve(1).is_ok()
+                    {
                         until = now + long;
                         asked.push(number);
                     }
                 }
-                seen.insert(number, Seen { count, until });
+                if seen.try_reserve(1).is_ok() {
+                    seen.insert(number, Seen { count, until });
+                }
             });
             self.seen = seen;
             for thread in asked {

@@ -54,6 +54,20 @@ pub unsafe fn type_name(op: *mut c::PyObject) -> String {
     unsafe { CStr::from_ptr((*(*op).ob_type).tp_name) }.to_string_lossy().into_owned()
 }
 
+/// Reports an error that a finalizer or a destructor has set and left, if any.
+///
+/// # Safety
+///
+/// This thread is attached.
+pub unsafe fn report_error() {
+    // SAFETY: as the caller says.
+    unsafe {
+        if !PyErr_Occurred().is_null() {
+            unraisable(c"Exception ignored in garbage collection", std::ptr::null_mut());
+        }
+    }
+}
+
 /// Reports an error that a clear function has set, if any.
 ///
 /// # Safety

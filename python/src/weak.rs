@@ -8,7 +8,9 @@
 //! | then | callbacks, finalizers | callbacks, finalizers |
 //! | second stop | weak references that finalizers have made | all others, and garbage weak references |
 //!
-//! A callback is called if its weak reference is not garbage itself.
+//! A callback is called if its weak reference is not garbage itself. The list of an object begins
+//! with its newest weak reference. The callbacks of an object are called in the other order, the
+//! oldest first.
 
 use crate::layout as c;
 
@@ -97,6 +99,7 @@ pub unsafe fn take_callbacks(
         if cfg!(not(py315)) && is_weak_reference(op) {
             clear(op.cast());
         }
+        let before = due.len();
         let mut weak = list(op).map_or(std::ptr::null_mut(), |list| *list);
         while !weak.is_null() {
             let next = (*weak).wr_next;
@@ -110,6 +113,7 @@ pub unsafe fn take_callbacks(
             }
             weak = next;
         }
+        due[before..].reverse();
     }
 }
 

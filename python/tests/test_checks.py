@@ -219,6 +219,20 @@ def test_blocks_that_another_thread_has_freed():
         end_of_wait.join()
 
 
+def test_blocks_that_another_thread_has_freed_before_the_import():
+    """Debug builds encode the links of their list."""
+    out, _ = run("""
+import threading
+kept = []
+thread = threading.Thread(target=lambda: kept.extend([] for _ in range(5_000)))
+thread.start(); thread.join()
+del kept[::2]
+import standstill_gc
+print(standstill_gc.inactive_reason())
+""")
+    assert out == "None\n"
+
+
 def test_frozen_objects_take_no_part():
     kept = objects_of_all_kinds(1_000)
     gc.freeze()
@@ -360,6 +374,21 @@ refuse_nothing()
 print(reason, extension.check(None))
 """)
     assert out == "there is no memory for the self-test None\n"
+
+
+def test_a_subinterpreter_that_is_first_makes_nothing_for_the_main_one():
+    out, _ = run("""
+from concurrent import interpreters
+import gc
+NAMES = '[kind.__name__ for kind in gc.get_objects() if isinstance(kind, type)]'
+sub = interpreters.create()
+sub.exec("import gc, warnings; warnings.simplefilter('ignore'); import standstill_gc")
+sub.exec(f"assert 'Request' not in {NAMES}")
+import standstill_gc
+print(standstill_gc.active(), "Request" in eval(NAMES))
+sub.close()
+""")
+    assert out == "True True\n"
 
 
 def test_a_subinterpreter_remains_with_cpython():

@@ -127,6 +127,34 @@ def test_fork_while_a_finalizer_of_another_thread_runs():
     """) == ["parent"]
 
 
+def test_claimed_objects_are_ordinary_in_the_child_of_another_thread():
+    """CPython's collector would call the callback of a live object there."""
+    assert forks("""
+        import weakref
+        saved, called = [], []
+        inside, go = threading.Event(), threading.Event()
+        class Saved:
+            def __del__(self):
+                saved.append(self); inside.set(); go.wait()
+        def collects():
+            cycles(1, Saved); standstill_gc.collect()
+        gc.disable()
+        t = threading.Thread(target=collects, daemon=True); t.start(); inside.wait()
+        weak = weakref.ref(saved[0], lambda _: called.append("callback"))
+        assert saved[0] not in gc.get_objects()
+        def then():
+            assert saved[0] in gc.get_objects()
+            standstill_gc._cpython["collect"]()
+            assert weak() is saved[0] and not called
+            standstill_gc.collect()
+            assert weak() is saved[0] and not called
+        fork(then)
+        go.set(); t.join()
+        assert weak() is saved[0] and saved[0] in gc.get_objects()
+        print("parent")
+    """) == ["parent"]
+
+
 @pytest.mark.parametrize("collect", ["standstill_gc", "gc"])
 def test_fork_in_a_finalizer(collect):
     assert forks(f"""

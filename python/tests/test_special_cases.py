@@ -15,6 +15,8 @@ A test of the last kind runs the same program with both collectors, and compares
 import ctypes
 import gc
 import os
+import pathlib
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -742,6 +744,60 @@ def test_a_garbage_weak_reference_calls_nothing_when_its_target_dies_meanwhile(T
     assert with_both(program) == [True]
 
 
+def test_the_oldest_callback_of_an_object_is_called_first(Thing):
+    for collects in cpython_collect, collect:
+        thing, called = Thing(), []
+        thing.me = thing
+        kept = [weakref.ref(thing, lambda _, at=at: called.append(at)) for at in range(3)]
+        del thing
+        assert collects() >= 1
+        assert called == [0, 1, 2] and len(kept) == 3
+
+
+def test_an_object_whose_finalizer_enables_deferred_counting_is_kept():
+    """The generator has the only reference, and does not count it."""
+    names = define("""
+def holds():
+    held = shared
+    yield
+    yield held.text
+class Thing:
+    def __del__(self):
+        global shared
+        if enable(self):
+            shared = self
+            generators.append(holds())
+            next(generators[0])
+            del shared
+def make():
+    thing = Thing()
+    thing.me, thing.text = thing, "text"
+""", generators=[], enable=api.PyUnstable_Object_EnableDeferredRefcount)
+    names["enable"].argtypes = [ctypes.py_object]
+    names["make"]()
+    assert outcome()["resurrected"] >= 1
+    [generator] = names["generators"]
+    collect()
+    assert next(generator) == "text"
+
+
+def test_an_object_that_its_finalizer_makes_immortal_stays_immortal():
+    saved = []
+
+    class Immortal:
+        def __del__(self):
+            api._Py_SetImmortal(self)
+            saved.append(self)
+
+    api._Py_SetImmortal.argtypes = [ctypes.py_object]
+    api._Py_SetImmortal.restype = None
+    thing = Immortal()
+    thing.me = thing
+    del thing
+    collect()
+    assert sys._is_immortal(saved[0])
+
+
 def test_a_callback_that_looks_and_one_that_raises(Thing):
     def program(collect, say):
         def look(reference):
@@ -891,10 +947,13 @@ typedef struct { PyObject_HEAD PyObject *member; } Foreign;
 static pthread_t first;
 static int calls, others;
 
-static int foreign_traverse(PyObject *self, visitproc visit, void *arg) {
+static void called(void) {
     if (__atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) == 0) first = pthread_self();
     else if (!pthread_equal(first, pthread_self()))
         __atomic_fetch_add(&others, 1, __ATOMIC_SEQ_CST);
+}
+static int foreign_traverse(PyObject *self, visitproc visit, void *arg) {
+    called();
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(((Foreign *)self)->member);
     return 0;
@@ -917,16 +976,45 @@ static PyType_Slot slots[] = {{Py_tp_traverse, foreign_traverse}, {Py_tp_clear, 
     {Py_tp_dealloc, foreign_dealloc}, {Py_tp_init, foreign_init}, {0, NULL}};
 static PyType_Spec spec = {"foreign.Foreign", sizeof(Foreign), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, slots};
+
+// A finalizer, and a destructor, that leave an error behind.
+static void leave(const char *text) { PyErr_SetString(PyExc_ValueError, text); }
+static void careless_finalize(PyObject *self) { leave("finalizer"); }
+static void careless_dealloc(PyObject *self) { foreign_dealloc(self); leave("destructor"); }
+static PyType_Slot of_finalizer[] = {{Py_tp_traverse, foreign_traverse},
+    {Py_tp_clear, foreign_clear}, {Py_tp_dealloc, foreign_dealloc}, {Py_tp_init, foreign_init},
+    {Py_tp_finalize, careless_finalize}, {0, NULL}};
+static PyType_Slot of_destructor[] = {{Py_tp_traverse, foreign_traverse},
+    {Py_tp_clear, foreign_clear}, {Py_tp_dealloc, careless_dealloc}, {Py_tp_init, foreign_init},
+    {0, NULL}};
+static PyType_Spec careless[] = {
+    {"foreign.Finalizer", sizeof(Foreign), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+        of_finalizer},
+    {"foreign.Destructor", sizeof(Foreign), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+        of_destructor}};
+
+// A module with a traverse function of its own.
+static int own_traverse(PyObject *self, visitproc visit, void *arg) { called(); return 0; }
+static PyModuleDef_Slot of_module[] = {{Py_mod_gil, Py_MOD_GIL_NOT_USED}, {0, NULL}};
+static PyModuleDef with_own = {PyModuleDef_HEAD_INIT, "own", NULL, 0, NULL, of_module, own_traverse};
+static PyObject *make_module(PyObject *self, PyObject *spec) {
+    return PyModule_FromDefAndSpec(&with_own, spec);
+}
 static PyObject *take(PyObject *self, PyObject *none) {
     PyObject *result = Py_BuildValue("ii", calls, others);
     calls = others = 0;
     return result;
 }
-static PyMethodDef methods[] = {{"take", take, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"take", take, METH_NOARGS, NULL},
+    {"make_module", make_module, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 static int execute(PyObject *module) {
-    PyObject *type = PyType_FromSpec(&spec);
-    if (type == NULL) return -1;
-    return PyModule_AddObjectRef(module, "Foreign", type);
+    PyType_Spec *specs[] = {&spec, &careless[0], &careless[1]};
+    for (int at = 0; at < 3; at++) {
+        PyObject *type = PyType_FromSpec(specs[at]);
+        if (type == NULL || PyModule_AddType(module, (PyTypeObject *)type) < 0) return -1;
+        Py_DECREF(type);
+    }
+    return 0;
 }
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, execute}, {Py_mod_gil, Py_MOD_GIL_NOT_USED},
     {0, NULL}};
@@ -977,6 +1065,62 @@ def test_unknown_traverse_functions_run_on_the_collecting_thread(
     assert figures["threads"] == 2
     if is_garbage:
         assert figures["collected"] >= 2 * count - 2
+
+
+def test_unknown_traverse_functions_of_modules_run_on_the_collecting_thread(foreign):
+    from importlib import machinery
+
+    spec = machinery.ModuleSpec("own", None)
+    modules = [foreign.make_module(spec) for _ in range(40_000)]
+    foreign.take()
+    figures = outcome(2)
+    calls, others = foreign.take()
+    assert calls >= len(modules) and others == 0
+    assert figures["threads"] == 2
+
+
+def test_a_directory_that_is_named_like_one_of_the_interpreter_is_unknown(foreign, tmp_path):
+    """As setuptools names the place of what it builds."""
+    program = """
+import sys, sysconfig
+from importlib import machinery, util
+import standstill_gc
+loader = machinery.ExtensionFileLoader("foreign", sys.argv[1])
+foreign = util.module_from_spec(util.spec_from_loader("foreign", loader))
+loader.exec_module(foreign)
+things = [foreign.Foreign([]) for _ in range(100_000)]
+foreign.take()
+standstill_gc.collect(threads=2)
+calls, others = foreign.take()
+print(calls >= 100_000, others, standstill_gc.stats()["last"]["threads"])
+"""
+    library = pathlib.Path(foreign.__loader__.path)
+    for name in ["build/lib.linux-x86_64-cpython-315t", "libpython-env/lib", "old/lib-dynload"]:
+        place = tmp_path / name
+        place.mkdir(parents=True)
+        shutil.copy(library, place)
+        result = subprocess.run(
+            [sys.executable, "-c", program, str(place / library.name)],
+            capture_output=True, text=True, timeout=60,
+        )
+        assert (result.stdout, result.stderr) == ("True 0 2\n", ""), name
+
+
+@pytest.mark.parametrize("kind", ["Finalizer", "Destructor"])
+def test_an_error_that_a_function_of_c_leaves_is_reported(foreign, kind, Thing, monkeypatch):
+    if kind == "Destructor" and hasattr(sys, "gettotalrefcount"):
+        pytest.skip("the interpreter ends the process itself")
+    reports = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: reports.append(error))
+    thing = Thing()
+    thing.careless = getattr(foreign, kind)(thing)
+    thing.other = Thing()
+    del thing
+    assert outcome(1)["collected"] >= 3
+    [report] = reports
+    assert str(report.exc_value) == kind.lower()
+    assert report.err_msg == "Exception ignored in garbage collection"
+    del report, reports[:]
 
 
 # -------------------------------------------------------------------------------- allocators

@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[cfg(all(feature = "parallel", not(all(test, loom))))]
 use crate::base::event;
 use crate::base::fallible::{self, NoMemory};
-use crate::base::sync::{AtomicBool, Mutex, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::heap::helpers::{Job, JobSlot, Worker};
 use crate::heap::mark_tables::MarkTables;
 
@@ -43,6 +43,10 @@ pub(crate) struct Workers {
     calls_pool: AtomicBool,
     /// The pool could not be started. Relaxed: a hint for the plan of the next collection.
     lacks_pool: AtomicBool,
+    /// The process in which the pool was started; 0: none was. The child of a fork that was not
+    /// prepared has the pool, but not its threads: they may have held locks. Relaxed: only the
+    /// thread that has stopped the world uses it.
+    process: AtomicU32,
     pool: Mutex<PoolState>,
     /// Counting tables of past collections, all zero. They are reused because fresh memory faults.
     tables: Mutex<Vec<Vec<u8>>>,
@@ -72,6 +76,7 @@ impl Workers {
             slot: fallible::arc(JobSlot::new())?,
             calls_pool: AtomicBool::new(false),
             lacks_pool: AtomicBool::new(false),
+            process: AtomicU32::new(0),
             pool: Mutex::new(PoolState::NotStarted),
             tables: Mutex::new(Vec::new()),
             mark_tables: Mutex::default(),
@@ -125,6 +130,7 @@ impl Workers {
     pub(crate) fn forget_others(&self) {
         self.slot.forget_helpers();
         self.lacks_pool.store(false, Ordering::Relaxed);
+        self.process.store(0, Ordering::Relaxed);
         std::mem::forget(std::mem::replace(&mut *self.pool.lock(), PoolState::NotStarted));
     }
 }
@@ -147,11 +153,19 @@ impl Workers {
 
     /// Decides how many threads may work on a collection of so many cells. Below `serial_below`
     /// these are the threads that need not be woken. The plan holds until the next call.
+    ///
+    /// A process that has inherited the pool from its parent uses one thread.
     pub(crate) fn plan_workers(&self, cells: usize, serial_below: usize) -> usize {
-        let calls_pool =
-            HAS_POOL && cells >= serial_below && !self.lacks_pool.load(Ordering::Relaxed);
+        let process = self.process.load(Ordering::Relaxed);
+        let is_inherited = process != 0 && process != std::process::id();
+        let calls_pool = HAS_POOL
+            && cells >= serial_below
+            && !is_inherited
+            && !self.lacks_pool.load(Ordering::Relaxed);
         self.calls_pool.store(calls_pool, Ordering::Relaxed);
-        if calls_pool {
+        if is_inherited {
+            1
+        } else if calls_pool {
             self.size
         } else if cells >= MIN_SHARED_CELLS {
             self.size.min(1 + self.slot.helpers())
@@ -190,7 +204,10 @@ impl Workers {
         let mut pool = self.pool.lock();
         if matches!(*pool, PoolState::NotStarted) {
             *pool = match start() {
-                Ok(built) => PoolState::Running(built),
+                Ok(built) => {
+                    self.process.store(std::process::id(), Ordering::Relaxed);
+                    PoolState::Running(built)
+                }
                 Err(error) => {
                     self.lacks_pool.store(true, Ordering::Relaxed);
                     refused = Some(error);
@@ -364,6 +381,29 @@ mod tests {
         assert!(matches!(*workers.pool.lock(), PoolState::NotStarted));
         assert_eq!(workers.slot.helpers(), 0);
         assert_eq!(workers.plan_workers(2, 1), 4);
+    }
+
+    /// Both locks are held, as threads of the parent may hold them.
+    #[test]
+    #[cfg(feature = "parallel")]
+    fn the_child_of_an_unprepared_fork_calls_no_thread_of_its_parent() {
+        let workers = Workers::new(2).unwrap();
+        workers.plan_workers(2, 1);
+        workers.run(2, 1, &|_| {});
+        assert_eq!(workers.plan_workers(2, 1), 2);
+        let parent = workers.process.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(parent, std::process::id());
+        let held = (workers.slot.lock_for_fork(), workers.pool.lock());
+        let n = workers.plan_workers(usize::MAX, 0);
+        assert_eq!(n, 1);
+        let calls = AtomicUsize::new(0);
+        workers.run(n, 1, &|_| {
+            calls.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(calls.into_inner(), 1);
+        drop(held);
+        workers.forget_others();
+        assert_eq!(workers.plan_workers(2, 1), 2, "a prepared child starts a pool of its own");
     }
 
     #[test]

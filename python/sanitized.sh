@@ -33,9 +33,19 @@ mkdir -p "$out"
 "$out/tools/bin/python" -m pip install --quiet maturin libclang pytest
 folder_of() { "$out/tools/bin/python" -c "import $1, os; print(os.path.dirname($1.__file__))"; }
 nightly="$(rustup toolchain list | grep -oE '^nightly[^ ]*' | head -n 1)"
+# Functions that newer libraries of ThreadSanitizer have. The library watches those that they call.
+cat >"$out/missing.c" <<'END'
+#include <string.h>
+#define WEAK __attribute__((weak, visibility("hidden")))
+WEAK void *__tsan_memcpy(void *to, const void *from, size_t n) { return memcpy(to, from, n); }
+WEAK void *__tsan_memmove(void *to, const void *from, size_t n) { return memmove(to, from, n); }
+WEAK void *__tsan_memset(void *to, int byte, size_t n) { return memset(to, byte, n); }
+END
+cc -fPIC -fno-builtin -c "$out/missing.c" -o "$out/missing.o"
 rm -rf "$out/wheels" "$out/package"
+flags="-Zsanitizer=$sanitizer -Clink-arg=$out/missing.o"
 LIBCLANG_PATH="$(folder_of clang)/native" PYO3_PYTHON="$python" \
-    RUSTUP_TOOLCHAIN="$nightly" CARGO_UNSTABLE_BUILD_STD=std RUSTFLAGS="-Zsanitizer=$sanitizer" \
+    RUSTUP_TOOLCHAIN="$nightly" CARGO_UNSTABLE_BUILD_STD=std RUSTFLAGS="$flags" \
     "$out/tools/bin/maturin" build --quiet --release --locked --interpreter "$python" \
     --target "$(uname -m)-unknown-linux-gnu" --out "$out/wheels" \
     --manifest-path python/Cargo.toml --target-dir "$out/target"

@@ -158,12 +158,13 @@ fn main() {
         .allowlist_function("ss_.*")
         .allowlist_type(
             "_PyThreadStateImpl|PyThreadState|PyInterpreterState|_PyRuntimeState|PyObject|\
-             PyTypeObject|PyHeapTypeObject|PyCodeObject|PyDictObject|PyDictKeysObject|PyDictValues|\
-             PyListObject|PyTupleObject|PyModuleObject|PyGenObject|PyFrameObject|PyFunctionObject|PyCellObject|\
-             PyWeakReference|_PyInterpreterFrame|_PyStackRef|_PyCStackRef|_PyObjectStack|\
-             _PyObjectStackChunk|mi_heap_t|mi_page_t|mi_segment_t|mi_slice_t|mi_block_t|\
-             mi_abandoned_pool_t|_Py_unique_id_pool|_Py_unique_id_entry|_Py_DebugOffsets|\
-             gc_generation_stats|_gc_runtime_state|PyDictUnicodeEntry|PyDictKeyEntry",
+             PyTypeObject|PyHeapTypeObject|PyCodeObject|PyDictObject|PyDictKeysObject|\
+             PyDictValues|PyListObject|PyTupleObject|PyModuleObject|PyGenObject|PyFrameObject|\
+             PyFunctionObject|PyCellObject|PyWeakReference|_PyInterpreterFrame|_PyStackRef|\
+             _PyCStackRef|_PyObjectStack|_PyObjectStackChunk|mi_heap_t|mi_page_t|mi_segment_t|\
+             mi_slice_t|mi_block_t|mi_abandoned_pool_t|_Py_unique_id_pool|_Py_unique_id_entry|\
+             _Py_DebugOffsets|gc_generation_stats|_gc_runtime_state|PyDictUnicodeEntry|\
+             PyDictKeyEntry",
         )
         .wrap_static_fns(true)
         .wrap_static_fns_path(&wrappers)

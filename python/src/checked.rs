@@ -4,13 +4,17 @@
 //! 1. CPython collects, with `gc.DEBUG_SAVEALL`: weak callbacks and finalizers run, and the garbage
 //!    goes to `gc.garbage`. The addresses of these objects are noted, and the list is emptied
 //!    again.
-//! 2. This collector collects. Each object that it claims is compared.
+//! 2. This collector searches. Each object that it claims is compared.
 //!
 //! | it has found | meaning | reaction |
 //! |---|---|---|
 //! | the same objects | | they are cleared |
-//! | an object that CPython has not found | a live object would be cleared, or another thread has dropped the object in between | no weak reference, finalizer or object is touched; a report. If it is garbage, the next collection finds it in both |
+//! | an object that CPython has not found | a live object would be cleared, or another thread has dropped the object in between | the search ends: no weak reference, finalizer or object is touched. The object is a *suspect* |
+//! | a suspect of the collection before | a live object would be cleared. CPython's collector finds all garbage that was there at the collection before | the same, and a report |
 //! | fewer objects | garbage is kept, or another thread has taken it | a figure in `stats()` |
+//!
+//! 3. If the search has ended so, this collector searches again, and keeps all that CPython has not
+//!    found.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,6 +36,10 @@ pub struct Checked {
     wrong: Mutex<Vec<usize>>,
     /// Whether `wrong` has some.
     differs: AtomicBool,
+    /// Whether objects are kept that CPython has not found.
+    restricts: AtomicBool,
+    /// What the last collection has found, and CPython has not.
+    suspects: Mutex<HashSet<usize>>,
     /// All results.
     pub results: Mutex<Results>,
 }
@@ -43,7 +51,7 @@ pub struct Results {
     pub compared: usize,
     /// Objects that only CPython's collector has found.
     pub missed: usize,
-    /// Objects that only this collector has found.
+    /// Objects that only this collector has found, in two collections.
     pub wrong: usize,
 }
 
@@ -52,6 +60,7 @@ impl Checked {
     pub fn expect(&self, garbage: Option<HashSet<usize>>) {
         // Relaxed, here and below: the stop orders it.
         self.is_on.store(garbage.is_some(), Ordering::Relaxed);
+        self.restricts.store(false, Ordering::Relaxed);
         self.differs.store(false, Ordering::Relaxed);
         self.found.store(0, Ordering::Relaxed);
         if let (Ok(mut expected), Ok(mut wrong)) = (self.expected.write(), self.wrong.lock()) {
@@ -89,31 +98,60 @@ impl Checked {
         self.differs.load(Ordering::Relaxed)
     }
 
-    /// Notes the result of the collection that ends.
-    pub fn note(&self) {
-        if !self.is_on.load(Ordering::Relaxed) {
-            return;
+    /// Notes the result of the search that ends. Whether another one follows, which keeps all that
+    /// CPython has not found.
+    pub fn note(&self) -> bool {
+        if !self.is_on.load(Ordering::Relaxed) || self.restricts.load(Ordering::Relaxed) {
+            return false;
         }
+        let wrong = self.take_wrong();
         let expected = self.expected.read().map_or(0, |expected| expected.len());
-        let wrong = self.wrong.lock().map_or(0, |wrong| wrong.len());
         if let Ok(mut results) = self.results.lock() {
             results.compared += 1;
             results.missed += expected.saturating_sub(self.found.load(Ordering::Relaxed));
-            results.wrong += wrong;
+            results.wrong += wrong.len();
         }
+        let differs = self.differs.swap(false, Ordering::Relaxed);
+        self.restricts.store(differs, Ordering::Relaxed);
+        differs
     }
 
-    /// Writes about some of the objects that only this collector has found. This thread is
-    /// attached, and all claimed objects are alive.
+    /// The suspects that were found again. The others become suspects.
+    fn take_wrong(&self) -> Vec<usize> {
+        let (Ok(mut suspects), Ok(mut wrong)) = (self.suspects.lock(), self.wrong.lock()) else {
+            return Vec::new();
+        };
+        let found = std::mem::take(&mut *wrong);
+        let again = found.iter().copied().filter(|object| suspects.contains(object)).collect();
+        *suspects = found.into_iter().collect();
+        again
+    }
+
+    /// Whether an object is kept, because CPython has not found it.
+    #[inline(always)]
+    pub fn keeps(&self, object: *mut c::PyObject) -> bool {
+        self.restricts.load(Ordering::Relaxed) && self.is_unexpected(object.addr())
+    }
+
+    #[cold]
+    fn is_unexpected(&self, object: usize) -> bool {
+        self.expected.read().is_ok_and(|expected| !expected.contains(&object))
+    }
+
+    /// Writes about some of the suspects that were found again. This thread is attached, and all
+    /// claimed objects are alive.
     pub fn report(&self) {
-        let wrong = self.wrong.lock().map(|wrong| wrong.clone()).unwrap_or_default();
-        for &address in wrong.iter().take(5) {
+        let (Ok(suspects), Ok(wrong)) = (self.suspects.lock(), self.wrong.lock()) else { return };
+        let again: Vec<usize> =
+            wrong.iter().copied().filter(|object| suspects.contains(object)).take(5).collect();
+        drop((suspects, wrong));
+        for address in again {
             let object: *mut c::PyObject = std::ptr::with_exposed_provenance_mut(address);
             // SAFETY: as the function's page says.
             unsafe {
                 python::write_line(&format!(
-                    "standstill_gc: checked mode: the {} at {object:p} was found, and not by \
-                     CPython's collector. Nothing is cleared",
+                    "standstill_gc: checked mode: the {} at {object:p} was found twice, and not by \
+                     CPython's collector. It is kept",
                     python::type_name(object)
                 ));
             }

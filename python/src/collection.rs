@@ -52,6 +52,8 @@ static COLLECTOR: AtomicU64 = AtomicU64::new(0);
 
 /// The figures of one collection.
 pub struct Outcome {
+    /// Objects whose finalizer this collection has called.
+    pub finalized: usize,
     pub collected: usize,
     pub uncollectable: usize,
     /// Why standstill has cleared nothing.
@@ -63,8 +65,14 @@ pub struct Outcome {
 impl Outcome {
     /// Nothing was done.
     fn nothing() -> Self {
-        let (collected, uncollectable, duration) = (0, 0, Duration::ZERO);
-        Self { collected, uncollectable, abandoned: None, report: None, duration }
+        Self {
+            finalized: 0,
+            collected: 0,
+            uncollectable: 0,
+            abandoned: None,
+            report: None,
+            duration: Duration::ZERO,
+        }
     }
 }
 
@@ -153,20 +161,25 @@ pub unsafe fn collect(
     model.checked.expect(expected);
     model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
     let what = Collect::full().wait(false).workers(threads);
-    let result = match heap.try_attach() {
+    let search = || match heap.try_attach() {
         Ok(mut mutator) => mutator.try_collect(what).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
+    let mut result = search();
+    if model.checked.note() {
+        model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
+        result = search();
+    }
     drop(automatic);
     // SAFETY: as the caller says.
     unsafe { python::report_error() };
-    model.checked.note();
     model.checked.expect(None);
     let mut outcome = Outcome { duration: begun.elapsed(), ..Outcome::nothing() };
     match result {
         Ok(report) => {
             outcome.abandoned.clone_from(&report.abandoned);
             // The objects that `judge` has kept are in neither number of the interpreter's.
+            outcome.finalized = model.figures.finalized.swap(0, Ordering::Relaxed);
             outcome.collected = model.figures.cleared.swap(0, Ordering::Relaxed);
             outcome.uncollectable = model.figures.uncollectable.swap(0, Ordering::Relaxed);
             outcome.report = Some(report);

@@ -206,7 +206,7 @@ unsafe fn figures(outcome: &Outcome) -> *mut PyObject {
             entries.extend([
                 (c"candidates", number(report.candidates)),
                 (c"unreachable", number(report.unreachable)),
-                (c"finalized", number(report.finalized)),
+                (c"finalized", number(outcome.finalized)),
                 (c"resurrected", number(report.resurrected)),
                 (c"overvisited", number(report.overvisited)),
                 (c"threads", number(report.workers)),

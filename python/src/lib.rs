@@ -30,6 +30,7 @@ mod pages;
 mod plausible;
 mod pressure;
 mod python;
+mod signals;
 mod stop;
 mod switch;
 mod traversals;

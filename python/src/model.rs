@@ -44,6 +44,8 @@ const UNIT: usize = 1 << 16;
 pub struct Figures {
     /// Blocks in use, tracked or not.
     pub blocks: AtomicUsize,
+    /// Objects whose finalizer was called.
+    pub finalized: AtomicUsize,
     /// Objects that were cleared.
     pub cleared: AtomicUsize,
     /// Objects that legacy finalizers keep.
@@ -135,6 +137,7 @@ impl Python {
         self.generation.store(generation, Ordering::Relaxed);
         self.save_all.store(save_all, Ordering::Relaxed);
         self.has_legacy.store(false, Ordering::Relaxed);
+        self.figures.finalized.store(0, Ordering::Relaxed);
         self.figures.cleared.store(0, Ordering::Relaxed);
         self.figures.blocks.store(0, Ordering::Relaxed);
     }
@@ -299,6 +302,9 @@ unsafe impl ObjectModel for Python {
         // a type.
         unsafe {
             let count = counts::count(op(*object), self.keep_deferred.load(Ordering::Relaxed));
+            if self.checked.keeps(op(*object)) {
+                return Count::Outside;
+            }
             if let Count::Exact(_) = count
                 && (*(*op(*object)).ob_type).tp_del.is_some()
             {
@@ -401,12 +407,11 @@ unsafe impl ObjectModel for Python {
     }
 
     fn has_finalizer(&self, object: Live<'_>) -> bool {
-        let object = op(object.object());
+        // Also if its finalizer has run before. Such an object may be in a list that does not count,
+        // from which another thread takes it after the first stop: `asyncio.all_tasks()` does so.
+        // The second stop keeps it then.
         // SAFETY: the object is alive.
-        unsafe {
-            (*object).ob_gc_bits & c::SS_BITS_FINALIZED as u8 == 0
-                && (*(*object).ob_type).tp_finalize.is_some()
-        }
+        unsafe { (*(*op(object.object())).ob_type).tp_finalize.is_some() }
     }
 
     fn finalize(&self, object: Live<'_>, _: &ModelMutator<Self>) {
@@ -417,6 +422,7 @@ unsafe impl ObjectModel for Python {
                 && counts::set_finalized(object)
                 && let Some(finalize) = (*(*object).ob_type).tp_finalize
             {
+                self.figures.finalized.fetch_add(1, Ordering::Relaxed);
                 finalize(object);
                 python::report_error();
             }

@@ -70,6 +70,7 @@ use crate::automatic;
 use crate::collection::{self, new_reference, thread_number};
 use crate::interface::{Table, method};
 use crate::python;
+use crate::signals::Blocked;
 
 /// See the [module's page](self).
 struct State {
@@ -333,7 +334,12 @@ impl Change {
             let run =
                 if number.is_null() { null_mut() } else { PyCFunction_New(RUN.0.get(), number) };
             let start = PyTuple_GetItem(KEPT.load(Ordering::Relaxed), START);
-            let handle = if run.is_null() { null_mut() } else { PyObject_CallOneArg(start, run) };
+            let handle = if run.is_null() {
+                null_mut()
+            } else {
+                let _blocked = Blocked::new();
+                PyObject_CallOneArg(start, run)
+            };
             Py_XDECREF(run);
             Py_XDECREF(number);
             handle

@@ -99,21 +99,55 @@ def test_checked_mode_compares():
     assert gc.garbage == [] and gc.get_debug() == 0
 
 
-def test_checked_mode_reports_a_difference_and_clears_nothing():
-    done = run("""
-        import standstill_gc, gc, weakref
-        gc.disable(); gc.collect()
-        standstill_gc.set_checked(True)
-        standstill_gc._expected = lambda generation: []       # CPython finds nothing.
-        class Node: pass
+CHECKED = """
+    import standstill_gc, gc, sys, weakref
+    gc.disable(); gc.collect()
+    standstill_gc.set_checked(True)
+    class Node:
+        def __del__(self): finalized.append(1)
+    finalized = []
+    def make():
         node = Node(); node.node = node
-        alive = weakref.ref(node)
-        del node
+        return weakref.ref(node)
+    def wrong(): return standstill_gc.stats()["checked"]["wrong"]
+    by_cpython = standstill_gc._expected
+"""
+
+
+def test_checked_mode_keeps_and_reports_what_cpython_has_not_found_twice():
+    done = run(textwrap.dedent(CHECKED) + textwrap.dedent("""
+        standstill_gc._expected = lambda generation: []
+        alive = make()
+        for _ in range(2):
+            print("collect", file=sys.stderr)
+            standstill_gc.collect()
+            print(alive() is not None, finalized, wrong())
+        standstill_gc._expected = by_cpython
         standstill_gc.collect()
-        print(alive() is not None, standstill_gc.stats()["checked"]["wrong"] >= 1)
-    """)
-    assert done.stdout.split() == ["True", "True"], done
-    assert "the Node at 0x" in done.stderr and "Nothing is cleared" in done.stderr
+        print(alive() is None, finalized, wrong())
+    """))
+    [first, second, third] = done.stdout.splitlines()
+    assert first == "True [] 0" and second == "True [] 1" and third == "True [1] 1", done
+    before, after = done.stderr.split("collect\n")[1:]
+    assert before == "" and "the Node at 0x" in after and "is kept" in after
+
+
+def test_checked_mode_clears_what_both_have_found_beside_new_garbage():
+    """Another thread, or a finalizer, makes garbage between the two searches."""
+    assert good(textwrap.dedent(CHECKED) + textwrap.dedent("""
+        made = []
+        def expected(generation):
+            found = by_cpython(generation)
+            made.append(make())
+            return found
+        standstill_gc._expected = expected
+        for _ in range(4):
+            made.append(make())
+            assert standstill_gc.collect() >= 1
+            # All but the newest, which only the second search has found.
+            assert [weak() is None for weak in made] == [True] * (len(made) - 1) + [False]
+        print(wrong(), len(gc.garbage))
+    """)) == ["0", "0"]
 
 
 def test_checked_mode_by_the_environment():

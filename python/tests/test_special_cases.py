@@ -781,6 +781,25 @@ def make():
     assert next(generator) == "text"
 
 
+def test_a_finalized_object_is_looked_at_again_before_it_is_cleared():
+    """A list of tasks does not count its references, and threads take tasks from it."""
+    saved = []
+
+    class Saved:
+        def __del__(self):
+            saved.append(self)
+
+    thing = Saved()
+    thing.me = thing
+    del thing
+    figures = outcome()
+    assert (figures["finalized"], figures["resurrected"]) == (1, 1) and figures["recheck"] > 0
+    saved.clear()
+    figures = outcome()
+    assert figures["collected"] >= 1
+    assert (figures["finalized"], figures["resurrected"]) == (0, 0) and figures["recheck"] > 0
+
+
 def test_an_object_that_its_finalizer_makes_immortal_stays_immortal():
     saved = []
 

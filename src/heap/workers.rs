@@ -16,10 +16,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-#[cfg(all(feature = "parallel", not(all(test, loom))))]
-use crate::base::event;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+#[cfg(all(feature = "parallel", not(all(test, loom))))]
+use crate::base::{event, system};
 use crate::heap::helpers::{Job, JobSlot, Worker};
 use crate::heap::mark_tables::MarkTables;
 
@@ -182,6 +182,7 @@ impl Workers {
     #[cfg(all(feature = "parallel", not(all(test, loom))))]
     fn call_pool(&self, n: usize) {
         self.call_pool_from(n, &|| {
+            let _blocked = system::block_signals();
             rayon::ThreadPoolBuilder::new()
                 .num_threads(self.size - 1)
                 .thread_name(|i| format!("gc-mark-{}", i + 1))
@@ -381,6 +382,36 @@ mod tests {
         assert!(matches!(*workers.pool.lock(), PoolState::NotStarted));
         assert_eq!(workers.slot.helpers(), 0);
         assert_eq!(workers.plan_workers(2, 1), 4);
+    }
+
+    #[test]
+    #[cfg(all(feature = "parallel", target_os = "linux"))]
+    fn no_signal_of_the_program_arrives_at_the_pool() {
+        let blocked = || -> u64 {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let set = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+            u64::from_str_radix(set.trim(), 16).unwrap()
+        };
+        let bit = |signal: i32| 1 << (signal - 1);
+        let before = blocked();
+        assert_eq!(before & bit(libc::SIGTERM), 0, "the test's own thread");
+        let workers = Workers::new(2).unwrap();
+        workers.plan_workers(2, 1);
+        let came = AtomicUsize::new(0);
+        workers.run(2, 1, &|worker| {
+            if worker.index != 0 {
+                let blocked = blocked();
+                for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGALRM] {
+                    assert_ne!(blocked & bit(signal), 0, "{signal}");
+                }
+                assert_eq!(blocked & bit(libc::SIGSEGV), 0, "handlers of faults run");
+            }
+            came.fetch_add(1, Ordering::Relaxed);
+            while came.load(Ordering::Relaxed) < 2 {
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(blocked(), before, "this thread has its signals again");
     }
 
     /// Both locks are held, as threads of the parent may hold them.

@@ -168,6 +168,13 @@ pub(crate) fn has_ended(os_thread: u64) -> bool {
     os_thread != 0 && platform::has_ended(os_thread)
 }
 
+/// Blocks the signals of this thread until the result is dropped. A thread that it starts meanwhile
+/// has them blocked for good: a signal of the program arrives at the program's threads.
+#[cfg_attr(not(feature = "parallel"), allow(dead_code, reason = "only the pool starts threads"))]
+pub(crate) fn block_signals() -> impl Drop {
+    platform::SignalsBlocked::new()
+}
+
 /// Whether the process has more rights than its caller.
 pub(crate) fn has_more_rights_than_its_caller() -> bool {
     platform::has_more_rights_than_its_caller()

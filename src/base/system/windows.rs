@@ -25,6 +25,19 @@ fn last_error() -> i32 {
 }
 
 /// Only addresses are reserved, without a part of the page file.
+/// Windows has no signals.
+pub(super) struct SignalsBlocked;
+
+impl SignalsBlocked {
+    pub(super) fn new() -> Self {
+        Self
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {}
+}
+
 pub(super) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {
     // SAFETY: rule *bounds*: a fresh range at an address that the system chooses.
     let start = unsafe { VirtualAlloc(std::ptr::null(), bytes, MEM_RESERVE, PAGE_NOACCESS) };

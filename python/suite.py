@@ -144,6 +144,7 @@ def main(arguments=None):
     parser.add_argument("files", nargs="*", help="files of the suite, without .py")
     parser.add_argument("--all", action="store_true", help="all files of the lists")
     parser.add_argument("--timeout", default="600", help="seconds that a file may take")
+    parser.add_argument("--jobs", default="1", help="files that run at once")
     parser.add_argument("--testdir", help="the folder of the files, if they are not CPython's")
     options = parser.parse_args(arguments)
     files = options.files or (QUICK + FURTHER if options.all else QUICK)
@@ -154,7 +155,7 @@ def main(arguments=None):
         (folder / "sitecustomize.py").write_text(SITECUSTOMIZE.format(notes=str(notes)))
         paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
         suite = subprocess.Popen(
-            [sys.executable, "-m", "test", "-j1", "-W", "--timeout", options.timeout,
+            [sys.executable, "-m", "test", f"-j{options.jobs}", "-W", "--timeout", options.timeout,
              "--junit-xml", str(report), "--tempdir", str(folder),
              *(["--testdir", options.testdir] if options.testdir else []), *files],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, cwd=folder,

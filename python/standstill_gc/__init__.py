@@ -76,6 +76,8 @@ if _is_first_import:
 # CPython's own functions, also if `gc` has those of an earlier import of this package.
 _cpython = dict(zip(_NAMES, _own))
 
+# The most threads, if nobody says otherwise: also as ``PYTHON_CPU_COUNT`` says.
+_cores = _os.process_cpu_count() or 1
 # The last collections, oldest first.
 _records = _collections.deque(maxlen=1_000)
 _checked = _os.environ.get("STANDSTILL_GC_CHECKED") == "1"
@@ -95,10 +97,11 @@ def collect(generation=2, *, threads=None):
     """Collect now, and return the number of unreachable objects, as ``gc.collect`` does.
 
     Each generation is a full collection, as in CPython's free-threaded builds. ``threads`` is the
-    most threads that find the garbage; None means one for each core. If a collection is running
+    most threads that find the garbage; None means one for each core that
+    ``os.process_cpu_count()`` counted when the package was imported. If a collection is running
     already, nothing happens, and the result is 0.
     """
-    limit = 0 if threads is None else _positive(threads)
+    limit = _cores if threads is None else _positive(threads)
     if _reason is not None:
         return _cpython["collect"](generation)
     generation = _generation(generation)
@@ -128,6 +131,9 @@ def collect(generation=2, *, threads=None):
 
 
 def _collect(generation, limit):
+    if _checking:
+        # `gc.DEBUG_SAVEALL` is set: this collection would put its garbage into `gc.garbage`.
+        return _not_run()
     return _extension.collect(generation, limit, None)
 
 
@@ -142,6 +148,10 @@ _checking = {}
 
 def _nothing():
     pass
+
+
+def _not_run():
+    return {"abandoned": None, "ran": False, "collected": 0, "uncollectable": 0}
 
 
 def _generation(generation):
@@ -255,8 +265,8 @@ def defer():
 def set_checked(checked):
     """Compare each result with that of CPython's collector before anything is cleared.
 
-    CPython collects first, so it is slow. A difference is written to ``sys.stderr``, and nothing is
-    cleared. ``STANDSTILL_GC_CHECKED=1`` in the environment does the same from the start.
+    CPython collects first, so it is slow. An object that CPython has not found is kept. If it is
+    found so twice, a line is written to ``sys.stderr``. ``STANDSTILL_GC_CHECKED=1`` in the environment does the same from the start.
     """
     global _checked
     _checked = bool(checked)
@@ -267,7 +277,7 @@ def _collect_checked(generation, limit):
     here = object()
     try:
         if _checking.setdefault("by", here) is not here:
-            return {"abandoned": None, "ran": False, "collected": 0, "uncollectable": 0}
+            return _not_run()
         return _extension.collect(generation, limit, _expected(generation))
     finally:
         # Without a call: an exception of another thread arrives right after a call.

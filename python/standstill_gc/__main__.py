@@ -35,6 +35,9 @@ def _arguments(arguments):
         help="compare each result with that of CPython's collector, before anything is cleared",
     )
     parser.add_argument("--threads", type=int, help="the most threads of automatic collections")
+    parser.add_argument(
+        "--version", action="version", version=f"standstill-gc {standstill_gc.__version__}",
+    )
     parser.add_argument("-m", dest="module", action="store_true", help="run a module")
     parser.add_argument("-c", dest="code", action="store_true", help="run code")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
@@ -55,8 +58,10 @@ def _report():
     def milliseconds(seconds):
         return f"{seconds * 1e3:.2f} ms"
 
+    made = sum(generation["collections"] for generation in standstill_gc.get_stats())
+    last = "the last " if made > stats["collections"] == standstill_gc._records.maxlen else ""
     lines = [
-        f"standstill_gc: {stats['collections']} collections, {stats['collected']} objects"
+        f"standstill_gc: {last}{stats['collections']} collections, {stats['collected']} objects"
         f" collected, {stats['uncollectable']} uncollectable",
         "  pauses: " + ", ".join(
             f"{name} {milliseconds(pauses[key])}"
@@ -111,19 +116,6 @@ def _run_script(path):
     exec(code, module.__dict__)
 
 
-def _run_module(name):
-    import importlib.util
-
-    try:
-        found = importlib.util.find_spec(name) is not None
-    except ImportError as error:
-        sys.exit(f"{sys.executable}: Error while finding module specification for {name!r} "
-                 f"({type(error).__name__}: {error})")
-    if not found:
-        sys.exit(f"{sys.executable}: No module named {name}")
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
-
-
 def _run_code(code, name="<string>"):
     if not sys.flags.safe_path:
         sys.path[0] = ""
@@ -148,7 +140,9 @@ def main(arguments=None):
     sys.argv[:] = ["-m" if options.module else "-c" if options.code else what, *rest]
     try:
         if options.module:
-            _run_module(what)
+            _main_module()
+            # The interpreter calls this too.
+            runpy._run_module_as_main(what)
         elif options.code:
             _run_code(what)
         elif what == "-":
@@ -168,7 +162,7 @@ def _without_own_frames(hook):
         sys.excepthook, passed = hook, False
         while trace is not None:
             code = trace.tb_frame.f_code
-            # Without this package, directories run below this function of `runpy` too.
+            # Without this package, modules and directories run below this function of `runpy` too.
             is_of_program = passed and code.co_name == "_run_module_as_main"
             if code.co_filename not in (__file__, "<frozen runpy>") or is_of_program:
                 break

@@ -150,6 +150,15 @@ def test_checked_mode_clears_what_both_have_found_beside_new_garbage():
     """)) == ["0", "0"]
 
 
+def test_nothing_is_collected_while_another_thread_checks(monkeypatch):
+    """That thread has set ``gc.DEBUG_SAVEALL``."""
+    cycles(10)
+    monkeypatch.setitem(standstill_gc._checking, "by", object())
+    assert standstill_gc.collect() == 0
+    monkeypatch.undo()
+    assert near(standstill_gc.collect(), 10)
+
+
 def test_checked_mode_by_the_environment():
     assert good(
         """

@@ -14,7 +14,9 @@ import weakref
 import pytest
 
 import standstill_gc
-from support import Node, both, cpython, cycles, near, quiet, run, unraisable  # noqa: F401
+from support import (  # noqa: F401
+    Node, both, cpython, cycles, good, near, quiet, run, unraisable,
+)
 
 
 # ------------------------------------------------------------------------------------- results
@@ -451,3 +453,33 @@ def test_stats_while_others_collect():
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+# ------------------------------------------------------------------- the threads of the collector
+
+
+def test_as_many_threads_as_the_program_may_use():
+    program = """
+import os, standstill_gc
+live = [[number] for number in range(100_000)]
+standstill_gc.collect()
+print(os.process_cpu_count(), standstill_gc.stats()["last"]["threads"])
+"""
+    [count, threads] = good(program, PYTHON_CPU_COUNT="1")
+    assert (count, threads) == ("1", "1")
+    [count, threads] = good(program)
+    assert count == threads
+
+
+@pytest.mark.parametrize("first", [
+    "standstill_gc.enable()",
+    "live = [[number] for number in range(300_000)]; standstill_gc.collect()",
+])
+def test_a_signal_that_all_threads_of_the_program_block_is_not_lost(first):
+    assert good(f"""
+import os, signal, standstill_gc
+{first}
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
+os.kill(os.getpid(), signal.SIGTERM)
+print(signal.sigwait({{signal.SIGTERM}}).name)
+""") == ["SIGTERM"]

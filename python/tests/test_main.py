@@ -108,6 +108,31 @@ def test_statistics_at_exit(tmp_path):
     assert "checked: " in done.stderr
 
 
+def test_statistics_name_the_collections_that_they_are_of(tmp_path):
+    (tmp_path / "script.py").write_text("import gc\nfor _ in range(1_005): gc.collect()")
+    done = program(tmp_path, "--stats", "script.py")
+    assert done.stderr.startswith("standstill_gc: the last 1000 collections, "), done
+
+
+def test_the_version(tmp_path):
+    done = program(tmp_path, "--version")
+    assert done.stdout == f"standstill-gc {standstill_gc.__version__}\n"
+
+
+def test_the_main_module_of_a_module_lives_as_long_as_the_process(tmp_path):
+    (tmp_path / "late.py").write_text("""
+import atexit, pickle, sys, threading, time
+class Thing: pass
+def works(): print(len(pickle.dumps(Thing())) > 0, sys.argv[1:])
+def late():
+    time.sleep(.3); works()
+threading.Thread(target=late).start()
+atexit.register(works)
+""")
+    done = program(tmp_path, "-m", "late", "a")
+    assert (done.stdout, done.stderr) == ("True ['a']\n" * 2, "")
+
+
 def test_pickles_of_a_script(tmp_path):
     (tmp_path / "script.py").write_text(
         "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))) is A)")

@@ -480,6 +480,16 @@ def asks_the_collector(r):
 # ------------------------------------------------------------------------------------- the driver
 
 
+# Bytes of memory with which the mutators wait for the collector.
+MUCH = 3 << 30
+
+
+def resident():
+    """Bytes of this process in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def drive(names, seconds, threads_each=2):
     """Runs mutators beside collectors. In an interpreter of its own."""
     import gc
@@ -494,10 +504,22 @@ def drive(names, seconds, threads_each=2):
     errors, steps, unraisable = [], dict.fromkeys(names, 0), []
     sys.unraisablehook = lambda error: unraisable.append(repr(error.exc_value))
 
+    # All threads that collect are busy with explicit collections, which hold no other thread up. So
+    # the mutators wait if the machine is so slow that memory grows.
+    has_much = threading.Event()
+
+    def watches():
+        while time.monotonic() < end and not errors:
+            (has_much.set if resident() > MUCH else has_much.clear)()
+            time.sleep(0.05)
+        has_much.clear()
+
     def mutates(name, number):
         generator = MUTATORS[name](random.Random(f"{seed} {name} {number}"))
         try:
             while (time.monotonic() < end or not steps[name]) and not errors:
+                while has_much.is_set() and steps[name] and not errors:
+                    time.sleep(0.05)
                 next(generator)
                 steps[name] += 1
         except BaseException:
@@ -523,6 +545,7 @@ def drive(names, seconds, threads_each=2):
         for name in names for n in range(threads_each)
     ]
     group += [threading.Thread(target=collects, args=(o,)) for o in (None, 1, 2)]
+    group.append(threading.Thread(target=watches))
     for thread in group:
         thread.start()
     for thread in group:

@@ -24,8 +24,7 @@ use std::time::{Duration, Instant};
 
 use pyo3_ffi::{
     Py_DECREF, Py_INCREF, Py_ssize_t, PyDict_New, PyDict_SetItemString, PyErr_Occurred,
-    PyFloat_FromDouble, PyList_GetItemRef, PyList_Size, PyLong_FromLongLong, PyObject,
-    PyUnicode_FromString,
+    PyList_GetItemRef, PyList_Size, PyLong_FromLongLong, PyObject, PyUnicode_FromString,
 };
 use standstill::model::ModelHeap;
 use standstill::{Collect, CollectionReport, Heap, Pacing};
@@ -326,7 +325,7 @@ unsafe fn info(generation: usize, outcome: &Outcome) -> *mut PyObject {
         #[cfg(py315)]
         let info = {
             let candidates = outcome.report.as_ref().map_or(0, |report| report.candidates);
-            let duration = PyFloat_FromDouble(outcome.duration.as_secs_f64());
+            let duration = pyo3_ffi::PyFloat_FromDouble(outcome.duration.as_secs_f64());
             put_all(info, &[(c"candidates", number(candidates)), (c"duration", duration)])
         };
         info

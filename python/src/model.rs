@@ -407,9 +407,9 @@ unsafe impl ObjectModel for Python {
     }
 
     fn has_finalizer(&self, object: Live<'_>) -> bool {
-        // Also if its finalizer has run before. Such an object may be in a list that does not count,
-        // from which another thread takes it after the first stop: `asyncio.all_tasks()` does so.
-        // The second stop keeps it then.
+        // Also if its finalizer has run before. Such an object may be in a list that does not
+        // count, from which another thread takes it after the first stop: `asyncio.all_tasks()`
+        // does so. The second stop keeps it then.
         // SAFETY: the object is alive.
         unsafe { (*(*op(object.object())).ob_type).tp_finalize.is_some() }
     }

@@ -266,7 +266,8 @@ def set_checked(checked):
     """Compare each result with that of CPython's collector before anything is cleared.
 
     CPython collects first, so it is slow. An object that CPython has not found is kept. If it is
-    found so twice, a line is written to ``sys.stderr``. ``STANDSTILL_GC_CHECKED=1`` in the environment does the same from the start.
+    found so twice, a line is written to ``sys.stderr``. ``STANDSTILL_GC_CHECKED=1`` in the
+    environment does the same from the start.
     """
     global _checked
     _checked = bool(checked)

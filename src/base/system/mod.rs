@@ -172,7 +172,7 @@ pub(crate) fn has_ended(os_thread: u64) -> bool {
 /// has them blocked for good: a signal of the program arrives at the program's threads.
 #[cfg_attr(not(feature = "parallel"), allow(dead_code, reason = "only the pool starts threads"))]
 pub(crate) fn block_signals() -> impl Drop {
-    platform::SignalsBlocked::new()
+    platform::block_signals()
 }
 
 /// Whether the process has more rights than its caller.

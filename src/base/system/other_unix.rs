@@ -3,7 +3,7 @@
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(super) use super::unix::spoil;
 pub(super) use super::unix::{
-    NO_MEMORY, SignalsBlocked, addresses, advise_huge, commit, discard,
+    NO_MEMORY, addresses, advise_huge, block_signals, commit, discard,
     has_more_rights_than_its_caller, page_size, release, reserve, total_memory,
 };
 

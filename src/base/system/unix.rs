@@ -19,23 +19,21 @@ const OWN_SIGNALS: [libc::c_int; 7] = [
     libc::SIGSYS,
 ];
 
-/// See [`super::block_signals`].
-pub(super) struct SignalsBlocked {
+/// The signals that a thread blocked before. It blocks these again when the value is dropped.
+struct SignalsBlocked {
     before: libc::sigset_t,
 }
 
-impl SignalsBlocked {
-    pub(super) fn new() -> Self {
-        // SAFETY: rule *bounds*: the system writes to the two sets, for which all zeroes are valid.
-        unsafe {
-            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-            libc::sigfillset(&raw mut all);
-            for signal in OWN_SIGNALS {
-                libc::sigdelset(&raw mut all, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            Self { before }
+pub(super) fn block_signals() -> impl Drop {
+    // SAFETY: rule *bounds*: the system writes to the two sets, for which all zeroes are valid.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        for signal in OWN_SIGNALS {
+            libc::sigdelset(&raw mut all, signal);
         }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        SignalsBlocked { before }
     }
 }
 

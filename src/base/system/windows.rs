@@ -26,16 +26,14 @@ fn last_error() -> i32 {
 
 /// Only addresses are reserved, without a part of the page file.
 /// Windows has no signals.
-pub(super) struct SignalsBlocked;
+struct NoSignals;
 
-impl SignalsBlocked {
-    pub(super) fn new() -> Self {
-        Self
-    }
+impl Drop for NoSignals {
+    fn drop(&mut self) {}
 }
 
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {}
+pub(super) fn block_signals() -> impl Drop {
+    NoSignals
 }
 
 pub(super) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {

@@ -422,7 +422,9 @@ unsafe impl ObjectModel for Python {
                 && counts::set_finalized(object)
                 && let Some(finalize) = (*(*object).ob_type).tp_finalize
             {
-                self.figures.finalized.fetch_add(1, Ordering::Relaxed);
+                // One thread adds.
+                let finalized = self.figures.finalized.load(Ordering::Relaxed);
+                self.figures.finalized.store(finalized + 1, Ordering::Relaxed);
                 finalize(object);
                 python::report_error();
             }

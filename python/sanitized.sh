@@ -19,7 +19,7 @@ seconds="${STANDSTILL_GC_STRESS:-10}"
 
 case "$sanitizer" in
     address) export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 ;;
-    thread) export TSAN_OPTIONS=allocator_may_return_null=1:handle_segv=0 ;;
+    thread) export TSAN_OPTIONS=allocator_may_return_null=1:handle_segv=0:die_after_fork=0 ;;
     *) echo "there is no sanitizer $sanitizer here" >&2 && exit 2 ;;
 esac
 python="$(benches/cpython.sh --quick --installed "$archive" "--with-$sanitizer-sanitizer")"

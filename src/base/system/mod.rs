@@ -185,6 +185,14 @@ pub(crate) fn has_more_rights_than_its_caller() -> bool {
 pub(crate) mod testing {
     use super::platform;
 
+    /// The signals that this thread blocks: bit 0 is signal 1. `None`: the system does not tell.
+    #[cfg_attr(not(feature = "parallel"), allow(dead_code, reason = "the pool's test calls it"))]
+    pub(crate) fn blocked_signals() -> Option<u64> {
+        let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+        let set = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    }
+
     /// Bytes of a part of this process that are in memory. `None`: the system does not say.
     pub(crate) fn resident(start: usize, bytes: usize) -> Option<usize> {
         platform::resident(start, bytes)

@@ -8,8 +8,9 @@
 #
 # AddressSanitizer here does not look for leaks: the interpreter leaks at its exit.
 # `python/tests/test_memory.py` looks for those of the package. Of ThreadSanitizer's reports, those
-# that CPython's own list names are suppressed, and those of `gc.set_threshold`. It writes without
-# atomic instructions what other threads read by atomic ones, in CPython and in the package.
+# that CPython's own list names are suppressed, and those of numbers that CPython writes without
+# atomic instructions, and that the package reads by atomic ones while threads run: the thresholds
+# (`automatic.rs`), and the numbers of each thread (`pressure.rs`).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 sanitizer="${1:?address or thread}"
@@ -32,6 +33,7 @@ if [[ "$sanitizer" == thread ]]; then
     cat "$root/Tools/tsan/suppressions_free_threading.txt" - >"$out/suppressions" <<'END'
 race:gc_set_threshold_impl
 race:standstill_gc9automatic3due
+race:5Watch4look
 END
     TSAN_OPTIONS+=":suppressions=$out/suppressions"
 fi

@@ -60,7 +60,7 @@
 //! | `WATCH` | the collecting thread; it is local to that thread | the same |
 //! | `RUNNING`, `PROGRESS` | the collecting thread; in the child of a fork its only thread | paused threads |
 //! | a request | the collecting thread, before it drops the request | the thread that destroys it |
-//! | `gc.alloc_count` | each thread its own | the collecting thread, atomically |
+//! | `gc.alloc_count`, `brc.tid` | each thread its own, without atomic instructions | the collecting thread, atomically: any value will do |
 //!
 //! If a request is still in its queue at the next stop, that stop takes it out, and the
 //! collecting thread destroys it. A request of a thread that has ended is destroyed at once.
@@ -76,7 +76,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi::{
@@ -325,7 +325,9 @@ impl Watch {
             // Without memory a thread is not asked.
             let mut seen = HashMap::new();
             each_thread(self.interpreter, |thread| {
-                let number = (*thread).brc.tid;
+                // Relaxed: a thread writes its number when it begins. 0: not yet.
+                let number = AtomicUsize::from_ptr(&raw mut (*thread).brc.tid);
+                let number = number.load(Ordering::Relaxed);
                 if number == 0 || thread == self.own {
                     return;
                 }

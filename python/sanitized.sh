@@ -34,6 +34,7 @@ if [[ "$sanitizer" == thread ]]; then
 race:gc_set_threshold_impl
 race:standstill_gc9automatic3due
 race:5Watch4look
+race:_Py_brc_init_thread
 END
     TSAN_OPTIONS+=":suppressions=$out/suppressions"
 fi

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 #[cfg(all(feature = "parallel", not(all(test, loom))))]
-use crate::base::{event, system};
+use crate::base::{event, system::signals};
 use crate::heap::helpers::{Job, JobSlot, Worker};
 use crate::heap::mark_tables::MarkTables;
 
@@ -182,7 +182,7 @@ impl Workers {
     #[cfg(all(feature = "parallel", not(all(test, loom))))]
     fn call_pool(&self, n: usize) {
         self.call_pool_from(n, &|| {
-            let _blocked = system::block_signals();
+            let _blocked = signals::block_signals();
             rayon::ThreadPoolBuilder::new()
                 .num_threads(self.size - 1)
                 .thread_name(|i| format!("gc-mark-{}", i + 1))
@@ -389,8 +389,8 @@ mod tests {
     fn no_signal_of_the_program_arrives_at_the_pool() {
         // The numbers are Linux's. Other systems are not tested.
         let [int, usr1, segv, alrm, term] = [2, 10, 11, 14, 15];
-        let Some(before) = system::testing::blocked_signals() else { return };
-        let blocked = || system::testing::blocked_signals().expect("read before");
+        let Some(before) = signals::blocked_signals() else { return };
+        let blocked = || signals::blocked_signals().expect("read before");
         let bit = |signal: u32| 1 << (signal - 1);
         assert_eq!(before & bit(term), 0, "the test's own thread");
         let workers = Workers::new(2).unwrap();

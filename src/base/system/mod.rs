@@ -12,6 +12,8 @@
 //! | `unix` | the common part of these three |
 //! | `windows` | Windows |
 //!
+//! `signals` is for all systems.
+//!
 //! Standard error, environment variables and the number of the process come from `std`, which is
 //! the same on each system. [ADR 41](../../../docs/adr/0041-platforms.md) has the reasons for the
 //! choice of systems.
@@ -35,6 +37,9 @@ mod linux;
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android", target_vendor = "apple"))))]
 #[allow(unsafe_code)]
 mod other_unix;
+#[cfg(all(feature = "parallel", not(all(test, loom))))]
+#[allow(unsafe_code)]
+pub(crate) mod signals;
 #[cfg(unix)]
 #[allow(unsafe_code)]
 mod unix;
@@ -168,13 +173,6 @@ pub(crate) fn has_ended(os_thread: u64) -> bool {
     os_thread != 0 && platform::has_ended(os_thread)
 }
 
-/// Blocks the signals of this thread until the result is dropped. A thread that it starts meanwhile
-/// has them blocked for good: a signal of the program arrives at the program's threads.
-#[cfg_attr(not(feature = "parallel"), allow(dead_code, reason = "only the pool starts threads"))]
-pub(crate) fn block_signals() -> impl Drop {
-    platform::block_signals()
-}
-
 /// Whether the process has more rights than its caller.
 pub(crate) fn has_more_rights_than_its_caller() -> bool {
     platform::has_more_rights_than_its_caller()
@@ -184,14 +182,6 @@ pub(crate) fn has_more_rights_than_its_caller() -> bool {
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod testing {
     use super::platform;
-
-    /// The signals that this thread blocks: bit 0 is signal 1. `None`: the system does not tell.
-    #[cfg_attr(not(feature = "parallel"), allow(dead_code, reason = "the pool's test calls it"))]
-    pub(crate) fn blocked_signals() -> Option<u64> {
-        let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
-        let set = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
-        u64::from_str_radix(set.trim(), 16).ok()
-    }
 
     /// Bytes of a part of this process that are in memory. `None`: the system does not say.
     pub(crate) fn resident(start: usize, bytes: usize) -> Option<usize> {

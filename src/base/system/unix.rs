@@ -7,45 +7,6 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 
 pub(super) const NO_MEMORY: i32 = libc::ENOMEM;
 
-/// Signals that a thread causes itself. They arrive at that thread, blocked or not, and a blocked
-/// one ends the process without a call of its handler.
-const OWN_SIGNALS: [libc::c_int; 7] = [
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-    libc::SIGTRAP,
-    libc::SIGABRT,
-    libc::SIGSYS,
-];
-
-/// The signals that a thread blocked before. It blocks these again when the value is dropped.
-struct SignalsBlocked {
-    before: libc::sigset_t,
-}
-
-pub(super) fn block_signals() -> impl Drop {
-    // SAFETY: rule *bounds*: the system writes to the two sets, for which all zeroes are valid.
-    unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        for signal in OWN_SIGNALS {
-            libc::sigdelset(&raw mut all, signal);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        SignalsBlocked { before }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: rule *bounds*: the system reads the set.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
-        }
-    }
-}
-
 const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
 pub(super) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {

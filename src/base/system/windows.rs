@@ -25,16 +25,6 @@ fn last_error() -> i32 {
 }
 
 /// Only addresses are reserved, without a part of the page file.
-/// Windows has no signals.
-struct NoSignals;
-
-impl Drop for NoSignals {
-    fn drop(&mut self) {}
-}
-
-pub(super) fn block_signals() -> impl Drop {
-    NoSignals
-}
 
 pub(super) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {
     // SAFETY: rule *bounds*: a fresh range at an address that the system chooses.

@@ -249,17 +249,6 @@ pub(crate) struct WorkerMarks<'a> {
     own: &'a Bits,
 }
 
-/// The target of an edge, as a worker finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Met {
-    /// An unmarked candidate that this worker had not seen.
-    New,
-    /// An assumed root.
-    Assumed,
-    /// Nothing new.
-    Known,
-}
-
 impl<'a> WorkerMarks<'a> {
     /// Whether this worker has to look at an edge's target. Without a branch, because the answer
     /// cannot be predicted.
@@ -296,23 +285,13 @@ impl<'a> WorkerMarks<'a> {
         })
     }
 
-    /// Looks at the target of an edge, which was unseen a moment ago.
+    /// Makes candidates of one word of the tables seen. Returns those that this worker had not
+    /// seen, and that were not marked a moment ago. None of them is an assumed root: an assumed root
+    /// stays unseen, so that each edge to it is met.
     #[inline(always)]
-    pub(crate) fn meet(&self, target: usize, assumes: bool) -> Met {
-        if !self.own.contains(target) {
-            // An edge in between led there too.
-            return Met::Known;
-        }
-        if !self.candidates.is_unmarked(target) {
-            if assumes && self.candidates.is_assumed(target) {
-                // The bit stays set, so that each edge to the root comes here.
-                return Met::Assumed;
-            }
-            self.own.remove(target);
-            return Met::Known;
-        }
-        self.own.remove(target);
-        Met::New
+    pub(crate) fn see(&self, word: usize, bits: u64) -> u64 {
+        let new = self.own.take_bits(word, bits);
+        new & self.candidates.tables.unmarked.bits(word)
     }
 
     /// Whether the target of an edge is an assumed root. There are some.
@@ -570,7 +549,7 @@ mod tests {
         });
     }
 
-    /// The three answers to an edge, for one worker and for several.
+    /// For one worker and for several.
     #[test]
     fn an_edge_leads_to_something_new_once() {
         fn check<const SHARED: bool>(
@@ -579,24 +558,27 @@ mod tests {
             all: &[usize],
         ) {
             let marks = candidates.worker(0);
+            let bit = |target: usize| 1 << (target % WORD);
+            let see = |target: usize| marks.see(target / WORD, bit(target)) != 0;
             let [one, two, three] = [all[0], all[1], all[2]];
-            assert_eq!(marks.meet(one, false), Met::New);
-            assert_eq!(marks.meet(one, false), Met::Known, "seen");
+            assert!(see(one));
+            assert!(!see(one), "seen");
             assert!(marks.mark::<SHARED>(one));
             assert!(!marks.mark::<SHARED>(one));
             assert!(candidates.mark_alone(two));
-            assert_eq!(marks.meet(two, false), Met::Known, "marked by another worker");
+            assert!(!see(two), "marked by another worker");
             assert!(!marks.is_unseen(two));
-            // Each edge to an assumed root is met.
-            assert!(candidates.mark_alone(three));
-            for _ in 0..3 {
-                assert!(marks.is_unseen(three));
-                assert_eq!(marks.meet(three, true), Met::Assumed);
-            }
-            // A page: only the seen and unmarked objects are marked, in the order of memory.
+            assert!(marks.is_assumed(three) && !marks.is_assumed(two));
+            // A page: only the seen and unmarked objects are marked, in the order of memory. Several
+            // candidates of a word are seen at once.
             for &at in [all[9], all[5], all[7]].iter() {
-                assert_eq!(marks.meet(at, true), Met::New);
+                assert!(see(at));
             }
+            let alike = |&&at: &&usize| at / WORD == all[20] / WORD;
+            let bits = all[15..].iter().filter(alike).fold(0, |bits, &at| bits | bit(at));
+            assert!(candidates.mark_alone(all[20]));
+            assert_eq!(marks.see(all[20] / WORD, bits), bits & !bit(all[20]));
+            assert_eq!(marks.see(all[20] / WORD, bits), 0);
             let page = all[5] / PAGE_GRANULES;
             assert!(marks.queue::<SHARED>(page) && !marks.queue::<SHARED>(page));
             let mut marked = Vec::new();
@@ -605,7 +587,10 @@ mod tests {
                     each_bit(first, bits, |granule| marked.push(granule));
                 });
             }
-            assert_eq!(marked, [all[5], all[7], all[9]]);
+            let together = all[15..].iter().filter(alike).filter(|&&at| at != all[20]);
+            let together: Vec<usize> = together.copied().collect();
+            assert!(together.len() > 1);
+            assert_eq!(marked, [&[all[5], all[7], all[9]][..], &together].concat());
             assert!(marks.queue::<SHARED>(page), "it was taken");
             // A single worker marks each candidate once, and leaves it unseen. An edge to it is
             // known later.
@@ -616,7 +601,7 @@ mod tests {
             marks.mark_all_alone(&edges, space.origin(), &mut list).expect("memory");
             assert_eq!(list, [object_at(space, new)]);
             assert!(!candidates.is_unmarked(new) && marks.is_unseen(new));
-            assert_eq!(marks.meet(new, true), Met::Known);
+            assert!(!see(new));
         }
         stopped(|world, scope| {
             let space = &world.core().space;

@@ -23,13 +23,13 @@ use crate::base::prefetch::prefetch;
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::collect::candidates::Candidates;
-use crate::collect::scope::{Scope, Selection, granules_of, object_from, stopped_at};
+use crate::collect::scope::{Scope, Selection, granules_of, objects_of, stopped_at};
 use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, spill};
 use crate::collect::traversal::{
     Abandoned, BATCH_PART, guard_traversal, prefetch_each, tracer_of, traverse_batch,
 };
 use crate::heap::helpers::Worker;
-use crate::heap::mark_tables::{PAGE_WORDS, each_bit};
+use crate::heap::mark_tables::PAGE_WORDS;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
 use crate::memory::address_map::Index;
@@ -211,8 +211,8 @@ impl<M: ObjectModel> Work<'_, M> {
             }
             for &page in pages {
                 candidates.clear();
-                for (first, bits) in self.candidates.unmarked_on(page) {
-                    gather(origin, (first, bits), &mut candidates);
+                for word in self.candidates.unmarked_on(page) {
+                    gather(origin, word, &mut candidates);
                 }
                 steps::took(PAGE_WORDS + candidates.len());
                 self.count_objects(&mut counter, leaves, tracer, &candidates)?;
@@ -311,11 +311,9 @@ impl<M: ObjectModel> Work<'_, M> {
 /// Adds the candidates of a word, whose first granule is `first`. There is room for a page's
 /// candidates.
 #[inline(always)]
-fn gather<'w>(origin: impl Index, (first, bits): (usize, u64), candidates: &mut Vec<Stopped<'w>>) {
-    each_bit(first, bits, |granule| {
-        // SAFETY: rule *stopped*: candidates are alive.
-        candidates.push(unsafe { Stopped::new(object_from(origin, granule)) });
-    });
+fn gather<'w>(origin: impl Index, word: (usize, u64), candidates: &mut Vec<Stopped<'w>>) {
+    // SAFETY: rule *stopped*: candidates are alive.
+    candidates.extend(objects_of(origin, word).map(|object| unsafe { Stopped::new(object) }));
 }
 
 /// The counting state of one worker.

@@ -54,8 +54,8 @@ pub(crate) fn mark_from_named<M: ObjectModel>(
 /// The result of [`mark_from_assumed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marked {
-    /// All objects that the assumed roots reach.
-    All,
+    /// All objects that the assumed roots reach: so many.
+    All(usize),
     /// One of these objects must be counted, because the collector compares its traversals.
     MustCompare,
 }
@@ -72,7 +72,7 @@ pub(crate) fn mark_from_assumed<M: ObjectModel>(
     let granules = fallible::collect(assumed.iter().map(|root| root.granule))?;
     let _phase = premark(&granules);
     let done = mark_before_counting(world, candidates, granules, Some(inside), workers)?;
-    Ok(if done.must_compare { Marked::MustCompare } else { Marked::All })
+    Ok(if done.must_compare { Marked::MustCompare } else { Marked::All(done.traversed) })
 }
 
 /// Enters the phase `Premark`, if there are roots.

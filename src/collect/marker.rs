@@ -34,13 +34,13 @@ use crate::base::steps;
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
 use crate::collect::assumed::Inside;
-use crate::collect::candidates::{Candidates, Met, WorkerMarks};
+use crate::collect::candidates::{Candidates, WorkerMarks};
 use crate::collect::count::Counts;
 use crate::collect::pool::{Piece, Pool, give_half};
-use crate::collect::scope::{object_at, object_from};
+use crate::collect::scope::{object_at, objects_of};
 use crate::collect::table::{Delay, is_far};
 use crate::collect::traversal::{BATCH_PART, prefetch_each, traverse_batch};
-use crate::heap::mark_tables::{BitWords, each_bit};
+use crate::heap::mark_tables::{BitWords, PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::address_map::Index;
@@ -220,7 +220,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             self.list.try_reserve(PAGE_GRANULES)?;
             let (origin, list) = (self.space.origin(), &mut self.list);
             self.marks.mark_page::<SHARED>(page, |first, bits| {
-                each_bit(first, bits, |granule| list.push(object_from(origin, granule)));
+                list.extend(objects_of(origin, (first, bits)));
             });
         }
         Ok(())
@@ -445,45 +445,77 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     #[inline(never)]
     fn meet_seen(&mut self) -> Result<(), NoMemory> {
         steps::took(self.seen.len());
-        let (marks, assumes) = (self.marks, self.inside.is_some());
+        if let Some(inside) = self.inside {
+            self.take_assumed()?;
+            inside.count(&mut self.to_assumed)?;
+        }
         let many = if SHARED || self.far { DIRECT_MAX } else { usize::MAX };
         let most = self.stress.shrink(many);
-        let direct = self.pages.is_empty() && self.list.len() + self.seen.len() <= most;
-        if direct {
-            self.list.try_reserve(self.seen.len())?;
-        }
-        let mut new = 0;
-        for at in 0..self.seen.len() {
-            let target = self.seen[at];
-            match marks.meet(target as usize, assumes) {
-                Met::Known => {}
-                Met::Assumed => fallible::push(&mut self.to_assumed, target)?,
-                Met::New if direct => {
-                    if marks.mark::<SHARED>(target as usize) {
-                        self.list.push(object_at(self.space, target as usize));
-                    }
-                }
-                Met::New => {
-                    self.seen[new] = target;
-                    new += 1;
-                }
-            }
-        }
-        if new > 0 {
-            WorkerMarks::before_queueing::<SHARED>();
-            let mut last = usize::MAX;
-            for &target in &self.seen[..new] {
-                let page = target as usize / PAGE_GRANULES;
-                if page != last && marks.queue::<SHARED>(page) {
-                    self.pages.try_reserve(1)?;
-                    self.pages.push_back(page as u32);
-                }
-                last = page;
-            }
+        if self.pages.is_empty() && self.list.len() + self.seen.len() <= most {
+            self.mark_seen()?;
+        } else {
+            self.queue_seen()?;
         }
         self.seen.clear();
-        if let Some(inside) = self.inside {
-            inside.count(&mut self.to_assumed)?;
+        Ok(())
+    }
+
+    /// Moves the assumed roots from `seen` to `to_assumed`.
+    fn take_assumed(&mut self) -> Result<(), NoMemory> {
+        let mut others = 0;
+        for at in 0..self.seen.len() {
+            let target = self.seen[at];
+            if self.marks.is_assumed(target as usize) {
+                fallible::push(&mut self.to_assumed, target)?;
+            } else {
+                self.seen[others] = target;
+                others += 1;
+            }
+        }
+        self.seen.truncate(others);
+        Ok(())
+    }
+
+    /// Marks the candidates in `seen`, without their pages.
+    fn mark_seen(&mut self) -> Result<(), NoMemory> {
+        let marks = self.marks;
+        self.list.try_reserve(self.seen.len())?;
+        for target in self.seen.iter().map(|&target| target as usize) {
+            let new = marks.see(target / WORD, 1 << (target % WORD));
+            if new != 0 && marks.mark::<SHARED>(target) {
+                self.list.push(object_at(self.space, target));
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues the pages of the candidates in `seen`.
+    fn queue_seen(&mut self) -> Result<(), NoMemory> {
+        let marks = self.marks;
+        let mut pages = 0;
+        let mut at = 0;
+        while let Some(&target) = self.seen.get(at) {
+            // The targets of one object often lie side by side. The loads and stores of one word
+            // would wait for each other.
+            let word = target as usize / WORD;
+            let mut bits = 0;
+            while let Some(&target) = self.seen.get(at)
+                && target as usize / WORD == word
+            {
+                bits |= 1 << (target as usize % WORD);
+                at += 1;
+            }
+            let page = (word / PAGE_WORDS) as u32;
+            if marks.see(word, bits) != 0 && (pages == 0 || self.seen[pages - 1] != page) {
+                self.seen[pages] = page;
+                pages += 1;
+            }
+        }
+        if pages > 0 {
+            WorkerMarks::before_queueing::<SHARED>();
+            self.pages.try_reserve(pages)?;
+            let pages = self.seen[..pages].iter();
+            self.pages.extend(pages.filter(|&&page| marks.queue::<SHARED>(page as usize)));
         }
         Ok(())
     }

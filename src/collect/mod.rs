@@ -488,7 +488,9 @@ fn find_reachable<M: ObjectModel>(
     }
     let mut attempts = 1;
     let mut counts = loop {
-        if let Some(counts) = mark_and_count(world, scope, candidates, &mut assumed, workers)? {
+        let unmarked = candidates.count - report.known_alive;
+        let counted = mark_and_count(world, scope, candidates, unmarked, &mut assumed, workers)?;
+        if let Some(counts) = counted {
             break counts;
         }
         if attempts == assumed::MOST_ATTEMPTS {
@@ -532,7 +534,8 @@ fn find_reachable<M: ObjectModel>(
     mark::mark(world, candidates, &mut counts, roots, workers)
 }
 
-/// Marks from the assumed roots, and counts the edges of the other candidates.
+/// Marks from the assumed roots, and counts the edges of the other candidates. `unmarked` is the
+/// number of candidates that are not marked yet.
 ///
 /// `None`: not all assumed roots are roots. `assumed` has those that are. The same edges lead to
 /// them in the next attempt, unless a field becomes readable or unreadable, or a traversal differs.
@@ -541,6 +544,7 @@ fn mark_and_count<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
     candidates: &mut Candidates,
+    mut unmarked: usize,
     assumed: &mut Vec<FoundRoot>,
     workers: usize,
 ) -> Result<Option<Counts>, Abandoned> {
@@ -552,15 +556,20 @@ fn mark_and_count<M: ObjectModel>(
         candidates.assume(pages, assumed, true)?;
         let marked = mark::mark_from_assumed(world, candidates, assumed, &inside, workers);
         candidates.assume(pages, assumed, false)?;
-        if marked? == Marked::MustCompare {
-            assumed.clear();
-            return Ok(None);
+        match marked? {
+            Marked::All(marked) => unmarked -= marked,
+            Marked::MustCompare => {
+                assumed.clear();
+                return Ok(None);
+            }
         }
         spills = inside.into_spills();
     }
     let counts = {
         let _phase = event::phase(Phase::Count);
-        count::count(world, scope, candidates, spills, workers)?
+        // It takes longer to add up the tables of several workers than to count few candidates.
+        let are_few = unmarked < candidates.count / 16;
+        count::count(world, scope, candidates, spills, if are_few { 1 } else { workers })?
     };
     let proven = assumed::check(world, assumed, &counts.spills);
     if proven < assumed.len() {

@@ -186,6 +186,22 @@ pub(crate) fn object_from(origin: impl Index, granule: usize) -> Object {
     Object::new(unsafe { origin.cell(granule) })
 }
 
+/// The objects at the granules of a word whose bits are set. `first` is the word's first granule.
+#[inline(always)]
+pub(crate) fn objects_of(
+    origin: impl Index,
+    (first, mut bits): (usize, u64),
+) -> impl ExactSizeIterator<Item = Object> {
+    // SAFETY: rule *mapped*: as in `object_from`. A word has granules of one page.
+    let cell = unsafe { origin.cells(first) };
+    // A list that is extended by these compares its length with its capacity once.
+    (0..bits.count_ones()).map(move |_| {
+        let at = bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        Object::new(cell(at))
+    })
+}
+
 /// Calls `f` with each object that an enumeration may show.
 pub(crate) fn visible<'w, M: ObjectModel>(
     world: &'w World<'_, M>,

@@ -61,6 +61,23 @@ impl Bits {
         self.0.as_ptr().wrapping_add(granule / WORD).cast()
     }
 
+    /// The bits of a word.
+    #[inline(always)]
+    pub(crate) fn bits(&self, word: usize) -> u64 {
+        // Relaxed: as in `contains`.
+        self.0[word].load(Ordering::Relaxed)
+    }
+
+    /// Clears bits of a word by a load and a store: no other thread writes the word. Returns those
+    /// that were set.
+    #[inline(always)]
+    pub(crate) fn take_bits(&self, word: usize, bits: u64) -> u64 {
+        let word = &self.0[word];
+        let before = word.load(Ordering::Relaxed);
+        word.store(before & !bits, Ordering::Relaxed);
+        before & bits
+    }
+
     /// Sets bits by a load and a store: no other thread writes the word.
     #[inline(always)]
     pub(crate) fn insert(&self, granule: usize) {

@@ -73,6 +73,18 @@ pub(crate) trait Index: Copy + fmt::Debug {
     /// The granule is below the high-water mark.
     unsafe fn cell(self, granule: usize) -> NonNull<u8>;
 
+    /// [`cell`](Self::cell) for the granules of a word of tables: a function of the granule's number
+    /// in the word, whose first granule is `first`.
+    ///
+    /// # Safety
+    ///
+    /// The granules of the word are below the high-water mark, and on one page.
+    #[inline(always)]
+    unsafe fn cells(self, first: usize) -> impl Fn(usize) -> NonNull<u8> {
+        // SAFETY: as the caller says.
+        move |at| unsafe { self.cell(first + at) }
+    }
+
     /// The object that a reference leads to, by an address that a tracer of the heap accepts. The
     /// pointer may access the whole cell.
     fn target(self, addr: usize) -> NonNull<u8>;

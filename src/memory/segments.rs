@@ -292,9 +292,14 @@ impl Directory {
     #[inline(always)]
     pub(crate) fn place(&self, granule: usize) -> NonNull<u8> {
         let start = self.start(granule >> GRANULES_SHIFT).load(Ordering::Relaxed);
-        let offset = (granule & ((1 << GRANULES_SHIFT) - 1)) << GRANULE_SHIFT;
         let half = if start.addr() & ADOPTED == 0 { 0 } else { self.half_offset(granule) };
-        Self::byte(start, offset + half)
+        Self::byte(start, Self::offset(granule) + half)
+    }
+
+    /// The offset of a granule from the start of its unit.
+    #[inline(always)]
+    fn offset(granule: usize) -> usize {
+        (granule & ((1 << GRANULES_SHIFT) - 1)) << GRANULE_SHIFT
     }
 
     /// Whether a granule lies in adopted memory.
@@ -381,6 +386,20 @@ impl Index for Directory {
     #[inline(always)]
     unsafe fn cell(self, granule: usize) -> NonNull<u8> {
         self.place(granule)
+    }
+
+    /// The page's address and the halves of the word are read once.
+    #[inline(always)]
+    unsafe fn cells(self, first: usize) -> impl Fn(usize) -> NonNull<u8> {
+        let start = self.start(first >> GRANULES_SHIFT).load(Ordering::Relaxed);
+        let is_adopted = start.addr() & ADOPTED != 0;
+        // Relaxed: see `half_offset`.
+        let word = if is_adopted { self.half(first).0.load(Ordering::Relaxed) } else { 0 };
+        let (halves, offset) = (word >> (first % 64), Self::offset(first));
+        move |at| {
+            let half = (halves >> at & 1) as usize * HALF;
+            Self::byte(start, offset + (at << GRANULE_SHIFT) + half)
+        }
     }
 
     #[inline(always)]

@@ -311,12 +311,19 @@ proptest! {
                 prop_assert_eq!(space.address(granule), address);
                 // SAFETY: rule *mapped*: a granule of the space.
                 prop_assert_eq!(unsafe { directory.cell(granule) }.as_ptr().addr(), address);
+                // SAFETY: rule *mapped*: a word of the space.
+                let cells = unsafe { directory.cells(granule / 64 * 64) };
+                prop_assert_eq!(cells(granule % 64).as_ptr().addr(), address);
                 prop_assert!(space.starts_at(address) && !space.starts_at(address ^ HALF));
                 prop_assert!(directory.is_adopted(granule));
             }
         }
         prop_assert_eq!(space.address(space.granule(own)), own / GRANULE * GRANULE);
         prop_assert!(!directory.is_adopted(space.granule(own)) && !directory.is_adopted(0));
+        // SAFETY: rule *mapped*: a word of the space.
+        let cells = unsafe { directory.cells(space.granule(own) / 64 * 64) };
+        let own_cell = cells(space.granule(own) % 64).as_ptr().addr();
+        prop_assert_eq!(own_cell, own / GRANULE * GRANULE);
         let page = space.page_index(memory.addr()) as u32;
         prop_assert_eq!(space.page_start(page).as_ptr().addr(), memory.addr());
     }

@@ -278,14 +278,15 @@ impl Traverse {
 
 /// # Safety
 ///
-/// The memory has so many references or null pointers, and the world is stopped.
+/// The memory has so many references or null pointers, and belongs to the object that is traversed.
+/// The world is stopped.
 #[inline(always)]
 unsafe fn items(first: *mut *mut c::PyObject, count: isize, tracer: &mut Tracer) {
     if count > 0 {
         // SAFETY: as the caller says. An object is a pointer that is not null.
         unsafe {
             let items = std::slice::from_raw_parts(first.cast(), count as usize);
-            tracer.visit_objects(items);
+            tracer.visit_slots(items);
         }
     }
 }

@@ -286,8 +286,8 @@ impl<'a> WorkerMarks<'a> {
     }
 
     /// Makes candidates of one word of the tables seen. Returns those that this worker had not
-    /// seen, and that were not marked a moment ago. None of them is an assumed root: an assumed root
-    /// stays unseen, so that each edge to it is met.
+    /// seen, and that were not marked a moment ago. None of them is an assumed root: an assumed
+    /// root stays unseen, so that each edge to it is met.
     #[inline(always)]
     pub(crate) fn see(&self, word: usize, bits: u64) -> u64 {
         let new = self.own.take_bits(word, bits);
@@ -569,8 +569,8 @@ mod tests {
             assert!(!see(two), "marked by another worker");
             assert!(!marks.is_unseen(two));
             assert!(marks.is_assumed(three) && !marks.is_assumed(two));
-            // A page: only the seen and unmarked objects are marked, in the order of memory. Several
-            // candidates of a word are seen at once.
+            // A page: only the seen and unmarked objects are marked, in the order of memory.
+            // Several candidates of a word are seen at once.
             for &at in [all[9], all[5], all[7]].iter() {
                 assert!(see(at));
             }

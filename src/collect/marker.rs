@@ -10,6 +10,9 @@
 //!    idle, an object with many edges does not delay it: this worker gives pages away in between.
 //! 3. It queues the pages of the objects that it has seen for the first time.
 //!
+//! If the queue is empty, it reads the next piece of a [long slice](crate::object::long_slice) of
+//! an object that was traversed.
+//!
 //! While the queue is empty and the worker sees few objects, it marks them at once, without their
 //! pages: so it follows a linked list, and the first levels of a tree.
 //!
@@ -154,6 +157,9 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     ) -> Self {
         let core = world.core();
         let far = is_far(world, core.space.counts().len());
+        // Edges that are compared are read at once.
+        let compares = counts.is_some_and(|counts| !counts.kept.is_empty());
+        tracer.notes_slots = M::STABLE_DURING_STOP && !compares;
         Self {
             space: &core.space,
             model: &core.model,
@@ -190,9 +196,10 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
                 self.pages.try_reserve(pages.len())?;
                 self.pages.extend(pages);
             }
+            Piece::LongSlice(slots) => self.tracer.add_slots(slots)?,
         }
         loop {
-            self.fill()?;
+            self.fill(pool)?;
             if self.list.is_empty() {
                 self.meet_delayed()?;
                 if self.list.is_empty() && self.pages.is_empty() {
@@ -206,16 +213,35 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
                 return Ok(());
             }
             if SHARED && pool.wants_work() {
-                give_half(&mut self.pages, pool);
+                self.give_work(pool)?;
             }
         }
     }
 
-    /// Takes pages from the queue until the list is long enough.
-    fn fill(&mut self) -> Result<(), NoMemory> {
-        while self.list.len() < self.stress.shrink(LIST_MIN)
-            && let Some(page) = self.pages.pop_front()
-        {
+    /// Gives half of a long slice away, or half of the queued pages.
+    #[cold]
+    fn give_work(&mut self, pool: &Pool) -> Result<(), NoMemory> {
+        let Some(slots) = self.tracer.half_of_noted(EDGES_MAX) else {
+            give_half(&mut self.pages, pool);
+            return Ok(());
+        };
+        match pool.give(Piece::LongSlice(slots)) {
+            // Without memory for the piece, this worker keeps the work.
+            Err(Piece::LongSlice(slots)) => self.tracer.add_slots(slots),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes pages from the queue, and then pieces of long slices, until the list is long enough.
+    fn fill(&mut self, pool: &Pool) -> Result<(), NoMemory> {
+        while self.list.len() < self.stress.shrink(LIST_MIN) {
+            let Some(page) = self.pages.pop_front() else {
+                if self.tracer.visit_noted(self.stress.shrink(EDGES_MAX))? {
+                    self.meet_edges(pool)?;
+                    continue;
+                }
+                break;
+            };
             steps::took(1);
             self.list.try_reserve(PAGE_GRANULES)?;
             let (origin, list) = (self.space.origin(), &mut self.list);
@@ -564,225 +590,4 @@ fn prefetch_body(object: Object) {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::base::event::CollectionKind;
-    use crate::collect::Collect;
-    use crate::collect::scope::Scope;
-    use crate::collect::script::tests::collect;
-    use crate::collect::script::tests::{Script, fan, scripted_heap, small_heap};
-    use crate::collect::traversal::tracer;
-
-    /// A marker with nothing to do, in a stopped heap with one object that refers to `width`
-    /// others. `SHARED`: the first of two workers. The object is marked. `test` has all objects.
-    fn with_marker<const SHARED: bool>(
-        width: usize,
-        test: impl FnOnce(&mut Marker<'_, Script, SHARED>, &[Object], &Candidates),
-    ) {
-        let Some(heap) = scripted_heap() else { return };
-        let m = heap.attach();
-        let objects = fan(&m, width);
-        let world = m.stop_here().expect("no other thread");
-        let space = &world.core().space;
-        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
-        let candidates = Candidates::new(&world, &scope, 1 + usize::from(SHARED)).expect("memory");
-        assert!(candidates.mark_alone(granule(space, objects[0]) as usize));
-        let mut tracer = tracer(space);
-        let mut marker = Marker::new(&world, &candidates, 0, None, None, &mut tracer);
-        test(&mut marker, &objects, &candidates);
-        candidates.close(&world, &scope);
-        drop(world);
-        heap.model().drop_ref(objects[0], &m);
-    }
-
-    fn page_of<const SHARED: bool>(marker: &Marker<'_, Script, SHARED>, object: Object) -> u32 {
-        granule(marker.space, object) / PAGE_GRANULES as u32
-    }
-
-    fn pages_of<const SHARED: bool>(
-        marker: &Marker<'_, Script, SHARED>,
-        objects: &[Object],
-    ) -> Vec<u32> {
-        let mut pages: Vec<u32> = objects.iter().map(|&object| page_of(marker, object)).collect();
-        pages.sort_unstable();
-        pages.dedup();
-        pages
-    }
-
-    /// A worker follows new objects while they are few. Among several workers, it queues the pages
-    /// of many, each once. It also queues pages while others wait in its queue. A single worker
-    /// that marks at once queues none.
-    #[test]
-    fn few_objects_are_followed_and_the_pages_of_many_queued() {
-        fn check<const SHARED: bool>(width: usize, waits: bool, at_once: bool) {
-            with_marker::<SHARED>(width, |marker, objects, _| {
-                assert_eq!(marker.marks_at_once, !SHARED);
-                marker.marks_at_once = at_once;
-                let waiting: &[u32] = if waits { &[u32::MAX] } else { &[] };
-                marker.pages.extend(waiting);
-                marker.list = vec![objects[0]];
-                marker.traverse_list(&Pool::new()).expect("memory");
-                assert!(marker.seen.is_empty());
-                assert_eq!(marker.done.traversed, 1);
-                let middles: Vec<Object> = objects[1..].iter().copied().step_by(2).collect();
-                let queued: Vec<u32> = marker.pages.drain(..).skip(waiting.len()).collect();
-                if !at_once && (waits || (SHARED && width > DIRECT_MAX)) {
-                    assert_eq!(queued, pages_of(marker, &middles), "{width} {SHARED} {waits}");
-                    assert_eq!(marker.list, []);
-                } else {
-                    assert_eq!((queued, &marker.list), (Vec::new(), &middles));
-                }
-            });
-        }
-        for width in [1, DIRECT_MAX, DIRECT_MAX + 1, 3_000] {
-            for waits in [false, true] {
-                check::<false>(width, waits, false);
-                check::<false>(width, waits, true);
-                check::<true>(width, waits, false);
-            }
-        }
-    }
-
-    /// A worker takes a page if its list is shorter than `LIST_MIN`.
-    #[test]
-    fn pages_are_taken_until_the_list_is_long_enough() {
-        with_marker::<true>(3_000, |marker, objects, candidates| {
-            let space = marker.space;
-            let is_new = |&&object: &&Object| candidates.see_root(granule(space, object) as usize);
-            let new = objects[1..].iter().filter(is_new);
-            let new: Vec<u32> = new.map(|&object| page_of(marker, object)).collect();
-            marker.pages.extend(new);
-            let pages = marker.pages.len();
-            assert_eq!(
-                Vec::from_iter(marker.pages.iter().copied()),
-                pages_of(marker, &objects[1..])
-            );
-            marker.list = vec![objects[0]; LIST_MIN];
-            marker.fill().expect("memory");
-            assert_eq!((marker.list.len(), marker.pages.len()), (LIST_MIN, pages));
-            marker.list.truncate(LIST_MIN - 1);
-            marker.fill().expect("memory");
-            assert!(marker.list.len() >= LIST_MIN && marker.pages.len() == pages - 1);
-            let mut rest = 0;
-            while !marker.pages.is_empty() {
-                marker.list.clear();
-                marker.fill().expect("memory");
-                rest += marker.list.len();
-            }
-            assert!(rest > LIST_MIN);
-        });
-    }
-
-    /// A single worker takes the end of a long list. Several workers take the whole list.
-    #[test]
-    fn a_single_worker_traverses_the_end_of_a_long_list_first() {
-        fn check<const SHARED: bool>() {
-            with_marker::<SHARED>(3, |marker, objects, _| {
-                let rest = [objects[1], objects[3], objects[5]];
-                marker.list = rest.into_iter().chain([objects[0]; LIST_MAX]).collect();
-                marker.traverse_list(&Pool::new()).expect("memory");
-                let left = if SHARED { 0 } else { rest.len() };
-                assert_eq!(marker.done.traversed, LIST_MAX + rest.len() - left);
-                assert_eq!(marker.list[..left], rest[..left]);
-                marker.list = vec![objects[0]; LIST_MAX];
-                marker.traverse_list(&Pool::new()).expect("memory");
-                assert_eq!(marker.list, [], "a list of this length is taken whole");
-            });
-        }
-        check::<false>();
-        check::<true>();
-    }
-
-    /// A worker gives pages away before it has looked at all edges of an object.
-    #[test]
-    fn an_object_with_many_edges_occupies_all_workers() {
-        for (width, gives) in [(EDGES_MAX, false), (2 * EDGES_MAX, true)] {
-            with_marker::<true>(width, |marker, objects, _| {
-                let pool = Pool::new();
-                pool.joined.store(2, Ordering::Relaxed);
-                pool.idle.store(1, Ordering::Relaxed);
-                marker.list = vec![objects[0]];
-                marker.traverse_list(&pool).expect("memory");
-                assert_eq!(pool.waiting.load(Ordering::Relaxed) > 0, gives, "{width}");
-            });
-        }
-    }
-
-    /// A worker gives half of its pages away while another worker has none.
-    #[test]
-    fn work_is_given_away_while_another_worker_waits_for_some() {
-        fn check<const SHARED: bool>(waiting_workers: usize) {
-            with_marker::<SHARED>(3_000, |marker, objects, _| {
-                let pool = Pool::new();
-                pool.joined.store(2, Ordering::Relaxed);
-                pool.idle.store(waiting_workers, Ordering::Relaxed);
-                let first = vec![granule(marker.space, objects[0])];
-                marker.run(Piece::Objects(first), &pool).expect("memory");
-                let is_given = pool.waiting.load(Ordering::Relaxed) > 0;
-                assert_eq!(is_given, SHARED && waiting_workers > 0);
-                assert!(marker.list.is_empty() && marker.pages.is_empty());
-                let all = if is_given { marker.done.traversed } else { objects.len() };
-                assert!(marker.done.traversed == all && all > 1);
-            });
-        }
-        for waiting_workers in [0, 1] {
-            check::<false>(waiting_workers);
-            check::<true>(waiting_workers);
-        }
-    }
-
-    /// Two objects report other references in their second traversal.
-    #[test]
-    fn verified_objects_with_other_edges_abandon_the_collection() {
-        let why =
-            "the traverse handler of 'verified thing' visited other references the second time";
-        for (has, traversals, is_full, found) in [
-            (["d", "d"], ["s", "s"], true, None),
-            (["d", "d"], ["s", "s"], false, None),
-            (["", "d"], ["s", "st"], true, Some(why)),
-            (["", "d"], ["s", "st"], false, Some(why)),
-            (["d", ""], ["st", "s"], false, Some(why)),
-            // An object without verification, and an unreadable object.
-            (["d", ""], ["s", "st"], false, None),
-            (["d", "d"], ["s", "h"], false, None),
-        ] {
-            let Some(heap) = scripted_heap() else { return };
-            let mut m = heap.attach();
-            let objects = [0, 1].map(|at| Script::thing(&m, 'a', has[at], traversals[at]));
-            let end = Script::thing(&m, 'z', "", "s");
-            Script::link(&m, objects[0], end);
-            Script::link(&m, objects[1], objects[0]);
-            Script::link(&m, objects[1], end);
-            let what = if is_full { Collect::full() } else { Collect::young() };
-            let (report, calls) = collect(&mut m, what);
-            assert_eq!(report.abandoned.as_deref(), found, "{has:?} {traversals:?}");
-            if let Some(why) = found {
-                let failure = format!(
-                    "failure: Traverse 'verified thing': the collection was abandoned: {why}"
-                );
-                assert!(calls.contains(&failure), "{calls:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn everything_that_many_edges_lead_to_is_found() {
-        // More than `DIRECT_MAX` objects, and more than `EDGES_MAX` edges.
-        for width in [300, 5_000] {
-            for workers in [1, 2] {
-                for is_small in [false, true] {
-                    let heap = if is_small { small_heap(workers) } else { scripted_heap() };
-                    let Some(heap) = heap else { return };
-                    let mut m = heap.attach();
-                    let objects = fan(&m, width);
-                    for what in [Collect::young(), Collect::full(), Collect::full()] {
-                        let report = crate::collect::collect(&mut m, what).expect("a stop");
-                        assert_eq!((report.unreachable, report.abandoned), (0, None));
-                    }
-                    heap.model().drop_ref(objects[0], &m);
-                    assert_eq!(heap.stats().live_objects, 0);
-                }
-            }
-        }
-    }
-}
+mod tests;

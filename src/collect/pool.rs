@@ -1,7 +1,8 @@
 //! The work that marking workers share.
 //!
-//! A worker that finds another worker idle gives half of its queued pages away. A worker may join
-//! at any time or never, so no worker waits for a thread that the system starts late.
+//! A worker that finds another worker idle gives half of its queued pages away, or half of a long
+//! slice. A worker may join at any time or never, so no worker waits for a thread that the system
+//! starts late.
 //!
 //! The pool is a vector under a lock: a worker gives many pages at a time, and the growth of a
 //! lock-free queue could not be refused. A long list has one object at a time to traverse, so one
@@ -16,6 +17,7 @@ use crossbeam_utils::CachePadded;
 use crate::base::fallible;
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
+use crate::object::long_slice::LongSlice;
 
 /// A part of the work of marking.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub(crate) enum Piece {
     Objects(Vec<u32>),
     /// Pages that are marked as queued.
     Pages(Vec<u32>),
+    /// A part of a long slice of an object that was traversed.
+    LongSlice(LongSlice),
 }
 
 /// The work that the workers share.

@@ -43,9 +43,10 @@ pub(crate) mod tests {
         /// runs the finalizer first.
         pub(crate) has: &'static str,
         /// The effect of each traversal. `s`: it reports the edges. `h`: it reports them, and a
-        /// field is unreadable. `p`: it panics. `t`: it reports them twice. Later traversals repeat
-        /// the last effect. `q`: a traversal of several objects that begins with this object
-        /// panics. `e`: such a traversal reports the edges once more at its end.
+        /// field is unreadable. `p`: it panics. `t`: it reports them twice. `v`: it reports them as
+        /// slots. Later traversals repeat the last effect. `q`: a traversal of several objects that
+        /// begins with this object panics. `e`: such a traversal reports the edges once more at its
+        /// end.
         pub(crate) traversals: &'static str,
         pub(crate) traversed: usize,
     }
@@ -261,6 +262,14 @@ pub(crate) mod tests {
                 let traversal =
                     thing.traversals.as_bytes()[thing.traversed.min(thing.traversals.len() - 1)];
                 thing.traversed += 1;
+                if traversal == b'v' {
+                    // SAFETY: rules *counted* and *stopped*: the edges are counted, and do not
+                    // change in a stop. An object is represented as a slot that is not empty.
+                    unsafe {
+                        let (first, len) = (thing.edges.as_ptr().cast(), thing.edges.len());
+                        return tracer.visit_slots(std::slice::from_raw_parts(first, len));
+                    }
+                }
                 (thing.edges.clone(), traversal)
             };
             assert!(traversal != b'p', "a traversal, on purpose");

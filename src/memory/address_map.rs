@@ -73,8 +73,8 @@ pub(crate) trait Index: Copy + fmt::Debug {
     /// The granule is below the high-water mark.
     unsafe fn cell(self, granule: usize) -> NonNull<u8>;
 
-    /// [`cell`](Self::cell) for the granules of a word of tables: a function of the granule's number
-    /// in the word, whose first granule is `first`.
+    /// [`cell`](Self::cell) for the granules of a word of tables: a function of the granule's
+    /// number in the word, whose first granule is `first`.
     ///
     /// # Safety
     ///

@@ -7,6 +7,8 @@ pub(crate) mod counted;
 pub(crate) mod header;
 #[allow(unsafe_code)]
 pub(crate) mod live;
+#[allow(unsafe_code)]
+pub(crate) mod long_slice;
 pub(crate) mod state;
 #[allow(unsafe_code)]
 pub(crate) mod tracer;

@@ -5,11 +5,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::base::fallible::NoMemory;
+use crate::base::fallible::{self, NoMemory};
 use crate::base::prefetch::prefetch;
 use crate::base::sync::const_thread_local;
 use crate::object::address::Object;
 use crate::object::header::Header;
+use crate::object::long_slice::LongSlice;
 
 /// Collects the references of an object while the collector or an inspection traverses it.
 ///
@@ -43,6 +44,10 @@ pub struct Tracer {
     uncounted: Vec<(Option<Object>, usize)>,
     /// The model has said that it reports no uncounted references.
     pub(crate) refuses_uncounted: bool,
+    /// Whether long slices are noted, and not read at once.
+    pub(crate) notes_slots: bool,
+    /// The slices that were noted.
+    slots: Vec<LongSlice>,
     /// Whether each visit by a handler of a dynamic type takes the slow path: the heap is in
     /// checked mode, or the tracer was made by [`seeking`](Self::seeking).
     #[cfg_attr(
@@ -90,6 +95,8 @@ impl Edge<'_> {
 
 /// No heap has a range of so many bytes: it would have more granules than a `u32` counts.
 const RANGE_MAX: usize = 1 << 47;
+/// With fewer slots, a slice is not worth a note.
+const SLOTS_MIN: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1 << 14 };
 /// The buffer grows by at least this many addresses.
 const BUFFER_STEP: usize = 256;
 /// How many handles are read without testing their number: as many as a parent and two children in
@@ -117,6 +124,8 @@ impl Tracer {
             lost: false,
             uncounted: Vec::new(),
             refuses_uncounted: false,
+            notes_slots: false,
+            slots: Vec::new(),
             careful: false,
             sought: Vec::new(),
             found: false,
@@ -296,13 +305,59 @@ impl Tracer {
         self.edge(target.address());
     }
 
-    /// As [`visit_object`](Self::visit_object), for each object in `targets`.
+    /// As [`visit_object`](Self::visit_object), for the object in each of the slots. The collector
+    /// may read a long slice later in the same stop, in pieces and on several threads.
     ///
     /// # Safety
     ///
-    /// As for `visit_object`, for each object in `targets`.
+    /// As for `visit_object`, for the object in each slot. If the model's
+    /// [`STABLE_DURING_STOP`](crate::model::ObjectModel::STABLE_DURING_STOP) is `true`, the slots
+    /// are a part of the object being traversed, or of memory that belongs to it: they stay where
+    /// they are, and do not change, until the stop ends.
     #[inline(always)]
-    pub unsafe fn visit_objects(&mut self, targets: &[Option<Object>]) {
+    pub unsafe fn visit_slots(&mut self, slots: &[Option<Object>]) {
+        if slots.len() >= SLOTS_MIN && self.note(slots) {
+            return;
+        }
+        self.edges_in_slots(slots);
+    }
+
+    /// Notes a long slice, if this tracer notes slices and there is memory for the note.
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, slots: &[Option<Object>]) -> bool {
+        self.notes_slots && fallible::push(&mut self.slots, LongSlice::new(slots)).is_ok()
+    }
+
+    /// Adds slots that another worker has noted.
+    pub(crate) fn add_slots(&mut self, slots: LongSlice) -> Result<(), NoMemory> {
+        fallible::push(&mut self.slots, slots)
+    }
+
+    /// Empties the buffer, and visits the next of the slots that were noted, up to `most`. `false`:
+    /// there are none.
+    pub(crate) fn visit_noted(&mut self, most: usize) -> Result<bool, NoMemory> {
+        let Some(slots) = self.slots.last_mut() else { return Ok(false) };
+        let piece = slots.take(most);
+        if slots.len() == 0 {
+            self.slots.pop();
+        }
+        self.clear();
+        // SAFETY: rule *stopped*: a tracer for marking does not outlive the stop.
+        self.edges_in_slots(unsafe { piece.read() });
+        self.lost_nothing()?;
+        Ok(true)
+    }
+
+    /// Removes half of the slots that were noted first, if there are more than `most`.
+    pub(crate) fn half_of_noted(&mut self, most: usize) -> Option<LongSlice> {
+        let slots = self.slots.first_mut().filter(|slots| slots.len() > most)?;
+        Some(slots.take(slots.len() / 2))
+    }
+
+    /// Adds the objects in slots that lie in the heap.
+    #[inline(always)]
+    fn edges_in_slots(&mut self, targets: &[Option<Object>]) {
         // SAFETY: rule *bounds*: both pointers point into the buffer or one past it.
         let room = unsafe { self.end.offset_from_unsigned(self.next) };
         if targets.len() > room && !self.grow(targets.len()) {
@@ -592,143 +647,6 @@ impl fmt::Debug for Tracer {
     }
 }
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    fn object(address: usize) -> Object {
-        Object::new(NonNull::new(std::ptr::without_provenance_mut(address)).unwrap())
-    }
-
-    #[test]
-    fn a_batch_traversal_ends_at_an_unreadable_object() {
-        let mut t = Tracer::new(0x1000, 0x1000);
-        let objects: Vec<Object> = (0..5).map(|at| object(0x1000 + 64 * at)).collect();
-        let look = |t: &mut Tracer, room: usize, unreadable: usize| {
-            t.clear();
-            let mut room = vec![0; room];
-            let mut ends = Ends::new(&mut room);
-            t.each(&objects, &mut ends, |object, t| {
-                let number = (object.address() - 0x1000) / 64;
-                (0..number).for_each(|_| t.edge(0x1800));
-                if number == unreadable {
-                    t.unreadable();
-                }
-            });
-            ends.filled().to_vec()
-        };
-        assert_eq!(look(&mut t, 5, 3), [0, 1, 3, 6]);
-        assert_eq!(t.at(), Some(objects[3]));
-        assert_eq!(look(&mut t, 5, 7), [], "until the caller has taken it");
-        assert!(t.take_unreadable());
-        assert_eq!(look(&mut t, 5, 4), [0, 1, 3, 6, 10]);
-        assert!(t.take_unreadable());
-        assert_eq!(look(&mut t, 7, 7), [0, 1, 3, 6, 10]);
-        assert!(!t.take_unreadable());
-        assert_eq!((t.at(), t.edges().len()), (Some(objects[4]), 10));
-        assert_eq!(look(&mut t, 2, 7), [0, 1], "as many as there is room for");
-        t.begin(objects[1]);
-        assert_eq!((t.at(), t.edges().len()), (Some(objects[1]), 0));
-    }
-
-    #[test]
-    fn objects_of_a_slice_are_visited_one_by_one() {
-        let all = [None, Some(object(0x1100)), Some(object(0x2000)), Some(object(0x1fe0))];
-        let most = 3 * BUFFER_STEP;
-        for count in [0, 1, 2, 3, 4, BUFFER_STEP - 1, BUFFER_STEP, BUFFER_STEP + 1, most] {
-            for already in [0, 1, BUFFER_STEP - 1] {
-                let targets: Vec<Option<Object>> = all.into_iter().cycle().take(count).collect();
-                let (mut one, mut each) =
-                    (Tracer::new(0x1000, 0x1000), Tracer::new(0x1000, 0x1000));
-                for t in [&mut one, &mut each] {
-                    (0..already).for_each(|_| t.edge(0x1800));
-                }
-                // SAFETY: rule *counted*: the tracer belongs to no collection.
-                unsafe {
-                    one.visit_objects(&targets);
-                    targets.iter().flatten().for_each(|&target| each.visit_object(target));
-                }
-                assert_eq!(one.edges(), each.edges(), "{count} targets after {already}");
-                assert_eq!(
-                    one.edges().len(),
-                    already + count.saturating_sub(1).div_ceil(4) + count / 4
-                );
-            }
-        }
-        // A heap that begins at 0 does not contain a null pointer.
-        let mut t = Tracer::new(1, usize::MAX);
-        // SAFETY: rule *counted*: the tracer belongs to no collection.
-        unsafe { t.visit_objects(&all) };
-        assert_eq!(t.edges(), [0x1100, 0x2000, 0x1fe0]);
-    }
-
-    #[test]
-    fn handles_are_taken_over_however_many_there_are() {
-        for (count, already) in (0..40).flat_map(|count| {
-            [0, 1, BUFFER_STEP - 3, BUFFER_STEP, BUFFER_STEP + 1].map(|n| (count, n))
-        }) {
-            let mut t = Tracer::new(0x1000, 0x1000);
-            (0..already).for_each(|_| t.edge(0x1000));
-            let inside: Vec<usize> = (0..count).map(|i| 0x1100 + i).collect();
-            t.edges_to(&inside, |&address| Edge::at(address));
-            assert_eq!(t.edges()[already..], inside);
-            // One handle leads to another heap, at each position.
-            for at in 0..count {
-                let mut handles = inside.clone();
-                handles[at] = 0x3000;
-                t.truncate(already);
-                t.edges_to(&handles, |&address| Edge::at(address));
-                handles.remove(at);
-                assert_eq!(
-                    t.edges()[already..],
-                    handles,
-                    "{count} handles, the one at {at} elsewhere"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn handles_that_take_no_room_may_be_more_than_there_is_room_for() {
-        let mut t = Tracer::new(0x1000, 0x1000);
-        t.may_lose = true;
-        t.edges_to(&[(); usize::MAX], |()| Edge::at(0x1000));
-        assert_eq!(t.edges().len(), 0);
-        assert!(t.take_unreadable() && t.lost_nothing().is_err());
-    }
-
-    #[test]
-    fn tracer_keeps_only_its_own_heap() {
-        let mut t = Tracer::new(0x1000, 0x1000);
-        for a in [0, 0xfff, 0x1000, 0x1fff, 0x2000, usize::MAX] {
-            t.edge(a);
-        }
-        assert_eq!(t.edges(), [0x1000, 0x1fff]);
-        let handles: Vec<usize> = (0..3000).map(|i| 0x1800 + 2 * i).collect();
-        t.edges_to(&handles, |&address| Edge::at(address));
-        assert_eq!(t.edges()[..3], [0x1000, 0x1fff, 0x1800]);
-        assert_eq!(t.edges().len(), 2 + 0x400, "those within the heap");
-        (0..3000).for_each(|_| t.edge(0x1000));
-        assert_eq!(t.edges().len(), 2 + 0x400 + 3000);
-        assert_eq!(t.edges()[2 + 0x3ff..][..2], [0x1ffe, 0x1000]);
-        t.edges_to(&[0x2000, 0x1008, 0xfff, 0x1010, 0], |&address| Edge::at(address));
-        assert_eq!(
-            t.edges()[2 + 0x400 + 3000..],
-            [0x1008, 0x1010],
-            "also behind an edge to another heap"
-        );
-        t.truncate(2 + 0x400 + 3000);
-        t.go_on(object(0x1000));
-        (0..300).for_each(|_| t.edge(0x1008));
-        assert_eq!(format!("{t:?}"), "Tracer { edges: 300, .. }");
-        t.truncate(3);
-        assert_eq!(t.edges(), [0x1000, 0x1fff, 0x1800]);
-        t.clear();
-        assert!(t.edges().is_empty());
-        assert!(!t.take_unreadable());
-        t.unreadable();
-        assert!(t.take_unreadable() && !t.take_unreadable());
-        t.enter(NonNull::new(std::ptr::without_provenance_mut(0x1000)).unwrap(), 64);
-        assert!(t.owns(0x1000) && t.owns(0x103f) && !t.owns(0x1040) && !t.owns(0xfff));
-    }
-}
+mod tests;

@@ -1,9 +1,9 @@
 //! Long slices of references, which marking reads in pieces.
 //!
 //! The addresses in a list of a million elements would fill several buffers with megabytes, and one
-//! worker would have to look at all of them. So the [tracer](super::tracer) of a marking worker only
-//! notes where such a slice is. The worker reads it in pieces. The targets of a piece are still in
-//! its caches when it traverses them, and it gives half of the slice to an idle worker.
+//! worker would have to look at all of them. So the [tracer](super::tracer) of a marking worker
+//! only notes where such a slice is. The worker reads it in pieces, and gives half of it to an idle
+//! worker ([ADR 51](../../docs/adr/0051-marking-with-several-workers.md)).
 
 use std::ptr::NonNull;
 

@@ -11,9 +11,9 @@ use loom::thread;
 
 use super::Model;
 use crate::base::event::CollectionKind;
-use crate::collect::candidates::{Candidates, Met, WorkerMarks};
+use crate::collect::candidates::{Candidates, WorkerMarks};
 use crate::collect::scope::Scope;
-use crate::heap::mark_tables::each_bit;
+use crate::heap::mark_tables::{WORD, each_bit};
 use crate::memory::space::PAGE_GRANULES;
 use crate::{Gc, GcCell, Heap, Pacing, Trace, Tracer};
 
@@ -53,11 +53,16 @@ fn with_two(f: impl FnOnce(Arc<Candidates>, [usize; 2])) {
     drop(nodes);
 }
 
+/// A worker sees a candidate. Returns whether it had not seen it, and it was unmarked.
+fn see(marks: WorkerMarks<'_>, target: usize) -> bool {
+    marks.see(target / WORD, 1 << (target % WORD)) != 0
+}
+
 /// A worker meets edges to `targets`, and marks the candidates of the pages that it queues.
 fn meet_and_take(marks: WorkerMarks<'_>, targets: &[usize], marked: &mut Vec<usize>) {
     let mut new = Vec::new();
     for &target in targets {
-        if marks.is_unseen(target) && marks.meet(target, false) == Met::New {
+        if marks.is_unseen(target) && see(marks, target) {
             new.push(target / PAGE_GRANULES);
         }
     }
@@ -115,7 +120,7 @@ fn loom_a_word_loses_a_candidate_to_another_worker() {
                 let candidates = Arc::clone(&candidates);
                 thread::spawn(move || {
                     let marks = candidates.worker(1);
-                    marks.meet(one, false) == Met::New && marks.mark::<true>(one)
+                    see(marks, one) && marks.mark::<true>(one)
                 })
             };
             let mut marked = Vec::new();
@@ -138,7 +143,7 @@ fn loom_a_candidate_is_marked_once_without_its_page() {
         with_two(|candidates, [one, _]| {
             let follow = move |candidates: &Candidates, worker: usize| {
                 let marks = candidates.worker(worker);
-                marks.meet(one, false) == Met::New && marks.mark::<true>(one)
+                see(marks, one) && marks.mark::<true>(one)
             };
             let theirs = {
                 let candidates = Arc::clone(&candidates);

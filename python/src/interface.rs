@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use pyo3_ffi::{
     METH_FASTCALL, METH_NOARGS, METH_O, Py_DECREF, Py_None, Py_mod_exec, Py_mod_gil,
-    Py_mod_multiple_interpreters, Py_ssize_t, PyBool_FromLong, PyErr_Occurred, PyErr_SetString,
-    PyFloat_AsDouble, PyFloat_FromDouble, PyInterpreterState_Get, PyInterpreterState_Main,
-    PyList_Append, PyList_New, PyLong_AsSsize_t, PyLong_AsUnsignedLongLong, PyLong_FromLongLong,
+    Py_mod_multiple_interpreters, Py_ssize_t, PyBool_FromLong, PyDict_GetItemString,
+    PyDict_SetItemString, PyErr_Occurred, PyErr_SetString, PyFloat_AsDouble, PyFloat_FromDouble,
+    PyInterpreterState_Get, PyInterpreterState_GetDict, PyInterpreterState_Main, PyList_Append,
+    PyList_New, PyLong_AsSsize_t, PyLong_AsUnsignedLongLong, PyLong_FromLongLong,
     PyLong_FromUnsignedLongLong, PyMethodDef, PyMethodDefPointer, PyModuleDef,
     PyModuleDef_HEAD_INIT, PyModuleDef_Slot, PyObject, PyObject_CallFunction, PySequence_Fast,
 };
@@ -74,13 +75,38 @@ unsafe fn truth(truth: bool) -> *mut PyObject {
     unsafe { PyBool_FromLong(c_int::from(truth).into()) }
 }
 
+/// The key of the entry that [`open`] makes in the interpreter's dictionary.
+const OPENED: &CStr = c"standstill_gc";
+
+/// Makes the heap, unless there is one.
+///
+/// A program may end the interpreter, and initialize it again. Its address is the same then, and
+/// its dictionary is another one. The heap and the state of the package belong to the first one,
+/// whose objects do not exist any more.
+fn open(model: Python) -> Result<(), String> {
+    // SAFETY: this thread is attached to the interpreter.
+    unsafe {
+        let entries = PyInterpreterState_GetDict(PyInterpreterState_Get());
+        if entries.is_null() {
+            return Err("the interpreter has no dictionary".into());
+        }
+        if collection::heap().is_none() {
+            collection::open(model)?;
+            if PyDict_SetItemString(entries, OPENED.as_ptr(), Py_None()) != 0 {
+                pyo3_ffi::PyErr_Clear();
+                return Err("there is no memory for an entry of the interpreter".into());
+            }
+        } else if PyDict_GetItemString(entries, OPENED.as_ptr()).is_null() {
+            return Err("it was active before the interpreter was initialized again".into());
+        }
+    }
+    Ok(())
+}
+
 /// `activate()`: checks the interpreter, and makes the heap. Returns the reason why it cannot, or
 /// `None`.
 unsafe extern "C" fn activate(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    let result = model().and_then(|model| match collection::heap() {
-        Some(_) => Ok(()),
-        None => collection::open(model),
-    });
+    let result = model().and_then(open);
     // A type of the main interpreter: threads of others are not asked.
     // SAFETY: the interpreter calls it on an attached thread.
     if result.is_ok() && !unsafe { pressure::prepare() } {

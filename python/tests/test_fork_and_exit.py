@@ -1,5 +1,10 @@
 """Forks and exits of the interpreter, at bad moments."""
 
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
 import textwrap
 import threading
 
@@ -343,3 +348,59 @@ def test_objects_of_the_package_are_gone_after_exit_of_threads():
         standstill_gc.install()
         standstill_gc.uninstall()
     assert threading.active_count() == before
+
+
+# -------------------------------------------------------------------- an interpreter begins anew
+
+# Runs a program in one interpreter after the other.
+EMBEDS = r"""
+#include <Python.h>
+int main(int count, char **arguments) {
+    for (int round = 0; round < 3; round++) {
+        Py_InitializeEx(0);
+        if (PyRun_SimpleString(arguments[1]) || Py_FinalizeEx()) return 1;
+    }
+    return 0;
+}
+"""
+
+
+def test_an_interpreter_that_is_initialized_again(tmp_path):
+    """The package works in the first one, and says in the others why it does not."""
+    library = pathlib.Path(sys.base_prefix, "lib", sysconfig.get_config_var("LIBRARY"))
+    if not library.exists():
+        pytest.skip(f"there is no {library} to embed")
+    source, program = tmp_path / "embeds.c", tmp_path / "embeds"
+    source.write_text(EMBEDS)
+    headers = {sysconfig.get_path("include"), os.path.dirname(sysconfig.get_config_h_filename())}
+    command = [
+        "cc", *(f"-I{path}" for path in headers), str(source), "-o", str(program), "-rdynamic",
+        "-Wl,--whole-archive", str(library), "-Wl,--no-whole-archive", "-lpthread",
+        *sysconfig.get_config_var("LIBS").split(), *sysconfig.get_config_var("SYSLIBS").split(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"an interpreter cannot be embedded: {done.stderr}")
+    code = textwrap.dedent(f"""
+        import gc, sys
+        sys.path.append({str(pathlib.Path(standstill_gc.__file__).parents[1])!r})
+        import warnings
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import standstill_gc
+        standstill_gc.enable()
+        class Node: pass
+        for _ in range(200_000):
+            node = Node(); node.node = node
+        gc.collect()
+        for warning in caught:
+            print(str(warning.message).rpartition(": ")[2])
+        print(standstill_gc.active(), gc.collect is standstill_gc.collect, gc.collect(), flush=True)
+    """)
+    done = subprocess.run(
+        [program, code], capture_output=True, text=True, timeout=100,
+        env=os.environ | {"PYTHONHOME": sys.base_prefix},
+    )
+    refused = ["it was active before the interpreter was initialized again", "False False 0"]
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert done.stdout.splitlines() == ["True True 0", *refused, *refused]

@@ -17,8 +17,9 @@
 //! * Each candidate is traversed once before the check: while marking from the assumed roots, or
 //!   while counting. So each edge to an assumed root is counted once. An edge that is counted twice
 //!   could only refute an assumption.
-//! * An object with an unreadable field has no edges, in marking as in counting. Its targets then
-//!   have a reference from no candidate, so they are roots (ADR 7).
+//! * An object with an unreadable field has no edges in counting, and in marking only those of its
+//!   [long slices](crate::object::long_slice). Its targets then have a reference from no candidate,
+//!   so they are roots (ADR 7). An edge of a slice can only refute an assumption.
 //! * The check reads counts in the same stop. A remembered cell may hold another object by now:
 //!   then the check is about that object.
 //! * An edge that leads from an object that a named root reaches is counted too. `roots` would

@@ -71,6 +71,9 @@ const PREFETCH_DISTANCE: usize = 4 * BATCH_PART;
 /// traversal.
 const CONTENTS_DISTANCE: usize = 2 * BATCH_PART;
 
+/// A slice of fewer slots is read at once.
+const LONG: usize = 4 * EDGES_MAX;
+
 /// The most edges that are looked at together. The list of their targets takes memory.
 const EDGES_MAX: usize = 4096;
 
@@ -159,7 +162,9 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         let far = is_far(world, core.space.counts().len());
         // Edges that are compared are read at once.
         let compares = counts.is_some_and(|counts| !counts.kept.is_empty());
-        tracer.notes_slots = M::STABLE_DURING_STOP && !compares;
+        if M::STABLE_DURING_STOP && !compares {
+            tracer.long = core.stress.shrink(LONG);
+        }
         Self {
             space: &core.space,
             model: &core.model,
@@ -221,12 +226,12 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// Gives half of a long slice away, or half of the queued pages.
     #[cold]
     fn give_work(&mut self, pool: &Pool) -> Result<(), NoMemory> {
-        let Some(slots) = self.tracer.half_of_noted(EDGES_MAX) else {
+        let Some(slots) = self.tracer.half_of_noted(self.stress.shrink(EDGES_MAX)) else {
             give_half(&mut self.pages, pool);
             return Ok(());
         };
         match pool.give(Piece::LongSlice(slots)) {
-            // Without memory for the piece, this worker keeps the work.
+            // Without memory for the piece, this worker keeps the slots.
             Err(Piece::LongSlice(slots)) => self.tracer.add_slots(slots),
             _ => Ok(()),
         }
@@ -236,11 +241,17 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     fn fill(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         while self.list.len() < self.stress.shrink(LIST_MIN) {
             let Some(page) = self.pages.pop_front() else {
-                if self.tracer.visit_noted(self.stress.shrink(EDGES_MAX))? {
-                    self.meet_edges(pool)?;
-                    continue;
+                // Relaxed: a hint.
+                if SHARED && pool.failed.load(Ordering::Relaxed)
+                    || !self.tracer.visit_noted(self.stress.shrink(EDGES_MAX))?
+                {
+                    break;
                 }
-                break;
+                self.meet_edges(pool)?;
+                if SHARED && pool.wants_work() {
+                    self.give_work(pool)?;
+                }
+                continue;
             };
             steps::took(1);
             self.list.try_reserve(PAGE_GRANULES)?;

@@ -44,8 +44,8 @@ pub struct Tracer {
     uncounted: Vec<(Option<Object>, usize)>,
     /// The model has said that it reports no uncounted references.
     pub(crate) refuses_uncounted: bool,
-    /// Whether long slices are noted, and not read at once.
-    pub(crate) notes_slots: bool,
+    /// Slices of so many slots are noted, and not read at once.
+    pub(crate) long: usize,
     /// The slices that were noted.
     slots: Vec<LongSlice>,
     /// Whether each visit by a handler of a dynamic type takes the slow path: the heap is in
@@ -95,8 +95,6 @@ impl Edge<'_> {
 
 /// No heap has a range of so many bytes: it would have more granules than a `u32` counts.
 const RANGE_MAX: usize = 1 << 47;
-/// With fewer slots, a slice is not worth a note.
-const SLOTS_MIN: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1 << 14 };
 /// The buffer grows by at least this many addresses.
 const BUFFER_STEP: usize = 256;
 /// How many handles are read without testing their number: as many as a parent and two children in
@@ -124,7 +122,7 @@ impl Tracer {
             lost: false,
             uncounted: Vec::new(),
             refuses_uncounted: false,
-            notes_slots: false,
+            long: usize::MAX,
             slots: Vec::new(),
             careful: false,
             sought: Vec::new(),
@@ -316,17 +314,17 @@ impl Tracer {
     /// they are, and do not change, until the stop ends.
     #[inline(always)]
     pub unsafe fn visit_slots(&mut self, slots: &[Option<Object>]) {
-        if slots.len() >= SLOTS_MIN && self.note(slots) {
+        if slots.len() >= self.long && self.note(slots) {
             return;
         }
         self.edges_in_slots(slots);
     }
 
-    /// Notes a long slice, if this tracer notes slices and there is memory for the note.
+    /// Notes a long slice, if there is memory for the note.
     #[cold]
     #[inline(never)]
     fn note(&mut self, slots: &[Option<Object>]) -> bool {
-        self.notes_slots && fallible::push(&mut self.slots, LongSlice::new(slots)).is_ok()
+        fallible::push(&mut self.slots, LongSlice::new(slots)).is_ok()
     }
 
     /// Adds slots that another worker has noted.
@@ -349,9 +347,9 @@ impl Tracer {
         Ok(true)
     }
 
-    /// Removes half of the slots that were noted first, if there are more than `most`.
+    /// Removes half of the first slice with more than `most` slots that are still to be read.
     pub(crate) fn half_of_noted(&mut self, most: usize) -> Option<LongSlice> {
-        let slots = self.slots.first_mut().filter(|slots| slots.len() > most)?;
+        let slots = self.slots.iter_mut().find(|slots| slots.len() > most)?;
         Some(slots.take(slots.len() / 2))
     }
 

@@ -74,30 +74,34 @@ fn long_slices_are_noted_for_marking() {
         // SAFETY: rule *counted*: the tracer belongs to no collection.
         unsafe { t.visit_slots(slots) };
     };
-    let (short, long) = (slots(SLOTS_MIN - 1), slots(SLOTS_MIN));
+    const LONG: usize = 1000;
+    let (short, long) = (slots(LONG - 1), slots(LONG));
     let mut t = Tracer::new(0x1000, 0x1000);
     visit(&mut t, &long);
-    assert_eq!(t.edges().len(), SLOTS_MIN, "other tracers read it at once");
+    assert_eq!(t.edges().len(), LONG, "other tracers read it at once");
     assert!(t.half_of_noted(0).is_none() && !t.visit_noted(1).expect("memory"));
     t.clear();
-    t.notes_slots = true;
+    t.long = LONG;
     visit(&mut t, &short);
-    assert_eq!(t.edges().len(), SLOTS_MIN - 1);
+    assert_eq!(t.edges().len(), LONG - 1);
     visit(&mut t, &long);
     visit(&mut t, &long);
-    assert_eq!(t.edges().len(), SLOTS_MIN - 1);
-    let half = t.half_of_noted(SLOTS_MIN - 1).expect("more than that");
-    assert_eq!(half.len(), SLOTS_MIN / 2);
-    assert!(t.half_of_noted(SLOTS_MIN / 2).is_none(), "the first one is short now");
+    assert_eq!(t.edges().len(), LONG - 1);
+    let half = t.half_of_noted(LONG - 1).expect("more than that");
+    assert_eq!(half.len(), LONG / 2);
+    let second = t.half_of_noted(LONG / 2).expect("the second one is long");
+    assert_eq!(second.len(), LONG / 2);
+    assert!(t.half_of_noted(LONG / 2).is_none(), "both are short now");
+    t.add_slots(second).expect("memory");
     let mut pieces = Vec::new();
-    while t.visit_noted(SLOTS_MIN - 1).expect("memory") {
+    while t.visit_noted(LONG - 1).expect("memory") {
         pieces.push(t.edges().len());
     }
-    assert_eq!(pieces, [SLOTS_MIN - 1, 1, SLOTS_MIN / 2]);
+    assert_eq!(pieces, [LONG / 2; 3]);
     t.add_slots(half).expect("memory");
-    assert!(t.visit_noted(SLOTS_MIN).expect("memory"));
-    assert_eq!(t.edges(), vec![0x1100; SLOTS_MIN / 2]);
-    assert!(!t.visit_noted(SLOTS_MIN).expect("memory"));
+    assert!(t.visit_noted(LONG).expect("memory"));
+    assert_eq!(t.edges(), vec![0x1100; LONG / 2]);
+    assert!(!t.visit_noted(LONG).expect("memory"));
 }
 
 #[test]

@@ -10,8 +10,8 @@
 //!    idle, an object with many edges does not delay it: this worker gives pages away in between.
 //! 3. It queues the pages of the objects that it has seen for the first time.
 //!
-//! If the queue is empty, it reads the next piece of a [long slice](crate::object::long_slice) of
-//! an object that was traversed.
+//! Before it takes pages, it reads the [long slices](crate::object::long_slice) of the objects that
+//! it has traversed.
 //!
 //! While the queue is empty and the worker sees few objects, it marks them at once, without their
 //! pages: so it follows a linked list, and the first levels of a tree.
@@ -204,7 +204,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             Piece::LongSlice(slots) => self.tracer.add_slots(slots)?,
         }
         loop {
-            self.fill(pool)?;
+            self.read_slices(pool)?;
+            self.fill()?;
             if self.list.is_empty() {
                 self.meet_delayed()?;
                 if self.list.is_empty() && self.pages.is_empty() {
@@ -237,22 +238,29 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
     }
 
-    /// Takes pages from the queue, and then pieces of long slices, until the list is long enough.
-    fn fill(&mut self, pool: &Pool) -> Result<(), NoMemory> {
-        while self.list.len() < self.stress.shrink(LIST_MIN) {
-            let Some(page) = self.pages.pop_front() else {
-                // Relaxed: a hint.
-                if SHARED && pool.failed.load(Ordering::Relaxed)
-                    || !self.tracer.visit_noted(self.stress.shrink(EDGES_MAX))?
-                {
-                    break;
-                }
-                self.meet_edges(pool)?;
-                if SHARED && pool.wants_work() {
-                    self.give_work(pool)?;
-                }
-                continue;
-            };
+    /// Reads the long slices that were noted, in pieces.
+    ///
+    /// All of them before the worker traverses a target: so it traverses the targets in the order
+    /// of the slice, or of their pages. Otherwise it would follow the edges of the first ones
+    /// through all the heap.
+    fn read_slices(&mut self, pool: &Pool) -> Result<(), NoMemory> {
+        // Relaxed: a hint.
+        while !(SHARED && pool.failed.load(Ordering::Relaxed))
+            && self.tracer.visit_noted(self.stress.shrink(EDGES_MAX))?
+        {
+            self.meet_edges(pool)?;
+            if SHARED && pool.wants_work() {
+                self.give_work(pool)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes pages from the queue until the list is long enough.
+    fn fill(&mut self) -> Result<(), NoMemory> {
+        while self.list.len() < self.stress.shrink(LIST_MIN)
+            && let Some(page) = self.pages.pop_front()
+        {
             steps::took(1);
             self.list.try_reserve(PAGE_GRANULES)?;
             let (origin, list) = (self.space.origin(), &mut self.list);

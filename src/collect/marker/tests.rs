@@ -93,15 +93,15 @@ fn pages_are_taken_until_the_list_is_long_enough() {
         let pages = marker.pages.len();
         assert_eq!(Vec::from_iter(marker.pages.iter().copied()), pages_of(marker, &objects[1..]));
         marker.list = vec![objects[0]; LIST_MIN];
-        marker.fill(&Pool::new()).expect("memory");
+        marker.fill().expect("memory");
         assert_eq!((marker.list.len(), marker.pages.len()), (LIST_MIN, pages));
         marker.list.truncate(LIST_MIN - 1);
-        marker.fill(&Pool::new()).expect("memory");
+        marker.fill().expect("memory");
         assert!(marker.list.len() >= LIST_MIN && marker.pages.len() == pages - 1);
         let mut rest = 0;
         while !marker.pages.is_empty() {
             marker.list.clear();
-            marker.fill(&Pool::new()).expect("memory");
+            marker.fill().expect("memory");
             rest += marker.list.len();
         }
         assert!(rest > LIST_MIN);
@@ -162,20 +162,17 @@ fn a_long_slice_is_read_in_pieces_and_shared() {
             marker.list = vec![objects[0]];
             marker.traverse_list(&pool).expect("memory");
             assert_eq!((marker.list.len(), marker.pages.len(), seen(marker)), (0, 0, 0));
-            marker.fill(&pool).expect("memory");
-            assert!(marker.list.len() >= LIST_MIN && marker.tracer.edges().len() == EDGES_MAX);
-            assert_eq!(seen(marker), EDGES_MAX);
             pool.idle.store(idle, Ordering::Relaxed);
-            marker.run(Piece::Objects(Vec::new()), &pool).expect("memory");
-            let mut given = 0;
+            marker.read_slices(&pool).expect("memory");
+            let given = if idle == 0 { 0 } else { (WIDTH - EDGES_MAX) / 2 };
+            assert_eq!((seen(marker), marker.list.len()), (WIDTH - given, 0));
             pool.idle.store(0, Ordering::Relaxed);
-            while let Some(piece) = pool.steal() {
-                if let Piece::LongSlice(slots) = &piece {
-                    given += slots.len();
-                }
+            if idle > 0 {
+                let piece = pool.steal().expect("a piece");
+                assert!(matches!(&piece, Piece::LongSlice(slots) if slots.len() == given));
                 marker.run(piece, &pool).expect("memory");
             }
-            assert_eq!(given, if idle == 0 { 0 } else { (WIDTH - EDGES_MAX) / 2 });
+            marker.run(Piece::Objects(Vec::new()), &pool).expect("memory");
             assert_eq!(seen(marker), WIDTH);
             assert!(marker.pages.is_empty() && marker.list.is_empty());
         });

@@ -294,6 +294,12 @@ impl<'a> WorkerMarks<'a> {
         new & self.candidates.tables.unmarked.bits(word)
     }
 
+    /// Whether the target of an edge is marked, or is no candidate.
+    #[inline(always)]
+    pub(crate) fn is_marked(&self, target: usize) -> bool {
+        !self.candidates.is_unmarked(target)
+    }
+
     /// Whether the target of an edge is an assumed root. There are some.
     #[inline(always)]
     pub(crate) fn is_assumed(&self, target: usize) -> bool {

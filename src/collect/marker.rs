@@ -490,10 +490,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     #[inline(never)]
     fn meet_seen(&mut self) -> Result<(), NoMemory> {
         steps::took(self.seen.len());
-        if let Some(inside) = self.inside {
-            self.take_assumed()?;
-            inside.count(&mut self.to_assumed)?;
-        }
         let many = if SHARED || self.far { DIRECT_MAX } else { usize::MAX };
         let most = self.stress.shrink(many);
         if self.pages.is_empty() && self.list.len() + self.seen.len() <= most {
@@ -502,6 +498,9 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             self.queue_seen()?;
         }
         self.seen.clear();
+        if let Some(inside) = self.inside {
+            inside.count(&mut self.to_assumed)?;
+        }
         Ok(())
     }
 
@@ -521,21 +520,34 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         Ok(())
     }
 
-    /// Marks the candidates in `seen`, without their pages.
+    /// Marks the candidates in `seen`, without their pages. The assumed roots in it go to
+    /// `to_assumed`.
     fn mark_seen(&mut self) -> Result<(), NoMemory> {
-        let marks = self.marks;
+        let (marks, assumes) = (self.marks, self.inside.is_some());
         self.list.try_reserve(self.seen.len())?;
-        for target in self.seen.iter().map(|&target| target as usize) {
-            let new = marks.see(target / WORD, 1 << (target % WORD));
-            if new != 0 && marks.mark::<SHARED>(target) {
+        for &seen in &self.seen {
+            let target = seen as usize;
+            if marks.is_marked(target) {
+                if assumes && marks.is_assumed(target) {
+                    fallible::push(&mut self.to_assumed, seen)?;
+                } else {
+                    marks.see(target / WORD, 1 << (target % WORD));
+                }
+                continue;
+            }
+            marks.see(target / WORD, 1 << (target % WORD));
+            if marks.mark::<SHARED>(target) {
                 self.list.push(object_at(self.space, target));
             }
         }
         Ok(())
     }
 
-    /// Queues the pages of the candidates in `seen`.
+    /// Queues the pages of the candidates in `seen`. The assumed roots in it go to `to_assumed`.
     fn queue_seen(&mut self) -> Result<(), NoMemory> {
+        if self.inside.is_some() {
+            self.take_assumed()?;
+        }
         let marks = self.marks;
         let mut pages = 0;
         let mut at = 0;

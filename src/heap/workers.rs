@@ -395,20 +395,21 @@ mod tests {
         assert_eq!(before & bit(term), 0, "the test's own thread");
         let workers = Workers::new(2).unwrap();
         workers.plan_workers(2, 1);
-        let came = AtomicUsize::new(0);
+        let (came, in_pool) = (AtomicUsize::new(0), std::sync::Mutex::new(None));
         workers.run(2, 1, &|worker| {
             if worker.index != 0 {
-                let blocked = blocked();
-                for signal in [int, usr1, alrm, term] {
-                    assert_ne!(blocked & bit(signal), 0, "{signal}");
-                }
-                assert_eq!(blocked & bit(segv), 0, "handlers of faults run");
+                *in_pool.lock().unwrap() = Some(blocked());
             }
             came.fetch_add(1, Ordering::Relaxed);
             while came.load(Ordering::Relaxed) < 2 {
                 std::thread::yield_now();
             }
         });
+        let in_pool = in_pool.into_inner().unwrap().expect("a thread of the pool came");
+        for signal in [int, usr1, alrm, term] {
+            assert_ne!(in_pool & bit(signal), 0, "{signal}");
+        }
+        assert_eq!(in_pool & bit(segv), 0, "handlers of faults run");
         assert_eq!(blocked(), before, "this thread has its signals again");
     }
 

@@ -91,11 +91,12 @@ fn open(model: Python) -> Result<(), String> {
             return Err("the interpreter has no dictionary".into());
         }
         if collection::heap().is_none() {
-            collection::open(model)?;
+            // The entry first: a heap without it would be that of an earlier interpreter.
             if PyDict_SetItemString(entries, OPENED.as_ptr(), Py_None()) != 0 {
                 pyo3_ffi::PyErr_Clear();
                 return Err("there is no memory for an entry of the interpreter".into());
             }
+            collection::open(model)?;
         } else if PyDict_GetItemString(entries, OPENED.as_ptr()).is_null() {
             return Err("it was active before the interpreter was initialized again".into());
         }

@@ -212,6 +212,22 @@ def test_the_memory_rule_of_3_14():
     """) == ["True"] + ["False"] * 5 + ["True"] + ["False"] * 3
 
 
+def test_refused_memory_for_a_collection():
+    """The list of the garbage would take megabytes. CPython collects, and a warning says so."""
+    out = run(textwrap.dedent(BEGIN) + REFUSE + textwrap.dedent("""
+        gc.disable()
+        standstill_gc.collect()
+        cycles(4_000_000)
+        refuse_more_than(1 << 20)
+        found = standstill_gc.collect(threads=1)
+        refuse_nothing()
+        # The warning itself leaves some garbage.
+        print(found >= 4_000_000, standstill_gc.collect() < 1000)
+    """))
+    assert (out.returncode, out.stdout) == (0, "True True\n"), out
+    assert "memory" in out.stderr and out.stderr.count("RuntimeWarning") == 1, out
+
+
 # What takes the rest of a queue after the system has refused memory for the list of its objects.
 TAKERS = {
     "its owner": "go.set(); owner.join()",

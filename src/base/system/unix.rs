@@ -1,4 +1,4 @@
-//! What the systems of the Unix family have in common.
+//! The common part of the systems of the Unix family.
 
 use std::ptr::NonNull;
 

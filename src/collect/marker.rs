@@ -615,9 +615,10 @@ pub(crate) fn granule(space: &Space<impl AddressMap>, object: Object) -> u32 {
 #[inline(always)]
 fn prefetch_body(object: Object) {
     let address = object.as_ptr().as_ptr();
-    // The second cache line too: half of all objects extend into it.
+    // Also the second cache line, unless the first 64 bytes of the object are one line: objects
+    // begin at multiples of 16.
     prefetch(address);
-    prefetch(address.wrapping_add(64));
+    prefetch(address.wrapping_add(48));
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

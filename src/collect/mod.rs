@@ -134,6 +134,9 @@ use crate::memory::sparse::VISITED_TOGETHER;
 use crate::object::live::DeadObject;
 use crate::safepoint::StopError;
 
+/// With fewer unmarked candidates on a page than these, on average, one worker counts all of them.
+const FEW_ON_PAGE: usize = 64;
+
 /// The threads that reclaim the garbage of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReclaimedBy {
@@ -568,8 +571,9 @@ fn mark_and_count<M: ObjectModel>(
     let counts = {
         let _phase = event::phase(Phase::Count);
         // It takes longer to add up the tables of several workers than to count few candidates.
-        let are_few = unmarked < candidates.count / 16;
-        count::count(world, scope, candidates, spills, if are_few { 1 } else { workers })?
+        let few = (FEW_ON_PAGE * scope.pages().len()).min(candidates.count / 4);
+        let workers = if unmarked < few { 1 } else { workers };
+        count::count(world, scope, candidates, spills, workers)?
     };
     let proven = assumed::check(world, assumed, &counts.spills);
     if proven < assumed.len() {

@@ -44,6 +44,9 @@ def test_the_figures(files):
     pairs = report["cases"][1]["rows"]
     assert all(0 < row["stopped"] <= row["median"] for row in pairs.values())
     assert pairs["1 thread"]["stopped"] < pairs["1 thread"]["median"]
+    freed = {case["name"]: case.get("freed") for case in report["cases"]}
+    assert 0 < freed.pop("pairs") < pairs["gc.collect"]["median"]
+    assert set(freed.values()) == {None}
 
 
 def test_the_table(files):
@@ -51,7 +54,8 @@ def test_the_table(files):
     text = (place / "table.md").read_text()
     assert text.strip() == output.strip()
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in rows} == {8, 6}, "the table, and what is expected"
+    kinds = {8: "the table", 6: "what is expected", 4: "freed by counts"}
+    assert {line.count("|") for line in rows} == set(kinds)
     for title in ("lists, held", "garbage: pairs, stopped", "latency p99.9", "whole run"):
         assert any(title in row for row in rows)
 

@@ -15,7 +15,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{Core, World};
 use crate::memory::reserved::AddressMap;
 use crate::memory::space::Space;
-use crate::object::live::{ClaimRef, Stopped};
+use crate::object::live::{ClaimRef, Stopped, prefetch_ahead};
 use crate::object::state;
 use crate::object::type_info::Object;
 use crate::safepoint::ThreadId;
@@ -188,7 +188,8 @@ impl<'w> ClaimSummary<'w> {
     ) {
         let core = world.core();
         steps::took(objects.len());
-        for &object in objects {
+        for (at, &object) in objects.iter().enumerate() {
+            prefetch_ahead(objects, at);
             maybe_yield(&core.under, Step::Hold);
             let holder =
                 if reclaimers.is_empty() { None } else { reclaimers.of(*object, &core.space) };

@@ -13,7 +13,7 @@ use crate::collect::calls::{all_cleared, call};
 use crate::collect::scope::state_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
-use crate::object::live::{ClaimRefs, Live};
+use crate::object::live::{ClaimRefs, Live, prefetch_ahead};
 use crate::object::state;
 
 /// Objects between two reads of the poll word.
@@ -61,6 +61,7 @@ pub(crate) fn clear_all<M: ObjectModel>(
         let result = event::guarded(|| {
             while next < few {
                 let object = objects[next];
+                prefetch_ahead(objects, next);
                 next += 1;
                 // Otherwise a clear handler, or a destructor that it caused, has untracked the
                 // object. A listed object stays tracked until it is released.

@@ -19,7 +19,6 @@ use crate::object::live::Stopped;
 use std::collections::HashMap;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::prefetch::prefetch;
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::collect::candidates::Candidates;
@@ -273,7 +272,7 @@ impl<M: ObjectModel> Work<'_, M> {
         let mut rest = Vec::new();
         // In a full collection candidates are adjacent. The hardware prefetches them, but
         // only up to the end of its page. In a young collection they are far apart.
-        objects.iter().take(PREFETCH_DISTANCE).for_each(prefetch_object);
+        objects.iter().take(PREFETCH_DISTANCE).for_each(|object| object.prefetch());
         for (number, mut batch) in objects.chunks(BATCH).enumerate() {
             if leaves_any(batch) {
                 counter.leave_serial(model, batch, &mut rest)?;
@@ -287,7 +286,9 @@ impl<M: ObjectModel> Work<'_, M> {
             let mut ends = [0; BATCH];
             for (place, few) in batch.chunks(BATCH_PART).enumerate() {
                 let first = number * BATCH + place * BATCH_PART;
-                few_from(objects, first + PREFETCH_DISTANCE).iter().for_each(prefetch_object);
+                few_from(objects, first + PREFETCH_DISTANCE)
+                    .iter()
+                    .for_each(|object| object.prefetch());
                 let ahead = few_from(objects, first + CONTENTS_DISTANCE);
                 if prefetches && !leaves_any(ahead) {
                     prefetch_each(model, ahead, tracer);
@@ -461,12 +462,6 @@ fn take_edge<const ALL: bool>(
     if ALL || StateByte(&states[target]).get() & mask == value {
         add(table, target, 1, spills);
     }
-}
-
-/// Prefetches an object.
-#[inline(always)]
-fn prefetch_object(object: &Stopped<'_>) {
-    prefetch(object.as_ptr().as_ptr());
 }
 
 /// At most [`BATCH_PART`] of the objects, from number `first` on.

@@ -32,7 +32,6 @@
 use std::collections::VecDeque;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::prefetch::prefetch;
 use crate::base::steps;
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
@@ -296,7 +295,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             |few: &[Object]| leaves && candidates(few).iter().any(|&o| model.serial(o));
         let mut rest = Vec::new();
         self.done.traversed += objects.len();
-        let prefetch_part = |first| part(&objects, first).iter().copied().for_each(prefetch_body);
+        let prefetch_part =
+            |first| part(&objects, first).iter().for_each(|object| object.prefetch());
         (0..PREFETCH_DISTANCE).step_by(BATCH_PART).for_each(prefetch_part);
         for first in (0..objects.len()).step_by(BATCH_PART) {
             prefetch_part(first + PREFETCH_DISTANCE);
@@ -609,16 +609,6 @@ fn candidates<'a>(objects: &[Object]) -> &[Stopped<'a>] {
 #[inline(always)]
 pub(crate) fn granule(space: &Space<impl AddressMap>, object: Object) -> u32 {
     space.granule(object.address()) as u32
-}
-
-/// Prefetches an object's body.
-#[inline(always)]
-fn prefetch_body(object: Object) {
-    let address = object.as_ptr().as_ptr();
-    // Also the second cache line, unless the first 64 bytes of the object are one line: objects
-    // begin at multiples of 16.
-    prefetch(address);
-    prefetch(address.wrapping_add(48));
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

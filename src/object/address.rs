@@ -2,6 +2,8 @@
 
 use std::ptr::NonNull;
 
+use crate::base::prefetch::prefetch;
+
 /// The address of an object: a multiple of 32, by which all references and functions name it.
 ///
 /// It is the address that [`allocate`](crate::model::ModelMutator::allocate) or
@@ -27,6 +29,14 @@ impl Object {
     #[inline(always)]
     pub fn address(self) -> usize {
         self.0.as_ptr() as usize
+    }
+
+    /// Prefetches the first 64 bytes. They are one cache line or two: an object starts at a multiple
+    /// of 16.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        prefetch(self.0.as_ptr());
+        prefetch(self.0.as_ptr().wrapping_add(48));
     }
 }
 

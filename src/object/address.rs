@@ -31,8 +31,8 @@ impl Object {
         self.0.as_ptr() as usize
     }
 
-    /// Prefetches the first 64 bytes. They are one cache line or two: an object starts at a multiple
-    /// of 16.
+    /// Prefetches the first 64 bytes. They are one cache line or two: an object starts at a
+    /// multiple of 16.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         prefetch(self.0.as_ptr());

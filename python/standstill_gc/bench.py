@@ -606,8 +606,8 @@ def freed(report):
         return ""
     return "\n".join([
         "The same objects without cycles, freed by their reference counts alone, finalizers "
-        "included. One thread frees garbage, so this share is what remains if finding it took no "
-        "time.", "", "| | milliseconds | share of gc.collect |", "|---|--:|--:|", *lines,
+        "included. One thread frees garbage. So this share would remain if it took no time to find "
+        "garbage.", "", "| | milliseconds | share of gc.collect |", "|---|--:|--:|", *lines,
     ]) + "\n"
 
 

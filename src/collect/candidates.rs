@@ -229,8 +229,11 @@ impl Candidates {
     /// worker marks. Returns whether the page was not queued. Only this thread accesses the page.
     pub(crate) fn see_root(&self, granule: usize) -> bool {
         self.tables.unseen[0].remove(granule);
-        // Relaxed: the start of marking orders the tables before their use.
-        self.tables.queued[granule / PAGE_GRANULES].swap(1, Ordering::Relaxed) == 0
+        let queued = &self.tables.queued[granule / PAGE_GRANULES];
+        // Relaxed, both: the start of marking orders the tables before their use.
+        let is_queued = queued.load(Ordering::Relaxed) != 0;
+        queued.store(1, Ordering::Relaxed);
+        !is_queued
     }
 
     /// The marks of one worker.

@@ -21,6 +21,10 @@ use crate::heap::remembered::FoundRoot;
 use crate::memory::space::PAGE_GRANULES;
 use crate::object::state::StateByte;
 
+/// The byte of a root without a count. No root with this byte is remembered, so the model is not
+/// asked for the count again. The next collection counts a root that happens to have this remainder.
+const NO_COUNT: i8 = i8::MIN;
+
 /// The candidates from which marking starts.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
@@ -53,7 +57,7 @@ pub(crate) fn roots<M: ObjectModel>(
     }
     let counts = &*counts;
     for &granule in counts.immortal.iter().chain(&counts.outside) {
-        table[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
+        table[granule as usize].store(NO_COUNT as u8, Ordering::Relaxed);
     }
     for &granule in &counts.dying {
         // A reference to an object without references is a fault of a traversal: its remainder is
@@ -142,7 +146,7 @@ impl<M: ObjectModel> Share<'_, M> {
         }
         if remainder > 0 {
             fallible::push(&mut self.overvisited, granule as u32)?;
-        } else if self.remembered.len() <= self.most {
+        } else if remainder != NO_COUNT && self.remembered.len() <= self.most {
             self.remember(granule as u32, remainder)?;
         }
         Ok(())

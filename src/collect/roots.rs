@@ -22,7 +22,7 @@ use crate::memory::space::PAGE_GRANULES;
 use crate::object::state::StateByte;
 
 /// The byte of a root without a count. No root with this byte is remembered, so the model is not
-/// asked for the count again. The next collection counts a root that happens to have this remainder.
+/// asked for the count again. If another root has this remainder, the next collection counts it.
 const NO_COUNT: i8 = i8::MIN;
 
 /// The candidates from which marking starts.

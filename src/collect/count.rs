@@ -272,7 +272,9 @@ impl<M: ObjectModel> Work<'_, M> {
         let mut rest = Vec::new();
         // In a full collection candidates are adjacent. The hardware prefetches them, but
         // only up to the end of its page. In a young collection they are far apart.
-        objects.iter().take(PREFETCH_DISTANCE).for_each(|object| object.prefetch());
+        for object in objects.iter().take(PREFETCH_DISTANCE) {
+            object.prefetch();
+        }
         for (number, mut batch) in objects.chunks(BATCH).enumerate() {
             if leaves_any(batch) {
                 counter.leave_serial(model, batch, &mut rest)?;
@@ -286,9 +288,9 @@ impl<M: ObjectModel> Work<'_, M> {
             let mut ends = [0; BATCH];
             for (place, few) in batch.chunks(BATCH_PART).enumerate() {
                 let first = number * BATCH + place * BATCH_PART;
-                few_from(objects, first + PREFETCH_DISTANCE)
-                    .iter()
-                    .for_each(|object| object.prefetch());
+                for object in few_from(objects, first + PREFETCH_DISTANCE) {
+                    object.prefetch();
+                }
                 let ahead = few_from(objects, first + CONTENTS_DISTANCE);
                 if prefetches && !leaves_any(ahead) {
                     prefetch_each(model, ahead, tracer);

@@ -230,7 +230,8 @@ impl Candidates {
     pub(crate) fn see_root(&self, granule: usize) -> bool {
         self.tables.unseen[0].remove(granule);
         let queued = &self.tables.queued[granule / PAGE_GRANULES];
-        // Relaxed, both: the start of marking orders the tables before their use.
+        // Relaxed, both: the start of marking orders the tables before their use. No other thread
+        // accesses the page's byte between the two.
         let is_queued = queued.load(Ordering::Relaxed) != 0;
         queued.store(1, Ordering::Relaxed);
         !is_queued

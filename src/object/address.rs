@@ -4,7 +4,8 @@ use std::ptr::NonNull;
 
 use crate::base::prefetch::prefetch;
 
-/// The address of an object: a multiple of 32, by which all references and functions name it.
+/// The address of an object, by which all references and functions name it: a multiple of 32, or
+/// of 16 in adopted memory.
 ///
 /// It is the address that [`allocate`](crate::model::ModelMutator::allocate) or
 /// [`allocate_at`](crate::model::ModelMutator::allocate_at) has returned, so an object may have

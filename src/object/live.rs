@@ -170,8 +170,8 @@ impl ClaimRef {
 /// The number of objects between the prefetch of a garbage object and its turn.
 const AHEAD: usize = 16;
 
-/// Prefetches the object that comes [`AHEAD`] of the one at a place of a list. Each phase that
-/// handles garbage reads and writes the first bytes of each object, in the order of memory.
+/// Prefetches the object at the place `at` + [`AHEAD`] of a list. Each phase that handles garbage
+/// reads and writes the first bytes of each object, in the order of memory.
 #[inline(always)]
 pub(crate) fn prefetch_ahead(objects: &[impl Deref<Target = Object>], at: usize) {
     if let Some(ahead) = objects.get(at + AHEAD) {

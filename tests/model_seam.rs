@@ -44,6 +44,8 @@ const FOREVER: u32 = 8;
 const FINALIZES: u32 = 16;
 /// `kind`: has a legacy finalizer.
 const LEGACY: u32 = 32;
+/// `kind`: takes no part in collections.
+const OUTSIDE: u32 = 64;
 
 /// How many slots an object has: the first half is counted.
 const SLOTS: usize = 4;
@@ -241,8 +243,9 @@ unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, S
     fn private(&self) {}
 
     fn count(&self, object: Stopped<'_>) -> Count {
-        match header(*object).kind.load(Relaxed) & FOREVER {
+        match header(*object).kind.load(Relaxed) & (FOREVER | OUTSIDE) {
             0 => Count::Exact(header(*object).count.load(Relaxed)),
+            OUTSIDE => Count::Outside,
             _ => Count::Immortal,
         }
     }
@@ -501,16 +504,18 @@ fn an_object_that_cannot_be_read_keeps_its_uncounted_targets() {
 }
 
 #[test]
-fn an_immortal_object_keeps_its_uncounted_targets_in_each_collection() {
+fn an_object_without_a_count_keeps_its_uncounted_targets_in_each_collection() {
     fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        let heap = heap::<YOUNG, STABLE>(workers);
-        let mut m = heap.attach();
-        let model = heap.model();
-        let (source, target) = (alloc(&m, FOREVER), alloc(&m, 0));
-        model.point(source, 0, Some(target));
-        model.drop_ref(target);
-        for _ in 0..3 {
-            assert_eq!(collect(&mut m, Collect::full()).collected, 0);
+        for kind in [FOREVER, OUTSIDE] {
+            let heap = heap::<YOUNG, STABLE>(workers);
+            let mut m = heap.attach();
+            let model = heap.model();
+            let (source, target) = (alloc(&m, kind), alloc(&m, 0));
+            model.point(source, 0, Some(target));
+            model.drop_ref(target);
+            for _ in 0..3 {
+                assert_eq!(collect(&mut m, Collect::full()).collected, 0);
+            }
         }
     }
     on_all!(check);
@@ -780,8 +785,8 @@ impl Random {
 }
 
 /// Compares collections of random graphs with the definition: an object is alive if the test, a
-/// root of the model, or an old object (in a young collection) is it or reaches it, by references
-/// of both kinds. The counted targets of an object that cannot be read are alive too.
+/// root of the model, an outside object, or an old object (in a young collection) is it or reaches
+/// it, by references of both kinds. The counted targets of an object that cannot be read are alive too.
 #[test]
 fn collections_keep_what_the_definition_keeps() {
     fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
@@ -794,7 +799,7 @@ fn collections_keep_what_the_definition_keeps() {
             let mut old = HashSet::new();
             for round in 0..12 {
                 for _ in 0..random.below(60) {
-                    let kind = [0, 0, 0, SERIAL, SHUT][random.below(5)];
+                    let kind = [0, 0, 0, SERIAL, SHUT, OUTSIDE][random.below(6)];
                     held.push(alloc(&m, kind));
                 }
                 let all = model.objects();
@@ -822,7 +827,8 @@ fn collections_keep_what_the_definition_keeps() {
                     if header(object).kind.load(Relaxed) & SHUT != 0 {
                         alive.extend(counted(object));
                     }
-                    if is_young && old.contains(&object) {
+                    let is_outside = header(object).kind.load(Relaxed) & OUTSIDE != 0;
+                    if is_outside || is_young && old.contains(&object) {
                         alive.insert(object);
                     }
                 }

@@ -40,8 +40,8 @@ use crate::{automatic, counts, python, switch};
 const RESERVE: usize = 128 << 30;
 
 /// Granules of the pages with objects, below which one thread collects: to wake others costs more
-/// than they save. These are some 30,000 objects.
-const SERIAL_BELOW: usize = 100_000;
+/// than they save. These are some 40,000 objects, the interpreter's own included.
+const SERIAL_BELOW: usize = 150_000;
 
 /// The heap. Null: the package is not active.
 static HEAP: AtomicPtr<ModelHeap<Python>> = AtomicPtr::new(std::ptr::null_mut());

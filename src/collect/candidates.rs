@@ -167,6 +167,13 @@ impl Candidates {
         is_unmarked
     }
 
+    /// Marks an unmarked candidate, while candidates are counted. Only this worker accesses its
+    /// page.
+    #[inline(always)]
+    pub(crate) fn mark_counted(&self, granule: usize) {
+        self.tables.unmarked.remove(granule);
+    }
+
     /// Moves the claimed objects out that are no unmarked candidates. The others stay in order.
     /// Without memory none is moved.
     pub(crate) fn take_marked<M: ObjectModel>(

@@ -301,7 +301,10 @@ impl<M: ObjectModel> Work<'_, M> {
                 };
                 traverse_batch(model, few, tracer, &mut ends[place * BATCH_PART..], unreadable)?;
             }
-            counter.take_own(model, batch)?;
+            let marks_leaves =
+                M::STABLE_DURING_STOP && !verifies && tracer.all_uncounted().next().is_none();
+            let leaves = marks_leaves.then_some(self.candidates);
+            counter.take_own(model, batch, &ends, leaves)?;
             if verifies || !M::STABLE_DURING_STOP {
                 counter.remember(model, batch, tracer, &ends)?;
             }
@@ -348,24 +351,35 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
     }
 
     /// Subtracts the real count of each object, without the claim's reference, from its byte.
+    ///
+    /// An object that is outside and has no edges is alive, and marking would find nothing in it.
+    /// So it is marked in `leaves`, if the caller passes them, and is no root. An object with an
+    /// unreadable field has no edges either. Its targets are roots, so nothing is lost.
     #[inline(never)]
     fn take_own<M: ObjectModel>(
         &mut self,
         model: &M,
         objects: &[Stopped<'_>],
+        ends: &[u32],
+        leaves: Option<&Candidates>,
     ) -> Result<(), NoMemory> {
         let (origin, table) = (self.origin, &mut *self.table);
         let claims = i64::from(self.selection == Selection::Claimed);
         let Counts { spills, immortal, outside, dying, .. } = &mut *self.counts;
-        for &object in objects {
+        let mut start = 0;
+        for (&object, &end) in objects.iter().zip(ends) {
             let granule = origin.granule(object.address());
+            let has_edges = std::mem::replace(&mut start, end) != end;
             match model.count(object) {
                 Count::Exact(n @ 1..128) => add(table, granule, (claims - n) as i8, spills),
                 Count::Exact(0) if !M::UNCOUNTED_EDGES && !M::ADJUSTS_COUNTS => {
                     fallible::push(dying, granule as u32)?
                 }
                 Count::Exact(n) => spill(spills, granule, claims - n),
-                Count::Outside => fallible::push(outside, granule as u32)?,
+                Count::Outside => match leaves {
+                    Some(candidates) if !has_edges => candidates.mark_counted(granule),
+                    _ => fallible::push(outside, granule as u32)?,
+                },
                 Count::Immortal => fallible::push(immortal, granule as u32)?,
             }
         }
@@ -619,6 +633,25 @@ mod tests {
         lost.spills.lost = true;
         assert!(all.add(lost).is_err());
         assert!(all.add(some(2)).is_err(), "nor later");
+    }
+
+    /// The second traversal is that of marking.
+    #[test]
+    fn marking_does_not_traverse_an_outside_object_without_edges() {
+        use crate::collect::Collect;
+        use crate::collect::script::tests::{Script, collect, scripted_heap};
+
+        for (has, edges, traversals) in [("o", 0, 1), ("o", 1, 2), ("od", 0, 2), ("i", 0, 2)] {
+            let Some(heap) = scripted_heap() else { return };
+            let mut m = heap.attach();
+            let object = Script::thing(&m, 'l', has, "s");
+            let target = Script::thing(&m, 't', "o", "s");
+            (0..edges).for_each(|_| Script::link(&m, object, target));
+            let (report, _) = collect(&mut m, Collect::full());
+            assert_eq!((report.candidates, report.unreachable), (2, 0));
+            let traversed = Script::of(&m, object, |thing| thing.traversed);
+            assert_eq!(traversed, traversals, "{has}, {edges} edges");
+        }
     }
 
     /// Each of the two workers waits for the other in its first traversal.

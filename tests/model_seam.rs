@@ -786,7 +786,8 @@ impl Random {
 
 /// Compares collections of random graphs with the definition: an object is alive if the test, a
 /// root of the model, an outside object, or an old object (in a young collection) is it or reaches
-/// it, by references of both kinds. The counted targets of an object that cannot be read are alive too.
+/// it, by references of both kinds. The counted targets of an object that cannot be read are alive
+/// too.
 #[test]
 fn collections_keep_what_the_definition_keeps() {
     fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {

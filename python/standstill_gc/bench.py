@@ -8,6 +8,7 @@ in turn, so that changes of the machine's speed concern both alike.
 
 import argparse
 import gc
+import hashlib
 import importlib.util
 import json
 import os
@@ -175,12 +176,15 @@ def pydantic(n):
 # -------------------------------------------------------------------------------------- cases
 
 
+def _name(threads):
+    return f"{threads} thread" + "s" * (threads > 1)
+
+
 def _ways(threads):
     """The collectors that are compared, by name."""
     ways = {"gc.collect": _cpython}
     for n in threads:
-        name = f"{n} thread" + "s" * (n > 1)
-        ways[name] = lambda n=n: standstill_gc.collect(threads=n)
+        ways[_name(n)] = lambda n=n: standstill_gc.collect(threads=n)
     return ways
 
 
@@ -307,7 +311,7 @@ def program(title, n, rounds):
 
 def _series(threads, rounds, progress, run):
     """Runs a program in turns, with CPython's automatic collections and with this package's."""
-    names = {"gc.collect": None, **{f"{n} thread" + "s" * (n > 1): n for n in threads}}
+    names = {"gc.collect": None, **{_name(n): n for n in threads}}
     walls = {name: [] for name in names}
     longest = {name: [] for name in names}
     lines = {}
@@ -454,6 +458,18 @@ def _child(name, threads, quick):
 
 
 # -------------------------------------------------------------------------------------- the parent
+
+
+def _hash(threads):
+    """Seconds in which so many threads hash 32 MiB, each a part of its own."""
+    part = bytes((32 << 20) // threads)
+    group = [threading.Thread(target=hashlib.sha256, args=(part,)) for _ in range(threads)]
+    begin = time.perf_counter()
+    for thread in group:
+        thread.start()
+    for thread in group:
+        thread.join()
+    return time.perf_counter() - begin
 
 
 class _Bar:
@@ -611,9 +627,22 @@ def freed(report):
     ]) + "\n"
 
 
+def hashed(report):
+    """The times in which threads hash, as a sentence; empty without such figures."""
+    one = report.get("hashed", {}).get("1 thread")
+    if one is None or len(report["hashed"]) < 2:
+        return ""
+    others = ", ".join(
+        f"{seconds / one:.2f} with {name}"
+        for name, seconds in report["hashed"].items() if name != "1 thread")
+    return (
+        "What more threads gain on this machine: to hash memory, each thread a part of its own, took "
+        f"this share of the time of one thread, as a median between the cases: {others}.\n")
+
+
 def text(report):
     """All of a report, in Markdown."""
-    parts = (summary(report), table(report), freed(report), expected(report))
+    parts = (summary(report), table(report), hashed(report), freed(report), expected(report))
     return "\n".join(filter(None, parts))
 
 
@@ -772,7 +801,11 @@ def main(arguments=None):
         chosen = options.only or list(names)
         bar = _Bar(len(chosen))
         results = []
+        hashes = {_name(n): [] for n in options.threads}
         for done, name in enumerate(chosen):
+            for _ in range(5):
+                for n, seconds in zip(options.threads, hashes.values()):
+                    seconds.append(_hash(n))
             results.append(_run(name, options.threads, options.quick,
                                 lambda share: bar.show(done + share, name)))
         bar.end()
@@ -780,6 +813,7 @@ def main(arguments=None):
             "interpreter": f"CPython {platform.python_version()} (free-threaded)",
             "version": standstill_gc.__version__, "machine": _machine(),
             "date": time.strftime("%Y-%m-%d"), "quick": options.quick, "cases": results,
+            "hashed": {name: statistics.median(seconds) for name, seconds in hashes.items()},
         }
     for path, content in (
         (options.json, lambda: json.dumps(report, indent=1) + "\n"),

@@ -47,6 +47,8 @@ def test_the_figures(files):
     freed = {case["name"]: case.get("freed") for case in report["cases"]}
     assert 0 < freed.pop("pairs") < pairs["gc.collect"]["median"]
     assert set(freed.values()) == {None}
+    assert list(report["hashed"]) == ["1 thread", "2 threads"]
+    assert all(seconds > 0 for seconds in report["hashed"].values())
 
 
 def test_the_table(files):
@@ -86,6 +88,15 @@ def test_what_is_expected_of_more_cores():
     # (0.5 + 0.5 / 8) * 1.0 / 2.0, and so on.
     assert last == ["| held | 50% | 0.28 | 0.27 | 0.25 |", "| garbage, stopped | 50% | 0.28 | 0.27 | 0.25 |"]
     assert bench.expected(report("gc.collect", "2 threads")) == ""
+
+
+def test_what_threads_gain():
+    hashed = {"1 thread": 2.0, "2 threads": 1.5, "4 threads": 0.5}
+    assert "0.75 with 2 threads, 0.25 with 4 threads." in bench.hashed({"hashed": hashed})
+    for few in ({}, {"1 thread": 2.0}, {"2 threads": 1.5, "4 threads": 0.5}):
+        assert bench.hashed({"hashed": few}) == ""
+    # Figures of an older version.
+    assert bench.hashed({}) == ""
 
 
 def test_the_picture(files):

@@ -10,7 +10,8 @@
 # `python/tests/test_memory.py` looks for those of the package. Of ThreadSanitizer's reports, those
 # that CPython's own list names are suppressed, and those of numbers that CPython writes without
 # atomic instructions, and that the package reads by atomic ones while threads run: the thresholds
-# (`automatic.rs`), and the numbers of each thread (`pressure.rs`).
+# (`automatic.rs`), and the numbers of each thread (`pressure.rs`). `gc.get_stats` reads the
+# statistics without a lock, while a collection writes them, by either collector.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 sanitizer="${1:?address or thread}"
@@ -35,6 +36,7 @@ race:gc_set_threshold_impl
 race:standstill_gc9automatic3due
 race:5Watch4look
 race:_Py_brc_init_thread
+race:gc_get_stats_impl
 END
     TSAN_OPTIONS+=":suppressions=$out/suppressions"
 fi

@@ -235,13 +235,17 @@ unsafe fn note(model: &Python, generation: usize, outcome: &Outcome) {
         AtomicIsize::from_ptr(&raw mut (*state).long_lived_total)
             .store(live as Py_ssize_t, Ordering::Relaxed);
         let statistics = python::statistics(state, generation);
-        (*statistics).collections += 1;
-        (*statistics).collected += outcome.collected as Py_ssize_t;
-        (*statistics).uncollectable += outcome.uncollectable as Py_ssize_t;
+        add(&raw mut (*statistics).collections, 1);
+        add(&raw mut (*statistics).collected, outcome.collected);
+        add(&raw mut (*statistics).uncollectable, outcome.uncollectable);
         #[cfg(py315)]
         {
-            (*statistics).candidates += report.candidates as Py_ssize_t;
-            (*statistics).duration += outcome.duration.as_secs_f64();
+            add(&raw mut (*statistics).candidates, report.candidates);
+            // Relaxed: as in `add`.
+            let duration = AtomicU64::from_ptr((&raw mut (*statistics).duration).cast());
+            let before = f64::from_bits(duration.load(Ordering::Relaxed));
+            let sum = before + outcome.duration.as_secs_f64();
+            duration.store(sum.to_bits(), Ordering::Relaxed);
         }
         #[cfg(not(py315))]
         {
@@ -250,6 +254,20 @@ unsafe fn note(model: &Python, generation: usize, outcome: &Outcome) {
         // One allocation of debug builds for each reference that was added without the interpreter.
         python::add_to_total(model.figures.added.swap(0, Ordering::Relaxed));
     }
+}
+
+/// Adds to a number that only collecting threads write, and that any thread may read
+/// (`gc.get_stats`).
+///
+/// # Safety
+///
+/// The number exists, and this thread collects.
+unsafe fn add(number: *mut Py_ssize_t, by: usize) {
+    // SAFETY: as the caller says.
+    let number = unsafe { AtomicIsize::from_ptr(number) };
+    // Relaxed, and a load and a store: no other thread writes it now, and any of its values will do
+    // for a reader.
+    number.store(number.load(Ordering::Relaxed) + by as Py_ssize_t, Ordering::Relaxed);
 }
 
 /// Calls the functions in `gc.callbacks`.

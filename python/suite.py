@@ -121,7 +121,7 @@ def summary(files, report, output, notes, status):
             print(f"-- fails, as expected: {file} {name}: {why}")
         else:
             faults.append(f"{file} {name} failed")
-    if "thread-sanitizer" in sysconfig.get_config_var("CONFIG_ARGS"):
+    if "thread-sanitizer" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
         altered = set(re.findall(r"\] (\S+) failed \(env changed\)", output))
         for file in sorted(unexplained & altered & ALTERED.keys()):
             print(f"-- alters its environment, as expected: {file}: {ALTERED[file]}")

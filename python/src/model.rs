@@ -197,6 +197,8 @@ unsafe impl ObjectModel for Python {
     const RECHECKS_UNCOUNTED: bool = false;
     const ADJUSTS_COUNTS: bool = true;
     const HAS_SERIAL: bool = true;
+    // The traversals of types that are not serial only read.
+    const OVERLAPPING_TRAVERSALS: bool = true;
     const LISTS_OBJECTS: bool = true;
     const STOPS_RUNTIME: bool = true;
 

@@ -127,7 +127,8 @@ impl Stress {
 
     /// Makes threads yield at random in the steps of the protocols between threads, such as
     /// attaching, stopping and merging counts. The seed decides which steps yield, in the order in
-    /// which threads reach them.
+    /// which threads reach them. It also decides which marks are lost, if the model allows
+    /// [overlapping traversals](crate::model::ObjectModel::OVERLAPPING_TRAVERSALS).
     pub fn yield_at_random(mut self, seed: u64) -> Self {
         self.yields = Some(seed);
         self
@@ -373,6 +374,12 @@ impl Strain {
             _ => return,
         }
         self.yields[step as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a worker loses a mark, where a mark may be lost.
+    pub(crate) fn loses_mark(&self) -> bool {
+        let draw = |seed: u64| mix(seed.wrapping_add(self.drawn.fetch_add(1, Ordering::Relaxed)));
+        self.stress.yields.is_some_and(|seed| draw(seed) % 4 == 0)
     }
 
     /// Whether this safepoint runs a collection.

@@ -12,8 +12,9 @@
 //! Counting marks an outside candidate that refers to nothing: the worker that counts a page is the
 //! only one that accesses its words then.
 //!
-//! A worker marks each reachable candidate once, and traverses it. After marking, the unmarked
-//! candidates are the unreachable ones. No step of marking writes a state byte.
+//! A worker marks each reachable candidate, and traverses it: once, except with *plain marks*.
+//! After marking, the unmarked candidates are the unreachable ones. No step of marking writes a
+//! state byte.
 //!
 //! # Pages as units of work
 //!
@@ -34,6 +35,25 @@
 //!
 //! A single worker needs neither the `fetch_and` nor the fences. It may mark a candidate without
 //! clearing its bit in `unseen`: a later edge to the candidate then finds it marked.
+//!
+//! # Plain marks
+//!
+//! A `fetch_and` takes long if another processor has written the word. So before counting, if the
+//! model allows it ([`ObjectModel::OVERLAPPING_TRAVERSALS`]), workers mark by a load and a store of
+//! the word. Two workers that write one word at the same time have two effects:
+//!
+//! * *An object is traversed twice*: both workers load its bit before one of them stores. So the
+//!   number of traversals is not the number of marked candidates, which are counted afterwards.
+//! * *A mark is lost*: a worker stores a word that it has loaded before the mark.
+//!
+//! No object is lost with its mark. An object without a mark is counted. If a marked object refers
+//! to it by a counted reference, counting finds no candidate with this reference, so the object is
+//! a root. If an unmarked object refers to it, that object is a root or can be reached from one,
+//! for the same reason. No count shows an uncounted reference or a reported root: their targets
+//! are marked again, when no worker marks.
+//!
+//! Marking ends: each lost mark costs a traversal, and a worker that has traversed more objects
+//! than there are candidates marks by `fetch_and`. When all workers do, no mark is lost.
 //!
 //! All tables are zero between collections. Only the pages of a collection's scope are written, so
 //! the cost of a young collection does not depend on the size of the heap.
@@ -140,6 +160,29 @@ impl Candidates {
         unsafe { plainly(&space.states()[range], find) };
         // All tracked objects are candidates of a full collection: it counts them once.
         (count, tracked.saturating_sub(count))
+    }
+
+    /// The number of candidates that are not marked. No worker marks meanwhile.
+    pub(crate) fn count_unmarked<M: ObjectModel>(
+        &self,
+        world: &World<'_, M>,
+        scope: &Scope,
+    ) -> usize {
+        let count = AtomicUsize::new(0);
+        let share = scope.share(self.workers);
+        world.share(self.workers, &|worker| {
+            let mut found = 0;
+            for &page in share.of(worker).flatten() {
+                steps::took(PAGE_WORDS);
+                let words = self.tables.unmarked.page(page).iter();
+                // Relaxed: no thread writes the tables.
+                let bits = words.map(|word| word.load(Ordering::Relaxed).count_ones() as usize);
+                found += bits.sum::<usize>();
+            }
+            // Relaxed: the workers' return orders the sums before their use.
+            count.fetch_add(found, Ordering::Relaxed);
+        });
+        count.load(Ordering::Relaxed)
     }
 
     /// Zeroes the tables, and gives their memory back.
@@ -282,21 +325,45 @@ impl<'a> WorkerMarks<'a> {
         self.own.words()
     }
 
-    /// Marks the candidates that edges lead to, and adds those that were not marked to a list.
-    /// There is no other worker. The targets stay unseen.
+    /// Marks the candidates that edges lead to, and adds those that were not marked to a list. The
+    /// targets stay unseen. `SHARED`: other workers mark, too, by *plain marks*, which the module's
+    /// page describes. If `keeps_marks`, by a `fetch_and`.
     ///
     /// A function of its own: all that its loop needs is in registers.
     #[inline(never)]
-    pub(crate) fn mark_all_alone(
+    pub(crate) fn mark_all<const SHARED: bool>(
         &self,
         edges: &[usize],
         origin: impl Index,
+        keeps_marks: bool,
         list: &mut Vec<Object>,
     ) -> Result<(), NoMemory> {
         let unmarked = self.candidates.tables.unmarked.words();
+        let object = |edge| Object::new(origin.target(edge));
+        if !SHARED {
+            return fallible::extend_kept(list, edges.iter(), |&edge| {
+                (object(edge), unmarked.take(origin.granule(edge)))
+            });
+        }
+        if keeps_marks {
+            return fallible::extend_kept(list, edges.iter(), |&edge| {
+                (object(edge), self.mark::<true>(origin.granule(edge)).into())
+            });
+        }
+        let spare = AtomicU64::new(0);
         fallible::extend_kept(list, edges.iter(), |&edge| {
-            (Object::new(origin.target(edge)), unmarked.take(origin.granule(edge)))
+            (object(edge), unmarked.take_plainly(origin.granule(edge), &spare))
         })
+    }
+
+    /// Whether a worker that has traversed so many objects has to [keep marks](Self::mark_all).
+    pub(crate) fn has_to_keep_marks(&self, traversed: usize) -> bool {
+        traversed > self.candidates.count
+    }
+
+    /// Removes a mark, as a worker does that has loaded the word before the mark.
+    pub(crate) fn lose_mark(&self, target: usize) {
+        self.candidates.unmark(target);
     }
 
     /// Makes candidates of one word of the tables seen. Returns those that this worker had not
@@ -612,16 +679,21 @@ mod tests {
             assert!(together.len() > 1);
             assert_eq!(marked, [&[all[5], all[7], all[9]][..], &together].concat());
             assert!(marks.queue::<SHARED>(page), "it was taken");
-            // A single worker marks each candidate once, and leaves it unseen. An edge to it is
-            // known later.
-            let [new, old] = [all[11], all[12]];
+            // Marked at once: each candidate once. It stays unseen. An edge to it is known later.
+            let (old, news) = (all[12], [all[11], all[13]]);
             assert!(candidates.mark_alone(old));
-            let mut list = Vec::new();
-            let edges = [new, old, new, 0].map(|granule| space.address(granule));
-            marks.mark_all_alone(&edges, space.origin(), &mut list).expect("memory");
-            assert_eq!(list, [object_at(space, new)]);
-            assert!(!candidates.is_unmarked(new) && marks.is_unseen(new));
-            assert!(!see(new));
+            for (new, keeps_marks) in news.into_iter().zip([false, true]) {
+                let mut list = Vec::new();
+                let edges = [new, old, new, 0].map(|granule| space.address(granule));
+                let origin = space.origin();
+                marks.mark_all::<SHARED>(&edges, origin, keeps_marks, &mut list).expect("memory");
+                assert_eq!(list, [object_at(space, new)]);
+                assert!(!candidates.is_unmarked(new) && marks.is_unseen(new));
+                assert!(!see(new));
+            }
+            assert!(candidates.is_unmarked(all[14]), "of the same word");
+            marks.lose_mark(old);
+            assert!(candidates.is_unmarked(old));
         }
         stopped(|world, scope| {
             let space = &world.core().space;
@@ -631,11 +703,14 @@ mod tests {
                 let all = unmarked(&candidates, scope);
                 let roots = [FoundRoot { granule: all[2] as u32, inside: 0 }];
                 candidates.assume(pages, &roots, true).expect("memory");
+                assert_eq!(candidates.count_unmarked(world, scope), all.len());
                 if is_shared {
                     check::<true>(space, &candidates, &all);
                 } else {
                     check::<false>(space, &candidates, &all);
                 }
+                let unmarked = unmarked(&candidates, scope).len();
+                assert_eq!(candidates.count_unmarked(world, scope), unmarked);
                 candidates.assume(pages, &roots, false).expect("memory");
                 candidates.close(world, scope);
             }

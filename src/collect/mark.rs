@@ -16,7 +16,7 @@ use crate::collect::count::Counts;
 use crate::collect::marker::{Done, Marker};
 use crate::collect::pool::{Piece, Pool};
 use crate::collect::roots::Roots;
-use crate::collect::scope::object_at;
+use crate::collect::scope::{Scope, Selection, object_at};
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of, type_name};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
@@ -29,18 +29,19 @@ const RETRIES: usize = 100;
 const CHUNK: usize = 2048;
 
 /// The first part of the phase `Premark`: marks the objects that the roots of the model reach
-/// (`reported`), and in a full collection (`is_full`) those that named roots reach. They are not
-/// counted, and stay alive. Returns their number.
+/// (`reported`), and in a full collection those that named roots reach. They are not counted, and
+/// stay alive. Returns their number.
 ///
 /// If a field is unreadable, its targets stay candidates. They have a reference that counting does
 /// not find, so they are roots.
 pub(crate) fn mark_from_named<M: ObjectModel>(
     world: &World<'_, M>,
     candidates: &Candidates,
+    scope: &Scope,
     reported: &[u32],
-    is_full: bool,
     workers: usize,
 ) -> Result<usize, Abandoned> {
+    let is_full = scope.selection == Selection::Full;
     let named = if is_full { world.core().roots.list()? } else { Vec::new() };
     let space = &world.core().space;
     let named = named.iter().map(|object| space.granule(object.address()) as u32);
@@ -48,7 +49,13 @@ pub(crate) fn mark_from_named<M: ObjectModel>(
     granules.try_reserve(reported.len()).map_err(NoMemory::from)?;
     granules.extend(reported);
     let _phase = premark(&granules);
-    Ok(mark_before_counting(world, candidates, granules, None, workers)?.traversed)
+    let done = mark_before_counting(world, candidates, granules, None, workers)?;
+    Ok(if M::OVERLAPPING_TRAVERSALS && workers > 1 && done.traversed > 0 {
+        // Some objects may have been traversed twice.
+        candidates.count - candidates.count_unmarked(world, scope)
+    } else {
+        done.traversed
+    })
 }
 
 /// The result of [`mark_from_assumed`].
@@ -100,6 +107,12 @@ pub(crate) fn mark_before_counting<M: ObjectModel>(
         fallible::push(&mut work, Piece::Objects(fallible::collect(chunk.iter().copied())?))?;
     }
     let mut done = marking.run(work, workers)?;
+    if M::OVERLAPPING_TRAVERSALS {
+        // No count shows why these objects are alive, so they keep no lost mark.
+        for &granule in roots.iter().chain(&done.uncounted) {
+            candidates.mark_alone(granule as usize);
+        }
+    }
     for &granule in &done.immortal {
         // A candidate again: counting handles immortal objects.
         candidates.unmark(granule as usize);

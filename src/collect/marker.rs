@@ -21,19 +21,20 @@
 //! page takes more time than the order of memory saves there. It takes the end of a long list
 //! first. So it finishes a part of the heap, which is in the caches, before it begins the next one.
 //!
+//! With [plain marks](super::candidates#plain-marks) each of several workers marks a target at
+//! once, too, under the same conditions. It gives half of its list to an idle worker.
+//!
 //! If some objects are traversed on one thread alone ([`ObjectModel::serial`]), the other workers
 //! mark such an object and leave it in their results. When marking is over, it begins again with
-//! these objects as the first worker's list. Each object is marked once and left at most once, so
-//! the last round comes.
+//! these objects as the first worker's list. Marking ends, so the last round comes.
 //!
-//! [Candidates](super::candidates) has the tables, and the reason why no object is lost and none is
-//! traversed twice.
+//! [Candidates](super::candidates) has the tables, and the reason why no object is lost.
 
 use std::collections::VecDeque;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
-use crate::base::stress::Stress;
+use crate::base::stress::{MaybeStrain, Stress};
 use crate::base::sync::Ordering;
 use crate::collect::assumed::Inside;
 use crate::collect::candidates::{Candidates, WorkerMarks};
@@ -58,6 +59,12 @@ const LIST_MIN: usize = 1024;
 /// The most objects that a single worker traverses before it follows the objects that it has
 /// marked meanwhile.
 const LIST_MAX: usize = 4096;
+
+/// The same for one of several workers, which gives objects away in between.
+const SHARED_LIST_MAX: usize = 1024;
+
+/// The fewest objects that are given away.
+const GIVEN_MIN: usize = 64;
 
 /// The most objects that a worker follows without queueing their pages, if it is not alone or the
 /// tables are far.
@@ -102,6 +109,7 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     /// Whether the collector compares the traversals of some objects.
     verifies: bool,
     stress: Stress,
+    strain: &'a MaybeStrain,
     /// Whether the tables are so large that their words are prefetched.
     far: bool,
     /// Whether this worker marks each target when it meets an edge to it. It queues no pages then.
@@ -124,6 +132,8 @@ pub(crate) struct Done {
     pub(super) must_compare: bool,
     /// Marked objects that the first worker has to traverse.
     pub(super) serial: Vec<u32>,
+    /// With plain marks: the targets of uncounted edges.
+    pub(super) uncounted: Vec<u32>,
 }
 
 impl Done {
@@ -133,6 +143,7 @@ impl Done {
         self.must_compare |= other.must_compare;
         fallible::append(&mut self.unreadable_now, &mut other.unreadable_now)?;
         fallible::append(&mut self.serial, &mut other.serial)?;
+        fallible::append(&mut self.uncounted, &mut other.uncounted)?;
         fallible::append(&mut self.immortal, &mut other.immortal)
     }
 
@@ -180,8 +191,9 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             prefetches: core.model.prefetches(),
             verifies: core.model.verifies_traversals(),
             stress: core.stress,
+            strain: &core.under,
             far,
-            marks_at_once: !SHARED && !far && inside.is_none(),
+            marks_at_once: !far && inside.is_none() && (!SHARED || plain_marks::<M>(counts)),
             delay: Delay::default(),
             done: Done::default(),
         }
@@ -195,6 +207,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
                 let (space, objects) = (self.space, granules.iter());
                 let objects = objects.map(|&granule| object_at(space, granule as usize));
                 self.list = fallible::collect(objects)?;
+                self.maybe_lose_marks(0);
             }
             Piece::Pages(pages) => {
                 self.pages.try_reserve(pages.len())?;
@@ -223,17 +236,35 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
     }
 
-    /// Gives half of a long slice away, or half of the queued pages.
+    /// Gives half of a long slice away, or half of the queued pages and of the list.
     #[cold]
     fn give_work(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let Some(slots) = self.tracer.half_of_noted(self.stress.shrink(EDGES_MAX)) else {
             give_half(&mut self.pages, pool);
+            if self.marks_at_once {
+                self.give_objects(pool);
+            }
             return Ok(());
         };
         match pool.give(Piece::LongSlice(slots)) {
             // Without memory for the piece, this worker keeps the slots.
             Err(Piece::LongSlice(slots)) => self.tracer.add_slots(slots),
             _ => Ok(()),
+        }
+    }
+
+    /// Gives the older half of the list away. The newer objects are more likely in this worker's
+    /// caches.
+    fn give_objects(&mut self, pool: &Pool) {
+        let give = self.list.len() / 2;
+        let granules = self.list[..give].iter().map(|&object| granule(self.space, object));
+        // Without memory for the piece, this worker keeps the work.
+        if give >= self.stress.shrink(GIVEN_MIN)
+            && let Ok(piece) = fallible::collect(granules)
+            && pool.give(Piece::Objects(piece)).is_ok()
+        {
+            steps::took(give);
+            self.list.drain(..give);
         }
     }
 
@@ -271,11 +302,11 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     }
 
     /// Removes the objects from the list that are traversed next: all, or the last ones if this
-    /// worker follows objects without their pages.
+    /// worker marks at once.
     fn take_list(&mut self) -> Result<Vec<Object>, NoMemory> {
         let mut taken = std::mem::take(&mut self.spare);
-        let most = self.stress.shrink(LIST_MAX);
-        if SHARED || self.far || self.list.len() <= most {
+        let most = self.stress.shrink(if SHARED { SHARED_LIST_MAX } else { LIST_MAX });
+        if !self.marks_at_once || self.list.len() <= most {
             std::mem::swap(&mut taken, &mut self.list);
         } else {
             taken.try_reserve(most)?;
@@ -385,6 +416,11 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// the edges to assumed roots are counted.
     fn add_uncounted(&mut self) -> Result<(), NoMemory> {
         let (space, marks, assumes) = (self.space, &self.marks, self.inside.is_some());
+        if SHARED && self.marks_at_once {
+            for target in self.tracer.all_uncounted() {
+                fallible::push(&mut self.done.uncounted, space.granule(target) as u32)?;
+            }
+        }
         let is_assumed = |target| assumes && marks.is_assumed(space.granule(target));
         self.tracer.add_uncounted(|target| !is_assumed(target))
     }
@@ -454,7 +490,10 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             steps::took(edges.len());
             let (origin, marks, delay) = (self.space.origin(), self.marks, &mut self.delay);
             if self.marks_at_once {
-                marks.mark_all_alone(edges, origin, &mut self.list)?;
+                let keeps_marks = marks.has_to_keep_marks(self.done.traversed);
+                let first = self.list.len();
+                marks.mark_all::<SHARED>(edges, origin, keeps_marks, &mut self.list)?;
+                self.maybe_lose_marks(first);
                 continue;
             }
             let targets = edges.iter().map(|&edge| origin.granule(edge));
@@ -469,6 +508,20 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
                 add_unseen(&mut self.seen, targets, marks.unseen())?;
             }
             self.meet_seen()?;
+        }
+    }
+
+    /// In a stress mode, and with plain marks: loses some marks of the objects in the list, from
+    /// index `first` on.
+    #[inline(always)]
+    fn maybe_lose_marks(&self, first: usize) {
+        if SHARED
+            && self.marks_at_once
+            && let Some(strain) = self.strain
+            && !self.marks.has_to_keep_marks(self.done.traversed)
+        {
+            let lost = self.list[first..].iter().filter(|_| strain.loses_mark());
+            lost.for_each(|&object| self.marks.lose_mark(granule(self.space, object) as usize));
         }
     }
 
@@ -588,6 +641,11 @@ fn add_unseen(
     unseen: BitWords<'_>,
 ) -> Result<(), NoMemory> {
     fallible::extend_kept(list, targets, |target| (target as u32, unseen.bit(target)))
+}
+
+/// Whether several workers use plain marks, where edges to assumed roots are not counted.
+fn plain_marks<M: ObjectModel>(counts: Option<&Counts>) -> bool {
+    M::OVERLAPPING_TRAVERSALS && M::STABLE_DURING_STOP && counts.is_none()
 }
 
 /// At most [`BATCH_PART`] elements of the list, from number `first` on.

@@ -483,7 +483,7 @@ fn find_reachable<M: ObjectModel>(
     report.candidates = candidates.count;
     let is_full = scope.selection == Selection::Full;
     let reported = uncounted::roots(world, candidates)?;
-    let premark = |c: &Candidates| mark::mark_from_named(world, c, &reported, is_full, workers);
+    let premark = |c: &Candidates| mark::mark_from_named(world, c, scope, &reported, workers);
     let mut assumed = Vec::new();
     report.known_alive = premark(candidates)?;
     if is_full {

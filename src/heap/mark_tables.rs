@@ -105,6 +105,20 @@ impl BitWords<'_> {
         (self.0[granule / WORD].load(Ordering::Relaxed) >> (granule % WORD)) as u8 & 1
     }
 
+    /// Clears the bit of a granule, by a load and a store, beside other threads. Returns the old
+    /// bit, as 0 or 1. The store for a clear bit goes to `spare`, because the threads would move
+    /// the cache line to and fro. There is no branch, because it could not be predicted.
+    #[inline(always)]
+    pub(crate) fn take_plainly(self, granule: usize, spare: &AtomicU64) -> u8 {
+        let word = &self.0[granule / WORD];
+        // Relaxed, both: `collect/candidates.rs` says why a lost store does no harm.
+        let before = word.load(Ordering::Relaxed);
+        let bit = (before >> (granule % WORD)) as u8 & 1;
+        let to = [spare, word][usize::from(bit)];
+        to.store(before & !(1 << (granule % WORD)), Ordering::Relaxed);
+        bit
+    }
+
     /// Clears the bit of a granule, by a load and a store: no other thread writes the word. Returns
     /// the old bit, as 0 or 1.
     #[inline(always)]

@@ -48,8 +48,8 @@ fn pages_of<const SHARED: bool>(
 }
 
 /// A worker follows new objects while they are few. Among several workers, it queues the pages
-/// of many, each once. It also queues pages while others wait in its queue. A single worker
-/// that marks at once queues none.
+/// of many, each once. It also queues pages while others wait in its queue. A worker that marks at
+/// once queues none.
 #[test]
 fn few_objects_are_followed_and_the_pages_of_many_queued() {
     fn check<const SHARED: bool>(width: usize, waits: bool, at_once: bool) {
@@ -77,6 +77,7 @@ fn few_objects_are_followed_and_the_pages_of_many_queued() {
             check::<false>(width, waits, false);
             check::<false>(width, waits, true);
             check::<true>(width, waits, false);
+            check::<true>(width, waits, true);
         }
     }
 }
@@ -108,24 +109,57 @@ fn pages_are_taken_until_the_list_is_long_enough() {
     });
 }
 
-/// A single worker takes the end of a long list. Several workers take the whole list.
+/// A worker that marks at once takes the end of a long list. Another one takes the whole list.
 #[test]
-fn a_single_worker_traverses_the_end_of_a_long_list_first() {
-    fn check<const SHARED: bool>() {
+fn a_worker_that_marks_at_once_traverses_the_end_of_a_long_list_first() {
+    fn check<const SHARED: bool>(at_once: bool, most: usize) {
         with_marker::<SHARED>(3, |marker, objects, _| {
+            marker.marks_at_once = at_once;
             let rest = [objects[1], objects[3], objects[5]];
-            marker.list = rest.into_iter().chain([objects[0]; LIST_MAX]).collect();
+            marker.list = rest.into_iter().chain(vec![objects[0]; most]).collect();
             marker.traverse_list(&Pool::new()).expect("memory");
-            let left = if SHARED { 0 } else { rest.len() };
-            assert_eq!(marker.done.traversed, LIST_MAX + rest.len() - left);
+            let left = if at_once { rest.len() } else { 0 };
+            assert_eq!(marker.done.traversed, most + rest.len() - left);
             assert_eq!(marker.list[..left], rest[..left]);
-            marker.list = vec![objects[0]; LIST_MAX];
+            marker.list = vec![objects[0]; most];
             marker.traverse_list(&Pool::new()).expect("memory");
             assert_eq!(marker.list, [], "a list of this length is taken whole");
         });
     }
-    check::<false>();
-    check::<true>();
+    check::<false>(true, LIST_MAX);
+    check::<true>(true, SHARED_LIST_MAX);
+    check::<true>(false, LIST_MAX);
+}
+
+/// A worker that marks at once gives half of its list away, if that is enough.
+#[test]
+fn half_of_a_list_is_given_away() {
+    for (len, at_once, given) in [
+        (2 * GIVEN_MIN, true, GIVEN_MIN),
+        (2 * GIVEN_MIN + 1, true, GIVEN_MIN),
+        (2 * GIVEN_MIN - 1, true, 0),
+        (2 * GIVEN_MIN, false, 0),
+    ] {
+        with_marker::<true>(200, |marker, objects, _| {
+            marker.marks_at_once = at_once;
+            marker.list = objects[..len].to_vec();
+            let pool = Pool::new();
+            marker.give_work(&pool).expect("memory");
+            assert_eq!(marker.list, objects[given..len]);
+            let granules = objects[..given].iter().map(|&object| granule(marker.space, object));
+            let piece = (given > 0).then(|| Piece::Objects(granules.collect()));
+            assert_eq!(pool.steal(), piece);
+        });
+    }
+}
+
+/// So marking ends: see *Plain marks* on the page of `candidates`.
+#[test]
+fn a_worker_that_has_traversed_more_objects_than_there_are_keeps_marks() {
+    with_marker::<true>(3, |marker, _, candidates| {
+        assert!(!marker.marks.has_to_keep_marks(candidates.count));
+        assert!(marker.marks.has_to_keep_marks(candidates.count + 1));
+    });
 }
 
 /// A worker gives pages away before it has looked at all edges of an object.

@@ -799,74 +799,104 @@ fn reachable(mut objects: HashSet<Object>) -> HashSet<Object> {
 /// root of the model, an outside object, or an old object (in a young collection) is it or reaches
 /// it, by references of both kinds. The counted targets of an object that cannot be read are alive
 /// too.
+fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, loses_marks: bool) {
+    for seed in 1..=12 {
+        let mut stress = Stress::none().verify_counts(true);
+        if loses_marks {
+            stress = stress.yield_at_random(seed);
+        }
+        let heap: ModelHeap<Seam<YOUNG, STABLE>> =
+            builder(workers).stress(stress).build_with(Seam::default()).unwrap();
+        let mut m = heap.attach();
+        let model = heap.model();
+        let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed << 20);
+        let mut held: Vec<Object> = Vec::new();
+        let mut old = HashSet::new();
+        for round in 0..12 {
+            for _ in 0..random.below(60) {
+                let kind = [0, 0, 0, SERIAL, SHUT, OUTSIDE][random.below(6)];
+                held.push(alloc(&m, kind));
+            }
+            let all = model.objects();
+            for _ in 0..random.below(150).min(all.len() * 4) {
+                // Only objects that are alive have references to each other.
+                let [from, to] = [0; 2].map(|_| all[random.below(all.len())]);
+                let slot = random.below(SLOTS / 2);
+                match random.below(4) {
+                    0 => model.point(from, slot, None),
+                    1 => model.point(from, slot, Some(to)),
+                    _ => model.link(from, slot, to),
+                }
+                if random.below(8) == 0 {
+                    model.put_elsewhere(to, random.below(400) as i64 - 200);
+                }
+            }
+            while !held.is_empty() && random.below(12) != 0 {
+                model.drop_ref(held.swap_remove(random.below(held.len())));
+            }
+            let roots: Vec<_> = all.iter().filter(|_| random.below(12) == 0).copied().collect();
+            model.roots.lock().unwrap().clone_from(&roots);
+            let is_young = YOUNG && random.below(2) == 0;
+            let mut alive: HashSet<Object> = held.iter().chain(&roots).copied().collect();
+            for &object in &all {
+                if header(object).kind.load(Relaxed) & SHUT != 0 {
+                    alive.extend(counted(object));
+                }
+                let is_outside = header(object).kind.load(Relaxed) & OUTSIDE != 0;
+                if is_outside || is_young && old.contains(&object) {
+                    alive.insert(object);
+                }
+            }
+            let alive = reachable(alive);
+            let from_roots = reachable(roots.iter().copied().collect()).len();
+            let expected: HashSet<_> = alive.iter().map(|&o| header(o).serial).collect();
+            let what = if is_young { Collect::young() } else { Collect::full() };
+            let report = collect(&mut m, what);
+            let context = format!("seed {seed}, round {round}, young: {is_young}");
+            assert_eq!(report.collected, all.len() - expected.len(), "{context}");
+            assert_eq!(model.serials(), expected, "{context}");
+            // Without the targets of unreadable objects. In a young collection with those of
+            // old objects.
+            assert!(is_young || report.known_alive <= from_roots, "{context}");
+            old = alive;
+        }
+        assert_eq!(model.traversals[1].load(Relaxed), 0);
+    }
+}
+
 #[test]
 fn collections_keep_what_the_definition_keeps() {
     fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        for seed in 1..=24 {
-            let mut stress = Stress::none().verify_counts(true);
-            if seed % 2 == 0 {
-                // Several workers lose marks.
-                stress = stress.yield_at_random(seed);
-            }
-            let heap: ModelHeap<Seam<YOUNG, STABLE>> =
-                builder(workers).stress(stress).build_with(Seam::default()).unwrap();
-            let mut m = heap.attach();
-            let model = heap.model();
-            let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed << 20);
-            let mut held: Vec<Object> = Vec::new();
-            let mut old = HashSet::new();
-            for round in 0..12 {
-                for _ in 0..random.below(60) {
-                    let kind = [0, 0, 0, SERIAL, SHUT, OUTSIDE][random.below(6)];
-                    held.push(alloc(&m, kind));
-                }
-                let all = model.objects();
-                for _ in 0..random.below(150).min(all.len() * 4) {
-                    // Only objects that are alive have references to each other.
-                    let [from, to] = [0; 2].map(|_| all[random.below(all.len())]);
-                    let slot = random.below(SLOTS / 2);
-                    match random.below(4) {
-                        0 => model.point(from, slot, None),
-                        1 => model.point(from, slot, Some(to)),
-                        _ => model.link(from, slot, to),
-                    }
-                    if random.below(8) == 0 {
-                        model.put_elsewhere(to, random.below(400) as i64 - 200);
-                    }
-                }
-                while !held.is_empty() && random.below(12) != 0 {
-                    model.drop_ref(held.swap_remove(random.below(held.len())));
-                }
-                let roots: Vec<_> = all.iter().filter(|_| random.below(12) == 0).copied().collect();
-                model.roots.lock().unwrap().clone_from(&roots);
-                let is_young = YOUNG && random.below(2) == 0;
-                let mut alive: HashSet<Object> = held.iter().chain(&roots).copied().collect();
-                for &object in &all {
-                    if header(object).kind.load(Relaxed) & SHUT != 0 {
-                        alive.extend(counted(object));
-                    }
-                    let is_outside = header(object).kind.load(Relaxed) & OUTSIDE != 0;
-                    if is_outside || is_young && old.contains(&object) {
-                        alive.insert(object);
-                    }
-                }
-                let alive = reachable(alive);
-                let from_roots = reachable(roots.iter().copied().collect()).len();
-                let expected: HashSet<_> = alive.iter().map(|&o| header(o).serial).collect();
-                let what = if is_young { Collect::young() } else { Collect::full() };
-                let report = collect(&mut m, what);
-                let context = format!("seed {seed}, round {round}, young: {is_young}");
-                assert_eq!(report.collected, all.len() - expected.len(), "{context}");
-                assert_eq!(model.serials(), expected, "{context}");
-                // Without the targets of unreadable objects. In a young collection with those of
-                // old objects.
-                assert!(is_young || report.known_alive <= from_roots, "{context}");
-                old = alive;
-            }
-            assert_eq!(model.traversals[1].load(Relaxed), 0);
-        }
+        compare_random_graphs::<YOUNG, STABLE>(workers, false);
     }
     on_all!(check);
+}
+
+/// Only several workers lose marks, and only of a stable model.
+#[test]
+fn collections_keep_what_the_definition_keeps_if_marks_are_lost() {
+    compare_random_graphs::<false, true>(3, true);
+    compare_random_graphs::<true, true>(3, true);
+}
+
+/// Objects with lost marks are traversed again, before or after they are counted.
+#[test]
+fn the_stress_mode_loses_marks() {
+    for (workers, loses) in [(1, false), (3, true)] {
+        let stress = Stress::none().yield_at_random(7);
+        let builder = builder(workers).stress(stress);
+        let heap: ModelHeap<Seam<false, true>> = builder.build_with(Seam::default()).unwrap();
+        let mut m = heap.attach();
+        let chain: Vec<Object> = (0..1_000).map(|_| alloc(&m, SERIAL)).collect();
+        for pair in chain.windows(2) {
+            heap.model().link(pair[0], 0, pair[1]);
+        }
+        *heap.model().roots.lock().unwrap() = vec![chain[0]];
+        collect(&mut m, Collect::full());
+        let [traversals, elsewhere] = heap.model().traversals.each_ref().map(|n| n.load(Relaxed));
+        // The list of a worker has one object at a time, so there are no prefetches.
+        assert_eq!((traversals > chain.len(), elsewhere), (loses, 0), "{traversals}");
+    }
 }
 
 // The runtime's own poll word.

@@ -50,7 +50,7 @@ pub(crate) fn mark_from_named<M: ObjectModel>(
     granules.extend(reported);
     let _phase = premark(&granules);
     let done = mark_before_counting(world, candidates, granules, None, workers)?;
-    Ok(if M::OVERLAPPING_TRAVERSALS && workers > 1 && done.traversed > 0 {
+    Ok(if M::OVERLAPPING_TRAVERSALS && workers > 1 {
         // Some objects may have been traversed twice.
         candidates.count - candidates.count_unmarked(world, scope)
     } else {

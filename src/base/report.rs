@@ -43,7 +43,9 @@ pub struct CollectionReport {
     /// Objects whose references were counted.
     pub candidates: usize,
     /// The candidates that the roots named with [`Heap::known_root`](crate::Heap::known_root)
-    /// reach. The collection traversed them once instead of twice.
+    /// or reported by the model reach. The collection did not count their references. If a model
+    /// allows [overlapping traversals](crate::model::ObjectModel::OVERLAPPING_TRAVERSALS), some may
+    /// be missing here; they were counted.
     pub known_alive: usize,
     /// Candidates that no reference from outside reaches, directly or through other objects.
     pub unreachable: usize,

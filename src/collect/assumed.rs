@@ -14,16 +14,17 @@
 //!
 //! # Why no object is lost
 //!
-//! * Each candidate is traversed once before the check: while marking from the assumed roots, or
-//!   while counting. So each edge to an assumed root is counted once. An edge that is counted twice
-//!   could only refute an assumption.
+//! * Each candidate that named roots do not reach is traversed once before the check: while
+//!   marking from the assumed roots, or while counting. So each edge to an assumed root is counted
+//!   once. An edge that is counted twice could only refute an assumption.
 //! * An object with an unreadable field has no edges in counting, and in marking only those of its
 //!   [long slices](crate::object::long_slice). Its targets then have a reference from no candidate,
 //!   so they are roots (ADR 7). An edge of a slice can only refute an assumption.
 //! * The check reads counts in the same stop. A remembered cell may hold another object by now:
 //!   then the check is about that object.
-//! * An edge that leads from an object that a named root reaches is counted too. `roots` would
-//!   count such an edge as a reference from outside. The difference can only refute an assumption.
+//! * An edge that leads from an object with a mark of a named root is not counted: it is a
+//!   reference from outside. If the mark is lost, the edge is counted, and can only refute an
+//!   assumption.
 //!
 //! # Faults that a collection does not notice
 //!
@@ -52,9 +53,9 @@ const LEAST: usize = 256;
 /// bytes.
 const CANDIDATES_PER_ROOT: usize = 8;
 
-/// The most attempts that assume roots. With stable traversals the second one succeeds: the same
-/// edges lead to the roots that are left. Traversals that differ could refute one root in each
-/// attempt, and a stop would take quadratic time.
+/// The most attempts that assume roots. With stable traversals the second one succeeds, unless
+/// marks are lost: the same edges lead to the roots that are left. Traversals that differ could
+/// refute one root in each attempt, and a stop would take quadratic time.
 pub(crate) const MOST_ATTEMPTS: usize = 2;
 
 /// The most roots that a collection of so many candidates remembers.

@@ -52,8 +52,10 @@
 //! for the same reason. No count shows an uncounted reference or a reported root: their targets
 //! are marked again, when no worker marks.
 //!
-//! Marking ends: each lost mark costs a traversal, and a worker that has traversed more objects
-//! than there are candidates marks by `fetch_and`. When all workers do, no mark is lost.
+//! Marking ends. A worker stores fewer set bits than it has loaded. Suppose that workers write a
+//! word for ever: it has *m* set bits again and again, and more than *m* only until some time. Each
+//! store of *m* bits follows a load of more bits, from before that time. Each worker has at most
+//! one such load, so these stores end.
 //!
 //! All tables are zero between collections. Only the pages of a collection's scope are written, so
 //! the cost of a young collection does not depend on the size of the heap.
@@ -327,7 +329,7 @@ impl<'a> WorkerMarks<'a> {
 
     /// Marks the candidates that edges lead to, and adds those that were not marked to a list. The
     /// targets stay unseen. `SHARED`: other workers mark, too, by *plain marks*, which the module's
-    /// page describes. If `keeps_marks`, by a `fetch_and`.
+    /// page describes.
     ///
     /// A function of its own: all that its loop needs is in registers.
     #[inline(never)]
@@ -335,7 +337,6 @@ impl<'a> WorkerMarks<'a> {
         &self,
         edges: &[usize],
         origin: impl Index,
-        keeps_marks: bool,
         list: &mut Vec<Object>,
     ) -> Result<(), NoMemory> {
         let unmarked = self.candidates.tables.unmarked.words();
@@ -345,20 +346,10 @@ impl<'a> WorkerMarks<'a> {
                 (object(edge), unmarked.take(origin.granule(edge)))
             });
         }
-        if keeps_marks {
-            return fallible::extend_kept(list, edges.iter(), |&edge| {
-                (object(edge), self.mark::<true>(origin.granule(edge)).into())
-            });
-        }
         let spare = AtomicU64::new(0);
         fallible::extend_kept(list, edges.iter(), |&edge| {
             (object(edge), unmarked.take_plainly(origin.granule(edge), &spare))
         })
-    }
-
-    /// Whether a worker that has traversed so many objects has to [keep marks](Self::mark_all).
-    pub(crate) fn has_to_keep_marks(&self, traversed: usize) -> bool {
-        traversed > self.candidates.count
     }
 
     /// Removes a mark, as a worker does that has loaded the word before the mark.
@@ -680,17 +671,14 @@ mod tests {
             assert_eq!(marked, [&[all[5], all[7], all[9]][..], &together].concat());
             assert!(marks.queue::<SHARED>(page), "it was taken");
             // Marked at once: each candidate once. It stays unseen. An edge to it is known later.
-            let (old, news) = (all[12], [all[11], all[13]]);
+            let [new, old] = [all[11], all[12]];
             assert!(candidates.mark_alone(old));
-            for (new, keeps_marks) in news.into_iter().zip([false, true]) {
-                let mut list = Vec::new();
-                let edges = [new, old, new, 0].map(|granule| space.address(granule));
-                let origin = space.origin();
-                marks.mark_all::<SHARED>(&edges, origin, keeps_marks, &mut list).expect("memory");
-                assert_eq!(list, [object_at(space, new)]);
-                assert!(!candidates.is_unmarked(new) && marks.is_unseen(new));
-                assert!(!see(new));
-            }
+            let mut list = Vec::new();
+            let edges = [new, old, new, 0].map(|granule| space.address(granule));
+            marks.mark_all::<SHARED>(&edges, space.origin(), &mut list).expect("memory");
+            assert_eq!(list, [object_at(space, new)]);
+            assert!(!candidates.is_unmarked(new) && marks.is_unseen(new));
+            assert!(!see(new));
             assert!(candidates.is_unmarked(all[14]), "of the same word");
             marks.lose_mark(old);
             assert!(candidates.is_unmarked(old));

@@ -203,7 +203,7 @@ impl<M: ObjectModel> Marking<'_, M> {
                 );
                 if M::HAS_SERIAL && worker.index == 0 {
                     let serial = std::mem::take(&mut *serial.lock());
-                    marker.run(Piece::Objects(serial), &pool)?;
+                    marker.run_serial(serial, &pool)?;
                 }
                 while let Some(piece) = pool.take() {
                     steps::took(1);

@@ -121,7 +121,7 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
 /// The results of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// The number of traversed objects.
+    /// The number of traversals.
     pub(super) traversed: usize,
     /// Objects with a field that counting could read and marking could not; before counting, all
     /// objects with an unreadable field.
@@ -215,6 +215,19 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             }
             Piece::LongSlice(slots) => self.tracer.add_slots(slots)?,
         }
+        self.follow(pool)
+    }
+
+    /// Traverses marked objects on this thread, and does all work that comes from it.
+    pub(super) fn run_serial(&mut self, granules: Vec<u32>, pool: &Pool) -> Result<(), NoMemory> {
+        let (space, objects) = (self.space, granules.iter());
+        let objects = objects.map(|&granule| object_at(space, granule as usize));
+        self.traverse_objects(fallible::collect(objects)?, pool)?;
+        self.follow(pool)
+    }
+
+    /// Does the work that this worker has.
+    fn follow(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         loop {
             self.read_slices(pool)?;
             self.fill()?;
@@ -236,14 +249,11 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
     }
 
-    /// Gives half of a long slice away, or half of the queued pages and of the list.
+    /// Gives half of a long slice away, or half of the targets that wait.
     #[cold]
     fn give_work(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let Some(slots) = self.tracer.half_of_noted(self.stress.shrink(EDGES_MAX)) else {
-            give_half(&mut self.pages, pool);
-            if self.marks_at_once {
-                self.give_objects(pool);
-            }
+            self.give_targets(pool);
             return Ok(());
         };
         match pool.give(Piece::LongSlice(slots)) {
@@ -253,9 +263,13 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
     }
 
-    /// Gives the older half of the list away. The newer objects are more likely in this worker's
-    /// caches.
-    fn give_objects(&mut self, pool: &Pool) {
+    /// Gives the older half of the queued pages away, or of the list. The newer objects are more
+    /// likely in this worker's caches.
+    #[cold]
+    fn give_targets(&mut self, pool: &Pool) {
+        if !self.marks_at_once {
+            return give_half(&mut self.pages, pool);
+        }
         let give = self.list.len() / 2;
         let granules = self.list[..give].iter().map(|&object| granule(self.space, object));
         // Without memory for the piece, this worker keeps the work.
@@ -318,7 +332,12 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// Traverses objects of the list. Afterwards the list has the objects that were marked
     /// meanwhile, behind those that were not taken.
     fn traverse_list(&mut self, pool: &Pool) -> Result<(), NoMemory> {
-        let mut objects = self.take_list()?;
+        let objects = self.take_list()?;
+        self.traverse_objects(objects, pool)
+    }
+
+    /// Traverses objects that are in no list.
+    fn traverse_objects(&mut self, mut objects: Vec<Object>, pool: &Pool) -> Result<(), NoMemory> {
         let model = self.model;
         // Whether this worker leaves some of these objects to the first one.
         let leaves = M::HAS_SERIAL && !self.is_first;
@@ -478,21 +497,20 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     fn meet_edges(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let mut from = 0;
         loop {
-            let edges = &self.tracer.edges()[from..];
-            let edges = &edges[..edges.len().min(EDGES_MAX)];
-            if edges.is_empty() {
+            if from == self.tracer.edges().len() {
                 return Ok(());
             }
             if SHARED && from > 0 && pool.wants_work() {
-                give_half(&mut self.pages, pool);
+                self.give_targets(pool);
             }
+            let edges = &self.tracer.edges()[from..];
+            let edges = &edges[..edges.len().min(EDGES_MAX)];
             from += edges.len();
             steps::took(edges.len());
             let (origin, marks, delay) = (self.space.origin(), self.marks, &mut self.delay);
             if self.marks_at_once {
-                let keeps_marks = marks.has_to_keep_marks(self.done.traversed);
                 let first = self.list.len();
-                marks.mark_all::<SHARED>(edges, origin, keeps_marks, &mut self.list)?;
+                marks.mark_all::<SHARED>(edges, origin, &mut self.list)?;
                 self.maybe_lose_marks(first);
                 continue;
             }
@@ -518,7 +536,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         if SHARED
             && self.marks_at_once
             && let Some(strain) = self.strain
-            && !self.marks.has_to_keep_marks(self.done.traversed)
         {
             let lost = self.list[first..].iter().filter(|_| strain.loses_mark());
             lost.for_each(|&object| self.marks.lose_mark(granule(self.space, object) as usize));

@@ -541,8 +541,8 @@ fn find_reachable<M: ObjectModel>(
 /// number of candidates that are not marked yet.
 ///
 /// `None`: not all assumed roots are roots. `assumed` has those that are. The same edges lead to
-/// them in the next attempt, unless a field becomes readable or unreadable, or a traversal differs.
-/// Then the list gets shorter again.
+/// them in the next attempt, unless a field becomes readable or unreadable, a traversal differs, or
+/// a mark is lost. Then the list gets shorter again.
 fn mark_and_count<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,

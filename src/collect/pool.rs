@@ -1,8 +1,8 @@
 //! The work that marking workers share.
 //!
-//! A worker that finds another worker idle gives half of its queued pages away, or half of a long
-//! slice. A worker may join at any time or never, so no worker waits for a thread that the system
-//! starts late.
+//! A worker that finds another worker idle gives half of its queued pages away, half of its list of
+//! objects, or half of a long slice. A worker may join at any time or never, so no worker waits for
+//! a thread that the system starts late.
 //!
 //! The pool is a vector under a lock: a worker gives many pages at a time, and the growth of a
 //! lock-free queue could not be refused. A long list has one object at a time to traverse, so one

@@ -11,6 +11,9 @@
 //! | `Claim` | are followed from legacy finalizers | |
 //! | `Recheck` | are followed | are marked first, as are the targets of other objects |
 //!
+//! If marks may be lost in `Premark` ([*plain marks*](super::candidates#plain-marks)), these
+//! targets are marked again at its end.
+//!
 //! An object with an unreadable field loses its counted edges, because their targets then have
 //! references that no candidate explains. Its uncounted edges stay: nothing else shows that their
 //! targets are alive.

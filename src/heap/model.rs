@@ -593,8 +593,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// Whether two threads may traverse one object at the same time, and one thread may traverse an
     /// object twice. Then several workers mark faster. A traversal must report the same references
     /// each time, so the collector ignores this without
-    /// [`STABLE_DURING_STOP`](Self::STABLE_DURING_STOP). A [serial](Self::serial) object is still
-    /// traversed by one thread.
+    /// [`STABLE_DURING_STOP`](Self::STABLE_DURING_STOP). A [prefetch](Self::prefetch) may overlap,
+    /// too. A [serial](Self::serial) object is still traversed by one thread.
     const OVERLAPPING_TRAVERSALS: bool = false;
 
     /// Whether the runtime stops its threads itself. If `false`, none of the methods below is

@@ -153,27 +153,21 @@ fn half_of_a_list_is_given_away() {
     }
 }
 
-/// So marking ends: see *Plain marks* on the page of `candidates`.
-#[test]
-fn a_worker_that_has_traversed_more_objects_than_there_are_keeps_marks() {
-    with_marker::<true>(3, |marker, _, candidates| {
-        assert!(!marker.marks.has_to_keep_marks(candidates.count));
-        assert!(marker.marks.has_to_keep_marks(candidates.count + 1));
-    });
-}
-
 /// A worker gives pages away before it has looked at all edges of an object.
 #[test]
 fn an_object_with_many_edges_occupies_all_workers() {
     for (width, gives) in [(EDGES_MAX, false), (2 * EDGES_MAX, true)] {
-        with_marker::<true>(width, |marker, objects, _| {
-            let pool = Pool::new();
-            pool.joined.store(2, Ordering::Relaxed);
-            pool.idle.store(1, Ordering::Relaxed);
-            marker.list = vec![objects[0]];
-            marker.traverse_list(&pool).expect("memory");
-            assert_eq!(pool.waiting.load(Ordering::Relaxed) > 0, gives, "{width}");
-        });
+        for at_once in [false, true] {
+            with_marker::<true>(width, |marker, objects, _| {
+                marker.marks_at_once = at_once;
+                let pool = Pool::new();
+                pool.joined.store(2, Ordering::Relaxed);
+                pool.idle.store(1, Ordering::Relaxed);
+                marker.list = vec![objects[0]];
+                marker.traverse_list(&pool).expect("memory");
+                assert_eq!(pool.waiting.load(Ordering::Relaxed) > 0, gives, "{width} {at_once}");
+            });
+        }
     }
 }
 

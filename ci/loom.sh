@@ -46,5 +46,5 @@ unset LOOM_FULL
 if [[ "${1:-}" == --full ]]; then
     ci/mutations.py --all
 else
-    ci/mutations.py --sample 20
+    ci/mutations.py --sample 12
 fi

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# The Python package (python/): its wheels for both versions of CPython, and its tests.
+# The Python package (python/): its wheels for both versions of CPython, and its tests: half of the
+# files with one version and half with the other, drawn by the commit, or all with both, with
+# STANDSTILL_ALL=1. CPython's own tests run with both.
 #
 #     ci/python.sh [OPTION...]    options of CPython's `configure`, for example --with-pydebug
 #
@@ -24,9 +26,10 @@ mkdir -p "$target/python"
 out="$(realpath "$target/python")"
 rm -rf "$out/wheels"
 
-# version PYTHON: builds and tests the package for one interpreter.
+# version PYTHON TESTS...: builds and tests the package for one interpreter.
 version() {
     local python="$1" begun=$SECONDS place package manifest suite
+    shift
     place="$out/$(basename "$(dirname "$(dirname "$(dirname "$python")")")")"
     [[ -x "$place/bin/python" ]] || "$python" -m venv "$place"
     if ! "$place/bin/python" -m pip install --quiet maturin libclang pytest hypothesis; then
@@ -48,7 +51,7 @@ version() {
     echo "-- built in $((SECONDS - begun)) s"
     begun=$SECONDS
     # Without pytest's cache, a file of the checkout that both versions would write.
-    timeout --kill-after=30 900 "$place/bin/python" -m pytest --quiet -p no:cacheprovider --durations=15 python/tests
+    timeout --kill-after=30 900 "$place/bin/python" -m pytest --quiet -p no:cacheprovider --durations=5 "$@"
     echo "-- tested in $((SECONDS - begun)) s"
     begun=$SECONDS
     # CPython's own tests. Their output is long: it is shown if one fails that should not.
@@ -71,11 +74,16 @@ for archive in "${archives[@]}"; do
 done
 # The versions at once: most of a build, and most tests, keep one core busy. Each line of output
 # begins with its version.
+files=(python/tests/test_*.py)
+some=("${files[@]}")
+((${#pythons[@]} < 2)) || mapfile -t some < <(drawn 2 "${files[@]}" 2>/dev/null)
 declare -A running=()
 for python in "${pythons[@]}"; do
     name="$("$python" -c 'import platform; print(platform.python_version())')"
-    version "$python" 2>&1 | sed -u "s/^/$name: /" &
+    version "$python" "${some[@]}" 2>&1 | sed -u "s/^/$name: /" &
     running[$name]=$!
+    # The other files for the other version.
+    [[ "${STANDSTILL_ALL:-}" == 1 ]] || mapfile -t some < <(printf '%s\n' "${files[@]}" "${some[@]}" | sort | uniq -u)
 done
 status=0
 for name in "${!running[@]}"; do

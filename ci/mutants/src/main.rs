@@ -27,7 +27,7 @@ use table::Table;
 use tree::{AREAS, Entry, Tree};
 
 const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
-    (nothing)          a sample, drawn by the commit, within the time of --seconds (100), against
+    (nothing)          a sample, drawn by the commit, within the time of --seconds (60), against
                        the programs that catch most in little time, unless --program names some
     --all              every mutant
     --file PART        mutants of files with PART in the path
@@ -220,7 +220,7 @@ fn work() -> Result<bool, Error> {
             return Ok(false);
         }
         shuffle(&mut chosen, &seed);
-        until = until.or(Some(100));
+        until = until.or(Some(60));
         patience = patience.or(Some(4.0));
     }
     suite.patience = patience;

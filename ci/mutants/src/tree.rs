@@ -216,7 +216,8 @@ impl Tree {
         for name in ["RUSTFLAGS", "CARGO_MANIFEST_DIR", "CARGO_BUILD_TARGET"] {
             command.env_remove(name);
         }
-        command.env("CARGO_INCREMENTAL", "1").stdin(Stdio::null());
+        command.env("CARGO_INCREMENTAL", "1").env("CARGO_PROFILE_DEV_DEBUG", "0");
+        command.stdin(Stdio::null());
         command
     }
 

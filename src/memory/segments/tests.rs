@@ -359,7 +359,7 @@ proptest! {
         for (object, size, fill) in kept {
             // SAFETY: rule *owner*: of this test.
             let bytes = unsafe { std::slice::from_raw_parts(object.as_ptr(), size) };
-            prop_assert!(bytes.iter().all(|&byte| byte == fill), "no other object wrote there");
+            prop_assert!(bytes == vec![fill; size], "no other object wrote there");
         }
         prop_assert_eq!(space.pool().in_use * PAGE_SIZE, space.in_use_bytes());
     }

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 use common::{Census, Fin, Node, fin, link, node, ring};
 use standstill::gc_module::{CallbackInfo, DEBUG_SAVEALL, Services, Visit};
 use standstill::model::{
-    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
+    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer, World,
 };
 use standstill::safepoint::{StopError, ThreadId};
 use standstill::{
@@ -788,16 +788,21 @@ fn collecting_in_parallel() {
 
 // ----------------------------------------------------------------------------------- another model
 
-/// Objects with two slots. Their traversals may differ within a stop, and they may have finalizers
-/// of both kinds.
-struct Slots;
+/// Objects with slots. Their traversals may differ within a stop unless `STABLE`, and they may have
+/// finalizers of both kinds. The slots of a stable model are uncounted, except for the first one.
+#[derive(Default)]
+struct Slots<const STABLE: bool> {
+    root: Mutex<Option<Object>>,
+}
 
 #[repr(C)]
 struct Cells {
     count: AtomicUsize,
     kind: Kind,
-    slots: [AtomicPtr<u8>; 2],
+    slots: [AtomicPtr<u8>; SLOTS],
 }
+
+const SLOTS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -813,7 +818,7 @@ fn cells<'a>(object: Object) -> &'a Cells {
     unsafe { object.as_ptr().cast().as_ref() }
 }
 
-impl Slots {
+impl<const STABLE: bool> Slots<STABLE> {
     fn alloc(m: &ModelMutator<Self>, kind: Kind) -> Object {
         let cell = m.allocate(size_of::<Cells>(), 32).expect("memory");
         // SAFETY: the cell is ours, and large enough.
@@ -828,8 +833,14 @@ impl Slots {
         Object::new(cell)
     }
 
+    fn is_counted(slot: usize) -> bool {
+        slot == 0 || !STABLE
+    }
+
     fn link(from: Object, slot: usize, to: Object) {
-        cells(to).count.fetch_add(1, SeqCst);
+        if Self::is_counted(slot) {
+            cells(to).count.fetch_add(1, SeqCst);
+        }
         assert!(cells(from).slots[slot].swap(to.as_ptr().as_ptr(), SeqCst).is_null());
     }
 
@@ -842,8 +853,9 @@ impl Slots {
     }
 
     fn empty(object: Object, m: &ModelMutator<Self>) {
-        for slot in &cells(object).slots {
-            if let Some(target) = NonNull::new(slot.swap(std::ptr::null_mut(), SeqCst)) {
+        for (at, slot) in cells(object).slots.iter().enumerate() {
+            let target = NonNull::new(slot.swap(std::ptr::null_mut(), SeqCst));
+            if let Some(target) = target.filter(|_| Self::is_counted(at)) {
                 Self::drop_ref(Object::new(target), m);
             }
         }
@@ -851,28 +863,46 @@ impl Slots {
 }
 
 // SAFETY: counts hold all references, lowered by attached threads alone; `drop_ref` frees, at 0;
-// slots are counted.
-unsafe impl ObjectModel for Slots {
+// slots are counted, or reported as uncounted. The referents of uncounted slots die together with
+// the objects that have these slots.
+unsafe impl<const STABLE: bool> ObjectModel for Slots<STABLE> {
     type Local = ();
     type Callback = ();
     type Private = ();
     type Addresses = standstill::model::Reserved;
 
-    const STABLE_DURING_STOP: bool = false;
+    const STABLE_DURING_STOP: bool = STABLE;
+    const OVERLAPPING_TRAVERSALS: bool = STABLE;
+    const UNCOUNTED_EDGES: bool = STABLE;
 
     fn local(&self) {}
 
     fn private(&self) {}
+
+    fn roots(
+        &self,
+        _: &World<'_, Self>,
+        _: &dyn Fn(Object) -> bool,
+        report: &mut dyn FnMut(Object),
+    ) {
+        if let Some(root) = *self.root.lock().expect("no panic") {
+            report(root);
+        }
+    }
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(cells(*object).count.load(SeqCst) as i64)
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
-        for slot in &cells(*object).slots {
-            if let Some(target) = NonNull::new(slot.load(SeqCst)) {
-                // SAFETY: a slot's reference is counted.
-                unsafe { tracer.visit_object(Object::new(target)) };
+        for (at, slot) in cells(*object).slots.iter().enumerate() {
+            let Some(target) = NonNull::new(slot.load(SeqCst)).map(Object::new) else { continue };
+            if Self::is_counted(at) {
+                // SAFETY: the slot's reference is counted.
+                unsafe { tracer.visit_object(target) };
+            } else {
+                // SAFETY: the referent of the slot is alive.
+                unsafe { tracer.uncounted(target) };
             }
         }
     }
@@ -906,25 +936,26 @@ unsafe impl ObjectModel for Slots {
 fn collecting_with_legacy_finalizers_and_moody_traversals() {
     let _alone = one_at_a_time();
     const RINGS: usize = 10;
-    let heap = builder().build_with(Slots).expect("a heap");
+    let heap = builder().build_with(Slots::<false>::default()).expect("a heap");
     let m = heap.attach();
     for _ in 0..RINGS {
         // Of each ring of three, the one with a legacy finalizer and the one that it reaches stay.
         let [plain, legacy, reached] =
-            [Kind::Final, Kind::Legacy, Kind::Plain].map(|kind| Slots::alloc(&m, kind));
+            [Kind::Final, Kind::Legacy, Kind::Plain].map(|kind| Slots::<false>::alloc(&m, kind));
         for (from, slot, to) in
             [(plain, 0, legacy), (plain, 1, plain), (legacy, 0, reached), (reached, 0, legacy)]
         {
-            Slots::link(from, slot, to);
+            Slots::<false>::link(from, slot, to);
         }
-        [plain, legacy, reached].iter().for_each(|&object| Slots::drop_ref(object, &m));
+        [plain, legacy, reached].iter().for_each(|&object| Slots::<false>::drop_ref(object, &m));
     }
-    let collect = |(_, m, report): &mut (_, ModelMutator<Slots>, Option<CollectionReport>)| {
-        *report = Some(m.try_collect(Collect::full()).expect("the world can be stopped"));
-    };
+    let collect =
+        |(_, m, report): &mut (_, ModelMutator<Slots<false>>, Option<CollectionReport>)| {
+            *report = Some(m.try_collect(Collect::full()).expect("the world can be stopped"));
+        };
     let check = |(heap, mut m, report): (
-        ModelHeap<Slots>,
-        ModelMutator<Slots>,
+        ModelHeap<Slots<false>>,
+        ModelMutator<Slots<false>>,
         Option<CollectionReport>,
     )| {
         let report = report.expect("a report");
@@ -939,6 +970,68 @@ fn collecting_with_legacy_finalizers_and_moody_traversals() {
     };
     // This heap has no hook, and its output goes into the test harness' memory.
     assert!(refuse_each((heap, m, None), &["?Hooks::unraisable_at"], |_| {}, collect, check) > 0);
+}
+
+/// Several workers mark before counting: they list targets, uncounted ones too, and give half of
+/// their lists to each other.
+#[test]
+fn collecting_in_parallel_with_plain_marks() {
+    type Plain = Slots<true>;
+    let _alone = one_at_a_time();
+    const ALIVE: usize = 6000;
+    const GARBAGE: usize = 500;
+    // The stress mode loses marks.
+    let builder = builder().workers(3).serial_below(0).stress(Stress::none().yield_at_random(5));
+    let heap = builder.build_with(Plain::default()).expect("a heap");
+    let m = heap.attach();
+    // A tree: a node refers to its first child by a counted reference, and to its second one by an
+    // uncounted reference.
+    let tree: Vec<Object> = (0..ALIVE).map(|_| Plain::alloc(&m, Kind::Plain)).collect();
+    for at in 1..ALIVE {
+        Plain::link(tree[(at - 1) / 2], 1 - at % 2, tree[at]);
+        Plain::link(tree[at], 2, tree[at * 31 % ALIVE]);
+    }
+    // Without `drop_ref`, which frees objects that only uncounted references keep.
+    for &object in &tree {
+        cells(object).count.fetch_sub(1, SeqCst);
+    }
+    *heap.model().root.lock().expect("no panic") = Some(tree[0]);
+    let collect = |(_, m, report): &mut (_, ModelMutator<Plain>, Option<CollectionReport>)| {
+        *report = Some(m.try_collect(Collect::full()).expect("the world can be stopped"));
+    };
+    let warm = |(_, m, _): &mut (_, ModelMutator<Plain>, _)| {
+        // Starts the threads of the pool.
+        m.try_collect(Collect::full()).expect("the world can be stopped");
+        for &alive in &tree[..GARBAGE] {
+            let garbage = Plain::alloc(m, Kind::Plain);
+            Plain::link(garbage, 0, garbage);
+            Plain::link(garbage, 1, alive);
+            Plain::drop_ref(garbage, m);
+        }
+    };
+    let check = |(heap, mut m, report): (
+        ModelHeap<Plain>,
+        ModelMutator<Plain>,
+        Option<CollectionReport>,
+    )| {
+        let report = report.expect("a report");
+        match report.abandoned.as_deref() {
+            Some(why) => assert_eq!((why, report.collected), ("memory ran out", 0)),
+            None => assert_eq!(report.collected, GARBAGE),
+        }
+        let report = m.try_collect(Collect::full()).expect("the world can be stopped");
+        assert_eq!(report.abandoned, None);
+        assert_eq!(heap.stats().live_objects, ALIVE);
+        std::mem::forget(m);
+    };
+    let ends = [
+        "Workers::call_pool_from, in rayon_core",
+        "?thread_start",
+        "?in rayon_core",
+        "?in crossbeam_epoch",
+        "?in parking_lot_core",
+    ];
+    assert!(refuse_each((heap, m, None), &ends, warm, collect, check) > 0);
 }
 
 // --------------------------------------------------------------------------------- everything else

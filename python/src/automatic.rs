@@ -10,7 +10,7 @@
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicIsize, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi::{
@@ -25,12 +25,15 @@ use crate::{pressure, python, switch};
 /// How often the package's thread looks at the number of new objects.
 const POLL: Duration = Duration::from_millis(2);
 
-/// How long the thread rests after an error.
+/// How long the thread rests after an error, and for threads that want to collect.
 const REST: Duration = Duration::from_millis(50);
 
 /// The thread that runs an automatic collection, in checked mode with CPython's part of it; 0:
 /// none.
 static COLLECTS: AtomicU64 = AtomicU64::new(0);
+
+/// The number of threads that wait for the end of an automatic collection, to collect then.
+static WAITERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether this thread runs an automatic collection.
 pub fn is_current() -> bool {
@@ -47,10 +50,24 @@ pub fn runs_elsewhere() -> bool {
 
 /// In the child of a fork, on its only thread.
 pub fn after_fork() {
+    // Relaxed: the process has one thread.
+    WAITERS.store(0, Ordering::Relaxed);
     if runs_elsewhere() {
-        // Relaxed: the process has one thread.
         COLLECTS.store(0, Ordering::Relaxed);
     }
+}
+
+/// Waits, detached, until no other thread runs an automatic collection, or for so long.
+///
+/// # Safety
+///
+/// This thread is attached.
+pub unsafe fn wait(time: Duration) {
+    // Relaxed, here and below: the package's thread reads a hint.
+    WAITERS.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: as the caller says.
+    unsafe { sleep(time, || !runs_elsewhere()) };
+    WAITERS.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Waits, detached, until `is_over` or for so long. Returns the last answer.
@@ -103,7 +120,12 @@ pub unsafe extern "C" fn run(number: *mut PyObject, _: *mut PyObject) -> *mut Py
             }
             let result = switch::collect_automatically();
             // Release: see `runs_elsewhere`.
+            let has_waiters = WAITERS.load(Ordering::Relaxed) != 0;
             COLLECTS.store(0, Ordering::Release);
+            if has_waiters {
+                // Else the next collection could begin before a waiter wakes.
+                sleep(REST, is_over);
+            }
             if result.is_null() {
                 // For example a warning that is an error.
                 let text = c"Exception ignored in an automatic collection of standstill_gc";

@@ -9,8 +9,9 @@
 //! | it has found | meaning | reaction |
 //! |---|---|---|
 //! | the same objects | | they are cleared |
-//! | an object that CPython has not found | a live object would be cleared, or another thread has dropped the object in between | the search ends: no weak reference, finalizer or object is touched. The object is a *suspect* |
+//! | an object that CPython has not found | a live object would be cleared, or another thread has dropped the object in between | the search ends: no weak reference, finalizer or object is touched, and the references to functions, types and modules are deferred again. The object is a *suspect* |
 //! | a suspect of the collection before | a live object would be cleared. CPython's collector finds all garbage that was there at the collection before | the same, and a report |
+//! | the same, and CPython has found an object at this address now, or no object was there | the suspect was garbage, and is gone. Another object has its memory | it is a new suspect |
 //! | fewer objects | garbage is kept, or another thread has taken it | a figure in `stats()` |
 //!
 //! 3. If the search has ended so, this collector searches again, and keeps all that CPython has not
@@ -36,6 +37,8 @@ pub struct Checked {
     wrong: Mutex<Vec<usize>>,
     /// Whether `wrong` has some.
     differs: AtomicBool,
+    /// The claimed objects whose references were deferred.
+    deferred: Mutex<HashSet<usize>>,
     /// Whether objects are kept that CPython has not found.
     restricts: AtomicBool,
     /// What the last collection has found, and CPython has not.
@@ -63,22 +66,50 @@ impl Checked {
         self.restricts.store(false, Ordering::Relaxed);
         self.differs.store(false, Ordering::Relaxed);
         self.found.store(0, Ordering::Relaxed);
-        if let (Ok(mut expected), Ok(mut wrong)) = (self.expected.write(), self.wrong.lock()) {
+        if let (Ok(mut expected), Ok(mut wrong), Ok(mut deferred)) =
+            (self.expected.write(), self.wrong.lock(), self.deferred.lock())
+        {
             *expected = garbage.unwrap_or_default();
             wrong.clear();
+            *deferred = HashSet::new();
         }
     }
 
-    /// The collector has claimed an object.
-    #[inline(always)]
-    pub fn claimed(&self, object: *mut c::PyObject) {
-        if self.is_on.load(Ordering::Relaxed) {
-            self.compare(object.addr());
+    /// CPython has found all other objects to be garbage, or they are gone: they are no suspects.
+    pub fn keep_suspects(&self, alive: &HashSet<usize>) {
+        if let Ok(mut suspects) = self.suspects.lock() {
+            suspects.retain(|suspect| alive.contains(suspect));
         }
+    }
+
+    /// The collector claims an object. The claim ends the deferred counting of its references.
+    #[inline(always)]
+    pub fn claimed(&self, object: *mut c::PyObject, is_deferred: bool) {
+        if self.is_on.load(Ordering::Relaxed) {
+            self.compare(object.addr(), is_deferred);
+        }
+    }
+
+    /// Whether a search ends that has claimed too much, and the references to this object were
+    /// deferred before.
+    #[inline(always)]
+    pub fn was_deferred(&self, object: *mut c::PyObject) -> bool {
+        self.differs() && self.is_in_deferred(object.addr())
     }
 
     #[cold]
-    fn compare(&self, object: usize) {
+    fn is_in_deferred(&self, object: usize) -> bool {
+        self.deferred.lock().is_ok_and(|deferred| deferred.contains(&object))
+    }
+
+    #[cold]
+    fn compare(&self, object: usize, is_deferred: bool) {
+        if is_deferred
+            && let Ok(mut deferred) = self.deferred.lock()
+            && deferred.try_reserve(1).is_ok()
+        {
+            deferred.insert(object);
+        }
         if self.expected.read().is_ok_and(|expected| expected.contains(&object)) {
             self.found.fetch_add(1, Ordering::Relaxed);
             return;

@@ -30,7 +30,7 @@ use standstill::model::ModelHeap;
 use standstill::{Collect, CollectionReport, Heap, Pacing};
 
 use crate::layout as c;
-use crate::model::Python;
+use crate::model::{Python, StopTimes};
 use crate::pressure::{self, Automatic};
 use crate::stop::Collecting;
 use crate::{automatic, counts, python, switch};
@@ -59,6 +59,7 @@ pub struct Outcome {
     pub abandoned: Option<Cow<'static, str>>,
     pub report: Option<CollectionReport>,
     pub duration: Duration,
+    pub stop_times: StopTimes,
 }
 
 impl Outcome {
@@ -71,6 +72,7 @@ impl Outcome {
             abandoned: None,
             report: None,
             duration: Duration::ZERO,
+            stop_times: StopTimes::default(),
         }
     }
 }
@@ -158,6 +160,7 @@ pub unsafe fn collect(
     // SAFETY: as the caller says.
     let automatic = is_automatic.then(|| unsafe { Automatic::begin(interpreter) });
     model.checked.expect(expected);
+    drop(model.take_stop_times());
     model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
     let what = Collect::full().wait(false).workers(threads);
     let search = || match heap.try_attach() {
@@ -173,7 +176,11 @@ pub unsafe fn collect(
     // SAFETY: as the caller says.
     unsafe { python::report_error() };
     model.checked.expect(None);
-    let mut outcome = Outcome { duration: begun.elapsed(), ..Outcome::nothing() };
+    let mut outcome = Outcome {
+        duration: begun.elapsed(),
+        stop_times: model.take_stop_times(),
+        ..Outcome::nothing()
+    };
     match result {
         Ok(report) => {
             outcome.abandoned.clone_from(&report.abandoned);

@@ -61,8 +61,12 @@ pub unsafe fn takes_part(op: *mut c::PyObject) -> bool {
 }
 
 /// Whether the object's references may be deferred.
+///
+/// # Safety
+///
+/// The object is alive.
 #[inline(always)]
-unsafe fn is_deferred(op: *mut c::PyObject) -> bool {
+pub unsafe fn is_deferred(op: *mut c::PyObject) -> bool {
     // SAFETY: the caller has an object.
     unsafe { (*op).ob_gc_bits & c::SS_BITS_DEFERRED as u8 != 0 }
 }

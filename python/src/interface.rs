@@ -230,6 +230,7 @@ unsafe fn figures(outcome: &Outcome) -> *mut PyObject {
         ];
         if let Some(report) = &outcome.report {
             let stop = |at: usize| report.stops.get(at).copied().unwrap_or_default();
+            let times = &outcome.stop_times;
             entries.extend([
                 (c"candidates", number(report.candidates)),
                 (c"unreachable", number(report.unreachable)),
@@ -237,7 +238,8 @@ unsafe fn figures(outcome: &Outcome) -> *mut PyObject {
                 (c"resurrected", number(report.resurrected)),
                 (c"overvisited", number(report.overvisited)),
                 (c"threads", number(report.workers)),
-                (c"time_to_stop", seconds(report.time_to_stop)),
+                (c"time_to_stop", seconds(times.to_stop)),
+                (c"pauses", list_of(times.pauses.iter().map(|&pause| seconds(pause)))),
                 (c"find", seconds(stop(0))),
                 (c"recheck", seconds(stop(1))),
             ]);
@@ -270,7 +272,7 @@ unsafe extern "C" fn wait_for_automatic(_: *mut PyObject, seconds: *mut PyObject
             return std::ptr::null_mut();
         }
         let seconds = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        automatic::sleep(seconds, || !automatic::runs_elsewhere());
+        automatic::wait(seconds);
         none()
     }
 }
@@ -401,17 +403,41 @@ unsafe extern "C" fn blocks(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject
             }
         }
         (model.stop.start)(model.interpreter);
+        list_of(found.into_iter().map(|address| PyLong_FromUnsignedLongLong(address as u64)))
+    }
+}
+
+/// A list of new references. Null: an error is set.
+///
+/// # Safety
+///
+/// This thread is attached. Each item is a new reference; null: an error is set.
+unsafe fn list_of(items: impl Iterator<Item = *mut PyObject>) -> *mut PyObject {
+    // SAFETY: as the caller says.
+    unsafe {
         let list = PyList_New(0);
-        for address in found {
-            let number = PyLong_FromUnsignedLongLong(address as u64);
-            let failed = number.is_null() || PyList_Append(list, number) < 0;
-            pyo3_ffi::Py_XDECREF(number);
-            if failed {
-                pyo3_ffi::Py_XDECREF(list);
-                return std::ptr::null_mut();
-            }
+        let mut failed = list.is_null();
+        for item in items {
+            failed = failed || item.is_null() || PyList_Append(list, item) < 0;
+            pyo3_ffi::Py_XDECREF(item);
+        }
+        if failed {
+            pyo3_ffi::Py_XDECREF(list);
+            return std::ptr::null_mut();
         }
         list
+    }
+}
+
+/// `keep_suspects(addresses)`: CPython has found the objects at these addresses to be alive.
+unsafe extern "C" fn keep_suspects(_: *mut PyObject, alive: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe {
+        let Ok(alive) = addresses(alive) else { return std::ptr::null_mut() };
+        if let (Some(heap), Some(alive)) = (collection::heap(), alive) {
+            heap.model().checked.keep_suspects(&alive);
+        }
+        none()
     }
 }
 
@@ -443,7 +469,7 @@ pub struct Table<T>(pub std::cell::UnsafeCell<T>);
 // SAFETY: the interpreter synchronises its accesses, and this module has none.
 unsafe impl<T> Sync for Table<T> {}
 
-static METHODS: Table<[PyMethodDef; 19]> = Table(std::cell::UnsafeCell::new([
+static METHODS: Table<[PyMethodDef; 20]> = Table(std::cell::UnsafeCell::new([
     method(c"activate", PyMethodDefPointer { PyCFunction: activate }, METH_NOARGS),
     method(c"check", PyMethodDefPointer { PyCFunction: check }, METH_O),
     method(c"collect", PyMethodDefPointer { PyCFunctionFast: collect }, METH_FASTCALL),
@@ -461,6 +487,7 @@ static METHODS: Table<[PyMethodDef; 19]> = Table(std::cell::UnsafeCell::new([
     method(c"held_up", PyMethodDefPointer { PyCFunction: held_up }, METH_NOARGS),
     method(c"settle", PyMethodDefPointer { PyCFunction: settle }, METH_NOARGS),
     method(c"blocks", PyMethodDefPointer { PyCFunction: blocks }, METH_NOARGS),
+    method(c"keep_suspects", PyMethodDefPointer { PyCFunction: keep_suspects }, METH_O),
     method(c"checked_results", PyMethodDefPointer { PyCFunction: checked_results }, METH_NOARGS),
     PyMethodDef::zeroed(),
 ]));

@@ -20,7 +20,8 @@
 use std::borrow::Cow;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use standstill::model::{
     ClaimRef, Count, DeadObject, Ends, Found, ListedMemory, Live, ModelMutator, Object, ObjectList,
@@ -54,6 +55,17 @@ pub struct Figures {
     pub added: AtomicUsize,
 }
 
+/// The times of the running collection's stops.
+#[derive(Default)]
+pub struct StopTimes {
+    /// When the stop that goes on was requested.
+    begun: Option<Instant>,
+    /// The time until all threads stood, of all stops.
+    pub to_stop: Duration,
+    /// The time from the request of each stop until its threads ran again.
+    pub pauses: Vec<Duration>,
+}
+
 /// See the [module's page](self).
 pub struct Python {
     pub interpreter: *mut c::PyInterpreterState,
@@ -64,6 +76,7 @@ pub struct Python {
     pub known: Known,
     pub checked: Checked,
     pub figures: Figures,
+    stop_times: Mutex<StopTimes>,
     pages: RwLock<Pages>,
     /// The collecting thread, by the number in the owner field of objects.
     collector: AtomicUsize,
@@ -116,6 +129,7 @@ impl Python {
             known,
             checked: Checked::default(),
             figures: Figures::default(),
+            stop_times: Mutex::default(),
             pages: RwLock::default(),
             collector: AtomicUsize::new(0),
             has_listed: AtomicBool::new(false),
@@ -125,6 +139,15 @@ impl Python {
             save_all: AtomicBool::new(false),
             generation: AtomicUsize::new(2),
         }
+    }
+
+    fn lock_stop_times(&self) -> MutexGuard<'_, StopTimes> {
+        self.stop_times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes the times of the stops so far.
+    pub fn take_stop_times(&self) -> StopTimes {
+        std::mem::take(&mut *self.lock_stop_times())
     }
 
     /// A collection begins, on this thread, which is attached.
@@ -207,14 +230,24 @@ unsafe impl ObjectModel for Python {
     fn private(&self) {}
 
     fn stop_runtime(&self, (): &()) -> Result<(), Cow<'static, str>> {
+        let begun = Instant::now();
         // SAFETY: this thread is attached to the interpreter.
         unsafe { (self.stop.stop)(self.interpreter) };
+        let mut times = self.lock_stop_times();
+        times.to_stop += begun.elapsed();
+        times.begun = Some(begun);
         Ok(())
     }
 
     fn resume_runtime(&self, (): &()) {
         // SAFETY: this thread has stopped it.
         unsafe { (self.stop.start)(self.interpreter) };
+        let mut times = self.lock_stop_times();
+        if let Some(begun) = times.begun.take()
+            && times.pauses.try_reserve(1).is_ok()
+        {
+            times.pauses.push(begun.elapsed());
+        }
     }
 
     fn list_parts(
@@ -345,12 +378,12 @@ unsafe impl ObjectModel for Python {
     fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
         // SAFETY: the world is stopped, and the collector claims each object once.
         unsafe {
+            self.checked.claimed(op(*object), counts::is_deferred(op(*object)));
             // Relaxed: the stop orders it.
             let thread = self.collector.load(Ordering::Relaxed);
             counts::claim(op(*object), thread, self.interpreter);
             frames::strengthen(op(*object));
         }
-        self.checked.claimed(op(*object));
         if cfg!(py_debug) {
             self.figures.added.fetch_add(1, Ordering::Relaxed);
         }
@@ -360,6 +393,10 @@ unsafe impl ObjectModel for Python {
         let object = op(reference.object());
         // SAFETY: the claim's reference, on an attached thread.
         unsafe {
+            if self.checked.was_deferred(object) {
+                // Deferred references keep the object, if the claim was wrong.
+                c::ss_defer(object);
+            }
             counts::release(object);
             pressure::progressed();
         }

@@ -388,12 +388,18 @@ pub unsafe fn install(limit: usize) -> bool {
     // SAFETY: as the caller says.
     unsafe {
         let Some(mut change) = Change::begin() else { return true };
-        // Relaxed: this thread has the right.
-        if KEPT.load(Ordering::Relaxed).is_null() || installed() {
+        // Relaxed, here and below: this thread has the right, and so has each thread that reads
+        // `LIMIT`.
+        if KEPT.load(Ordering::Relaxed).is_null() {
             // An import that was interrupted is no import.
             return true;
         }
-        // Relaxed: a thread that reads it has the right too.
+        if installed() {
+            if limit != 0 {
+                LIMIT.store(limit, Ordering::Relaxed);
+            }
+            return true;
+        }
         LIMIT.store(limit, Ordering::Relaxed);
         if !change.start() {
             return false;

@@ -15,6 +15,7 @@ import contextlib as _contextlib
 import gc as _gc
 import operator as _operator
 import os as _os
+import sys as _sys
 import threading as _threading
 import time as _time
 import warnings as _warnings
@@ -52,6 +53,23 @@ __all__ = [
     "uninstall",
 ]
 
+
+def _why_missing(error):
+    """Why the extension module cannot be imported."""
+    import importlib.machinery
+    import sysconfig
+
+    here = _os.path.dirname(__file__)
+    ours = sorted(name for name in _os.listdir(here) if name.startswith("_standstill_gc."))
+    suffixes = importlib.machinery.EXTENSION_SUFFIXES
+    if any(name == "_standstill_gc" + suffix for name in ours for suffix in suffixes):
+        return str(error)
+    return (
+        f"{here} has no extension module for this interpreter"
+        f" ({sysconfig.get_config_var('SOABI')}); it has {', '.join(ours) or 'none'}"
+    )
+
+
 # The functions of `gc` that the package replaces while it is installed.
 _NAMES = ("collect", "enable", "disable", "isenabled")
 
@@ -59,7 +77,7 @@ try:
     from . import _standstill_gc as _extension
     _reason = _extension.activate()
 except ImportError as error:
-    _extension, _reason = None, str(error)
+    _extension, _reason = None, _why_missing(error)
 
 if _reason is not None:
     _warnings.warn(
@@ -80,7 +98,7 @@ _cpython = dict(zip(_NAMES, _own))
 _cores = _os.process_cpu_count() or 1
 # The last collections, oldest first.
 _records = _collections.deque(maxlen=1_000)
-_checked = _os.environ.get("STANDSTILL_GC_CHECKED") == "1"
+_checked = _os.environ.get("STANDSTILL_GC_CHECKED", "") not in ("", "0")
 
 
 def active():
@@ -98,8 +116,10 @@ def collect(generation=2, *, threads=None):
 
     Each generation is a full collection, as in CPython's free-threaded builds. ``threads`` is the
     most threads that find the garbage; None means one for each core that
-    ``os.process_cpu_count()`` counted when the package was imported. If a collection is running
-    already, nothing happens, and the result is 0.
+    ``os.process_cpu_count()`` counted when the package was imported.
+
+    If an automatic collection is running, this function waits for its end, up to two seconds, and
+    then collects. If any other collection is running, nothing happens, and the result is 0.
     """
     limit = _cores if threads is None else _positive(threads)
     if _reason is not None:
@@ -208,7 +228,8 @@ def isenabled():
 def install(*, threads=None):
     """Replace ``gc.collect``, ``gc.enable``, ``gc.disable`` and ``gc.isenabled``, and start the
     thread for automatic collections. They are enabled if CPython's were. ``threads`` limits the
-    threads of automatic collections.
+    threads of automatic collections, also if the package is installed already; None changes no
+    limit then.
     """
     limit = 0 if threads is None else _positive(threads)
     if _reason is None:
@@ -251,11 +272,37 @@ class _Block(_extension.Block if _has_switch else _PlainBlock, _contextlib.Conte
     def _recreate_cm(self):
         return _Block()
 
+    def __call__(self, function):
+        if _sys.version_info >= (3, 15):
+            return super().__call__(function)
+        # What `ContextDecorator` does from 3.15 on: a block lasts until the body ends, not only the
+        # call that makes a coroutine or a generator.
+        import functools
+        import inspect
+
+        if inspect.iscoroutinefunction(function):
+            async def inner(*args, **kwargs):
+                with self._recreate_cm():
+                    return await function(*args, **kwargs)
+        elif inspect.isasyncgenfunction(function):
+            async def inner(*args, **kwargs):
+                with self._recreate_cm():
+                    async with _contextlib.aclosing(function(*args, **kwargs)) as values:
+                        async for value in values:
+                            yield value
+        elif inspect.isgeneratorfunction(function):
+            def inner(*args, **kwargs):
+                with self._recreate_cm():
+                    return (yield from function(*args, **kwargs))
+        else:
+            return super().__call__(function)
+        return functools.wraps(function)(inner)
+
 
 def defer():
     """Run no automatic collection inside the ``with`` block, for example while a request is
     served. The next one starts after the block, if it is due. As a decorator it does the same for
-    each call of a function.
+    each call of a function, and for the whole body of a coroutine or a generator.
     """
     return _Block()
 
@@ -266,8 +313,8 @@ def set_checked(checked):
     """Compare each result with that of CPython's collector before anything is cleared.
 
     CPython collects first, so it is slow. An object that CPython has not found is kept. If it is
-    found so twice, a line is written to ``sys.stderr``. ``STANDSTILL_GC_CHECKED=1`` in the
-    environment does the same from the start.
+    found so twice, a line is written to ``sys.stderr``. ``STANDSTILL_GC_CHECKED`` in the
+    environment, not empty and not ``0``, does the same from the start.
     """
     global _checked
     _checked = bool(checked)
@@ -301,6 +348,7 @@ def _expected(generation):
         set_debug(flags)
     # CPython has ended the deferred counting of these objects. Some have died with the list.
     alive = set(map(id, get_objects()))
+    _extension.keep_suspects(alive.difference(found))
     return [address for address in found if address in alive]
 
 
@@ -309,17 +357,27 @@ def _expected(generation):
 def stats():
     """Figures of the last collections (1,000 at most): a dictionary.
 
-    ``pauses`` are the stops of the world, in seconds: ``p50``, ``p90``, ``p99``, ``p999``, ``max``
-    and ``total``. ``phases`` has the seconds of each phase in all: ``stop`` (until all threads
-    stand), ``find`` (the first stop), ``recheck`` (the second stop) and ``clear`` (the rest, with
-    the world running: finalizers, callbacks, clearing). ``held_up`` has the pauses of threads that
-    made garbage too fast, since the start of the process: ``count``, and ``total`` and ``max`` in
-    seconds.
+    ``pauses`` are the stops of the world, in seconds, each from its request until the threads run
+    again: ``p50``, ``p90``, ``p99``, ``p999``, ``max``, ``total``, and their number ``count``. So
+    the time is included that other threads wait for one in a long C function. ``phases`` has the
+    seconds of each phase in all: ``stop`` (until all threads stand), ``find`` (the first stop),
+    ``recheck`` (the second stop) and ``clear`` (the rest, with the world running: finalizers,
+    callbacks, clearing).
+
+    ``last`` is the last collection, or None: ``collected`` and ``uncollectable`` as in ``gc``;
+    ``candidates``, the objects that were looked at; ``unreachable``; ``finalized``, the objects
+    whose finalizer was called; ``resurrected``, those that finalizers kept alive; ``overvisited``,
+    objects whose traversals report more references than there are, which are kept; ``threads``;
+    ``duration``, ``pauses``, ``time_to_stop``, ``find`` and ``recheck`` in seconds; ``ran``, which
+    is True; ``abandoned``, which is None.
+
+    Since the start of the process: ``held_up`` has the pauses of threads that made garbage too
+    fast: ``count``, and ``total`` and ``max`` in seconds. ``checked`` has the results of the
+    checked mode: the collections that were ``compared``, the objects that were ``missed`` and that
+    were ``wrong``. For counters of all collections, see ``gc.get_stats()``.
     """
     records = _records.copy()
-    pauses = sorted(
-        pause for record in records for pause in (record["find"], record["recheck"]) if pause
-    )
+    pauses = sorted(pause for record in records for pause in record["pauses"])
 
     def rank(share):
         return pauses[min(len(pauses) - 1, int(share * len(pauses)))] if pauses else 0.0
@@ -336,7 +394,7 @@ def stats():
         },
         "phases": {
             "stop": total["time_to_stop"], "find": total["find"], "recheck": total["recheck"],
-            "clear": total["duration"] - total["find"] - total["recheck"],
+            "clear": total["duration"] - sum(pauses),
         },
         "last": records[-1] if records else None,
         "held_up": _extension.held_up() if _extension else None,

@@ -65,6 +65,7 @@ class _Collection(TypedDict):
     time_to_stop: NotRequired[float]
     find: NotRequired[float]
     recheck: NotRequired[float]
+    pauses: NotRequired[list[float]]
 
 @type_check_only
 class _HeldUp(TypedDict):

@@ -3,6 +3,7 @@
     python -m standstill_gc [options] script.py [arguments]
     python -m standstill_gc [options] -m module [arguments]
     python -m standstill_gc [options] -c code [arguments]
+    python -m standstill_gc [options] - [arguments]
 
 The program runs as it would without ``-m standstill_gc``: with its own ``sys.argv``, ``sys.path``,
 ``__main__`` and exit code.
@@ -22,10 +23,23 @@ from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFil
 import standstill_gc
 
 
+def _split(arguments):
+    """`-mNAME` and `-cCODE` as two words."""
+    is_value = False
+    for at, word in enumerate(arguments):
+        if word[:2] in ("-m", "-c"):
+            rest = arguments[at + 1:]
+            return [*arguments[:at], word[:2], *([word[2:]] if word[2:] else []), *rest]
+        if not is_value and not word.startswith("--"):
+            break
+        is_value = word == "--threads"
+    return arguments
+
+
 def _arguments(arguments):
     parser = argparse.ArgumentParser(
         prog="python -m standstill_gc",
-        usage="%(prog)s [--stats] [--checked] [--threads N] (script.py | -m module | -c code) ...",
+        usage="%(prog)s [--stats] [--checked] [--threads N] (script.py | -m module | -c code | -) ...",
         description="Run a program whose garbage is collected in parallel.",
         allow_abbrev=False,
     )
@@ -41,7 +55,7 @@ def _arguments(arguments):
     parser.add_argument("-m", dest="module", action="store_true", help="run a module")
     parser.add_argument("-c", dest="code", action="store_true", help="run code")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(_split(sys.argv[1:] if arguments is None else arguments))
     if not options.program:
         parser.error("a script, a module or code is missing")
     if options.module and options.code:
@@ -69,6 +83,12 @@ def _report():
         ) + f"; {pauses['count']} stops, {milliseconds(pauses['total'])} in all",
         "  phases: " + ", ".join(f"{name} {milliseconds(phases[name])}" for name in phases),
     ]
+    held_up = stats["held_up"]
+    if held_up and held_up["count"]:
+        lines.append(
+            f"  held up: {held_up['count']} times, {milliseconds(held_up['total'])} in all,"
+            f" {milliseconds(held_up['max'])} at most"
+        )
     if not standstill_gc.active():
         lines.append(f"  not active: {standstill_gc.inactive_reason()}")
     if stats["checked"] and stats["checked"]["compared"]:

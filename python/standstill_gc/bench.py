@@ -198,7 +198,7 @@ def _timed(collect):
     last = standstill_gc.stats()["last"]
     if last is None or last is before:
         raise SystemExit("a collection was left to CPython's collector")
-    return seconds, last["find"] + last["recheck"] + last["time_to_stop"]
+    return seconds, sum(last["pauses"])
 
 
 def _alternate(ways, prepare, rounds, progress):

@@ -59,6 +59,46 @@ def test_automatic_collections_run_on_the_thread_of_the_package():
     assert threading.enumerate() == [threading.main_thread()]
 
 
+def test_a_thread_that_waits_for_an_automatic_collection_collects_next():
+    """Another automatic collection is due each time."""
+    gc.set_threshold(1_000, 0)
+    for _ in range(5):
+        begun, end = threading.Event(), threading.Event()
+
+        class Final:
+            def __del__(self):
+                begun.set()
+                assert end.wait(20)
+
+        standstill_gc.enable()
+        cycles(1, Final)
+        cycles(5_000)
+        assert begun.wait(20)
+        threading.Timer(0.1, end.set).start()
+        cycles(5_000)
+        assert standstill_gc.collect() >= 5_000
+        standstill_gc.disable()
+
+
+def test_the_threads_of_automatic_collections_may_change():
+    gc.set_threshold(10_000, 0)
+    kept = [[] for _ in range(400_000)]
+    standstill_gc.enable()
+    for threads in (1, 2, 1):
+        standstill_gc.install(threads=threads)
+        standstill_gc.install()
+        done = collections()
+
+        def more():
+            cycles(20_000)
+            # The first one may have begun before the change.
+            return collections() > done + 2
+
+        wait_for(more)
+        assert standstill_gc.stats()["last"]["threads"] == threads
+    del kept
+
+
 def test_without_a_threshold_no_automatic_collection_runs():
     gc.set_threshold(0)
     standstill_gc.enable()

@@ -433,6 +433,22 @@ def test_stats():
     assert 0 < last["find"] <= last["duration"]
 
 
+def test_a_pause_includes_the_time_until_all_threads_stand():
+    """A thread in a long C function reaches no point where it could be stopped."""
+    busy = threading.Thread(target=sum, args=(range(20_000_000),))
+    busy.start()
+    time.sleep(0.01)
+    standstill_gc.collect()
+    busy.join()
+    stats = standstill_gc.stats()
+    last = stats["last"]
+    assert last["time_to_stop"] > last["find"]
+    assert stats["pauses"]["max"] == last["pauses"][0] >= last["time_to_stop"]
+    # The other threads ran for the rest.
+    assert stats["phases"]["clear"] == pytest.approx(last["duration"] - sum(last["pauses"]))
+    assert stats["phases"]["clear"] < last["time_to_stop"]
+
+
 def test_stats_while_others_collect():
     end, errors = time.monotonic() + 1, []
 

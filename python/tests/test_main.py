@@ -78,6 +78,14 @@ def test_a_module_runs(tmp_path):
     assert missing.returncode == 1 and "No module named no_such_module" in missing.stderr
 
 
+@pytest.mark.parametrize("way", ["-mneighbour", "-cprint('neighbour')"])
+def test_an_option_and_its_value_in_one_word(tmp_path, way):
+    (tmp_path / "neighbour.py").write_text("print('neighbour')")
+    for options in [[], ["--threads", "2"]]:
+        done = program(tmp_path, way, "-mx", options=options)
+        assert (done.stdout, done.stderr) == ("neighbour\n", "")
+
+
 def test_code_runs(tmp_path):
     ours = program(tmp_path, "-c", "import sys; print(__name__, sys.argv)", "x")
     assert ours.stdout == "__main__ ['-c', 'x']\n"

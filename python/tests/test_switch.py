@@ -1,5 +1,6 @@
 """The switch keeps its promises when exceptions, forks and imports come at bad moments."""
 
+import asyncio
 import gc
 import textwrap
 import threading
@@ -251,6 +252,36 @@ def test_a_block_ends_with_its_object():
     assert not gc.isenabled()
     del block
     assert gc.isenabled()
+
+
+def test_defer_decorates_coroutines_and_generators():
+    """The block lasts until the body ends."""
+    inside = []
+
+    @standstill_gc.defer()
+    async def coroutine():
+        await asyncio.sleep(0)
+        inside.append(gc.isenabled())
+
+    @standstill_gc.defer()
+    def generator():
+        yield
+        inside.append(gc.isenabled())
+
+    @standstill_gc.defer()
+    async def both():
+        yield
+        inside.append(gc.isenabled())
+
+    async def main():
+        await coroutine()
+        async for _ in both():
+            pass
+
+    gc.enable()
+    asyncio.run(main())
+    list(generator())
+    assert inside == [False] * 3 and gc.isenabled()
 
 
 def test_defer_is_a_decorator():

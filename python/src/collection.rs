@@ -83,10 +83,19 @@ pub fn heap() -> Option<&'static ModelHeap<Python>> {
     unsafe { HEAP.load(Ordering::Acquire).as_ref() }
 }
 
+/// The bytes for which the heap has tables: not more than the process may have addresses (`ulimit
+/// -v`). Larger tables would take the addresses that the program needs.
+fn reserve() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the system writes to the structure.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
+    if is_known { RESERVE.min(limit.rlim_cur as usize) } else { RESERVE }
+}
+
 /// Makes the heap of the process.
 pub fn open(model: Python) -> Result<(), String> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let builder = Heap::builder().name("python").reserve(RESERVE).workers(workers);
+    let builder = Heap::builder().name("python").reserve(reserve()).workers(workers);
     let builder = builder.pacing(Pacing::manual()).serial_below(SERIAL_BELOW);
     let heap = builder.build_with(model).map_err(|error| error.to_string())?;
     // The package warns once of each reason to abandon a collection.

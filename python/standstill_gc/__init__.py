@@ -396,7 +396,7 @@ def stats():
             "stop": total["time_to_stop"], "find": total["find"], "recheck": total["recheck"],
             "clear": total["duration"] - sum(pauses),
         },
-        "last": records[-1] if records else None,
+        "last": records[-1] | {"pauses": records[-1]["pauses"].copy()} if records else None,
         "held_up": _extension.held_up() if _extension else None,
         "checked": _extension.checked_results() if _extension else None,
     }

@@ -106,8 +106,9 @@ def _main_module(loader=BuiltinImporter):
 
 def _run_script(path):
     if not os.path.exists(path):
-        sys.exit(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: "
-                 "No such file or directory")
+        print(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: "
+              "[Errno 2] No such file or directory", file=sys.stderr)
+        sys.exit(2)
     if pkgutil.get_importer(path) is not None:
         # A directory, or a zip file: also one that does not begin as such, as `zipapp` makes them.
         if not sys.flags.safe_path:

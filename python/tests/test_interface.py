@@ -447,6 +447,10 @@ def test_a_pause_includes_the_time_until_all_threads_stand():
     # The other threads ran for the rest.
     assert stats["phases"]["clear"] == pytest.approx(last["duration"] - sum(last["pauses"]))
     assert stats["phases"]["clear"] < last["time_to_stop"]
+    # A copy: the caller may change it.
+    stats["last"]["pauses"].clear()
+    stats["last"].clear()
+    assert standstill_gc.stats()["last"]["pauses"]
 
 
 def test_stats_while_others_collect():

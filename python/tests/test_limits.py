@@ -212,6 +212,21 @@ def test_the_memory_rule_of_3_14():
     """) == ["True"] + ["False"] * 5 + ["True"] + ["False"] * 3
 
 
+def test_a_limit_of_addresses_leaves_most_of_them_to_the_program():
+    """The tables of a heap of 128 GiB would take more than all of them."""
+    assert good("""
+        import resource
+        limit = 4 << 30
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        import gc, standstill_gc
+        standstill_gc.enable()
+        kept = [[] for _ in range(300_000)]
+        more = bytearray(2 << 30)
+        a = []; a.append(a); del a
+        print(standstill_gc.active(), gc.collect() >= 1)
+    """) == ["True", "True"]
+
+
 def test_refused_memory_for_a_collection():
     """The list of the garbage would take megabytes. CPython collects, and a warning says so."""
     out = run(textwrap.dedent(BEGIN) + REFUSE + textwrap.dedent("""

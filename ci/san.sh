@@ -123,9 +123,9 @@ c_program() {
 # left_out WHAT: arguments that skip tests which a sanitizer cannot judge.
 left_out() {
     case "$sanitizer $1" in
-        # Ten million objects one after the other, on one thread.
         # Minutes, and most of it on one thread.
         'thread --lib') [[ -n "$full" ]] || echo --skip=a_stop_takes_no_more_steps ;;
+        # Ten million objects one after the other, on one thread.
         'thread laws') echo --skip=law_7_ ;;
         # The amount of garbage at a time depends on the speed of each thread.
         'thread scenarios') echo --skip=garbage_of_many_threads_does_not_run_away ;;

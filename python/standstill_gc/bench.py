@@ -188,14 +188,19 @@ def _ways(threads):
     return ways
 
 
+def _last():
+    """The record of the last collection, or None."""
+    return standstill_gc._records[-1] if standstill_gc._records else None
+
+
 def _timed(collect):
-    before = standstill_gc.stats()["last"]
+    before = _last()
     begin = time.perf_counter()
     collect()
     seconds = time.perf_counter() - begin
     if collect is _cpython:
         return seconds, seconds
-    last = standstill_gc.stats()["last"]
+    last = _last()
     if last is None or last is before:
         raise SystemExit("a collection was left to CPython's collector")
     return seconds, sum(last["pauses"])

@@ -148,3 +148,10 @@ def test_the_progress_bar():
     assert "[" + "#" * 15 + "." * 15 + "]  50 %  third" in terminal.written
     bar.end()
     assert terminal.written.endswith("\r")
+
+
+def test_a_collection_that_was_left_to_cpython_is_an_error():
+    assert bench._timed(bench.standstill_gc.collect)[1] > 0
+    with pytest.raises(SystemExit, match="left to CPython"):
+        # Another function than the one that the benchmark measures.
+        bench._timed(lambda: bench._cpython())

@@ -249,10 +249,12 @@ static void toggle_each(void *arg) {
     (void)arg;
     for (i = 0; i < SHARED_OBJECTS; i++) {
         PUT(toggling, (int)i);
-        /* The first object is toggled until the other thread has come. */
+        /* The first object is toggled until the other thread has come, which may need a stop. */
         for (j = 0; j < 20 || (i == 0 && !PyObject_GC_IsFinalized((PyObject *)shared_objects[0])); j++) {
             PyObject_GC_Track(shared_objects[i]);
             PyObject_GC_UnTrack(shared_objects[i]);
+            if (i == 0)
+                standstill_safepoint();
         }
         if (i % 2)
             PyObject_GC_Track(shared_objects[i]);

@@ -759,6 +759,17 @@ fn collecting_what_other_threads_have_dropped() {
     assert!(refuse_each(state, &[], |_| {}, State::collect, State::check) > 0);
 }
 
+/// A call of the pool fills its queues. If memory is short already, no call is made. Some of the
+/// pool's own threads may still be starting, and a thread that waits for a lock for the first
+/// time allocates a queue. rayon's queues register each thread that steals.
+const PARALLEL_ENDS: [&str; 5] = [
+    "Workers::call_pool_from, in rayon_core",
+    "?thread_start",
+    "?in rayon_core",
+    "?in crossbeam_epoch",
+    "?in parking_lot_core",
+];
+
 #[test]
 fn collecting_in_parallel() {
     let _alone = one_at_a_time();
@@ -772,17 +783,7 @@ fn collecting_in_parallel() {
         // The pool's threads are running. They are the child's: a fork takes no thread along.
         state.m.try_collect(Collect::young()).expect("the world can be stopped");
     };
-    // A call of the pool fills its queues. If memory is short already, no call is made. Some of the
-    // pool's own threads may still be starting, and a thread that waits for a lock for the first
-    // time allocates a queue. rayon's queues register each thread that steals.
-    let ends = [
-        "Workers::call_pool_from, in rayon_core",
-        "?thread_start",
-        "?in rayon_core",
-        "?in crossbeam_epoch",
-        "?in parking_lot_core",
-    ];
-    let asked = refuse_each(state, &ends, warm, State::collect, State::check);
+    let asked = refuse_each(state, &PARALLEL_ENDS, warm, State::collect, State::check);
     assert!(asked < 1000, "{asked} requests for memory, in proportion to the length of the list");
 }
 
@@ -1024,14 +1025,7 @@ fn collecting_in_parallel_with_plain_marks() {
         assert_eq!(heap.stats().live_objects, ALIVE);
         std::mem::forget(m);
     };
-    let ends = [
-        "Workers::call_pool_from, in rayon_core",
-        "?thread_start",
-        "?in rayon_core",
-        "?in crossbeam_epoch",
-        "?in parking_lot_core",
-    ];
-    assert!(refuse_each((heap, m, None), &ends, warm, collect, check) > 0);
+    assert!(refuse_each((heap, m, None), &PARALLEL_ENDS, warm, collect, check) > 0);
 }
 
 // --------------------------------------------------------------------------------- everything else

@@ -120,6 +120,7 @@ pub unsafe extern "C" fn run(number: *mut PyObject, _: *mut PyObject) -> *mut Py
             }
             let result = switch::collect_automatically();
             // Release: see `runs_elsewhere`.
+            // Relaxed: a hint. A waiter that is missed waits for one more collection.
             let has_waiters = WAITERS.load(Ordering::Relaxed) != 0;
             COLLECTS.store(0, Ordering::Release);
             if has_waiters {

@@ -37,7 +37,8 @@ pub struct Checked {
     wrong: Mutex<Vec<usize>>,
     /// Whether `wrong` has some.
     differs: AtomicBool,
-    /// The claimed objects whose references were deferred.
+    /// The claimed objects whose references were deferred. Without memory for an entry the object
+    /// may die if the search ends early.
     deferred: Mutex<HashSet<usize>>,
     /// Whether objects are kept that CPython has not found.
     restricts: AtomicBool,

@@ -105,7 +105,7 @@ static inline PyGenObject *ss_generator_of(_PyInterpreterFrame *frame) {
 // `Py_DECREF`, inline. The function `Py_DecRef`, which other languages call, calls another one.
 static inline void ss_drop_reference(PyObject *op) { Py_DECREF(op); }
 
-/* Defers references to the object again. */
+// Defers references to the object again.
 static inline void ss_defer(PyObject *op) { PyUnstable_Object_EnableDeferredRefcount(op); }
 
 // The next block of a free list of a page. Debug builds encode the links.

@@ -498,7 +498,9 @@ class _Bar:
 
 
 def _run(name, threads, quick, progress):
-    command = [sys.executable, "-m", "standstill_gc.bench", "--child", name]
+    # `-P`: the child does not search the current directory for modules either.
+    safe = ["-P"] if sys.flags.safe_path else []
+    command = [sys.executable, *safe, "-m", "standstill_gc.bench", "--child", name]
     command += ["--threads", ",".join(map(str, threads))] + ["--quick"] * quick
     result = None
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

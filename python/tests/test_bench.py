@@ -1,6 +1,7 @@
 """The benchmark runs, and its table and picture say what it has measured."""
 
 import json
+import pathlib
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -148,6 +149,16 @@ def test_the_progress_bar():
     assert "[" + "#" * 15 + "." * 15 + "]  50 %  third" in terminal.written
     bar.end()
     assert terminal.written.endswith("\r")
+
+
+def test_it_runs_in_the_directory_of_the_sources():
+    """As the README says: with ``-P``, the sources without an extension are not imported."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "standstill_gc.bench", "--quick", "--only", "small-1000"],
+        capture_output=True, text=True, timeout=300,
+        cwd=pathlib.Path(__file__).resolve().parent.parent,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
 
 
 def test_a_collection_that_was_left_to_cpython_is_an_error():

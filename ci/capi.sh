@@ -80,23 +80,6 @@ if needs 'the C examples under memcheck' 'apt-get install -y valgrind' command -
     echo 'valgrind has nothing to say about the C examples'
 fi
 
-# The conformance tests once more, with their C side under AddressSanitizer and
-# UndefinedBehaviorSanitizer: handlers that break their contract, with collections on other threads,
-# access no invalid memory, and nothing leaks except the entries of ci/lsan.supp.
-if printf 'int main(void) { return 0; }\n' | cc -fsanitize=address,undefined -x c - -o "$out/asan" 2>/dev/null; then
-    cc -g -fsanitize=address "$out/leaks.c" -o "$out/leaks-asan"
-    LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp" "$out/leaks-asan" >"$out/leaks.log" 2>&1 && status=0 || status=$?
-    if ((status == 0)) || ! grep -q 'detected memory leaks' "$out/leaks.log"; then
-        echo 'LeakSanitizer does not see what leaks.c does wrong' >&2
-        exit 1
-    fi
-    STANDSTILL_CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=undefined' \
-        ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp:print_suppressions=0" \
-        timeout --kill-after=30 600 cargo test --quiet -p standstill-capi --test conformance
-else
-    skipped 'the C tests under AddressSanitizer' 'apt-get install -y gcc libc6-dev'
-fi
-
 # As an installed library: a prefix with header, shared library and pkg-config file.
 prefix="$(realpath "$out")/prefix"
 rm -rf "$prefix"

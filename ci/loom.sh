@@ -46,5 +46,5 @@ unset LOOM_FULL
 if [[ "${1:-}" == --full ]]; then
     ci/mutations.py --all
 else
-    ci/mutations.py --sample 12
+    ci/mutations.py --sample 6
 fi

@@ -1,19 +1,28 @@
 #!/usr/bin/env bash
 # ThreadSanitizer over the tests with threads, AddressSanitizer and LeakSanitizer over the tests of
 # memory: the unit tests, half of the other programs, drawn by the commit, and the C program. With
-# STANDSTILL_ALL=1: all programs. `--full`: more programs, for longer.
+# STANDSTILL_ALL=1: all programs.
+#
+#     ci/san.sh [--full] [thread|address]    --full: more programs, for longer
+#
 # Needs a nightly toolchain and the source of std.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 
 full=
-limit=600 seconds=1 rounds=200
-if [[ "${1:-}" == --full ]]; then
-    full=yes
-    export STANDSTILL_ALL=1
-    limit=1800 seconds=10 rounds=2000
-fi
+limit=600 seconds=1 rounds=200 sanitizers='thread address'
+for word in "$@"; do
+    case "$word" in
+        --full)
+            full=yes
+            export STANDSTILL_ALL=1
+            limit=1800 seconds=10 rounds=2000
+            ;;
+        thread | address) sanitizers="$word" ;;
+        *) echo 'usage: ci/san.sh [--full] [thread|address]' >&2 && exit 2 ;;
+    esac
+done
 limited "$((6 * limit))" "$@"
 triple=x86_64-unknown-linux-gnu
 folder="$target"
@@ -149,8 +158,9 @@ quick_memory=(--test={threads,hostile,dynamic,sizes,regressions,slices,oracle}
 more_threads=(--test={hostile,memory,scenarios,regressions,events,derive,detached,laws,oracle})
 more_memory=(--test={traps,services,model,memory,scenarios})
 
-with thread
-canary race 'data race' <<'RUST'
+under_thread() {
+    with thread
+    canary race 'data race' <<'RUST'
 #[inline(never)]
 fn planted(word: usize) {
     for _ in 0..10_000 {
@@ -163,16 +173,18 @@ fn main() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 RUST
-if [[ ! -d "$source" ]]; then
-    tests --lib
-else
-    mapfile -t some < <(drawn 2 "${quick_threads[@]}")
-    tests --lib "${some[@]}" ${full:+"${more_threads[@]}"}
-    c_program
-fi
+    if [[ ! -d "$source" ]]; then
+        tests --lib
+    else
+        mapfile -t some < <(drawn 2 "${quick_threads[@]}")
+        tests --lib "${some[@]}" ${full:+"${more_threads[@]}"}
+        c_program
+    fi
+}
 
-with address
-canary overflow heap-buffer-overflow <<'RUST'
+under_address() {
+    with address
+    canary overflow heap-buffer-overflow <<'RUST'
 #[inline(never)]
 fn planted(bytes: &[u8]) -> u8 {
     unsafe { *bytes.as_ptr().add(bytes.len()) }
@@ -181,7 +193,7 @@ fn main() {
     println!("{}", planted(&std::hint::black_box(vec![1; 100])));
 }
 RUST
-canary leak 'detected memory leaks' <<'RUST'
+    canary leak 'detected memory leaks' <<'RUST'
 #[inline(never)]
 fn planted() {
     std::mem::forget(std::hint::black_box(vec![1; 100]));
@@ -190,6 +202,11 @@ fn main() {
     planted();
 }
 RUST
-mapfile -t some < <(drawn 2 "${quick_memory[@]}")
-tests --lib "${some[@]}" ${full:+"${more_memory[@]}"}
-c_program
+    mapfile -t some < <(drawn 2 "${quick_memory[@]}")
+    tests --lib "${some[@]}" ${full:+"${more_memory[@]}"}
+    c_program
+}
+
+for one in $sanitizers; do
+    "under_$one"
+done

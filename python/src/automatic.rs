@@ -22,8 +22,12 @@ use crate::layout as c;
 use crate::stop::Collecting;
 use crate::{pressure, python, switch};
 
-/// How often the package's thread looks at the number of new objects.
+/// How often the package's thread looks at the number of new objects while it grows.
 const POLL: Duration = Duration::from_millis(2);
+
+/// How often it looks while the number stands still, or while automatic collections are disabled.
+/// The time between two looks doubles up to this.
+const IDLE: Duration = Duration::from_millis(32);
 
 /// How long the thread rests after an error, and for threads that want to collect.
 const REST: Duration = Duration::from_millis(50);
@@ -76,13 +80,27 @@ pub unsafe fn wait(time: Duration) {
 ///
 /// This thread is attached.
 pub unsafe fn sleep(time: Duration, is_over: impl Fn() -> bool) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { sleep_and_look(time, || POLL, is_over) }
+}
+
+/// As [`sleep`]. `nap` is the time until the next look.
+///
+/// # Safety
+///
+/// This thread is attached.
+unsafe fn sleep_and_look(
+    time: Duration,
+    mut nap: impl FnMut() -> Duration,
+    is_over: impl Fn() -> bool,
+) -> bool {
     let end = Instant::now() + time;
     // SAFETY: as the caller says.
     unsafe {
         let thread = PyEval_SaveThread();
         let mut over = is_over();
         while !over && Instant::now() < end {
-            std::thread::sleep(POLL);
+            std::thread::sleep(nap());
             over = is_over();
         }
         PyEval_RestoreThread(thread);
@@ -106,8 +124,18 @@ pub unsafe extern "C" fn run(number: *mut PyObject, _: *mut PyObject) -> *mut Py
         let is_over = || !switch::shall_run(number);
         // While another collection runs, this one would do nothing.
         let begins = || switch::runs() && !Collecting::is_taken(interpreter) && due(interpreter);
+        let (mut nap, mut last) = (POLL, 0);
+        let mut next_nap = || {
+            // Relaxed: a hint.
+            let new = pressure::new_objects(interpreter).load(Ordering::Relaxed);
+            let idles = new == last || !switch::runs();
+            nap = if idles { (nap * 2).min(IDLE) } else { POLL };
+            last = new;
+            nap
+        };
         loop {
-            while !sleep(Duration::from_secs(1), || is_over() || begins()) {}
+            let ends = || is_over() || begins();
+            while !sleep_and_look(Duration::from_secs(1), &mut next_nap, ends) {}
             if is_over() {
                 break;
             }

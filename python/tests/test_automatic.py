@@ -1,6 +1,8 @@
 """Automatic collections, and the state of the package."""
 
 import gc
+import os
+import re
 import threading
 import time
 import weakref
@@ -97,6 +99,32 @@ def test_the_threads_of_automatic_collections_may_change():
         wait_for(more)
         assert standstill_gc.stats()["last"]["threads"] == threads
     del kept
+
+
+def wakes():
+    """How often each thread of this process has slept and gone on."""
+    result = {}
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/status") as file:
+            result[thread] = int(re.search("^voluntary_ctxt_switches:(.*)", file.read(), re.M)[1])
+    return result
+
+
+@pytest.mark.parametrize("disabled", [True, False])
+def test_the_thread_sleeps_long_while_there_is_nothing_to_do(disabled):
+    before = wakes()
+    standstill_gc.enable()
+    if disabled:
+        standstill_gc.disable()
+    made = []
+    wait_for(lambda: made.extend(wakes().keys() - before.keys()) or made)
+    [thread] = made
+    # In the first second it may wake more often.
+    time.sleep(1)
+    began, first = time.monotonic(), wakes()[thread]
+    time.sleep(1)
+    number, took = wakes()[thread] - first, time.monotonic() - began
+    assert 0 < number <= 10 + took / 0.02, (number, took)
 
 
 def test_without_a_threshold_no_automatic_collection_runs():

@@ -227,6 +227,7 @@ unsafe fn figures(outcome: &Outcome) -> *mut PyObject {
             (c"duration", seconds(outcome.duration)),
             (c"abandoned", outcome.abandoned.as_deref().map_or_else(|| none(), |why| text(why))),
             (c"ran", truth(outcome.report.is_some())),
+            (c"automatic", truth(automatic::is_current())),
         ];
         if let Some(report) = &outcome.report {
             let stop = |at: usize| report.stops.get(at).copied().unwrap_or_default();

@@ -137,6 +137,7 @@ def collect(generation=2, *, threads=None):
             _warn_once(outcome["abandoned"])
             return result
         if outcome["ran"]:
+            outcome["ended"] = _time.time()
             _records.append(outcome)
             break
         # Another collection runs. If it is an automatic one, wait for it, but not for ever: a
@@ -365,11 +366,12 @@ def stats():
     callbacks, clearing).
 
     ``last`` is the last collection, or None: ``collected`` and ``uncollectable`` as in ``gc``;
-    ``candidates``, the objects that were looked at; ``unreachable``; ``finalized``, the objects
-    whose finalizer was called; ``resurrected``, those that finalizers kept alive; ``overvisited``,
-    objects whose traversals report more references than there are, which are kept; ``threads``;
-    ``duration``, ``pauses``, ``time_to_stop``, ``find`` and ``recheck`` in seconds; ``ran``, which
-    is True; ``abandoned``, which is None.
+    ``automatic``, whether it was an automatic one; ``ended``, the time of its end, as from
+    ``time.time()``; ``candidates``, the objects that were looked at; ``unreachable``;
+    ``finalized``, the objects whose finalizer was called; ``resurrected``, those that finalizers
+    kept alive; ``overvisited``, objects whose traversals report more references than there are,
+    which are kept; ``threads``; ``duration``, ``pauses``, ``time_to_stop``, ``find`` and
+    ``recheck`` in seconds; ``ran``, which is True; ``abandoned``, which is None.
 
     Since the start of the process: ``held_up`` has the pauses of threads that made garbage too
     fast: ``count``, and ``total`` and ``max`` in seconds. ``checked`` has the results of the

@@ -56,6 +56,8 @@ class _Collection(TypedDict):
     duration: float
     abandoned: str | None
     ran: bool
+    automatic: NotRequired[bool]
+    ended: NotRequired[float]
     candidates: NotRequired[int]
     unreachable: NotRequired[int]
     finalized: NotRequired[int]

@@ -13,6 +13,7 @@ import argparse
 import atexit
 import builtins
 import io
+import linecache
 import os
 import pkgutil
 import runpy
@@ -145,6 +146,9 @@ def _run_code(code, name="<string>"):
         module.__file__ = name
         if sys.version_info < (3, 15):
             module.__cached__ = None
+    else:
+        # The interpreter calls this too: tracebacks show the lines.
+        linecache._register_code(compiled, code, name)
     exec(compiled, module.__dict__)
 
 

@@ -39,6 +39,8 @@ def test_automatic_collections_free_garbage():
         return gone() is None
 
     wait_for(more)
+    wait_for(lambda: standstill_gc.stats()["last"])
+    assert standstill_gc.stats()["last"]["automatic"] is True
 
 
 def test_automatic_collections_run_on_the_thread_of_the_package():

@@ -418,6 +418,7 @@ def test_stats():
     standstill_gc.collect()
     before = standstill_gc.stats()
     cycles(1000)
+    begun = time.time()
     standstill_gc.collect(threads=1)
     after = standstill_gc.stats()
     assert after["collections"] == before["collections"] + 1
@@ -431,6 +432,7 @@ def test_stats():
     assert all(seconds >= 0 for seconds in phases.values())
     assert near(last["collected"], 1000) and last["unreachable"] == last["collected"]
     assert 0 < last["find"] <= last["duration"]
+    assert last["automatic"] is False and begun <= last["ended"] <= time.time()
 
 
 def test_a_pause_includes_the_time_until_all_threads_stand():

@@ -32,7 +32,7 @@ use standstill::safepoint::ThreadId;
 use crate::checked::Checked;
 use crate::frames::{self, Traverse};
 use crate::layout as c;
-use crate::pages::{Pages, in_use};
+use crate::pages::{Pages, TOGETHER, in_use};
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
 use crate::{counts, pressure, python, weak};
@@ -263,7 +263,7 @@ unsafe impl ObjectModel for Python {
         let pages = unsafe { Pages::list(self.interpreter, self.prefix) };
         let pages = pages.map_err(|_| "no memory for the list of pages")?;
         self.adopt(&pages, memory)?;
-        let parts = pages.pages().len();
+        let parts = pages.pages().len().div_ceil(TOGETHER);
         self.has_listed.store(true, Ordering::Relaxed);
         *self.pages.write().map_err(|_| "another list has failed")? = pages;
         Ok(parts)
@@ -271,15 +271,16 @@ unsafe impl ObjectModel for Python {
 
     fn list(&self, part: usize, list: &mut ObjectList<'_>) {
         let Ok(pages) = self.pages.read() else { return };
-        let page = pages.pages()[part];
+        let Some(mine) = pages.pages().chunks(TOGETHER).nth(part) else { return };
+        let mut used = 0;
         // SAFETY: in the stop that has made the list. A block in use has an object, or will have
         // one: until then it is not tracked. Pages have slices of their own.
-        let used = unsafe {
-            pages.blocks(page, |blocks| {
+        unsafe {
+            pages.blocks(mine, |blocks| {
                 list.add_blocks(blocks);
-                in_use(blocks)
-            })
-        };
+                used += in_use(blocks);
+            });
+        }
         self.figures.blocks.fetch_add(used, Ordering::Relaxed);
     }
 

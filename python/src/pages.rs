@@ -71,6 +71,10 @@ const WORDS: usize = 128;
 /// The most blocks of a page.
 pub const MOST_BLOCKS: usize = WORDS * 64;
 
+/// The free lists of so many pages are walked at once, one block of each after the other. The steps
+/// of a list wait for memory, and those of different lists do not wait for each other.
+pub const TOGETHER: usize = 8;
+
 impl Page {
     fn block_size(&self) -> usize {
         // SAFETY: the page exists while the world is stopped.
@@ -80,6 +84,17 @@ impl Page {
     fn capacity(&self) -> usize {
         // SAFETY: as above.
         usize::from(unsafe { (*self.page).capacity })
+    }
+
+    /// Whether the page has one block, with a memory of its own.
+    fn is_huge(&self) -> bool {
+        self.block_size() >= c::SS_HUGE_BLOCK_SIZE as usize
+    }
+
+    /// The number of a block.
+    fn number(&self, block: usize) -> usize {
+        // The numbers are small: a segment has 32 MiB. Such a division is faster.
+        ((block - self.start) as u32 / self.block_size() as u32) as usize
     }
 
     /// The memory in which the page's objects start: its slices. One block takes all others that a
@@ -268,45 +283,59 @@ impl Pages {
         &self.pages
     }
 
-    /// Calls `f` with the blocks of a page.
+    /// Calls `f` with the blocks of each page, of [`TOGETHER`] at most.
     ///
     /// # Safety
     ///
     /// The world is stopped, in the stop that has made the list.
     #[inline(always)]
-    pub unsafe fn blocks<R>(&self, page: Page, f: impl FnOnce(Blocks<'_>) -> R) -> R {
-        let (size, capacity) = (page.block_size(), page.capacity());
-        let first = std::ptr::with_exposed_provenance_mut(page.start + page.offset);
-        // SAFETY: blocks do not start at 0.
-        let first = Object::new(unsafe { NonNull::new_unchecked(first) });
-        if size >= c::SS_HUGE_BLOCK_SIZE as usize {
-            return f(Blocks { first, size, count: 1, free: &[] });
-        }
-        // SAFETY: as the caller says.
-        let (lists, has_free) = unsafe {
-            let other = ((*page.page).xthread_free & !3) as *mut c::mi_block_t;
-            let lists = [(*page.page).free, (*page.page).local_free, other];
-            (lists, lists.iter().any(|list| !list.is_null()) || !self.delayed.is_empty())
+    pub unsafe fn blocks(&self, pages: &[Page], mut f: impl FnMut(Blocks<'_>)) {
+        let mut free = [[0u64; WORDS]; TOGETHER];
+        let mut release = |at: usize, block: usize| {
+            let number = pages[at].number(block);
+            free[at][number / 64] |= 1 << (number % 64);
         };
-        if !has_free {
-            return f(Blocks { first, size, count: capacity, free: &[] });
+        // The next block of each free list that has one, and the place of its page.
+        let mut lists = [(0, std::ptr::null_mut()); 3 * TOGETHER];
+        let mut left = 0;
+        for (at, page) in pages.iter().enumerate().filter(|(_, page)| !page.is_huge()) {
+            // SAFETY: as the caller says.
+            let of_page = unsafe {
+                let other = ((*page.page).xthread_free & !3) as *mut c::mi_block_t;
+                [(*page.page).free, (*page.page).local_free, other]
+            };
+            for first in of_page.into_iter().filter(|first| !first.is_null()) {
+                lists[left] = (at, first);
+                left += 1;
+            }
+            let from = self.delayed.partition_point(|&block| block < page.start);
+            let end = page.start + page.capacity() * page.block_size();
+            let delayed = self.delayed[from..].iter().take_while(|&&block| block < end);
+            delayed.for_each(|&block| release(at, block));
         }
-        let mut free = [0u64; WORDS];
-        let mut release = |block: usize| {
-            let at = (block - page.start) / size;
-            free[at / 64] |= 1 << (at % 64);
-        };
-        for mut block in lists {
-            while !block.is_null() {
-                release(block.addr());
+        while left > 0 {
+            let mut one = 0;
+            while one < left {
+                let (at, block) = lists[one];
+                release(at, block.addr());
                 // SAFETY: the block is in a free list of the page.
-                block = unsafe { next_free(page.page, block) };
+                let next = unsafe { next_free(pages[at].page, block) };
+                if next.is_null() {
+                    left -= 1;
+                    lists[one] = lists[left];
+                } else {
+                    lists[one].1 = next;
+                    one += 1;
+                }
             }
         }
-        let from = self.delayed.partition_point(|&block| block < page.start);
-        let delayed = self.delayed[from..].iter().copied();
-        delayed.take_while(|&block| block < page.start + capacity * size).for_each(release);
-        f(Blocks { first, size, count: capacity, free: &free[..capacity.div_ceil(64)] })
+        for (page, free) in pages.iter().zip(&free) {
+            let (size, count) = (page.block_size(), page.capacity());
+            let first = std::ptr::with_exposed_provenance_mut(page.start + page.offset);
+            // SAFETY: blocks do not start at 0.
+            let first = Object::new(unsafe { NonNull::new_unchecked(first) });
+            f(Blocks { first, size, count, free: &free[..count.div_ceil(64)] });
+        }
     }
 
     /// Calls `f` with the address of the object of each block of a page that is in use. Returns the
@@ -316,16 +345,18 @@ impl Pages {
     ///
     /// As for [`blocks`](Self::blocks).
     pub unsafe fn each(&self, page: Page, mut f: impl FnMut(NonNull<u8>)) -> usize {
+        let mut used = 0;
         let each = |blocks: Blocks<'_>| {
             let is_free =
                 |at: usize| blocks.free.get(at / 64).is_some_and(|w| w >> (at % 64) & 1 != 0);
             for at in (0..blocks.count).filter(|&at| !is_free(at)) {
                 f(blocks.first.as_ptr().map_addr(|first| first.saturating_add(at * blocks.size)));
             }
-            in_use(blocks)
+            used += in_use(blocks);
         };
         // SAFETY: as the caller says.
-        unsafe { self.blocks(page, each) }
+        unsafe { self.blocks(&[page], each) }
+        used
     }
 }
 

@@ -10,6 +10,7 @@ import argparse
 import gc
 import hashlib
 import importlib.util
+import io
 import json
 import os
 import platform
@@ -131,8 +132,8 @@ def sympy(n):
     return held + [expand((x + y + k) ** 20) for k in range(max(1, n // 20_000))]
 
 
-def django(n):
-    """Rows of a table as objects of the ORM, beside the package with its applications."""
+def _users():
+    """Django's table of users, with 1,000 rows."""
     from django.conf import settings
 
     contrib = ("auth", "contenttypes", "admin", "sessions", "messages")
@@ -148,7 +149,13 @@ def django(n):
 
     call_command("migrate", verbosity=0)
     User.objects.bulk_create(User(username=f"user {k}") for k in range(1000))
-    return [list(User.objects.all()) for _ in range(max(1, n // 15_000))]
+    return User.objects
+
+
+def django(n):
+    """Rows of a table as objects of the ORM, beside the package with its applications."""
+    users = _users()
+    return [list(users.all()) for _ in range(max(1, n // 15_000))]
 
 
 def pydantic(n):
@@ -171,6 +178,73 @@ def pydantic(n):
         )
         for k in range(max(1, n // 30))
     ]
+
+
+# Services. Each returns a function that serves the request with a number, and keeps its heap.
+
+
+def documents(n):
+    """Parses documents: trees with references to parents, which are garbage afterwards."""
+    live = instances(n)
+
+    def request(number):
+        root = Node()
+        root.children = []
+        for child in range(60):
+            node = Node()
+            node.parent, node.fields = root, {"name": f"field {child}", "value": [child] * 3}
+            root.children.append(node)
+        answer = ",".join(node.fields["name"] for node in root.children)
+        return len(answer) + live[number % len(live)].number
+
+    return request
+
+
+def web(n):
+    """An application of Django: URLs, a form that is validated, a template. It keeps rows of a
+    table. The forms are garbage: each has cycles with its fields."""
+    users = django(n)
+    from django import forms
+    from django.conf import settings
+    from django.core.handlers.wsgi import WSGIHandler
+    from django.http import HttpResponse
+    from django.template import Context, Engine
+    from django.urls import path
+
+    class Profile(forms.Form):
+        name, address = forms.CharField(), forms.CharField(required=False)
+        age, email = forms.IntegerField(min_value=18), forms.EmailField()
+
+    page = Engine().from_string("""
+        <h1>{{ user.username }}</h1><form>{{ form.as_p }}</form>
+        {% for user in others %}<li>{{ user.username }} {{ user.email|default:"-" }}{% endfor %}
+    """)
+
+    def edit(request, number):
+        of_all = users[number % len(users)]
+        user, form = of_all[number % len(of_all)], Profile(request.POST)
+        form.is_valid()
+        return HttpResponse(page.render(Context({"user": user, "form": form, "others": of_all[:20]})))
+
+    settings.ROOT_URLCONF = (path("users/<int:number>/", edit),)
+    application = WSGIHandler()
+    body = b"name=a+name&address=&age=17&email=someone@example.org"
+
+    def request(number):
+        status = []
+        response = application({
+            "REQUEST_METHOD": "POST", "PATH_INFO": f"/users/{number}/", "wsgi.url_scheme": "http",
+            "SERVER_NAME": "localhost", "SERVER_PORT": "80", "wsgi.errors": sys.stderr,
+            "CONTENT_TYPE": "application/x-www-form-urlencoded",
+            "CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body),
+        }, lambda line, headers: status.append(line))
+        text = b"".join(response)
+        response.close()
+        if status != ["200 OK"]:
+            raise SystemExit(f"Django answers {status}: {text[:1000]}")
+        return len(text)
+
+    return request
 
 
 # -------------------------------------------------------------------------------------- cases
@@ -339,34 +413,25 @@ def _series(threads, rounds, progress, run):
 PERCENTILES = (50, 90, 99, 99.9)
 
 
-def service(title, n, seconds, rounds):
-    """Requests that arrive at fixed times, served by two threads beside a large live heap.
+def service(title, build, n, load, seconds, rounds):
+    """Requests that arrive at fixed times, served by two threads beside a large live heap. `load`
+    is the time that one thread would be busy, as a share.
 
     A latency is the time from the planned arrival to the end of the request, so that a request that
     waits for a collection counts with its wait.
     """
 
     def case(threads, scale, progress):
-        live = instances(int(n * scale))
+        request = build(int(n * scale))
+        for number in range(500):
+            request(number)
         for _ in range(3):
             _cpython()
-
-        def request(number):
-            # A parsed document: a tree with references to parents, which is garbage afterwards.
-            root = Node()
-            root.children = []
-            for child in range(60):
-                node = Node()
-                node.parent, node.fields = root, {"name": f"field {child}", "value": [child] * 3}
-                root.children.append(node)
-            answer = ",".join(node.fields["name"] for node in root.children)
-            return len(answer) + live[number % len(live)].number
-
-        # A third of what one thread could serve.
+        objects = len(gc.get_objects())
         begin = time.perf_counter()
         for number in range(500):
             request(number)
-        interval = 3 * (time.perf_counter() - begin) / 500
+        interval = (time.perf_counter() - begin) / 500 / load
         count = int(seconds / interval)
 
         def run():
@@ -405,7 +470,7 @@ def service(title, n, seconds, rounds):
             return wall, latencies
 
         _, longest, _ = _series(threads, rounds, progress, keeping)
-        result = _result("service", title, int(n * scale), longest)
+        result = _result("service", title, objects, longest)
         for place, (name, row) in enumerate(result["rows"].items()):
             series = [sorted(all_latencies[turn * len(longest) + place]) for turn in range(rounds)]
             row["latency"] = {
@@ -414,7 +479,6 @@ def service(title, n, seconds, rounds):
                 for p in PERCENTILES
             }
         result["requests"] = count
-        del live
         return result
 
     return case
@@ -426,6 +490,7 @@ MILLION = 1_000_000
 def cases(quick):
     rounds = 3 if quick else 7
     scale = 0.1 if quick else 1.0
+    seconds = 1.5 if quick else 5
     real = {"sympy": "formulas of SymPy", "django": "Django with rows of a table",
             "pydantic": "models of pydantic"}
     builders = {"sympy": sympy, "django": django, "pydantic": pydantic}
@@ -445,7 +510,11 @@ def cases(quick):
         "small-10000": held("small: 10,000 instances", instances, 10_000, rounds * 7),
         "small-50000": held("small: 50,000 instances", instances, 50_000, rounds * 7),
         "program": program("program with automatic collections", 400_000, min(rounds, 5)),
-        "service": service("service, 2 threads", 500_000, 1.5 if quick else 5, min(rounds, 3)),
+        "service": service(
+            "service, 2 threads", documents, 500_000, 1 / 3, seconds, min(rounds, 3)),
+        **({"web": service(
+            "service of Django, 2 threads", web, MILLION, 2 / 3, 2 * seconds, min(rounds, 3))}
+           if importlib.util.find_spec("django") else {}),
     }
 
 
@@ -753,7 +822,7 @@ def picture(report):
         p.text(width - 90, y + 6, f"{end:.1f} s", 10, "middle", colour="#5f6368")
         y += 36
     for case in of("service"):
-        y = bars(f"Latency of a service beside {case['objects']:,} live objects", [
+        y = bars(f"Latency of a {case['title']}, beside {case['objects']:,} live objects", [
             (percentile, {n: case["rows"][n]["latency"][percentile] for n in names})
             for percentile in next(iter(case["rows"].values()))["latency"]], y)
     return p.svg(y)

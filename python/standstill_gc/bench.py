@@ -132,8 +132,8 @@ def sympy(n):
     return held + [expand((x + y + k) ** 20) for k in range(max(1, n // 20_000))]
 
 
-def _users():
-    """Django's table of users, with 1,000 rows."""
+def django(n):
+    """Rows of a table as objects of the ORM, beside the package with its applications."""
     from django.conf import settings
 
     contrib = ("auth", "contenttypes", "admin", "sessions", "messages")
@@ -149,13 +149,7 @@ def _users():
 
     call_command("migrate", verbosity=0)
     User.objects.bulk_create(User(username=f"user {k}") for k in range(1000))
-    return User.objects
-
-
-def django(n):
-    """Rows of a table as objects of the ORM, beside the package with its applications."""
-    users = _users()
-    return [list(users.all()) for _ in range(max(1, n // 15_000))]
+    return [list(User.objects.all()) for _ in range(max(1, n // 15_000))]
 
 
 def pydantic(n):
@@ -490,7 +484,7 @@ MILLION = 1_000_000
 def cases(quick):
     rounds = 3 if quick else 7
     scale = 0.1 if quick else 1.0
-    seconds = 1.5 if quick else 5
+    seconds, seconds_of_django = (1.5, 1.5) if quick else (5, 10)
     real = {"sympy": "formulas of SymPy", "django": "Django with rows of a table",
             "pydantic": "models of pydantic"}
     builders = {"sympy": sympy, "django": django, "pydantic": pydantic}
@@ -512,8 +506,8 @@ def cases(quick):
         "program": program("program with automatic collections", 400_000, min(rounds, 5)),
         "service": service(
             "service, 2 threads", documents, 500_000, 1 / 3, seconds, min(rounds, 3)),
-        **({"web": service(
-            "service of Django, 2 threads", web, MILLION, 2 / 3, 2 * seconds, min(rounds, 3))}
+        **({"web": service("service of Django, 2 threads", web, MILLION, 2 / 3,
+                           seconds_of_django, min(rounds, 3))}
            if importlib.util.find_spec("django") else {}),
     }
 

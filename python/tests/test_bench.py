@@ -72,6 +72,17 @@ def test_a_heap_of_a_real_program(name):
     assert case["kind"] == "held" and case["objects"] > 50_000
 
 
+def test_an_application_of_django():
+    pytest.importorskip("django")
+    done = run("--quick", "--threads", "2", "--only", "web", "--json", "-")
+    assert done.returncode == 0, done
+    (case,) = json.loads(done.stdout)["cases"]
+    assert case["kind"] == "service" and case["objects"] > 50_000 and case["requests"] > 50
+    for row in case["rows"].values():
+        latencies = list(row["latency"].values())
+        assert latencies == sorted(latencies) and latencies[0] > 0
+
+
 def test_what_is_expected_of_more_cores():
     assert bench.serial_share(2.0, 1.0) == 0 and bench.serial_share(1.0, 1.0) == 1
     assert bench.serial_share(1.0, 0.75) == 0.5

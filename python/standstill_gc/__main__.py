@@ -183,13 +183,16 @@ def main(arguments=None):
 
 def _without_own_frames(hook):
     """A hook that passes an exception to another one, without the frames of this file."""
+    # The interpreter contains `runpy`, or has it in a file (`-X frozen_modules=off`, debug builds).
+    own = (__file__, runpy._run_module_as_main.__code__.co_filename)
+
     def excepthook(kind, error, trace):
         sys.excepthook, passed = hook, False
         while trace is not None:
             code = trace.tb_frame.f_code
             # Without this package, modules and directories run below this function of `runpy` too.
             is_of_program = passed and code.co_name == "_run_module_as_main"
-            if code.co_filename not in (__file__, "<frozen runpy>") or is_of_program:
+            if code.co_filename not in own or is_of_program:
                 break
             passed = passed or code.co_filename == __file__
             trace = trace.tb_next

@@ -44,8 +44,8 @@ def good(code, **more):
 REFUSE = """
 import re, resource
 def refuse_more_than(size):
-    status = open("/proc/self/status").read()
-    has = int(re.search(r"VmSize:\\s+(\\d+)", status)[1]) << 10
+    with open("/proc/self/status") as file:
+        has = int(re.search(r"VmSize:\\s+(\\d+)", file.read())[1]) << 10
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (has + size, most))
 def refuse_nothing():

@@ -63,14 +63,18 @@ def test_exit_codes_of_a_script(tmp_path, end, code):
 FAILS = "def f():\n    1 / 0\nf()\n"
 
 
+@pytest.mark.parametrize("frozen", ["on", "off"])
 @pytest.mark.parametrize("arguments", [["script.py"], ["-m", "script"], ["-c", FAILS]])
-def test_a_traceback_is_that_of_the_program_without_the_package(tmp_path, arguments):
+def test_a_traceback_is_that_of_the_program_without_the_package(tmp_path, arguments, frozen):
     (tmp_path / "script.py").write_text(FAILS)
-    ours = program(tmp_path, *arguments).stderr
-    plain = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, cwd=tmp_path
+    ours, plain = (
+        subprocess.run(
+            [sys.executable, "-X", f"frozen_modules={frozen}", *package, *arguments],
+            capture_output=True, text=True, timeout=DEADLINE, cwd=tmp_path,
+        ).stderr
+        for package in (["-m", "standstill_gc"], [])
     )
-    assert "ZeroDivisionError" in ours and ours == plain.stderr
+    assert "ZeroDivisionError" in ours and ours == plain
 
 
 def test_a_module_runs(tmp_path):

@@ -271,7 +271,8 @@ unsafe impl ObjectModel for Python {
 
     fn list(&self, part: usize, list: &mut ObjectList<'_>) {
         let Ok(pages) = self.pages.read() else { return };
-        let Some(mine) = pages.pages().chunks(TOGETHER).nth(part) else { return };
+        let rest = &pages.pages()[part * TOGETHER..];
+        let mine = &rest[..rest.len().min(TOGETHER)];
         let mut used = 0;
         // SAFETY: in the stop that has made the list. A block in use has an object, or will have
         // one: until then it is not tracked. Pages have slices of their own.

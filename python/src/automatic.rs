@@ -11,6 +11,8 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use pyo3_ffi::{
@@ -25,9 +27,12 @@ use crate::{pressure, python, switch};
 /// How often the package's thread looks at the number of new objects while it grows.
 const POLL: Duration = Duration::from_millis(2);
 
-/// How often it looks while the number stands still, or while automatic collections are disabled.
-/// The time between two looks doubles up to this.
+/// How often it looks while the number stands still. The time between two looks doubles up to this.
 const IDLE: Duration = Duration::from_millis(32);
+
+/// How often it looks while automatic collections are disabled. [`wake`] wakes it when that
+/// changes.
+const DISABLED: Duration = Duration::from_secs(1);
 
 /// How long the thread rests after an error, and for threads that want to collect.
 const REST: Duration = Duration::from_millis(50);
@@ -38,6 +43,18 @@ static COLLECTS: AtomicU64 = AtomicU64::new(0);
 
 /// The number of threads that wait for the end of an automatic collection, to collect then.
 static WAITERS: AtomicUsize = AtomicUsize::new(0);
+
+/// The newest thread of the package. A thread is attached while it has the lock, so no thread forks
+/// meanwhile.
+static THREAD: Mutex<Option<Thread>> = Mutex::new(None);
+
+/// Wakes the package's thread: automatic collections are enabled again, or the thread shall end.
+/// The calling thread is attached.
+pub fn wake() {
+    if let Some(thread) = &*THREAD.lock().unwrap_or_else(PoisonError::into_inner) {
+        thread.unpark();
+    }
+}
 
 /// Whether this thread runs an automatic collection.
 pub fn is_current() -> bool {
@@ -81,17 +98,17 @@ pub unsafe fn wait(time: Duration) {
 /// This thread is attached.
 pub unsafe fn sleep(time: Duration, is_over: impl Fn() -> bool) -> bool {
     // SAFETY: as the caller says.
-    unsafe { sleep_and_look(time, || POLL, is_over) }
+    unsafe { sleep_and_look(time, || std::thread::sleep(POLL), is_over) }
 }
 
-/// As [`sleep`]. `nap` is the time until the next look.
+/// As [`sleep`]. `nap` sleeps until the next look.
 ///
 /// # Safety
 ///
 /// This thread is attached.
 unsafe fn sleep_and_look(
     time: Duration,
-    mut nap: impl FnMut() -> Duration,
+    mut nap: impl FnMut(),
     is_over: impl Fn() -> bool,
 ) -> bool {
     let end = Instant::now() + time;
@@ -100,7 +117,7 @@ unsafe fn sleep_and_look(
         let thread = PyEval_SaveThread();
         let mut over = is_over();
         while !over && Instant::now() < end {
-            std::thread::sleep(nap());
+            nap();
             over = is_over();
         }
         PyEval_RestoreThread(thread);
@@ -124,18 +141,18 @@ pub unsafe extern "C" fn run(number: *mut PyObject, _: *mut PyObject) -> *mut Py
         let is_over = || !switch::shall_run(number);
         // While another collection runs, this one would do nothing.
         let begins = || switch::runs() && !Collecting::is_taken(interpreter) && due(interpreter);
-        let (mut nap, mut last) = (POLL, 0);
-        let mut next_nap = || {
+        *THREAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
+        let (mut time, mut last) = (POLL, 0);
+        let mut nap = || {
             // Relaxed: a hint.
             let new = pressure::new_objects(interpreter).load(Ordering::Relaxed);
-            let idles = new == last || !switch::runs();
-            nap = if idles { (nap * 2).min(IDLE) } else { POLL };
+            time = if new == last { (time * 2).min(IDLE) } else { POLL };
             last = new;
-            nap
+            std::thread::park_timeout(if switch::runs() { time } else { DISABLED });
         };
         loop {
             let ends = || is_over() || begins();
-            while !sleep_and_look(Duration::from_secs(1), &mut next_nap, ends) {}
+            while !sleep_and_look(Duration::from_secs(1), &mut nap, ends) {}
             if is_over() {
                 break;
             }

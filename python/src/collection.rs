@@ -108,7 +108,8 @@ pub fn open(model: Python) -> Result<(), String> {
 /// Replaces the heap by a new one.
 fn reopen(heap: &ModelHeap<Python>) -> Result<(), String> {
     let model = heap.model();
-    open(Python::new(model.interpreter, model.stop, model.clear_weak, model.known.again()))
+    let (known, streams) = (model.known.again(), model.streams);
+    open(Python::new(model.interpreter, model.stop, model.clear_weak, known, streams))
 }
 
 /// In the child of a fork, on its only thread.

@@ -17,6 +17,7 @@ use pyo3_ffi::{
 
 use crate::checks::{self, Expectations, symbol};
 use crate::collection::{self, Outcome, put_all};
+use crate::finalizers::Streams;
 use crate::layout as c;
 use crate::model::Python;
 use crate::pages::Pages;
@@ -64,7 +65,9 @@ fn model() -> Result<Python, String> {
         Py_DECREF(class);
         known
     };
-    Ok(Python::new(interpreter.cast(), stop, clear_weak, known))
+    // SAFETY: this thread is attached.
+    let streams = unsafe { Streams::find() };
+    Ok(Python::new(interpreter.cast(), stop, clear_weak, known, streams))
 }
 
 /// # Safety

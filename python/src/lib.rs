@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`layout`] | the interpreter's structures, from its headers |
 //! | [`checks`], [`plausible`] | the conditions under which the package becomes active |
-//! | [`stop`], [`pages`], [`counts`], [`frames`], [`traversals`], [`weak`] | one aspect of the interpreter each |
+//! | [`stop`], [`pages`], [`counts`], [`frames`], [`traversals`], [`weak`], [`finalizers`] | one aspect of the interpreter each |
 //! | [`model`] | all of them, as standstill's object model |
 //! | [`collection`] | one collection |
 //! | [`switch`], [`block`] | which collector the process uses, and whether automatic collections run; blocks of `defer` |
@@ -22,6 +22,7 @@ mod checked;
 mod checks;
 mod collection;
 mod counts;
+mod finalizers;
 mod frames;
 mod interface;
 mod layout;

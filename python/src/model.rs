@@ -30,6 +30,7 @@ use standstill::model::{
 use standstill::safepoint::ThreadId;
 
 use crate::checked::Checked;
+use crate::finalizers::Streams;
 use crate::frames::{self, Traverse};
 use crate::layout as c;
 use crate::pages::{Pages, TOGETHER, in_use};
@@ -74,6 +75,7 @@ pub struct Python {
     /// Bytes in front of each block, of the debug allocator.
     pub prefix: usize,
     pub known: Known,
+    pub streams: Streams,
     pub checked: Checked,
     pub figures: Figures,
     stop_times: Mutex<StopTimes>,
@@ -120,6 +122,7 @@ impl Python {
         stop: StopFunctions,
         clear_weak: weak::ClearRef,
         known: Known,
+        streams: Streams,
     ) -> Self {
         Self {
             interpreter,
@@ -127,6 +130,7 @@ impl Python {
             clear_weak,
             prefix: crate::pages::debug_prefix(),
             known,
+            streams,
             checked: Checked::default(),
             figures: Figures::default(),
             stop_times: Mutex::default(),
@@ -452,7 +456,7 @@ unsafe impl ObjectModel for Python {
         // count, from which another thread takes it after the first stop: `asyncio.all_tasks()`
         // does so. The second stop keeps it then.
         // SAFETY: the object is alive.
-        unsafe { (*(*op(object.object())).ob_type).tp_finalize.is_some() }
+        unsafe { self.streams.has_finalizer(op(object.object())) }
     }
 
     fn finalize(&self, object: Live<'_>, _: &ModelMutator<Self>) {

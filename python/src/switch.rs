@@ -149,8 +149,12 @@ impl State {
 fn state<T>(function: impl FnOnce(&mut State) -> T) -> T {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     let result = function(&mut state);
+    let runs = state.installed && state.enabled && state.blocks.is_empty();
     // Relaxed: a thread that waits for a change looks again.
-    RUNS.store(state.installed && state.enabled && state.blocks.is_empty(), Ordering::Relaxed);
+    let ran = RUNS.swap(runs, Ordering::Relaxed);
+    if runs && !ran {
+        automatic::wake();
+    }
     result
 }
 
@@ -357,6 +361,7 @@ impl Change {
     fn stop(&self) {
         // Relaxed: the thread looks again.
         WORKER.store(0, Ordering::Relaxed);
+        automatic::wake();
     }
 }
 

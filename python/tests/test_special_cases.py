@@ -8,12 +8,14 @@
 | queues of objects with counts to merge | an object that another thread has dropped is kept |
 | immortal, frozen, and legacy objects | they are cleared |
 | weak references and finalizers | CPython's order is broken |
+| streams in memory | a collection that finds one stops the program twice |
 
 A test of the last kind runs the same program with both collectors, and compares what it has seen.
 """
 
 import ctypes
 import gc
+import io
 import os
 import pathlib
 import shutil
@@ -798,6 +800,44 @@ def test_a_finalized_object_is_looked_at_again_before_it_is_cleared():
     figures = outcome()
     assert figures["collected"] >= 1
     assert (figures["finalized"], figures["resurrected"]) == (0, 0) and figures["recheck"] > 0
+
+
+@pytest.mark.parametrize("kind", [io.BytesIO, io.StringIO])
+def test_a_stream_in_memory_needs_no_finalizer_and_no_second_stop(kind, threads, Thing):
+    """The interpreter frees such a stream without its finalizer, if its count reaches 0."""
+    outcome(threads)  # pytest's garbage has finalizers
+    thing, stream = Thing(), kind()
+    thing.me, thing.stream = thing, stream
+    are_alive = [weakref.ref(thing), weakref.ref(stream)]
+    del thing, stream
+    figures = outcome(threads)
+    assert (figures["finalized"], figures["recheck"], figures["collected"]) == (0, 0, 2), figures
+    assert [alive() for alive in are_alive] == [None, None]
+
+
+@pytest.mark.parametrize("kind", [io.BytesIO, io.StringIO])
+@pytest.mark.parametrize("replaced", ["by an attribute", "by a subclass"])
+def test_a_stream_whose_close_is_replaced_is_finalized(kind, replaced, threads, Thing):
+    closed = []
+
+    class Stream(kind):
+        def close(self):
+            closed.append(type(self))
+            super().close()
+
+    def run(collect):
+        if replaced == "by a subclass":
+            stream = Stream()
+        else:
+            stream = kind()
+            stream.close = lambda: closed.append(kind)
+        thing = Thing()
+        thing.me, thing.stream = thing, stream
+        del thing, stream
+        collect()
+        return closed.pop(0), closed.clear()
+
+    assert run(lambda: outcome(threads)) == run(cpython_collect)
 
 
 def test_an_object_that_its_finalizer_makes_immortal_stays_immortal():

@@ -5,17 +5,21 @@
 //!    goes to `gc.garbage`. The addresses of these objects are noted, and the list is emptied
 //!    again.
 //! 2. This collector searches. Each object that it claims is compared.
+//! 3. If it has claimed an object that CPython has not found, it searches again, and keeps all such
+//!    objects.
 //!
-//! | it has found | meaning | reaction |
-//! |---|---|---|
-//! | the same objects | | they are cleared |
-//! | an object that CPython has not found | a live object would be cleared, or another thread has dropped the object in between | the search ends: no weak reference, finalizer or object is touched, and the references to functions, types and modules are deferred again. The object is a *suspect* |
-//! | a suspect of the collection before | a live object would be cleared. CPython's collector finds all garbage that was there at the collection before | the same, and a report |
-//! | the same, and CPython has found an object at this address now, or no object was there | the suspect was garbage, and is gone. Another object has its memory | it is a new suspect |
-//! | fewer objects | garbage is kept, or another thread has taken it | a figure in `stats()` |
+//! The cases of the comparison:
 //!
-//! 3. If the search has ended so, this collector searches again, and keeps all that CPython has not
-//!    found.
+//! - *The same objects.* They are cleared.
+//! - *An object that CPython has not found.* Either a live object would be cleared, or another
+//!   thread has dropped the object in between. The search ends: no weak reference, finalizer or
+//!   object is touched, and the references to functions, types and modules are deferred again. The
+//!   object is a *suspect*.
+//! - *A suspect of the collection before.* A live object would be cleared, because CPython's
+//!   collector finds all garbage that was there at the collection before. The search ends, with a
+//!   report. But if CPython has found an object at this address now, or no object was there, then
+//!   the suspect was garbage and another object has its memory: it is a new suspect.
+//! - *Fewer objects.* Garbage is kept, or another thread has taken it. `stats()` has the number.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -37,12 +41,12 @@ pub struct Checked {
     wrong: Mutex<Vec<usize>>,
     /// Whether `wrong` has some.
     differs: AtomicBool,
-    /// The claimed objects whose references were deferred. Without memory for an entry the object
-    /// may die if the search ends early.
+    /// The claimed objects with references that were deferred. Without memory for an entry the
+    /// object may die if the search ends early.
     deferred: Mutex<HashSet<usize>>,
     /// Whether objects are kept that CPython has not found.
     restricts: AtomicBool,
-    /// What the last collection has found, and CPython has not.
+    /// The objects that only this collector has found, in the last collection.
     suspects: Mutex<HashSet<usize>>,
     /// All results.
     pub results: Mutex<Results>,

@@ -51,7 +51,7 @@ static COLLECTOR: AtomicU64 = AtomicU64::new(0);
 
 /// The figures of one collection.
 pub struct Outcome {
-    /// Objects whose finalizer this collection has called.
+    /// Calls of finalizers.
     pub finalized: usize,
     pub collected: usize,
     pub uncollectable: usize,
@@ -117,8 +117,8 @@ pub fn forked(thread: u64) -> Result<(), String> {
     let Some(heap) = heap() else { return Ok(()) };
     let collector = COLLECTOR.load(Ordering::Relaxed);
     if collector != 0 && collector != thread {
-        // The collecting thread does not exist here. Its collection is over. What it has claimed
-        // stays alive: nobody drops the references of the claim.
+        // The collecting thread does not exist here. Its collection is over. The claimed objects
+        // stay alive: no thread drops the references of the claim.
         COLLECTOR.store(0, Ordering::Relaxed);
         pressure::lost();
         let (interpreter, prefix) = (heap.model().interpreter, heap.model().prefix);

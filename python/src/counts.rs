@@ -2,19 +2,19 @@
 //!
 //! A count is kept in up to four places:
 //!
-//! | place | who changes it | in a stop |
+//! | place | changed by | in a stop |
 //! |---|---|---|
 //! | `ob_ref_local` | the owner of the object | read; written by a claim |
 //! | `ob_ref_shared >> 2` | all other threads | read; written by a claim |
 //! | `_Py_REF_DEFERRED` in the shared part, if the object's references may be deferred | | subtracted |
 //! | a table of each thread, by the object's *unique id* (types, code, dictionaries of modules) | that thread | an adjustment |
 //!
-//! Each thread also has queues of objects whose count is to be *merged* by their owner. A queue has
+//! Each thread also has queues of objects with a count that their owner has to *merge*. A queue has
 //! a reference to each of its objects, which the owner drops.
 //!
 //! In a stop, [`claim`] writes to garbage, and [`take_queues`] to the objects in queues.
 //!
-//! An object with count 0 whose references are not deferred is being destroyed, and stays outside
+//! An object with count 0 and without deferred references is being destroyed, and stays outside
 //! of the collection. (No such object should be tracked. CPython's collector destroys it twice.) A
 //! deferred object with count 0 is an ordinary one: frames may refer to it.
 //!
@@ -302,7 +302,7 @@ pub unsafe fn add_reference(op: *mut c::PyObject) -> bool {
 #[inline(always)]
 unsafe fn unique_id(op: *mut c::PyObject) -> Option<isize> {
     use pyo3_ffi::{Py_TPFLAGS_DICT_SUBCLASS, Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_TYPE_SUBCLASS};
-    // SAFETY: the caller has an object in a stop. The flags of its type tell what it is.
+    // SAFETY: the caller has an object in a stop. The flags of its type tell its kind.
     unsafe {
         let flags = (*(*op).ob_type).tp_flags;
         let mut id = 0;

@@ -7,7 +7,7 @@
 //!
 //! # Frames of threads
 //!
-//! [`roots`] reports what they hold, counted or not: an object on a stack is alive.
+//! [`roots`] reports all objects on the stacks, counted or not: they are alive.
 //!
 //! # Frames in objects
 //!

@@ -85,7 +85,7 @@ const OPENED: &CStr = c"standstill_gc";
 ///
 /// A program may end the interpreter, and initialize it again. Its address is the same then, and
 /// its dictionary is another one. The heap and the state of the package belong to the first one,
-/// whose objects do not exist any more.
+/// with objects that do not exist any more.
 fn open(model: Python) -> Result<(), String> {
     // SAFETY: this thread is attached to the interpreter.
     unsafe {

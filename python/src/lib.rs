@@ -3,7 +3,7 @@
 //! It collects the objects of a free-threaded CPython with standstill's collector. The Python
 //! package around it has the interface for programs.
 //!
-//! | module | what it does |
+//! | module | task |
 //! |---|---|
 //! | [`layout`] | the interpreter's structures, from its headers |
 //! | [`checks`], [`plausible`] | the conditions under which the package becomes active |

@@ -2,17 +2,17 @@
 //!
 //! | the collector asks for | answer |
 //! |---|---|
-//! | all objects ([`ObjectModel::list`]) | the blocks in use on the [pages](crate::pages) of the collector's heaps, one part for each page. No object is read |
+//! | all objects ([`ObjectModel::list`]) | the blocks in use on the allocator's [pages](crate::pages). No object is read |
 //! | a [count](crate::counts) | of tracked objects that are not frozen. All others are *outside*: kept, and not traversed |
 //! | references | `tp_traverse`, with [deferred references](crate::frames) apart |
 //! | roots | the stacks of all threads, and tables of the interpreter |
 //! | a claim | one reference. The collecting thread owns the object until the release, and deferred references become counted ones |
 //! | weak references, finalizers, clearing | the interpreter's own functions, in its own order |
 //!
-//! # Who may touch which field when
+//! # Which thread may touch which field
 //!
 //! In a stop the collector reads objects, and its workers write claimed objects only: a live object
-//! is never written. (Three exceptions, all rare: a weak reference whose callback is due gets a
+//! is never written. (Three exceptions, all rare: a weak reference with a due callback gets a
 //! reference, and so does the target of a deferred reference in garbage; the counts of objects in
 //! the queues of threads are merged.) `pages`, `collector`, `has_listed` and `keep_deferred` are
 //! written by the collecting thread, before the workers read them.
@@ -46,7 +46,7 @@ const UNIT: usize = 1 << 16;
 pub struct Figures {
     /// Blocks in use, tracked or not.
     pub blocks: AtomicUsize,
-    /// Objects whose finalizer was called.
+    /// Calls of finalizers.
     pub finalized: AtomicUsize,
     /// Objects that were cleared.
     pub cleared: AtomicUsize,
@@ -260,7 +260,7 @@ unsafe impl ObjectModel for Python {
         memory: &ListedMemory<'_>,
     ) -> Result<usize, Cow<'static, str>> {
         self.reset_counters();
-        // Garbage whose last references are in delayed decrements dies soon after this stop.
+        // Garbage dies soon after this stop if its last references are in delayed decrements.
         // SAFETY: the world is stopped.
         unsafe { counts::each_thread(self.interpreter, |thread| c::ss_settle(thread.cast())) };
         // SAFETY: the world is stopped.

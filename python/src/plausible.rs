@@ -7,10 +7,10 @@
 //! So the self-test on import reads each page once before it uses a pointer or a number of it. The
 //! allocator keeps these relations at all times when no thread uses the page:
 //!
-//! | what | relation |
+//! | field | relation |
 //! |---|---|
 //! | the page | is an element of the slices of its segment, and ends inside of that segment |
-//! | its heap | the one whose list has led to it; none in the interpreter's pool |
+//! | its heap | the one with the list that has led to it; none in the interpreter's pool |
 //! | its tag | that of the heap |
 //! | the page before | the one that has led to it. So a list of pages has no circle |
 //! | its numbers | `used <= capacity <= reserved`, and all blocks lie inside of the page |
@@ -30,7 +30,7 @@ pub const AS_IT_IS: Alter = |_| {};
 
 /// Changes by name, each of which one check must notice.
 pub const CHANGES: &[(&str, Alter)] = &[
-    // What a page of an interpreter with ThreadSanitizer looks like: all from `free` on is behind.
+    // A page of an interpreter with ThreadSanitizer: all from `free` on is behind.
     ("page.sanitizer", |page| {
         let bytes = std::ptr::from_mut(page).cast::<u8>();
         let at = std::mem::offset_of!(c::mi_page_t, free);
@@ -59,11 +59,11 @@ pub struct Place {
     pub heap: *mut c::mi_heap_t,
     /// The number of the kind of heap.
     pub tag: i64,
-    /// The page whose link has led here, or null.
+    /// The page with the link that has led here, or null.
     pub before: *mut c::mi_page_t,
 }
 
-/// Checks a page. An error says what differs.
+/// Checks a page. An error names the difference.
 ///
 /// # Safety
 ///
@@ -124,7 +124,7 @@ pub unsafe fn page(page: *mut c::mi_page_t, at: Place, alter: Alter) -> Result<(
     demand(free + used == capacity, "a page has another number of free blocks")
 }
 
-/// Checks a segment of the interpreter's pool. An error says what differs.
+/// Checks a segment of the interpreter's pool. An error names the difference.
 ///
 /// # Safety
 ///

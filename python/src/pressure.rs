@@ -49,11 +49,11 @@
 //! | automatic collections are disabled or uninstalled, or a block of `defer` begins | |
 //!
 //! A thread is asked only by a collecting thread that makes progress. While a finalizer waits,
-//! nobody is asked, and the pauses end. So there is no deadlock.
+//! no thread is asked, and the pauses end. So there is no deadlock.
 //!
 //! The paused thread is detached: a stop does not wait for it.
 //!
-//! # Who may touch which field when
+//! # Which thread may touch which field
 //!
 //! | | written by | read by |
 //! |---|---|---|
@@ -134,7 +134,7 @@ struct Request {
     until: Instant,
 }
 
-/// What the collecting thread knows of a thread.
+/// The data of the collecting thread about another thread.
 struct Seen {
     /// The objects in the thread's counter at the last look.
     count: isize,
@@ -179,8 +179,8 @@ pub unsafe fn prepare() -> bool {
         flags: flags as c_uint,
         slots: slots.as_mut_ptr(),
     };
-    // SAFETY: as the caller says. The interpreter copies what it keeps, but for the name, which is
-    // a constant.
+    // SAFETY: as the caller says. The interpreter copies all that it keeps but for the name, which
+    // is a constant.
     let made = unsafe { PyType_FromSpec(&raw mut spec) };
     if made.is_null() {
         return false;
@@ -235,7 +235,7 @@ impl Drop for Automatic {
     }
 }
 
-/// In the child of a fork whose parent ran a collection on another thread.
+/// In the child of a fork during a collection of another thread.
 pub fn lost() {
     // Relaxed: the process has one thread.
     RUNNING.store(0, Ordering::Relaxed);
@@ -313,7 +313,7 @@ impl Watch {
         let kind = REQUEST.load(Ordering::Acquire);
         // SAFETY: as the caller says. Any value of these fields will do: see `automatic::due`.
         unsafe {
-            // Relaxed: the next look sees what this one does not.
+            // Relaxed: the next look sees changes that this one does not.
             let new = i64::from(new_objects(self.interpreter).load(Ordering::Relaxed));
             let limit = self.limit();
             if !switch::runs() || kind.is_null() || new <= limit {

@@ -1,6 +1,6 @@
 //! The stop of the interpreter, and the flag that admits one collector at a time.
 //!
-//! | who | does | meaning |
+//! | thread | action | meaning |
 //! |---|---|---|
 //! | the collecting thread | sets `interp->gc.collecting` | CPython's collector returns at once, and so does another call of this one |
 //! | the same thread | `_PyEval_StopTheWorld` | all other threads of the interpreter are parked, or detached from it |

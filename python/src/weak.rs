@@ -17,7 +17,7 @@ use crate::layout as c;
 /// `_PyWeakref_ClearRef`: clears a weak reference, and keeps its callback.
 pub type ClearRef = unsafe extern "C" fn(*mut c::PyWeakReference);
 
-/// A weak reference whose callback is to be called. The holder has a reference to it.
+/// A weak reference with a callback that is to be called. The holder has a reference to it.
 pub struct Callback(pub *mut c::PyWeakReference);
 
 // SAFETY: a counted reference may move to another thread.

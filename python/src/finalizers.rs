@@ -13,7 +13,9 @@ use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pyo3_ffi::{Py_DECREF, PyErr_Clear, PyImport_ImportModule, PyObject_GetAttrString, PyType_Check};
+use pyo3_ffi::{
+    Py_DECREF, PyErr_Clear, PyImport_ImportModule, PyObject_GetAttrString, PyType_Check,
+};
 
 use crate::layout as c;
 

@@ -92,5 +92,6 @@ for name in "${!running[@]}"; do
         echo "the package fails with CPython $name (status $status)" >&2
     }
 done
-((status == 0)) || exit "$status"
+# Not `exit "$status"`: 124 would mean that this script has taken too long.
+((status == 0)) || exit 1
 ls "$out/wheels"

@@ -46,12 +46,12 @@ static WAITERS: AtomicUsize = AtomicUsize::new(0);
 
 /// The newest thread of the package. A thread is attached while it has the lock, so no thread forks
 /// meanwhile.
-static THREAD: Mutex<Option<Thread>> = Mutex::new(None);
+static PACKAGE_THREAD: Mutex<Option<Thread>> = Mutex::new(None);
 
 /// Wakes the package's thread: automatic collections are enabled again, or the thread shall end.
 /// The calling thread is attached.
 pub fn wake() {
-    if let Some(thread) = &*THREAD.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(thread) = &*PACKAGE_THREAD.lock().unwrap_or_else(PoisonError::into_inner) {
         thread.unpark();
     }
 }
@@ -141,7 +141,8 @@ pub unsafe extern "C" fn run(number: *mut PyObject, _: *mut PyObject) -> *mut Py
         let is_over = || !switch::shall_run(number);
         // While another collection runs, this one would do nothing.
         let begins = || switch::runs() && !Collecting::is_taken(interpreter) && due(interpreter);
-        *THREAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
+        *PACKAGE_THREAD.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(std::thread::current());
         let (mut time, mut last) = (POLL, 0);
         let mut nap = || {
             // Relaxed: a hint.

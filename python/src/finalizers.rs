@@ -14,7 +14,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3_ffi::{
-    Py_DECREF, PyErr_Clear, PyImport_ImportModule, PyObject_GetAttrString, PyType_Check,
+    Py_TPFLAGS_IMMUTABLETYPE, Py_XDECREF, PyErr_Clear, PyImport_ImportModule,
+    PyObject_GetAttrString, PyType_Check, PyType_GetFlags,
 };
 
 use crate::layout as c;
@@ -38,15 +39,19 @@ impl Streams {
                     return null_mut();
                 }
                 let class = PyObject_GetAttrString(module, name.as_ptr());
-                if class.is_null() || PyType_Check(class) != 0 {
-                    return class.cast();
+                // A program may have put a class of its own there.
+                let is_own = !class.is_null()
+                    && PyType_Check(class) != 0
+                    && PyType_GetFlags(class.cast()) & Py_TPFLAGS_IMMUTABLETYPE != 0;
+                if !is_own {
+                    Py_XDECREF(class);
+                    return null_mut();
                 }
-                Py_DECREF(class);
-                null_mut()
+                class.cast()
             };
             let found = Self([find(c"BytesIO"), find(c"StringIO")]);
             PyErr_Clear();
-            pyo3_ffi::Py_XDECREF(module);
+            Py_XDECREF(module);
             found
         }
     }

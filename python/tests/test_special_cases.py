@@ -29,6 +29,7 @@ import weakref
 import pytest
 
 from standstill_gc import _standstill_gc
+from support import good
 
 THREADS = [1, 2]
 IS_315 = sys.version_info >= (3, 15)
@@ -838,6 +839,21 @@ def test_a_stream_whose_close_is_replaced_is_finalized(kind, replaced, threads, 
         return closed.pop(0), closed.clear()
 
     assert run(lambda: outcome(threads)) == run(cpython_collect)
+
+
+def test_a_class_that_a_program_has_put_in_the_place_of_a_stream_is_finalized():
+    assert good("""
+        import _io
+        class Stream(_io.BytesIO):
+            __slots__ = ()
+            def close(self): print("closed"); super().close()
+        _io.BytesIO = Stream
+        import standstill_gc
+        thing = [Stream()]
+        thing.append(thing)
+        del thing
+        standstill_gc.collect()
+    """) == ["closed"]
 
 
 def test_an_object_that_its_finalizer_makes_immortal_stays_immortal():

@@ -150,7 +150,7 @@ fn state<T>(function: impl FnOnce(&mut State) -> T) -> T {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     let result = function(&mut state);
     let runs = state.installed && state.enabled && state.blocks.is_empty();
-    // Relaxed: a thread that waits for a change looks again.
+    // Relaxed: a thread that waits for a change looks again, and `wake` shows it this one.
     let ran = RUNS.swap(runs, Ordering::Relaxed);
     if runs && !ran {
         automatic::wake();
@@ -359,7 +359,7 @@ impl Change {
 
     /// The package's thread ends soon.
     fn stop(&self) {
-        // Relaxed: the thread looks again.
+        // Relaxed: the thread looks again. `unpark` shows this store to a thread that it wakes.
         WORKER.store(0, Ordering::Relaxed);
         automatic::wake();
     }

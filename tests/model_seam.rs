@@ -46,6 +46,8 @@ const FINALIZES: u32 = 16;
 const LEGACY: u32 = 32;
 /// `kind`: takes no part in collections.
 const OUTSIDE: u32 = 64;
+/// `kind`: takes no part in collections while it refers to no candidate.
+const LEAF: u32 = 128;
 
 /// How many slots an object has: the first half is counted.
 const SLOTS: usize = 4;
@@ -251,6 +253,10 @@ unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, S
         }
     }
 
+    fn leaf_is_outside(&self, object: Stopped<'_>) -> bool {
+        header(*object).kind.load(Relaxed) & LEAF != 0
+    }
+
     fn prefetches(&self) -> bool {
         true
     }
@@ -270,8 +276,10 @@ unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, S
             tracer.unreadable();
         }
         for target in counted(*object).skip(usize::from(kind & SHUT != 0)) {
+            let is_leaf = header(target).kind.load(Relaxed) & LEAF != 0
+                && counted(target).chain(bare(target)).next().is_none();
             // SAFETY: rule 4.
-            unsafe { tracer.visit_object(target) };
+            unsafe { if is_leaf { tracer.visit_leaf(target) } else { tracer.visit_object(target) } }
         }
     }
 
@@ -811,7 +819,7 @@ fn readable_from(roots: &[Object]) -> HashSet<Object> {
 /// Compares collections of random graphs with the definition: an object is alive if the test, a
 /// root of the model, an outside object, or an old object (in a young collection) is it or reaches
 /// it, by references of both kinds. The counted targets of an object that cannot be read are alive
-/// too.
+/// too. A leaf is an outside object if it refers to no candidate that is read.
 fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, loses_marks: bool) {
     for seed in 1..=12 {
         let mut stress = Stress::none().verify_counts(true);
@@ -827,7 +835,7 @@ fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, 
         let mut old = HashSet::new();
         for round in 0..12 {
             for _ in 0..random.below(60) {
-                let kind = [0, 0, 0, SERIAL, SHUT, OUTSIDE][random.below(6)];
+                let kind = [0, 0, 0, SERIAL, SHUT, OUTSIDE, LEAF, LEAF | SHUT][random.below(8)];
                 held.push(alloc(&m, kind));
             }
             let all = model.objects();
@@ -855,8 +863,11 @@ fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, 
                 if header(object).kind.load(Relaxed) & SHUT != 0 {
                     alive.extend(counted(object));
                 }
-                let is_outside = header(object).kind.load(Relaxed) & OUTSIDE != 0;
-                if is_outside || is_young && old.contains(&object) {
+                let kind = header(object).kind.load(Relaxed);
+                let is_candidate = |object| !is_young || !old.contains(&object);
+                let is_leaf =
+                    kind & LEAF != 0 && (kind & SHUT != 0 || !counted(object).any(is_candidate));
+                if kind & OUTSIDE != 0 || is_leaf || is_young && old.contains(&object) {
                     alive.insert(object);
                 }
             }

@@ -266,6 +266,10 @@ impl Traverse {
                 }
             } else if class == &raw mut pyo3_ffi::PyDict_Type {
                 return dict(op.cast(), tracer);
+            } else if class == &raw mut pyo3_ffi::PyFunction_Type {
+                return function(op.cast(), tracer);
+            } else if class == &raw mut pyo3_ffi::PyCode_Type {
+                return code(op.cast(), tracer);
             }
             if frame_in(op).is_some() {
                 return traverse_frame(op, tracer);
@@ -370,6 +374,54 @@ unsafe fn dict(dict: *mut c::PyDictObject, tracer: &mut Tracer) {
             }
         } else {
             items((&raw mut (*(*dict).ma_values).values).cast(), number, tracer);
+        }
+    }
+}
+
+/// Reports the references of a function: all its fields that are pointers to objects, except the
+/// list of weak references.
+///
+/// # Safety
+///
+/// As for [`Traverse::tracked`].
+#[inline(always)]
+unsafe fn function(function: *mut c::PyFunctionObject, tracer: &mut Tracer) {
+    /// The number of references from one field to another one.
+    macro_rules! fields {
+        ($first:ident..=$last:ident) => {
+            const {
+                let first = std::mem::offset_of!(c::PyFunctionObject, $first);
+                let last = std::mem::offset_of!(c::PyFunctionObject, $last);
+                ((last - first) / size_of::<usize>() + 1) as isize
+            }
+        };
+    }
+    // SAFETY: as the caller says. Between these fields lie only references: see
+    // `cpython/funcobject.h`.
+    unsafe {
+        let before_weak = fields!(func_globals..=func_dict);
+        items(&raw mut (*function).func_globals, before_weak, tracer);
+        let after_weak = fields!(func_module..=func_typeparams);
+        items(&raw mut (*function).func_module, after_weak, tracer);
+    }
+}
+
+/// Reports the references of a code object, and also those to its tuples of names, which CPython's
+/// traverse function leaves out. Its collector stops to track such a tuple at the first visit. Here
+/// each collection would find the tuple to be a root.
+///
+/// # Safety
+///
+/// As for [`Traverse::tracked`].
+#[inline(always)]
+unsafe fn code(code: *mut c::PyCodeObject, tracer: &mut Tracer) {
+    // SAFETY: as the caller says. The interpreter checks that the names are strings.
+    unsafe {
+        items(&raw mut (*code).co_consts, 1, tracer);
+        for names in [(*code).co_names, (*code).co_localsplusnames] {
+            if let Some(names) = std::ptr::NonNull::new(names) {
+                tracer.visit_leaf(Object::new(names.cast()));
+            }
         }
     }
 }

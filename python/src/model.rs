@@ -376,6 +376,14 @@ unsafe impl ObjectModel for Python {
         });
     }
 
+    /// CPython's collector stops to track such a tuple, which writes to it. This one asks again in
+    /// each collection.
+    #[inline(always)]
+    fn leaf_is_outside(&self, object: Stopped<'_>) -> bool {
+        // SAFETY: as above.
+        unsafe { (*op(*object)).ob_type.cast() == &raw mut pyo3_ffi::PyTuple_Type }
+    }
+
     fn serial(&self, object: Stopped<'_>) -> bool {
         // SAFETY: as above.
         unsafe { counts::is_tracked(op(*object)) && !self.known.is_known(op(*object)) }

@@ -5,6 +5,7 @@ each test makes a cycle through one kind of reference, and demands that it is fo
 """
 
 import gc
+import types
 import weakref
 
 import pytest
@@ -13,7 +14,10 @@ import standstill_gc
 
 
 class Probe:
-    """Shows by a weak reference that it has died."""
+    """Shows by a weak reference that it has died. May be the function that makes annotations."""
+
+    def __call__(self, form):
+        return {}
 
 
 class Plain:
@@ -70,6 +74,10 @@ class OfTwo(OnlyDictionary, Plain):
 
 class OfList(list):
     pass
+
+
+class OfString(str):
+    """May be the name of a function, and has attributes."""
 
 
 class OfDict(dict):
@@ -201,6 +209,46 @@ def last(holder, probe):
     holder.extend([None, 1, "two", probe])
 
 
+def function():
+    """A function with a closure, and with globals and builtins of its own."""
+    value = None
+    code = (lambda: value).__code__
+    return types.FunctionType(code, {"__builtins__": {}}, closure=(types.CellType(1),))
+
+
+def to(name, value=lambda probe: probe):
+    def put(holder, probe):
+        setattr(holder, name, value(probe))
+
+    return put
+
+
+def in_a_name(name):
+    def put(holder, probe):
+        text = OfString("name")
+        text.held = probe
+        setattr(holder, name, text)
+
+    return put
+
+
+def in_a_cell(holder, probe):
+    holder.__closure__[0].cell_contents = probe
+
+
+def in_globals(holder, probe):
+    holder.__globals__["held"] = probe
+
+
+def in_builtins(holder, probe):
+    holder.__builtins__["held"] = probe
+    del holder.__globals__["__builtins__"]
+
+
+def in_constants(holder, probe):
+    holder.__code__ = holder.__code__.replace(co_consts=(None, probe))
+
+
 def fresh():
     """An instance of a class whose instances share no keys yet."""
     return type("Fresh", (), {})()
@@ -248,6 +296,20 @@ HOLDERS = {
     "dictionary of an instance that is gone": (list, that_outlives),
     "key of a dictionary": (dict, as_a_key),
     "list": (list, last),
+    "attribute of a function": (function, attribute),
+    "default value": (function, to("__defaults__", lambda probe: (1, probe))),
+    "default value of a keyword": (function, to("__kwdefaults__", lambda probe: {"a": probe})),
+    "documentation": (function, to("__doc__")),
+    "module of a function": (function, to("__module__")),
+    "annotations": (function, to("__annotations__", lambda probe: {"a": probe})),
+    "function for annotations": (function, to("__annotate__")),
+    "type parameters": (function, to("__type_params__", lambda probe: (probe,))),
+    "name": (function, in_a_name("__name__")),
+    "qualified name": (function, in_a_name("__qualname__")),
+    "closure": (function, in_a_cell),
+    "globals": (function, in_globals),
+    "builtins": (function, in_builtins),
+    "constants": (function, in_constants),
 }
 
 
@@ -292,10 +354,13 @@ def test_the_other_end_of_a_cycle_through(title, threads):
     del holder
     for _ in range(2):
         assert standstill_gc.collect(threads=threads) == 0
-    referents = gc.get_referents(probe.back)
-    assert any(found is probe for found in referents) or any(
-        inner is probe for found in referents for inner in gc.get_referents(found)
-    )
+    referents = [probe.back]
+    for _ in range(3):
+        referents = [inner for found in referents for inner in gc.get_referents(found)]
+        if any(found is probe for found in referents):
+            break
+    else:
+        pytest.fail("nothing leads to the probe")
     alive = weakref.ref(probe)
     del probe, referents
     assert standstill_gc.collect(threads=threads) >= 2
@@ -338,3 +403,22 @@ def test_a_tuple_and_a_dictionary_of_an_instance():
     del probe, holder
     assert standstill_gc.collect() > 0
     assert alive() is None
+
+
+NAMES = "def f(first, second): return first.third + second.fourth"
+
+
+def test_the_names_of_code_outlive_it():
+    """The package marks these tuples without a look at them, and collects none."""
+    space = {}
+    exec(NAMES, space)
+    code = space["f"].__code__
+    names, space["self"] = code.co_names, space
+    alive = weakref.ref(space["f"])
+    for _ in range(3):
+        standstill_gc.collect()
+        assert alive() is not None
+        assert (code.co_names, code.co_varnames) == (("third", "fourth"), ("first", "second"))
+    del code, space
+    assert standstill_gc.collect() > 0 and alive() is None
+    assert names == ("third", "fourth")

@@ -320,6 +320,46 @@ mod tests {
         }
     }
 
+    /// A named root refers to a leaf. The leaf refers to an object all the same, which is kept.
+    /// Later phases treat the edge as any other: the leaf of garbage is found, with its target.
+    /// Workers that queue pages traverse each marked object: in a small heap, whose tables count as
+    /// far.
+    #[test]
+    fn a_leaf_is_marked_without_a_traversal_before_counting() {
+        for (heap, times) in [(scripted_heap(), 0), (small_heap(1), 1), (small_heap(2), 1)] {
+            let Some(heap) = heap else { return };
+            let mut m = heap.attach();
+            let named = Script::thing(&m, 'r', "", "k");
+            let [leaf, target] = ['l', 't'].map(|name| Script::thing(&m, name, "", "s"));
+            Script::link(&m, named, leaf);
+            Script::link(&m, leaf, target);
+            [leaf, target].iter().for_each(|&object| heap.model().drop_ref(object, &m));
+            let key = m.core().roots.add(named);
+            let traversed = |m: &Raw, object| Script::of(m, object, |thing| thing.traversed);
+            let (report, _) = collect(&mut m, Collect::full());
+            assert_eq!((report.candidates, report.unreachable), (3, 0));
+            assert_eq!((report.known_alive, traversed(&m, leaf)), (2 + times, times));
+            assert!(traversed(&m, target) > 0);
+            heap.forget_root(key);
+            let (report, _) = collect(&mut m, Collect::full());
+            assert_eq!((report.known_alive, report.candidates, report.unreachable), (0, 3, 0));
+            heap.model().drop_ref(named, &m);
+            for at in 0..2 {
+                // A ring that holds the leaf.
+                let ring = Script::ring(&m, &[('a', "")]);
+                let [leaf, target] = ['l', 't'].map(|name| Script::thing(&m, name, "", "s"));
+                Script::of(&m, ring[0], |thing| thing.traversals = "k");
+                Script::link(&m, ring[0], leaf);
+                Script::link(&m, leaf, target);
+                let held = [leaf, target][at];
+                heap.model().drop_ref([target, leaf][at], &m);
+                let (report, _) = collect(&mut m, Collect::full());
+                assert_eq!((report.unreachable, report.collected), (1 + at, 1 + at));
+                heap.model().drop_ref(held, &m);
+            }
+        }
+    }
+
     /// In checked mode the collector compares two traversals of some objects. An assumed root
     /// reaches one. The collection begins again, and counts the object.
     #[test]

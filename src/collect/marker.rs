@@ -175,6 +175,12 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         if M::STABLE_DURING_STOP && !compares {
             tracer.long = core.stress.shrink(LONG);
         }
+        let marks_at_once = !far && inside.is_none() && (!SHARED || plain_marks::<M>(counts));
+        // A leaf is marked and not traversed. If it does refer to candidates, these are roots,
+        // because counting does not find the leaf's references. So leaves are for marking before
+        // counting.
+        let verifies = core.model.verifies_traversals();
+        tracer.keeps_leaves = marks_at_once && counts.is_none() && !verifies;
         Self {
             space: &core.space,
             model: &core.model,
@@ -189,11 +195,11 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             seen: Vec::new(),
             to_assumed: Vec::new(),
             prefetches: core.model.prefetches(),
-            verifies: core.model.verifies_traversals(),
+            verifies,
             stress: core.stress,
             strain: &core.under,
             far,
-            marks_at_once: !far && inside.is_none() && (!SHARED || plain_marks::<M>(counts)),
+            marks_at_once,
             delay: Delay::default(),
             done: Done::default(),
         }
@@ -360,6 +366,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
                 few = &rest;
             }
             self.traverse(candidates(few))?;
+            self.mark_leaves()?;
             self.meet_edges(pool)?;
             // Relaxed: a hint.
             if SHARED && pool.failed.load(Ordering::Relaxed) {
@@ -527,6 +534,23 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             }
             self.meet_seen()?;
         }
+    }
+
+    /// Marks the leaves that the tracer has kept apart. They count as traversed.
+    #[inline(always)]
+    fn mark_leaves(&mut self) -> Result<(), NoMemory> {
+        let leaves = self.tracer.leaves();
+        if leaves.is_empty() {
+            return Ok(());
+        }
+        steps::took(leaves.len());
+        let first = self.list.len();
+        self.marks.mark_all::<SHARED>(leaves, self.space.origin(), &mut self.list)?;
+        self.maybe_lose_marks(first);
+        self.done.traversed += self.list.len() - first;
+        self.list.truncate(first);
+        self.tracer.clear_leaves();
+        Ok(())
     }
 
     /// In a stress mode, and with plain marks: loses some marks of the objects in the list, from

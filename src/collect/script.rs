@@ -40,13 +40,13 @@ pub(crate) mod tests {
         /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference
         /// with a callback. `x`: a damaged header. `i`: immortal. `o`: outside. `d`: its two
         /// traversals are compared. `m`: more callbacks than memory for them. `r`: another thread
-        /// runs the finalizer first.
+        /// runs the finalizer first. `u`: outside while it refers to no candidate.
         pub(crate) has: &'static str,
         /// The effect of each traversal. `s`: it reports the edges. `h`: it reports them, and a
         /// field is unreadable. `p`: it panics. `t`: it reports them twice. `v`: it reports them as
-        /// slots. Later traversals repeat the last effect. `q`: a traversal of several objects that
-        /// begins with this object panics. `e`: such a traversal reports the edges once more at its
-        /// end.
+        /// slots. `k`: it reports them as leaves. Later traversals repeat the last effect. `q`: a
+        /// traversal of several objects that begins with this object panics. `e`: such a traversal
+        /// reports the edges once more at its end.
         pub(crate) traversals: &'static str,
         pub(crate) traversed: usize,
     }
@@ -249,6 +249,9 @@ pub(crate) mod tests {
                 Thing { count, .. } => Count::Exact(*count),
             }
         }
+        fn leaf_is_outside(&self, object: Stopped<'_>) -> bool {
+            self.has(*object, 'u')
+        }
         fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
             let (edges, traversal) = {
                 let mut state = self.state();
@@ -275,8 +278,14 @@ pub(crate) mod tests {
             assert!(traversal != b'p', "a traversal, on purpose");
             for edge in std::iter::repeat_n(edges, if traversal == b't' { 2 } else { 1 }).flatten()
             {
-                // SAFETY: rule *counted*: the edge is counted.
-                unsafe { tracer.visit_object(edge) };
+                // SAFETY: rule *counted*: the edge is counted. The model has no uncounted edges.
+                unsafe {
+                    if traversal == b'k' {
+                        tracer.visit_leaf(edge)
+                    } else {
+                        tracer.visit_object(edge)
+                    }
+                }
             }
             if traversal == b'h' {
                 tracer.unreadable();

@@ -1,6 +1,5 @@
 //! The proof that the world is stopped.
 
-use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use crate::base::sync::{Mutex, Ordering};
 use crate::heap::core::{Core, MutatorShared};
 use crate::heap::helpers::Job;
 use crate::heap::model::ObjectModel;
+use crate::heap::workers::Adjusted;
 use crate::memory::arena::Arena;
 use crate::memory::stopped::StoppedSpace;
 use crate::safepoint::{ThreadId, WorldStopped};
@@ -29,7 +29,7 @@ pub struct World<'a, M: ObjectModel> {
     /// runtime took.
     pub(super) runtime: Option<(&'a M::Local, Duration)>,
     /// The [adjustments](ObjectModel::adjustments) of counts, by granule, once they are known.
-    pub(super) adjusted: OnceLock<HashMap<u32, i64>>,
+    pub(super) adjusted: OnceLock<Adjusted>,
     /// Held by the thread that visits the arenas: workers share a `World`.
     pub(super) visit: Mutex<()>,
 }
@@ -66,7 +66,7 @@ impl<M: ObjectModel> World<'_, M> {
         if !M::ADJUSTS_COUNTS || self.adjusted.get().is_some() {
             return Ok(());
         }
-        let (mut by_granule, mut result) = (HashMap::<u32, i64>::new(), Ok(()));
+        let (mut by_granule, mut result) = (self.core.workers.take_adjusted(), Ok(()));
         self.core.model.adjustments(self, &mut |object, by| {
             if !self.core.space.contains(object.address()) {
                 return;
@@ -138,6 +138,9 @@ impl<M: ObjectModel> World<'_, M> {
 impl<M: ObjectModel> Drop for World<'_, M> {
     fn drop(&mut self) {
         event::resumed(self.elapsed());
+        if let Some(adjusted) = self.adjusted.take() {
+            self.core.workers.give_adjusted(adjusted);
+        }
         if let Some((local, _)) = self.runtime
             && let Err(payload) = guarded(|| self.core.model.resume_runtime(local))
         {

@@ -48,6 +48,10 @@ pub struct Tracer {
     pub(crate) long: usize,
     /// The slices that were noted.
     slots: Vec<LongSlice>,
+    /// Whether [leaves](Self::visit_leaf) are kept apart from other references.
+    pub(crate) keeps_leaves: bool,
+    /// The leaves inside the heap since [`clear_leaves`](Self::clear_leaves).
+    leaves: Vec<usize>,
     /// Whether each visit by a handler of a dynamic type takes the slow path: the heap is in
     /// checked mode, or the tracer was made by [`seeking`](Self::seeking).
     #[cfg_attr(
@@ -124,6 +128,8 @@ impl Tracer {
             refuses_uncounted: false,
             long: usize::MAX,
             slots: Vec::new(),
+            keeps_leaves: false,
+            leaves: Vec::new(),
             careful: false,
             sought: Vec::new(),
             found: false,
@@ -301,6 +307,37 @@ impl Tracer {
     #[inline(always)]
     pub unsafe fn visit_object(&mut self, target: Object) {
         self.edge(target.address());
+    }
+
+    /// As [`visit_object`](Self::visit_object), for a target that refers to no tracked object of
+    /// the heap: a *leaf*. Marking then does not read the target.
+    ///
+    /// If the target does refer to tracked objects, by counted references, the collection may keep
+    /// these objects.
+    ///
+    /// # Safety
+    ///
+    /// As for `visit_object`. The target has no [uncounted](Self::uncounted) references.
+    #[inline(always)]
+    pub unsafe fn visit_leaf(&mut self, target: Object) {
+        let address = target.address();
+        if self.keeps_leaves && self.is_in_heap(address) && self.leaves.try_reserve(1).is_ok() {
+            self.leaves.push(address);
+        } else {
+            self.edge(address);
+        }
+    }
+
+    /// The leaves that were kept apart.
+    #[inline(always)]
+    pub(crate) fn leaves(&self) -> &[usize] {
+        &self.leaves
+    }
+
+    /// Removes the leaves that were kept apart.
+    #[inline(always)]
+    pub(crate) fn clear_leaves(&mut self) {
+        self.leaves.clear();
     }
 
     /// As [`visit_object`](Self::visit_object), for the object in each of the slots. The collector

@@ -301,16 +301,31 @@ def _result(kind, title, objects, times, stops=None):
     return {"kind": kind, "title": title, "objects": objects, "rows": rows}
 
 
+def _alone(threads, rounds):
+    """Median seconds of this package before CPython's collector has run in the process.
+
+    CPython's collector leaves less work for the next collection, of either collector: it stops to
+    track tuples without collected items, and adds the counts that threads keep in tables.
+    """
+    medians = {}
+    for name, collect in _ways(threads).items():
+        if collect is not _cpython:
+            collect()
+            medians[name] = statistics.median(_timed(collect)[0] for _ in range(rounds))
+    return medians
+
+
 def held(title, build, n, rounds):
     def case(threads, scale, progress):
         keep = build(max(1000, int(n * scale)) if n > 50_000 else n)
+        alone = _alone(threads, rounds)
         for _ in range(3):
             _cpython()
         objects = len(gc.get_objects())
         times, _ = _alternate(_ways(threads), lambda: None, rounds, progress)
         del keep
         kind = "held" if n > 50_000 else "small"
-        return _result(kind, title, objects, times)
+        return _result(kind, title, objects, times) | {"alone": alone}
 
     return case
 
@@ -697,6 +712,30 @@ def freed(report):
     ]) + "\n"
 
 
+def alone(report):
+    """This package's times before CPython's collector has run in the process, as a table in Markdown;
+    empty without such figures."""
+    lines = []
+    for case in report["cases"]:
+        if "alone" in case and case["kind"] == "held":
+            base = case["rows"]["gc.collect"]["median"]
+            cells = [case["title"]]
+            for seconds in case["alone"].values():
+                cells += [_milliseconds(seconds), f"{seconds / base:.2f}"]
+            lines.append("| " + " | ".join(cells) + " |")
+    if not lines:
+        return ""
+    names = [name for name in report["cases"][0]["rows"] if name != "gc.collect"]
+    return "\n".join([
+        "The same collections before `gc.collect()` has run in the process, and their shares of it. "
+        "CPython's collector leaves less work for the next collection, also for one of this package: it "
+        "stops to track some tuples, and adds counts that threads keep. A program that uses the package "
+        "alone has these times.", "",
+        "| | " + " | ".join(f"{name} | ratio" for name in names) + " |",
+        "|---|" + "--:|" * (2 * len(names)), *lines,
+    ]) + "\n"
+
+
 def hashed(report):
     """The times in which threads hash, as a sentence; empty without such figures."""
     one = report.get("hashed", {}).get("1 thread")
@@ -712,7 +751,7 @@ def hashed(report):
 
 def text(report):
     """All of a report, in Markdown."""
-    parts = (summary(report), table(report), hashed(report), freed(report), expected(report))
+    parts = (part(report) for part in (summary, table, alone, hashed, freed, expected))
     return "\n".join(filter(None, parts))
 
 

@@ -48,6 +48,9 @@ def test_the_figures(files):
     freed = {case["name"]: case.get("freed") for case in report["cases"]}
     assert 0 < freed.pop("pairs") < pairs["gc.collect"]["median"]
     assert set(freed.values()) == {None}
+    alone = {case["name"]: case.get("alone", {}) for case in report["cases"]}
+    assert list(alone["lists"]) == list(alone["small-1000"]) == ["1 thread", "2 threads"]
+    assert all(seconds > 0 for case in alone.values() for seconds in case.values())
     assert list(report["hashed"]) == ["1 thread", "2 threads"]
     assert all(seconds > 0 for seconds in report["hashed"].values())
 
@@ -57,8 +60,9 @@ def test_the_table(files):
     text = (place / "table.md").read_text()
     assert text.strip() == output.strip()
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    kinds = {8: "the table", 6: "what is expected", 4: "freed by counts"}
+    kinds = {8: "the table", 6: "what is expected, and times alone", 4: "freed by counts"}
     assert {line.count("|") for line in rows} == set(kinds)
+    assert sum("lists, held" in row for row in rows) == 3
     for title in ("lists, held", "garbage: pairs, stopped", "latency p99.9", "whole run"):
         assert any(title in row for row in rows)
 

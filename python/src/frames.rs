@@ -406,9 +406,21 @@ unsafe fn function(function: *mut c::PyFunctionObject, tracer: &mut Tracer) {
     }
 }
 
+/// # Safety
+///
+/// The object is alive.
+#[inline(always)]
+pub unsafe fn is_exact_tuple(op: *mut c::PyObject) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { (*op).ob_type.cast() == &raw mut pyo3_ffi::PyTuple_Type }
+}
+
 /// Reports the references of a code object, and also those to its tuples of names, which CPython's
 /// traverse function leaves out. Its collector stops to track such a tuple at the first visit. Here
 /// each collection would find the tuple to be a root.
+///
+/// An object of a class derived from `tuple` may refer to anything. CPython never finds a cycle
+/// through such names, so it is not reported where references are counted.
 ///
 /// # Safety
 ///
@@ -419,8 +431,10 @@ unsafe fn code(code: *mut c::PyCodeObject, tracer: &mut Tracer) {
     unsafe {
         items(&raw mut (*code).co_consts, 1, tracer);
         for names in [(*code).co_names, (*code).co_localsplusnames] {
-            if let Some(names) = std::ptr::NonNull::new(names) {
-                tracer.visit_leaf(Object::new(names.cast()));
+            if let Some(object) = std::ptr::NonNull::new(names)
+                && (tracer.skips_leaves() || is_exact_tuple(names))
+            {
+                tracer.visit_leaf(Object::new(object.cast()));
             }
         }
     }

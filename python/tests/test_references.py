@@ -4,6 +4,7 @@ A reference that is overlooked leaves garbage, and a reference that does not exi
 each test makes a cycle through one kind of reference, and demands that it is found.
 """
 
+import ctypes
 import gc
 import types
 import weakref
@@ -422,3 +423,47 @@ def test_the_names_of_code_outlive_it():
     del code, space
     assert standstill_gc.collect() > 0 and alive() is None
     assert names == ("third", "fourth")
+
+
+class Names(tuple):
+    """Names of code that refer to other objects."""
+
+
+def test_names_of_code_that_refer_to_objects():
+    """The objects stay as they are. CPython finds no cycle through such names, nor does this."""
+    space = {}
+    exec(NAMES, space)
+    code = space["f"].__code__
+    names = Names(code.co_names)
+    names.held = probe = Probe()
+    code = code.replace(co_names=names)
+    alive = weakref.ref(probe)
+    del names, probe, space
+    for _ in range(3):
+        standstill_gc.collect()
+        assert alive() is not None and code.co_names.held is alive()
+    alive().back = code
+    del code
+    for collect in (standstill_gc.collect, gc.collect):
+        collect()
+        assert alive() is not None
+
+
+def test_a_tuple_with_deferred_counting_is_freed():
+    """Only a collector frees it."""
+    number = 10**50
+
+    def is_there():
+        return any(
+            type(thing) is tuple and len(thing) == 3 and thing[2] is number
+            for thing in gc.get_objects())
+
+    held = (int, str, number)
+    defer = ctypes.pythonapi.PyUnstable_Object_EnableDeferredRefcount
+    assert gc.is_tracked(held) and defer(ctypes.py_object(held)) == 1
+    standstill_gc.collect()
+    assert held[2] is number and is_there()
+    del held
+    assert is_there()
+    standstill_gc.collect()
+    assert not is_there()

@@ -7,6 +7,7 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Mutex;
 use crate::collect::candidates::Candidates;
 use crate::collect::mark;
+use crate::collect::marker::Leaves;
 use crate::collect::rules::{self, Claims};
 use crate::collect::scope::{Scope, claimed, object_at, state_of};
 use crate::collect::sweep::Swept;
@@ -269,7 +270,9 @@ fn exempt<M: ObjectModel>(
     let granules = legacy.iter().map(|object| core.space.granule(object.address()) as u32);
     let reached = fallible::collect(granules)
         .map_err(Abandoned::from)
-        .and_then(|roots| mark::mark_before_counting(world, &candidates, roots, None, 1))
+        .and_then(|roots| {
+            mark::mark_before_counting(world, &candidates, roots, None, Leaves::Traverse, 1)
+        })
         .and_then(|done| match done.unreadable_now.first() {
             None => Ok(candidates.take_marked(world, objects)?),
             Some(&granule) => Err(Abandoned {

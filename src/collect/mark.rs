@@ -13,7 +13,7 @@ use crate::base::sync::{Mutex, Ordering, yield_now};
 use crate::collect::assumed::Inside;
 use crate::collect::candidates::Candidates;
 use crate::collect::count::Counts;
-use crate::collect::marker::{Done, Marker};
+use crate::collect::marker::{Done, Leaves, Marker};
 use crate::collect::pool::{Piece, Pool};
 use crate::collect::roots::Roots;
 use crate::collect::scope::{Scope, Selection, object_at};
@@ -49,7 +49,7 @@ pub(crate) fn mark_from_named<M: ObjectModel>(
     granules.try_reserve(reported.len()).map_err(NoMemory::from)?;
     granules.extend(reported);
     let _phase = premark(&granules);
-    let done = mark_before_counting(world, candidates, granules, None, workers)?;
+    let done = mark_before_counting(world, candidates, granules, None, Leaves::Skip, workers)?;
     Ok(if M::OVERLAPPING_TRAVERSALS && workers > 1 {
         // Some objects may have been traversed twice.
         candidates.count - candidates.count_unmarked(world, scope)
@@ -78,7 +78,9 @@ pub(crate) fn mark_from_assumed<M: ObjectModel>(
 ) -> Result<Marked, Abandoned> {
     let granules = fallible::collect(assumed.iter().map(|root| root.granule))?;
     let _phase = premark(&granules);
-    let done = mark_before_counting(world, candidates, granules, Some(inside), workers)?;
+    let inside = Some(inside);
+    let done =
+        mark_before_counting(world, candidates, granules, inside, Leaves::Traverse, workers)?;
     Ok(if done.must_compare { Marked::MustCompare } else { Marked::All(done.traversed) })
 }
 
@@ -87,13 +89,14 @@ fn premark(roots: &[u32]) -> Option<EnteredSpan> {
     (!roots.is_empty()).then(|| event::phase(Phase::Premark))
 }
 
-/// Marks the objects that `roots` reach, before counting. Immortal objects are not among them
-/// afterwards.
+/// Marks the objects that `roots` reach, without the result of counting. Immortal objects are not
+/// among them afterwards.
 pub(crate) fn mark_before_counting<M: ObjectModel>(
     world: &World<'_, M>,
     candidates: &Candidates,
     mut roots: Vec<u32>,
     inside: Option<&Inside<'_>>,
+    leaves: Leaves,
     workers: usize,
 ) -> Result<Done, Abandoned> {
     if roots.is_empty() {
@@ -101,7 +104,7 @@ pub(crate) fn mark_before_counting<M: ObjectModel>(
     }
     steps::took(roots.len());
     roots.retain(|&granule| candidates.mark_alone(granule as usize));
-    let marking = Marking { world, candidates, counts: None, inside };
+    let marking = Marking { world, candidates, counts: None, inside, leaves };
     let mut work = Vec::new();
     for chunk in roots.chunks(CHUNK) {
         fallible::push(&mut work, Piece::Objects(fallible::collect(chunk.iter().copied())?))?;
@@ -131,7 +134,8 @@ pub(crate) fn mark<M: ObjectModel>(
     workers: usize,
 ) -> Result<(), Abandoned> {
     counts.unreadable.sort_unstable();
-    let marking = Marking { world, candidates, counts: Some(&*counts), inside: None };
+    let leaves = Leaves::Traverse;
+    let marking = Marking { world, candidates, counts: Some(&*counts), inside: None, leaves };
     let work = fallible::collect(roots.pages.into_iter().map(Piece::Pages))?;
     let mut unreadable = marking.run(work, workers)?.unreadable_now;
     for _ in 0..RETRIES {
@@ -160,6 +164,7 @@ struct Marking<'a, M: ObjectModel> {
     candidates: &'a Candidates,
     counts: Option<&'a Counts>,
     inside: Option<&'a Inside<'a>>,
+    leaves: Leaves,
 }
 
 impl<M: ObjectModel> Marking<'_, M> {
@@ -182,7 +187,7 @@ impl<M: ObjectModel> Marking<'_, M> {
         serial: Vec<u32>,
         workers: usize,
     ) -> Result<Done, Abandoned> {
-        let Self { world, candidates, counts, inside } = *self;
+        let Self { world, candidates, counts, inside, leaves } = *self;
         let pool = Pool::new();
         for piece in work {
             pool.give(piece).map_err(|_| NoMemory)?;
@@ -199,6 +204,7 @@ impl<M: ObjectModel> Marking<'_, M> {
                     worker.index,
                     counts,
                     inside,
+                    leaves,
                     tracer,
                 );
                 if M::HAS_SERIAL && worker.index == 0 {
@@ -358,6 +364,22 @@ mod tests {
                 heap.model().drop_ref(held, &m);
             }
         }
+    }
+
+    /// What a legacy finalizer reaches is kept, also behind a leaf that refers to an object.
+    #[test]
+    fn a_leaf_of_an_object_with_a_legacy_finalizer_is_traversed() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let ring = Script::ring(&m, &[('a', "l")]);
+        Script::of(&m, ring[0], |thing| thing.traversals = "k");
+        let [leaf, target] = ['b', 't'].map(|name| Script::thing(&m, name, "", "s"));
+        Script::link(&m, ring[0], leaf);
+        Script::link(&m, leaf, target);
+        [leaf, target].iter().for_each(|&object| heap.model().drop_ref(object, &m));
+        let (report, calls) = collect(&mut m, Collect::full());
+        assert_eq!((report.unreachable, report.uncollectable, report.collected), (3, 3, 0));
+        assert!(!Script::is_reached(&calls, "clear t"), "{calls:?}");
     }
 
     /// In checked mode the collector compares two traversals of some objects. An assumed root

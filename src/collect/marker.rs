@@ -83,6 +83,19 @@ const LONG: usize = 4 * EDGES_MAX;
 /// The most edges that are looked at together. The list of their targets takes memory.
 const EDGES_MAX: usize = 4096;
 
+/// How marking treats the targets that traversals name as leaves ([`Tracer::visit_leaf`]).
+///
+/// [`Tracer::visit_leaf`]: crate::Tracer::visit_leaf
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// A leaf is marked and not traversed, where a worker marks each target at once. Counting must
+    /// follow: if the leaf does refer to candidates, counting does not find these references, so
+    /// the candidates are roots.
+    Skip,
+    /// As other objects.
+    Traverse,
+}
+
 /// One worker's part of marking.
 pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     space: &'a Space<M::Addresses>,
@@ -166,6 +179,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         worker: usize,
         counts: Option<&'a Counts>,
         inside: Option<&'a Inside<'a>>,
+        leaves: Leaves,
         tracer: &'a mut Tracer,
     ) -> Self {
         let core = world.core();
@@ -176,11 +190,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             tracer.long = core.stress.shrink(LONG);
         }
         let marks_at_once = !far && inside.is_none() && (!SHARED || plain_marks::<M>(counts));
-        // A leaf is marked and not traversed. If it does refer to candidates, these are roots,
-        // because counting does not find the leaf's references. So leaves are for marking before
-        // counting.
         let verifies = core.model.verifies_traversals();
-        tracer.keeps_leaves = marks_at_once && counts.is_none() && !verifies;
+        tracer.skips_leaves = leaves == Leaves::Skip && marks_at_once && !verifies;
         Self {
             space: &core.space,
             model: &core.model,

@@ -4,6 +4,7 @@ use crate::base::event::{self, During, Phase};
 use crate::collect::candidates::Candidates;
 use crate::collect::claim::{Exempt, Reclaimers};
 use crate::collect::finalize::Pending;
+use crate::collect::marker::Leaves;
 use crate::collect::scope::{Scope, claimed, state_of};
 use crate::collect::table::{self, Spills};
 use crate::collect::traversal::Abandoned;
@@ -101,7 +102,7 @@ fn mark_reachable<M: ObjectModel>(
     workers: usize,
 ) -> Result<(), Abandoned> {
     let outside = uncounted::roots_of_claimed(world, candidates)?;
-    mark::mark_before_counting(world, candidates, outside, None, workers)?;
+    mark::mark_before_counting(world, candidates, outside, None, Leaves::Skip, workers)?;
     let mut counts = count::count(world, scope, candidates, Spills::default(), workers)?;
     let roots = roots::roots(world, scope, candidates, &mut counts, workers)?;
     mark::mark(world, candidates, &mut counts, roots, workers)

@@ -501,10 +501,11 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     ///
     /// Such an object is in no cycle. If only garbage refers to it, it dies by its count when the
     /// garbage is cleared. The collector does not count it as unreachable, and calls no method for
-    /// it that prepares an object for its end. So the answer is `true` only for types without
-    /// finalizers and without weak references, for example a tuple of numbers or names. A heap with
-    /// many such objects that no traversal reaches is collected faster: otherwise each of them is a
-    /// root, and marking traverses it again.
+    /// it that prepares an object for its end. So the answer is `true` only for objects without
+    /// finalizers and without weak references, for example a tuple of numbers or names, and only if
+    /// the object dies when its last counted reference is dropped. A heap with many such objects
+    /// that no traversal reaches is collected faster: otherwise each of them is a root, and marking
+    /// traverses it again.
     ///
     /// Called while references are counted, for objects with an exact count, on several threads.
     /// Not called in the recheck: an object that was claimed stays in the set.

@@ -48,8 +48,8 @@ pub struct Tracer {
     pub(crate) long: usize,
     /// The slices that were noted.
     slots: Vec<LongSlice>,
-    /// Whether [leaves](Self::visit_leaf) are kept apart from other references.
-    pub(crate) keeps_leaves: bool,
+    /// Whether [leaves](Self::visit_leaf) are kept apart from other references, and not read.
+    pub(crate) skips_leaves: bool,
     /// The leaves inside the heap since [`clear_leaves`](Self::clear_leaves).
     leaves: Vec<usize>,
     /// Whether each visit by a handler of a dynamic type takes the slow path: the heap is in
@@ -128,7 +128,7 @@ impl Tracer {
             refuses_uncounted: false,
             long: usize::MAX,
             slots: Vec::new(),
-            keeps_leaves: false,
+            skips_leaves: false,
             leaves: Vec::new(),
             careful: false,
             sought: Vec::new(),
@@ -310,7 +310,8 @@ impl Tracer {
     }
 
     /// As [`visit_object`](Self::visit_object), for a target that refers to no tracked object of
-    /// the heap: a *leaf*. Marking then does not read the target.
+    /// the heap: a *leaf*. While [`skips_leaves`](Self::skips_leaves) is true, marking does not
+    /// read the target.
     ///
     /// If the target does refer to tracked objects, by counted references, the collection may keep
     /// these objects.
@@ -321,11 +322,19 @@ impl Tracer {
     #[inline(always)]
     pub unsafe fn visit_leaf(&mut self, target: Object) {
         let address = target.address();
-        if self.keeps_leaves && self.is_in_heap(address) && self.leaves.try_reserve(1).is_ok() {
+        if self.skips_leaves && self.is_in_heap(address) && self.leaves.try_reserve(1).is_ok() {
             self.leaves.push(address);
         } else {
             self.edge(address);
         }
+    }
+
+    /// Whether [`visit_leaf`](Self::visit_leaf) names objects that are marked and not read.
+    /// Otherwise it does the same as `visit_object`, and a traversal may look whether the target is
+    /// a leaf.
+    #[inline(always)]
+    pub fn skips_leaves(&self) -> bool {
+        self.skips_leaves
     }
 
     /// The leaves that were kept apart.

@@ -26,7 +26,7 @@ fn with_marker<const SHARED: bool>(
     let candidates = Candidates::new(&world, &scope, 1 + usize::from(SHARED)).expect("memory");
     assert!(candidates.mark_alone(granule(space, objects[0]) as usize));
     let mut tracer = tracer(space);
-    let mut marker = Marker::new(&world, &candidates, 0, None, None, &mut tracer);
+    let mut marker = Marker::new(&world, &candidates, 0, None, None, Leaves::Traverse, &mut tracer);
     test(&mut marker, &objects, &candidates);
     candidates.close(&world, &scope);
     drop(world);
@@ -243,7 +243,7 @@ fn edges_to_assumed_roots_are_set_apart() {
     candidates.assume(space.high_water(), &roots, true).expect("memory");
     let mut tracer = tracer(space);
     let mut marker: Marker<'_, Script, false> =
-        Marker::new(&world, &candidates, 0, None, None, &mut tracer);
+        Marker::new(&world, &candidates, 0, None, None, Leaves::Traverse, &mut tracer);
     marker.seen = [&granules[..10], &granules[..10]].concat();
     marker.take_assumed().expect("memory");
     let expected = |kept: bool| {

@@ -46,7 +46,7 @@ const FINALIZES: u32 = 16;
 const LEGACY: u32 = 32;
 /// `kind`: takes no part in collections.
 const OUTSIDE: u32 = 64;
-/// `kind`: takes no part in collections while it refers to no candidate.
+/// `kind`: others report it as a leaf while it refers to nothing.
 const LEAF: u32 = 128;
 
 /// How many slots an object has: the first half is counted.
@@ -251,10 +251,6 @@ unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, S
             OUTSIDE => Count::Outside,
             _ => Count::Immortal,
         }
-    }
-
-    fn leaf_is_outside(&self, object: Stopped<'_>) -> bool {
-        header(*object).kind.load(Relaxed) & LEAF != 0
     }
 
     fn prefetches(&self) -> bool {
@@ -819,7 +815,7 @@ fn readable_from(roots: &[Object]) -> HashSet<Object> {
 /// Compares collections of random graphs with the definition: an object is alive if the test, a
 /// root of the model, an outside object, or an old object (in a young collection) is it or reaches
 /// it, by references of both kinds. The counted targets of an object that cannot be read are alive
-/// too. A leaf is an outside object if it refers to no candidate that is read.
+/// too.
 fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, loses_marks: bool) {
     for seed in 1..=12 {
         let mut stress = Stress::none().verify_counts(true);
@@ -863,11 +859,8 @@ fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, 
                 if header(object).kind.load(Relaxed) & SHUT != 0 {
                     alive.extend(counted(object));
                 }
-                let kind = header(object).kind.load(Relaxed);
-                let is_candidate = |object| !is_young || !old.contains(&object);
-                let is_leaf =
-                    kind & LEAF != 0 && (kind & SHUT != 0 || !counted(object).any(is_candidate));
-                if kind & OUTSIDE != 0 || is_leaf || is_young && old.contains(&object) {
+                let is_outside = header(object).kind.load(Relaxed) & OUTSIDE != 0;
+                if is_outside || is_young && old.contains(&object) {
                     alive.insert(object);
                 }
             }

@@ -406,21 +406,12 @@ unsafe fn function(function: *mut c::PyFunctionObject, tracer: &mut Tracer) {
     }
 }
 
-/// # Safety
+/// Reports the references of a code object. Marking also gets those to its tuples of names, which
+/// CPython's traverse function leaves out: counting would find each of these tuples to be a root,
+/// in each collection. CPython's collector stops to track such a tuple at the first visit.
 ///
-/// The object is alive.
-#[inline(always)]
-pub unsafe fn is_exact_tuple(op: *mut c::PyObject) -> bool {
-    // SAFETY: as the caller says.
-    unsafe { (*op).ob_type.cast() == &raw mut pyo3_ffi::PyTuple_Type }
-}
-
-/// Reports the references of a code object, and also those to its tuples of names, which CPython's
-/// traverse function leaves out. Its collector stops to track such a tuple at the first visit. Here
-/// each collection would find the tuple to be a root.
-///
-/// An object of a class derived from `tuple` may refer to anything. CPython never finds a cycle
-/// through such names, so it is not reported where references are counted.
+/// Where references are counted these are left out, too. So a garbage code object leaves its names
+/// to their counts, and no cycle is found through names that are an object of a derived class.
 ///
 /// # Safety
 ///
@@ -430,11 +421,11 @@ unsafe fn code(code: *mut c::PyCodeObject, tracer: &mut Tracer) {
     // SAFETY: as the caller says. The interpreter checks that the names are strings.
     unsafe {
         items(&raw mut (*code).co_consts, 1, tracer);
-        for names in [(*code).co_names, (*code).co_localsplusnames] {
-            if let Some(object) = std::ptr::NonNull::new(names)
-                && (tracer.skips_leaves() || is_exact_tuple(names))
-            {
-                tracer.visit_leaf(Object::new(object.cast()));
+        if tracer.skips_leaves() {
+            for names in [(*code).co_names, (*code).co_localsplusnames] {
+                if let Some(names) = std::ptr::NonNull::new(names) {
+                    tracer.visit_leaf(Object::new(names.cast()));
+                }
             }
         }
     }

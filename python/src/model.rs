@@ -376,15 +376,6 @@ unsafe impl ObjectModel for Python {
         });
     }
 
-    /// CPython's collector stops to track such a tuple, which writes to it. This one asks again in
-    /// each collection. A tuple with deferred references does not die by its count: only a
-    /// collector frees it.
-    #[inline(always)]
-    fn leaf_is_outside(&self, object: Stopped<'_>) -> bool {
-        // SAFETY: as above.
-        unsafe { frames::is_exact_tuple(op(*object)) && !counts::is_deferred(op(*object)) }
-    }
-
     fn serial(&self, object: Stopped<'_>) -> bool {
         // SAFETY: as above.
         unsafe { counts::is_tracked(op(*object)) && !self.known.is_known(op(*object)) }

@@ -29,38 +29,6 @@ def test_collect_returns_the_number_of_unreachable_objects(collect):
     assert near(collect(), 0)
 
 
-def a_class():
-    type("Made", (), {})
-
-
-def an_instance():
-    node = Node()
-    node.self, node.names = node, ("a", 1, str(id(node)))
-
-
-def a_function():
-    space = {}
-    exec("def f(a, b): return a.x + b.y + len('z')", space)
-    space["self"] = space
-
-
-def a_tuple_in_a_cycle():
-    node = Node()
-    node.self = ("a", [node])
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("make", [a_class, an_instance, a_function, a_tuple_in_a_cycle])
-def test_tuples_that_take_no_part_are_not_counted(make, threads):
-    def found(collect):
-        make()
-        collect()
-        make()
-        return collect()
-
-    assert found(lambda: standstill_gc.collect(threads=threads)) == found(cpython) > 0
-
-
 @both
 @pytest.mark.parametrize("generation", [0, 1, 2])
 def test_each_generation_is_full(collect, generation):

@@ -9,8 +9,8 @@
 //! | `assumed` | for an [assumed root](super::remembered) | no thread |
 //! | `queued` | for a page that waits in a queue | the workers that queue or take it |
 //!
-//! Counting marks an outside candidate that refers to no candidate: the worker that counts a page
-//! is the only one that accesses its words then.
+//! Counting marks an outside candidate that refers to nothing: the worker that counts a page is the
+//! only one that accesses its words then.
 //!
 //! A worker marks each reachable candidate, and traverses it: once, except with *plain marks*.
 //! After marking, the unmarked candidates are the unreachable ones. No step of marking writes a

@@ -304,7 +304,7 @@ impl<M: ObjectModel> Work<'_, M> {
             let marks_leaves =
                 M::STABLE_DURING_STOP && !verifies && tracer.all_uncounted().next().is_none();
             let leaves = marks_leaves.then_some(self.candidates);
-            counter.take_own(model, batch, tracer.edges(), &ends, leaves)?;
+            counter.take_own(model, batch, &ends, leaves)?;
             if verifies || !M::STABLE_DURING_STOP {
                 counter.remember(model, batch, tracer, &ends)?;
             }
@@ -354,44 +354,30 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
     ///
     /// An object that is outside and has no edges is alive, and marking would find nothing in it.
     /// So it is marked in `leaves`, if the caller passes them, and is no root. An object with an
-    /// unreadable field has no edges either. Its targets are roots, so nothing is lost. The same
-    /// holds for an object that is outside because its edges lead to no candidate
-    /// ([`ObjectModel::leaf_is_outside`]).
+    /// unreadable field has no edges either. Its targets are roots, so nothing is lost.
     #[inline(never)]
     fn take_own<M: ObjectModel>(
         &mut self,
         model: &M,
         objects: &[Stopped<'_>],
-        edges: &[usize],
         ends: &[u32],
         leaves: Option<&Candidates>,
     ) -> Result<(), NoMemory> {
-        let (origin, states, table) = (self.origin, self.states, &mut *self.table);
-        let is_claimed = self.selection == Selection::Claimed;
-        let claims = i64::from(is_claimed);
-        let (mask, value) = self.selection.bits();
-        let is_candidate =
-            |&edge: &usize| StateByte(&states[origin.granule(edge)]).get() & mask == value;
+        let (origin, table) = (self.origin, &mut *self.table);
+        let claims = i64::from(self.selection == Selection::Claimed);
         let Counts { spills, immortal, outside, dying, .. } = &mut *self.counts;
         let mut start = 0;
         for (&object, &end) in objects.iter().zip(ends) {
             let granule = origin.granule(object.address());
-            let own = std::mem::replace(&mut start, end) as usize..end as usize;
-            let (mut count, mut is_leaf) = (model.count(object), own.is_empty());
-            if matches!(count, Count::Exact(_)) && !is_claimed && model.leaf_is_outside(object) {
-                is_leaf = !edges[own].iter().any(is_candidate);
-                if is_leaf {
-                    count = Count::Outside;
-                }
-            }
-            match count {
+            let has_edges = std::mem::replace(&mut start, end) != end;
+            match model.count(object) {
                 Count::Exact(n @ 1..128) => add(table, granule, (claims - n) as i8, spills),
                 Count::Exact(0) if !M::UNCOUNTED_EDGES && !M::ADJUSTS_COUNTS => {
                     fallible::push(dying, granule as u32)?
                 }
                 Count::Exact(n) => spill(spills, granule, claims - n),
                 Count::Outside => match leaves {
-                    Some(candidates) if is_leaf => candidates.mark_counted(granule),
+                    Some(candidates) if !has_edges => candidates.mark_counted(granule),
                     _ => fallible::push(outside, granule as u32)?,
                 },
                 Count::Immortal => fallible::push(immortal, granule as u32)?,
@@ -655,19 +641,7 @@ mod tests {
         use crate::collect::Collect;
         use crate::collect::script::tests::{Script, collect, scripted_heap};
 
-        let cases = [
-            ("o", 0, 1),
-            ("o", 1, 2),
-            ("od", 0, 2),
-            ("i", 0, 2),
-            // A leaf has no edge to a candidate. Another object without edges is a root.
-            ("u", 0, 1),
-            ("u", 1, 2),
-            ("ud", 0, 2),
-            ("ui", 0, 2),
-            ("", 0, 2),
-        ];
-        for (has, edges, traversals) in cases {
+        for (has, edges, traversals) in [("o", 0, 1), ("o", 1, 2), ("od", 0, 2), ("i", 0, 2)] {
             let Some(heap) = scripted_heap() else { return };
             let mut m = heap.attach();
             let object = Script::thing(&m, 'l', has, "s");
@@ -678,48 +652,6 @@ mod tests {
             let traversed = Script::of(&m, object, |thing| thing.traversed);
             assert_eq!(traversed, traversals, "{has}, {edges} edges");
         }
-    }
-
-    /// Garbage refers to a leaf, which refers to an untracked object. The leaf is not claimed, and
-    /// dies by its count. A leaf in a cycle is claimed.
-    #[test]
-    fn a_leaf_of_garbage_dies_by_its_count_and_one_in_a_cycle_is_collected() {
-        use crate::collect::Collect;
-        use crate::collect::script::tests::{Script, collect, scripted_heap};
-
-        for is_full in [true, false] {
-            let what = || if is_full { Collect::full() } else { Collect::young() };
-            let Some(heap) = scripted_heap() else { return };
-            let mut m = heap.attach();
-            let ring = Script::ring(&m, &[('a', ""), ('b', "u")]);
-            let [leaf, untracked] = ['l', 'n'].map(|name| Script::thing(&m, name, "u", "s"));
-            assert!(Script::untrack(&m, untracked));
-            Script::link(&m, ring[0], leaf);
-            Script::link(&m, leaf, untracked);
-            heap.model().drop_ref(leaf, &m);
-            let (report, calls) = collect(&mut m, what());
-            assert_eq!((report.candidates, report.unreachable, report.collected), (3, 2, 2));
-            assert!(Script::is_reached(&calls, "l dies"), "{calls:?}");
-            assert_eq!(Script::of(&m, untracked, |thing| thing.count), 1);
-        }
-    }
-
-    /// The finalizer of `b` removes the edge of the leaf `a`, which was claimed.
-    #[test]
-    fn a_claimed_leaf_stays_in_the_set() {
-        use crate::collect::Collect;
-        use crate::collect::script::tests::{Script, collect, scripted_heap};
-
-        let Some(heap) = scripted_heap() else { return };
-        let mut m = heap.attach();
-        let ring = Script::ring(&m, &[('a', "u"), ('b', "f")]);
-        let leaf = ring[0];
-        heap.model().when("finalize b", move |m| {
-            let edges = Script::of(m, leaf, |thing| std::mem::take(&mut thing.edges));
-            edges.into_iter().for_each(|edge| m.model().drop_ref(edge, m));
-        });
-        let (report, _) = collect(&mut m, Collect::full());
-        assert_eq!((report.unreachable, report.resurrected, report.collected), (2, 0, 2));
     }
 
     /// Each of the two workers waits for the other in its first traversal.

@@ -90,7 +90,7 @@ fn premark(roots: &[u32]) -> Option<EnteredSpan> {
 }
 
 /// Marks the objects that `roots` reach, without the result of counting. Immortal objects are not
-/// among them afterwards.
+/// among them afterwards, but for leaves that were skipped.
 pub(crate) fn mark_before_counting<M: ObjectModel>(
     world: &World<'_, M>,
     candidates: &Candidates,

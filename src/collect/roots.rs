@@ -3,7 +3,7 @@
 //! An unmarked candidate with a remainder is a root. A negative remainder means references from
 //! outside the set. A positive one means that a traversal reported too many references; then the
 //! object is kept. A candidate without a count (immortal, outside, or dying) is a root, too.
-//! Counting has marked most outside objects that refer to no candidate, so they are none. The phase
+//! Counting has marked those outside objects that refer to nothing, so they are none. The phase
 //! makes the roots *seen*, as if a worker had met an edge to them, and zeroes the side table.
 
 use crate::base::fallible::{self, NoMemory};

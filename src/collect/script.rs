@@ -40,7 +40,7 @@ pub(crate) mod tests {
         /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference
         /// with a callback. `x`: a damaged header. `i`: immortal. `o`: outside. `d`: its two
         /// traversals are compared. `m`: more callbacks than memory for them. `r`: another thread
-        /// runs the finalizer first. `u`: outside while it refers to no candidate.
+        /// runs the finalizer first.
         pub(crate) has: &'static str,
         /// The effect of each traversal. `s`: it reports the edges. `h`: it reports them, and a
         /// field is unreadable. `p`: it panics. `t`: it reports them twice. `v`: it reports them as
@@ -248,9 +248,6 @@ pub(crate) mod tests {
                 Thing { has, .. } if has.contains('o') => Count::Outside,
                 Thing { count, .. } => Count::Exact(*count),
             }
-        }
-        fn leaf_is_outside(&self, object: Stopped<'_>) -> bool {
-            self.has(*object, 'u')
         }
         fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
             let (edges, traversal) = {

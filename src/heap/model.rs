@@ -497,24 +497,6 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// references to the object are counted.
     const RECHECKS_UNCOUNTED: bool = Self::UNCOUNTED_EDGES && !Self::COLLECTS_YOUNG;
 
-    /// Whether `object` is [`Count::Outside`] while it refers to no candidate of the collection.
-    ///
-    /// Such an object is in no cycle. If only garbage refers to it, it dies by its count when the
-    /// garbage is cleared. The collector does not count it as unreachable, and calls no method for
-    /// it that prepares an object for its end. So the answer is `true` only for objects without
-    /// finalizers and without weak references, for example a tuple of numbers or names, and only if
-    /// the object dies when its last counted reference is dropped. A heap with many such objects
-    /// that no traversal reaches is collected faster: otherwise each of them is a root, and marking
-    /// traverses it again.
-    ///
-    /// Called while references are counted, for objects with an exact count, on several threads.
-    /// Not called in the recheck: an object that was claimed stays in the set.
-    #[inline(always)]
-    fn leaf_is_outside(&self, object: Stopped<'_>) -> bool {
-        let _ = object;
-        false
-    }
-
     /// Whether the model lists its objects, with [`list_parts`](Self::list_parts) and
     /// [`list`](Self::list), in each stop that looks at objects: in collections and inspections.
     /// Then nobody tells the heap about births and deaths.

@@ -314,7 +314,10 @@ impl Tracer {
     /// read the target.
     ///
     /// If the target does refer to tracked objects, by counted references, the collection may keep
-    /// these objects.
+    /// these objects. An immortal leaf stays in the tracked set.
+    ///
+    /// A traversal may leave the reference out while `skips_leaves` is false. Then the target has a
+    /// reference that counting does not find, so it is alive.
     ///
     /// # Safety
     ///

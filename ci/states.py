@@ -39,6 +39,7 @@ EXEMPT = {
     "ObjectList": "as `ListedMemory`",
     "ObjectFlags": "as `Live`",
     "Tracer::is_in_heap": "as `ModelHeap`",
+    "Tracer::skips_leaves": "as `ModelHeap`",
     "Check": "the conformance kit, which makes its own heaps and threads: `tests/model_check` is its table",
     "Journal": "as `Check`",
     "Abilities": "as `Check`: a constant",

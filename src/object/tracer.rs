@@ -333,8 +333,7 @@ impl Tracer {
     }
 
     /// Whether [`visit_leaf`](Self::visit_leaf) names objects that are marked and not read.
-    /// Otherwise it does the same as `visit_object`, and a traversal may look whether the target is
-    /// a leaf.
+    /// Otherwise it does the same as `visit_object`.
     #[inline(always)]
     pub fn skips_leaves(&self) -> bool {
         self.skips_leaves

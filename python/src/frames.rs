@@ -410,8 +410,8 @@ unsafe fn function(function: *mut c::PyFunctionObject, tracer: &mut Tracer) {
 /// CPython's traverse function leaves out: counting would find each of these tuples to be a root,
 /// in each collection. CPython's collector stops to track such a tuple at the first visit.
 ///
-/// Where references are counted these are left out, too. So a garbage code object leaves its names
-/// to their counts, and no cycle is found through names that are an object of a derived class.
+/// Counting does not get them. So the names of a garbage code object die by their counts. Names may
+/// be an object of a class derived from `tuple`: as in CPython, no cycle through it is found.
 ///
 /// # Safety
 ///

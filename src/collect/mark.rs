@@ -89,8 +89,8 @@ fn premark(roots: &[u32]) -> Option<EnteredSpan> {
     (!roots.is_empty()).then(|| event::phase(Phase::Premark))
 }
 
-/// Marks the objects that `roots` reach, without the result of counting. Immortal objects are not
-/// among them afterwards, but for leaves that were skipped.
+/// Marks the objects that `roots` reach, without the result of counting. Afterwards no immortal
+/// object is marked, except skipped leaves.
 pub(crate) fn mark_before_counting<M: ObjectModel>(
     world: &World<'_, M>,
     candidates: &Candidates,
@@ -326,10 +326,9 @@ mod tests {
         }
     }
 
-    /// A named root refers to a leaf. The leaf refers to an object all the same, which is kept.
-    /// Later phases treat the edge as any other: the leaf of garbage is found, with its target.
-    /// Workers that queue pages traverse each marked object: in a small heap, whose tables count as
-    /// far.
+    /// A named root refers to a leaf. The leaf does refer to an object: the collection keeps the
+    /// object. Counting treats the edge to a leaf as any other: it finds the leaf of garbage. In a
+    /// small heap the tables count as far. Its workers queue pages, and traverse the leaf.
     #[test]
     fn a_leaf_is_marked_without_a_traversal_before_counting() {
         for (heap, times) in [(scripted_heap(), 0), (small_heap(1), 1), (small_heap(2), 1)] {
@@ -366,7 +365,8 @@ mod tests {
         }
     }
 
-    /// What a legacy finalizer reaches is kept, also behind a leaf that refers to an object.
+    /// An object with a legacy finalizer refers to a leaf, which refers to another object. All
+    /// three are kept.
     #[test]
     fn a_leaf_of_an_object_with_a_legacy_finalizer_is_traversed() {
         let Some(heap) = scripted_heap() else { return };

@@ -1,11 +1,15 @@
 //! A heap across `fork`: the child finds it whole, with one mutator.
 #![cfg(not(loom))]
 
+mod common;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use standstill::{Gc, GcCell, Heap, Pacing, Trace};
+
+use crate::common::child::{is_alone, wait_for_pool};
 
 #[derive(Trace)]
 struct Node {
@@ -33,6 +37,9 @@ fn child_says(pid: libc::pid_t) -> i32 {
 
 #[test]
 fn the_child_collects_what_other_threads_left_and_goes_on() {
+    if !is_alone("the_child_collects_what_other_threads_left_and_goes_on") {
+        return;
+    }
     let heap = Heap::builder()
         .workers(2)
         .serial_below(0)
@@ -55,9 +62,13 @@ fn the_child_collects_what_other_threads_left_and_goes_on() {
         })
         .collect();
     let mut m = heap.attach();
+    while heap.stats().mutators < 3 {
+        m.detach(std::thread::yield_now);
+    }
     let mine = ring(&m, 5);
     // The pool has run once, so that the child has threads to forget.
     m.collect();
+    m.detach(wait_for_pool);
     for _ in 0..5 {
         let fork = m.prepare_fork().expect("the world stops");
         // SAFETY: the world is stopped; the child uses this heap and then leaves without

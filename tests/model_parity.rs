@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use common::child::is_alone;
 use common::deadline;
 use standstill::model::{
     ClaimRef, Count, DeadObject, ForkLocks, Live, ModelDetached, ModelHeap, ModelMutator, Object,
@@ -547,6 +548,9 @@ fn fork(m: &mut Mutator, repairs: bool, child: impl FnOnce(&mut Mutator)) -> i32
 /// Row 10.
 #[test]
 fn the_child_of_a_fork_takes_over_what_other_threads_were_about_to_drop() {
+    if !is_alone("the_child_of_a_fork_takes_over_what_other_threads_were_about_to_drop") {
+        return;
+    }
     let _deadline = deadline("a fork of a model's heap");
     let heap = heap();
     let mut m = heap.attach();

@@ -41,6 +41,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// hooks, or make or end a heap: the child could inherit a lock that a thread of the parent
     /// holds.
     ///
+    /// The standard library locks a mutex of its own while a thread of a Rust program starts or
+    /// ends. If that happens during the fork, the child inherits the mutex locked, and the threads
+    /// that the child starts with [`std::thread`] never begin to run. The heap's helper threads are
+    /// such threads: without them the child collects on one thread.
+    ///
     /// # Errors
     ///
     /// If the world cannot be stopped, or if the mutator is lent: inside a destructor, finalizer or

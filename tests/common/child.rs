@@ -18,6 +18,35 @@ pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
+/// Runs `test` in a process of its own. Returns whether this is that process.
+///
+/// A test needs this if it forks and its children start threads. `std` locks a mutex of its own
+/// while a thread starts or ends. If one of the other tests' threads starts or ends at the moment
+/// of the fork, then the child's copy of the mutex stays locked, and no thread of the child begins.
+pub(crate) fn is_alone(test: &str) -> bool {
+    if role().is_some() {
+        return true;
+    }
+    let status = Process::start(test, "alone", |_| ()).ends();
+    assert!(status.success(), "'{test}' in a process of its own: {status}");
+    false
+}
+
+/// Waits until a thread of a heap's pool has begun. Its start is a start as in [`is_alone`]. The
+/// pool must have been called.
+pub(crate) fn wait_for_pool() {
+    let names = || {
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok())
+    };
+    // std names a thread after the start. The other systems do not say their threads' names here.
+    while cfg!(all(target_os = "linux", feature = "parallel"))
+        && !names().any(|name| name.starts_with("gc-mark"))
+    {
+        std::thread::yield_now();
+    }
+}
+
 /// This program in a process of its own, which runs one test in a role. Killed when this is
 /// dropped.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use standstill::{
     BuildError, Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Trace, Tracer,
 };
 
-use crate::common::child::{Process, role};
+use crate::common::child::{Process, is_alone, role, wait_for_pool};
 use crate::{Alive, node, ring};
 
 fn builder() -> HeapBuilder {
@@ -78,10 +78,18 @@ fn in_fork(m: &mut Mutator, child: impl FnOnce(&mut Mutator)) {
 
 #[test]
 fn two_hundred_forks_in_the_middle_of_everything() {
+    if !is_alone("process::two_hundred_forks_in_the_middle_of_everything") {
+        return;
+    }
     let heap = builder().workers(2).serial_below(0).build().expect("a heap");
     let (alive, over) = (Arc::<Alive>::default(), Arc::new(AtomicBool::new(false)));
     let others = busy(&heap, &alive, &over, 3);
     let mut m = heap.attach();
+    while heap.stats().mutators < 4 {
+        m.detach(std::thread::yield_now);
+    }
+    m.collect();
+    m.detach(wait_for_pool);
     for round in 0..200 {
         // Not always at the same point of the other threads' work.
         for _ in 0..round % 5 {

@@ -39,6 +39,7 @@
 use crate::base::fallible::NoMemory;
 use crate::base::steps;
 use crate::base::sync::{AtomicU8, Mutex, Ordering};
+use crate::collect::adjustments::Adjustments;
 use crate::collect::candidates::Candidates;
 use crate::collect::scope::stopped_at;
 use crate::collect::table::{Spills, add_shared};
@@ -73,16 +74,21 @@ pub(crate) fn take<M: ObjectModel>(
     steps::took(roots.len());
     roots.retain(|root| {
         candidates.is_unmarked(root.granule as usize)
-            && exceeds(world, root.granule, i64::from(root.inside))
+            && exceeds(world, &candidates.adjustments, root.granule, i64::from(root.inside))
     });
     roots
 }
 
 /// Whether the object at a granule has more references than `inside`. Not if it takes no part in
 /// this collection: then it has no count.
-fn exceeds<M: ObjectModel>(world: &World<'_, M>, granule: u32, inside: i64) -> bool {
+fn exceeds<M: ObjectModel>(
+    world: &World<'_, M>,
+    adjustments: &Adjustments,
+    granule: u32,
+    inside: i64,
+) -> bool {
     let count = stopped_at(world, granule as usize).map(|object| world.core().model.count(object));
-    let by = world.adjustment(granule as usize);
+    let by = adjustments.of(granule as usize);
     matches!(count, Some(Count::Exact(count)) if count + by > inside)
 }
 
@@ -126,6 +132,7 @@ impl<'a> Inside<'a> {
 /// bytes of all.
 pub(crate) fn check<M: ObjectModel>(
     world: &World<'_, M>,
+    adjustments: &Adjustments,
     assumed: &mut [FoundRoot],
     spills: &Spills,
 ) -> usize {
@@ -135,7 +142,7 @@ pub(crate) fn check<M: ObjectModel>(
     for at in 0..assumed.len() {
         let byte = table[assumed[at].granule as usize].swap(0, Ordering::Relaxed) as i8;
         let inside = i64::from(byte) + spills.of(assumed[at].granule);
-        if exceeds(world, assumed[at].granule, inside) {
+        if exceeds(world, adjustments, assumed[at].granule, inside) {
             assumed[at].inside = u32::try_from(inside).unwrap_or(u32::MAX);
             assumed.swap(at, proven);
             proven += 1;
@@ -368,7 +375,7 @@ mod tests {
             let mut roots: Vec<_> =
                 (0..6).map(|at| FoundRoot { granule: all[at], inside: 7 }).collect();
             // Each object has one reference: the test's.
-            let proven = check(world, &mut roots, &inside.into_spills());
+            let proven = check(world, &Adjustments::default(), &mut roots, &inside.into_spills());
             let mut found = roots[..proven].to_vec();
             found.sort_by_key(|root| root.granule);
             assert_eq!(found, [0, 2, 5].map(|at| FoundRoot { granule: all[at], inside: 0 }));

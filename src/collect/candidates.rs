@@ -63,6 +63,7 @@
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicU64, AtomicUsize, Ordering, fence};
+use crate::collect::adjustments::Adjustments;
 use crate::collect::scope::{Scope, Selection, granules_of};
 use crate::collect::table::plainly;
 use crate::heap::mark_tables::{BitWords, Bits, MarkTables, PAGE_WORDS, WORD};
@@ -86,6 +87,8 @@ pub(crate) struct Candidates {
     pub(crate) tracked: usize,
     /// The number of tables in `unseen` that this collection uses.
     workers: usize,
+    /// The corrections of their counts. None before [`adjust`](Self::adjust).
+    pub(crate) adjustments: Adjustments,
 }
 
 impl Candidates {
@@ -100,9 +103,17 @@ impl Candidates {
         let mut tables = core.workers.take_mark_tables();
         tables.fit(pages, workers)?;
         let joined = AtomicUsize::new(1);
-        let mut candidates = Self { tables, joined, count: 0, tracked: 0, workers };
+        let adjustments = Adjustments::default();
+        let mut candidates = Self { tables, joined, count: 0, tracked: 0, workers, adjustments };
         candidates.find(world, scope);
         Ok(candidates)
+    }
+
+    /// Asks the model for the corrections of the counts of the unmarked candidates. Marked ones are
+    /// not counted.
+    pub(crate) fn adjust<M: ObjectModel>(&mut self, world: &World<'_, M>) -> Result<(), NoMemory> {
+        self.adjustments = Adjustments::ask(world, |granule| self.is_unmarked(granule))?;
+        Ok(())
     }
 
     /// Finds all candidates of the scope. None is marked. No other thread uses the tables.

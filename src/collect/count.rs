@@ -156,7 +156,7 @@ pub(crate) fn count<M: ObjectModel>(
     }
     merged?;
     // Each unmarked candidate has been counted, so its count is adjusted.
-    for (granule, by) in world.adjustments() {
+    for (granule, by) in candidates.adjustments.iter() {
         if candidates.is_unmarked(granule as usize) {
             counts.spills.add(granule, -by);
         }

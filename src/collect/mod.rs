@@ -54,6 +54,7 @@
 //!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
 //!   does not change.
 
+pub(crate) mod adjustments;
 pub mod api;
 pub(crate) mod assumed;
 pub(crate) mod calls;
@@ -483,7 +484,11 @@ fn find_reachable<M: ObjectModel>(
     report.candidates = candidates.count;
     let is_full = scope.selection == Selection::Full;
     let reported = uncounted::roots(world, candidates)?;
-    let premark = |c: &Candidates| mark::mark_from_named(world, c, scope, &reported, workers);
+    let premark = |candidates: &mut Candidates| {
+        let marked = mark::mark_from_named(world, candidates, scope, &reported, workers)?;
+        candidates.adjust(world)?;
+        Ok::<_, Abandoned>(marked)
+    };
     let mut assumed = Vec::new();
     report.known_alive = premark(candidates)?;
     if is_full {
@@ -575,7 +580,7 @@ fn mark_and_count<M: ObjectModel>(
         let workers = if unmarked < few { 1 } else { workers };
         count::count(world, scope, candidates, spills, workers)?
     };
-    let proven = assumed::check(world, assumed, &counts.spills);
+    let proven = assumed::check(world, &candidates.adjustments, assumed, &counts.spills);
     if proven < assumed.len() {
         assumed.truncate(proven);
         return Ok(None);

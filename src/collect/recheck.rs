@@ -87,8 +87,8 @@ fn take_reachable<M: ObjectModel>(
     let scope = Scope::of_claimed(&core.space, objects)?;
     let cells = scope.cells(&core.space);
     let workers = core.workers.plan_workers(cells, core.serial_below).min(most);
-    let candidates = Candidates::new(world, &scope, workers)?;
-    let found = mark_reachable(world, &scope, &candidates, workers)
+    let mut candidates = Candidates::new(world, &scope, workers)?;
+    let found = mark_reachable(world, &scope, &mut candidates, workers)
         .and_then(|()| Ok(candidates.take_marked(world, objects)?));
     candidates.close(world, &scope);
     found.inspect_err(|_| table::wipe(&core.space, scope.pages()))
@@ -98,11 +98,12 @@ fn take_reachable<M: ObjectModel>(
 fn mark_reachable<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
-    candidates: &Candidates,
+    candidates: &mut Candidates,
     workers: usize,
 ) -> Result<(), Abandoned> {
     let outside = uncounted::roots_of_claimed(world, candidates)?;
     mark::mark_before_counting(world, candidates, outside, None, Leaves::Skip, workers)?;
+    candidates.adjust(world)?;
     let mut counts = count::count(world, scope, candidates, Spills::default(), workers)?;
     let roots = roots::roots(world, scope, candidates, &mut counts, workers)?;
     mark::mark(world, candidates, &mut counts, roots, workers)

@@ -157,7 +157,7 @@ impl<M: ObjectModel> Share<'_, M> {
         let count = object.map(|object| self.world.core().model.count(object));
         let Some(Count::Exact(count)) = count else { return Ok(()) };
         let sum = self.sums.carries.get(&granule).copied().unwrap_or(i64::from(remainder));
-        let count = count + self.world.adjustment(granule as usize);
+        let count = count + self.candidates.adjustments.of(granule as usize);
         if let Ok(inside) = u32::try_from(count + sum) {
             fallible::push(&mut self.remembered, FoundRoot { granule, inside })?;
         }

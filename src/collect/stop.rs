@@ -30,7 +30,7 @@ pub(crate) fn merge_counts<M: ObjectModel>(
     for object in &dead[before..] {
         state_of(&core.space, object.object()).set(state::DYING);
     }
-    world.adjust()
+    Ok(())
 }
 
 /// Resumes the world. The report gets the duration of the stop.

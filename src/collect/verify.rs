@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::collect::adjustments::Adjustments;
 use crate::collect::calls;
 use crate::collect::listing;
 use crate::collect::rules::{self, ADVICE, Asked, compare_traversals};
@@ -106,7 +107,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     let mut counted = Vec::new();
     let checks_model = depth >= Depth::Counts && !M::IS_BUILT_IN;
     let mut asked = if checks_model { Asked::nothing(world) } else { Asked::default() };
-    world.adjust().map_err(|_| NoMemory::REASON.to_owned())?;
+    let adjustments = Adjustments::ask(world, |_| true).map_err(|_| NoMemory::REASON.to_owned())?;
     let mut error = None;
     let mut starts = vec![false; states.len()];
     let result = guard_traversal(world, &mut tracer, |tracer| {
@@ -205,7 +206,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     for (granule, visits) in visits {
         let Some(object) = stopped_at(world, granule) else { continue };
         let Count::Exact(count) = core.model.count(object) else { continue };
-        let count = count + world.adjustment(granule);
+        let count = count + adjustments.of(granule);
         let bits = StateByte(&states[granule]).get();
         if count < visits && bits & (UNREACHABLE | DYING) == 0 {
             let rules = if M::IS_BUILT_IN {

@@ -575,7 +575,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// Reports corrections of [`count`](Self::count), for counts that are kept in several places:
     /// tables of threads, queues. The number of references is the count plus all corrections of the
-    /// object. Called after each [`merge`](Self::merge).
+    /// object. Called in each stop that counts, after [`merge`](Self::merge), and again if the
+    /// collection begins again.
     fn adjustments(&self, world: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
         let (_, _) = (world, report);
     }

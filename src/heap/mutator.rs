@@ -40,7 +40,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::error::AttachError;
@@ -712,9 +712,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         event::stopped(stopped.time_to_stop());
         let (requester, arena_id) = (inner.participant.id(), inner.arena_id);
         let (since, visit) = (Instant::now(), Mutex::new(()));
-        let (core, adjusted) = (&*inner.core, OnceLock::new());
+        let core = &*inner.core;
         let runtime = runtime.map(|took| (&inner.participant.data().local, took));
-        World { since, core, requester, arena_id, stopped, runtime, adjusted, visit }
+        World { since, core, requester, arena_id, stopped, runtime, visit }
     }
 
     /// Stops the world for a `fork`.

@@ -16,8 +16,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 #[cfg(all(feature = "parallel", not(all(test, loom))))]
@@ -54,12 +52,7 @@ pub(crate) struct Workers {
     tables: Mutex<Vec<Vec<u8>>>,
     /// The tables of the last marking, for the same reason.
     mark_tables: Mutex<MarkTables>,
-    /// The memory of the last table of adjustments, for the same reason.
-    adjusted: Mutex<Adjusted>,
 }
-
-/// The [adjustments](crate::heap::model::ObjectModel::adjustments) of counts in a stop, by granule.
-pub(crate) type Adjusted = FxHashMap<u32, i64>;
 
 enum PoolState {
     NotStarted,
@@ -87,7 +80,6 @@ impl Workers {
             pool: Mutex::new(PoolState::NotStarted),
             tables: Mutex::new(Vec::new()),
             mark_tables: Mutex::default(),
-            adjusted: Mutex::default(),
         })
     }
 
@@ -123,22 +115,10 @@ impl Workers {
         *self.mark_tables.lock() = tables;
     }
 
-    /// Takes the table of adjustments, which is empty.
-    pub(crate) fn take_adjusted(&self) -> Adjusted {
-        std::mem::take(&mut *self.adjusted.lock())
-    }
-
-    /// Takes it back, and empties it.
-    pub(crate) fn give_adjusted(&self, mut adjusted: Adjusted) {
-        adjusted.clear();
-        *self.adjusted.lock() = adjusted;
-    }
-
     /// Frees the tables that are kept for the next collection.
     pub(crate) fn forget_tables(&self) {
         *self.tables.lock() = Vec::new();
         *self.mark_tables.lock() = MarkTables::default();
-        *self.adjusted.lock() = Adjusted::default();
     }
 
     /// In the child of a fork: the pool's threads and the parked threads do not exist here. A new

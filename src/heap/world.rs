@@ -1,16 +1,13 @@
 //! The proof that the world is stopped.
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::base::event::{self, guarded};
-use crate::base::fallible::NoMemory;
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering};
 use crate::heap::core::{Core, MutatorShared};
 use crate::heap::helpers::Job;
 use crate::heap::model::ObjectModel;
-use crate::heap::workers::Adjusted;
 use crate::memory::arena::Arena;
 use crate::memory::stopped::StoppedSpace;
 use crate::safepoint::{ThreadId, WorldStopped};
@@ -28,8 +25,6 @@ pub struct World<'a, M: ObjectModel> {
     /// If the runtime is stopped too: the data of the thread that stopped both, and how long the
     /// runtime took.
     pub(super) runtime: Option<(&'a M::Local, Duration)>,
-    /// The [adjustments](ObjectModel::adjustments) of counts, by granule, once they are known.
-    pub(super) adjusted: OnceLock<Adjusted>,
     /// Held by the thread that visits the arenas: workers share a `World`.
     pub(super) visit: Mutex<()>,
 }
@@ -59,42 +54,6 @@ impl<M: ObjectModel> World<'_, M> {
                 f(shared.arena_id, id);
             }
         });
-    }
-
-    /// Asks the model for its [adjustments](ObjectModel::adjustments) of counts, once in a stop.
-    pub(crate) fn adjust(&self) -> Result<(), NoMemory> {
-        if !M::ADJUSTS_COUNTS || self.adjusted.get().is_some() {
-            return Ok(());
-        }
-        let (mut by_granule, mut result) = (self.core.workers.take_adjusted(), Ok(()));
-        self.core.model.adjustments(self, &mut |object, by| {
-            if !self.core.space.contains(object.address()) {
-                return;
-            }
-            match by_granule.try_reserve(1) {
-                Ok(()) => {
-                    let granule = self.core.space.granule(object.address()) as u32;
-                    *by_granule.entry(granule).or_default() += by;
-                }
-                Err(error) => result = Err(error.into()),
-            }
-        });
-        result.map(|()| drop(self.adjusted.set(by_granule)))
-    }
-
-    /// The adjustments, by granule. None before [`adjust`](Self::adjust).
-    pub(crate) fn adjustments(&self) -> impl Iterator<Item = (u32, i64)> {
-        self.adjusted.get().into_iter().flatten().map(|(&granule, &by)| (granule, by))
-    }
-
-    /// The number to be added to the count of the object at a granule.
-    #[inline(always)]
-    pub(crate) fn adjustment(&self, granule: usize) -> i64 {
-        if !M::ADJUSTS_COUNTS {
-            return 0;
-        }
-        let by_granule = self.adjusted.get();
-        by_granule.and_then(|by| by.get(&(granule as u32))).copied().unwrap_or_default()
     }
 
     /// Runs a job on this thread and up to `n - 1` others; see
@@ -138,9 +97,6 @@ impl<M: ObjectModel> World<'_, M> {
 impl<M: ObjectModel> Drop for World<'_, M> {
     fn drop(&mut self) {
         event::resumed(self.elapsed());
-        if let Some(adjusted) = self.adjusted.take() {
-            self.core.workers.give_adjusted(adjusted);
-        }
         if let Some((local, _)) = self.runtime
             && let Err(payload) = guarded(|| self.core.model.resume_runtime(local))
         {

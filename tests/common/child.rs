@@ -32,14 +32,14 @@ pub(crate) fn is_alone(test: &str) -> bool {
     false
 }
 
-/// Waits until a thread of a heap's pool has begun. Its start is a start as in [`is_alone`]. The
-/// pool must have been called.
+/// Waits until a thread of a heap's pool has begun. Otherwise that thread may start during a fork,
+/// as in [`is_alone`]. The pool must have been called.
 pub(crate) fn wait_for_pool() {
     let names = || {
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok())
     };
-    // std names a thread after the start. The other systems do not say their threads' names here.
+    // `std` names a thread after it has unlocked the mutex. Other systems have no such files.
     while cfg!(all(target_os = "linux", feature = "parallel"))
         && !names().any(|name| name.starts_with("gc-mark"))
     {

@@ -348,6 +348,8 @@ unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, S
     fn adjustments(&self, _: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
         let elsewhere = self.elsewhere.lock().unwrap();
         elsewhere.values().for_each(|&(object, part)| report(object, part));
+        // An object outside the heap, for example of a class that all heaps share.
+        report(Object::new(std::ptr::NonNull::from(self).cast()), 1);
     }
 
     fn serial(&self, object: Stopped<'_>) -> bool {

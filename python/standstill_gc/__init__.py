@@ -3,9 +3,9 @@
     import standstill_gc
     standstill_gc.enable()
 
-From then on ``gc.collect()`` and automatic collections run on all cores. If something about the
-interpreter is not as tested, CPython's collector stays, and one warning gives the reason: see
-``active()``.
+From then on ``gc.collect()`` and automatic collections are this package's: several threads search,
+and one thread runs finalizers and clears. If something about the interpreter is not as tested,
+CPython's collector stays, and one warning gives the reason: see ``active()``.
 """
 
 import _thread
@@ -119,7 +119,8 @@ def collect(generation=2, *, threads=None):
     ``os.process_cpu_count()`` counted when the package was imported.
 
     If an automatic collection is running, this function waits for its end, up to two seconds, and
-    then collects. If any other collection is running, nothing happens, and the result is 0.
+    then collects. If it still runs then, or if any other collection is running, nothing happens,
+    and the result is 0.
     """
     limit = _cores if threads is None else _positive(threads)
     if _reason is not None:
@@ -238,7 +239,11 @@ def install(*, threads=None):
 
 
 def uninstall():
-    """Give all collections back to CPython's collector."""
+    """Give all collections back to CPython's collector.
+
+    Waits until an automatic collection that runs has ended, without a limit. Hold no lock that a
+    finalizer may need.
+    """
     if _has_switch:
         _extension.uninstall(None)
 
@@ -301,9 +306,12 @@ class _Block(_extension.Block if _has_switch else _PlainBlock, _contextlib.Conte
 
 
 def defer():
-    """Run no automatic collection inside the ``with`` block, for example while a request is
-    served. The next one starts after the block, if it is due. As a decorator it does the same for
+    """Begin no automatic collection while any thread is in the ``with`` block. One that has begun
+    goes on. The next one starts after the block, if it is due. As a decorator it does the same for
     each call of a function, and for the whole body of a coroutine or a generator.
+
+    If some thread always is in such a block, no automatic collection ever begins, and memory grows:
+    keep blocks short, and do not put one around each request of a busy server.
     """
     return _Block()
 
@@ -358,6 +366,8 @@ def _expected(generation):
 def stats():
     """Figures of the last collections (1,000 at most): a dictionary.
 
+    ``collections`` is their number. ``collected`` and ``uncollectable`` are sums over them.
+
     ``pauses`` are the stops of the world, in seconds, each from its request until the threads run
     again: ``p50``, ``p90``, ``p99``, ``p999``, ``max``, ``total``, and their number ``count``. So
     the time is included that other threads wait for one in a long C function. ``phases`` has the
@@ -370,8 +380,9 @@ def stats():
     ``time.time()``; ``candidates``, the objects that were looked at; ``unreachable``;
     ``finalized``, the objects whose finalizer was called; ``resurrected``, those that finalizers
     kept alive; ``overvisited``, objects whose traversals report more references than there are,
-    which are kept; ``threads``; ``duration``, ``pauses``, ``time_to_stop``, ``find`` and
-    ``recheck`` in seconds; ``ran``, which is True; ``abandoned``, which is None.
+    which are kept; ``threads``, the most threads that searched; ``duration``, from "start" to "stop"
+    of ``gc.callbacks``, ``pauses``, ``time_to_stop``, ``find`` and ``recheck`` in seconds; ``ran``,
+    which is True; ``abandoned``, which is None.
 
     Since the start of the process: ``held_up`` has the pauses of threads that made garbage too
     fast: ``count``, and ``total`` and ``max`` in seconds. ``checked`` has the results of the

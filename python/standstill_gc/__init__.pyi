@@ -22,7 +22,7 @@ from gc import (
     set_threshold as set_threshold,
     unfreeze as unfreeze,
 )
-from typing import NotRequired, SupportsIndex, TypedDict, type_check_only
+from typing import SupportsIndex, TypedDict, type_check_only
 
 __version__: str
 __all__: list[str]
@@ -56,18 +56,18 @@ class _Collection(TypedDict):
     duration: float
     abandoned: str | None
     ran: bool
-    automatic: NotRequired[bool]
-    ended: NotRequired[float]
-    candidates: NotRequired[int]
-    unreachable: NotRequired[int]
-    finalized: NotRequired[int]
-    resurrected: NotRequired[int]
-    overvisited: NotRequired[int]
-    threads: NotRequired[int]
-    time_to_stop: NotRequired[float]
-    find: NotRequired[float]
-    recheck: NotRequired[float]
-    pauses: NotRequired[list[float]]
+    automatic: bool
+    ended: float
+    candidates: int
+    unreachable: int
+    finalized: int
+    resurrected: int
+    overvisited: int
+    threads: int
+    time_to_stop: float
+    find: float
+    recheck: float
+    pauses: list[float]
 
 @type_check_only
 class _HeldUp(TypedDict):

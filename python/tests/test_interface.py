@@ -493,6 +493,50 @@ print(os.process_cpu_count(), standstill_gc.stats()["last"]["threads"])
     assert count == threads
 
 
+def test_a_build_that_runs_with_the_gil():
+    assert good("""
+import gc, sys, threading, time, standstill_gc
+standstill_gc.enable()
+class Node: pass
+died = 0
+class Final:
+    def __del__(self):
+        global died
+        died += 1
+def make():
+    for _ in range(50_000):
+        a, b = Node(), Final()
+        a.other, b.other = b, a
+threads = [threading.Thread(target=make) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+while not standstill_gc.stats()["collections"]: time.sleep(0.01)
+while died < 150_000: gc.collect()
+print(sys._is_gil_enabled(), died)
+""", PYTHON_GIL="1") == ["True", "150000"]
+
+
+def test_functions_of_the_c_api_see_a_collector_that_is_disabled():
+    """As the README says."""
+    assert good("""
+import ctypes, gc, standstill_gc
+collect, is_enabled = ctypes.pythonapi.PyGC_Collect, ctypes.pythonapi.PyGC_IsEnabled
+collect.restype = ctypes.c_ssize_t
+def make():
+    ring = []
+    ring.append(ring)
+gc.collect()
+make()
+print(collect(), is_enabled())
+standstill_gc.enable()
+make()
+print(collect(), is_enabled(), gc.isenabled(), gc.collect())
+standstill_gc.uninstall()
+make()
+print(collect(), is_enabled())
+""") == "1 1 0 0 True 1 1 1".split()
+
+
 @pytest.mark.parametrize("first", [
     "standstill_gc.enable()",
     "live = [[number] for number in range(300_000)]; standstill_gc.collect()",

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use standstill::{Gc, GcCell, Heap, Pacing, Trace};
 
-use crate::common::child::{is_alone, wait_for_pool};
+use crate::common::child::{is_alone, on_new_thread};
 
 #[derive(Trace)]
 struct Node {
@@ -62,13 +62,9 @@ fn the_child_collects_what_other_threads_left_and_goes_on() {
         })
         .collect();
     let mut m = heap.attach();
-    while heap.stats().mutators < 3 {
-        m.detach(std::thread::yield_now);
-    }
     let mine = ring(&m, 5);
-    // The pool has run once, so that the child has threads to forget.
+    // Most likely the pool runs now, so that the child has threads to forget.
     m.collect();
-    m.detach(wait_for_pool);
     for _ in 0..5 {
         let fork = m.prepare_fork().expect("the world stops");
         // SAFETY: the world is stopped; the child uses this heap and then leaves without
@@ -76,6 +72,8 @@ fn the_child_collects_what_other_threads_left_and_goes_on() {
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork failed");
         if pid == 0 {
+            // SAFETY: a child that hangs is killed.
+            unsafe { libc::alarm(20) };
             fork.child();
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let mut m = m;
@@ -93,12 +91,12 @@ fn the_child_collects_what_other_threads_left_and_goes_on() {
                 drop((at, mine));
                 drop(ring(&m, 100));
                 assert_eq!(m.collect().collected, 105);
-                let other = std::thread::spawn(move || {
+                let other = || {
                     let mut m = heap.attach();
                     drop(ring(&m, 7));
                     m.collect().collected
-                });
-                let collected = m.detach(|| other.join().expect("a thread of the child"));
+                };
+                let collected = m.detach(|| on_new_thread(other));
                 assert_eq!(collected, 7);
                 std::mem::forget(m);
             }));
@@ -178,6 +176,9 @@ fn the_process_that_prepared_a_fork_is_not_taken_for_its_child() {
 
 #[test]
 fn a_child_that_calls_parent_is_a_child_all_the_same() {
+    if !is_alone("a_child_that_calls_parent_is_a_child_all_the_same") {
+        return;
+    }
     let heap = Heap::builder()
         .workers(2)
         .serial_below(0)

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use common::child::is_alone;
+use common::child::{is_alone, on_new_thread};
 use common::deadline;
 use standstill::model::{
     ClaimRef, Count, DeadObject, ForkLocks, Live, ModelDetached, ModelHeap, ModelMutator, Object,
@@ -585,13 +585,12 @@ fn the_child_of_a_fork_takes_over_what_other_threads_were_about_to_drop() {
                 garbage(m);
                 assert_eq!(collected(m), 1);
                 // A new thread works as in any process.
-                let theirs = heap.clone();
-                let other = std::thread::spawn(move || {
-                    let mut m = theirs.attach();
+                let other = || {
+                    let mut m = heap.attach();
                     garbage(&m);
                     collected(&mut m)
-                });
-                assert_eq!(m.join(other).unwrap(), 1);
+                };
+                assert_eq!(m.detach(|| on_new_thread(other)), 1);
             });
             // The parent has lost nothing.
             let lost = (heap.stats().mutators, heap.model().lost.load(SeqCst)) != (3, 0);

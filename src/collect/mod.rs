@@ -508,6 +508,8 @@ fn find_reachable<M: ObjectModel>(
         table::wipe(&core.space, scope.pages());
         candidates.find(world, scope);
         report.known_alive = premark(candidates)?;
+        // With plain marks, a root of the last attempt may be marked this time.
+        assumed.retain(|root| candidates.is_unmarked(root.granule as usize));
     };
     if counts.traversed == 0 {
         // There are no candidates, or premarking has reached all of them.

@@ -9,7 +9,7 @@ use standstill::{
     BuildError, Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Trace, Tracer,
 };
 
-use crate::common::child::{Process, is_alone, role, wait_for_pool};
+use crate::common::child::{Process, is_alone, on_new_thread, role};
 use crate::{Alive, node, ring};
 
 fn builder() -> HeapBuilder {
@@ -85,11 +85,6 @@ fn two_hundred_forks_in_the_middle_of_everything() {
     let (alive, over) = (Arc::<Alive>::default(), Arc::new(AtomicBool::new(false)));
     let others = busy(&heap, &alive, &over, 3);
     let mut m = heap.attach();
-    while heap.stats().mutators < 4 {
-        m.detach(std::thread::yield_now);
-    }
-    m.collect();
-    m.detach(wait_for_pool);
     for round in 0..200 {
         // Not always at the same point of the other threads' work.
         for _ in 0..round % 5 {
@@ -118,11 +113,7 @@ fn two_hundred_forks_in_the_middle_of_everything() {
                     m.collect();
                     m.verify().expect("a whole heap");
                 });
-                let thread = {
-                    let (heap, alive) = (heap.clone(), alive.clone());
-                    std::thread::spawn(move || drop(ring(&heap.attach(), &alive, 3)))
-                };
-                m.detach(|| thread.join().expect("a thread of the child"));
+                m.detach(|| on_new_thread(|| drop(ring(&heap.attach(), &alive, 3))));
                 m.collect();
                 assert_eq!(alive.now(), 0);
             }
@@ -140,6 +131,9 @@ fn two_hundred_forks_in_the_middle_of_everything() {
 /// process forks.
 #[test]
 fn forks_while_unattached_threads_drop() {
+    if !is_alone("process::forks_while_unattached_threads_drop") {
+        return;
+    }
     let heap = builder().workers(1).build().expect("a heap");
     let (alive, over) = (Arc::<Alive>::default(), Arc::new(AtomicBool::new(false)));
     let mut m = heap.attach();

@@ -148,9 +148,11 @@ fn the_process_that_prepared_a_fork_is_not_taken_for_its_child() {
         });
         let over = Over(&stop);
         let mut m = heap.attach();
-        while safepoints.load(Ordering::Relaxed) == 0 {
-            std::thread::yield_now();
-        }
+        m.detach(|| {
+            while safepoints.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+        });
         for _ in 0..20 {
             let fork = m.prepare_fork().expect("the world stops");
             let refused =
@@ -197,9 +199,11 @@ fn a_child_that_calls_parent_is_a_child_all_the_same() {
         });
         let _over = Over(&stop);
         let mut m = heap.attach();
-        while !attached.load(Ordering::Relaxed) {
-            std::thread::yield_now();
-        }
+        m.detach(|| {
+            while !attached.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+        });
         for drops in [false, true] {
             let fork = m.prepare_fork().expect("the world stops");
             // SAFETY: the world is stopped; the child uses this heap and then leaves without

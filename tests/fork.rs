@@ -2,6 +2,8 @@
 #![cfg(not(loom))]
 
 mod common;
+#[path = "common/forked.rs"]
+mod forked;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use standstill::{Gc, GcCell, Heap, Pacing, Trace};
 
-use crate::common::child::{is_alone, on_new_thread};
+use crate::common::child::is_alone;
+use crate::forked::on_new_thread;
 
 #[derive(Trace)]
 struct Node {

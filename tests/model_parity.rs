@@ -8,6 +8,8 @@
 #![cfg(not(loom))]
 
 mod common;
+#[path = "common/forked.rs"]
+mod forked;
 
 use std::cell::RefCell;
 use std::ptr::null_mut;
@@ -15,8 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use common::child::{is_alone, on_new_thread};
+use common::child::is_alone;
 use common::deadline;
+use forked::on_new_thread;
 use standstill::model::{
     ClaimRef, Count, DeadObject, ForkLocks, Live, ModelDetached, ModelHeap, ModelMutator, Object,
     ObjectModel, Reserved, Stopped, StoppedWorld, Tracer, World,

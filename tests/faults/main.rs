@@ -7,6 +7,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod counts;
+#[path = "../common/forked.rs"]
+mod forked;
 mod panics;
 mod process;
 mod threads;

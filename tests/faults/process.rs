@@ -9,7 +9,8 @@ use standstill::{
     BuildError, Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Trace, Tracer,
 };
 
-use crate::common::child::{Process, is_alone, on_new_thread, role};
+use crate::common::child::{Process, is_alone, role};
+use crate::forked::on_new_thread;
 use crate::{Alive, node, ring};
 
 fn builder() -> HeapBuilder {

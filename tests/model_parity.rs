@@ -1,5 +1,5 @@
-//! What a runtime with its own objects finds beside its model: the services of threads and of the
-//! heap, as the typed face has them.
+//! The services of threads and of the heap for a runtime with its own objects. They are those of
+//! the typed face.
 //!
 //! Two ports of real runtimes have asked for them. A test is named after one need, and its comment
 //! names the row of that need: row 1 (detach and attach), 2 (pacing), 4 (safepoints that do not
@@ -525,8 +525,7 @@ fn child_says(pid: libc::pid_t) -> i32 {
 }
 
 /// Forks, and runs `child` in the child. That child ends the fork by `ModelFork::child`, or,
-/// without `repairs`, by `ModelFork::parent`, which must do the same. Returns what the child
-/// reports.
+/// without `repairs`, by `ModelFork::parent`, which must do the same. Returns the child's report.
 fn fork(m: &mut Mutator, repairs: bool, child: impl FnOnce(&mut Mutator)) -> i32 {
     let fork = m.prepare_fork().unwrap();
     // SAFETY: the world is stopped; the child uses this heap and ends without destructors.
@@ -582,7 +581,7 @@ fn the_child_of_a_fork_takes_over_what_other_threads_were_about_to_drop() {
             let status = fork(&mut m, repairs, |m| {
                 assert_eq!((heap.stats().mutators, heap.model().lost.load(SeqCst)), (1, 2));
                 assert_eq!(live(&heap), 4);
-                // What the lost threads held stays; what they had dropped dies.
+                // Objects that the lost threads held stay. Objects that they had dropped die.
                 m.collect();
                 assert_eq!(live(&heap), 2);
                 garbage(m);

@@ -5,10 +5,10 @@
 //! take too, because no stop waits for these threads: the registry of the coordinator, the spare
 //! mutators, the job slot, and the locks of the model ([`ObjectModel::lock_for_fork`]).
 //!
-//! In the parent the fork releases all of this again. In the child it first removes what other
-//! threads were about to do, and then all that remains of each lost thread: its entry in the
-//! registry, its arena, and its data of the model ([`ObjectModel::forked`]). The model is called
-//! last, when the heap is whole.
+//! In the parent the fork releases all of this again. In the child it first removes the
+//! places of other threads among helpers, readers and waiters. Then it removes the remains of each
+//! lost thread: its entry in the registry, its arena, and its data of the model
+//! ([`ObjectModel::forked`]). The model is called last, when the heap is whole.
 
 #![forbid(unsafe_code)]
 
@@ -36,10 +36,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// so [`ModelHeap::stats`](crate::model::ModelHeap::stats) panics on it.
     ///
     /// A stop does not wait for threads that are not attached. During the fork they may attach and
-    /// detach, and use what the model's [`lock_for_fork`](ObjectModel::lock_for_fork) locks. They
-    /// must not name a [root](crate::model::ModelHeap::known_root), change a heap's settings or
-    /// hooks, or make or end a heap: the child could inherit a lock that a thread of the parent
-    /// holds.
+    /// detach, and use the data that the model's [`lock_for_fork`](ObjectModel::lock_for_fork)
+    /// locks. They must not name a [root](crate::model::ModelHeap::known_root), change a heap's
+    /// settings or hooks, or make or end a heap: the child could inherit a lock that a thread of
+    /// the parent holds.
     ///
     /// The standard library locks a mutex of its own while a thread of a Rust program starts or
     /// ends. If that happens during the fork, the child inherits the mutex locked, and the threads

@@ -22,7 +22,8 @@ pub(crate) fn on_new_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {
 
     let mut result = None;
     let mut call = Some(|| result = Some(f()));
-    // SAFETY: the system writes the thread. The call lives until the thread has ended.
+    // SAFETY: any bits are a thread's number, and the system writes it. The call lives until the
+    // thread has ended.
     unsafe {
         let mut thread = std::mem::zeroed();
         let (start, data) = (start_of(&call), (&raw mut call).cast());

@@ -157,17 +157,18 @@ fn aborts(test: &str) -> bool {
     false
 }
 
-/// The mutator stayed detached and usable, its borrows worth nothing, when a traversal guard was
-/// leaked.
+/// Two threads that keep each other suspended would wait for each other when they attach.
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
-fn a_detach_that_leaks_a_traversal_aborts() {
-    if !aborts("a_detach_that_leaks_a_traversal_aborts") {
+fn a_detach_that_keeps_a_thread_suspended_aborts() {
+    if !aborts("a_detach_that_keeps_a_thread_suspended_aborts") {
         return;
     }
+    let coordinator = safepoint::Coordinator::new();
+    let other = coordinator.register(());
     let heap = Heap::new();
     let mut m = heap.attach();
-    let _ = panics(|| m.detach(|| std::mem::forget(safepoint::traversing())));
+    let _ = panics(|| m.detach(|| std::mem::forget(coordinator.suspend(other.id()))));
 }
 
 /// The mutator stayed detached and usable when its thread came back attached to something else.

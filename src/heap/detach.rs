@@ -37,13 +37,16 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Runs `f` detached. Stops do not wait for this thread meanwhile, so `f` can block.
     ///
     /// The thread attaches again afterwards, also if `f` panics. If the world is stopped at that
-    /// time, the thread waits for the resume.
+    /// time, the thread waits for the resume. If `f` has kept a
+    /// [`TraversalGuard`](safepoint::TraversalGuard), the thread is inside that traversal when it
+    /// is back, until the guard is dropped.
     ///
     /// # Panics
     ///
     /// Inside a destructor, finalizer, callback or traversal. The process aborts if the thread
-    /// cannot attach again because `f` left it attached to another heap: code up the stack relies
-    /// on the attachment.
+    /// cannot attach again because `f` left it attached to another
+    /// [`Coordinator`](safepoint::Coordinator), or has leaked or kept a
+    /// [`Suspended`](safepoint::Suspended): code up the stack relies on the attachment.
     #[track_caller]
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.refuse_lent();
@@ -147,14 +150,12 @@ impl<M: ObjectModel> ModelMutator<M> {
             let requests = requests & MODEL_REQUESTS;
             self.leave_runtime();
             if requests == 0 {
-                self.clear_here();
                 return away;
             }
             answered += 1;
             if answered > 1 && requests & !M::SHARED_REQUESTS == 0 {
                 // Each further answer would give other threads time to raise the next request.
                 self.core().coordinator.poke_attached(requests);
-                self.clear_here();
                 return away;
             }
             away.disarm();

@@ -640,7 +640,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// [`comes_back`](Self::comes_back) has returned `false`: waits until another call may return
-    /// `true`. The thread is detached, or has stopped the heap. Must not panic.
+    /// `true`. The thread is detached, or has stopped the heap. Must not attach or panic.
     fn wait_for_runtime(&self, local: &Self::Local) {
         let _ = local;
     }

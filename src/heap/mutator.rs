@@ -11,7 +11,7 @@
 //! | [`MutatorShared::arena`] | its thread, while attached; a thread with a [`World`], for all mutators |
 //! | [`MutatorShared::local`] | all threads; it synchronises itself |
 //! | [`Inner`] | its thread only |
-//! | `HERE` | its thread only: the mutator that `with_current` finds; null while detached |
+//! | `HERE` | its thread only: the mutator that has attached last, with its id. It is this thread's mutator while [`current`] is that id |
 //!
 //! The mutator of a detached thread exists in three places: in the frame of a
 //! [`detach`](ModelMutator::detach), which borrows it; in a [`ModelDetached`]; and, after
@@ -25,8 +25,9 @@
 //! * **attached**: `&ModelMutator` exists only on an attached thread, and an attached thread does
 //!   not run while the world is stopped. So either the owner or a stop accesses an arena, never
 //!   both.
-//! * **boxed**: [`Inner`] lives in a box from the attach to the mutator's drop. `HERE` points
-//!   to it only in between.
+//! * **boxed**: [`Inner`] lives in a box from the attach to the mutator's drop. Ids are never
+//!   reused, and a thread is attached as the id of a mutator only in between. So the box exists
+//!   while its id in `HERE` is the id that the thread is attached as.
 //! * **lent**: `with_current`, and every call into user code, lends a `&ModelMutator` with a
 //!   lifetime that is independent of the mutator. The lender holds a [`Lent`]. While one lives,
 //!   this thread reaches no safepoint, and does not detach, collect or stop. A mutator that is
@@ -153,8 +154,10 @@ impl<M: ObjectModel> Drop for LentToFinalizers<M> {
 
 /// The mutator of this thread.
 struct Here {
-    /// The [`Inner`] of the attached mutator, or null.
-    inner: Cell<*const TypeId>,
+    /// The id of the mutator that has attached last. No id at all: none, or it has ended.
+    id: Cell<u64>,
+    /// Its [`Inner`], which exists while this thread is attached as `id`.
+    inner: Cell<NonNull<TypeId>>,
     /// The thread is in the closure of a detach. A mutator must not outlive that closure.
     detached: Cell<bool>,
     /// The first of the mutators that were dropped while this thread was detached, and that could
@@ -162,9 +165,21 @@ struct Here {
     waiting: Cell<Option<Waiting>>,
 }
 
+/// [`Here::id`]: no mutator. [`current`] is never this number.
+const NOBODY: u64 = u64::MAX;
+
+impl Here {
+    /// The [`Inner`] of the mutator that has the id `id`, if that mutator has attached last.
+    #[inline(always)]
+    fn find(&self, id: u64) -> Option<NonNull<TypeId>> {
+        (self.id.get() == id).then(|| self.inner.get())
+    }
+}
+
 const_thread_local! {
     static HERE: Here = Here {
-        inner: Cell::new(std::ptr::null()),
+        id: Cell::new(NOBODY),
+        inner: Cell::new(NonNull::dangling()),
         detached: Cell::new(false),
         waiting: Cell::new(None),
     }
@@ -300,7 +315,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As [`arrive`](Self::arrive), with a core that the caller looked up before it attached.
     #[inline(always)]
     pub(super) fn arrive_in(&self, core: &Core<M>) {
-        HERE.with(|here| here.inner.set(self.inner.0.as_ptr().cast::<TypeId>()));
+        HERE.with(|here| {
+            here.id.set(self.id());
+            here.inner.set(self.inner.0.cast());
+        });
         if core.under.is_some() {
             self.arrive_under_stress();
         }
@@ -316,9 +334,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Prepares a detach.
-    pub(super) fn clear_here(&self) {
-        HERE.with(|here| here.inner.set(std::ptr::null()));
+    /// `with_current` does not find this mutator any more.
+    fn clear_here(&self) {
+        HERE.with(|here| here.id.set(NOBODY));
     }
 
     /// Calls `f` with this thread's mutator. The mutator is not lent: `f` calls no user code.
@@ -328,9 +346,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// `current` is the id of a mutator of model `M`.
     #[inline(always)]
     pub(crate) unsafe fn with_known<R>(f: impl FnOnce(&Self) -> R) -> R {
-        // SAFETY: rule *boxed*: attached, as `current` says, and of this model.
-        let inner =
-            unsafe { NonNull::new_unchecked(HERE.with(|here| here.inner.get()).cast_mut().cast()) };
+        // Rule *boxed*: attached, as `current` says, and of this model.
+        let inner = HERE.with(|here| {
+            debug_assert_eq!(here.id.get(), current());
+            here.inner.get().cast()
+        });
         f(&ManuallyDrop::new(Self { inner: Unmarked(inner), thread: PhantomData }))
     }
 
@@ -341,10 +361,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// lent. A caller lends it before it calls user code with it.
     #[inline(always)]
     pub(super) fn here() -> Option<ManuallyDrop<Self>> {
-        if current() == 0 || safepoint::is_stopping() {
+        if safepoint::is_stopping() {
             return None;
         }
-        let inner = NonNull::new(HERE.with(|here| here.inner.get()).cast_mut())?;
+        let inner = HERE.with(|here| here.find(current()))?;
         // SAFETY: rule *boxed*; `model` is the first field of every `Inner`.
         if unsafe { inner.read() } != TypeId::of::<M>() {
             return None;
@@ -361,7 +381,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Whether this thread has a mutator of this heap.
     pub(crate) fn is_attached_to(core: &Core<M>) -> bool {
-        let Some(inner) = NonNull::new(HERE.with(|here| here.inner.get()).cast_mut()) else {
+        let Some(inner) = HERE.with(|here| here.find(safepoint::attached_as())) else {
             return false;
         };
         // SAFETY: rule *boxed*; the model is compared first.

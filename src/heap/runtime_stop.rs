@@ -95,7 +95,7 @@ pub(super) fn return_attached<M: ObjectModel>(
 ) {
     let local = &participant.data().local;
     while !core.model.comes_back(local) {
-        let (away, _) = participant.step_away().expect("the thread may detach");
+        let away = participant.step_away_again();
         core.model.wait_for_runtime(local);
         away.disarm();
         participant.come_back();

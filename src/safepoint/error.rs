@@ -26,9 +26,13 @@ pub enum CannotAttach {
 impl CannotAttach {
     #[cold]
     pub(super) fn now() -> Self {
-        if is_traversing() {
-            Self::Traversing
-        } else if thread_words::current() != 0 {
+        if is_traversing() { Self::Traversing } else { Self::instead_of_coming_back() }
+    }
+
+    /// As [`now`](Self::now), for a thread that a traversal would not hinder.
+    #[cold]
+    pub(super) fn instead_of_coming_back() -> Self {
+        if thread_words::attached_as() != 0 {
             Self::AlreadyAttached
         } else if thread_words::is_ending() {
             Self::ThreadEnding

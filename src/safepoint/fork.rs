@@ -11,6 +11,7 @@ use super::participant::Participant;
 use super::record::{ENDED, Record};
 use super::registry::{Registry, RegistryEntry};
 use super::thread_id::ThreadId;
+use super::thread_words;
 use super::world::WorldStopped;
 use crate::base::shared::Shared;
 use crate::base::sync::Aside;
@@ -89,10 +90,11 @@ impl<'a, T> ForkGuard<'a, T> {
 
     /// In the child: removes the participants of all other threads from the registry.
     fn lose_others(&mut self) -> Vec<Ended<T>> {
-        let here = std::thread::current().id();
+        let here = thread_words::number();
         let registry = &mut *self.registry;
         let all = std::mem::take(&mut registry.entries);
-        let (kept, lost): (_, Vec<_>) = all.into_iter().partition(|e| e.record.thread.id() == here);
+        let (kept, lost): (_, Vec<_>) =
+            all.into_iter().partition(|e| e.record.thread_number == here);
         registry.entries = kept;
         let os_thread = os_thread();
         for entry in &registry.entries {

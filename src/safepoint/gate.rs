@@ -51,6 +51,7 @@ impl<T> Coordinator<T> {
                 Err(state) => unreachable_state(record.id, state),
             }
         }
+        thread_words::attached(record.id.get());
         if is_owed {
             registry.owed -= 1;
             self.notify_requesters(&registry);
@@ -60,6 +61,7 @@ impl<T> Coordinator<T> {
 
     /// Steps from attached to detached. The registry is locked, so no stop begins in between.
     pub(super) fn step_out(&self, registry: &mut Registry<T>, record: &Record<T>) {
+        thread_words::detached(record.id.get());
         record.set_state(DETACHED);
         if let Some(at) = registry.position(record.id) {
             self.acknowledge(registry, at);

@@ -98,9 +98,9 @@ mod system {
         }
 
         fn report(&self, keeper: ThreadId, waited: Duration) {
-            let thread = std::thread::current();
+            let thread = thread_words::this_thread();
             let (name, number) = (
-                thread.name().unwrap_or("without a name"),
+                thread.as_ref().and_then(|thread| thread.name()).unwrap_or("without a name"),
                 self.keeper.os_thread.load(Ordering::Relaxed),
             );
             event::line(format_args!(

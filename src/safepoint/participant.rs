@@ -73,19 +73,21 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         room: RecordRoom<T>,
         data: T,
     ) -> Result<Participant<T>, RegisterError> {
+        let id = ThreadId::next().ok_or(RegisterError::NoIds)?;
         let record = Record {
             word: CachePadded::new(Word {
                 requests: AtomicU32::new(0),
                 state: AtomicU32::new(DETACHED),
             }),
-            id: ThreadId::next().ok_or(RegisterError::NoIds)?,
-            thread: std::thread::current(),
+            id,
+            thread: thread_words::this_thread(),
+            thread_number: thread_words::number_or(id.get()),
             os_thread: os_thread().into(),
             registered: Instant::now(),
             data,
         };
         let record = Shared::new_in(room.0, record);
-        let id = record.id.get();
+        let id = id.get();
         let weak = Arc::downgrade(self);
         thread_words::watch(id, weak as Weak<dyn thread_words::Watched>)?;
         let entered = self.enter(&record);
@@ -170,33 +172,39 @@ impl<T> Participant<T> {
         Ok(())
     }
 
-    /// Attaches again after [`step_away`](Self::step_away), and ends the thread's [`Away`]. If the
-    /// thread cannot attach, the process ends.
+    /// Attaches again after [`step_away`](Self::step_away), and ends the thread's [`Away`]. The
+    /// process ends if the thread is attached elsewhere, holds a stop, or keeps another thread
+    /// suspended. Traversal guards that it has kept do not hinder it.
     #[inline]
     pub(crate) fn come_back(&self) {
-        #[cold]
-        #[inline(never)]
-        fn cannot_come_back() -> ! {
-            let error = CannotAttach::now();
+        if thread_words::obstacles() == (0, 0) {
+            self.enter();
+        } else {
+            self.come_back_held();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn come_back_held(&self) {
+        if !thread_words::may_come_back() {
+            let error = CannotAttach::instead_of_coming_back();
             event::abort(format_args!("standstill: a detached thread cannot attach again: {error}"))
         }
-        if !thread_words::may_come_back() {
-            cannot_come_back();
-        }
-        self.enter();
+        self.attach_slow(false);
     }
 
     /// Attaches, also on a thread that is ending. `false`: the thread cannot attach now. The caller
     /// ends the participant before it returns to the user's code.
     pub(crate) fn attach_to_end(&self) -> bool {
-        let may_attach = thread_words::may_come_back();
+        let may_attach = thread_words::may_attach_to_end();
         if may_attach {
             self.enter();
         }
         may_attach
     }
 
-    /// Attaches. The caller has checked that the thread may attach.
+    /// Attaches. The caller has checked that the thread may attach, and has no traversal guard.
     #[inline(always)]
     fn enter(&self) {
         // These are loaded before the exchange. Loads after it would wait for it. The same in
@@ -206,8 +214,9 @@ impl<T> Participant<T> {
         // `SeqCst`: see the module's `Orderings`. Acquires the writes of the last stop.
         if !stepped_in || stop.load(Ordering::SeqCst) {
             self.attach_slow(stepped_in);
+        } else {
+            thread_words::attached_in_sight(id);
         }
-        thread_words::set_current(id);
     }
 
     #[cold]
@@ -240,6 +249,15 @@ impl<T> Participant<T> {
         }
     }
 
+    /// Detaches once more, on a thread that has just come back and has not returned to its callers
+    /// yet. They expect it to be detached in between, so no guard forbids it.
+    #[cold]
+    pub(crate) fn step_away_again(&self) -> Away {
+        let away = Away::leaving();
+        self.coordinator.step_out(&mut self.coordinator.registry.lock(), &self.record);
+        away
+    }
+
     /// As [`detach`](Self::detach), followed by a [`poll`](Self::poll). SeqCst on both sides: if
     /// another thread raises bits and then reads the state, either this poll reads the bits, or the
     /// other thread reads that this thread is detached.
@@ -249,7 +267,7 @@ impl<T> Participant<T> {
             return None;
         }
         let (word, stop) = (&self.record.word, &self.coordinator.stop);
-        thread_words::clear_current(self.record.id.get());
+        thread_words::detached_in_sight();
         self.record.set_state(DETACHED);
         // `SeqCst`: see the module's `Orderings`.
         if stop.load(Ordering::SeqCst) {
@@ -344,13 +362,13 @@ impl<T> Participant<T> {
             return;
         }
         drop(registry);
-        // This thread, too, must find itself detached: the work of `meanwhile` has no mutator.
-        thread_words::clear_current(self.record.id.get());
+        // Code of the user that runs in `meanwhile` cannot attach this thread.
+        let alone = thread_words::traversing();
         // Relaxed: a hint to return. The check under the lock decides.
         let is_on = || coordinator.stop.load(Ordering::Relaxed);
         let result = catch_unwind(AssertUnwindSafe(|| meanwhile(&is_on)));
         drop(coordinator.step_in(coordinator.registry.lock(), &self.record, true));
-        thread_words::set_current(self.record.id.get());
+        drop(alone);
         away.disarm();
         if let Err(payload) = result {
             resume_unwind(payload);
@@ -401,7 +419,7 @@ impl<T> Participant<T> {
                 _ => break,
             }
         }
-        thread_words::clear_current(id.get());
+        thread_words::detached(id.get());
         if self.record.set_state(ENDED) == AWAITED {
             coordinator.open_gate(&registry);
         }

@@ -31,8 +31,10 @@ pub(super) const ENDED: u32 = 4;
 pub(super) struct Record<T> {
     pub(super) word: CachePadded<Word>,
     pub(super) id: ThreadId,
-    /// The thread, with its name. A fork's child recognises its own participants by its id.
-    pub(super) thread: std::thread::Thread,
+    /// The thread, for its name. `None`: it was ending when it registered.
+    pub(super) thread: Option<std::thread::Thread>,
+    /// The number of the thread. A fork's child recognises its own participants by it.
+    pub(super) thread_number: u64,
     /// The system's number of the thread, see [`ThreadInfo::os_thread`]; 0: unknown. Relaxed: a
     /// number for reports. It is std's atomic, as `LAST_ID` is. Its thread writes it, when it
     /// registers and in a fork's child.
@@ -51,7 +53,7 @@ pub(super) struct Word {
 impl<T> Record<T> {
     /// The name of the thread, for reports.
     pub(super) fn name(&self) -> Option<String> {
-        self.thread.name().map(str::to_owned)
+        self.thread.as_ref()?.name().map(str::to_owned)
     }
 
     pub(super) fn state(&self) -> u32 {

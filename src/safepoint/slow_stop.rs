@@ -47,9 +47,7 @@ impl<T> Coordinator<T> {
         }
         let stragglers = vec![Straggler::of(entry, waited)];
         drop(registry);
-        let alone = thread_words::HiddenAttachment::new();
-        self.report(&SlowStop { kind, waited, stragglers });
-        drop(alone);
+        self.report_detached(&SlowStop { kind, waited, stragglers });
         self.registry.lock()
     }
 
@@ -66,7 +64,14 @@ impl<T> Coordinator<T> {
             registry.entries.iter().filter(|entry| by.contains(&entry.record.id.get()));
         let stragglers = stragglers.map(|entry| Straggler::of(entry, waited)).collect();
         drop(registry);
-        self.report(&SlowStop { kind: SlowStopKind::Collecting, waited, stragglers });
+        self.report_detached(&SlowStop { kind: SlowStopKind::Collecting, waited, stragglers });
+    }
+
+    /// As [`report`](Self::report), on a detached thread with callers that rely on its attachment:
+    /// the callbacks cannot attach it.
+    fn report_detached(&self, report: &SlowStop) {
+        let _alone = thread_words::traversing();
+        self.report(report);
     }
 
     /// Calls the callbacks for slow stops. The caller holds no lock.
@@ -102,7 +107,9 @@ impl<T> Coordinator<T> {
     /// A thread that waits for the end of another thread's stop calls it too, once the world has
     /// been stopped for so long, and again each time that has doubled. So does a thread that waits
     /// for the end of its own suspension. Both are detached. Inside the callback they cannot
-    /// attach, as inside a [traversal](super::traversing).
+    /// attach, as inside a [traversal](super::traversing). If the callback keeps a
+    /// [`TraversalGuard`](super::TraversalGuard), the thread attaches all the same after the wait,
+    /// and its traversal lasts until the guard is dropped.
     ///
     /// If a stop fails because a thread has ended attached, its requester calls it too, once for
     /// that thread. The straggler then [has ended](Straggler::has_ended).

@@ -1,9 +1,40 @@
 //! The state of this thread, in words that no other thread reads.
 //!
-//! * `current`: the id of the participant that this thread is attached as, in any coordinator; 0:
-//!   none. Attach and detach write it. A traversal sets it aside.
-//! * `held`: why this thread must not attach, park, detach or stop now; 0: it may. The guards of
-//!   this thread write it. They are all `!Send`.
+//! * `current` and `hidden`: the id of the participant that this thread is attached as, in any
+//!   coordinator; 0: none. The id is in `hidden` while a traversal guard lives, and in `current`
+//!   otherwise. The other word is 0.
+//! * `held`: the number of traversal guards, and why else this thread must not attach, park, detach
+//!   or stop now; 0: it may. The guards of this thread write it. They are all `!Send`.
+//!
+//! # States
+//!
+//! Two facts make the state: whether the thread is attached, and whether a guard lives. They change
+//! independently, so guards may be kept, leaked and dropped in any order. No transition saves a
+//! word for a later one. A thread attaches only from `0, 0`, or comes back to an attachment that
+//! its callers rely on. So it has at most one attached participant, and thus one attached mutator.
+//!
+//! | state | `current` | `hidden` | guards | entered by | left by |
+//! |---|---|---|---|---|---|
+//! | detached | 0 | 0 | 0 | [`detached`], [`detached_in_sight`], the last guard's drop | [`attached`], [`attached_in_sight`], [`traversing`] |
+//! | attached | id | 0 | 0 | [`attached`], [`attached_in_sight`], the last guard's drop | [`detached`], [`detached_in_sight`], [`traversing`] |
+//! | alone | 0 | 0 | some | [`traversing`], [`detached`] | [`attached`], the last guard's drop |
+//! | traversing | 0 | id | some | [`traversing`], [`attached`] | [`detached`], the last guard's drop |
+//!
+//! | the thread | is | until |
+//! |---|---|---|
+//! | attaches, and waits at the gate | detached | [`attached`] |
+//! | parks, or waits for its turn to stop | detached, and alone while it helps a collection | [`attached`] |
+//! | is in a hook that it calls in such a wait | alone | the hook's guard is dropped |
+//! | is in the closure of a detach | detached | [`attached_in_sight`], or [`attached`] if the closure has kept a guard |
+//! | traverses an object | traversing, or alone if it helps | the traversal's guard is dropped |
+//! | ends a participant | detached, or alone if it has kept a guard | |
+//!
+//! The flags of `held` do not change where the id is: [`STOPPING`], [`SUSPENDING`], and `ENDING`,
+//! after which the thread only comes back to an attachment, or attaches to end one.
+//!
+//! A guard can outlive the hook, the traversal or the closure that made it. The thread then comes
+//! back all the same, and is *traversing*: attached, without a mutator that
+//! [`with_current`](crate::Mutator::with_current) finds, until the guard is dropped.
 //!
 //! The words have no destructor, so they can be used from anywhere, also from destructors of other
 //! thread-locals. The *exit watcher* has a destructor. It tells the coordinators about participants
@@ -16,33 +47,83 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Weak;
 
+use crate::base::event;
 use crate::base::sync::const_thread_local;
 
-/// `held`, the low half: the number of live [`TraversalGuard`]s.
-const TRAVERSING: u32 = 0xffff;
-const ONE_TRAVERSAL: u32 = 1;
+/// `held`, the low 48 bits: the number of live [`TraversalGuard`]s.
+const TRAVERSALS: u64 = (1 << 48) - 1;
 /// `held`: this thread has stopped the world, or waits for its stop to be complete.
-pub(super) const STOPPING: u32 = 1 << 16;
+pub(super) const STOPPING: u64 = 1 << 48;
 /// `held`: this thread has suspended another thread.
-pub(super) const SUSPENDING: u32 = 1 << 17;
+pub(super) const SUSPENDING: u64 = 1 << 49;
 /// `held`: the exit watcher has run.
-const ENDING: u32 = 1 << 18;
+const ENDING: u64 = 1 << 63;
 
 struct Words {
     current: Cell<u64>,
-    /// The value of `current` before the outermost traversal guard.
-    aside: Cell<u64>,
-    held: Cell<u32>,
+    hidden: Cell<u64>,
+    held: Cell<u64>,
     /// The participant that this thread has suspended; 0: none.
     suspended: Cell<u64>,
+    /// The number of this thread: the id of its first participant; 0: it has had none. In the
+    /// child of a fork, the thread knows its own participants by it.
+    number: Cell<u64>,
 }
 
 const_thread_local! {
-    static WORDS: Words = Words {
-        current: Cell::new(0),
-        aside: Cell::new(0),
-        held: Cell::new(0),
-        suspended: Cell::new(0),
+    static WORDS: Words = Words::new()
+}
+
+impl Words {
+    const fn new() -> Self {
+        Self {
+            current: Cell::new(0),
+            hidden: Cell::new(0),
+            held: Cell::new(0),
+            suspended: Cell::new(0),
+            number: Cell::new(0),
+        }
+    }
+
+    fn is_traversing(&self) -> bool {
+        self.held.get() & TRAVERSALS != 0
+    }
+
+    /// The word that the id belongs in now.
+    fn place(&self) -> &Cell<u64> {
+        if self.is_traversing() { &self.hidden } else { &self.current }
+    }
+
+    fn attached_as(&self) -> u64 {
+        self.current.get() | self.hidden.get()
+    }
+
+    fn attached(&self, id: u64) {
+        debug_assert_eq!(self.attached_as(), 0, "attached twice");
+        self.place().set(id);
+    }
+
+    fn detached(&self, id: u64) {
+        if self.attached_as() == id {
+            self.place().set(0);
+        }
+    }
+
+    fn begin_traversal(&self) {
+        if !self.is_traversing() {
+            self.hidden.set(self.current.replace(0));
+        }
+        if self.held.get() & TRAVERSALS == TRAVERSALS {
+            event::abort(format_args!("standstill: a thread has leaked 2^48 traversal guards"));
+        }
+        self.held.set(self.held.get() + 1);
+    }
+
+    fn end_traversal(&self) {
+        self.held.set(self.held.get() - 1);
+        if !self.is_traversing() {
+            self.current.set(self.hidden.replace(0));
+        }
     }
 }
 
@@ -56,7 +137,7 @@ pub fn current() -> u64 {
 /// Whether this thread is inside a traversal: it has a live [`TraversalGuard`].
 #[inline]
 pub fn is_traversing() -> bool {
-    held() & TRAVERSING != 0
+    WORDS.with(Words::is_traversing)
 }
 
 /// Whether this thread has stopped the world, or waits for its stop to be complete.
@@ -65,16 +146,17 @@ pub fn is_stopping() -> bool {
     held() & STOPPING != 0
 }
 
-/// Enters a traversal. While the guard lives, [`current`] is 0 and this thread cannot attach.
-/// Guards nest, and may be dropped in any order.
+/// Enters a traversal. While the guard lives, [`current`] is 0, and this thread cannot attach,
+/// reach a safepoint, detach, collect or stop the world.
+///
+/// Guards nest, and may be dropped in any order, also after the hook, the traversal or the closure
+/// of a detach that made them. The traversal ends with the last one. If the thread is attached then,
+/// [`current`] is its participant again.
+///
+/// If an attached thread leaks a guard, it reaches no safepoint any more, and every stop waits for
+/// it until its participant is dropped. The process ends when a thread leaks 2^48 guards.
 pub fn traversing() -> TraversalGuard {
-    WORDS.with(|w| {
-        if w.held.get() & TRAVERSING == 0 {
-            w.aside.set(w.current.replace(0));
-        }
-        assert!(w.held.get() & TRAVERSING != TRAVERSING, "traversals are nested too deeply");
-        w.held.set(w.held.get() + ONE_TRAVERSAL);
-    });
+    WORDS.with(Words::begin_traversal);
     TraversalGuard { not_send: PhantomData }
 }
 
@@ -87,49 +169,19 @@ pub struct TraversalGuard {
 
 impl Drop for TraversalGuard {
     fn drop(&mut self) {
-        WORDS.with(|w| {
-            w.held.set(w.held.get() - ONE_TRAVERSAL);
-            if w.held.get() & TRAVERSING == 0 {
-                w.current.set(w.aside.replace(0));
-            }
-        });
-    }
-}
-
-/// Hides the attachment from user code on this thread, which also cannot attach. For calls by a
-/// thread that is detached while its callers rely on its attachment.
-pub(super) struct HiddenAttachment {
-    current: u64,
-    aside: u64,
-    traversing: Option<TraversalGuard>,
-}
-
-impl HiddenAttachment {
-    pub(super) fn new() -> Self {
-        let (current, aside) = WORDS.with(|w| (w.current.replace(0), w.aside.replace(0)));
-        Self { current, aside, traversing: Some(traversing()) }
-    }
-}
-
-impl Drop for HiddenAttachment {
-    fn drop(&mut self) {
-        drop(self.traversing.take());
-        WORDS.with(|w| {
-            w.current.set(self.current);
-            w.aside.set(self.aside);
-        });
+        WORDS.with(Words::end_traversal);
     }
 }
 
 /// The reasons why this thread must not attach: the `current` word and `held`. Both are 0 when it
-/// may.
+/// may: without a guard, `hidden` is 0.
 #[inline(always)]
-pub(super) fn obstacles() -> (u64, u32) {
+pub(super) fn obstacles() -> (u64, u64) {
     WORDS.with(|w| (w.current.get(), w.held.get()))
 }
 
 #[inline(always)]
-pub(super) fn held() -> u32 {
+pub(super) fn held() -> u64 {
     WORDS.with(|w| w.held.get())
 }
 
@@ -139,7 +191,7 @@ pub(super) fn is_ending() -> bool {
 
 /// The participant that this thread is attached as, also during a traversal; 0: none.
 pub(crate) fn attached_as() -> u64 {
-    WORDS.with(|w| w.current.get().max(w.aside.get()))
+    WORDS.with(Words::attached_as)
 }
 
 /// Whether a guard forbids this thread to detach, park or stop.
@@ -148,40 +200,49 @@ pub(super) fn forbids_safepoint() -> bool {
     held() & !ENDING != 0
 }
 
-/// Whether this thread may attach again as a participant that its callers rely on, or that it ends
-/// at once. Unlike a first attachment, this is allowed on an ending thread: the coordinator knows
-/// that the participant outlives the thread, so stops fail and do not wait.
-#[inline(always)]
+/// Whether this thread may attach as a participant that it ends at once. Unlike other attachments,
+/// this one is allowed on an ending thread: the coordinator knows that the participant outlives the
+/// thread, so stops fail and do not wait.
+pub(super) fn may_attach_to_end() -> bool {
+    attached_as() | (held() & !ENDING) == 0
+}
+
+/// Whether this thread may attach again as a participant that its callers rely on: it is not
+/// attached, holds no stop, and keeps no other thread suspended. Traversal guards do not hinder it.
 pub(super) fn may_come_back() -> bool {
-    WORDS.with(|w| w.current.get() | u64::from(w.held.get() & !ENDING) == 0)
+    attached_as() | (held() & (STOPPING | SUSPENDING)) == 0
 }
 
 /// Sets one of the flags of `held`.
-pub(super) fn set_flag(flag: u32) {
+pub(super) fn set_flag(flag: u64) {
     WORDS.with(|w| w.held.set(w.held.get() | flag));
 }
 
 /// Clears one of the flags of `held`.
-pub(super) fn clear_flag(flag: u32) {
+pub(super) fn clear_flag(flag: u64) {
     WORDS.with(|w| w.held.set(w.held.get() & !flag));
 }
 
-/// This thread is attached as `id`.
+/// This thread is attached as `id`. It was detached.
+pub(super) fn attached(id: u64) {
+    WORDS.with(|w| w.attached(id));
+}
+
+/// This thread is no longer attached as `id`. Nothing changes if it was not.
+pub(super) fn detached(id: u64) {
+    WORDS.with(|w| w.detached(id));
+}
+
+/// As [`attached`], on a thread without traversal guards.
 #[inline(always)]
-pub(super) fn set_current(id: u64) {
+pub(super) fn attached_in_sight(id: u64) {
     WORDS.with(|w| w.current.set(id));
 }
 
-/// Clears `current` if it is `id`.
-#[inline]
-pub(super) fn clear_current(id: u64) {
-    WORDS.with(|w| {
-        if w.current.get() == id {
-            w.current.set(0);
-        } else if w.aside.get() == id {
-            w.aside.set(0);
-        }
-    });
+/// As [`detached`], on an attached thread without traversal guards.
+#[inline(always)]
+pub(super) fn detached_in_sight() {
+    WORDS.with(|w| w.current.set(0));
 }
 
 /// Whether this thread has suspended another thread.
@@ -198,6 +259,27 @@ pub(super) fn suspended() -> u64 {
 pub(super) fn set_suspended(id: u64) {
     WORDS.with(|w| w.suspended.set(id));
     if id == 0 { clear_flag(SUSPENDING) } else { set_flag(SUSPENDING) }
+}
+
+/// The number of this thread. `id`: the participant that is its first, if it has had none.
+pub(super) fn number_or(id: u64) -> u64 {
+    WORDS.with(|w| {
+        if w.number.get() == 0 {
+            w.number.set(id);
+        }
+        w.number.get()
+    })
+}
+
+/// The number of this thread, as its participants have it; 0: it has had none.
+pub(super) fn number() -> u64 {
+    WORDS.with(|w| w.number.get())
+}
+
+/// This thread, for its name. `None` on a thread whose exit watcher has run: std's own record of
+/// the thread may be gone, and `std::thread::current` would panic.
+pub(super) fn this_thread() -> Option<std::thread::Thread> {
+    (!is_ending()).then(std::thread::current)
 }
 
 pub(super) use watcher::{unwatch, watch};

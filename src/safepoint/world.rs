@@ -125,6 +125,7 @@ impl<T> Participant<T> {
                 Err(state) => unreachable_state(id, state),
             }
         }
+        thread_words::attached(id.get());
         away.disarm();
         registry.requesters.retain(|&waiting| waiting != id);
         registry

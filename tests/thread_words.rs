@@ -1,0 +1,376 @@
+//! What a thread is to the library, when user code keeps a `TraversalGuard` from places where the
+//! thread is detached: hooks, traversals on parked threads, closures of a detach. The thread comes
+//! back all the same. It has one mutator at most, and is inside a traversal until the guard goes.
+
+#![cfg(not(loom))]
+
+mod common;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use standstill::safepoint::{
+    Config, Coordinator, SlowStopKind, StopError, TraversalGuard, current, is_traversing,
+    traversing,
+};
+use standstill::{
+    AttachError, Collect, CollectError, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer,
+};
+
+use common::{Census, fin, garbage_loop, node, tie};
+
+thread_local! {
+    static KEPT: RefCell<Vec<TraversalGuard>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps a guard on this thread, for longer than the caller lives.
+fn keep_guard() {
+    KEPT.with_borrow_mut(|kept| kept.push(traversing()));
+}
+
+fn drop_guards() {
+    KEPT.with_borrow_mut(Vec::clear);
+}
+
+fn heap() -> Heap {
+    let heap = Heap::builder().reserve(64 << 20).workers(1).pacing(Pacing::manual());
+    heap.slow_stop(Duration::from_millis(1)).build().unwrap()
+}
+
+/// Runs its function when it is traversed.
+struct Seen(Box<dyn Fn() + Send + Sync>);
+
+impl Trace for Seen {
+    fn traverse(this: &Self, _: &mut Tracer) {
+        (this.0)();
+    }
+}
+
+/// The thread has kept a guard, and is attached by `m`. It has this mutator, now and after the
+/// guard has gone, and no other.
+fn has_one_mutator(m: &Mutator, census: &Arc<Census>, elsewhere: &Heap) {
+    assert!(is_traversing());
+    assert_eq!(current(), 0);
+    assert!(Mutator::with_current(|_| ()).is_none());
+    assert_eq!(elsewhere.try_attach().unwrap_err(), AttachError::Traversing);
+    let (before, object) = (census.dead(), node(m, census, 0));
+    drop(object);
+    assert_eq!(census.dead(), before, "nothing dies in a traversal");
+    drop_guards();
+    assert!(!is_traversing());
+    assert_eq!(Mutator::with_current(|here| format!("{here:?}")), Some(format!("{m:?}")));
+    assert_eq!(elsewhere.try_attach().unwrap_err(), AttachError::AlreadyAttached);
+    let object = node(m, census, 0);
+    drop(object);
+    assert_eq!(census.dead(), before + 1, "the owner drops the last reference");
+}
+
+/// All that was put off in a traversal is done, and the heap is sound and empty.
+fn ends_well(mut m: Mutator, census: &Census) {
+    m.safepoint();
+    m.collect();
+    m.verify().unwrap();
+    assert_eq!(census.alive(), 0);
+    assert_eq!(m.heap().stats().live_objects, 0);
+    drop(m);
+    assert_eq!(current(), 0);
+}
+
+/// Another thread collects. Its traversal of an object calls `traverse`.
+fn collect_beside(heap: &Heap, traverse: impl Fn() + Send + Sync + 'static, parks: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut m = heap.attach();
+            let object = m.alloc(Seen(Box::new(traverse)));
+            m.collect();
+            drop(object);
+        });
+        parks();
+    });
+}
+
+#[test]
+fn a_thread_parks_through_a_hook_that_keeps_a_guard() {
+    let (heap, elsewhere, census) = (heap(), heap(), Census::new());
+    let hooked = Arc::new(AtomicBool::new(false));
+    let (here, tell) = (std::thread::current().id(), Arc::clone(&hooked));
+    heap.on_slow_stop(move |report| {
+        if std::thread::current().id() == here && !tell.swap(true, SeqCst) {
+            assert_eq!((report.kind, current()), (SlowStopKind::Held, 0));
+            keep_guard();
+        }
+    });
+    let mut m = heap.attach();
+    let (until, is_hooked) = (Arc::clone(&hooked), || hooked.load(SeqCst));
+    let wait = move || {
+        while !until.load(SeqCst) {
+            std::thread::yield_now()
+        }
+    };
+    collect_beside(&heap, wait, || {
+        while !is_hooked() {
+            m.safepoint();
+        }
+        has_one_mutator(&m, &census, &elsewhere);
+        m.detach(|| ());
+    });
+    ends_well(m, &census);
+}
+
+#[test]
+fn a_thread_attaches_through_a_hook_that_keeps_a_guard() {
+    let (heap, elsewhere, census) = (heap(), heap(), Census::new());
+    let (stopped, hooked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (here, tell) = (std::thread::current().id(), Arc::clone(&hooked));
+    heap.on_slow_stop(move |_| {
+        if std::thread::current().id() == here && !tell.swap(true, SeqCst) {
+            keep_guard();
+        }
+    });
+    let (in_stop, until) = (Arc::clone(&stopped), Arc::clone(&hooked));
+    let wait = move || {
+        in_stop.store(true, SeqCst);
+        while !until.load(SeqCst) {
+            std::thread::yield_now();
+        }
+    };
+    let mut m = None;
+    collect_beside(&heap, wait, || {
+        while !stopped.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        let attached = heap.attach();
+        assert!(hooked.load(SeqCst));
+        has_one_mutator(&attached, &census, &elsewhere);
+        m.insert(attached).detach(|| ());
+    });
+    ends_well(m.unwrap(), &census);
+}
+
+/// In the hook of a thread that waits for its turn to stop the world, and in that of a thread that
+/// waits for another one's suspension to end.
+#[test]
+fn a_requester_waits_through_a_hook_that_keeps_a_guard() {
+    let config = || Config { slow_stop: Duration::from_millis(1), ..Config::default() };
+    let coordinator = Coordinator::<()>::with_config(config());
+    let hooked = Arc::new(AtomicBool::new(false));
+    let (here, tell) = (std::thread::current().id(), Arc::clone(&hooked));
+    coordinator.on_slow_stop(move |_| {
+        if std::thread::current().id() == here && !tell.swap(true, SeqCst) {
+            assert_eq!(current(), 0);
+            keep_guard();
+        }
+    });
+    let me = coordinator.register(());
+    let (stopped, until) = (AtomicBool::new(false), Arc::clone(&hooked));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let me = coordinator.register(());
+            me.attach().unwrap();
+            let world = me.stop().unwrap();
+            stopped.store(true, SeqCst);
+            while !until.load(SeqCst) {
+                std::thread::yield_now();
+            }
+            drop(world);
+        });
+        while !stopped.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        me.attach().unwrap();
+        assert!(hooked.load(SeqCst) && me.is_attached());
+    });
+    assert_eq!(current(), 0);
+    drop_guards();
+    assert_eq!(current(), me.id().get());
+}
+
+/// As `a_parked_thread_traverses_objects` in `tests/helping.rs`.
+#[test]
+fn a_thread_helps_through_a_traversal_that_keeps_a_guard() {
+    struct Node(GcCell<Option<Gc<Node>>>, Arc<Helping>);
+    /// The thread that helps, whether it may keep a guard, and whether it has kept one.
+    struct Helping(ThreadId, AtomicBool, AtomicBool);
+    impl Trace for Node {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            let Helping(here, may_keep, is_kept) = &*this.1;
+            if std::thread::current().id() == *here
+                && may_keep.load(SeqCst)
+                && !is_kept.swap(true, SeqCst)
+            {
+                keep_guard();
+            }
+            Trace::traverse(&this.0, tracer);
+        }
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.0, m);
+        }
+    }
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() == 1) {
+        return;
+    }
+    let (elsewhere, census) = (heap(), Census::new());
+    let helping = Arc::new(Helping(std::thread::current().id(), false.into(), false.into()));
+    while !helping.2.load(SeqCst) {
+        let heap = Heap::builder().workers(2).pacing(Pacing::manual()).build().unwrap();
+        let mut m = heap.attach();
+        let first = m.alloc(Node(GcCell::new(None), Arc::clone(&helping)));
+        let mut last = first.clone();
+        for _ in 0..5000 {
+            last = m.alloc(Node(GcCell::new(Some(last)), Arc::clone(&helping)));
+        }
+        first.0.set(&m, Some(last));
+        let is_over = AtomicBool::new(false);
+        helping.1.store(true, SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                heap.attach().collect();
+                is_over.store(true, SeqCst);
+            });
+            while !is_over.load(SeqCst) && !is_traversing() {
+                m.safepoint();
+            }
+            helping.1.store(false, SeqCst);
+            if is_traversing() {
+                has_one_mutator(&m, &census, &elsewhere);
+            }
+            m.detach(|| {
+                while !is_over.load(SeqCst) {
+                    std::thread::yield_now()
+                }
+            });
+        });
+        drop(first);
+        ends_well(m, &census);
+    }
+}
+
+#[test]
+fn a_thread_comes_back_from_a_detach_that_keeps_a_guard() {
+    let (heap, elsewhere, census) = (heap(), heap(), Census::new());
+    let mut m = heap.attach();
+    m.detach(keep_guard);
+    has_one_mutator(&m, &census, &elsewhere);
+    m.scope(|scope, _| scope.spawn(|| ()).join().unwrap());
+    // A guard from outside, which goes in the closure, and one from there.
+    keep_guard();
+    drop_guards();
+    m.detach(|| {
+        keep_guard();
+        drop_guards();
+        keep_guard();
+    });
+    has_one_mutator(&m, &census, &elsewhere);
+    ends_well(m, &census);
+}
+
+/// The mutator ends, and with it the attachment. The guard outlives both.
+#[test]
+fn a_mutator_ends_before_the_guard_that_a_detach_has_kept() {
+    let (heap, elsewhere, census) = (heap(), heap(), Census::new());
+    let mut m = heap.attach();
+    let object = node(&m, &census, 0);
+    m.detach(keep_guard);
+    drop((object, m));
+    assert_eq!(heap.try_attach().unwrap_err(), AttachError::Traversing);
+    drop_guards();
+    assert_eq!(current(), 0);
+    drop(elsewhere.attach());
+    ends_well(heap.attach(), &census);
+}
+
+#[test]
+fn a_collection_waits_through_a_hook_that_keeps_any_number_of_guards() {
+    const GUARDS: usize = (1 << 16) + 1;
+    let (heap, elsewhere, census) = (heap(), heap(), Census::new());
+    let (here, hooked) = (std::thread::current().id(), Arc::new(AtomicBool::new(false)));
+    let tell = Arc::clone(&hooked);
+    heap.on_slow_stop(move |report| {
+        if std::thread::current().id() == here && !tell.swap(true, SeqCst) {
+            assert_eq!(report.kind, SlowStopKind::Waiting);
+            (0..GUARDS).for_each(|_| keep_guard());
+        }
+    });
+    let mut m = heap.attach();
+    garbage_loop(&m, &census, 0);
+    let finalized = fin(&m, &census, 1, |_, _| assert!(is_traversing()));
+    tie(&m, std::slice::from_ref(&finalized));
+    drop(finalized);
+    let attached = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            attached.store(true, SeqCst);
+            while !hooked.load(SeqCst) {
+                std::thread::yield_now();
+            }
+            m.safepoint();
+        });
+        m.detach(|| {
+            while !attached.load(SeqCst) {
+                std::thread::yield_now()
+            }
+        });
+        let report = m.collect();
+        assert!(hooked.load(SeqCst) && is_traversing());
+        assert_eq!((report.unreachable, census.dead()), (2, 0), "{report:?}");
+    });
+    has_one_mutator(&m, &census, &elsewhere);
+    ends_well(m, &census);
+}
+
+/// The hook of a thread that waits, detached, until another one has collected.
+#[test]
+fn a_thread_waits_to_collect_through_a_hook_that_keeps_a_guard() {
+    let (heap, elsewhere, census) = (heap(), heap(), Census::new());
+    let (here, hooked) = (std::thread::current().id(), Arc::new(AtomicBool::new(false)));
+    let (tell, other) = (Arc::clone(&hooked), elsewhere.clone());
+    heap.on_slow_stop(move |report| {
+        if std::thread::current().id() == here
+            && report.kind == SlowStopKind::Collecting
+            && !tell.swap(true, SeqCst)
+        {
+            assert!(is_traversing() && other.try_attach().is_err());
+            keep_guard();
+        }
+    });
+    struct Slow(GcCell<Option<Gc<Slow>>>, Arc<AtomicBool>, Arc<AtomicUsize>);
+    impl Trace for Slow {
+        const HAS_FINALIZER: bool = true;
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
+        }
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.0, m);
+        }
+        fn finalize(this: &Gc<Self>, _: &Mutator) {
+            this.2.fetch_add(1, SeqCst);
+            while !this.1.load(SeqCst) {
+                std::thread::yield_now();
+            }
+        }
+    }
+    let mut m = heap.attach();
+    let finalizing = Arc::new(AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            let slow = m.alloc(Slow(GcCell::new(None), Arc::clone(&hooked), finalizing.clone()));
+            slow.0.set(&m, Some(slow.clone()));
+            drop(slow);
+            m.collect();
+        });
+        while finalizing.load(SeqCst) == 0 {
+            m.safepoint();
+        }
+        let refused = m.try_collect(Collect::full()).unwrap_err();
+        assert_eq!(refused, CollectError::Stop(StopError::NoSafepoint));
+        assert!(hooked.load(SeqCst));
+        has_one_mutator(&m, &census, &elsewhere);
+        m.detach(|| ());
+    });
+    ends_well(m, &census);
+}

@@ -45,7 +45,7 @@ use super::Model;
 use super::tiny::{Mutator, Tiny, set, try_new};
 use crate::base::sync::Ordering;
 use crate::model::{ModelHeap, Object};
-use crate::{Collect, Heap, Pacing};
+use crate::{Collect, CollectError, Heap, Pacing};
 
 /// A tracked object with one reference.
 fn new(m: &Mutator, finalizer: bool) -> Object {
@@ -532,5 +532,35 @@ fn loom_a_reclaim_queue_is_finished_once() {
     race(make, [collect_by_itself, collect], |m, objects, _| {
         assert_eq!(collect(m, objects), 0);
         assert_eq!(m.core().totals.collected.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// Collects as soon as no other thread does. The thread passes no other safepoint meanwhile.
+fn collect_when_free(m: &mut Mutator, _: [Object; 2]) -> usize {
+    loop {
+        match m.try_collect(Collect::full().wait(false)) {
+            Ok(report) => return report.collected,
+            Err(CollectError::Busy) => thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Two threads pass no safepoint but their collections, which do not wait for one another. A
+/// collection that gives way to another one stops for it.
+///
+/// Mutation: a collection that gives way is no safepoint (`collect/mod.rs`, `collect`).
+#[test]
+fn loom_a_collection_that_gives_way_is_a_safepoint() {
+    let make = |m: &mut Mutator| {
+        let objects = [new_cycle(m, false), new_cycle(m, false)];
+        objects.map(|object| {
+            m.model().drop_ref(object, m);
+            object
+        })
+    };
+    race(make, [collect_when_free; 2], |m, objects, collected| {
+        assert_eq!(collected, 2);
+        assert_eq!(collect(m, objects), 0);
     });
 }

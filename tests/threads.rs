@@ -825,3 +825,61 @@ fn no_upgrade_shows_a_cleared_object() {
         });
     });
 }
+
+/// Two threads pass no safepoint but the calls of `collects`, each of which returns whether a
+/// collection ran. If one of them were no safepoint, the other thread would wait for ever.
+fn only_collections(heap: &Heap, collects: [fn(&mut Mutator) -> bool; 2], both_collect: bool) {
+    const OFTEN: usize = 20;
+    let done = [(); 2].map(|()| AtomicUsize::new(0));
+    let run = |me: usize| {
+        let mut m = heap.attach();
+        let is_over = || {
+            let often = |who: usize| done[who].load(SeqCst) >= OFTEN;
+            often(0) && (often(1) || !both_collect)
+        };
+        while !is_over() {
+            let ring = m.alloc(Ring(GcCell::default()));
+            ring.0.set(&m, Some(ring.clone()));
+            drop(ring);
+            done[me].fetch_add(usize::from(collects[me](&mut m)), SeqCst);
+            // The other thread finds the lock free now and then.
+            (0..100).for_each(|_| std::thread::yield_now());
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(1));
+        run(0);
+    });
+}
+
+#[derive(standstill::Trace)]
+struct Ring(GcCell<Option<Gc<Ring>>>);
+
+#[test]
+fn a_collection_that_gives_way_is_a_safepoint() {
+    if !common::child::is_alone("a_collection_that_gives_way_is_a_safepoint") {
+        return;
+    }
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let collects = |m: &mut Mutator| match m.try_collect(Collect::full().wait(false)) {
+        Ok(_) => true,
+        Err(CollectError::Busy) => false,
+        Err(error) => panic!("{error}"),
+    };
+    only_collections(&heap, [collects; 2], true);
+}
+
+#[cfg(feature = "cpython")]
+#[test]
+fn a_collection_of_the_gc_module_that_does_not_run_is_a_safepoint() {
+    if !common::child::is_alone("a_collection_of_the_gc_module_that_does_not_run_is_a_safepoint") {
+        return;
+    }
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let collects =
+        |m: &mut Mutator| m.heap().services().collect(m, 2).expect("a generation").is_some();
+    only_collections(&heap, [collects; 2], true);
+    heap.services().disable();
+    let disabled = |m: &mut Mutator| m.heap().services().collect_if_enabled(m).is_some();
+    only_collections(&heap, [collects, disabled], false);
+}

@@ -1077,8 +1077,10 @@ STANDSTILL_STABLE const char *standstill_error_message(void);
 /* ==== The collector =========================================================================== */
 
 /* PyGC_Collect: runs a full collection. Returns the number of collected plus the number of
- * uncollectable objects. Returns 0 at once if the collector is disabled or a collection is running.
- * An error in the indicator is preserved. The call is a safepoint.
+ * uncollectable objects. Returns 0 if the collector is disabled or another thread collects: it does
+ * not wait for the end of that collection. An error in the indicator is preserved.
+ * The call is a safepoint, also if no collection runs: it stops for another thread's stop. Only
+ * after misuse it is none.
  * Misuse: the thread is not attached; STANDSTILL_E_NOT_ALLOWED_HERE (in a destructor, finalizer or
  * callback). The result is 0.
  * Since: 3.0. Traversal: refused (0). */
@@ -1260,8 +1262,8 @@ standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, v
 
 /* standstill_gc_collect: collects a generation: 0 and 1 are the young objects, 2 is all objects.
  * The call works also while the collector is disabled. Returns the number of collected plus the
- * number of uncollectable objects, or -1 and an error. Returns 0 at once if a collection is
- * running.
+ * number of uncollectable objects, or -1 and an error. Returns 0 if another thread collects: it does
+ * not wait for the end of that collection. Like PyGC_Collect it is a safepoint, also then.
  * Errors: STANDSTILL_E_BAD_GENERATION.
  * Since: ours (gc.collect). Traversal: refused (-1). */
 STANDSTILL_STABLE Py_ssize_t standstill_gc_collect(int generation);

@@ -182,6 +182,9 @@ pub(crate) fn collect<M: ObjectModel>(
     }
     let core = Arc::clone(m.core());
     if !what.wait && !acquire_helping(m, || core.collector_lock.try_acquire()) {
+        // The thread that has the lock may be stopping the world. It would wait for ever for a
+        // thread whose only safepoints are its collections.
+        m.park();
         return Err(CollectError::Busy);
     }
     let guard = CollectorGuard(&core);

@@ -44,7 +44,8 @@ impl Collect {
     }
 
     /// Whether to wait, detached, until another thread's collection ends, and then collect (the
-    /// default). Otherwise the call returns [`CollectError::Busy`] at once.
+    /// default). Otherwise the call returns [`CollectError::Busy`]. It is a safepoint all the same:
+    /// if the other thread stops the world, the call waits for the end of that stop.
     pub fn wait(mut self, wait: bool) -> Self {
         self.wait = wait;
         self

@@ -36,9 +36,12 @@ impl Services {
         self.state().switch.is_visited()
     }
 
-    /// Runs a full collection, as `PyGC_Collect` does. Returns `None` at once if collections are
-    /// disabled, a collection is running on any thread, all objects are being visited, or this
-    /// thread must not reach a safepoint now.
+    /// Runs a full collection, as `PyGC_Collect` does. Returns `None` without waiting for a
+    /// collection if collections are disabled, a collection is running on any thread, all objects
+    /// are being visited, or this thread must not reach a safepoint now.
+    ///
+    /// Whether a collection runs or not, the call is a safepoint, if this thread may reach one: it
+    /// parks for the stop of another thread.
     ///
     /// CPython returns [`CollectionReport::found`]. If the world cannot be stopped because a thread
     /// ended without dropping its mutator, the hook of
@@ -49,7 +52,11 @@ impl Services {
     /// When the mutator belongs to another heap. All functions that take a mutator do this.
     pub fn collect_if_enabled(&self, m: &mut Mutator) -> Option<CollectionReport> {
         self.check(m);
-        if self.is_enabled() { self.run(m, Collect::full()) } else { None }
+        if !self.is_enabled() {
+            m.raw_mut().park();
+            return None;
+        }
+        self.run(m, Collect::full())
     }
 
     /// Collects a generation, also while collections are disabled: 0 and 1 are young collections, 2
@@ -88,6 +95,7 @@ impl Services {
 
     fn run(&self, m: &mut Mutator, what: Collect) -> Option<CollectionReport> {
         if self.is_visiting() {
+            m.raw_mut().park();
             return None;
         }
         match m.try_collect(what.wait(false)) {

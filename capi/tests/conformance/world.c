@@ -2,6 +2,7 @@
 
 #include "check.h"
 
+#include <sched.h>
 #include <time.h>
 
 #define GC_TYPE (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC)
@@ -445,6 +446,46 @@ static void a_thread_that_blocks_while_attached_is_told_to_the_hook(void) {
     CHECK_INT(standstill_attach(check_heap), 0);
 }
 
+/* Two threads whose only safepoints are collections. Each collection gives way to the other's, and stops for it. */
+static int collections_by[2];
+static int both_have_collected(void) { return GET(collections_by[0]) >= 20 && GET(collections_by[1]) >= 20; }
+static void collect_often(void *arg) {
+    int *mine = arg, i;
+    while (!both_have_collected()) {
+        garbage_ring(2);
+        if ((mine == collections_by ? PyGC_Collect() : standstill_gc_collect(2)) > 0)
+            ADD(*mine);
+        for (i = 0; i < 100; i++)
+            sched_yield(); /* the other thread finds no collection now and then */
+    }
+}
+static void a_collection_that_gives_way_is_a_safepoint(void) {
+    thread t;
+    start(&t, collect_often, &collections_by[1]);
+    collect_often(&collections_by[0]);
+    join(&t);
+}
+
+static int may_end;
+static void collect_while_disabled(void *arg) {
+    (void)arg;
+    while (!GET(may_end))
+        CHECK_INT(PyGC_Collect(), 0);
+}
+static void a_collection_while_collections_are_disabled_is_a_safepoint(void) {
+    thread t;
+    int i;
+    PyGC_Disable();
+    start(&t, collect_while_disabled, NULL);
+    for (i = 0; i < 20; i++) {
+        garbage_ring(2);
+        CHECK_INT(standstill_gc_collect(2), 2);
+    }
+    PUT(may_end, 1);
+    join(&t);
+    PyGC_Enable();
+}
+
 /* What lies behind an older, smaller struct is not read. */
 static void options_of_an_older_header_leave_later_ones_alone(void) {
     struct {
@@ -490,6 +531,8 @@ const struct test world_tests[] = {
     TEST(s_163_objects_of_a_thread_that_ended_are_collected),
     TEST(s_164_stopping_one_heap_does_not_stop_another),
     TEST(a_thread_that_blocks_while_attached_is_told_to_the_hook),
+    TEST(a_collection_that_gives_way_is_a_safepoint),
+    TEST(a_collection_while_collections_are_disabled_is_a_safepoint),
     TEST(options_of_an_older_header_leave_later_ones_alone),
     TEST(s_164_garbage_of_one_heap_is_not_seen_by_another),
     TESTS_END,

@@ -29,7 +29,11 @@ pub(crate) fn uncounted<M: ObjectModel>(
     struct Before<'m, M: ObjectModel>(&'m mut ModelMutator<M>, bool);
     impl<M: ObjectModel> Drop for Before<'_, M> {
         fn drop(&mut self) {
-            self.0.arena(|arena| arena.count_frees(self.1));
+            self.0.arena(|arena| {
+                // The bytes of the garbage are no growth of the heap.
+                self.0.core().count(arena);
+                arena.count_frees(self.1);
+            });
         }
     }
     let before = m.arena(|arena| arena.count_frees(false));

@@ -57,7 +57,7 @@ pub(crate) fn close<M: ObjectModel>(
     verify::after(m);
     let core = m.core();
     let OpenReport { mut report, quiet, begun, span } = open;
-    core.pace.after_reclaim();
+    core.pace.after_reclaim(report.resurrected + report.uncollectable);
     if let Some(observer) = &core.observer {
         observer.after_collection();
     }

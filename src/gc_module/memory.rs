@@ -7,6 +7,9 @@ use std::fmt;
 use crate::base::event::Hook;
 use crate::base::sync::Mutex;
 
+/// With more new objects than this many times the threshold, a collection is due anyway.
+pub(super) const OVERRUN_LIMIT: usize = 40;
+
 /// Returns the memory use of the process. `None`: it is unknown now.
 pub(super) type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
 
@@ -51,8 +54,6 @@ impl MemoryCondition {
     /// Whether memory use has grown by a tenth since the last collection, or so many objects are
     /// new that a collection is due anyway.
     pub(super) fn holds(&self, t0: u32, new: usize) -> bool {
-        /// With more new objects than this many times the threshold, a collection is due anyway.
-        const OVERRUN_LIMIT: usize = 40;
         let (source, last) = match &*self.source.lock() {
             Some(slot) => (slot.source.clone(), slot.last),
             None => return true,

@@ -164,4 +164,8 @@ impl PacingRule for GcState {
     fn decide(&self, numbers: [u32; 3], figures: Figures) -> Ruling {
         thresholds::decide(numbers, &self.memory, figures)
     }
+
+    fn allowed_growth(&self, numbers: [u32; 3], old: usize) -> usize {
+        thresholds::allowed_growth(numbers, old)
+    }
 }

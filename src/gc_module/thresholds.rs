@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::Pacing;
-use crate::gc_module::memory::MemoryCondition;
+use crate::gc_module::memory::{MemoryCondition, OVERRUN_LIMIT};
 use crate::heap::observer::{Figures, Ruling};
 use crate::heap::policy::RuleNumbers;
 
@@ -13,6 +13,12 @@ use crate::heap::policy::RuleNumbers;
 /// objects since the last full collection exceed a quarter of the objects that it left. Otherwise
 /// it is young. The cost of a young collection does not depend on the size of the heap, so it has
 /// no such condition. With `t0` at 0 the heap starts no collection.
+///
+/// A program can request young collections so often that `t0` is never exceeded. So a full
+/// collection is also due when more objects have survived young collections, since the last full
+/// one, than 40 times `t0` and a quarter of the objects that it left; or when the bytes of all
+/// objects have doubled since, and grown by more than
+/// [`full_minimum_bytes`](Pacing::full_minimum_bytes).
 ///
 /// New objects are counted as in [`Pacing`]: tracked and untracked cells, minus cells that were
 /// given back. A thread counts cells when it fetches them, up to 64 of one size at a time. So a
@@ -68,6 +74,11 @@ pub(super) fn decide([t0, t1, _]: [u32; 3], memory: &MemoryCondition, figures: F
         return Ruling::SetAside;
     }
     if t1 == 0 || grown + set_aside + new > old / 4 { Ruling::Full } else { Ruling::Young }
+}
+
+/// The growth beyond which a full collection is due, however few objects are new.
+pub(super) fn allowed_growth([t0, ..]: [u32; 3], old: usize) -> usize {
+    if t0 == 0 { usize::MAX } else { (old / 4).max(OVERRUN_LIMIT * t0 as usize) }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

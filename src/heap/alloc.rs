@@ -25,7 +25,7 @@ use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
 use crate::memory::address_map::Map;
-use crate::memory::arena::{Arena, class_for, class_size};
+use crate::memory::arena::{class_for, class_size};
 use crate::memory::shape::{GRANULE, MAX_ALIGN, MAX_PREFIX, PageKind};
 use crate::memory::space::SpaceError;
 use crate::object::state::{self, StateByte};
@@ -165,9 +165,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Reports this thread's allocations and frees to the pace. If a collection is due, requests
     /// it.
     pub(super) fn account(&self) {
-        let (objects, bytes) = self.arena(Arena::take_count);
+        self.arena(|arena| self.core().count(arena));
         let pace = &self.core().pace;
-        pace.taken(objects, bytes);
         if pace.due() != Due::Nothing || self.core().collector_lock.is_reclaiming() {
             self.raise(COLLECT);
         }

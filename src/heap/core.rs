@@ -184,25 +184,34 @@ impl<M: ObjectModel> Core<M> {
     /// Empties the arena of a thread that ends, and reports its last count to the pace.
     pub(super) fn retire(&self, arena: &mut Arena) {
         arena.retire(&self.space);
+        self.count(arena);
+    }
+
+    /// Reports the count of an arena to the pace.
+    pub(crate) fn count(&self, arena: &mut Arena) {
         let (objects, bytes) = arena.take_count();
         if (objects, bytes) != (0, 0) {
             self.pace.taken(objects, bytes);
+        }
+        let reclaimed = arena.take_reclaimed();
+        if reclaimed != 0 {
+            self.pace.reclaimed(reclaimed);
         }
     }
 
     /// The number of live objects, and the bytes of their cells. While other threads run, this is a
     /// snapshot.
     pub(crate) fn live(&self) -> (usize, usize) {
-        self.count(state::LIVE)
+        self.count_states(state::LIVE)
     }
 
     /// The number of live objects in the tracked set. While other threads run, this is a snapshot.
     pub(crate) fn live_tracked(&self) -> usize {
-        self.count(state::LIVE | state::TRACKED).0
+        self.count_states(state::LIVE | state::TRACKED).0
     }
 
     /// The number of objects with all these state bits, and the bytes of their cells.
-    fn count(&self, wanted: u8) -> (usize, usize) {
+    fn count_states(&self, wanted: u8) -> (usize, usize) {
         let (mut objects, mut bytes) = (0, 0);
         let states = self.space.states();
         for page in 0..states.len() / crate::memory::space::PAGE_GRANULES {

@@ -100,6 +100,11 @@ pub(crate) trait PacingRule: fmt::Debug + Send + Sync {
     /// The action that is due. Called when at least
     /// [`first_due`](crate::heap::policy::RuleNumbers::first_due) objects are new.
     fn decide(&self, numbers: [u32; 3], figures: Figures) -> Ruling;
+
+    /// The number of objects that may survive young collections, after a full collection that left
+    /// `old` objects. Beyond it a full collection is due, however few objects are new: the program
+    /// may request young collections so often that [`decide`](Self::decide) is never asked.
+    fn allowed_growth(&self, numbers: [u32; 3], old: usize) -> usize;
 }
 
 /// The observer and the pacing rule of a heap. Both are the same object.

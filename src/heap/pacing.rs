@@ -100,6 +100,16 @@ pub(crate) struct Pace {
     /// `old_objects` are those that survived the full collection.
     grown_objects: AtomicUsize,
     old_objects: AtomicUsize,
+    /// Bytes of all objects: those that the garbage of the running collection still has, too.
+    held_bytes: AtomicUsize,
+    /// The bytes of the objects that the last full collection left.
+    old_bytes: AtomicUsize,
+    /// `old_bytes` is the number from before the garbage of a full collection was destroyed.
+    is_old_open: AtomicBool,
+    /// The growth, in objects and in bytes, beyond which a full collection is due. The policy and
+    /// the last full collection decide them.
+    allowed_objects: AtomicUsize,
+    allowed_bytes: AtomicUsize,
     /// The last full collection freed little: less than an eighth.
     lean: AtomicBool,
     /// The garbage that the running collection has found and is reclaiming.
@@ -114,7 +124,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(policy: Pacing, rule: Option<Arc<dyn PacingRule>>) -> Self {
-        Self {
+        let pace = Self {
             policy: crate::base::sync::Mutex::new(policy),
             period: AtomicUsize::new(Self::first_objects(&policy)),
             slices: AtomicUsize::new(1),
@@ -128,10 +138,17 @@ impl Pace {
             lean: AtomicBool::new(false),
             unreclaimed: AtomicUsize::new(0),
             old_objects: AtomicUsize::new(0),
+            held_bytes: AtomicUsize::new(0),
+            old_bytes: AtomicUsize::new(0),
+            is_old_open: AtomicBool::new(false),
+            allowed_objects: AtomicUsize::new(0),
+            allowed_bytes: AtomicUsize::new(0),
             deferred: AtomicU64::new(0),
             set_aside: AtomicUsize::new(0),
             rule,
-        }
+        };
+        pace.allow_growth(&policy);
+        pace
     }
 
     /// The number of new objects at which an action may first be due under a new policy.
@@ -170,6 +187,52 @@ impl Pace {
         self.unseen.store(0, Ordering::Relaxed);
         self.young_objects.store(Self::first_objects(&policy), Ordering::Relaxed);
         self.young_bytes.store(Self::first_bytes(&policy), Ordering::Relaxed);
+        self.allow_growth(&policy);
+    }
+
+    /// Decides the growth beyond which a full collection is due.
+    fn allow_growth(&self, policy: &Pacing) {
+        let old = self.old_objects.load(Ordering::Relaxed);
+        let lean = self.lean.load(Ordering::Relaxed);
+        let times = |factor: f64, size: usize| {
+            // Not a product: infinity times 0 is not a number.
+            if factor.is_infinite() { usize::MAX } else { (size as f64 * factor) as usize }
+        };
+        let (growth, objects) = match (policy.rule, &self.rule) {
+            (Some(RuleNumbers { numbers, .. }), Some(rule)) => {
+                (1.0, rule.allowed_growth(numbers, old))
+            }
+            _ => {
+                let growth = policy.full_growth * if lean { 2.0 } else { 1.0 };
+                (growth, times(growth, old).max(policy.full_minimum))
+            }
+        };
+        let old_bytes = self.old_bytes.load(Ordering::Relaxed);
+        let bytes = match objects {
+            usize::MAX => usize::MAX,
+            _ => times(growth, old_bytes).max(policy.full_minimum_bytes),
+        };
+        self.allowed_objects.store(objects, Ordering::Relaxed);
+        self.allowed_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether a full collection is due, because so much has survived or was promoted since the
+    /// last one.
+    fn has_outgrown(&self) -> bool {
+        if self.grown_objects.load(Ordering::Relaxed) > self.allowed_objects.load(Ordering::Relaxed)
+        {
+            return true;
+        }
+        // The bytes of garbage that is still to be destroyed are no growth.
+        let grown = self.settled_bytes().saturating_sub(self.old_bytes.load(Ordering::Relaxed));
+        grown > self.allowed_bytes.load(Ordering::Relaxed)
+            && self.unreclaimed.load(Ordering::Relaxed) == 0
+    }
+
+    /// The bytes of the objects that are not new.
+    fn settled_bytes(&self) -> usize {
+        let new = self.new_bytes.load(Ordering::Relaxed);
+        self.held_bytes.load(Ordering::Relaxed).saturating_sub(new)
     }
 
     /// The action that is due by `rule`.
@@ -203,6 +266,13 @@ impl Pace {
     pub(crate) fn taken(&self, objects: isize, bytes: isize) {
         Self::add(&self.new_objects, objects);
         Self::add(&self.new_bytes, bytes);
+        Self::add(&self.held_bytes, bytes);
+    }
+
+    /// Records bytes that were freed as the garbage of a collection. They do not delay the next
+    /// one.
+    pub(crate) fn reclaimed(&self, bytes: usize) {
+        Self::add(&self.held_bytes, -(bytes as isize));
     }
 
     /// Adds, with zero as the floor: cells that were taken in an earlier cycle and given back in
@@ -238,25 +308,29 @@ impl Pace {
         let bytes =
             self.new_bytes.load(Ordering::Relaxed) as u64 + self.deferred.load(Ordering::Relaxed);
         let new = self.new_objects.load(Ordering::Relaxed);
-        if new < self.young_objects.load(Ordering::Relaxed)
-            && bytes < self.young_bytes.load(Ordering::Relaxed) as u64
-        {
+        let young = self.young_objects.load(Ordering::Relaxed);
+        let unseen = self.unseen.load(Ordering::Relaxed);
+        let is_young_due = new >= young || bytes >= self.young_bytes.load(Ordering::Relaxed) as u64;
+        // Otherwise promotions have divided the period, and a full collection waits for its end, as
+        // if the period had one slice.
+        let is_period_whole = unseen + 1 == self.slices.load(Ordering::Relaxed);
+        if !is_young_due && !is_period_whole {
+            return Due::Nothing;
+        }
+        let has_outgrown = self.has_outgrown();
+        if has_outgrown && is_period_whole {
+            return Due::Full;
+        }
+        if !is_young_due {
             return Due::Nothing;
         }
         let policy = self.policy();
         if let (Some(RuleNumbers { numbers, .. }), Some(rule)) = (policy.rule, &self.rule) {
             return self.due_by(&**rule, numbers, new);
         }
-        let old = self.old_objects.load(Ordering::Relaxed);
-        let grown = self.grown_objects.load(Ordering::Relaxed);
-        let growth = policy.full_growth * if self.lean.load(Ordering::Relaxed) { 2.0 } else { 1.0 };
-        let allowed = (old as f64 * growth).max(policy.full_minimum as f64);
-        if self.unseen.load(Ordering::Relaxed) != 0
-            && new >= self.young_objects.load(Ordering::Relaxed)
-        {
-            // A full collection begins only where a period ends, as if the period had one slice.
+        if unseen != 0 && new >= young {
             Due::Promotion
-        } else if grown as f64 > allowed {
+        } else if has_outgrown {
             Due::Full
         } else {
             Due::Young
@@ -292,9 +366,19 @@ impl Pace {
             && self.new_objects.load(Ordering::Relaxed) > period.saturating_mul(2)
     }
 
-    /// The running collection is finished.
-    pub(crate) fn after_reclaim(&self) {
+    /// The running collection is finished. It has `kept` objects that it found unreachable. They
+    /// are old, and may be garbage.
+    pub(crate) fn after_reclaim(&self, kept: usize) {
         self.unreclaimed.store(0, Ordering::Relaxed);
+        if !self.is_old_open.swap(false, Ordering::Relaxed) {
+            self.grown_objects.fetch_add(kept, Ordering::Relaxed);
+            return;
+        }
+        // Not growth: otherwise garbage that no collection can destroy would make full collections
+        // due one after another.
+        self.old_objects.fetch_add(kept, Ordering::Relaxed);
+        self.old_bytes.store(self.settled_bytes(), Ordering::Relaxed);
+        self.allow_growth(&self.policy.lock());
     }
 
     /// Resets the numbers of new objects and bytes: they were collected, promoted, or given up.
@@ -365,10 +449,16 @@ impl Pace {
     /// A collection was abandoned. The next one is due as after a collection that found no garbage:
     /// the obstacle may persist. Later collections still traverse the new objects.
     pub(crate) fn after_nothing(&self, kind: CollectionKind) {
-        if kind == CollectionKind::Full {
-            self.grown_objects.store(0, Ordering::Relaxed);
-        }
+        let new = self.new_objects.load(Ordering::Relaxed);
         self.nothing_is_new();
+        if kind == CollectionKind::Young {
+            self.grown_objects.fetch_add(new, Ordering::Relaxed);
+            return;
+        }
+        let grown = self.grown_objects.swap(0, Ordering::Relaxed);
+        self.old_objects.fetch_add(grown.saturating_add(new), Ordering::Relaxed);
+        self.old_bytes.store(self.settled_bytes(), Ordering::Relaxed);
+        self.allow_growth(&self.policy.lock());
     }
 
     /// A full collection traversed `candidates`, of which `dead` were unreachable.
@@ -379,7 +469,10 @@ impl Pace {
         self.nothing_is_new();
         self.grown_objects.store(0, Ordering::Relaxed);
         self.old_objects.store(candidates - dead.min(candidates), Ordering::Relaxed);
+        self.old_bytes.store(self.settled_bytes(), Ordering::Relaxed);
+        self.is_old_open.store(true, Ordering::Relaxed);
         let policy = self.policy.lock();
+        self.allow_growth(&policy);
         if policy.rule.is_none() {
             let slices = if lean { self.slices.load(Ordering::Relaxed) } else { 1 };
             self.begin_period(&policy, self.period.load(Ordering::Relaxed), slices);
@@ -466,12 +559,127 @@ mod tests {
                 "{dead} dead, grown by {allowed}"
             );
             p.after_young(1, 0);
-            assert_eq!(
-                after_promotions(&p),
-                (p.slices() - 1, Due::Full),
-                "{dead} dead, grown by one more"
-            );
+            assert_eq!(p.due(), Due::Full, "{dead} dead, grown by one more");
         }
+    }
+
+    /// Whatever the program requests: the period in which the heap would have looked at its growth
+    /// need not end.
+    #[test]
+    fn growth_makes_a_full_collection_due_where_a_young_one_ends() {
+        for few in [0, 1, Pacing::default().young_objects - 1] {
+            let p = pace(Pacing::default());
+            let minimum = Pacing::default().full_minimum;
+            p.taken(few as isize, 0);
+            p.after_young(minimum, 0);
+            assert_eq!(p.due(), Due::Nothing);
+            p.taken(few as isize, 0);
+            p.after_young(1, 0);
+            assert_eq!(p.due(), Due::Full, "{few} new objects");
+            p.after_full(minimum, 0);
+            p.after_reclaim(0);
+            assert_eq!(p.due(), Due::Nothing);
+        }
+        // In a period with promotions, too.
+        let p = being_built();
+        assert!(p.slices() > 1);
+        p.after_young(2_000_001, 0);
+        assert_eq!(p.due(), Due::Full);
+        // Where the policy changes, and where a guard ends.
+        let p = pace(Pacing::default());
+        p.after_young(1_000, 0);
+        p.set_policy(Pacing::default().with_full_minimum(1_000));
+        assert_eq!(p.due(), Due::Nothing);
+        p.set_policy(Pacing::default().with_full_minimum(999));
+        assert_eq!(p.due(), Due::Full);
+        p.forbid_collections();
+        assert_eq!(p.due(), Due::Nothing);
+        p.allow_collections();
+        assert_eq!(p.due(), Due::Full);
+    }
+
+    #[test]
+    fn bytes_that_survive_make_a_full_collection_due() {
+        const MIB: isize = 1 << 20;
+        let p = pace(Pacing::default());
+        for _ in 0..16 {
+            p.taken(1, MIB);
+            assert_eq!(p.due(), Due::Young);
+            p.after_young(1, 0);
+            assert_eq!(p.due(), Due::Nothing);
+        }
+        p.taken(1, MIB);
+        p.after_young(1, 0);
+        assert_eq!(p.due(), Due::Full);
+        // 10 of the 17 are dead. Until they are destroyed, they are no growth.
+        p.after_full(17, 10);
+        p.reclaimed(10 << 20);
+        p.after_reclaim(0);
+        for _ in 0..16 {
+            p.taken(1, MIB);
+            p.after_young(1, 0);
+            assert_eq!(p.due(), Due::Nothing, "16 MiB at least");
+        }
+        p.taken(1, MIB);
+        p.after_young(1, 1);
+        assert_eq!(p.due(), Due::Nothing, "its bytes are still to be freed");
+        p.reclaimed(MIB as usize);
+        p.after_reclaim(0);
+        assert_eq!(p.due(), Due::Nothing);
+        p.taken(1, MIB);
+        p.after_young(1, 0);
+        assert_eq!(p.due(), Due::Full);
+    }
+
+    #[test]
+    fn objects_that_a_collection_could_not_destroy_are_growth_once() {
+        let p = pace(Pacing::default().with_full_minimum(100));
+        p.after_young(101, 101);
+        p.after_reclaim(101);
+        assert_eq!(p.due(), Due::Full);
+        for _ in 0..3 {
+            p.after_full(101, 101);
+            p.after_reclaim(101);
+            assert_eq!(p.due(), Due::Nothing, "a full collection has seen them");
+        }
+    }
+
+    #[test]
+    fn infinite_growth_makes_no_full_collection_due() {
+        let p = pace(Pacing::default().with_full_growth(f64::INFINITY));
+        for _ in 0..3 {
+            p.taken(1 << 20, 1 << 40);
+            p.after_young(1 << 20, 0);
+            assert_eq!(p.due(), Due::Nothing);
+        }
+    }
+
+    #[cfg(feature = "cpython")]
+    #[test]
+    fn under_thresholds_too_a_full_collection_is_due_where_a_young_one_ends() {
+        let thresholds = |t0| Pacing::default().with_thresholds(Thresholds { t0, t1: 10, t2: 0 });
+        let p = pace_by_rule(thresholds(100));
+        p.after_young(4_000, 0);
+        assert_eq!(p.due(), Due::Nothing);
+        p.after_young(1, 0);
+        assert_eq!(p.due(), Due::Full, "40 times the threshold");
+        p.after_full(40_000, 0);
+        p.after_reclaim(0);
+        p.after_young(10_000, 0);
+        assert_eq!(p.due(), Due::Nothing);
+        p.after_young(1, 0);
+        assert_eq!(p.due(), Due::Full, "a quarter of what was left");
+        let p = pace_by_rule(thresholds(100));
+        p.taken(1, 16 << 20);
+        p.after_young(1, 0);
+        assert_eq!(p.due(), Due::Nothing);
+        p.taken(1, 1);
+        p.after_young(1, 0);
+        assert_eq!(p.due(), Due::Full, "bytes");
+        let p = pace_by_rule(thresholds(0));
+        p.taken(1 << 20, 1 << 40);
+        p.after_young(1 << 20, 0);
+        assert_eq!(p.due(), Due::Nothing, "no threshold");
     }
 
     impl Pace {
@@ -655,7 +863,7 @@ mod tests {
         assert!(!p.is_overdue(), "half of the garbage");
         p.taken(1, 0);
         assert!(p.is_overdue());
-        p.after_reclaim();
+        p.after_reclaim(0);
         p.after_young(0, 0);
         p.taken(4 * young as isize, 0);
         assert!(!p.is_overdue(), "four times the threshold, while no garbage is destroyed");
@@ -708,6 +916,7 @@ mod tests {
                         young_bytes: bytes,
                         full_growth,
                         full_minimum: at,
+                        full_minimum_bytes: at,
                         rule: thresholds.map(Thresholds::into),
                     });
                     // A heap has fewer objects: their numbers have 32 bits.

@@ -24,8 +24,11 @@ pub struct Pacing {
     pub full_growth: f64,
     /// Growth up to this number of objects never makes a full collection due.
     pub full_minimum: usize,
+    /// Growth up to this number of bytes never makes a full collection due. A full collection is
+    /// due when the number of objects or the number of bytes has grown too much.
+    pub full_minimum_bytes: usize,
     /// If set, a [`PacingRule`](crate::heap::observer::PacingRule) decides by these numbers, and
-    /// the four settings above are ignored.
+    /// `young_objects`, `young_bytes`, `full_growth` and `full_minimum` are ignored.
     pub(crate) rule: Option<RuleNumbers>,
 }
 
@@ -46,6 +49,7 @@ impl Default for Pacing {
             young_bytes: 1 << 20,
             full_growth: 1.0,
             full_minimum: 40_000,
+            full_minimum_bytes: 16 << 20,
             rule: None,
         }
     }
@@ -84,6 +88,12 @@ impl Pacing {
     /// Sets [`full_minimum`](Self::full_minimum).
     pub fn with_full_minimum(mut self, objects: usize) -> Self {
         self.full_minimum = objects;
+        self
+    }
+
+    /// Sets [`full_minimum_bytes`](Self::full_minimum_bytes).
+    pub fn with_full_minimum_bytes(mut self, bytes: usize) -> Self {
+        self.full_minimum_bytes = bytes;
         self
     }
 }

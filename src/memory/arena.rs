@@ -61,6 +61,8 @@ pub(crate) struct Arena {
     /// Cells that refills took, minus the cells that this thread has freed, since `take_count`.
     objects: isize,
     bytes: isize,
+    /// Bytes of the frees that did not count, since `take_reclaimed`.
+    reclaimed: usize,
     /// Whether the frees of this thread count in `objects` and `bytes`.
     counts_frees: bool,
     error: Option<SpaceError>,
@@ -116,6 +118,7 @@ impl Arena {
             id,
             objects: 0,
             bytes: 0,
+            reclaimed: 0,
             counts_frees: true,
             error: None,
             used: 0,
@@ -302,18 +305,28 @@ impl Arena {
     /// Counts objects that lie in memory of others, as one granule each. Returns whether the caller
     /// should [take the count](Self::take_count).
     pub(crate) fn count_foreign(&mut self, objects: isize) -> bool {
+        let bytes = objects * GRANULE as isize;
         if objects > 0 || self.counts_frees {
             self.objects += objects;
-            self.bytes += objects * GRANULE as isize;
+            self.bytes += bytes;
+        } else {
+            self.reclaimed += bytes.unsigned_abs();
         }
         self.objects.unsigned_abs() >= MAGAZINE_CAPACITY
     }
 
     /// Counts one object of `shape` as freed by this thread.
     fn count_free(&mut self, shape: Shape) {
+        self.count_freed(1, shape.footprint().bytes());
+    }
+
+    /// Counts objects of so many bytes as freed by this thread.
+    fn count_freed(&mut self, objects: usize, bytes: usize) {
         if self.counts_frees {
-            self.objects -= 1;
-            self.bytes -= shape.footprint().bytes() as isize;
+            self.objects -= objects as isize;
+            self.bytes -= bytes as isize;
+        } else {
+            self.reclaimed += bytes;
         }
     }
 
@@ -363,6 +376,11 @@ impl Arena {
     /// magazines.
     pub(crate) fn take_count(&mut self) -> (isize, isize) {
         (std::mem::take(&mut self.objects), std::mem::take(&mut self.bytes))
+    }
+
+    /// Bytes that this thread has freed without [counting](Self::count_frees) since the last call.
+    pub(crate) fn take_reclaimed(&mut self) -> usize {
+        std::mem::take(&mut self.reclaimed)
     }
 
     /// Sets whether the frees of this thread count, and returns the setting before.
@@ -573,10 +591,7 @@ impl Arena {
         unsafe { pages.mark(space, class, &magazine.cells[..count]) };
         magazine.cells.copy_within(count..len, 0);
         magazine.len = (len - count) as u32;
-        if self.counts_frees {
-            self.objects -= count as isize;
-            self.bytes -= (count * class_size(class)) as isize;
-        }
+        self.count_freed(count, count * class_size(class));
         if self.rounds.1 != space.round() {
             self.visit_pages(space, VISITED_ASIDE);
         }

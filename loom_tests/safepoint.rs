@@ -9,7 +9,7 @@
 //! The page of `safepoint` describes the states, and `docs/safepoints.md` names the steps.
 //!
 //! * detached to attached: Enter, LookIn: `stop_meets_attach`, `poke_meets_attach`,
-//!   `a_list_of_the_attached_meets_attach`
+//!   `a_list_of_the_attached_meets_attach`, `a_stop_without_a_wait_meets_attach`
 //! * attached to detached to attached: StepBack, the gate: `stop_meets_attach`, `birth_during_stop`
 //! * attached to detached: Leave, LookOut: `stop_meets_detach`, `poke_meets_detach`
 //! * attached to detached to attached, by parking: `stop_meets_safepoint`,
@@ -141,6 +141,33 @@ fn loom_stop_meets_attach() {
         drop(me);
         requester.join().unwrap();
         assert_eq!(world.touches(), 2);
+    });
+}
+
+/// Mutations: `stop_alone` does not give up when its scan has found a thread; it does not lower the
+/// flag when it gives up.
+#[test]
+fn loom_a_stop_without_a_wait_meets_attach() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        let other = thread::spawn(move || {
+            let other = w.coordinator.register(());
+            other.attach().unwrap();
+            w.touch();
+            assert!(other.detach());
+        });
+        let stopped = me.stop_alone();
+        let touched = usize::from(stopped.is_some());
+        if stopped.is_some() {
+            world.touch();
+        }
+        drop(stopped);
+        assert!(me.detach());
+        other.join().unwrap();
+        me.attach().unwrap();
+        assert_eq!(world.touches(), 1 + touched);
     });
 }
 

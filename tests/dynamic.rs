@@ -706,7 +706,7 @@ fn s_148_to_s_153_modules_types_and_tokens() {
 #[test]
 fn s_085_a_walk_shows_the_direct_referents() {
     let heap = heap();
-    let m = heap.attach();
+    let mut m = heap.attach();
     let record = static_pair(false);
     let (a, b, c) = (new(&m, record), new(&m, record), new(&m, record));
     set(&a, 0, Some(&b));
@@ -714,7 +714,7 @@ fn s_085_a_walk_shows_the_direct_referents() {
     set(&b, 0, Some(&c));
     let mut seen = Vec::new();
     // SAFETY: a living object, of one thread.
-    unsafe { dynamic::Obj::new(dynamic::as_raw(&a)).referents(&m, |target| seen.push(target)) }
+    unsafe { dynamic::Obj::new(dynamic::as_raw(&a)).referents(&mut m, |target| seen.push(target)) }
         .unwrap();
     assert_eq!(seen, [dynamic::as_raw(&b); 2]);
 }

@@ -138,7 +138,7 @@ fn objects_of_another_heap_are_refused() {
         assert!(dynamic::Obj::new(foreign).is_gc());
         assert_eq!(code(dynamic::Obj::new(foreign).track(&m)), Code::NotGcObject);
         assert_eq!(code(dynamic::Obj::new(foreign).untrack(&m)), Code::NotGcObject);
-        let walk = dynamic::Obj::new(foreign).referents(&m, |_| panic!("it is not traversed"));
+        let walk = dynamic::Obj::new(foreign).referents(&mut m, |_| panic!("it is not traversed"));
         assert_eq!(code(walk), Code::ForeignPointer);
         assert_eq!(code(dynamic::free(&m, foreign, Family::Container)), Code::WrongAllocator);
         assert!(
@@ -739,7 +739,7 @@ unsafe extern "C" fn record_mistakes(_: *mut RawObject, _: VisitProc, _: *mut c_
 #[test]
 fn a_mistake_in_a_walk_is_reported_when_the_walk_is_over() {
     let (heap, reports) = recorded(false);
-    let m = heap.attach();
+    let mut m = heap.attach();
     let mut spec = bare_spec("tests.Noting");
     spec.slots.traverse = Some(record_mistakes);
     // SAFETY: the handlers are for any object.
@@ -750,7 +750,8 @@ fn a_mistake_in_a_walk_is_reported_when_the_walk_is_over() {
     for _ in 0..2 {
         // SAFETY: a living object of this thread.
         unsafe {
-            dynamic::Obj::new(dynamic::as_raw(&object)).referents(&m, |_| panic!("there is none"))
+            dynamic::Obj::new(dynamic::as_raw(&object))
+                .referents(&mut m, |_| panic!("there is none"))
         }
         .unwrap();
         assert_eq!(
@@ -1209,7 +1210,7 @@ fn an_answer_of_a_handlers_own_is_an_error_of_the_walk() {
     let addresses = Arc::new(Mutex::new(Vec::new()));
     let told = addresses.clone();
     heap.on_misuse(move |fault| told.lock().unwrap().push((fault.code, fault.address)));
-    let m = heap.attach();
+    let mut m = heap.attach();
     for flags in [Flags::HAVE_GC, Flags::HAVE_GC.and(Flags::SERIAL_TRAVERSE)] {
         let make = |name: &str, traverse: dynamic::TraverseProc| {
             let mut spec = bare_spec(name);
@@ -1224,12 +1225,12 @@ fn an_answer_of_a_handlers_own_is_an_error_of_the_walk() {
         // SAFETY: living objects of this thread.
         unsafe {
             let fault = dynamic::Obj::new(dynamic::as_raw(&seven))
-                .referents(&m, |_| panic!("there is none"))
+                .referents(&mut m, |_| panic!("there is none"))
                 .unwrap_err();
             assert_eq!((fault.code, fault.type_name), (Code::HandlerError, "tests.Seven"));
             assert!(fault.to_string().contains("returned 7"), "{fault}");
             dynamic::Obj::new(dynamic::as_raw(&null))
-                .referents(&m, |_| panic!("there is none"))
+                .referents(&mut m, |_| panic!("there is none"))
                 .unwrap();
         }
         assert_eq!(std::mem::take(&mut *addresses.lock().unwrap()), [(Code::NullVisit, 0)]);

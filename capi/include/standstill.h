@@ -258,8 +258,8 @@ typedef int (*visitproc)(PyObject *object, void *arg);
  * type. The handler returns 0, or at once the first value from `visit` that is not 0. Py_VISIT does
  * both.
  *
- * A traverse handler runs while the world is stopped, on any thread. Several handlers run at the
- * same time, and two threads may traverse the same object: see
+ * A traverse handler runs while the world is stopped, on any thread, in checked mode too. Several
+ * handlers run at the same time, and two threads may traverse the same object: see
  * STANDSTILL_TPFLAGS_SERIAL_TRAVERSE. A handler must have no side effects and may call only
  * functions marked "safe". It must not wait for anything: a lock may belong to a stopped thread. */
 typedef int (*traverseproc)(PyObject *self, visitproc visit, void *arg);
@@ -692,8 +692,11 @@ STANDSTILL_STABLE void PyObject_Free(void *op);
 
 /* PyObject_GC_Track: adds an object to the set that the collector traverses. From then on each
  * member that the traverse handler visits must be NULL or a living object.
+ * In checked mode, if no other thread is attached, the call stops the world without waiting, calls
+ * the object's traverse handler, and leaves the object untracked if a member is no object. If
+ * another thread is attached, the next collection reports such a member, and does not follow it.
  * Misuse: STANDSTILL_E_ALREADY_TRACKED (except for the first call after PyType_GenericAlloc),
- * _NOT_GC_OBJECT.
+ * _NOT_GC_OBJECT, _FOREIGN_POINTER, _FREED_POINTER (a member, in checked mode).
  * Since: 2.0. Traversal: refused. */
 STANDSTILL_STABLE void PyObject_GC_Track(void *op);
 
@@ -871,7 +874,10 @@ STANDSTILL_STABLE void *PyObject_GetTypeData_DuringGC(PyObject *o, PyTypeObject 
 /* Returns the first item. NULL: the type does not have Py_TPFLAGS_ITEMS_AT_END.
  * Since: 3.15. Traversal: safe. */
 STANDSTILL_STABLE void *PyObject_GetItemData_DuringGC(PyObject *o);
-/* Returns the state of the type's own module. NULL: there is no module, or it has no state.
+/* Returns the state of the type's own module. NULL: there is no module, or it has no state, or the
+ * type was garbage and the collector has cleared it. It clears types and modules after it has
+ * cleared and released their instances. So NULL is seen for the last reason only by an instance
+ * that no clear handler could free.
  * Since: 3.15. Traversal: safe. */
 STANDSTILL_STABLE void *PyType_GetModuleState_DuringGC(PyTypeObject *type);
 /* Returns the state of a module. NULL: the module has no state, or the object is no module.

@@ -25,7 +25,8 @@
 //!   other objects lose their weak references.
 //! * Judge ([`recheck::judge`]): the model may keep the garbage.
 //! * `Clear` ([`clear::clear_all`], [`reclaim`]): clears each object, then releases each. The
-//!   counts free the objects.
+//!   counts free the objects. The model may clear some of them after the others
+//!   (`ObjectModel::after_clear`), and may ask for a stop in between, to examine the cleared ones.
 //! * Close ([`open_report::close`]): calls the stop callbacks. Then the collector lock is
 //!   released.
 //!

@@ -21,7 +21,7 @@ use crate::collect::claim::Reclaimers;
 use crate::collect::clear::{clear_all, release_all, uncounted};
 use crate::collect::open_report;
 use crate::collect::recheck::Garbage;
-use crate::collect::released::{HeldGarbage, survivors};
+use crate::collect::released::{HeldGarbage, examine, survivors};
 use crate::collect::scope::state_of;
 use crate::collect::stop;
 use crate::heap::model::ObjectModel;
@@ -62,6 +62,7 @@ pub(crate) fn at_once<M: ObjectModel>(
     uncounted(m, |m| {
         clear_all(ClaimRef::live_slice(&objects), objects.len(), m);
         release_spared(spared, m);
+        examine(m, ClaimRef::live_slice(&objects), 1);
         let held = HeldGarbage::before(m, objects.iter().map(ClaimRef::object));
         addresses = ClaimRef::consume(objects, |claims| release_all(claims, m));
         if let Some(held) = held {
@@ -206,6 +207,8 @@ fn reclaim_batch<M: ObjectModel>(
                 // one thread has the batch.
                 let claims = unsafe { ClaimRefs::new(batch.objects()) };
                 clear_all(claims.live(), batch.garbage, m);
+                // Other batches may be released.
+                examine(m, claims.live(), 0);
                 let held = HeldGarbage::before(m, batch.objects().iter().copied());
                 release_all(claims, m);
                 if let Some(held) = held {

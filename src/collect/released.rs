@@ -1,5 +1,5 @@
-//! Checks of cleared and released garbage, in the stress mode `counts`: see
-//! [`rules`](super::rules).
+//! Checks of cleared and released garbage, in checked mode ([`examine`]) and in the stress mode
+//! `counts`: see [`rules`](super::rules).
 //!
 //! The checks ask for counts, so they make stops of their own. Each merges counts first, as all
 //! stops of a collection do. The report of the collection does not contain these stops.
@@ -12,14 +12,15 @@ use std::fmt;
 
 use crate::base::event::{During, guarded};
 use crate::collect::calls;
+use crate::collect::inspect::edges_of;
 use crate::collect::rules::{COUNTS, MEMORY, are_checked, ask, breach, name_of_type, named};
 use crate::collect::scope::{state_of, stopped_at};
 use crate::collect::stop;
-use crate::collect::traversal::guard_traversal;
+use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::{Core, ModelMutator, World};
-use crate::object::live::Stopped;
-use crate::object::state::{DYING, LIVE, UNREACHABLE};
+use crate::object::live::{Live, Stopped};
+use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
 use crate::object::type_info::{Object, Tracer};
 
 const CLEARS: &str = "the contract of `clear` (it empties the fields that can be part of a cycle)";
@@ -53,6 +54,57 @@ impl Doubt {
 
     fn report<M: ObjectModel>(self, core: &Core<M>, during: During) {
         core.hooks.unraisable_at(during, self.type_name, self.address, self.text);
+    }
+}
+
+/// Traverses cleared objects in a stop, before one of them is released, if the model asks for that.
+/// `held`: the references that the collection still has to each object of its garbage.
+///
+/// The tracer looks up each address that a handler visits. An object of the garbage is alive, so a
+/// dangling field may refer to it. Its count reveals that: the count is below the visits and the
+/// collection's reference.
+pub(super) fn examine<M: ObjectModel>(m: &ModelMutator<M>, objects: &[Live<'_>], held: i64) {
+    let core = m.core();
+    if !objects.iter().any(|&object| core.model.examines_cleared(object)) {
+        return;
+    }
+    let failed = in_stop(m, |world| {
+        let mut tracer = tracer_of(world);
+        guard_traversal(world, &mut tracer, |tracer| {
+            for object in objects.iter().filter(|&&object| core.model.examines_cleared(object)) {
+                // A handler may have untracked the object.
+                if state_of(&core.space, object.object()).get() & TRACKED != 0 {
+                    examine_one(world, object.object(), tracer, held);
+                }
+            }
+        })
+        .err()
+    });
+    if let Some(Abandoned { reason, type_name }) = failed.flatten() {
+        core.hooks.unraisable(During::Traverse, type_name, reason);
+    }
+}
+
+fn examine_one<M: ObjectModel>(
+    world: &World<'_, M>,
+    object: Object,
+    tracer: &mut Tracer,
+    held: i64,
+) {
+    edges_of(world, object, tracer);
+    let core = world.core();
+    let at = |address| stopped_at(world, core.space.granule(address));
+    let Some(object) = at(object.address()) else { return };
+    for &edge in tracer.edges() {
+        let Some(target) = at(edge) else { continue };
+        let is_garbage = state_of(&core.space, target.object()).get() & UNREACHABLE != 0;
+        let visits = tracer.edges().iter().filter(|&&other| other == edge).count() as i64;
+        if is_garbage
+            && let Count::Exact(count) = core.model.count(target)
+            && count < held + visits
+        {
+            core.model.dangles(object, target.object());
+        }
     }
 }
 

@@ -99,6 +99,7 @@ fn root() -> Result<TypeRecord, Fault> {
         attributes: Attributes::default(),
         finalizer: None,
         is_metatype: false,
+        clears_last: false,
         tried: AtomicBool::new(true),
     })
 }

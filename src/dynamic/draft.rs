@@ -235,6 +235,7 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             attributes: Attributes::default(),
             finalizer: spec.finalizer,
             is_metatype: false,
+            clears_last: base.clears_last,
             tried: AtomicBool::new(false),
         },
     })

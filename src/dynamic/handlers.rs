@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use crate::base::error::{Code, Fault};
@@ -23,10 +24,11 @@ use crate::base::text::words;
 use crate::dynamic::lookup::{Address, live_at, look_up_in};
 use crate::dynamic::object::{Obj, RawObject, TraverseProc, is_static_at, raw};
 use crate::dynamic::record::{Flags, TypeRecord};
-use crate::managed::ManagedCore;
-use crate::object::state;
+use crate::heap::model::ObjectModel;
+use crate::managed::{Managed, ManagedCore};
 use crate::object::type_info::Tracer;
-use crate::{During, Mutator, safepoint};
+use crate::safepoint::{self, WorldStopped};
+use crate::{During, Mutator};
 
 const_thread_local! {
     /// The object of the traverse handler that this thread runs; null: it runs none.
@@ -47,7 +49,7 @@ pub(super) fn traverse(object: Obj<'_>, tracer: &mut Tracer) {
     if tracer.hand_out() {
         begin(object, tracer);
     }
-    if tracer.timing || record.flags().has(Flags::SERIAL_TRAVERSE) {
+    if tracer.watchful || record.flags().has(Flags::SERIAL_TRAVERSE) {
         return call_specially(handler, object, tracer);
     }
     let result = call(handler, object, tracer);
@@ -63,7 +65,7 @@ fn begin(object: Obj<'_>, tracer: &mut Tracer) {
     let Some(core) = object.core() else { return };
     let model = &core.model;
     tracer.careful = (model.is_checked() && !tracer.takes_everything()) || tracer.seeks();
-    tracer.timing = model.slow_handler() != 0;
+    tracer.watchful = model.is_checked() || model.slow_handler() != 0;
 }
 
 #[inline(always)]
@@ -76,8 +78,8 @@ fn call(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) -> c_int {
     result
 }
 
-/// [`call`] for a handler that is timed, or that must not run in parallel with other serial
-/// handlers. Not inline, so that the common call needs no registers for this.
+/// [`call`] for a handler that is timed or checked, or that must not run in parallel with other
+/// serial handlers. Not inline, so that the common call needs no registers for this.
 #[cold]
 #[inline(never)]
 fn call_specially(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) {
@@ -86,13 +88,39 @@ fn call_specially(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) {
     let alone = serial.map(|core| core.model.serial.lock());
     // A handler starts no traversal, so it cannot need this lock.
     let _known = alone.as_ref().map(|_| Aside::all());
-    let begun = if tracer.timing { Some(Instant::now()) } else { None };
+    let model = object.core().map(|core| &core.model);
+    let begun = model.filter(|model| model.slow_handler() != 0).map(|_| Instant::now());
+    let first = model.is_some_and(Managed::is_checked) && !record.tried.load(Relaxed);
+    if first {
+        DICT_VISITED.with(|word| word.set(false));
+    }
     let result = call(handler, object, tracer);
     if let Some(begun) = begun {
         check_time(begun, object);
     }
     if result != 0 {
         stopped(tracer, record, result);
+    } else if first && !tracer.seeks() {
+        check_visits(object, tracer);
+    }
+}
+
+/// Records a fault of a handler that does not visit the type or the dictionary, at the first
+/// instance of the type that is traversed.
+#[cold]
+fn check_visits(object: Obj<'_>, tracer: &Tracer) {
+    let record = object.record();
+    let Some(core) = object.core() else { return };
+    if record.tried.swap(true, Relaxed) {
+        return;
+    }
+    let fault =
+        |code| core.model.record_fault(Fault::new(code, "traverse").of_type(record.kept_name()));
+    if record.is_heap_type() && !tracer.own_edges().contains(&(record.object as usize)) {
+        fault(Code::MissingTypeVisit);
+    }
+    if record.flags().has(Flags::MANAGED_DICT) && !DICT_VISITED.with(Cell::get) {
+        fault(Code::MissingDictVisit);
     }
 }
 
@@ -164,25 +192,6 @@ fn target_fault(core: &ManagedCore, target: NonNull<RawObject>) -> Option<Code> 
     live_at(core, target).is_none().then_some(Code::FreedPointer)
 }
 
-/// The fault of an address that a cleared object's handler visits `times` times. The collection
-/// owns a reference to each object of the garbage, so a dangling field may point to a living
-/// object. The object's count reveals it: the count is below the number of visits plus the
-/// collection's reference. While garbage is reclaimed in batches, that reference may be gone
-/// already.
-fn cleared_target_fault(
-    core: &ManagedCore,
-    target: NonNull<RawObject>,
-    times: usize,
-) -> Option<Code> {
-    target_fault(core, target).or_else(|| {
-        let (header, state) = live_at(core, target)?;
-        let held = state.get() & state::UNREACHABLE != 0;
-        let count = header.count()?;
-        let hold = i64::from(!core.collector_lock.is_reclaiming());
-        (held && count < hold + times as i64).then_some(Code::FreedPointer)
-    })
-}
-
 /// Records a fault of the running handler. It is reported when the world runs again.
 #[cold]
 fn complain(code: Code, address: usize) -> c_int {
@@ -237,16 +246,14 @@ pub(super) fn record_dict_visit() {
     DICT_VISITED.with(|word| word.set(true));
 }
 
-/// Traverses one object outside of a collection. Returns all visited addresses, in any memory.
-///
-/// The handler is restricted as in a stop.
-fn walk(m: &Mutator, object: Obj<'_>) -> Result<Vec<usize>, Fault> {
+/// Traverses one object, in a stop that is no collection's. Returns all visited addresses, in any
+/// memory.
+fn walk(_world: &WorldStopped<'_, impl Sized>, object: Obj<'_>) -> Result<Vec<usize>, Fault> {
     // The range of all addresses but 0, at which no object lies.
     let mut tracer = Tracer::new(1, usize::MAX);
     let guard = safepoint::traversing();
     let result = crate::base::event::guarded(|| traverse(object, &mut tracer));
     drop(guard);
-    raw(m).model().report_faults(&raw(m).core().hooks);
     match result {
         Ok(()) => Ok(tracer.edges().to_vec()),
         Err(payload) => {
@@ -259,21 +266,31 @@ fn walk(m: &Mutator, object: Obj<'_>) -> Result<Vec<usize>, Fault> {
 
 impl Obj<'_> {
     /// Calls `f` with the address of each object that this object refers to, as often as its
-    /// traverse handler visits it.
+    /// traverse handler visits it. The handler runs in a stop, and `f` after it: a safepoint of
+    /// this thread, and of all others.
     ///
     /// # Errors
     ///
-    /// When the handler returns a result other than 0, or panics, and for an object of another
-    /// heap.
+    /// When the handler returns a result other than 0, or panics, for an object of another heap,
+    /// and when the world cannot be stopped: in a destructor, finalizer, callback or traversal.
     pub fn referents(
         self,
-        m: &Mutator,
+        m: &mut Mutator,
         mut f: impl FnMut(NonNull<RawObject>),
     ) -> Result<(), Fault> {
+        const FUNCTION: &str = "referents";
         if !raw(m).owns(self.object()) {
-            return Err(self.fault(Code::ForeignPointer, "referents"));
+            return Err(self.fault(Code::ForeignPointer, FUNCTION));
         }
-        for address in walk(m, self)? {
+        let visited = {
+            let world = raw(m).stop_here().map_err(|error| {
+                let text = words!("the world cannot be stopped: {error}");
+                self.fault(Code::NotAllowedHere, FUNCTION).because(text)
+            })?;
+            walk(world.stopped(), self)
+        };
+        raw(m).model().resumed(raw(m));
+        for address in visited? {
             if let Some(target) = NonNull::new(std::ptr::with_exposed_provenance_mut(address)) {
                 f(target);
             }
@@ -282,45 +299,28 @@ impl Obj<'_> {
     }
 }
 
-/// The name that [`check_fields`] receives as its function after a clear handler.
-pub(super) const CLEARED: &str = "clear";
-
 /// Checks, for checked mode, that the fields of an object of the mutator's heap refer to objects.
-/// For the first instance of a type it also reports a handler that does not visit the type or the
-/// dictionary.
+///
+/// The traverse handler reads the fields, so it needs a stop. The callers may hold locks and are at
+/// no safepoint, so they must not wait for one. If another thread is attached, nothing is checked
+/// here: it may know the object already, and change it. The next collection looks at each address
+/// that the handler visits, and records what it finds.
 pub(super) fn check_fields(
     m: &Mutator,
     object: Obj<'_>,
     function: &'static str,
 ) -> Result<(), Fault> {
-    use std::sync::atomic::Ordering::Relaxed;
-    let record = object.record();
-    DICT_VISITED.with(|word| word.set(false));
-    let visited = walk(m, object)?;
+    let visited = {
+        let Some(world) = raw(m).stop_alone() else { return Ok(()) };
+        walk(&world, object)
+    };
     let core = raw(m).core();
-    for &address in &visited {
+    core.model.report_faults(&core.hooks);
+    for address in visited? {
         let target = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
-        let code = target.and_then(|target| match function {
-            CLEARED => cleared_target_fault(
-                core,
-                target,
-                visited.iter().filter(|&&visited| visited == address).count(),
-            ),
-            _ => target_fault(core, target),
-        });
-        if let Some(code) = code {
+        if let Some(code) = target.and_then(|target| target_fault(core, target)) {
             let text = words!("a field refers to {address:#x}, where no object is");
             return Err(object.fault(code, function).because(text));
-        }
-    }
-    if !record.tried.swap(true, Relaxed) {
-        let report =
-            |code| core.hooks.misuse(&Fault::new(code, function).of_type(record.kept_name()));
-        if record.is_heap_type() && !visited.contains(&(record.object as usize)) {
-            report(Code::MissingTypeVisit);
-        }
-        if record.flags().has(Flags::MANAGED_DICT) && !DICT_VISITED.with(Cell::get) {
-            report(Code::MissingDictVisit);
         }
     }
     Ok(())

@@ -23,7 +23,13 @@ pub static METATYPE: Builtin = Builtin::new(|| {
     let record = builtin::<HeapTypes>("type", size_of::<RawVarObject>(), Flags(1 << 31))?;
     // Without a size class, allocation calls `instance_size`, which refuses: a type's object needs
     // a record.
-    Ok(TypeRecord { class: None, common_class: None, is_metatype: true, ..record })
+    Ok(TypeRecord {
+        class: None,
+        common_class: None,
+        is_metatype: true,
+        clears_last: true,
+        ..record
+    })
 });
 
 /// The handlers of heap types' objects.

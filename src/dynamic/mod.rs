@@ -41,8 +41,15 @@
 //! | dealloc | count 0 | the thread that drops the count to 0 | as above |
 //!
 //! A traverse handler may also call the functions that are documented for traverse handlers.
-//! [`Obj::referents`] and checked mode also call traverse handlers while the world runs, under the
-//! same restrictions.
+//!
+//! Every call of a traverse handler is made in a stop, in checked mode too. Checked mode examines
+//! the fields of an object that is tracked, and the first instance of a type. The thread is at no
+//! safepoint then, and must not wait. So it examines them only if no other thread is attached: then
+//! the world can be stopped without a wait. Otherwise the next collection does it. Cleared objects
+//! are examined in a stop of their own, before one of them is released.
+//!
+//! A collection clears types and modules after it has cleared and released its other garbage. So
+//! the handlers of an instance find the type's module, while all of them are garbage together.
 //!
 //! A handler written in Rust must catch its own panics: a panic that leaves an `extern "C"`
 //! function aborts the process. The finalizer of a [`Class`] may panic. Its panic is reported to

@@ -16,8 +16,10 @@ use crate::dynamic::{instance, parts};
 use crate::{AnyGc, Mutator};
 
 /// The type of modules.
-pub static MODULE: Builtin =
-    Builtin::new(|| builtin::<ModuleParts>("module", parts::SIZE, Flags::BASE_TYPE));
+pub static MODULE: Builtin = Builtin::new(|| {
+    let record = builtin::<ModuleParts>("module", parts::SIZE, Flags::BASE_TYPE)?;
+    Ok(TypeRecord { clears_last: true, ..record })
+});
 
 /// A description of a module.
 #[derive(Clone, Debug)]

@@ -211,6 +211,9 @@ pub struct TypeRecord {
     pub(crate) finalizer: Option<Finalizer>,
     /// The instances are types: only `ready_heap` makes them.
     pub(crate) is_metatype: bool,
+    /// The instances are types or modules, which a collection clears after its other garbage: the
+    /// handlers of that garbage may use them.
+    pub(crate) clears_last: bool,
     /// Whether checked mode has examined an instance.
     pub(crate) tried: AtomicBool,
     /// The runtime that made the type and can read its face. The address of its functions

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use crate::base::error::Fault;
 use crate::dynamic::builtin::BASE;
 use crate::dynamic::dealloc::call_dealloc;
-use crate::dynamic::handlers::{CLEARED, check_fields, guarded, traverse};
+use crate::dynamic::handlers::{guarded, traverse};
 use crate::dynamic::metatype::METATYPE;
 use crate::dynamic::module::MODULE;
 use crate::dynamic::object::{Obj, RawObject, TYPE_INDEX, raw};
@@ -26,6 +26,7 @@ static INFO: TypeInfo = TypeInfo {
     traverse_each,
     prefetch_each: None,
     clear,
+    clears_last: Some(clears_last),
     finalize: Some(finalize),
     has_finalizer: Some(has_finalizer),
     legacy: Some(legacy),
@@ -75,11 +76,11 @@ unsafe fn clear(value: NonNull<u8>, m: *const ()) {
         return;
     }
     guarded(m, During::Clear, object, || raw(m).private().in_handler(|| object.run_clear()));
-    if raw(m).model().is_checked()
-        && let Err(fault) = check_fields(m, object, CLEARED)
-    {
-        raw(m).core().hooks.misuse(&fault);
-    }
+}
+
+unsafe fn clears_last(header: NonNull<Header>) -> bool {
+    // SAFETY: rule *typed*.
+    unsafe { Obj::new(header.cast()) }.record().clears_last
 }
 
 unsafe fn finalize(header: NonNull<Header>, m: *const ()) {

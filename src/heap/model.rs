@@ -292,6 +292,21 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         false
     }
 
+    /// Whether the collector traverses `object` once more in a stop of its own, after all objects
+    /// of a batch are cleared and before one is released.
+    #[doc(hidden)]
+    fn examines_cleared(&self, object: Live<'_>) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// The fields of `object`, which was cleared, refer to `target` more often than its count
+    /// allows.
+    #[doc(hidden)]
+    fn dangles(&self, object: Stopped<'_>, target: Object) {
+        let _ = (object, target);
+    }
+
     /// Traversals reported more references to `object` than exist, so a traversal is wrong. The
     /// object is kept.
     fn overvisited(&self, object: Stopped<'_>) {

@@ -722,6 +722,14 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(stopped.map(|stopped| Self::world(inner, stopped, None)))
     }
 
+    /// Stops the world if this is the only attached thread, also if the mutator is lent: the call
+    /// waits for nothing, and is no safepoint. `None`: the world runs.
+    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
+    pub(crate) fn stop_alone(&self) -> Option<WorldStopped<'_, MutatorShared<M>>> {
+        // A runtime may have to wait for its own threads.
+        if M::STOPS_RUNTIME { None } else { self.inner().participant.stop_alone() }
+    }
+
     /// The proof of a stop. `runtime`: how long it took to stop the runtime, if that is a part of
     /// the stop.
     fn world<'a>(

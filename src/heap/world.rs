@@ -66,6 +66,12 @@ impl<M: ObjectModel> World<'_, M> {
         others.join();
     }
 
+    /// The stop.
+    #[cfg(feature = "cpython")]
+    pub(crate) fn stopped(&self) -> &WorldStopped<'_, MutatorShared<M>> {
+        &self.stopped
+    }
+
     /// The time since the world was stopped.
     pub(crate) fn elapsed(&self) -> Duration {
         self.since.elapsed()

@@ -45,6 +45,7 @@ const INFO: &TypeInfo = &TypeInfo {
     clear: |_, _| {},
     finalize: None,
     has_finalizer: None,
+    clears_last: None,
     legacy: None,
     drop: None,
     destroy: None,

@@ -283,7 +283,10 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn clear(&self, object: Live<'_>, m: &Raw) {
-        m.private().drop_batch.clearing(*object, || self.typed(object).clear(m));
+        let typed = self.typed(object);
+        if !typed.clears_last() || !self.clear_last(object, m) {
+            m.private().drop_batch.clearing(*object, || typed.clear(m));
+        }
     }
 
     fn clearing(&self, m: &Raw, objects: usize) {
@@ -312,6 +315,15 @@ unsafe impl ObjectModel for Managed {
 
     fn verifies_traversal(&self, object: Stopped<'_>) -> bool {
         self.typed(object.live()).is_dynamic()
+    }
+
+    fn examines_cleared(&self, object: Live<'_>) -> bool {
+        self.is_checked() && self.typed(object).is_dynamic()
+    }
+
+    fn dangles(&self, object: Stopped<'_>, target: Object) {
+        let fault = Fault::new(Code::FreedPointer, "clear");
+        self.record_fault(fault.of_type(self.typed(object.live()).name()).at(target.address()));
     }
 
     fn overvisited(&self, object: Stopped<'_>) {
@@ -452,6 +464,12 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn after_clear(&self, m: &Raw) -> bool {
+        // Taken out of the lock, because a clear handler runs code of the program.
+        let last = std::mem::take(&mut *self.cleared_last.lock());
+        for object in last {
+            self.typed(object.live()).clear(m);
+            drop_attached(m, object);
+        }
         quiesce(m);
         !self.retired.lock().is_empty()
     }

@@ -52,6 +52,8 @@ pub(crate) struct Managed {
     /// Published retired references, each with its epoch.
     pub(super) retired: Mutex<Vec<(u64, CountedRef)>>,
     pub(super) epoch: AtomicU64,
+    /// Objects of a collection that are cleared after its other garbage.
+    pub(super) cleared_last: Mutex<Vec<CountedRef>>,
     /// Objects left in a closed heap.
     pub(super) left: AtomicUsize,
     /// Checked mode: addresses are looked up, and the memory of freed dynamic objects is reused
@@ -187,6 +189,7 @@ impl Managed {
             has_deferred: AtomicBool::new(false),
             retired: Mutex::new(Vec::new()),
             epoch: AtomicU64::new(0),
+            cleared_last: Mutex::new(Vec::new()),
             left: AtomicUsize::new(0),
             checked: AtomicBool::new(false),
             slow_handler: AtomicU64::new(0),

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::managed::parts::{Managed, Raw};
-use crate::object::counted;
+use crate::object::counted::{self, CountedRef};
 use crate::object::header::Header;
 use crate::object::live::Live;
 use crate::object::type_info::TypeInfo;
@@ -19,6 +19,21 @@ impl Managed {
     /// The object with its table.
     pub(super) fn typed<'a>(&self, object: Live<'a>) -> TypedObject<'a> {
         TypedObject { object, info: self.info(object.header()) }
+    }
+}
+
+impl Managed {
+    /// Puts an object off until the other garbage of the collection is cleared and released.
+    /// `false`: there is no memory for that.
+    pub(super) fn clear_last(&self, object: Live<'_>, m: &Raw) -> bool {
+        let mut last = self.cleared_last.lock();
+        if last.try_reserve(1).is_err() {
+            return false;
+        }
+        object.header().clone_ref(m.id());
+        // SAFETY: rule *counted*: the reference that was just added.
+        last.push(unsafe { CountedRef::new(counted::header(object.object())) });
+        true
     }
 }
 
@@ -56,6 +71,12 @@ impl TypedObject<'_> {
             // SAFETY: as in `name`. The mutator is attached to the object's heap.
             unsafe { finalize(self.header(), (&raw const *m).cast()) };
         }
+    }
+
+    /// Whether the object is cleared after the other garbage.
+    pub(super) fn clears_last(self) -> bool {
+        // SAFETY: as in `name`.
+        self.info.clears_last.is_some_and(|clears_last| unsafe { clears_last(self.header()) })
     }
 
     /// Empties the fields that can close a cycle.

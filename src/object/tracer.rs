@@ -63,12 +63,13 @@ pub struct Tracer {
     sought: Vec<usize>,
     /// A handler of the current object has visited one of the sought objects.
     found: bool,
-    /// Whether the run time of the handlers of dynamic types is measured.
+    /// Whether each call of a handler of a dynamic type takes the slow path: the heap is in checked
+    /// mode, or measures the run time of handlers.
     #[cfg_attr(
         not(feature = "cpython"),
         allow(dead_code, reason = "only dynamic objects read it")
     )]
-    pub(crate) timing: bool,
+    pub(crate) watchful: bool,
     /// A tracer belongs to the thread that made it.
     local: PhantomData<*mut ()>,
 }
@@ -133,7 +134,7 @@ impl Tracer {
             careful: false,
             sought: Vec::new(),
             found: false,
-            timing: false,
+            watchful: false,
             local: PhantomData,
         }
     }
@@ -557,6 +558,16 @@ impl Tracer {
         unsafe {
             let start = self.room.as_ptr();
             std::slice::from_raw_parts(start, self.next.cast_const().offset_from_unsigned(start))
+        }
+    }
+
+    /// The addresses that the traversal of the current object has visited.
+    #[cfg(feature = "cpython")]
+    pub(crate) fn own_edges(&self) -> &[usize] {
+        // SAFETY: rule *bounds*: `before` points into what was written, or to its end.
+        unsafe {
+            let len = self.next.cast_const().offset_from_unsigned(self.before);
+            std::slice::from_raw_parts(self.before, len)
         }
     }
 

@@ -38,6 +38,9 @@ pub(crate) struct TypeInfo {
     pub(crate) prefetch_each: Option<unsafe fn(&[Object], &mut Tracer)>,
     /// Empties the fields that can close a cycle.
     pub(crate) clear: unsafe fn(NonNull<u8>, *const ()),
+    /// Whether a collection clears an instance after all its other garbage is cleared and released.
+    /// `None`: no instance.
+    pub(crate) clears_last: Option<unsafe fn(NonNull<Header>) -> bool>,
     /// Runs the finalizer on a live object, by its header.
     pub(crate) finalize: Option<unsafe fn(NonNull<Header>, *const ())>,
     /// Whether an instance has a finalizer. `None`: all instances are alike.

@@ -11,7 +11,7 @@ use super::away::Away;
 use super::error::StopError;
 use super::lock::Guard;
 use super::participant::Participant;
-use super::record::{ATTACHED, AWAITED, DETACHED, STOP, SUSPENDED, unreachable_state};
+use super::record::{ATTACHED, AWAITED, DETACHED, Record, STOP, SUSPENDED, unreachable_state};
 use super::registry::Registry;
 use super::report::{SlowStop, SlowStopKind, Straggler};
 use super::thread_id::ThreadId;
@@ -48,6 +48,38 @@ impl<T> Participant<T> {
     /// thread has stopped the world, or waits for its turn.
     pub(crate) fn try_stop(&self) -> Result<Option<WorldStopped<'_, T>>, StopError> {
         self.stop_or(|registry| registry.stopper.is_some() || !registry.requesters.is_empty())
+    }
+
+    /// Stops the world if no other thread is attached. `None`: another one is, or attaches at this
+    /// moment, or stops the world, or waits for its turn.
+    ///
+    /// The call waits for nothing, and this thread stays attached. So it is no safepoint, and it is
+    /// also allowed where a stop is not.
+    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
+    pub(crate) fn stop_alone(&self) -> Option<WorldStopped<'_, T>> {
+        if thread_words::is_stopping() || !self.is_attached() {
+            return None;
+        }
+        let coordinator = &*self.coordinator;
+        let id = self.record.id;
+        let mut registry = coordinator.registry.lock();
+        // A hint, so that the usual refusal disturbs no other thread.
+        let is_away = |record: &Record<T>| record.id == id || record.state() == DETACHED;
+        if !registry.may_stop(id) || !registry.entries.iter().all(|e| is_away(&e.record)) {
+            return None;
+        }
+        // From here on no thread attaches. The scan inside finds those that have just attached.
+        coordinator.begin(&mut registry, id);
+        // Relaxed: under the lock.
+        if coordinator.pending.load(Ordering::Relaxed) != 0 {
+            coordinator.resume(&mut registry);
+            return None;
+        }
+        registry.stopped_since = Some(Instant::now());
+        drop(registry);
+        thread_words::set_flag(thread_words::STOPPING);
+        let (time_to_stop, not_send) = (Duration::ZERO, PhantomData);
+        Some(WorldStopped { coordinator, requester: id, time_to_stop, not_send })
     }
 
     /// Stops the world, unless it would have to wait for its turn and `gives_up` then.

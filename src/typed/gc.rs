@@ -51,6 +51,7 @@ impl<T: Trace> Typed<T> {
         clear: Self::clear,
         finalize: if T::HAS_FINALIZER { Some(Self::finalize) } else { None },
         has_finalizer: None,
+        clears_last: None,
         legacy: None,
         drop: if std::mem::needs_drop::<T>() { Some(Self::drop) } else { None },
         destroy: Some(Self::destroy),

@@ -65,6 +65,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         clear: Self::clear,
         finalize: None,
         has_finalizer: None,
+        clears_last: None,
         legacy: None,
         destroy: None,
         dealloc: None,

@@ -62,6 +62,82 @@ static void s_111_a_missing_visit_is_noted_at_the_first_instance(void) {
     Py_DECREF(type);
 }
 
+/* S-113: a type loses its module after its instances. Module, type and instance are garbage together. */
+struct instances {
+    long traversed, cleared, freed;
+    PyTypeObject *type;
+    PyObject *cache;
+};
+static int state_traverse(PyObject *self, visitproc visit, void *arg) {
+    struct instances *state = PyModule_GetState_DuringGC(self);
+    Py_VISIT(state->type);
+    Py_VISIT(state->cache);
+    return 0;
+}
+static int state_clear(PyObject *self) {
+    struct instances *state = PyModule_GetState(self);
+    Py_CLEAR(state->type);
+    Py_CLEAR(state->cache);
+    return 0;
+}
+static void state_free(void *self) { (void)state_clear(self); }
+static PyModuleDef of_instances = {PyModuleDef_HEAD_INIT, .m_name = "check.of_instances", .m_size = sizeof(struct instances),
+                                   .m_traverse = state_traverse, .m_clear = state_clear, .m_free = state_free};
+static int stated_traverse(PyObject *self, visitproc visit, void *arg) {
+    struct instances *state = PyType_GetModuleState_DuringGC(Py_TYPE(self));
+    CHECK(state != NULL);
+    ADD(state->traversed);
+    return heap_pair_traverse(self, visit, arg);
+}
+static int stated_clear(PyObject *self) {
+    struct instances *state = PyType_GetModuleState(Py_TYPE(self));
+    CHECK(state != NULL && state->type == Py_TYPE(self)); /* the module was not cleared either */
+    ADD(state->cleared);
+    return pair_clear(self);
+}
+static void stated_dealloc(PyObject *self) {
+    struct instances *state = PyType_GetModuleState(Py_TYPE(self));
+    CHECK(state != NULL);
+    ADD(state->freed);
+    heap_pair_dealloc(self);
+}
+static void makes_a_garbage_module(int order) {
+    PyType_Slot slots[] = {{Py_tp_traverse, FN(stated_traverse)}, {Py_tp_clear, FN(stated_clear)},
+                           {Py_tp_dealloc, FN(stated_dealloc)}, {0, NULL}};
+    PyType_Spec spec = {"check.Stated", sizeof(Pair), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+    PyObject *module = PyModule_Create(&of_instances);
+    struct instances *state = PyModule_GetState(module);
+    Pair *p;
+    state->type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+    MUST(state->type);
+    p = pair_of(state->type, NULL, module);
+    set_a(p, p);
+    if (order)
+        state->cache = Py_NewRef(p);
+    else
+        PyObject_SetAttrString((PyObject *)state->type, "instance", (PyObject *)p);
+    Py_DECREF(p);
+    Py_DECREF(module);
+}
+
+static void s_113_handlers_of_garbage_find_the_module_of_their_type(void) {
+    long long before = LIVE();
+    int i;
+    for (i = 0; i < 40; i++) {
+        makes_a_garbage_module(i % 2);
+        CHECK_INT(PyGC_Collect(), 3);
+    }
+    CHECK_INT(LIVE(), before);
+    standstill_gc_set_threshold(50, 0, 0);
+    for (i = 0; i < 400; i++) {
+        makes_a_garbage_module(i % 2);
+        standstill_safepoint();
+    }
+    PyGC_Collect();
+    CHECK_INT(calls.freed, 440);
+    CHECK_INT(LIVE(), before);
+}
+
 /* S-112 */
 static int base_calls;
 static int delegate_traverse(PyObject *self, visitproc visit, void *arg) {
@@ -215,6 +291,7 @@ static void s_116_an_inherited_handler_visits_the_type_once(void) {
 const struct test heaptypes_tests[] = {
     TEST(s_111_a_type_whose_dict_refers_to_an_instance_is_collected_with_it),
     TEST_AS(s_111_a_missing_visit_is_noted_at_the_first_instance, CHECKED_ONLY),
+    TEST(s_113_handlers_of_garbage_find_the_module_of_their_type),
     TEST(s_112_delegation_visits_the_real_type_once),
     TEST(s_113_visiting_and_delegating_never_crashes),
     TEST(s_114_a_visit_of_a_static_type_has_no_effect),

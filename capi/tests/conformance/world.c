@@ -17,6 +17,7 @@ static void sleep_ms(long ms) {
 }
 
 /* S-156 */
+static void pauses(void *arg);
 static int in_the_middle[2], seen_in_the_middle;
 static int watching_traverse(PyObject *self, visitproc visit, void *arg) {
     if (GET(in_the_middle[0]) || GET(in_the_middle[1]))
@@ -58,6 +59,88 @@ static void s_156_no_other_thread_runs_during_a_handler(void) {
     CHECK_INT(seen_in_the_middle, 0);
     CHECK(calls.traversed > 100);
     PyGC_Collect();
+}
+
+/* Is in the middle of a change nearly all the time. */
+static void changes(void *arg) {
+    int *flag = arg;
+    volatile int i;
+    while (!GET(stop_threads)) {
+        PUT(*flag, 1);
+        for (i = 0; i < 2000; i++)
+            ;
+        PUT(*flag, 0);
+        standstill_safepoint();
+    }
+}
+
+/* The same for the calls of handlers that no collection makes: by PyObject_GC_Track, at the first instance of a type, after
+ * a clear handler, by a question. */
+static void s_156_no_handler_runs_in_the_middle_of_another_threads_change(void) {
+    thread threads[2];
+    PyObject *answer, *asked;
+    Pair *p;
+    int i;
+    ready(&Watching_Type);
+    for (i = 0; i < 2; i++)
+        start(&threads[i], changes, &in_the_middle[i]);
+    for (i = 0; i < 2; i++)
+        wait_for(&in_the_middle[i]);
+    p = pair_of(&Watching_Type, NULL, NULL);
+    asked = (PyObject *)p;
+    for (i = 0; i < 300; i++) {
+        PyObject_GC_UnTrack(p);
+        PyObject_GC_Track(p);
+        if (i % 10 == 0) {
+            garbage_ring_of(&Watching_Type, 2);
+            CHECK_INT(PyGC_Collect(), 2);
+            answer = standstill_gc_get_referents(&asked, 1);
+            Py_XDECREF(answer);
+            answer = standstill_gc_get_referrers(&asked, 1);
+            Py_XDECREF(answer);
+        }
+        standstill_safepoint();
+    }
+    CHECK(calls.traversed > 0);
+    PUT(stop_threads, 1);
+    for (i = 0; i < 2; i++)
+        join(&threads[i]);
+    CHECK_INT(seen_in_the_middle, 0);
+    Py_DECREF(p);
+}
+
+static Pair *checked_later;
+static void tracks_a_dangling_field(void) {
+    Pair *dead = pair(NULL, NULL);
+    PyObject_GC_UnTrack(checked_later);
+    checked_later->a = (PyObject *)dead;
+    Py_DECREF(dead);
+    PyObject_GC_Track(checked_later);
+}
+
+/* While another thread is attached, the next collection looks. It does not follow the field. */
+static void s_054_a_dangling_field_of_an_object_that_others_may_know_is_reported_by_the_next_collection(void) {
+    thread other;
+    int steps[2] = {0, 0};
+    checked_later = pair(NULL, NULL);
+    start(&other, pauses, steps);
+    wait_for(&steps[0]);
+    tracks_a_dangling_field();
+    CHECK_INT(misuses(0), 0);
+    CHECK_INT(PyGC_Collect(), 0);
+    EXPECT_MISUSE(STANDSTILL_E_FREED_POINTER, 1);
+    checked_later->a = NULL;
+    PUT(steps[1], 1);
+    join(&other);
+    CHECK_INT(PyGC_Collect(), 0);
+    Py_DECREF(checked_later);
+}
+
+/* Passes safepoints until it is told to end. */
+static void pauses(void *arg) {
+    int *steps = arg;
+    PUT(steps[0], 1);
+    wait_for(&steps[1]);
 }
 
 static int running, overlapped;
@@ -519,6 +602,8 @@ static void options_of_an_older_header_leave_later_ones_alone(void) {
 const struct test world_tests[] = {
     /* Checked mode also tries handlers outside of collections, on objects that only the caller knows. */
     TEST_AS(s_156_no_other_thread_runs_during_a_handler, UNCHECKED_ONLY),
+    TEST(s_156_no_handler_runs_in_the_middle_of_another_threads_change),
+    TEST_AS(s_054_a_dangling_field_of_an_object_that_others_may_know_is_reported_by_the_next_collection, CHECKED_ONLY),
     TEST(s_156_a_type_can_ask_for_serial_calls),
     TEST(s_156_a_heap_type_asks_by_a_slot),
     TEST(s_157_a_handler_runs_on_other_threads_too),

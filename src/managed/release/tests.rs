@@ -382,6 +382,7 @@ fn fails(freed: bool) -> &'static TypeInfo {
             clear: |_, _| (),
             finalize: None,
             has_finalizer: None,
+            clears_last: None,
             legacy: None,
             drop: None,
             destroy: None,

@@ -569,7 +569,7 @@ static inline void standstill_set_(void *field, PyObject *value)
 #define Py_XDECREF(op) standstill_xdecref_(_PyObject_CAST(op))
 /* Py_NewRef, Py_XNewRef: add a reference and return the object as PyObject *. The argument of
  * Py_XNewRef may be NULL.
- * Since: 3.10. Traversal: refused. */
+ * Since: 3.10. Traversal: refused. The result is then the argument, borrowed. */
 #define Py_NewRef(op) standstill_new_ref_(_PyObject_CAST(op))
 #define Py_XNewRef(op) standstill_x_new_ref_(_PyObject_CAST(op))
 
@@ -920,7 +920,8 @@ STANDSTILL_STABLE PyObject *PyTuple_GetItem(PyObject *tuple, Py_ssize_t i);
 /* PyTuple_SetItem: sets item `i` of a tuple that only the caller uses. It steals the reference to
  * `item`, even when it fails. Returns 0, or -1 and an error.
  * Errors: STANDSTILL_E_WRONG_TYPE (not a tuple), _BAD_SIZE (there is no such item).
- * Since: 2.0. Traversal: refused. */
+ * Since: 2.0. Traversal: refused. The caller then keeps the reference: in a traverse handler no
+ * function changes a count. */
 STANDSTILL_STABLE int PyTuple_SetItem(PyObject *tuple, Py_ssize_t i, PyObject *item);
 static inline PyObject *standstill_tuple_pack_(Py_ssize_t n, ...)
 {

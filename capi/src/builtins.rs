@@ -12,7 +12,7 @@ use standstill::dynamic::{
 };
 use standstill::fallible;
 use standstill::words;
-use standstill::{AnyGc, Code, Fault, Mutator};
+use standstill::{AnyGc, Code, Fault, Mutator, safepoint};
 
 use crate::call::{self, Given, export};
 use crate::errors;
@@ -587,7 +587,8 @@ export! {
         })
     }
 
-    /// Sets an item of a tuple. Takes over the reference to `item` in any case.
+    /// Sets an item of a tuple. Takes over the reference to `item` also when it fails, except in a
+    /// traverse handler, where no count changes.
     #[given(object, item)]
     fn standstill_PyTuple_SetItem(
         object: *mut PyObject,
@@ -608,9 +609,8 @@ export! {
                 0
             })
         });
-        if !came.get() {
-            // The call was refused: the thread is not attached, or runs a traverse handler. The
-            // reference is dropped later, by an attached thread.
+        if !came.get() && !safepoint::is_traversing() {
+            // The thread is not attached. An attached thread drops the reference later.
             drop(item.here(FUNCTION).map(taken));
         }
         result

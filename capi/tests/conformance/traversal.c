@@ -98,6 +98,8 @@ static void change_counts_inside(PyObject *self, visitproc visit, void *arg) {
     for (i = 0; i < 5; i++)
         Py_DECREF(number);
     Py_DECREF(self);
+    for (i = 0; i < 3; i++)
+        (void)PyTuple_SetItem(tuple, 0, number); /* the only function that steals a reference */
     PyObject_GC_UnTrack(self);
     PyErr_SetString(PyExc_ValueError, "no");
 }
@@ -108,6 +110,7 @@ static void s_125_counts_and_tracking_do_not_change_in_a_handler(void) {
     CHECK_INT(PyGC_Collect(), 0);
     CHECK(misuses_in(STANDSTILL_E_IN_TRAVERSAL, "Py_IncRef") >= 1);
     CHECK(misuses_in(STANDSTILL_E_IN_TRAVERSAL, "Py_DecRef") >= 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_IN_TRAVERSAL, "PyTuple_SetItem"), 1);
     CHECK_INT(misuses_in(STANDSTILL_E_IN_TRAVERSAL, "PyObject_GC_UnTrack"), 1);
     CHECK_INT(misuses_in(STANDSTILL_E_IN_TRAVERSAL, "PyErr_SetString"), 1);
     forget_misuses();
@@ -197,7 +200,7 @@ static void objects_inside(PyObject *self) {
     REFUSED(PyTuple_Pack, PyTuple_Pack(1, text) == NULL);
     REFUSED(PyTuple_Size, PyTuple_Size(tuple) == -1);
     REFUSED(PyTuple_GetItem, PyTuple_GetItem(tuple, 0) == NULL);
-    REFUSED(PyTuple_SetItem, PyTuple_SetItem(tuple, 0, NULL) == -1);
+    REFUSED(PyTuple_SetItem, PyTuple_SetItem(tuple, 0, text) == -1);
     REFUSED(PyUnicode_FromString, PyUnicode_FromString("x") == NULL);
     REFUSED(PyUnicode_AsUTF8, PyUnicode_AsUTF8(text) == NULL);
     REFUSED(PyLong_FromLong, PyLong_FromLong(1) == NULL);

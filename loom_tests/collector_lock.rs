@@ -2,7 +2,7 @@
 //!
 //! * free, taken, free, while a thread waits:
 //!   [`loom_a_reclaim_queue_ends_once_and_the_lock_is_released`]
-//! * taken, clearing, settling, counting, taken, free: the same
+//! * taken, clearing, counting, taken, free: the same
 //! * taken, free, taken, with a requester: [`loom_the_lock_goes_to_the_requester`]
 //! * the same in a heap: `collect::loom_a_reclaim_queue_is_finished_once`
 //!
@@ -21,9 +21,7 @@ use loom::thread;
 use super::Model;
 use crate::base::event::{self, CollectionKind, CollectionReport};
 use crate::heap::collector_lock::CollectorLock;
-use crate::heap::reclaim_queue::{
-    Cleared, NextStep, OpenReport, Owner, ReclaimQueue, Task, ThreadGarbage,
-};
+use crate::heap::reclaim_queue::{NextStep, OpenReport, Owner, ReclaimQueue, Task, ThreadGarbage};
 use crate::object::type_info::Object;
 use crate::safepoint::{Coordinator, ThreadId};
 
@@ -33,7 +31,7 @@ const OBJECTS: usize = 3;
 struct World {
     lock: CollectorLock,
     cleared: [AtomicUsize; OBJECTS],
-    settled: AtomicUsize,
+    counted: AtomicUsize,
     ended: AtomicUsize,
 }
 
@@ -44,35 +42,27 @@ fn name(number: usize) -> Object {
 /// Takes one batch and does its task.
 fn work(world: &World, whose: Owner) -> bool {
     let Some(batch) = world.lock.take_batch(whose, None) else { return false };
-    let mut found = Cleared::default();
+    let mut alive = 0;
     for object in batch.objects() {
         let number = object.address() / 32 - 1;
         match batch.task {
             Task::Clear => {
-                assert_eq!(world.settled.load(Relaxed), 0, "cleared after it was settled");
+                assert_eq!(world.counted.load(Relaxed), 0, "cleared after it was counted");
                 assert_eq!(world.cleared[number].fetch_add(1, Relaxed), 0, "cleared twice");
             }
             Task::Tally => {
-                assert_eq!(world.settled.load(Relaxed), 1, "counted before it was settled");
-                found.collected += world.cleared[number].load(Relaxed);
+                let cleared = || world.cleared.iter().map(|n| n.load(Relaxed)).sum::<usize>();
+                assert_eq!(cleared(), OBJECTS, "counted before all is cleared");
+                world.counted.fetch_add(1, Relaxed);
+                alive += world.cleared[number].load(Relaxed);
             }
         }
     }
-    match world.lock.finish_batch(batch, found) {
-        NextStep::Nothing => {}
-        NextStep::Settle(open) => {
-            assert!(
-                world.cleared.iter().all(|n| n.load(Relaxed) == 1),
-                "settled before all is cleared"
-            );
-            assert_eq!(world.settled.fetch_add(1, Relaxed), 0, "settled twice");
-            world.lock.start_tally(open);
-        }
-        NextStep::End(_, found) => {
-            assert_eq!(found.collected, OBJECTS);
-            assert_eq!(world.ended.fetch_add(1, Relaxed), 0, "ended twice");
-            world.lock.release();
-        }
+    if let NextStep::End(_, released) = world.lock.finish_batch(batch, alive) {
+        assert_eq!(released.alive, OBJECTS);
+        assert_eq!(world.counted.load(Relaxed), OBJECTS, "ended before all is counted");
+        assert_eq!(world.ended.fetch_add(1, Relaxed), 0, "ended twice");
+        world.lock.release();
     }
     true
 }
@@ -87,7 +77,7 @@ fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
         let world = Arc::new(World {
             lock: CollectorLock::new(),
             cleared: Default::default(),
-            settled: AtomicUsize::new(0),
+            counted: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
         });
         assert!(world.lock.try_acquire());

@@ -278,3 +278,81 @@ fn a_report_has_the_figures_of_all_batches() {
     assert_eq!((deaths.all(), heap.stats().collected), (MANY, MANY));
     m.verify().unwrap();
 }
+
+/// Refers to itself, so only a collection destroys it. `older` is not emptied by a clear handler:
+/// mostly it is a node of another thread, which dies when the destructor of this one drops it.
+struct Linked<const FINALIZER: bool> {
+    me: GcCell<Option<Gc<Self>>>,
+    older: Option<Gc<Self>>,
+    deaths: Arc<AtomicUsize>,
+}
+
+impl<const FINALIZER: bool> Trace for Linked<FINALIZER> {
+    const HAS_FINALIZER: bool = FINALIZER;
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.me, tracer);
+        Trace::traverse(&this.older, tracer);
+    }
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.me, m);
+    }
+    fn finalize(_: &Gc<Self>, _: &Mutator) {}
+}
+
+impl<const FINALIZER: bool> Drop for Linked<FINALIZER> {
+    fn drop(&mut self) {
+        self.deaths.fetch_add(1, SeqCst);
+    }
+}
+
+fn figures_agree_with_destructors<const FINALIZER: bool>(threads: usize) {
+    const NODES: usize = 60_000;
+    let pacing = Pacing::default().with_young_objects(2_000);
+    let heap = Heap::builder().reserve(1 << 30).pacing(pacing).build().unwrap();
+    let sums = Arc::new([const { AtomicUsize::new(0) }; 3]);
+    heap.on_collection({
+        let sums = sums.clone();
+        move |event| {
+            if let CollectionEvent::Stop(report) = event {
+                let figures = [report.unreachable, report.collected, report.uncollectable];
+                sums.iter().zip(figures).for_each(|(sum, n)| _ = sum.fetch_add(n, SeqCst));
+            }
+        }
+    });
+    let deaths = Arc::new(AtomicUsize::new(0));
+    let newest = std::sync::Mutex::new(None::<Gc<Linked<FINALIZER>>>);
+    std::thread::scope(|s| {
+        for _ in 0..threads {
+            s.spawn(|| {
+                let mut m = heap.attach();
+                for number in 0..NODES / threads {
+                    let older =
+                        if number % 8 == 0 { m.lock(&newest).unwrap().take() } else { None };
+                    let node =
+                        m.alloc(Linked { me: GcCell::new(None), older, deaths: deaths.clone() });
+                    node.me.set(&m, Some(node.clone()));
+                    if number % 8 == 1 {
+                        *m.lock(&newest).unwrap() = Some(node);
+                    }
+                    m.safepoint();
+                }
+            });
+        }
+    });
+    drop(newest);
+    assert_ne!(heap.stats().collections, 0, "the heap collects by itself");
+    let mut m = heap.attach();
+    m.collect();
+    assert_eq!(deaths.load(SeqCst), NODES, "all are garbage");
+    assert_eq!(sums.each_ref().map(|sum| sum.load(SeqCst)), [NODES, NODES, 0], "{threads} threads");
+    assert_eq!(heap.stats().collected, NODES);
+    m.verify().unwrap();
+}
+
+#[test]
+fn what_reports_call_collected_is_what_destructors_count() {
+    for threads in [1, 2, 4] {
+        figures_agree_with_destructors::<false>(threads);
+        figures_agree_with_destructors::<true>(threads);
+    }
+}

@@ -53,16 +53,21 @@ pub struct CollectionReport {
     pub finalized: usize,
     /// Unreachable objects that finalizers or callbacks made reachable again.
     pub resurrected: usize,
-    /// Unreachable objects that were destroyed.
+    /// Unreachable objects that were destroyed. The figure is final: also destructions that other
+    /// threads owe this collection are counted. If objects are alive after all were cleared, the
+    /// collection makes sure in one more stop.
     pub collected: usize,
-    /// Unreachable objects that still exist after all were cleared, because no field of their cycle
-    /// can be emptied. They stay tracked, and the next full collection tries again. Objects that
-    /// were not cleared because of a legacy finalizer or for debugging count too.
+    /// Unreachable objects that still exist at the end. Mostly no field of their cycle can be
+    /// emptied. Or code that ran meanwhile has taken a reference: a clear handler, a destructor. Or
+    /// a panic has kept an object from being cleared. They stay tracked, and the next full
+    /// collection tries again. Objects that were not cleared because of a legacy finalizer or for
+    /// debugging count too.
     pub uncollectable: usize,
     /// Objects to which the traversals reported more references than exist. They are kept. Such a
     /// traversal is wrong.
     pub overvisited: usize,
-    /// How long each stop of the world lasted: one stop if it sufficed, or else two.
+    /// How long each stop of the world lasted: one stop if it sufficed, two if code had to run in
+    /// between, and one more if objects were alive after all were cleared.
     pub stops: Vec<Duration>,
     /// From the request of a stop until the last thread parked: the longer of the two.
     pub time_to_stop: Duration,

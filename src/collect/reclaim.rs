@@ -2,18 +2,28 @@
 //!
 //! | stage | objects | next |
 //! |---|---|---|
-//! | clearing | carry the claim's reference | *settling*, when all are cleared and released |
-//! | settling | some are retired: they wait until each thread has passed a safepoint | *counting* |
-//! | counting | are addresses, most of freed cells | closed: the report has the survivors |
+//! | clearing | carry the claim's reference | *counting*, when all are cleared and released |
+//! | counting | are addresses, most of freed cells | closed |
 //!
 //! A requested collection goes through all stages in the requesting call ([`at_once`]). If the heap
 //! started the collection, each thread receives the garbage on its own pages ([`hand_over`]). Then
 //! the [collector lock](crate::heap::collector_lock) has the stage. The thread that finishes the
-//! last batch of a stage enters the next stage.
+//! last batch of a stage enters the next stage, and the thread that counts the last batch closes
+//! the collection.
+//!
+//! # Objects that are alive
+//!
+//! A released object may be alive although no reference to it will be left. A thread that is not
+//! the owner has dropped a reference, so the object waits in the owner's queue. Or a thread may be
+//! reading the slot that held the reference. Or another thread is destroying an object that refers
+//! to it. If some objects are alive when they are counted, the closing thread [settles](settle)
+//! their fate in one more stop. So the figures of a report are final: an object that a report calls
+//! uncollectable does not die of the collection.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use crate::base::event::{CollectionReport, During};
+use crate::base::event::{CollectionReport, During, guarded};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::collect::calls::{self, call};
@@ -22,16 +32,17 @@ use crate::collect::clear::{clear_all, release_all, uncounted};
 use crate::collect::open_report;
 use crate::collect::recheck::Garbage;
 use crate::collect::released::{HeldGarbage, examine, survivors};
-use crate::collect::scope::state_of;
+use crate::collect::scope::{state_of, stopped_at};
 use crate::collect::stop;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::mutator::{COLLECT, Core};
 use crate::heap::reclaim_queue::{
-    Cleared, GARBAGE_BATCH, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task,
+    GARBAGE_BATCH, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Released, Task,
     ThreadGarbage,
 };
 use crate::object::live::{ClaimRef, ClaimRefs};
+use crate::object::state::{DYING, UNREACHABLE};
 use crate::object::type_info::Object;
 
 /// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
@@ -52,7 +63,7 @@ impl<M: ObjectModel> Drop for CollectorGuard<'_, M> {
 /// world is running.
 pub(crate) fn at_once<M: ObjectModel>(
     garbage: Garbage,
-    mut open: OpenReport,
+    open: OpenReport,
     m: &mut ModelMutator<M>,
 ) -> CollectionReport {
     let span = open.span.clone();
@@ -69,10 +80,10 @@ pub(crate) fn at_once<M: ObjectModel>(
             held.after(m);
         }
     });
-    after_clear(m, &mut open.report);
-    let cleared = tally(&addresses, m);
+    let alive = tally(&addresses, m.core());
     drop(entered);
-    close_with(open, cleared, m)
+    let parts = &mut [ThreadGarbage::new(m.thread_id(), addresses)];
+    close(open, parts, alive, m)
 }
 
 /// Releases the objects that stay alive.
@@ -85,15 +96,33 @@ fn release_spared<M: ObjectModel>(
     }
 }
 
-/// Completes the figures of a collection that has found garbage, and closes its report.
-fn close_with<M: ObjectModel>(
+/// Completes the figures of a collection whose garbage is released, and closes its report. The
+/// caller holds the collector lock. If the settling unwinds, the report is closed first: otherwise
+/// it would be lost.
+fn close<M: ObjectModel>(
     mut open: OpenReport,
-    cleared: Cleared,
-    m: &ModelMutator<M>,
+    released: &mut [ThreadGarbage],
+    alive: usize,
+    m: &mut ModelMutator<M>,
 ) -> CollectionReport {
-    open.report.collected = cleared.collected;
-    open.report.uncollectable += cleared.uncollectable;
-    open_report::close(m, open, None)
+    let garbage: usize = released.iter().map(|part| part.objects.len()).sum();
+    let span = open.span.clone();
+    let entered = span.enter();
+    let settled = guarded(|| settle(released, alive, m, &mut open.report));
+    // They are ordinary objects again. The death of an object clears the bit, and an allocation
+    // does not set it. So a cell with the bit still has the same object.
+    let left = if alive == 0 {
+        0
+    } else {
+        let objects = released.iter().flat_map(|part| &part.objects);
+        objects.filter(|&&object| state_of(&m.core().space, object).survive()).count()
+    };
+    drop(entered);
+    open.report.collected = garbage - left;
+    open.report.uncollectable += left;
+    let report = open_report::close(m, open, None);
+    settled.unwrap_or_else(|payload| resume_unwind(payload));
+    report
 }
 
 /// Hands the garbage, with the collector lock, to all mutators. Each mutator reclaims the objects
@@ -186,11 +215,8 @@ fn reclaim_batch<M: ObjectModel>(
     impl<M: ObjectModel> Drop for Working<'_, M> {
         fn drop(&mut self) {
             let Some(batch) = self.1.take() else { return };
-            match self.0.collector_lock.finish_batch(batch, Cleared::default()) {
-                NextStep::Settle(open) => self.0.collector_lock.start_tally(open),
-                // A tally catches the panics of the model, so it does not unwind.
-                NextStep::Nothing | NextStep::End(..) => {}
-            }
+            // A tally calls nothing that unwinds, so this is no last batch of a tally.
+            let _ = self.0.collector_lock.finish_batch(batch, 0);
         }
     }
     let core = Arc::clone(m.core());
@@ -199,7 +225,7 @@ fn reclaim_batch<M: ObjectModel>(
     let work = batch.objects().len().div_ceil(batch.task.objects_per_unit());
     let _span = batch.span.enter();
     let mut working = Working(&core, Some(batch));
-    let mut cleared = Cleared::default();
+    let mut alive = 0;
     if let Some(batch) = &working.1 {
         match batch.task {
             Task::Clear => uncounted(m, |m| {
@@ -215,78 +241,80 @@ fn reclaim_batch<M: ObjectModel>(
                     held.after(m);
                 }
             }),
-            Task::Tally => cleared = tally(batch.objects(), m),
+            Task::Tally => alive = tally(batch.objects(), &core),
         }
     }
-    match working
-        .1
-        .take()
-        .map_or(NextStep::Nothing, |batch| core.collector_lock.finish_batch(batch, cleared))
-    {
-        NextStep::Nothing => {}
-        NextStep::Settle(open) => settle(open, m),
-        NextStep::End(open, cleared) => {
-            let _guard = CollectorGuard(&core);
-            close_with(open, cleared, m);
-        }
+    let next = working.1.take().map(|batch| core.collector_lock.finish_batch(batch, alive));
+    if let Some(NextStep::End(open, Released { mut parts, alive })) = next {
+        let _guard = CollectorGuard(&core);
+        close(open, &mut parts, alive, m);
     }
     Some(work)
 }
 
-/// Settles the garbage of the queue. The tally begins also if the settling unwinds: otherwise no
-/// thread would end the collection.
-fn settle<M: ObjectModel>(open: OpenReport, m: &mut ModelMutator<M>) {
-    struct Settling<'a, M: ObjectModel>(&'a Core<M>, Option<OpenReport>);
-    impl<M: ObjectModel> Drop for Settling<'_, M> {
-        fn drop(&mut self) {
-            if let Some(open) = self.1.take() {
-                self.0.collector_lock.start_tally(open);
-            }
-        }
-    }
-    let core = Arc::clone(m.core());
-    let mut settling = Settling(&core, Some(open));
-    if let Some(open) = &mut settling.1 {
-        after_clear(m, &mut open.report);
-    }
-}
-
-/// Stops the world if references wait until each thread has passed a safepoint, and releases these
-/// references. A stop is a safepoint of all threads.
+/// Makes the fate of the released objects final, of which `alive` were alive when they were
+/// counted. Those that nothing but the collection's own drops keeps alive are dead afterwards, and
+/// so are the objects that die with them. If objects are alive, `released` has only these
+/// afterwards.
 ///
-/// Such references are rare. They come from cleared fields that are read without a lock, and they
-/// wait only while other threads run.
-fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) {
+/// In a stop no drop is under way, and the merge makes counts exact. The stop takes a reference to
+/// each object that is alive, on behalf of any thread, so later drops need no owner: the release of
+/// these references destroys all that can die. References that wait until each thread has passed a
+/// safepoint are dropped, too, because a stop is a safepoint of all threads.
+fn settle<M: ObjectModel>(
+    released: &mut [ThreadGarbage],
+    alive: usize,
+    m: &mut ModelMutator<M>,
+    report: &mut CollectionReport,
+) {
     let needs_stop = call(m, During::Clear, "after_clear", |model| model.after_clear(m));
-    if needs_stop != Some(true) {
+    let core = Arc::clone(m.core());
+    let mut keep = |mask: u8| {
+        for part in &mut *released {
+            part.objects
+                .retain(|&object| state_of(&core.space, object).get() & mask == UNREACHABLE);
+        }
+        released.iter().any(|part| !part.objects.is_empty())
+    };
+    let any_left = alive > 0 && keep(UNREACHABLE);
+    if !any_left && needs_stop != Some(true) {
         return;
     }
-    let mut dead = Vec::new();
-    // Without a stop, or without memory, the references are released later.
+    let (mut dead, mut claimed) = (Vec::new(), false);
+    // Without a stop, or without memory, the objects die later.
     if let Ok(world) = m.stop() {
-        #[expect(
-            clippy::let_underscore_must_use,
-            reason = "without memory for its list, the next collection merges"
-        )]
-        let _ = stop::merge_counts(&world, &mut dead);
+        if stop::merge_counts(&world, &mut dead).is_ok() && any_left {
+            // Without those that threads have destroyed before they parked, and those in `dead`.
+            claimed = keep(UNREACHABLE | DYING);
+            for &object in released.iter().flat_map(|part| &part.objects) {
+                let granule = core.space.granule(object.address());
+                if let Some(object) = stopped_at(&world, granule) {
+                    core.model.claim_ref_for_any(object, world.requester());
+                }
+            }
+        }
         stop::resume(world, report);
     }
     stop::destroy_merged(dead, m);
     calls::resumed(m);
+    if claimed {
+        uncounted(m, |m| {
+            for part in &*released {
+                // SAFETY: rule *counted*: the references that were just taken. The list has each
+                // object once, and all of them are alive.
+                release_all(unsafe { ClaimRefs::new(&part.objects) }, m);
+            }
+        });
+    }
+    if !M::LISTS_OBJECTS {
+        released.iter().for_each(|part| survivors(m, &part.objects));
+    }
 }
 
-/// Counts the released objects that are still alive, and makes them ordinary objects again. Most
-/// addresses are those of freed cells.
-fn tally<M: ObjectModel>(objects: &[Object], m: &ModelMutator<M>) -> Cleared {
-    if !M::LISTS_OBJECTS {
-        survivors(m, objects);
-    }
-    let core = m.core();
-    // The death of an object clears the bit, and an allocation does not set it. So a cell with the
-    // bit still has the same object.
-    let uncollectable =
-        objects.iter().filter(|&&object| state_of(&core.space, object).survive()).count();
-    Cleared { collected: objects.len() - uncollectable, uncollectable }
+/// The number of released objects that are still alive. Most addresses are those of freed cells.
+fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> usize {
+    let is_alive = |object: &&Object| state_of(&core.space, **object).get() & UNREACHABLE != 0;
+    objects.iter().filter(is_alive).count()
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -502,10 +530,20 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
-    /// One thread reclaims the garbage of all threads, which run and pass no safepoint. The result
-    /// is the number of objects that are left.
-    fn left_by_one_thread(threads: usize) -> usize {
+    /// One thread reclaims the garbage of all threads, which only take part in stops. The result is
+    /// the number of stops.
+    fn stops_for_one_thread(threads: usize) -> usize {
         let heap = heap();
+        let stops = Arc::new(AtomicUsize::new(0));
+        heap.on_collection({
+            let stops = stops.clone();
+            move |event| {
+                if let Some(report) = event.report() {
+                    assert_eq!((report.collected, report.uncollectable), (report.unreachable, 0));
+                    stops.store(report.stops.len(), Ordering::Relaxed);
+                }
+            }
+        });
         let (is_collected, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         std::thread::scope(|scope| {
@@ -527,9 +565,9 @@ mod tests {
                     }
                     sender.send(()).expect("a receiver");
                     while !is_set(is_over) {
+                        m.raw_mut().wait_parked();
                         std::thread::yield_now();
                     }
-                    m.safepoint();
                 })
             };
             let others: Vec<_> = (1..threads).map(spawn).collect();
@@ -538,21 +576,21 @@ mod tests {
             is_collected.store(true, Ordering::Release);
             others.iter().for_each(|_| receiver.recv().expect("a sender"));
             while reclaim(m.raw_mut(), Owner::Any, usize::MAX) {}
-            let left = heap.stats().live_objects;
+            assert_eq!(heap.stats().live_objects, 0);
             is_over.store(true, Ordering::Release);
             others.into_iter().for_each(|other| m.join(other).expect("no panic"));
-            assert_eq!(heap.stats().live_objects, 0);
-            left
-        })
+        });
+        stops.load(Ordering::Relaxed)
     }
 
     /// The other threads would have to merge the counts, and may wait for a processor.
     #[test]
     fn garbage_of_more_threads_than_processors_waits_for_no_owner() {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        assert_eq!(left_by_one_thread(processors + 1), 0);
+        assert_eq!(stops_for_one_thread(processors + 1), 1);
         if processors > 1 {
-            assert_ne!(left_by_one_thread(processors), 0, "a thread counts its own objects faster");
+            // A thread counts its own objects faster, so another one must merge the counts.
+            assert_eq!(stops_for_one_thread(processors), 2);
         }
     }
 
@@ -720,8 +758,12 @@ mod tests {
             assert!(reclaim::reclaim(&mut m, Owner::Any, usize::MAX));
             calls.extend(heap.model().calls());
         }
-        let end = "stop: 1 stops, 3 unreachable, 0 finalized, 0 resurrected, 1 collected, 2 uncollectable";
-        assert_eq!(calls[calls.len() - 4..], ["release a", "a dies", "release b", end]);
+        let end = "stop: 2 stops, 3 unreachable, 0 finalized, 0 resurrected, 1 collected, 2 uncollectable";
+        let settled =
+            ["after_clear", "merge", "hold b", "hold c", "resumed", "release b", "release c", end];
+        let from = calls.len() - settled.len() - 3;
+        assert_eq!(calls[from..][..3], ["release a", "a dies", "release b"]);
+        assert_eq!(calls[from + 3..], settled);
         assert!(m.core().collector_lock.try_acquire() && !m.core().collector_lock.is_reclaiming());
         m.core().collector_lock.release();
         // The objects still have the claim's references.
@@ -733,7 +775,7 @@ mod tests {
 
     /// Otherwise the lock would be taken for good, and the report lost.
     #[test]
-    fn a_collection_whose_settling_unwinds_is_finished_by_others() {
+    fn a_collection_whose_settling_unwinds_is_closed_first() {
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();
         Script::ring(&m, &[('a', ""), ('b', "")]);
@@ -742,7 +784,6 @@ mod tests {
         let unwound =
             catch_unwind(AssertUnwindSafe(|| collect_due(&mut m, Collect::full()).map(|_| ())));
         assert!(unwound.is_err());
-        assert!(reclaim::reclaim(&mut m, Owner::Any, usize::MAX));
         let calls = heap.model().calls();
         let end = "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 2 collected, 0 uncollectable";
         assert_eq!(calls.last().map(String::as_str), Some(end));

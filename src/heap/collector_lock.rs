@@ -12,8 +12,7 @@
 //! |---|---|---|
 //! | `Free` | none | `Taken`, by `try_acquire` |
 //! | `Taken` | none | `Free`, by `release`; or `Clearing`, by `hand_over` |
-//! | `Clearing` | objects to clear and to release | `Settling`, by the last batch |
-//! | `Settling` | has no batches | `Counting`, by `start_tally` |
+//! | `Clearing` | objects to clear and to release | `Counting`, by the last batch |
 //! | `Counting` | the same objects, to be counted | `Taken`, by the last batch |
 //!
 //! Only the thread that took a batch finishes it. So the queue ends with its last batch, on any
@@ -48,9 +47,7 @@ use std::time::Duration;
 
 use crate::base::fallible;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::heap::reclaim_queue::{
-    Cleared, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task,
-};
+use crate::heap::reclaim_queue::{GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task};
 use crate::safepoint::{ThreadId, attached_as, lock};
 
 /// The lock of the collecting thread. See the module's page.
@@ -63,15 +60,13 @@ pub(crate) struct CollectorLock {
     reclaiming: AtomicBool,
 }
 
-/// The stage of the collection that holds the lock. See the table of the module's page. The thread
-/// that settles the garbage has the report meanwhile.
+/// The stage of the collection that holds the lock. See the table of the module's page.
 #[derive(Debug, Default)]
 enum Stage {
     #[default]
     Free,
     Taken,
     Clearing(ReclaimQueue, OpenReport),
-    Settling(ReclaimQueue),
     Counting(ReclaimQueue, OpenReport),
 }
 
@@ -81,7 +76,7 @@ impl Stage {
         match self {
             Self::Clearing(queue, _) => Some((queue, Task::Clear)),
             Self::Counting(queue, _) => Some((queue, Task::Tally)),
-            Self::Free | Self::Taken | Self::Settling(_) => None,
+            Self::Free | Self::Taken => None,
         }
     }
 }
@@ -277,42 +272,31 @@ impl CollectorLock {
         Some(batch)
     }
 
-    /// Records that a batch is finished.
-    pub(crate) fn finish_batch(&self, batch: GarbageBatch, cleared: Cleared) -> NextStep {
+    /// Records that a batch is finished, and how many of its objects are alive.
+    pub(crate) fn finish_batch(&self, batch: GarbageBatch, alive: usize) -> NextStep {
         drop(batch);
         let mut state = self.state.lock();
-        if !state.stage.queue().is_some_and(|(queue, _)| queue.finish(cleared)) {
+        if !state.stage.queue().is_some_and(|(queue, _)| queue.finish(alive)) {
             state.remove_active();
             return NextStep::Nothing;
         }
         match std::mem::take(&mut state.stage) {
-            Stage::Clearing(queue, open) => {
-                state.stage = Stage::Settling(queue);
-                NextStep::Settle(open)
+            Stage::Clearing(mut queue, open) => {
+                queue.restart();
+                state.stage = Stage::Counting(queue, open);
+                state.remove_active();
+                // A requester can help.
+                self.notify_change(state);
+                NextStep::Nothing
             }
             Stage::Counting(queue, open) => {
                 state.stage = Stage::Taken;
                 self.reclaiming.store(false, Ordering::Relaxed);
                 drop(state);
-                NextStep::End(open, queue.cleared)
+                NextStep::End(open, queue.into_released())
             }
-            Stage::Free | Stage::Taken | Stage::Settling(_) => unreachable!("a queue has finished"),
+            Stage::Free | Stage::Taken => unreachable!("a queue has finished"),
         }
-    }
-
-    /// The garbage is settled: the tally of the objects that are still alive begins.
-    pub(crate) fn start_tally(&self, open: OpenReport) {
-        let mut state = self.state.lock();
-        state.stage = match std::mem::take(&mut state.stage) {
-            Stage::Settling(mut queue) => {
-                queue.restart();
-                Stage::Counting(queue, open)
-            }
-            other => other,
-        };
-        state.remove_active();
-        // A requester can help.
-        self.notify_change(state);
     }
 
     /// Unlocks the mutex, and notifies the threads that wait for a change.

@@ -237,6 +237,10 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// As [`claim_ref`](Self::claim_ref), if the heap has more mutators than the machine has
     /// processors. Then any mutator may clear and release the object, while the thread `by` waits
     /// for a processor. A model whose owners count without atomic instructions overrides this.
+    ///
+    /// Also called, by the collecting thread, for each object that is alive after it was released:
+    /// in one more stop, after a [`merge`](Self::merge). So such an object is claimed and released
+    /// twice.
     fn claim_ref_for_any(&self, object: Stopped<'_>, by: ThreadId) {
         self.claim_ref(object, by);
     }
@@ -443,7 +447,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = m;
     }
 
-    /// Called after a collection has cleared its garbage. Releases retired memory that no thread
+    /// Called after a collection has released its garbage. Releases retired memory that no thread
     /// can be reading. `true`: the rest waits until every thread has passed a safepoint, and a stop
     /// would help.
     fn after_clear(&self, m: &ModelMutator<Self>) -> bool {

@@ -21,13 +21,6 @@ pub(crate) struct OpenReport {
     pub(crate) span: Span,
 }
 
-/// How many objects of some garbage were reclaimed, and how many are still alive.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cleared {
-    pub(crate) collected: usize,
-    pub(crate) uncollectable: usize,
-}
-
 /// The work on the objects of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -51,13 +44,18 @@ impl Task {
 /// The next step for the thread that has finished a batch.
 #[derive(Debug)]
 pub(crate) enum NextStep {
-    /// None: other batches are not finished.
+    /// None: other batches are not finished, or the objects are yet to be counted.
     Nothing,
-    /// All objects are cleared. The thread settles the garbage, and calls
-    /// [`CollectorLock::start_tally`](super::collector_lock::CollectorLock::start_tally).
-    Settle(OpenReport),
     /// All objects are counted. The thread holds the collector lock, and ends the collection.
-    End(OpenReport, Cleared),
+    End(OpenReport, Released),
+}
+
+/// The garbage of a collection, all of it cleared and released.
+#[derive(Debug)]
+pub(crate) struct Released {
+    pub(crate) parts: Vec<ThreadGarbage>,
+    /// How many objects were alive when they were counted.
+    pub(crate) alive: usize,
 }
 
 /// The most objects of a batch. To reclaim them takes less than a tenth of a millisecond.
@@ -67,7 +65,7 @@ pub(crate) const GARBAGE_BATCH: usize = if cfg!(all(test, any(loom, shuttle))) {
 #[derive(Debug)]
 pub(crate) struct ThreadGarbage {
     thread: ThreadId,
-    objects: Vec<Object>,
+    pub(crate) objects: Vec<Object>,
     /// How many objects were taken.
     next: usize,
 }
@@ -98,7 +96,8 @@ pub(crate) struct ReclaimQueue {
     /// Batches that were taken and are not finished.
     under_way: usize,
     garbage: usize,
-    pub(super) cleared: Cleared,
+    /// How many of the objects that were counted are alive.
+    alive: usize,
     span: Span,
     /// The queue's number. A heap counts its queues from 1.
     pub(super) number: u64,
@@ -107,8 +106,7 @@ pub(crate) struct ReclaimQueue {
 impl ReclaimQueue {
     pub(crate) fn new(threads: Vec<ThreadGarbage>, span: Span) -> Self {
         let garbage = threads.iter().map(|garbage| garbage.objects.len()).sum();
-        let cleared = Cleared::default();
-        Self { threads, under_way: 0, garbage, cleared, span, number: 0 }
+        Self { threads, under_way: 0, garbage, alive: 0, span, number: 0 }
     }
 
     pub(super) fn has_batches(&self) -> bool {
@@ -145,12 +143,16 @@ impl ReclaimQueue {
         Some(GarbageBatch { objects, len, task, garbage, span, queue: self.number })
     }
 
-    /// Records that a batch is finished. `true`: no other batch of this task is left.
-    pub(super) fn finish(&mut self, cleared: Cleared) -> bool {
+    /// Records that a batch is finished, and how many of its objects are alive. `true`: no other
+    /// batch of this task is left.
+    pub(super) fn finish(&mut self, alive: usize) -> bool {
         self.under_way -= 1;
-        self.cleared.collected += cleared.collected;
-        self.cleared.uncollectable += cleared.uncollectable;
+        self.alive += alive;
         self.under_way == 0 && !self.has_batches()
+    }
+
+    pub(super) fn into_released(self) -> Released {
+        Released { parts: self.threads, alive: self.alive }
     }
 }
 

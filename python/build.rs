@@ -2,13 +2,16 @@
 //!
 //! The interpreter is the one that maturin builds for (`PYO3_PYTHON`), or else `python3`. Its
 //! headers lie beside it, or in its source tree. `libclang` reads them: that of `LIBCLANG_PATH`,
-//! or that of the Python package `libclang`, which `ci/python.sh` installs.
+//! else that of the Python package `libclang`, which `pyproject.toml` requires for a build, else
+//! the system's.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const HEADER: &str = "src/interpreter.h";
+/// The directory of `libclang`, in the environment.
+const LIBCLANG: &str = "LIBCLANG_PATH";
 
 /// Prints the facts of an interpreter that this script needs.
 const ASK: &str = "
@@ -17,9 +20,11 @@ print(sys.hexversion)
 print(int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))))
 print(int(bool(sysconfig.get_config_var('Py_DEBUG'))))
 print(int('-fsanitize=thread' in (sysconfig.get_config_var('BASECFLAGS') or '')))
+import importlib.util, os
+clang = importlib.util.find_spec('clang')
+print(os.path.join(os.path.dirname(clang.origin), 'native') if clang and clang.origin else '')
 print(sysconfig.get_path('include'))
 print(sysconfig.get_path('platinclude'))
-import os
 print(os.path.dirname(sysconfig.get_config_h_filename()))
 ";
 
@@ -113,14 +118,21 @@ fn output(program: &str, arguments: &[&str]) -> String {
 fn main() {
     println!("cargo::rerun-if-changed={HEADER}");
     println!("cargo::rerun-if-env-changed=PYO3_PYTHON");
+    println!("cargo::rerun-if-env-changed={LIBCLANG}");
     println!("cargo::rustc-check-cfg=cfg(py315, py_debug)");
     let python = env::var("PYO3_PYTHON").unwrap_or_else(|_| "python3".into());
     let answers = output(&python, &["-c", ASK]);
     let answers: Vec<&str> = answers.lines().collect();
-    let [version, free_threaded, debug, thread_sanitizer, directories @ ..] = &answers[..] else {
+    let [version, free_threaded, debug, thread_sanitizer, libclang, directories @ ..] =
+        &answers[..]
+    else {
         panic!("{python} answered {answers:?}");
     };
     assert_eq!(*free_threaded, "1", "{python} is not a free-threaded build of CPython");
+    if env::var_os(LIBCLANG).is_none() && Path::new(libclang).join("libclang.so").is_file() {
+        // SAFETY: no other thread of this process reads or writes its environment.
+        unsafe { env::set_var(LIBCLANG, libclang) };
+    }
     let version: u32 = version.parse().expect("a number");
     if version >= 0x030f_0000 {
         println!("cargo::rustc-cfg=py315");

@@ -14,6 +14,8 @@
 //! Their traverse function shows a deferred reference to every visitor but two of CPython's own. So
 //! [`Traverse`] first lists the deferred references of the frame. The visitor reports an address of
 //! this list as *uncounted*, as often as it is in the list, and all other addresses as counted.
+//!
+//! Extension modules may have frames in their objects, too: see [`foreign`](crate::foreign).
 
 use std::ffi::{c_int, c_void};
 
@@ -27,7 +29,7 @@ use crate::layout as c;
 /// # Safety
 ///
 /// The reference is valid, and the world is stopped.
-unsafe fn uncounted(reference: c::_PyStackRef) -> Option<*mut c::PyObject> {
+pub unsafe fn uncounted(reference: c::_PyStackRef) -> Option<*mut c::PyObject> {
     // SAFETY: as the caller says.
     unsafe {
         let object = c::ss_stackref_object(reference);
@@ -48,13 +50,27 @@ unsafe fn each_reference(
     unsafe {
         f(&raw mut (*frame).f_executable);
         f(&raw mut (*frame).f_funcobj);
-        let top = (*frame).stackpointer;
+        each_local(frame, f);
+        !(*frame).stackpointer.is_null()
+    }
+}
+
+/// Calls `f` with the stack references of a frame that are variables or lie on its stack.
+///
+/// # Safety
+///
+/// As for [`each_reference`].
+pub unsafe fn each_local(
+    frame: *mut c::_PyInterpreterFrame,
+    mut f: impl FnMut(*mut c::_PyStackRef),
+) {
+    // SAFETY: as the caller says.
+    unsafe {
         let mut at = (&raw mut (*frame).localsplus).cast::<c::_PyStackRef>();
-        while at < top {
+        while at < (*frame).stackpointer {
             f(at);
             at = at.add(1);
         }
-        !top.is_null()
     }
 }
 
@@ -186,7 +202,7 @@ unsafe extern "C" fn visit_of_frame(op: *mut c::PyObject, visit: *mut c_void) ->
 ///
 /// `op` is an object that the traversed object refers to.
 #[inline(always)]
-unsafe fn edge(tracer: &mut Tracer, op: *mut c::PyObject) {
+pub unsafe fn edge(tracer: &mut Tracer, op: *mut c::PyObject) {
     // SAFETY: as the caller says.
     unsafe { tracer.visit_object(Object::new(std::ptr::NonNull::new_unchecked(op.cast()))) };
 }
@@ -200,12 +216,20 @@ pub struct Traverse {
     of_classes: usize,
     /// The last class that was [plain](is_plain). Null: none was.
     plain: *mut pyo3_ffi::PyTypeObject,
+    /// An extension module may show references that are not counted.
+    #[cfg(py315)]
+    is_redirected: bool,
 }
 
 impl Traverse {
     #[inline(always)]
     pub fn new(of_classes: usize) -> Self {
-        Self { of_classes, plain: std::ptr::null_mut() }
+        Self {
+            of_classes,
+            plain: std::ptr::null_mut(),
+            #[cfg(py315)]
+            is_redirected: crate::foreign::is_redirected(),
+        }
     }
 
     /// Reports all references of an object, if it is tracked. An untracked object may not be
@@ -273,6 +297,10 @@ impl Traverse {
             }
             if frame_in(op).is_some() {
                 return traverse_frame(op, tracer);
+            }
+            #[cfg(py315)]
+            if self.is_redirected {
+                return crate::foreign::traverse(op, handler, tracer);
             }
             let failed = handler(op, Some(visit), (&raw mut *tracer).cast());
             assert!(failed == 0, "a traverse function has failed");
@@ -465,11 +493,22 @@ unsafe fn traverse_frame(op: *mut c::PyObject, tracer: &mut Tracer) {
 pub unsafe fn strengthen(op: *mut c::PyObject) {
     // SAFETY: as the caller says. The target is alive.
     unsafe {
-        each_deferred(op, |at| {
-            let target = c::ss_stackref_object(*at);
-            if add_reference(target) {
-                *at = c::ss_stackref_steal(target);
-            }
-        });
+        each_deferred(op, |at| count_reference(at));
+    }
+}
+
+/// Makes a stack reference of a garbage object a counted one.
+///
+/// # Safety
+///
+/// The world is stopped. No other thread accesses the reference, which is valid.
+pub unsafe fn count_reference(at: *mut c::_PyStackRef) {
+    // SAFETY: as the caller says. The target is alive.
+    unsafe {
+        if let Some(target) = uncounted(*at)
+            && add_reference(target)
+        {
+            *at = c::ss_stackref_steal(target);
+        }
     }
 }

@@ -35,6 +35,8 @@ fn model() -> Result<Python, String> {
     }
     // SAFETY: this thread is attached, and the world runs.
     unsafe { checks::run(&Expectations::tested()) }?;
+    #[cfg(py315)]
+    crate::foreign::prepare()?;
     let stop = StopFunctions {
         // SAFETY: the functions have these types in all tested versions.
         stop: unsafe {

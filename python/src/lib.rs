@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`layout`] | the interpreter's structures, from its headers |
 //! | [`checks`], [`plausible`] | the conditions under which the package becomes active |
-//! | [`stop`], [`pages`], [`counts`], [`frames`], [`traversals`], [`weak`], [`finalizers`] | one aspect of the interpreter each |
+//! | [`stop`], [`pages`], [`counts`], [`frames`], [`foreign`], [`traversals`], [`weak`], [`finalizers`] | one aspect of the interpreter each |
 //! | [`model`] | all of them, as standstill's object model |
 //! | [`collection`] | one collection |
 //! | [`switch`], [`block`] | which collector the process uses, and whether automatic collections run; blocks of `defer` |
@@ -23,6 +23,8 @@ mod checks;
 mod collection;
 mod counts;
 mod finalizers;
+#[cfg(py315)]
+mod foreign;
 mod frames;
 mod interface;
 mod layout;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | all objects ([`ObjectModel::list`]) | the blocks in use on the allocator's [pages](crate::pages). No object is read |
 //! | a [count](crate::counts) | of tracked objects that are not frozen. All others are *outside*: kept, and not traversed |
-//! | references | `tp_traverse`, with [deferred references](crate::frames) apart |
+//! | references | `tp_traverse`, with [deferred references](crate::frames) apart, also those that [extension modules](crate::foreign) show |
 //! | roots | the stacks of all threads, and tables of the interpreter |
 //! | a claim | one reference. The collecting thread owns the object until the release, and deferred references become counted ones |
 //! | weak references, finalizers, clearing | the interpreter's own functions, in its own order |
@@ -244,6 +244,11 @@ unsafe impl ObjectModel for Python {
     }
 
     fn resume_runtime(&self, (): &()) {
+        // SAFETY: this thread has stopped it, and the workers have ended their work.
+        #[cfg(py315)]
+        unsafe {
+            crate::foreign::HOLDERS.count_claimed();
+        }
         // SAFETY: this thread has stopped it.
         unsafe { (self.stop.start)(self.interpreter) };
         let mut times = self.lock_stop_times();
@@ -260,6 +265,11 @@ unsafe impl ObjectModel for Python {
         memory: &ListedMemory<'_>,
     ) -> Result<usize, Cow<'static, str>> {
         self.reset_counters();
+        // SAFETY: the world is stopped, by this thread.
+        #[cfg(py315)]
+        unsafe {
+            crate::foreign::redirect()?;
+        }
         // Garbage dies soon after this stop if its last references are in delayed decrements.
         // SAFETY: the world is stopped.
         unsafe { counts::each_thread(self.interpreter, |thread| c::ss_settle(thread.cast())) };

@@ -203,6 +203,15 @@ const R_64: u64 = 1;
 const R_GLOB_DAT: u64 = 6;
 const R_JUMP_SLOT: u64 = 7;
 
+/// Tags of the dynamic section: the tables of symbols and their names, and the two tables of
+/// relocations with their sizes in bytes.
+const DT_PLTRELSZ: i64 = 2;
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_JMPREL: i64 = 23;
+
 /// An entry of a library's dynamic section, as in `elf.h`.
 #[repr(C)]
 struct Dynamic {
@@ -275,12 +284,12 @@ unsafe fn redirect_in(library: &libc::dl_phdr_info) -> Result<(), &'static str> 
             // Some loaders replace offsets by addresses.
             let address = if value < base { base + value } else { value };
             match (*entry).tag {
-                2 => tables[0].1 = value / SIZE,
-                5 => names = address,
-                6 => symbols = address,
-                7 => tables[1].0 = address,
-                8 => tables[1].1 = value / SIZE,
-                23 => tables[0].0 = address,
+                DT_PLTRELSZ => tables[0].1 = value / SIZE,
+                DT_STRTAB => names = address,
+                DT_SYMTAB => symbols = address,
+                DT_RELA => tables[1].0 = address,
+                DT_RELASZ => tables[1].1 = value / SIZE,
+                DT_JMPREL => tables[0].0 = address,
                 _ => {}
             }
             entry = entry.add(1);
@@ -300,11 +309,13 @@ unsafe fn redirect_in(library: &libc::dl_phdr_info) -> Result<(), &'static str> 
                 if !matches!(kind, R_64 | R_GLOB_DAT | R_JUMP_SLOT) || relocation.added != 0 {
                     return Err("a library refers to stack references in an unknown way");
                 }
-                let own = [
-                    visit_reference as VisitReference as usize,
-                    visit_frame as VisitFrame as usize,
-                ];
-                write(base, parts, base + relocation.offset, own[which])?;
+                let Some(original) = ORIGINAL.get() else { continue };
+                let (function, original) = if which == 0 {
+                    (visit_reference as VisitReference as usize, original.0 as usize)
+                } else {
+                    (visit_frame as VisitFrame as usize, original.1 as usize)
+                };
+                write(base, parts, base + relocation.offset, function, original)?;
                 IS_REDIRECTED.store(true, Ordering::Relaxed);
             }
         }
@@ -316,39 +327,52 @@ unsafe fn redirect_in(library: &libc::dl_phdr_info) -> Result<(), &'static str> 
 ///
 /// # Safety
 ///
-/// `place` has the address of a function, in the library at `base` with these parts.
+/// `place` has the address of a function, in the library at `base` with these parts. `original` is
+/// the address of CPython's function.
 unsafe fn write(
     base: usize,
     parts: &[libc::Elf64_Phdr],
     place: usize,
     function: usize,
+    original: usize,
 ) -> Result<(), &'static str> {
     // SAFETY: it only asks.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-    let start = place & !(page - 1);
-    let is_in = |part: &libc::Elf64_Phdr| {
+    let within = |part: &libc::Elf64_Phdr, address: usize| {
         let begin = base + part.p_vaddr as usize;
-        (begin..begin + part.p_memsz as usize).contains(&place)
+        (begin..begin + part.p_memsz as usize).contains(&address)
     };
-    // The loader has made such a part read-only, except for a last page that is not full.
-    let is_read_only = parts.iter().any(|part| part.p_type == libc::PT_GNU_RELRO && is_in(part));
-    let is_written = parts
-        .iter()
-        .any(|part| part.p_type == libc::PT_LOAD && part.p_flags & libc::PF_W != 0 && is_in(part));
+    let has = |kind, flags, address| {
+        let mut parts = parts.iter();
+        parts.any(|p| p.p_type == kind && p.p_flags & flags == flags && within(p, address))
+    };
     // SAFETY: as the caller says. Other threads may read the table meanwhile: the page stays
     // readable, and the address is written at once.
     unsafe {
-        let protect = |how| libc::mprotect(start as *mut c_void, page, how) == 0;
-        if !is_written || is_read_only && !protect(libc::PROT_READ | libc::PROT_WRITE) {
+        let entry = AtomicUsize::from_ptr(place as *mut usize);
+        // Relaxed: a thread that loads a library is the only one that writes.
+        let now = entry.load(Ordering::Relaxed);
+        if now == function {
+            return Ok(());
+        }
+        // Before its first call, an entry may lead back into its own library.
+        if now != original && !has(libc::PT_LOAD, 0, now) {
+            return Err("a library is being loaded");
+        }
+        // The loader has made this part read-only, and perhaps not its last page.
+        let is_protected = has(libc::PT_GNU_RELRO, 0, place);
+        let start = (place & !(page - 1)) as *mut c_void;
+        let protect = |how| libc::mprotect(start, page, how) == 0;
+        if !has(libc::PT_LOAD, libc::PF_W, place)
+            || is_protected && !protect(libc::PROT_READ | libc::PROT_WRITE)
+        {
             return Err("a library's table of functions cannot be changed");
         }
         // Release: a thread that calls the function sees what it needs (`ORIGINAL`).
-        AtomicUsize::from_ptr(place as *mut usize).store(function, Ordering::Release);
-        let end = |part: &&libc::Elf64_Phdr| {
-            (base + (part.p_vaddr + part.p_memsz) as usize) & !(page - 1)
-        };
-        let relro = parts.iter().find(|part| part.p_type == libc::PT_GNU_RELRO);
-        if is_read_only && relro.is_some_and(|part| start < end(&part)) {
+        entry.store(function, Ordering::Release);
+        let ends_after =
+            |p: &libc::Elf64_Phdr| base + (p.p_vaddr + p.p_memsz) as usize >= start as usize + page;
+        if is_protected && parts.iter().any(|p| p.p_type == libc::PT_GNU_RELRO && ends_after(p)) {
             // If it fails, the page stays writable, which does no harm.
             protect(libc::PROT_READ);
         }

@@ -16,12 +16,13 @@ use pyo3_ffi::{
 };
 
 use crate::checks::{self, Expectations, symbol};
-use crate::collection::{self, Outcome, put_all};
+use crate::collection::{self, put_all};
 use crate::finalizers::Streams;
 use crate::layout as c;
 use crate::model::Python;
 use crate::pages::Pages;
 use crate::python::{none, text};
+use crate::records::{self, Record};
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
 use crate::{automatic, block, pressure, switch};
@@ -180,7 +181,7 @@ unsafe extern "C" fn collect(
         }
         let Ok(expected) = addresses(*arguments.add(2)) else { return std::ptr::null_mut() };
         let threads = if threads == 0 { usize::MAX } else { threads as usize };
-        figures(&collection::collect(generation as usize, threads, expected))
+        figures(&records::keep(collection::collect(generation as usize, threads, expected)))
     }
 }
 
@@ -215,7 +216,8 @@ unsafe fn addresses(sequence: *mut PyObject) -> Result<Option<HashSet<usize>>, (
 /// # Safety
 ///
 /// This thread is attached.
-unsafe fn figures(outcome: &Outcome) -> *mut PyObject {
+unsafe fn figures(record: &Record) -> *mut PyObject {
+    let outcome = &record.outcome;
     let number = |number: usize| {
         // SAFETY: as the caller says.
         unsafe { PyLong_FromLongLong(number as i64) }
@@ -232,7 +234,8 @@ unsafe fn figures(outcome: &Outcome) -> *mut PyObject {
             (c"duration", seconds(outcome.duration)),
             (c"abandoned", outcome.abandoned.as_deref().map_or_else(|| none(), |why| text(why))),
             (c"ran", truth(outcome.report.is_some())),
-            (c"automatic", truth(automatic::is_current())),
+            (c"automatic", truth(record.automatic)),
+            (c"ended", seconds(record.ended)),
         ];
         if let Some(report) = &outcome.report {
             let stop = |at: usize| report.stops.get(at).copied().unwrap_or_default();
@@ -252,6 +255,19 @@ unsafe fn figures(outcome: &Outcome) -> *mut PyObject {
         }
         put_all(pyo3_ffi::PyDict_New(), &entries)
     }
+}
+
+/// `records()`: a list of the figures of the last collections.
+unsafe extern "C" fn records(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe { list_of(records::all().iter().map(|record| figures(record))) }
+}
+
+/// `forget_records()`: removes these figures.
+unsafe extern "C" fn forget_records(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    records::forget();
+    // SAFETY: the interpreter calls it on an attached thread.
+    unsafe { none() }
 }
 
 /// `is_due()`: whether an automatic collection is due by CPython's rule.
@@ -475,10 +491,12 @@ pub struct Table<T>(pub std::cell::UnsafeCell<T>);
 // SAFETY: the interpreter synchronises its accesses, and this module has none.
 unsafe impl<T> Sync for Table<T> {}
 
-static METHODS: Table<[PyMethodDef; 20]> = Table(std::cell::UnsafeCell::new([
+static METHODS: Table<[PyMethodDef; 22]> = Table(std::cell::UnsafeCell::new([
     method(c"activate", PyMethodDefPointer { PyCFunction: activate }, METH_NOARGS),
     method(c"check", PyMethodDefPointer { PyCFunction: check }, METH_O),
     method(c"collect", PyMethodDefPointer { PyCFunctionFast: collect }, METH_FASTCALL),
+    method(c"records", PyMethodDefPointer { PyCFunction: records }, METH_NOARGS),
+    method(c"forget_records", PyMethodDefPointer { PyCFunction: forget_records }, METH_NOARGS),
     method(c"is_due", PyMethodDefPointer { PyCFunction: is_due }, METH_NOARGS),
     method(c"runs_elsewhere", PyMethodDefPointer { PyCFunction: runs_elsewhere }, METH_NOARGS),
     method(c"wait_for_automatic", PyMethodDefPointer { PyCFunction: wait_for_automatic }, METH_O),

@@ -14,6 +14,7 @@
 //! | [`automatic`] | the package's thread, which runs automatic collections |
 //! | [`pressure`] | threads that make garbage too fast are held up |
 //! | [`checked`] | the comparison with CPython's collector |
+//! | [`records`] | the figures of the last collections |
 //! | [`interface`] | the functions of the module |
 
 mod automatic;
@@ -33,6 +34,7 @@ mod pages;
 mod plausible;
 mod pressure;
 mod python;
+mod records;
 mod signals;
 mod stop;
 mod switch;

@@ -10,7 +10,6 @@ CPython's collector stays, and one warning gives the reason: see ``active()``.
 
 import _thread
 import atexit as _atexit
-import collections as _collections
 import contextlib as _contextlib
 import gc as _gc
 import operator as _operator
@@ -96,8 +95,6 @@ _cpython = dict(zip(_NAMES, _own))
 
 # The most threads, if nobody says otherwise: also as ``PYTHON_CPU_COUNT`` says.
 _cores = _os.process_cpu_count() or 1
-# The last collections, oldest first.
-_records = _collections.deque(maxlen=1_000)
 _checked = _os.environ.get("STANDSTILL_GC_CHECKED", "") not in ("", "0")
 
 
@@ -138,8 +135,6 @@ def collect(generation=2, *, threads=None):
             _warn_once(outcome["abandoned"])
             return result
         if outcome["ran"]:
-            outcome["ended"] = _time.time()
-            _records.append(outcome)
             break
         # Another collection runs. If it is an automatic one, wait for it, but not for ever: a
         # finalizer of that one may wait for this thread.
@@ -389,7 +384,7 @@ def stats():
     checked mode: the collections that were ``compared``, the objects that were ``missed`` and that
     were ``wrong``. For counters of all collections, see ``gc.get_stats()``.
     """
-    records = _records.copy()
+    records = _extension.records() if _extension else []
     pauses = sorted(pause for record in records for pause in record["pauses"])
 
     def rank(share):
@@ -409,7 +404,7 @@ def stats():
             "stop": total["time_to_stop"], "find": total["find"], "recheck": total["recheck"],
             "clear": total["duration"] - sum(pauses),
         },
-        "last": records[-1] | {"pauses": records[-1]["pauses"].copy()} if records else None,
+        "last": records[-1] if records else None,
         "held_up": _extension.held_up() if _extension else None,
         "checked": _extension.checked_results() if _extension else None,
     }
@@ -430,6 +425,8 @@ if _has_switch:
     if _is_first_import:
         _os.register_at_fork(after_in_child=_extension.after_fork)
         _atexit.register(_extension.uninstall, 2.0)
+    # `stats()` of this module begins anew.
+    _extension.forget_records()
     # From now on `gc`, the package's thread and the children of forks use the functions of this
     # module, and not those of an earlier import.
     _extension.adopt(

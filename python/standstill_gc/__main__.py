@@ -74,7 +74,7 @@ def _report():
         return f"{seconds * 1e3:.2f} ms"
 
     made = sum(generation["collections"] for generation in standstill_gc.get_stats())
-    last = "the last " if made > stats["collections"] == standstill_gc._records.maxlen else ""
+    last = "the last " if made > stats["collections"] == 1_000 else ""
     lines = [
         f"standstill_gc: {last}{stats['collections']} collections, {stats['collected']} objects"
         f" collected, {stats['uncollectable']} uncollectable",

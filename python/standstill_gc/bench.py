@@ -258,7 +258,7 @@ def _ways(threads):
 
 def _last():
     """The record of the last collection, or None."""
-    return standstill_gc._records[-1] if standstill_gc._records else None
+    return standstill_gc.stats()["last"]
 
 
 def _timed(collect):
@@ -269,7 +269,7 @@ def _timed(collect):
     if collect is _cpython:
         return seconds, seconds
     last = _last()
-    if last is None or last is before:
+    if last is None or last == before:
         raise SystemExit("a collection was left to CPython's collector")
     return seconds, sum(last["pauses"])
 

@@ -74,9 +74,8 @@ def quiet():
     """No automatic collection, and nothing left of other tests."""
     assert standstill_gc.active(), standstill_gc.inactive_reason()
     standstill_gc.uninstall()
-    # There are 1,000 records at most. After that, their number stands still, and each collection
-    # frees the oldest record, which may be a frozen object.
-    standstill_gc._records.clear()
+    # There are 1,000 records at most. After that, their number stands still.
+    standstill_gc._extension.forget_records()
     enabled = gc.isenabled()
     gc.disable()
     gc.collect()

@@ -414,6 +414,22 @@ def test_get_stats_grows(collect):
     assert after[0] == before[0] and after[2]["collected"] == before[2]["collected"]
 
 
+def test_a_collection_leaves_no_object_behind():
+    assert good("""
+        import collections, gc, standstill_gc
+        gc.disable()
+        def objects():
+            return collections.Counter(type(thing).__name__ for thing in gc.get_objects())
+        for _ in range(3): standstill_gc.collect()
+        before = objects()
+        for _ in range(200): standstill_gc.collect()
+        after = objects()
+        # Also not with the figures of 200 collections that were asked for.
+        assert standstill_gc.stats()["collections"] == 203
+        print({name: after[name] - before[name] for name in ("dict", "list", "tuple")})
+    """) == ["{'dict':", "0,", "'list':", "0,", "'tuple':", "0}"]
+
+
 def test_stats():
     standstill_gc.collect()
     before = standstill_gc.stats()

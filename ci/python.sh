@@ -25,14 +25,15 @@ cargo fmt --manifest-path python/Cargo.toml --check
 mkdir -p "$target/python"
 out="$(realpath "$target/python")"
 rm -rf "$out/wheels"
+mkdir "$out/wheels"
 
 # version PYTHON TESTS...: builds and tests the package for one interpreter.
 version() {
-    local python="$1" begun=$SECONDS place package manifest suite
+    local python="$1" begun=$SECONDS place package suite
     shift
     place="$out/$(basename "$(dirname "$(dirname "$(dirname "$python")")")")"
     [[ -x "$place/bin/python" ]] || "$python" -m venv "$place"
-    if ! "$place/bin/python" -m pip install --quiet maturin libclang pytest hypothesis; then
+    if ! "$place/bin/python" -m pip install --quiet libclang pytest hypothesis; then
         absent 'the Python package' 'pip cannot install the tools'
         exit 0
     fi
@@ -42,12 +43,16 @@ version() {
             || echo "-- no wheel of $package for this version: its test is skipped"
     done
     echo "-- $("$place/bin/python" -VV), in $place"
-    LIBCLANG_PATH="$("$place/bin/python" -c 'import clang, os; print(os.path.join(os.path.dirname(clang.__file__), "native"))')"
-    export LIBCLANG_PATH PYO3_PYTHON="$place/bin/python"
-    manifest=(--manifest-path python/Cargo.toml --target-dir "$place/target")
-    cargo clippy --quiet --release "${manifest[@]}" -- -D warnings
-    "$place/bin/maturin" build --quiet --release --locked --interpreter "$place/bin/python" --out "$out/wheels" "${manifest[@]}"
-    "$place/bin/python" -m pip install --quiet --force-reinstall --no-index --find-links "$out/wheels" standstill-gc
+    export PYO3_PYTHON="$place/bin/python" CARGO_TARGET_DIR="$place/target"
+    cargo clippy --quiet --release --manifest-path python/Cargo.toml -- -D warnings
+    # As the README says: pip gets all that the build needs. The environment has no packages.
+    "$python" -m venv --clear "$place/empty"
+    rm -rf "$place/wheels"
+    env -u PYO3_PYTHON -u LIBCLANG_PATH "$place/empty/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$place/wheels" ./python
+    "$place/empty/bin/python" -m pip install --quiet --no-index --find-links "$place/wheels" standstill-gc
+    (cd "$place" && empty/bin/python -c 'import standstill_gc as it; assert it.active(), it.inactive_reason()')
+    "$place/bin/python" -m pip install --quiet --force-reinstall --no-index --find-links "$place/wheels" standstill-gc
+    cp "$place"/wheels/* "$out/wheels/"
     echo "-- built in $((SECONDS - begun)) s"
     begun=$SECONDS
     # Without pytest's cache, a file of the checkout that both versions would write.

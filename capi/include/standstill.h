@@ -647,9 +647,10 @@ STANDSTILL_STABLE PyObject *_PyObject_GC_New(PyTypeObject *type);
 STANDSTILL_STABLE PyVarObject *_PyObject_GC_NewVar(PyTypeObject *type, Py_ssize_t nitems);
 
 /* PyObject_GC_Resize(TYPE, op, newsize): changes the number of items of an object that was made by
- * PyObject_GC_NewVar or tp_alloc. The object must be untracked, and the caller must own its only
- * reference. Returns the object as TYPE *, possibly at another address; `op` is then invalid. New
- * items are 0. Items that are cut off are not released. On failure `op` is unchanged.
+ * PyObject_GC_NewVar or tp_alloc. The object must be untracked, the caller must own its only
+ * reference, and no weak reference to it may exist. Returns the object as TYPE *, possibly at
+ * another address; `op` is then invalid. New items are 0. Items that are cut off are not released.
+ * On failure `op` is unchanged.
  * Errors: STANDSTILL_E_MEMORY, _BAD_SIZE, _TRACKED_RESIZE, _SHARED_RESIZE, _NOT_RESIZABLE (the type
  * has no items), _NOT_GC_OBJECT, _CUT_REFERENCES (checked mode).
  * Since: 2.0. Traversal: refused. */

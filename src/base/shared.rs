@@ -147,6 +147,20 @@ impl<T> SharedSlot<T> {
         unsafe { self.0.load(Ordering::Relaxed).as_ref() }.map(|shared| &shared.value)
     }
 
+    /// Whether the value has another owner than the place.
+    ///
+    /// # Safety
+    ///
+    /// As for [`get`](Self::get). No thread makes a further owner from the place meanwhile.
+    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
+    pub(crate) unsafe fn is_shared(&self) -> bool {
+        // Relaxed: as the caller says. Acquire: all uses by owners that have ended come before what
+        // the caller does next. Without another owner, no owner can be made but from the place.
+        // SAFETY: rule *pinned*: the place has an owner as long as it is not empty.
+        unsafe { self.0.load(Ordering::Relaxed).as_ref() }
+            .is_some_and(|it| it.owners.load(std::sync::atomic::Ordering::Acquire) > 1)
+    }
+
     /// A further owner of the value.
     ///
     /// # Safety

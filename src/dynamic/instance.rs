@@ -286,7 +286,7 @@ impl<'m> Fresh<'m> {
 ///
 /// The object is unchanged after an error.
 ///
-/// - The object is tracked, shared, or has a weak record.
+/// - The object is tracked, or other references or weak references to it exist.
 /// - Its type has no items, or takes no part in cycle collection.
 /// - The number is negative or too large.
 /// - The object's present number of items is larger than its cell.
@@ -319,7 +319,7 @@ pub unsafe fn resize(
     if old.is_tracked(m) {
         return fault(Code::TrackedResize);
     }
-    if !old.is_last(m, 1) || m.raw().model().weak.get(old.header_ptr()).is_some() {
+    if !old.is_last(m, 1) || m.raw().model().weak.has_references(old.header()) {
         return fault(Code::SharedResize);
     }
     let size = instance_size(record, items, 0)?;
@@ -369,6 +369,8 @@ pub unsafe fn resize(
     {
         new.state().set(state::FINALIZED);
     }
+    // The record that earlier weak references have left: the address may get another object.
+    old.clear_weak_references();
     // The new object has a reference of its own.
     let owned_type = old.take_type();
     old.give_back();

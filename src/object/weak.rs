@@ -276,6 +276,14 @@ impl WeakTable {
         unsafe { place.get() }
     }
 
+    /// Whether weak references to an object exist. The caller has the last reference.
+    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
+    pub(crate) fn has_references(&self, header: &Header) -> bool {
+        let place = self.records.get(std::ptr::from_ref(header) as usize);
+        // SAFETY: rule *zero*: only a thread with a reference to the object uses the place.
+        header.has_weak() && place.is_some_and(|place| unsafe { place.is_shared() })
+    }
+
     /// Empties the record of an object that is dying on this thread, and removes it from its place.
     /// Returns its watchers.
     pub(crate) fn remove(&self, dying: NonNull<Header>) -> Vec<WeakWatcher> {

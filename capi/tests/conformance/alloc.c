@@ -570,6 +570,38 @@ static void s_046_an_object_that_others_hold_is_not_resized(void) {
     Py_DECREF(r);
 }
 
+/* A weak reference that is gone, or that was cleared with its callback, keeps nobody from a resize. */
+static void s_046_an_object_that_had_weak_references_is_resized(void) {
+    long long before = LIVE();
+    long called = 0;
+    Row *r = gc_row(4), *other;
+    PyObject *weak, *again;
+    r->items[3] = (PyObject *)leaf();
+    weak = weak_to(r);
+    Py_DECREF(weak);
+    weak = counting_weak(r, &called);
+    Py_DECREF(weak);
+    r = PyObject_GC_Resize(Row, r, 8);
+    MUST(r != NULL);
+    CHECK(r->items[3] != NULL && r->items[7] == NULL);
+    CHECK_INT(called, 0);
+    /* Weak references to the object at its new address, and to one at the old address, are new. */
+    other = gc_row(4);
+    weak = weak_to(r);
+    again = weak_to(other);
+    CHECK(is_alive(weak) && is_alive(again));
+    CHECK(PyObject_GC_Resize(Row, r, 9) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_SHARED_RESIZE);
+    Py_DECREF(weak);
+    Py_DECREF(other);
+    CHECK(!is_alive(again));
+    Py_DECREF(again);
+    r = PyObject_GC_Resize(Row, r, 9);
+    MUST(r != NULL);
+    Py_DECREF(r);
+    CHECK_INT(LIVE(), before);
+}
+
 /* S-47 */
 static void s_047_new_items_are_zero(void) {
     Row *r = gc_row(2);
@@ -713,6 +745,7 @@ const struct test alloc_tests[] = {
     TEST(s_044_what_has_no_items_is_not_resized),
     TEST(s_045_a_plain_object_with_items_is_not_resized),
     TEST(s_046_an_object_that_others_hold_is_not_resized),
+    TEST(s_046_an_object_that_had_weak_references_is_resized),
     TEST(s_047_new_items_are_zero),
     TEST_AS(s_047_cut_references_are_reported, CHECKED_ONLY),
     TEST(s_048_plain_objects_are_modelled_alike),

@@ -255,6 +255,38 @@ fn a_leaked_mutator_emits_an_event() {
 }
 
 #[test]
+fn guards_that_defer_collections_for_long_emit_one_event() {
+    let heap = Heap::builder().name("guarded").build().expect("a heap");
+    let mut m = heap.attach();
+    let allocate = |m: &mut Mutator, bytes: isize| {
+        m.adjust_external_bytes(bytes);
+        m.safepoint();
+        m.adjust_external_bytes(-bytes);
+    };
+    let told = |seen: &[(String, Fields)]| -> Vec<Fields> {
+        let told = seen.iter().filter(|(name, _)| name == "long deferral");
+        told.map(|(_, fields)| fields.clone()).collect()
+    };
+    let seen = Recorder::during(|| allocate(&mut m, 1 << 31));
+    assert_eq!(told(&seen), [], "no guard");
+    let guards = [heap.defer_collections(), heap.defer_collections()];
+    let seen = Recorder::during(|| {
+        allocate(&mut m, (1 << 30) - 1);
+        allocate(&mut m, 1 << 30);
+        allocate(&mut m, 1 << 31);
+    });
+    let [fields] = &told(&seen)[..] else { panic!("{seen:?}") };
+    assert_eq!((fields["heap"].as_str(), fields["guards"].as_str()), ("\"guarded\"", "2"));
+    assert_eq!(fields["bytes"], (1 << 30).to_string());
+    assert!(fields.contains_key("objects"));
+    drop(guards);
+    let guard = heap.defer_collections();
+    let seen = Recorder::during(|| allocate(&mut m, 1 << 31));
+    assert_eq!(told(&seen).len(), 1, "another guard");
+    drop(guard);
+}
+
+#[test]
 fn a_slow_lock_emits_an_event() {
     let heap = Heap::builder().slow_stop(Duration::from_millis(1)).pacing(Pacing::manual()).build();
     let heap = heap.expect("a heap");

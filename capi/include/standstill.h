@@ -1276,6 +1276,16 @@ standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, v
  * Since: ours (gc.collect). Traversal: refused (-1). */
 STANDSTILL_STABLE Py_ssize_t standstill_gc_collect(int generation);
 
+/* standstill_adjust_external_bytes: tells the heap that its objects have got `change` bytes outside
+ * the heap, or, if `change` is negative, that they have given them up. For memory of malloc,
+ * mappings, and objects of other libraries: the heap cannot see it, and a small object can keep much
+ * of it. An automatic collection becomes due as for bytes in the heap. Call it once with the size
+ * when the memory is allocated, and once with the negative size when it is freed, for example in
+ * tp_dealloc. Wrong numbers make collections too frequent or too rare. It never collects. Returns
+ * 0, or -1 and an error.
+ * Since: ours. Traversal: refused (-1). */
+STANDSTILL_STABLE int standstill_adjust_external_bytes(Py_ssize_t change);
+
 /* The same as PyGC_Enable, PyGC_Disable, PyGC_IsEnabled. */
 STANDSTILL_STABLE int standstill_gc_enable(void);
 STANDSTILL_STABLE int standstill_gc_disable(void);

@@ -285,6 +285,14 @@ export! {
         })
     }
 
+    /// Counts memory outside the heap.
+    fn standstill_adjust_external_bytes(change: isize) -> c_int {
+        call::fallible("standstill_adjust_external_bytes", -1, |m| {
+            m.adjust_external_bytes(change);
+            Ok(0)
+        })
+    }
+
     /// The same as `PyGC_Enable`.
     fn standstill_gc_enable() -> c_int {
         switch("standstill_gc_enable", Services::enable)

@@ -284,6 +284,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
             quote!(const INDIRECT: bool = false #(|| <#types as #krate::Trace>::INDIRECT)*;);
         (quote!(#indirect #traverse #prefetch #clear), evaluate_fields(input, &shapes, &krate))
     };
+    let external = external(&shapes, &krate);
     let finalize = container.finalize.map(|finalizer| finalize(finalizer, &krate));
 
     Ok(quote! {
@@ -291,6 +292,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
         #[allow(deprecated)]
         impl #impl_generics #krate::Trace for #name #type_generics #where_clause {
             #members
+            #external
             #finalize
         }
         #checks
@@ -399,6 +401,35 @@ fn forward(
         #[inline]
         fn #method(#this: &Self, #parameter: #takes) {
             #body
+        }
+    }
+}
+
+/// The bytes outside the heap: the sum of the fields.
+fn external(shapes: &[Shape<'_>], krate: &Path) -> TokenStream {
+    let fields = || shapes.iter().flat_map(|shape| &shape.fields);
+    if fields().next().is_none() {
+        return TokenStream::new();
+    }
+    let all = fields().map(|field| field.ty);
+    let this = Ident::new("__this", Span::mixed_site());
+    let arms = shapes.iter().map(|Shape { path, fields }| {
+        let members = fields.iter().map(|field| &field.member);
+        let types = fields.iter().map(|field| field.ty);
+        let bindings: Vec<_> = (0..fields.len()).map(binding).collect();
+        quote! {
+            #path { #(#members: #bindings,)* .. } => {
+                0usize #(.saturating_add(<#types as #krate::Trace>::external_bytes(#bindings)))*
+            }
+        }
+    });
+    quote! {
+        const HAS_EXTERNAL_BYTES: bool =
+            false #(|| <#all as #krate::Trace>::HAS_EXTERNAL_BYTES)*;
+
+        #[inline]
+        fn external_bytes(#this: &mut Self) -> usize {
+            match #this { #(#arms)* }
         }
     }
 }

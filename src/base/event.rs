@@ -290,6 +290,13 @@ pub(crate) fn long_collection(
     });
 }
 
+/// Guards defer the collections of a heap that has grown much meanwhile.
+pub(crate) fn long_deferral(heap: &str, guards: usize, objects: usize, bytes: usize) {
+    call_outside(|| {
+        tracing::warn!(target: "standstill", heap, guards, objects, bytes, "long deferral");
+    });
+}
+
 /// This thread has ended without dropping its mutator. A stop has failed, and all later stops will
 /// fail.
 pub(crate) fn leaked_mutator(

@@ -94,6 +94,8 @@ pub(crate) fn long_collection(
 ) {
 }
 
+pub(crate) fn long_deferral(_heap: &str, _guards: usize, _objects: usize, _bytes: usize) {}
+
 pub(crate) fn leaked_mutator(
     _heap: &str,
     _thread: &str,

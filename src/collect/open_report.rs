@@ -10,8 +10,8 @@ use crate::collect::request::Collect;
 use crate::collect::traversal::Abandoned;
 use crate::collect::verify;
 use crate::heap::model::ObjectModel;
-use crate::heap::mutator::Core;
 use crate::heap::mutator::ModelMutator;
+use crate::heap::mutator::{COLLECT, Core};
 use crate::heap::reclaim_queue::OpenReport;
 use crate::safepoint::StopError;
 
@@ -73,6 +73,10 @@ pub(crate) fn close<M: ObjectModel>(
         core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
         if report.kind == CollectionKind::Full && core.space.after_full() {
             core.workers.forget_tables();
+        }
+        if core.pace.is_full_due() {
+            // Not with the next allocation: this may have been the last one for long.
+            m.raise(COLLECT);
         }
     }
     let _entered = span.enter();

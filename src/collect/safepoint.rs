@@ -5,7 +5,7 @@
 use std::panic::resume_unwind;
 use std::time::Instant;
 
-use crate::base::event::{CollectionReport, guarded};
+use crate::base::event::{self, CollectionReport, guarded};
 use crate::base::stress::{Step, maybe_yield};
 use crate::collect::{self, Collect, CollectError, StoppedCollection, reclaim};
 use crate::heap::model::ObjectModel;
@@ -56,6 +56,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         // A parked thread may have missed requests to the model.
         self.call_attached(self.core());
         if self.take_collect() {
+            self.tell_deferral();
             let stressed = self.core().under.as_ref().is_some_and(|strain| strain.collects_now());
             if self.core().collector_lock.is_reclaiming() {
                 self.reclaim_one_batch();
@@ -89,6 +90,21 @@ impl<M: ObjectModel> ModelMutator<M> {
             if self.core().stress.collects() {
                 self.raise(crate::heap::mutator::COLLECT);
             }
+        }
+    }
+
+    /// Reports guards that have deferred collections for long.
+    fn tell_deferral(&self) {
+        let core = self.core();
+        let Some((guards, objects, bytes)) = core.pace.tell_deferral() else { return };
+        event::long_deferral(&core.name, guards, objects, bytes);
+        if !event::is_warning_enabled() {
+            event::line(format_args!(
+                "standstill: heap '{}': {guards} `DeferGuard`s defer its automatic collections, \
+                 and {objects} objects and {bytes} bytes are new since the last collection; was a \
+                 guard leaked?",
+                core.name
+            ));
         }
     }
 

@@ -30,6 +30,7 @@ static INFO: TypeInfo = TypeInfo {
     finalize: Some(finalize),
     has_finalizer: Some(has_finalizer),
     legacy: Some(legacy),
+    external: None,
     drop: None,
     destroy: None,
     dealloc: Some(call_dealloc),

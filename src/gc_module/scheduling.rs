@@ -35,6 +35,7 @@ impl Services {
             let new = Thresholds { t0, t1: t1.unwrap_or(old.t1), t2: t2.unwrap_or(old.t2) };
             policy.rule = Some(new.into());
         });
+        self.core().request_what_is_due();
         Ok(())
     }
 

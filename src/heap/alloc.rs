@@ -23,7 +23,6 @@ use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::ModelMutator;
-use crate::heap::pacing::Due;
 use crate::memory::address_map::Map;
 use crate::memory::arena::{class_for, class_size};
 use crate::memory::shape::{GRANULE, MAX_ALIGN, MAX_PREFIX, PageKind};
@@ -167,9 +166,35 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub(super) fn account(&self) {
         self.arena(|arena| self.core().count(arena));
         let pace = &self.core().pace;
-        if pace.due() != Due::Nothing || self.core().collector_lock.is_reclaiming() {
+        if pace.wants_safepoint() || self.core().collector_lock.is_reclaiming() {
             self.raise(COLLECT);
         }
+    }
+
+    /// Tells the heap that its objects have got memory outside the heap, or, if `change` is
+    /// negative, that they have given some up: buffers, foreign objects, file mappings. A small
+    /// object can keep much memory outside the heap, and the heap cannot see it.
+    ///
+    /// The bytes count like those of objects: for [`Pacing::young_bytes`](crate::Pacing) and
+    /// `full_minimum_bytes`, and in [`HeapStats::external_bytes`](crate::HeapStats). The heap does
+    /// not know to which object they belong. So the runtime reports them once when it allocates the
+    /// memory, and once, with the opposite sign, when it frees it. Wrong numbers make collections
+    /// too frequent or too rare, and have no other effect. More bytes given up than got count
+    /// as 0.
+    ///
+    /// It costs a few instructions. Threads add up the changes, and each tells the heap when 64 KiB
+    /// have come together. It never collects, but a collection may be due at the next safepoint.
+    #[inline]
+    pub fn adjust_external_bytes(&self, change: isize) {
+        if self.arena(|arena| arena.count_external(change)) {
+            self.account_external();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn account_external(&self) {
+        self.account();
     }
 
     /// Gives memory back that was allocated and not published, or that held an object. `object` is

@@ -187,15 +187,25 @@ impl<M: ObjectModel> Core<M> {
         self.count(arena);
     }
 
+    /// Has the attached threads look at the pace, if something is due: a policy has changed, or a
+    /// guard has ended. A thread that is detached looks when it next needs memory.
+    pub(crate) fn request_what_is_due(&self) {
+        // A thread that holds a fork has locked the list of threads.
+        if !safepoint::is_stopping() && self.pace.wants_safepoint() {
+            self.coordinator.poke_attached(COLLECT);
+        }
+    }
+
     /// Reports the count of an arena to the pace.
     pub(crate) fn count(&self, arena: &mut Arena) {
         let (objects, bytes) = arena.take_count();
         if (objects, bytes) != (0, 0) {
             self.pace.taken(objects, bytes);
         }
-        let reclaimed = arena.take_reclaimed();
-        if reclaimed != 0 {
+        let (reclaimed, external) = arena.take_uncounted();
+        if (reclaimed, external) != (0, 0) {
             self.pace.reclaimed(reclaimed);
+            self.pace.external(external);
         }
     }
 

@@ -121,6 +121,8 @@ impl<M: ObjectModel> ModelHeap<M> {
         HeapStats {
             live_objects,
             live_bytes,
+            external_bytes: core.pace.external_bytes(),
+            defer_guards: core.pace.guards(),
             in_use_bytes: core.space.in_use_bytes(),
             committed_bytes: core.space.committed_bytes(),
             reserved_bytes: core.space.reserved_bytes(),
@@ -167,6 +169,15 @@ pub struct HeapStats {
     pub live_objects: usize,
     /// The bytes of their cells, including headers and rounding.
     pub live_bytes: usize,
+    /// Bytes outside the heap that objects have: those that [`Trace::external_bytes`] has told, and
+    /// those of [`Mutator::adjust_external_bytes`]. Of each thread up to 64 KiB are missing.
+    ///
+    /// [`Trace::external_bytes`]: crate::Trace::external_bytes
+    /// [`Mutator::adjust_external_bytes`]: crate::Mutator::adjust_external_bytes
+    pub external_bytes: usize,
+    /// The [`DeferGuard`](crate::DeferGuard)s that are alive. While there are any, the heap starts
+    /// no collection.
+    pub defer_guards: usize,
     /// Bytes of the pages that hold them, and of pages that are empty and not given back yet. A
     /// page whose objects other threads have freed is given back when its owner next needs cells,
     /// or some full collections later.

@@ -1,12 +1,44 @@
 //! When to collect.
 //!
-//! The heap decides this each time a mutator has refilled its arena, so never on the fast path. A
-//! young collection is due when there are enough *new* cells. A full collection is due when the
-//! *old* set has grown enough since the last full collection. Both numbers are net: cells that
+//! The heap decides this each time a mutator has refilled its arena, so never on the fast path; and
+//! where a collection ends, the policy changes, or a guard ends. A young collection is due when
+//! there are enough *new* cells, or bytes. A full collection is due when the *old* set has grown
+//! enough since the last full collection, in objects or in bytes. All numbers are net: cells that
 //! arenas took, minus cells that were given back. So a program that frees as much as it allocates
 //! never collects, and a program that makes only cycles collects in proportion to its allocation.
 //! Cells that a collection frees are not subtracted: otherwise the garbage of one collection would
 //! delay the next one.
+//!
+//! Bytes are those of cells, and those outside the heap of which the heap is told
+//! ([`Trace::external_bytes`](crate::Trace::external_bytes),
+//! [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes)).
+//!
+//! # Bounds
+//!
+//! Let `n` be what the last full collection left, and `g` the factor `full_growth`, or twice that
+//! if this collection was *lean*: if it freed less than an eighth. Unless collections are deferred,
+//! the heap has at most
+//!
+//! ```text
+//! n + max(g * n, full_minimum)  +  period      tracked objects,     n in objects,
+//! n + max(g * n, full_minimum_bytes)  +  period bytes,              n in bytes,
+//! ```
+//!
+//! dead and alive together, and so at most as many dead ones. A period is `young_objects`, or a
+//! fifteenth of the rest of the sum; and `young_bytes` for each `young_objects` of it. This holds
+//! whatever collections, policies and guards the program asks for, because each new object goes
+//! from "new" to "grown", and each end of a collection compares the growth:
+//!
+//! * Survivors of a young collection are growth. So are promoted objects, the new objects of a
+//!   young collection that was abandoned, and those that finalizers revived or that could not be
+//!   destroyed.
+//! * Objects that die by their counts are subtracted from the new ones, also if they are old. The
+//!   numbers are then larger than the heap.
+//!
+//! Beyond the bounds are: the garbage that a collection has found and is still to be destroyed; for
+//! each thread up to 64 cells of each size, and 64 KiB outside the heap; and what threads allocate
+//! before they reach a safepoint, while one collects. The oracle of the test
+//! `whatever_a_program_calls_the_heap_stays_below_the_bounds` has no other figures than these.
 //!
 //! While one thread collects, a thread that allocates far ahead of it is slowed down.
 //!
@@ -14,7 +46,9 @@
 //! Up to this share, young collections cost less than the full collections to come. A young
 //! collection that frees much halves the threshold.
 //!
-//! A [`PacingRule`] may decide instead. Under a rule nothing is promoted.
+//! A [`PacingRule`] may decide instead. Under a rule nothing is promoted. The growth makes a full
+//! collection due under a rule, too, with the rule's own number of objects; new bytes are growth
+//! then.
 //!
 //! # Promotion
 //!
@@ -77,6 +111,10 @@ const SLICES: usize = 8;
 /// would be enough to limit the cost of young collections. But all growth may contain this share of
 /// garbage until a full collection finds it.
 const NEGLIGIBLE_SHARE: usize = 32;
+/// While a guard defers collections, so many new objects or bytes are reported. Programs that build
+/// a large structure under a guard have fewer, mostly.
+const LONG_DEFERRAL_OBJECTS: usize = 1 << 20;
+const LONG_DEFERRAL_BYTES: usize = 1 << 30;
 
 /// A heap's pace: its policy and its counters. All counters are relaxed: they only advise.
 #[derive(Debug)]
@@ -94,14 +132,21 @@ pub(crate) struct Pace {
     young_bytes: AtomicUsize,
     /// [`DeferGuard`](crate::DeferGuard)s alive, plus one while automatic collection is off.
     deferrals: AtomicUsize,
+    /// The `DeferGuard`s among them.
+    guards: AtomicUsize,
+    /// A report says that the guards defer collections for long. Reset when the last guard ends.
+    is_deferral_told: AtomicBool,
     new_objects: AtomicUsize,
     new_bytes: AtomicUsize,
     /// Objects that survived young collections, or were promoted, since the last full collection.
     /// `old_objects` are those that survived the full collection.
     grown_objects: AtomicUsize,
     old_objects: AtomicUsize,
-    /// Bytes of all objects: those that the garbage of the running collection still has, too.
+    /// Bytes of all objects, in and outside the heap. Garbage that is still to be destroyed has
+    /// some of them.
     held_bytes: AtomicUsize,
+    /// The bytes outside the heap among them.
+    external_bytes: AtomicUsize,
     /// The bytes of the objects that the last full collection left.
     old_bytes: AtomicUsize,
     /// `old_bytes` is the number from before the garbage of a full collection was destroyed.
@@ -110,6 +155,8 @@ pub(crate) struct Pace {
     /// the last full collection decide them.
     allowed_objects: AtomicUsize,
     allowed_bytes: AtomicUsize,
+    /// New bytes are growth, because a rule decides, and rules do not look at bytes.
+    grows_by_new_bytes: AtomicBool,
     /// The last full collection freed little: less than an eighth.
     lean: AtomicBool,
     /// The garbage that the running collection has found and is reclaiming.
@@ -132,6 +179,8 @@ impl Pace {
             young_objects: AtomicUsize::new(Self::first_objects(&policy)),
             young_bytes: AtomicUsize::new(Self::first_bytes(&policy)),
             deferrals: AtomicUsize::new(usize::from(!policy.automatic)),
+            guards: AtomicUsize::new(0),
+            is_deferral_told: AtomicBool::new(false),
             new_objects: AtomicUsize::new(0),
             new_bytes: AtomicUsize::new(0),
             grown_objects: AtomicUsize::new(0),
@@ -139,10 +188,12 @@ impl Pace {
             unreclaimed: AtomicUsize::new(0),
             old_objects: AtomicUsize::new(0),
             held_bytes: AtomicUsize::new(0),
+            external_bytes: AtomicUsize::new(0),
             old_bytes: AtomicUsize::new(0),
             is_old_open: AtomicBool::new(false),
             allowed_objects: AtomicUsize::new(0),
             allowed_bytes: AtomicUsize::new(0),
+            grows_by_new_bytes: AtomicBool::new(false),
             deferred: AtomicU64::new(0),
             set_aside: AtomicUsize::new(0),
             rule,
@@ -212,6 +263,7 @@ impl Pace {
             usize::MAX => usize::MAX,
             _ => times(growth, old_bytes).max(policy.full_minimum_bytes),
         };
+        self.grows_by_new_bytes.store(policy.rule.is_some(), Ordering::Relaxed);
         self.allowed_objects.store(objects, Ordering::Relaxed);
         self.allowed_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -224,7 +276,11 @@ impl Pace {
             return true;
         }
         // The bytes of garbage that is still to be destroyed are no growth.
-        let grown = self.settled_bytes().saturating_sub(self.old_bytes.load(Ordering::Relaxed));
+        let are = match self.grows_by_new_bytes.load(Ordering::Relaxed) {
+            true => self.held_bytes.load(Ordering::Relaxed),
+            false => self.settled_bytes(),
+        };
+        let grown = are.saturating_sub(self.old_bytes.load(Ordering::Relaxed));
         grown > self.allowed_bytes.load(Ordering::Relaxed)
             && self.unreclaimed.load(Ordering::Relaxed) == 0
     }
@@ -262,7 +318,61 @@ impl Pace {
         self.deferrals.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Records cells that were taken from pages (positive) or given back to them (negative).
+    pub(crate) fn guard_begins(&self) {
+        self.guards.fetch_add(1, Ordering::Relaxed);
+        self.forbid_collections();
+    }
+
+    pub(crate) fn guard_ends(&self) {
+        if self.guards.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.is_deferral_told.store(false, Ordering::Relaxed);
+        }
+        self.allow_collections();
+    }
+
+    /// The number of guards that defer collections.
+    pub(crate) fn guards(&self) -> usize {
+        self.guards.load(Ordering::Relaxed)
+    }
+
+    /// Whether guards defer collections while the heap has grown so much that a guard was probably
+    /// forgotten, and no report has said so.
+    fn is_deferral_untold(&self) -> bool {
+        self.guards() != 0
+            && !self.is_deferral_told.load(Ordering::Relaxed)
+            && (self.new_objects.load(Ordering::Relaxed) >= LONG_DEFERRAL_OBJECTS
+                || self.new_bytes.load(Ordering::Relaxed) >= LONG_DEFERRAL_BYTES)
+    }
+
+    /// As `is_deferral_untold`, and from now on a report says so: the guards, and the new objects
+    /// and bytes.
+    pub(crate) fn tell_deferral(&self) -> Option<(usize, usize, usize)> {
+        let is_untold =
+            self.is_deferral_untold() && !self.is_deferral_told.swap(true, Ordering::Relaxed);
+        is_untold.then(|| {
+            let new = [&self.new_objects, &self.new_bytes].map(|new| new.load(Ordering::Relaxed));
+            (self.guards(), new[0], new[1])
+        })
+    }
+
+    /// Whether a safepoint has something to do for the pace: an action may be due, or a report.
+    pub(crate) fn wants_safepoint(&self) -> bool {
+        self.due() != Due::Nothing || self.is_deferral_untold()
+    }
+
+    /// Records bytes outside the heap that objects have got (positive) or given up (negative).
+    /// [`taken`](Self::taken) records them too.
+    pub(crate) fn external(&self, change: isize) {
+        Self::add(&self.external_bytes, change);
+    }
+
+    /// Bytes outside the heap that objects have.
+    pub(crate) fn external_bytes(&self) -> usize {
+        self.external_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Records cells that were taken from pages (positive) or given back to them (negative). `bytes`
+    /// includes bytes outside the heap.
     pub(crate) fn taken(&self, objects: isize, bytes: isize) {
         Self::add(&self.new_objects, objects);
         Self::add(&self.new_bytes, bytes);
@@ -272,7 +382,7 @@ impl Pace {
     /// Records bytes that were freed as the garbage of a collection. They do not delay the next
     /// one.
     pub(crate) fn reclaimed(&self, bytes: usize) {
-        Self::add(&self.held_bytes, -(bytes as isize));
+        Self::add(&self.held_bytes, 0_isize.saturating_sub_unsigned(bytes));
     }
 
     /// Adds, with zero as the floor: cells that were taken in an earlier cycle and given back in
@@ -305,20 +415,13 @@ impl Pace {
         if self.deferrals.load(Ordering::Relaxed) != 0 {
             return Due::Nothing;
         }
-        let bytes =
-            self.new_bytes.load(Ordering::Relaxed) as u64 + self.deferred.load(Ordering::Relaxed);
+        let bytes = (self.new_bytes.load(Ordering::Relaxed) as u64)
+            .saturating_add(self.deferred.load(Ordering::Relaxed));
         let new = self.new_objects.load(Ordering::Relaxed);
         let young = self.young_objects.load(Ordering::Relaxed);
         let unseen = self.unseen.load(Ordering::Relaxed);
         let is_young_due = new >= young || bytes >= self.young_bytes.load(Ordering::Relaxed) as u64;
-        // Otherwise promotions have divided the period, and a full collection waits for its end, as
-        // if the period had one slice.
-        let is_period_whole = unseen + 1 == self.slices.load(Ordering::Relaxed);
-        if !is_young_due && !is_period_whole {
-            return Due::Nothing;
-        }
-        let has_outgrown = self.has_outgrown();
-        if has_outgrown && is_period_whole {
+        if self.is_full_due() {
             return Due::Full;
         }
         if !is_young_due {
@@ -330,11 +433,20 @@ impl Pace {
         }
         if unseen != 0 && new >= young {
             Due::Promotion
-        } else if has_outgrown {
+        } else if self.has_outgrown() {
             Due::Full
         } else {
             Due::Young
         }
+    }
+
+    /// Whether a full collection is due, however little is new. After a promotion it waits for the
+    /// end of the period, as if the period had one slice.
+    pub(crate) fn is_full_due(&self) -> bool {
+        let slices = self.slices.load(Ordering::Relaxed);
+        self.deferrals.load(Ordering::Relaxed) == 0
+            && self.unseen.load(Ordering::Relaxed) + 1 == slices
+            && self.has_outgrown()
     }
 
     /// Whether an allocating thread is so far ahead of the running collection that it should wait.
@@ -475,7 +587,11 @@ impl Pace {
         self.allow_growth(&policy);
         if policy.rule.is_none() {
             let slices = if lean { self.slices.load(Ordering::Relaxed) } else { 1 };
-            self.begin_period(&policy, self.period.load(Ordering::Relaxed), slices);
+            // The heap may be smaller than when it learned the period.
+            let old = self.old_objects.load(Ordering::Relaxed);
+            let period =
+                self.period.load(Ordering::Relaxed).min(policy.young_objects.max(old / 16));
+            self.begin_period(&policy, period, slices);
         }
     }
 
@@ -895,6 +1011,222 @@ mod tests {
         assert_eq!(p.due(), Due::Nothing);
         p.allow_collections();
         assert_ne!(p.due(), Due::Nothing);
+    }
+
+    /// A heap of tracked objects, which does at once what its pace says.
+    struct Sim {
+        pace: Pace,
+        policy: Pacing,
+        guards: usize,
+        /// New objects: those in use, and cyclic garbage. Then old ones.
+        young: [usize; 2],
+        old: [usize; 2],
+        /// Objects and bytes that the last full collection left, and whether it freed little.
+        left: (usize, usize),
+        lean: bool,
+        /// Bytes outside the heap.
+        external: usize,
+    }
+
+    /// Bytes of each object.
+    const EACH: usize = 64;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Op {
+        Keep(usize),
+        Garbage(usize),
+        /// Objects in use, old ones first, become cyclic garbage.
+        Lose(usize),
+        /// Objects in use, new ones first, die by their counts.
+        Free(usize),
+        External(usize),
+        Young,
+        Full,
+        Abandon(CollectionKind),
+        Policy(usize, usize, u8),
+        Guard,
+        EndOfGuard,
+    }
+
+    impl Sim {
+        fn objects(&self) -> usize {
+            self.young.iter().chain(&self.old).sum()
+        }
+
+        fn bytes(&self) -> usize {
+            self.objects() * EACH + self.external
+        }
+
+        fn lose(&mut self, many: usize, age: fn(&mut Self) -> &mut [usize; 2]) -> usize {
+            let [used, garbage] = age(self);
+            let lost = many.min(*used);
+            *used -= lost;
+            *garbage += lost;
+            lost
+        }
+
+        fn young_collection(&mut self) {
+            let [used, dead] = std::mem::take(&mut self.young);
+            self.pace.after_young(used + dead, dead);
+            self.old[0] += used;
+            self.pace.reclaimed(dead * EACH);
+            self.pace.after_reclaim(0);
+        }
+
+        fn full_collection(&mut self) {
+            let all = self.objects();
+            let dead = self.young[1] + self.old[1];
+            self.pace.after_full(all, dead);
+            self.old = [self.old[0] + self.young[0], 0];
+            self.young = [0; 2];
+            self.pace.reclaimed(dead * EACH);
+            self.pace.after_reclaim(0);
+            self.left = (self.old[0], self.bytes());
+            self.lean = dead * 8 < all;
+        }
+
+        fn take(&mut self, place: usize, many: usize) {
+            // A refill at a time, and a safepoint behind it.
+            for start in (0..many).step_by(64) {
+                let refill = (many - start).min(64);
+                self.young[place] += refill;
+                self.pace.taken(refill as isize, (refill * EACH) as isize);
+                self.safepoint();
+            }
+        }
+
+        fn run(&mut self, op: Op) {
+            match op {
+                Op::Keep(many) => self.take(0, many),
+                Op::Garbage(many) => self.take(1, many),
+                Op::Lose(many) => {
+                    let lost = self.lose(many, |sim| &mut sim.old);
+                    self.lose(many - lost, |sim| &mut sim.young);
+                }
+                Op::Free(many) => {
+                    let new = many.min(self.young[0]);
+                    let old = (many - new).min(self.old[0]);
+                    self.young[0] -= new;
+                    self.old[0] -= old;
+                    let freed = (new + old) as isize;
+                    self.pace.taken(-freed, -freed * EACH as isize);
+                }
+                Op::External(bytes) => {
+                    self.external += bytes;
+                    self.pace.taken(0, bytes as isize);
+                    self.pace.external(bytes as isize);
+                }
+                Op::Young => self.young_collection(),
+                Op::Full => self.full_collection(),
+                Op::Abandon(kind) => {
+                    self.pace.after_nothing(kind);
+                    if kind == CollectionKind::Full {
+                        // As after a collection that has found no garbage.
+                        self.left = (self.objects(), self.bytes());
+                    }
+                }
+                Op::Policy(young, minimum, growth) => {
+                    self.policy = Pacing::default()
+                        .with_young_objects(young)
+                        .with_young_bytes(young * EACH * 2)
+                        .with_full_minimum(minimum)
+                        .with_full_minimum_bytes(minimum * EACH)
+                        .with_full_growth(f64::from(growth) / 2.0);
+                    self.pace.set_policy(self.policy);
+                }
+                Op::Guard => {
+                    self.guards += 1;
+                    self.pace.guard_begins();
+                }
+                Op::EndOfGuard if self.guards == 0 => {}
+                Op::EndOfGuard => {
+                    self.guards -= 1;
+                    self.pace.guard_ends();
+                }
+            }
+            self.safepoint();
+        }
+
+        fn safepoint(&mut self) {
+            loop {
+                match self.pace.due() {
+                    Due::Nothing => return,
+                    Due::Promotion => {
+                        let [used, dead] = std::mem::take(&mut self.young);
+                        self.pace.after_promotion(used + dead);
+                        self.old = [self.old[0] + used, self.old[1] + dead];
+                    }
+                    Due::Young => self.young_collection(),
+                    Due::Full => self.full_collection(),
+                }
+            }
+        }
+
+        /// The bounds of this file's page.
+        fn assert_bounded(&self, op: Op) -> Result<(), proptest::test_runner::TestCaseError> {
+            let Pacing { young_objects, young_bytes, full_growth, .. } = self.policy;
+            let Pacing { full_minimum, full_minimum_bytes, .. } = self.policy;
+            let growth = full_growth * if self.lean { 2.0 } else { 1.0 };
+            let may_grow = |left: usize, least: usize| ((left as f64 * growth) as usize).max(least);
+            let old = self.left.0 + may_grow(self.left.0, full_minimum);
+            let period = young_objects.max(old / 15);
+            let objects = old + period;
+            let old = self.left.1 + may_grow(self.left.1, full_minimum_bytes);
+            let bytes = old + young_bytes * (period / young_objects).max(1);
+            let (are, use_) = (self.objects(), self.bytes());
+            proptest::prop_assert!(are <= objects, "{op:?}: {are} objects, at most {objects}");
+            proptest::prop_assert!(use_ <= bytes, "{op:?}: {use_} bytes, at most {bytes}");
+            Ok(())
+        }
+    }
+
+    fn any_op() -> impl proptest::strategy::Strategy<Value = Op> {
+        use proptest::prelude::{Just, Strategy, any, prop_oneof};
+        prop_oneof![
+            8 => (1..2_000_usize).prop_map(Op::Keep),
+            8 => (1..2_000_usize).prop_map(Op::Garbage),
+            6 => (1..2_000_usize).prop_map(Op::Lose),
+            3 => (1..2_000_usize).prop_map(Op::Free),
+            2 => (1..100_000_usize).prop_map(Op::External),
+            6 => Just(Op::Young),
+            1 => Just(Op::Full),
+            1 => any::<bool>().prop_map(|full| Op::Abandon(match full {
+                true => CollectionKind::Full,
+                false => CollectionKind::Young,
+            })),
+            1 => (1..500_usize, 0..2_000_usize, 0..5_u8)
+                .prop_map(|(young, least, growth)| Op::Policy(young, least, growth)),
+            1 => Just(Op::Guard),
+            2 => Just(Op::EndOfGuard),
+        ]
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn whatever_a_program_calls_the_heap_stays_below_the_bounds(
+            ops in proptest::collection::vec(any_op(), 1..200),
+        ) {
+            let policy = Pacing::default();
+            let mut sim = Sim {
+                pace: pace(policy),
+                policy,
+                guards: 0,
+                young: [0; 2],
+                old: [0; 2],
+                left: (0, 0),
+                lean: false,
+                external: 0,
+            };
+            sim.run(Op::Policy(100, 1_000, 2));
+            for op in ops {
+                sim.run(op);
+                if sim.guards == 0 {
+                    sim.assert_bounded(op)?;
+                }
+            }
+        }
     }
 
     #[cfg(feature = "cpython")]

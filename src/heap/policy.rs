@@ -2,7 +2,24 @@
 
 #![forbid(unsafe_code)]
 
-/// When a heap starts collections. Set it with [`HeapBuilder::pacing`](crate::HeapBuilder::pacing)
+/// When a heap starts collections.
+///
+/// # Bounds
+///
+/// Let `n` be what the last full collection left. A heap whose collections are not deferred has at
+/// most `n + max(n * full_growth, full_minimum)` objects, plus the new ones: `young_objects`, or a
+/// fifteenth of that sum. The same holds for bytes, with `full_minimum_bytes` and `young_bytes`.
+/// While the heap is being built, `full_growth` counts twice. So garbage, dead cycles included,
+/// never exceeds these numbers, whatever collections the program requests itself. Objects that
+/// cannot be part of a cycle count in bytes only. Besides, each thread may have 64 cells of each
+/// size and 64 KiB that are not counted yet; and the garbage that a collection has found is
+/// destroyed in batches.
+///
+/// Bytes are those of the objects' cells, and those outside the heap that
+/// [`Trace::external_bytes`](crate::Trace::external_bytes) and
+/// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes) tell.
+///
+/// Set it with [`HeapBuilder::pacing`](crate::HeapBuilder::pacing)
 /// or [`Heap::set_pacing`](crate::Heap::set_pacing).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -15,7 +32,7 @@ pub struct Pacing {
     /// promotes the others without a traversal
     /// ([`HeapStats::promotions`](crate::HeapStats::promotions)).
     pub young_objects: usize,
-    /// A young collection is due at this number of new bytes.
+    /// A young collection is due at this number of new bytes, in and outside the heap.
     pub young_bytes: usize,
     /// A full collection is due when the old set has grown by this factor: at 1.0, when it is twice
     /// as large as after the last full collection. If the last full collection freed less than an

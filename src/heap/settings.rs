@@ -30,11 +30,13 @@ impl<M: ObjectModel> ModelHeap<M> {
             panic!("{reason}");
         }
         self.0.core.pace.set_policy(pacing);
+        self.0.core.request_what_is_due();
     }
 
-    /// Disables automatic collections while the guard is alive. Explicit collections still work.
+    /// Disables automatic collections while the guard is alive. Explicit collections still work. See
+    /// [`Heap::defer_collections`](crate::Heap::defer_collections).
     pub fn defer_collections(&self) -> DeferGuard {
-        self.0.core.pace.forbid_collections();
+        self.0.core.pace.guard_begins();
         DeferGuard { heap: Arc::clone(&self.0) as Arc<dyn Defers> }
     }
 
@@ -90,7 +92,8 @@ trait Defers: Send + Sync {
 
 impl<M: ObjectModel> Defers for Handle<M> {
     fn end_deferral(&self) {
-        self.core.pace.allow_collections();
+        self.core.pace.guard_ends();
+        self.core.request_what_is_due();
     }
 
     fn name(&self) -> &str {

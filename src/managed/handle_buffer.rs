@@ -47,6 +47,7 @@ const INFO: &TypeInfo = &TypeInfo {
     has_finalizer: None,
     clears_last: None,
     legacy: None,
+    external: None,
     drop: None,
     destroy: None,
     dealloc: None,

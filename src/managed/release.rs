@@ -376,10 +376,27 @@ fn destroy(m: &Raw, dead: DeadObject) -> Result<(), Panic> {
     // SAFETY: rule *zero*: this thread has exclusive access, and the value is of the type that the
     // header names.
     unsafe {
+        let counted = count_external(m, info, header);
         let result = run_destructor(info, header);
         m.free_unprefixed(header.cast());
-        result
+        result.and(counted)
     }
+}
+
+/// Tells the pace that the memory outside the heap that a dying object owns is given up.
+///
+/// # Safety
+///
+/// As for [`run_destructor`].
+#[inline]
+unsafe fn count_external(m: &Raw, info: &TypeInfo, header: NonNull<Header>) -> Result<(), Panic> {
+    let Some(external) = info.external else { return Ok(()) };
+    // SAFETY: as the caller says.
+    let bytes = event::guarded(|| unsafe { external(info.value(header)) })
+        // SAFETY: rule *zero*: the memory is not freed yet.
+        .map_err(|payload| Panic { payload, type_name: unsafe { (info.name)(header) } })?;
+    m.adjust_external_bytes(0_isize.saturating_sub_unsigned(bytes));
+    Ok(())
 }
 
 /// Destroys one dynamic object, by the handler of its type. The object may be alive afterwards, so

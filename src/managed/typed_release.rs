@@ -71,7 +71,7 @@ unsafe fn destroy_taken<T>(dead: DeadObject, offset: usize, class: Option<u8>) {
         Raw::with_known(|m| {
             let is_plain = const { !needs_drop::<T>() };
             match class {
-                _ if m.core().dead_state(&dead).get() & state::FINALIZER != 0 => {
+                _ if m.core().dead_state(&dead).get() & state::BY_TYPE != 0 => {
                     destroy_all(m, dead, OnPanic::PassOn);
                 }
                 // No destructor runs, so no other object dies.

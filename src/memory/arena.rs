@@ -51,6 +51,9 @@ pub(crate) use crate::memory::size_class::{CLASSES, class_for, class_size, shape
 use crate::memory::space::{PAGES_PROBED, Space, SpaceError};
 use crate::memory::sparse::VISITED_ASIDE;
 
+/// So many bytes outside the space a thread counts before it reports them.
+const EXTERNAL_UNREPORTED: usize = 64 << 10;
+
 /// A thread's allocator. It belongs to one space, and every call takes that space.
 ///
 /// If its space lives on, an arena must be [retired](Arena::retire) before it is dropped. Otherwise
@@ -61,8 +64,11 @@ pub(crate) struct Arena {
     /// Cells that refills took, minus the cells that this thread has freed, since `take_count`.
     objects: isize,
     bytes: isize,
-    /// Bytes of the frees that did not count, since `take_reclaimed`.
+    /// Bytes of the frees that did not count, since `take_uncounted`.
     reclaimed: usize,
+    /// Bytes outside the space that objects have got, minus those that they have given up, since
+    /// `take_uncounted`. They are also in `bytes` or `reclaimed`.
+    external: isize,
     /// Whether the frees of this thread count in `objects` and `bytes`.
     counts_frees: bool,
     error: Option<SpaceError>,
@@ -119,6 +125,7 @@ impl Arena {
             objects: 0,
             bytes: 0,
             reclaimed: 0,
+            external: 0,
             counts_frees: true,
             error: None,
             used: 0,
@@ -378,9 +385,23 @@ impl Arena {
         (std::mem::take(&mut self.objects), std::mem::take(&mut self.bytes))
     }
 
-    /// Bytes that this thread has freed without [counting](Self::count_frees) since the last call.
-    pub(crate) fn take_reclaimed(&mut self) -> usize {
-        std::mem::take(&mut self.reclaimed)
+    /// Since the last call: bytes that this thread has freed without
+    /// [counting](Self::count_frees), and the change of the bytes outside the space.
+    pub(crate) fn take_uncounted(&mut self) -> (usize, isize) {
+        (std::mem::take(&mut self.reclaimed), std::mem::take(&mut self.external))
+    }
+
+    /// Counts bytes outside the space that objects have got (positive) or given up (negative).
+    /// Returns whether the caller should [take the count](Self::take_count).
+    #[inline]
+    pub(crate) fn count_external(&mut self, change: isize) -> bool {
+        if change >= 0 || self.counts_frees {
+            self.bytes = self.bytes.saturating_add(change);
+        } else {
+            self.reclaimed = self.reclaimed.saturating_add(change.unsigned_abs());
+        }
+        self.external = self.external.saturating_add(change);
+        self.external.unsigned_abs() >= EXTERNAL_UNREPORTED
     }
 
     /// Sets whether the frees of this thread count, and returns the setting before.

@@ -13,14 +13,14 @@
 //! | `OLD` | survived a collection, or was promoted | in a stop (1) | when tracked late |
 //! | `UNREACHABLE` | the running collection will clear it | in a stop | (1), or death |
 //! | `DYING` | its destruction has begun: no candidate | at a count of 0 | death |
-//! | `FINALIZER` | its type has a finalizer | birth | death |
+//! | `BY_TYPE` | its type has a finalizer or memory outside the heap | birth | death |
 //! | `BY_ALLOCATOR` | tracked by its allocator | birth | when tracked or untracked |
 //!
 //! * (1): also by the collecting thread while the world runs.
 //! * "Late" means by any attached thread, at any time.
 //! * Every tracked object on a page that is not young is old.
-//! * `BY_ALLOCATOR` is the bit of `FINALIZER` for dynamic objects. With `FINALIZER` the path to
-//!   zero need not consult the type.
+//! * `BY_ALLOCATOR` is the bit of `BY_TYPE` for dynamic objects. Without `BY_TYPE` the path to zero
+//!   need not consult the type.
 //!
 //! # Orderings
 //!
@@ -55,12 +55,12 @@ pub(crate) const OLD: u8 = 16;
 pub(crate) const UNREACHABLE: u8 = 32;
 /// The object's destruction has begun.
 pub(crate) const DYING: u8 = 64;
-/// The object's type has a finalizer.
-pub(crate) const FINALIZER: u8 = 128;
+/// The death of the object consults its type: it has a finalizer, or memory outside the heap.
+pub(crate) const BY_TYPE: u8 = 128;
 /// For dynamic objects, which consult their type about finalizers: the allocator has tracked the
 /// object, and no other code has since.
 #[cfg(feature = "cpython")]
-pub(crate) const BY_ALLOCATOR: u8 = FINALIZER;
+pub(crate) const BY_ALLOCATOR: u8 = BY_TYPE;
 
 /// A candidate of a full collection has `TRACKED` and no other of these bits.
 pub(crate) const FULL: u8 = TRACKED | FROZEN | UNREACHABLE | DYING;
@@ -151,11 +151,11 @@ impl StateByte<'_> {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The object is born. No other thread knows it. `bits` may contain `TRACKED` and `FINALIZER`.
+    /// The object is born. No other thread knows it. `bits` may contain `TRACKED` and `BY_TYPE`.
     #[inline(always)]
     pub(crate) fn birth(self, bits: u8) {
         debug_assert_eq!(self.get(), 0, "a cell in use was handed out");
-        debug_assert_eq!(bits & !(TRACKED | FINALIZER), 0);
+        debug_assert_eq!(bits & !(TRACKED | BY_TYPE), 0);
         self.0.store(LIVE | bits, Ordering::Relaxed);
     }
 

@@ -48,6 +48,9 @@ pub(crate) struct TypeInfo {
     /// Whether an instance has a legacy finalizer. `None`: no instance has one. Called only if the
     /// model has seen such a type (`Managed::expect_legacy`).
     pub(crate) legacy: Option<unsafe fn(NonNull<Header>) -> bool>,
+    /// The bytes outside the heap that a value owns. `None`: it owns none. Called with exclusive
+    /// access, before the value is destroyed.
+    pub(crate) external: Option<unsafe fn(NonNull<u8>) -> usize>,
     /// Destroys the value in place. `None`: there is nothing to do.
     pub(crate) drop: Option<unsafe fn(NonNull<u8>)>,
     /// Destroys an object after the mutator has dropped its last reference. Used if only the

@@ -61,6 +61,9 @@ use crate::{Mutator, Trace, Tracer, managed};
 /// cell and leaves [`Default::default`] in the cell. `GcCell<T>` therefore implements [`Trace`]
 /// only if `T` implements [`Default`].
 ///
+/// A cell is locked only if `T` implements [`Trace`], also where it is no part of an object: the
+/// heap counts what its contents own outside the heap ([`Trace::external_bytes`]).
+///
 /// `GcCell<Option<Gc<T>>>` and `GcCell<Vec<Gc<T>>>` are typical. `GcCell<Gc<T>>` does not compile
 /// as a field of an object: a [`Gc`](crate::Gc) has no default, so the collector could not break a
 /// cycle through it.
@@ -119,7 +122,9 @@ impl<T> GcCell<T> {
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
+}
 
+impl<T: Trace> GcCell<T> {
     /// Replaces the value. The old value is dropped after the cell is unlocked.
     ///
     /// # Panics
@@ -172,6 +177,13 @@ impl<T> GcCell<T> {
 }
 
 impl<T: ?Sized> GcCell<T> {
+    /// The value, through exclusive access to the cell.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T: Trace + ?Sized> GcCell<T> {
     /// Takes the lock for `holder` if the word is `free`. Otherwise the error is the present word.
     #[inline(always)]
     fn take_lock(&self, free: u64, holder: u64) -> Result<u64, u64> {
@@ -199,7 +211,7 @@ impl<T: ?Sized> GcCell<T> {
         if self.take_lock(0, m.id()).is_err() {
             free = self.wait(m, free);
         }
-        GcCellGuard { cell: self, free, thread: PhantomData }
+        GcCellGuard::new(self, free)
     }
 
     /// Locks the cell if it is free. Returns `None` if any thread, including this one, holds the
@@ -216,7 +228,7 @@ impl<T: ?Sized> GcCell<T> {
         if self.take_lock(0, m.id()).is_err() {
             free = self.take_named(m, free).ok()?.unwrap_or_else(|| refuse_part());
         }
-        Some(GcCellGuard { cell: self, free, thread: PhantomData })
+        Some(GcCellGuard::new(self, free))
     }
 
     /// As [`try_lock`](Self::try_lock), but `None` also for a part of another heap. For models,
@@ -224,7 +236,7 @@ impl<T: ?Sized> GcCell<T> {
     #[cfg(all(test, loom))]
     pub(crate) fn try_lock_own<'a>(&'a self, m: &'a Mutator) -> Option<GcCellGuard<'a, T>> {
         let free = self.take_named(m, self.free_word(m)).ok()??;
-        Some(GcCellGuard { cell: self, free, thread: PhantomData })
+        Some(GcCellGuard::new(self, free))
     }
 
     fn address(&self) -> usize {
@@ -279,11 +291,6 @@ impl<T: ?Sized> GcCell<T> {
             }
         }
     }
-
-    /// The value, through exclusive access to the cell.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
 }
 
 /// The word of a free cell outside the mutator's heap. Panics if the address lies in another heap.
@@ -325,7 +332,7 @@ impl<T: Trace> GcCell<T> {
         if is_locked(word) || self.take_lock(word, COLLECTOR).is_err() {
             return tracer.unreadable();
         }
-        let guard = GcCellGuard { cell: self, free: named | PART, thread: PhantomData };
+        let guard = GcCellGuard::new(self, named | PART);
         if word == 0 || word & !PART == named {
             T::traverse(&guard, tracer);
         } else {
@@ -338,6 +345,12 @@ impl<T: Trace> GcCell<T> {
 impl<T: Trace + Default> Trace for GcCell<T> {
     const TRACKED: bool = T::TRACKED;
     const INDIRECT: bool = T::INDIRECT;
+    const HAS_EXTERNAL_BYTES: bool = T::HAS_EXTERNAL_BYTES;
+
+    #[inline]
+    fn external_bytes(this: &mut Self) -> usize {
+        T::external_bytes(this.get_mut())
+    }
 
     #[inline]
     fn prefetch(this: &Self, tracer: &Tracer) {
@@ -427,17 +440,47 @@ impl<T> From<T> for GcCell<T> {
 ///
 /// A guard is not `Send` and cannot be kept across a safepoint.
 #[must_use = "the cell is unlocked when the guard is dropped"]
-pub struct GcCellGuard<'a, T: ?Sized> {
+pub struct GcCellGuard<'a, T: Trace + ?Sized> {
     cell: &'a GcCell<T>,
     /// The word after the unlock.
     free: u64,
+    /// The bytes outside the heap that the value owned when the cell was locked, if it is counted.
+    external: usize,
     thread: PhantomData<*mut ()>,
 }
 
-// SAFETY: rule *guarded*: a shared guard gives only `&T`.
-unsafe impl<T: ?Sized + Sync> Sync for GcCellGuard<'_, T> {}
+impl<'a, T: Trace + ?Sized> GcCellGuard<'a, T> {
+    /// The guard of a cell that has just been locked.
+    #[inline(always)]
+    fn new(cell: &'a GcCell<T>, free: u64) -> Self {
+        let mut guard = Self { cell, free, external: 0, thread: PhantomData };
+        if guard.is_counted() {
+            guard.external = T::external_bytes(&mut guard);
+        }
+        guard
+    }
 
-impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
+    /// Whether the value is part of an object that counts the memory outside the heap. A cell in a
+    /// buffer is not: the objects do not look behind their buffers.
+    #[inline(always)]
+    fn is_counted(&self) -> bool {
+        T::HAS_EXTERNAL_BYTES && self.free == 0
+    }
+}
+
+/// The contents of a cell have got memory outside the heap, or have given some up.
+#[cold]
+#[inline(never)]
+fn count_change(before: usize, after: usize) {
+    let change = after.cast_signed().wrapping_sub(before.cast_signed());
+    // In a stop of this thread the change is not counted.
+    Mutator::with_current(|m| m.adjust_external_bytes(change));
+}
+
+// SAFETY: rule *guarded*: a shared guard gives only `&T`.
+unsafe impl<T: Trace + ?Sized + Sync> Sync for GcCellGuard<'_, T> {}
+
+impl<T: Trace + ?Sized> Deref for GcCellGuard<'_, T> {
     type Target = T;
 
     #[inline]
@@ -447,7 +490,7 @@ impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
     }
 }
 
-impl<T: ?Sized> DerefMut for GcCellGuard<'_, T> {
+impl<T: Trace + ?Sized> DerefMut for GcCellGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: rule *guarded*: the guard holds the lock and is borrowed exclusively.
@@ -455,15 +498,21 @@ impl<T: ?Sized> DerefMut for GcCellGuard<'_, T> {
     }
 }
 
-impl<T: ?Sized> Drop for GcCellGuard<'_, T> {
+impl<T: Trace + ?Sized> Drop for GcCellGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        if self.is_counted() {
+            let (before, after) = (self.external, T::external_bytes(self));
+            if before != after {
+                count_change(before, after);
+            }
+        }
         // Release: pairs with the acquire in `take_lock`. The next holder sees all writes.
         self.cell.holder.store(self.free, Ordering::Release);
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for GcCellGuard<'_, T> {
+impl<T: Trace + ?Sized + fmt::Debug> fmt::Debug for GcCellGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
     }

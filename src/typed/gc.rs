@@ -53,8 +53,9 @@ impl<T: Trace> Typed<T> {
         has_finalizer: None,
         clears_last: None,
         legacy: None,
+        external: if T::HAS_EXTERNAL_BYTES { Some(Self::external) } else { None },
         drop: if std::mem::needs_drop::<T>() { Some(Self::drop) } else { None },
-        destroy: Some(Self::destroy),
+        destroy: if T::HAS_EXTERNAL_BYTES { None } else { Some(Self::destroy) },
         dealloc: None,
     };
 
@@ -114,6 +115,11 @@ impl<T: Trace> Typed<T> {
         }
     }
 
+    unsafe fn external(value: NonNull<u8>) -> usize {
+        // SAFETY: as in `enter`; the caller has exclusive access.
+        T::external_bytes(unsafe { value.cast::<T>().as_mut() })
+    }
+
     unsafe fn drop(value: NonNull<u8>) {
         // SAFETY: as in `enter`; the value is not used again.
         unsafe { value.cast::<T>().drop_in_place() };
@@ -123,7 +129,7 @@ impl<T: Trace> Typed<T> {
 /// The initial state bits of objects of this type.
 const fn born<T: Trace>() -> u8 {
     let tracked = if T::TRACKED { state::TRACKED } else { 0 };
-    tracked | if T::HAS_FINALIZER { state::FINALIZER } else { 0 }
+    tracked | if T::HAS_FINALIZER || T::HAS_EXTERNAL_BYTES { state::BY_TYPE } else { 0 }
 }
 
 /// The distance in bytes from a header to a value with this alignment.
@@ -222,6 +228,11 @@ impl<'a, T: Trace + Send + Sync> Unborn<'a, T> {
     /// The [place](Self::place) holds a value.
     #[inline(always)]
     unsafe fn publish_written(self) -> Gc<T> {
+        if const { T::HAS_EXTERNAL_BYTES } {
+            // SAFETY: rule *new*: the value is written, and no other thread has the address.
+            let bytes = T::external_bytes(unsafe { self.place().as_mut() });
+            self.m.adjust_external_bytes(bytes.cast_signed());
+        }
         let Self { m, cell, index, .. } = *ManuallyDrop::new(self);
         let header = cell.cast::<Header>();
         // SAFETY: rule *new*: the value is written, and no other thread has the address.

@@ -81,6 +81,12 @@ impl Heap {
 
     /// Disables automatic collections while the guard is alive. Explicit collections still work.
     /// This helps a program that builds a large structure of which nothing becomes garbage.
+    ///
+    /// Garbage cycles stay for as long as a guard is alive, so a guard that is leaked, or that only
+    /// garbage refers to, disables automatic collections for ever. The heap reports it once, as an
+    /// event and otherwise on standard error, when a million objects or 1 GiB are new and no
+    /// program has requested a collection. [`HeapStats::defer_guards`](crate::HeapStats) has the
+    /// number of guards.
     pub fn defer_collections(&self) -> DeferGuard {
         self.0.defer_collections()
     }

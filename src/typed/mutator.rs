@@ -101,6 +101,46 @@ impl Mutator {
         self.raw.0.detach(f)
     }
 
+    /// Tells the heap that its objects have got memory outside the heap, or, if `change` is negative,
+    /// that they have given some up.
+    ///
+    /// The heap counts by itself what [`Trace::external_bytes`](crate::Trace::external_bytes) tells:
+    /// the buffers of a `Vec` or `String`, also in a [`GcCell`](crate::GcCell). This function is for
+    /// all else: memory of a foreign library, or behind a lock or an `Arc`. It is called once when
+    /// the memory is allocated, and once with the opposite sign when it is freed, for example in a
+    /// destructor:
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use standstill::{Heap, Mutator, Trace};
+    ///
+    /// #[derive(Trace)]
+    /// struct Image { pixels: Arc<Mutex<Vec<u8>>>, bytes: usize }
+    ///
+    /// impl Drop for Image {
+    ///     fn drop(&mut self) {
+    ///         Mutator::with_current(|m| m.adjust_external_bytes(-(self.bytes as isize)));
+    ///     }
+    /// }
+    ///
+    /// let heap = Heap::new();
+    /// let m = heap.attach();
+    /// let image = m.alloc(Image { pixels: Arc::new(Mutex::new(vec![0; 1 << 20])), bytes: 1 << 20 });
+    /// m.adjust_external_bytes(image.bytes as isize);
+    /// assert_eq!(heap.stats().external_bytes, 1 << 20);
+    /// drop(image);
+    /// assert_eq!(heap.stats().external_bytes, 0);
+    /// ```
+    ///
+    /// The bytes count like those of objects, for [`Pacing::young_bytes`](crate::Pacing::young_bytes)
+    /// and [`Pacing::full_minimum_bytes`](crate::Pacing::full_minimum_bytes). Wrong numbers make
+    /// collections too frequent or too rare, and have no other effect. It costs a few instructions,
+    /// and never collects; a collection may be due at the next safepoint.
+    #[inline]
+    pub fn adjust_external_bytes(&self, change: isize) {
+        self.raw.0.adjust_external_bytes(change);
+    }
+
     /// Runs a full collection. Waits first for the end of a running collection.
     ///
     /// # Panics

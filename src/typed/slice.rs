@@ -67,6 +67,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         has_finalizer: None,
         clears_last: None,
         legacy: None,
+        external: if Self::HAS_EXTERNAL_BYTES { Some(Self::external) } else { None },
         destroy: None,
         dealloc: None,
         drop: if std::mem::needs_drop::<H>() || std::mem::needs_drop::<T>() {
@@ -134,6 +135,14 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         if let Some(payload) = first {
             resume_unwind(payload);
         }
+    }
+
+    const HAS_EXTERNAL_BYTES: bool = H::HAS_EXTERNAL_BYTES || T::HAS_EXTERNAL_BYTES;
+
+    unsafe fn external(start: NonNull<u8>) -> usize {
+        // SAFETY: as in `traverse`; the caller has exclusive access.
+        let value = unsafe { Self::value(start).as_mut() };
+        H::external_bytes(&mut value.header).saturating_add(<[T]>::external_bytes(&mut value.items))
     }
 
     unsafe fn drop(start: NonNull<u8>) {
@@ -231,6 +240,9 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
             std::mem::forget(partial);
             (&raw mut (*value.as_ptr()).header).write(header);
             cell.cast::<Header>().write(Header::new(m.id(), index));
+            if const { Sliced::<H, T>::HAS_EXTERNAL_BYTES } {
+                m.adjust_external_bytes(Sliced::<H, T>::external(cell).cast_signed());
+            }
             m.publish_as(
                 object(cell.cast()),
                 if Sliced::<H, T>::INFO.tracked { state::TRACKED } else { 0 },

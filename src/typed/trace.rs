@@ -157,6 +157,35 @@ pub trait Trace: 'static {
     /// value's own bytes, for example in the buffer of a `Vec`. The derive sets this constant.
     const INDIRECT: bool = false;
 
+    /// Whether [`external_bytes`](Self::external_bytes) may return more than 0. If not, allocation
+    /// and death of such objects have no code for it. The derive sets this constant.
+    const HAS_EXTERNAL_BYTES: bool = false;
+
+    /// The bytes outside the heap that the value itself owns: the buffer of a `Vec`, the memory of a
+    /// foreign library. A value of 16 bytes can own gigabytes, so the heap counts them when it
+    /// decides about collections ([`Pacing::young_bytes`](crate::Pacing::young_bytes)).
+    ///
+    /// A type that returns more than 0 sets [`HAS_EXTERNAL_BYTES`](Self::HAS_EXTERNAL_BYTES). The
+    /// derive adds up the fields, except those with `#[trace(skip)]`. Containers of the standard
+    /// library count their buffers by their capacity, and do not look behind them: a
+    /// `Vec<Vec<u8>>` counts 24 bytes an element. So the call takes constant time. Not counted are
+    /// the contents of an `Arc`, which no single object owns, and of a `Mutex`, `RwLock` or
+    /// `OnceLock`, which change without the heap's knowledge.
+    ///
+    /// The heap adds the bytes when the object is allocated, and subtracts them when it dies. It
+    /// calls this function for the contents of a [`GcCell`](crate::GcCell) of an object, too, each
+    /// time it is locked and unlocked, and counts the difference. So between these calls the result
+    /// may change only by a change of a cell's contents; all else that a type gets or gives up
+    /// during its life, it reports with
+    /// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes), and returns it
+    /// here when it dies. A wrong result makes collections too frequent or too rare. The function
+    /// must not panic, and not use objects.
+    #[inline]
+    fn external_bytes(this: &mut Self) -> usize {
+        let _ = this;
+        0
+    }
+
     /// Visits the references that this value owns.
     ///
     /// It runs **while the world is stopped**, on any thread, possibly on several values in

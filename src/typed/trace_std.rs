@@ -41,9 +41,7 @@ leaves! {
     std::num::NonZero<i8>; std::num::NonZero<i16>; std::num::NonZero<i32>;
     std::num::NonZero<i64>; std::num::NonZero<i128>; std::num::NonZero<isize>;
 
-    str; String;
-    std::ffi::CStr; std::ffi::CString; std::ffi::OsStr; std::ffi::OsString;
-    std::path::Path; std::path::PathBuf;
+    str; std::ffi::CStr; std::ffi::OsStr; std::path::Path;
 
     std::time::Duration; std::time::Instant; std::time::SystemTime;
     std::net::IpAddr; std::net::Ipv4Addr; std::net::Ipv6Addr;
@@ -79,6 +77,32 @@ leaves! {
     &'static T where [T: ?Sized];
 }
 
+/// Leaves with a buffer. `$bytes` is its size.
+macro_rules! buffers {
+    ($($ty:ty, |$this:ident| $bytes:expr;)*) => {$(
+        impl Trace for $ty {
+            const TRACKED: bool = false;
+            const HAS_EXTERNAL_BYTES: bool = true;
+
+            #[inline]
+            fn traverse(_: &Self, _: &mut Tracer) {}
+
+            #[inline]
+            fn external_bytes(this: &mut Self) -> usize {
+                let $this = this;
+                $bytes
+            }
+        }
+    )*};
+}
+
+buffers! {
+    String, |this| this.capacity();
+    std::ffi::CString, |this| this.as_bytes_with_nul().len();
+    std::ffi::OsString, |this| this.capacity();
+    std::path::PathBuf, |this| this.capacity();
+}
+
 /// Function pointers without a lifetime in their signature, in four calling conventions.
 macro_rules! functions {
     ($($($arg:ident)*;)*) => {
@@ -107,12 +131,22 @@ functions! {
 /// it.
 macro_rules! parts {
     ($(
-        $(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $($owner:ty = $part:expr),+;
+        $(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $($owner:ty = $part:expr),+
+        $(=> |$own:ident| $($counted:ty = $place:expr),+)?;
     )*) => {$(
         $(#[$doc])*
         impl<$($params)*> Trace for $ty {
             const TRACKED: bool = $(<$owner>::TRACKED)||+;
             const INDIRECT: bool = $(<$owner>::INDIRECT)||+;
+            $(
+                const HAS_EXTERNAL_BYTES: bool = $(<$counted>::HAS_EXTERNAL_BYTES)||+;
+
+                #[inline]
+                fn external_bytes(this: &mut Self) -> usize {
+                    let $own = this;
+                    0 $(+ <$counted>::external_bytes($place))+
+                }
+            )?
 
             #[inline]
             fn traverse(this: &Self, tracer: &mut Tracer) {
@@ -136,7 +170,7 @@ macro_rules! parts {
 }
 
 parts! {
-    [T: Trace] std::cmp::Reverse<T>, |this| T = &this.0;
+    [T: Trace] std::cmp::Reverse<T>, |this| T = &this.0 => |this| T = &mut this.0;
     [T: Trace] std::num::Wrapping<T>, |this| T = &this.0;
     [T: Trace] std::num::Saturating<T>, |this| T = &this.0;
     [T: Trace] std::ops::Range<T>, |this| T = &this.start, T = &this.end;
@@ -148,7 +182,10 @@ parts! {
 
 macro_rules! tuples {
     ($($($T:ident . $i:tt)+;)*) => {
-        parts! { $([$($T: Trace),+] ($($T,)+), |this| $($T = &this.$i),+;)* }
+        parts! {$(
+            [$($T: Trace),+] ($($T,)+), |this| $($T = &this.$i),+
+            => |this| $($T = &mut this.$i),+;
+        )*}
     };
 }
 
@@ -172,6 +209,12 @@ tuples! {
 impl<T: Trace + ?Sized> Trace for Box<T> {
     const TRACKED: bool = T::TRACKED;
     const INDIRECT: bool = T::TRACKED;
+    const HAS_EXTERNAL_BYTES: bool = true;
+
+    #[inline]
+    fn external_bytes(this: &mut Self) -> usize {
+        size_of_val(&**this)
+    }
 
     #[inline]
     fn traverse(this: &Self, tracer: &mut Tracer) {
@@ -193,6 +236,12 @@ impl<T: Trace> Trace for Option<T> {
     const TRACKED: bool = T::TRACKED;
     const INDIRECT: bool = T::INDIRECT;
     const IS_HANDLE: bool = T::IS_HANDLE;
+    const HAS_EXTERNAL_BYTES: bool = T::HAS_EXTERNAL_BYTES;
+
+    #[inline]
+    fn external_bytes(this: &mut Self) -> usize {
+        this.as_mut().map_or(0, T::external_bytes)
+    }
 
     #[inline(always)]
     fn target(this: &Self) -> Edge<'_> {
@@ -272,6 +321,15 @@ macro_rules! slices {
     )*};
     (within |$this:ident| $slices:expr) => {
         const INDIRECT: bool = T::INDIRECT;
+        const HAS_EXTERNAL_BYTES: bool = T::HAS_EXTERNAL_BYTES;
+
+        #[inline]
+        fn external_bytes(this: &mut Self) -> usize {
+            if !T::HAS_EXTERNAL_BYTES {
+                return 0;
+            }
+            this.iter_mut().map(T::external_bytes).fold(0, usize::saturating_add)
+        }
 
         #[inline]
         fn prefetch(this: &Self, tracer: &Tracer) {
@@ -282,6 +340,12 @@ macro_rules! slices {
     };
     (behind |$this:ident| $slices:expr) => {
         const INDIRECT: bool = T::TRACKED;
+        const HAS_EXTERNAL_BYTES: bool = true;
+
+        #[inline]
+        fn external_bytes(this: &mut Self) -> usize {
+            this.capacity().saturating_mul(size_of::<T>())
+        }
 
         #[inline]
         fn fetch_target(this: &Self) -> bool {
@@ -327,12 +391,21 @@ slices! {
     [] BinaryHeap<T>, behind |this| [this.as_slice()];
 }
 
-/// Types with any number of elements, traversed by an iterator over references.
+/// Types with any number of elements, traversed by an iterator over references. `$room` is the
+/// number of places for elements, and `$more` the bytes of a place besides its element.
 macro_rules! sequences {
-    ($($(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $elements:expr;)*) => {$(
+    ($(
+        $(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $elements:expr, $room:ident + $more:expr;
+    )*) => {$(
         $(#[$doc])*
         impl<T: Trace $($params)*> Trace for $ty {
             const TRACKED: bool = T::TRACKED;
+            const HAS_EXTERNAL_BYTES: bool = true;
+
+            #[inline]
+            fn external_bytes(this: &mut Self) -> usize {
+                this.$room().saturating_mul(size_of::<T>() + $more)
+            }
 
             #[inline]
             fn traverse(this: &Self, tracer: &mut Tracer) {
@@ -358,16 +431,23 @@ macro_rules! sequences {
 }
 
 sequences! {
-    [] LinkedList<T>, |this| this.iter();
-    [] BTreeSet<T>, |this| this.iter();
-    [, S: 'static] HashSet<T, S>, |this| this.iter();
+    [] LinkedList<T>, |this| this.iter(), len + 2 * size_of::<usize>();
+    [] BTreeSet<T>, |this| this.iter(), len + 0;
+    [, S: 'static] HashSet<T, S>, |this| this.iter(), capacity + 1;
 }
 
-/// Maps visit the references of their keys and their values.
+/// Maps visit the references of their keys and their values. `$room` and `$more` are as for
+/// sequences.
 macro_rules! maps {
-    ($([$($params:tt)*] $ty:ty;)*) => {$(
+    ($([$($params:tt)*] $ty:ty, $room:ident + $more:expr;)*) => {$(
         impl<K: Trace, V: Trace $($params)*> Trace for $ty {
             const TRACKED: bool = K::TRACKED || V::TRACKED;
+            const HAS_EXTERNAL_BYTES: bool = true;
+
+            #[inline]
+            fn external_bytes(this: &mut Self) -> usize {
+                this.$room().saturating_mul(size_of::<(K, V)>() + $more)
+            }
 
             #[inline]
             fn traverse(this: &Self, tracer: &mut Tracer) {
@@ -393,12 +473,21 @@ macro_rules! maps {
 }
 
 maps! {
-    [, S: 'static] HashMap<K, V, S>;
-    [] BTreeMap<K, V>;
+    [, S: 'static] HashMap<K, V, S>, capacity + 1;
+    [] BTreeMap<K, V>, len + 0;
 }
 
 impl<T: Trace, E: Trace> Trace for Result<T, E> {
     const TRACKED: bool = T::TRACKED || E::TRACKED;
+    const HAS_EXTERNAL_BYTES: bool = T::HAS_EXTERNAL_BYTES || E::HAS_EXTERNAL_BYTES;
+
+    #[inline]
+    fn external_bytes(this: &mut Self) -> usize {
+        match this {
+            Ok(value) => T::external_bytes(value),
+            Err(error) => E::external_bytes(error),
+        }
+    }
 
     #[inline]
     fn traverse(this: &Self, tracer: &mut Tracer) {
@@ -423,6 +512,15 @@ where
     B: ToOwned<Owned: Trace> + ?Sized + 'static,
 {
     const TRACKED: bool = B::Owned::TRACKED;
+    const HAS_EXTERNAL_BYTES: bool = B::Owned::HAS_EXTERNAL_BYTES;
+
+    #[inline]
+    fn external_bytes(this: &mut Self) -> usize {
+        match this {
+            Cow::Owned(value) => B::Owned::external_bytes(value),
+            Cow::Borrowed(_) => 0,
+        }
+    }
 
     #[inline]
     fn traverse(this: &Self, tracer: &mut Tracer) {

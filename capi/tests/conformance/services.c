@@ -88,6 +88,18 @@ static void u_04_threshold_0_starts_nothing(void) {
     CHECK_INT(calls.traversed, 0);
 }
 
+static void memory_outside_the_heap_makes_a_collection_due(void) {
+    long long before = LIVE();
+    Py_ssize_t bytes = 17 << 20;
+    garbage_ring(3);
+    standstill_safepoint();
+    CHECK_INT(LIVE(), before + 3);
+    CHECK_INT(standstill_adjust_external_bytes(bytes), 0);
+    standstill_safepoint();
+    CHECK_INT(LIVE(), before);
+    CHECK_INT(standstill_adjust_external_bytes(-bytes), 0);
+}
+
 /* U-05 */
 static uint64_t collections(int generation) {
     standstill_gc_stats stats[3];
@@ -1156,6 +1168,7 @@ const struct test services_tests[] = {
     TEST(u_03_both_views_of_the_switch_agree),
     TEST(u_04_thresholds_are_kept),
     TEST(u_04_threshold_0_starts_nothing),
+    TEST(memory_outside_the_heap_makes_a_collection_due),
     TEST(u_04_the_first_run_comes_at_the_threshold_that_is_said),
     TEST(u_05_a_run_starts_at_the_threshold),
     TEST(u_05_full_runs_wait_for_a_quarter_of_the_survivors),

@@ -286,6 +286,7 @@ static void services_inside(PyObject *self) {
     REFUSED(standstill_set_unraisable_hook, (standstill_set_unraisable_hook(NULL, NULL), 1));
     REFUSED(standstill_set_slow_stop_hook, (standstill_set_slow_stop_hook(NULL, NULL), 1));
     REFUSED(standstill_gc_collect, standstill_gc_collect(2) == -1);
+    REFUSED(standstill_adjust_external_bytes, standstill_adjust_external_bytes(1) == -1);
     REFUSED(standstill_gc_enable, standstill_gc_enable() == 0);
     REFUSED(standstill_gc_disable, standstill_gc_disable() == 0);
     REFUSED(standstill_gc_isenabled, standstill_gc_isenabled() == 0);

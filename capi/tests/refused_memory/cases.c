@@ -699,6 +699,7 @@ ALSO(set_unraisable_hook_none, set_unraisable_hook, standstill_set_unraisable_ho
 ANSWER(gc_collect, , standstill_gc_collect(2))
 ALSO(gc_collect_young, gc_collect, , standstill_gc_collect(0), NO_FAILURE)
 ALSO(gc_collect_bad_generation, gc_collect, , standstill_gc_collect(7), -1)
+ANSWER(adjust_external_bytes, , standstill_adjust_external_bytes(1))
 ANSWER(gc_enable, , standstill_gc_enable())
 ANSWER(gc_disable, , standstill_gc_disable())
 ANSWER(gc_isenabled, , standstill_gc_isenabled())

@@ -384,6 +384,7 @@ fn fails(freed: bool) -> &'static TypeInfo {
             has_finalizer: None,
             clears_last: None,
             legacy: None,
+            external: None,
             drop: None,
             destroy: None,
             dealloc: Some(dealloc),

@@ -144,6 +144,7 @@ pub(super) const ROWS: Rows = &[
             })
         }),
     ),
+    ("Mutator::adjust_external_bytes", Shared(|_, m| done(m.adjust_external_bytes(7)))),
     ("Mutator::collect", Exclusive(|_, m| ok(m.collect().collected))),
     ("Mutator::collect_young", Exclusive(|_, m| ok(m.collect_young().collected))),
     (

@@ -25,6 +25,10 @@ pub(super) const ROWS: Rows = &[
     ),
     ("Pacing::thresholds", Free(|_| ok(Pacing::manual().thresholds()))),
     ("Pacing::with_full_minimum", Free(|_| ok(Pacing::manual().with_full_minimum(7).full_minimum))),
+    (
+        "Pacing::with_full_minimum_bytes",
+        Free(|_| ok(Pacing::manual().with_full_minimum_bytes(7).full_minimum_bytes)),
+    ),
     ("Pacing: Default", Free(|_| ok(Pacing::default().automatic))),
     ("Thresholds: Default", Free(|_| ok(Thresholds::default()))),
     ("Stress::none", Free(|_| ok(Stress::none().is_none()))),

@@ -167,7 +167,7 @@ fn main() {
             format!("-isystem{}", builtin.trim()),
         ])
         .allowlist_var("SS_.*|_PyWeakref_ProxyType|_PyWeakref_CallableProxyType")
-        .allowlist_function("ss_.*")
+        .allowlist_function("ss_.*|_PyEval_AddPendingCall")
         .allowlist_type(
             "_PyThreadStateImpl|PyThreadState|PyInterpreterState|_PyRuntimeState|PyObject|\
              PyTypeObject|PyHeapTypeObject|PyCodeObject|PyDictObject|PyDictKeysObject|\

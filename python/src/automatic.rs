@@ -7,16 +7,35 @@
 //!
 //! An older thread may be in a finalizer when the package is installed anew. So there may be two
 //! threads, but one automatic collection: see [`COLLECTS`].
+//!
+//! # On a thread of the program
+//!
+//! Some objects may only be traversed or destroyed on the thread that made them. For these the
+//! package's thread collects nothing itself: it [requests](request) a collection, which is a
+//! *pending call* of the interpreter, for the [main thread or for any thread](Place). A thread makes
+//! such a call between two instructions of Python. The package's thread waits for its end.
+//!
+//! | [`REQUEST`] | meaning | changed by |
+//! |---|---|---|
+//! | `NONE` | no call is pending, or it does nothing | |
+//! | `MADE` | a call is pending | the package's thread, from `NONE`, and back if it shall end |
+//! | `RUNS` | a thread collects | that thread, from `MADE`, and to `NONE` at the end |
+//!
+//! An exception that arrives in the call, for example `KeyboardInterrupt`, leaves it, because it
+//! was meant for the program.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU64, AtomicUsize, Ordering,
+};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use pyo3_ffi::{
-    Py_DECREF, PyEval_RestoreThread, PyEval_SaveThread, PyLong_AsUnsignedLongLong, PyObject,
+    Py_DECREF, PyErr_Clear, PyErr_ExceptionMatches, PyEval_RestoreThread, PyEval_SaveThread,
+    PyExc_RecursionError, PyExc_Warning, PyLong_AsUnsignedLongLong, PyObject,
 };
 
 use crate::collection::{self, thread_number};
@@ -43,6 +62,27 @@ static COLLECTS: AtomicU64 = AtomicU64::new(0);
 
 /// The number of threads that wait for the end of an automatic collection, to collect then.
 static WAITERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Where automatic collections run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On the thread of the package.
+    Package,
+    /// On the main thread.
+    Main,
+    /// On the thread of the program that next looks for pending calls.
+    Any,
+}
+
+impl Place {
+    pub const ALL: [Self; 3] = [Self::Package, Self::Main, Self::Any];
+}
+
+/// The state of the request to a thread of the program: see the [module's page](self).
+static REQUEST: AtomicU8 = AtomicU8::new(NONE);
+const NONE: u8 = 0;
+const MADE: u8 = 1;
+const RUNS: u8 = 2;
 
 /// The newest thread of the package. A thread is attached while it has the lock, so no thread forks
 /// meanwhile.
@@ -73,6 +113,7 @@ pub fn runs_elsewhere() -> bool {
 pub fn after_fork() {
     // Relaxed: the process has one thread.
     WAITERS.store(0, Ordering::Relaxed);
+    REQUEST.store(NONE, Ordering::Relaxed);
     if runs_elsewhere() {
         COLLECTS.store(0, Ordering::Relaxed);
     }
@@ -157,33 +198,127 @@ pub unsafe extern "C" fn run(number: *mut PyObject, _: *mut PyObject) -> *mut Py
             if is_over() {
                 break;
             }
-            // Relaxed: nothing is read on the strength of it. An older thread may collect.
-            let (free, here) = (0, thread_number());
-            if COLLECTS.compare_exchange(free, here, Ordering::Relaxed, Ordering::Relaxed).is_err()
-            {
-                sleep(REST, is_over);
+            let place = switch::place();
+            if place != Place::Package {
+                if !request(interpreter, place, is_over) {
+                    sleep(REST, is_over);
+                }
                 continue;
             }
-            let result = switch::collect_automatically();
-            // Release: see `runs_elsewhere`.
+            let result = collect_here();
+            if result.is_null() {
+                report();
+            }
             // Relaxed: a hint. A waiter that is missed waits for one more collection.
-            let has_waiters = WAITERS.load(Ordering::Relaxed) != 0;
-            COLLECTS.store(0, Ordering::Release);
-            if has_waiters {
+            if WAITERS.load(Ordering::Relaxed) != 0 || result.is_null() {
                 // Else the next collection could begin before a waiter wakes.
                 sleep(REST, is_over);
             }
-            if result.is_null() {
-                // For example a warning that is an error.
-                let text = c"Exception ignored in an automatic collection of standstill_gc";
-                python::unraisable(text, null_mut());
-                sleep(REST, is_over);
-            } else {
+            if !result.is_null() {
                 Py_DECREF(result);
             }
         }
         python::none()
     }
+}
+
+/// An automatic collection on this thread. Returns its result; null: an error is set.
+///
+/// # Safety
+///
+/// This thread is attached, no error is set, and the package was imported.
+unsafe fn collect_here() -> *mut PyObject {
+    // Relaxed: nothing is read on the strength of it. An older thread may collect.
+    let (free, here) = (0, thread_number());
+    if COLLECTS.compare_exchange(free, here, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        // SAFETY: as the caller says.
+        return unsafe { python::none() };
+    }
+    // SAFETY: as the caller says.
+    let result = unsafe { switch::collect_automatically() };
+    // Release: see `runs_elsewhere`.
+    COLLECTS.store(0, Ordering::Release);
+    result
+}
+
+/// Requests a collection of a thread of the program, and waits, detached, until it has ended, or
+/// until `is_over` or the place changes before it has begun. `false`: the interpreter's queue of
+/// calls is full.
+///
+/// # Safety
+///
+/// This thread is attached.
+unsafe fn request(
+    interpreter: *mut c::PyInterpreterState,
+    place: Place,
+    is_over: impl Fn() -> bool,
+) -> bool {
+    // Relaxed, here and below: the call's queue orders what the threads see.
+    if REQUEST.compare_exchange(NONE, MADE, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        // An older thread of the package has requested one.
+        return false;
+    }
+    let flags = if place == Place::Main { c::SS_PENDING_MAIN } else { 0 };
+    // SAFETY: as the caller says, and the interpreter exists.
+    let is_added = unsafe {
+        let place = std::ptr::without_provenance_mut(place as usize);
+        c::_PyEval_AddPendingCall(interpreter, Some(requested), place, flags as c_int) == 0
+    };
+    if !is_added {
+        REQUEST.store(NONE, Ordering::Relaxed);
+        return false;
+    }
+    let has_ended = || {
+        let given_up = (is_over() || switch::place() != place)
+            && REQUEST.compare_exchange(MADE, NONE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        given_up || REQUEST.load(Ordering::Relaxed) == NONE
+    };
+    // SAFETY: as the caller says.
+    unsafe { while !sleep(Duration::from_secs(1), has_ended) {} }
+    true
+}
+
+/// The pending call. The interpreter calls it on an attached thread.
+unsafe extern "C" fn requested(place: *mut c_void) -> c_int {
+    // Relaxed: see `request`.
+    if place.addr() != switch::place() as usize
+        || REQUEST.compare_exchange(MADE, RUNS, Ordering::Relaxed, Ordering::Relaxed).is_err()
+    {
+        // The request was given up, or made before a fork. The call for another place may still be
+        // pending.
+        return 0;
+    }
+    // SAFETY: as the caller says. A request is made only after the import.
+    let result = unsafe { collect_here() };
+    REQUEST.store(NONE, Ordering::Relaxed);
+    if !result.is_null() {
+        // SAFETY: the reference is this function's.
+        unsafe { Py_DECREF(result) };
+        return 0;
+    }
+    // SAFETY: an error is set.
+    unsafe {
+        if PyErr_ExceptionMatches(PyExc_RecursionError) != 0 {
+            // The thread has no room for calls now. A collection is still due.
+            PyErr_Clear();
+        } else if PyErr_ExceptionMatches(PyExc_Warning) != 0 {
+            report();
+        } else {
+            return -1;
+        }
+    }
+    0
+}
+
+/// Reports the error of an automatic collection, for example a warning that is an error.
+///
+/// # Safety
+///
+/// This thread is attached, and an error is set.
+unsafe fn report() {
+    let text = c"Exception ignored in an automatic collection of standstill_gc";
+    // SAFETY: as the caller says.
+    unsafe { python::unraisable(text, null_mut()) };
 }
 
 /// CPython's rule for automatic collections: more new objects than the threshold, and than a

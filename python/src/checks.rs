@@ -44,6 +44,7 @@ const SYMBOLS: &[&CStr] = &[
     c"_PyEval_StopTheWorld",
     c"_PyEval_StartTheWorld",
     c"_PyWeakref_ClearRef",
+    c"_PyEval_AddPendingCall",
     c"PyUnstable_GC_VisitObjects",
 ];
 

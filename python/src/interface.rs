@@ -15,6 +15,7 @@ use pyo3_ffi::{
     PyModuleDef_HEAD_INIT, PyModuleDef_Slot, PyObject, PyObject_CallFunction, PySequence_Fast,
 };
 
+use crate::automatic::{self, Place};
 use crate::checks::{self, Expectations, symbol};
 use crate::collection::{self, put_all};
 use crate::finalizers::Streams;
@@ -25,7 +26,7 @@ use crate::python::{none, text};
 use crate::records::{self, Record};
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
-use crate::{automatic, block, pressure, switch};
+use crate::{block, pressure, switch};
 
 /// The model of the main interpreter, if this thread runs in it.
 fn model() -> Result<Python, String> {
@@ -324,12 +325,23 @@ unsafe extern "C" fn set_enabled(_: *mut PyObject, enabled: *mut PyObject) -> *m
     }
 }
 
-/// `install(threads)`: `threads` 0 means all.
-unsafe extern "C" fn install(_: *mut PyObject, threads: *mut PyObject) -> *mut PyObject {
-    // SAFETY: the interpreter calls it on an attached thread.
+/// `install(threads, place)`: `threads` 0 means all. `place` is an index of [`Place::ALL`], or -1:
+/// the place stays.
+unsafe extern "C" fn install(
+    _: *mut PyObject,
+    arguments: *mut *mut PyObject,
+    count: Py_ssize_t,
+) -> *mut PyObject {
+    // SAFETY: the interpreter calls it with so many arguments, on an attached thread.
     unsafe {
-        let threads = PyLong_AsSsize_t(threads);
-        if PyErr_Occurred().is_null() && switch::install(threads.max(0) as usize) {
+        if count != 2 {
+            let why = c"install() takes two arguments";
+            PyErr_SetString(pyo3_ffi::PyExc_TypeError, why.as_ptr());
+            return std::ptr::null_mut();
+        }
+        let [threads, place] = [0, 1].map(|at| PyLong_AsSsize_t(*arguments.add(at)));
+        let place = usize::try_from(place).ok().and_then(|at| Place::ALL.get(at).copied());
+        if PyErr_Occurred().is_null() && switch::install(threads.max(0) as usize, place) {
             none()
         } else {
             std::ptr::null_mut()
@@ -503,7 +515,7 @@ static METHODS: Table<[PyMethodDef; 22]> = Table(std::cell::UnsafeCell::new([
     method(c"installed", PyMethodDefPointer { PyCFunction: installed }, METH_NOARGS),
     method(c"isenabled", PyMethodDefPointer { PyCFunction: isenabled }, METH_NOARGS),
     method(c"set_enabled", PyMethodDefPointer { PyCFunction: set_enabled }, METH_O),
-    method(c"install", PyMethodDefPointer { PyCFunction: install }, METH_O),
+    method(c"install", PyMethodDefPointer { PyCFunctionFast: install }, METH_FASTCALL),
     method(c"uninstall", PyMethodDefPointer { PyCFunction: uninstall }, METH_O),
     method(c"kept", PyMethodDefPointer { PyCFunction: kept }, METH_NOARGS),
     method(c"adopt", PyMethodDefPointer { PyCFunctionFast: adopt }, METH_FASTCALL),

@@ -74,6 +74,8 @@ static const long long SS_DEBUG_COLLECTABLE = _PyGC_DEBUG_COLLECTABLE;
 static const long long SS_DEBUG_UNCOLLECTABLE = _PyGC_DEBUG_UNCOLLECTABLE;
 static const long long SS_DEBUG_SAVEALL = _PyGC_DEBUG_SAVEALL;
 
+static const long long SS_PENDING_MAIN = _Py_PENDING_MAINTHREADONLY;
+
 // The object of a stack reference, counted or not. NULL: none, or a tagged integer.
 static inline PyObject *ss_stackref_object(_PyStackRef ref) {
     return PyStackRef_IsNullOrInt(ref) ? NULL : PyStackRef_AsPyObjectBorrow(ref);

@@ -37,7 +37,7 @@
 //! | | changed by | read by |
 //! |---|---|---|
 //! | [`RUNS`] | the holder of `STATE` | any thread |
-//! | [`WORKER`] | the holder of `Change` | the package's threads |
+//! | [`WORKER`], [`PLACE`] | the holder of `Change` | the package's threads |
 //! | [`KEPT`] | the first import, once | any thread |
 //! | [`NEWEST`], [`THREAD`], [`LIMIT`] | the holder of `Change` | the same |
 //! | [`MAIN`] | the holder of `Change`; the child of a fork | the child of a fork |
@@ -66,7 +66,7 @@ use pyo3_ffi::{
     PyTuple_GetItem,
 };
 
-use crate::automatic;
+use crate::automatic::{self, Place};
 use crate::collection::{self, new_reference, thread_number};
 use crate::interface::{Table, method};
 use crate::python;
@@ -90,6 +90,9 @@ static WORKER: AtomicU64 = AtomicU64::new(0);
 
 /// The most threads of an automatic collection; 0: one for each core.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
+
+/// The place of automatic collections: an index of [`Place::ALL`].
+static PLACE: AtomicUsize = AtomicUsize::new(0);
 
 /// The main thread of this process.
 static MAIN: AtomicU64 = AtomicU64::new(0);
@@ -168,6 +171,12 @@ pub fn runs() -> bool {
 pub fn shall_run(worker: u64) -> bool {
     // Relaxed: the thread looks again.
     WORKER.load(Ordering::Relaxed) == worker
+}
+
+/// Where automatic collections run. The thread may be detached.
+pub fn place() -> Place {
+    // Relaxed: a collection that has been requested runs where it was requested.
+    Place::ALL[PLACE.load(Ordering::Relaxed)]
 }
 
 /// Whether the package is installed.
@@ -384,12 +393,13 @@ static RUN: Table<PyMethodDef> = Table(std::cell::UnsafeCell::new(method(
     METH_NOARGS,
 )));
 
-/// Installs the package. `false`: an error is set, and nothing has changed.
+/// Installs the package. 0 for `limit`, or `None` for `place`, changes nothing if it is installed.
+/// `false`: an error is set, and nothing has changed.
 ///
 /// # Safety
 ///
 /// This thread is attached, and no error is set.
-pub unsafe fn install(limit: usize) -> bool {
+pub unsafe fn install(limit: usize, place: Option<Place>) -> bool {
     // SAFETY: as the caller says.
     unsafe {
         let Some(mut change) = Change::begin() else { return true };
@@ -399,13 +409,15 @@ pub unsafe fn install(limit: usize) -> bool {
             // An import that was interrupted is no import.
             return true;
         }
+        if !installed() || limit != 0 {
+            LIMIT.store(limit, Ordering::Relaxed);
+        }
+        if let Some(place) = place.or(if installed() { None } else { Some(Place::Package) }) {
+            PLACE.store(place as usize, Ordering::Relaxed);
+        }
         if installed() {
-            if limit != 0 {
-                LIMIT.store(limit, Ordering::Relaxed);
-            }
             return true;
         }
-        LIMIT.store(limit, Ordering::Relaxed);
         if !change.start() {
             return false;
         }

@@ -222,15 +222,27 @@ def isenabled():
     return _extension.isenabled() if _has_switch else _cpython["isenabled"]()
 
 
-def install(*, threads=None):
+# The places of automatic collections, in the extension's order.
+_PLACES = ("thread", "main", "program")
+
+
+def install(*, threads=None, where=None):
     """Replace ``gc.collect``, ``gc.enable``, ``gc.disable`` and ``gc.isenabled``, and start the
     thread for automatic collections. They are enabled if CPython's were. ``threads`` limits the
     threads of automatic collections, also if the package is installed already; None changes no
     limit then.
+
+    ``where`` is the place of automatic collections, with their finalizers: ``"thread"``, the
+    package's thread; ``"main"``, the main thread; or ``"program"``, the thread that next executes
+    Python code. In the last two cases the package's thread only asks for a collection, and it
+    begins between two instructions of Python. None means ``"thread"``, or no change if the package
+    is installed already.
     """
     limit = 0 if threads is None else _positive(threads)
+    if where is not None and where not in _PLACES:
+        raise ValueError(f"where must be one of {', '.join(map(repr, _PLACES))}")
     if _reason is None:
-        _extension.install(limit)
+        _extension.install(limit, -1 if where is None else _PLACES.index(where))
 
 
 def uninstall():

@@ -410,3 +410,162 @@ def test_both_collectors_at_once():
         thread.join()
     results.append(cpython())
     assert 100 * (len(results) - 1) <= sum(results) <= 100 * len(results) + 1000
+
+
+# ------------------------------------------------------------- on a thread of the program
+
+FINAL = """
+import gc, sys, threading, time
+import standstill_gc
+threads, here = set(), threading.get_ident()
+class Final:
+    def __del__(self): threads.add(threading.get_ident())
+def cycles(n):
+    for _ in range(n):
+        a = Final(); a.a = a
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+gc.set_threshold(1_000, 0)
+"""
+
+
+@pytest.mark.parametrize("where", ["main", "program"])
+def test_automatic_collections_run_on_the_thread_that_makes_garbage(where):
+    assert good(FINAL + f"""
+standstill_gc.install(where={where!r})
+wait_for(lambda: cycles(1_000) or standstill_gc.stats()["collections"] > 3)
+gc.disable()
+print(threads == {{here}}, standstill_gc.stats()["last"]["automatic"])
+""") == ["True", "True"]
+
+
+def test_automatic_collections_run_on_the_main_thread():
+    assert good(FINAL + """
+standstill_gc.install(where="main")
+stop = False
+def work():
+    while not stop: cycles(100)
+others = [threading.Thread(target=work) for _ in range(2)]
+for other in others: other.start()
+wait_for(lambda: time.sleep(0.001) or standstill_gc.stats()["collections"] > 3)
+gc.disable()
+stop = True
+for other in others: other.join()
+print(threads == {here})
+""") == ["True"]
+
+
+def test_automatic_collections_run_while_the_main_thread_waits():
+    assert good(FINAL + """
+standstill_gc.install(where="program")
+def work():
+    # The main thread may run the first ones, before it waits.
+    wait_for(lambda: cycles(1_000) or threading.get_ident() in threads)
+    print("collected")
+other = threading.Thread(target=work)
+other.start()
+other.join()
+""") == ["collected"]
+
+
+def test_the_place_of_automatic_collections_may_change():
+    assert good(FINAL + """
+standstill_gc.enable()
+for where in ("main", "thread", "program", "main", "thread"):
+    standstill_gc.install(where=where)
+    standstill_gc.install()
+    done = standstill_gc.stats()["collections"]
+    # The first one may have begun before the change.
+    wait_for(lambda: cycles(1_000) or standstill_gc.stats()["collections"] > done + 1)
+    gc.disable()
+    threads.clear()
+    gc.collect(); threads.clear()
+    gc.enable()
+    done = standstill_gc.stats()["collections"]
+    wait_for(lambda: cycles(1_000) or standstill_gc.stats()["collections"] > done)
+    gc.disable()
+    print((threads == {here}) == (where != "thread"))
+    gc.collect()
+    gc.enable()
+try:
+    standstill_gc.install(where="nowhere")
+except ValueError:
+    print("ValueError")
+""") == ["True"] * 5 + ["ValueError"]
+
+
+def test_a_request_to_a_thread_that_waits_ends_with_the_installation():
+    """The main thread waits, so no pending call of it is made."""
+    assert good(FINAL + """
+standstill_gc.install(where="main")
+def work():
+    cycles(100_000)
+    # Now a call is pending.
+    time.sleep(0.1)
+    standstill_gc.uninstall()
+    print("uninstalled")
+    standstill_gc.install(where="thread")
+    wait_for(lambda: cycles(1_000) or threads - {here, threading.get_ident()})
+    print("collected")
+other = threading.Thread(target=work)
+other.start()
+other.join()
+""") == ["uninstalled", "collected"]
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "TimeoutError"])
+def test_an_exception_for_the_program_leaves_the_collection(error):
+    """For example from the handler of a signal, which runs during the collection."""
+    assert good(FINAL + f"""
+real = standstill_gc._extension
+class Interrupted:
+    def __getattr__(self, name): return getattr(real, name)
+    def collect(self, *arguments):
+        standstill_gc._extension = real
+        raise {error}
+standstill_gc._extension = Interrupted()
+standstill_gc.install(where="main")
+try:
+    while True: cycles(1_000)
+except {error}:
+    print("arrived")
+wait_for(lambda: cycles(1_000) or standstill_gc.stats()["collections"] > 1)
+""") == ["arrived"]
+
+
+def test_near_the_recursion_limit_a_collection_waits():
+    assert good(FINAL + """
+standstill_gc.install(where="main")
+def deep():
+    try:
+        deep()
+    except RecursionError:
+        # Here no function of Python can be called.
+        for n in range(100_000):
+            a = Final(); a.a = a
+sys.setrecursionlimit(300)
+deep()
+wait_for(lambda: cycles(1_000) or standstill_gc.stats()["collections"])
+print(threads == {here})
+""") == ["True"]
+
+
+def test_automatic_collections_run_on_the_main_thread_of_a_child():
+    assert good("""
+import warnings
+warnings.simplefilter("ignore")
+""" + FINAL + """
+import os
+standstill_gc.install(where="main")
+wait_for(lambda: cycles(1_000) or standstill_gc.stats()["collections"])
+child = os.fork()
+done = standstill_gc.stats()["collections"]
+wait_for(lambda: cycles(1_000) or standstill_gc.stats()["collections"] > done + 1)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    print(threads == {here})
+else:
+    os._exit(threads != {here})
+""") == ["True"]

@@ -437,7 +437,7 @@ if _has_switch:
     if _is_first_import:
         _os.register_at_fork(after_in_child=_extension.after_fork)
         _atexit.register(_extension.uninstall, 2.0)
-    # `stats()` of this module begins anew.
+    # `stats()` begins anew.
     _extension.forget_records()
     # From now on `gc`, the package's thread and the children of forks use the functions of this
     # module, and not those of an earlier import.

@@ -526,8 +526,8 @@ class Interrupted:
         standstill_gc._extension = real
         raise {error}
 standstill_gc._extension = Interrupted()
-standstill_gc.install(where="main")
 try:
+    standstill_gc.install(where="main")
     while True: cycles(1_000)
 except {error}:
     print("arrived")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The C ABI as a C programmer uses it: the header alone under the strictest settings of several
 # compilers; the guide's smallest program and the object system with its threads, both under
-# valgrind; and linking through pkg-config with the shared library.
+# valgrind; and linking through pkg-config with the shared library and with the static one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -80,20 +80,30 @@ if needs 'the C examples under memcheck' 'apt-get install -y valgrind' command -
     echo 'valgrind has nothing to say about the C examples'
 fi
 
-# As an installed library: a prefix with header, shared library and pkg-config file.
+# As an installed library: a prefix with header, both libraries and the pkg-config files.
 prefix="$(realpath "$out")/prefix"
 rm -rf "$prefix"
 mkdir -p "$prefix/include" "$prefix/lib/pkgconfig"
 cp "$include"/*.h "$prefix/include/"
-cp "$target/release/libstandstill_capi.so" "$prefix/lib/"
+cp "$target/release/libstandstill_capi".{a,so} "$prefix/lib/"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
-sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" capi/standstill.pc.in >"$prefix/lib/pkgconfig/standstill.pc"
-if needs 'the pkg-config file' 'apt-get install -y pkg-config' command -v pkg-config; then
-    flags="$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs standstill)"
+for file in standstill standstill-static; do
+    sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" "capi/$file.pc.in" >"$prefix/lib/pkgconfig/$file.pc"
+done
+if needs 'the pkg-config files' 'apt-get install -y pkg-config' command -v pkg-config; then
+    flags() { PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs "$1"; }
 else
-    flags="-I$prefix/include -L$prefix/lib -lstandstill_capi"
+    flags() { sed -n "s|\${libdir}|$prefix/lib|; s|\${includedir}|$prefix/include|; s/^Libs: //p; s/^Cflags: //p" "$prefix/lib/pkgconfig/$1.pc"; }
 fi
-# shellcheck disable=SC2086 # the flags are words
-cc -std=c99 -O2 capi/examples/minimal.c $flags -o "$out/minimal-shared"
+# shellcheck disable=SC2046 # the flags are words
+cc -std=c99 -O2 capi/examples/minimal.c $(flags standstill) -o "$out/minimal-shared"
 LD_LIBRARY_PATH="$prefix/lib" timeout --kill-after=5 60 "$out/minimal-shared"
+# With both libraries installed each name links its own. The shared one is not found without a path.
+# shellcheck disable=SC2046 # the flags are words
+cc -std=c99 -O2 capi/examples/minimal.c $(flags standstill-static) -o "$out/minimal-static"
+timeout --kill-after=5 60 "$out/minimal-static"
+if timeout --kill-after=5 60 "$out/minimal-shared" 2>/dev/null; then
+    echo 'the program that was linked with the shared library runs without it' >&2
+    exit 1
+fi
 echo 'the C programs build and run, with the static library and with the shared one'

@@ -57,11 +57,12 @@ pub struct CollectionReport {
     /// threads owe this collection are counted. If objects are alive after all were cleared, the
     /// collection makes sure in one more stop.
     pub collected: usize,
-    /// Unreachable objects that still exist at the end. Mostly no field of their cycle can be
-    /// emptied. Or code that ran meanwhile has taken a reference: a clear handler, a destructor. Or
-    /// a panic has kept an object from being cleared. They stay tracked, and the next full
-    /// collection tries again. Objects that were not cleared because of a legacy finalizer or for
-    /// debugging count too.
+    /// Unreachable objects that still exist at the end, because references to them are left: the
+    /// `clear` of each object of their cycle has kept or restored the reference to the next; or a
+    /// destructor or clear handler has stored a reference to one of them; or a panic has kept an
+    /// object from being cleared; or they are only reached from such objects. They stay tracked, and
+    /// the next full collection tries again. Objects that were not cleared because of a legacy
+    /// finalizer or for debugging count too.
     pub uncollectable: usize,
     /// Objects to which the traversals reported more references than exist. They are kept. Such a
     /// traversal is wrong.
@@ -156,7 +157,8 @@ pub enum During {
     DebugSink,
     /// The audit hook.
     AuditHook,
-    /// A collection that was requested by a call without errors, and that failed.
+    /// A collection that was abandoned, for a reason that is no traversal's; or one that failed and
+    /// was requested by a call without errors.
     Collect,
     /// The end of a heap, which left objects.
     Shutdown,

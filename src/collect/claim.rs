@@ -276,6 +276,7 @@ fn exempt<M: ObjectModel>(
         .and_then(|done| match done.unreadable_now.first() {
             None => Ok(candidates.take_marked(world, objects)?),
             Some(&granule) => Err(Abandoned {
+                during: crate::During::Traverse,
                 reason: "a field that leads from a legacy finalizer cannot be read now".into(),
                 type_name: type_name(world, object_at(&core.space, granule as usize)),
             }),

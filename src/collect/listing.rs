@@ -43,8 +43,6 @@
 //!
 //! The model remembers itself which finalizers have run: `FINALIZED` is not set.
 
-use std::borrow::Cow;
-
 use crate::base::steps;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::collect::table::exclusively;
@@ -75,7 +73,7 @@ pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<
     let parts = guard_traversal(world, &mut tracer_of(world), |_| {
         core.model.list_parts(world, &ListedMemory::new(space))
     })?;
-    let parts = parts.map_err(|reason| Abandoned { reason, type_name: Cow::Borrowed("") })?;
+    let parts = parts.map_err(Abandoned::collection)?;
     let pages = space.high_water();
     let workers = core.workers.plan_workers(pages * PAGE_GRANULES, core.serial_below).min(most);
     let next = AtomicUsize::new(0);

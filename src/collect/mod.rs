@@ -403,8 +403,11 @@ pub(crate) fn find_rest<M: ObjectModel>(
                 stop::resume(world, report);
                 checked
             }
-            // A thread has ended without detaching since the first stop.
-            Err(error) => Err(Abandoned { reason: error.to_string().into(), type_name: "".into() }),
+            // A thread has ended without detaching since the first stop, or a finalizer has kept a
+            // loan or a stop.
+            Err(error) => Err(Abandoned::collection(crate::base::text::words!(
+                "the world cannot be stopped again after the finalizers and callbacks: {error}"
+            ))),
         };
         // Without a recheck all objects of the set are kept.
         let (garbage, abandoned) =

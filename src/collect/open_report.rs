@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use crate::base::event::{self, CollectionEvent, CollectionKind, CollectionReport, During};
+use crate::base::event::{self, CollectionEvent, CollectionKind, CollectionReport};
 use crate::base::sync::Ordering;
 use crate::collect::request::Collect;
 use crate::collect::traversal::Abandoned;
@@ -96,7 +96,7 @@ pub(crate) fn abandon<M: ObjectModel>(
     why: Abandoned,
 ) {
     m.core().hooks.unraisable(
-        During::Traverse,
+        why.during,
         why.type_name,
         crate::base::text::words!("the collection was abandoned: {}", why.reason),
     );

@@ -148,7 +148,7 @@ mod tests {
         let why = report.abandoned.expect("a reason");
         assert!(why.contains("(leaks) has ended attached"), "{why}");
         let from = calls.iter().position(|what| what == "finalize a").expect("it");
-        let failure = format!("failure: Traverse '': the collection was abandoned: {why}");
+        let failure = format!("failure: Collect '': the collection was abandoned: {why}");
         let figures =
             "1 stops, 2 unreachable, 1 finalized, 2 resurrected, 0 collected, 0 uncollectable";
         let end = format!("stop: {figures}, abandoned: {why}");
@@ -278,7 +278,7 @@ mod tests {
     fn memory_that_is_refused_gives_the_collection_up_and_nothing_is_lost() {
         let figures =
             "0 finalized, 0 resurrected, 0 collected, 0 uncollectable, abandoned: memory ran out";
-        let failure = "failure: Traverse '': the collection was abandoned: memory ran out";
+        let failure = "failure: Collect '': the collection was abandoned: memory ran out";
         // First: no memory for the merge's list of dead objects.
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();

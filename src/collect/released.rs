@@ -80,8 +80,8 @@ pub(super) fn examine<M: ObjectModel>(m: &ModelMutator<M>, objects: &[Live<'_>],
         })
         .err()
     });
-    if let Some(Abandoned { reason, type_name }) = failed.flatten() {
-        core.hooks.unraisable(During::Traverse, type_name, reason);
+    if let Some(Abandoned { during, type_name, reason }) = failed.flatten() {
+        core.hooks.unraisable(during, type_name, reason);
     }
 }
 

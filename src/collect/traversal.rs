@@ -8,7 +8,7 @@ use crate::collect::scope::stopped_at;
 use crate::object::live::Stopped;
 use std::borrow::Cow;
 
-use crate::base::event;
+use crate::base::event::{self, During};
 use crate::base::fallible::NoMemory;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
@@ -19,14 +19,22 @@ use crate::object::type_info::{Ends, Object, Tracer};
 /// The reason to abandon a collection.
 #[derive(Debug)]
 pub(crate) struct Abandoned {
+    /// What failed: a traversal, or another part of the collection.
+    pub(crate) during: During,
     pub(crate) reason: Cow<'static, str>,
     pub(crate) type_name: Cow<'static, str>,
 }
 
 impl Abandoned {
+    /// A failure of the collection itself.
+    pub(crate) fn collection(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { during: During::Collect, reason: reason.into(), type_name: "".into() }
+    }
+
     /// A field was readable in an object's first traversal and is unreadable in the second.
     pub(crate) fn locked(type_name: Cow<'static, str>) -> Self {
         Self {
+            during: During::Traverse,
             reason: "a field that could be read when references were counted is locked now".into(),
             type_name,
         }
@@ -35,7 +43,7 @@ impl Abandoned {
 
 impl From<NoMemory> for Abandoned {
     fn from(_: NoMemory) -> Self {
-        Self { reason: NoMemory::REASON.into(), type_name: "".into() }
+        Self::collection(NoMemory::REASON)
     }
 }
 
@@ -77,6 +85,7 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
         event::guarded(|| scan(tracer)).map_err(event::panic_message)
     };
     result.map_err(|reason| Abandoned {
+        during: During::Traverse,
         reason,
         type_name: tracer.at().map_or("".into(), |object| type_name(world, object)),
     })

@@ -119,6 +119,7 @@ mod tests {
         traverse_each,
         prefetch_each: None,
         clear,
+        clears_last: None,
         finalize: None,
         has_finalizer: None,
         legacy: Some(|_| true),

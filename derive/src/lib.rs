@@ -37,8 +37,8 @@ use syn::{
 ///
 /// # On a field
 ///
-/// * `#[trace(skip)]`: the field is neither traversed nor cleared, and its type need not implement
-///   `Trace`. A reference in the field counts as held from outside: its target stays alive, and a
+/// * `#[trace(skip)]`: the field is neither traversed nor cleared, its memory outside the heap is not
+///   counted, and its type need not implement `Trace`. A reference in the field counts as held from outside: its target stays alive, and a
 ///   cycle through it is never collected.
 ///
 /// # Generics

@@ -14,7 +14,9 @@ use crate::safepoint::StopError;
 impl Services {
     /// Switches automatic collections on. Returns whether they were on, as in a new heap.
     pub fn enable(&self) -> bool {
-        self.state().switch.enable(self.pace(), true)
+        let before = self.state().switch.enable(self.pace(), true);
+        self.core().request_what_is_due();
+        before
     }
 
     /// Switches automatic collections and [`collect_if_enabled`](Self::collect_if_enabled) off.

@@ -123,6 +123,7 @@ mod tests {
         finalize: None,
         has_finalizer: None,
         legacy: Some(|_| true),
+        external: None,
         drop: Some(destroy),
         destroy: None,
         dealloc: None,

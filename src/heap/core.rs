@@ -191,7 +191,7 @@ impl<M: ObjectModel> Core<M> {
     /// guard has ended. A thread that is detached looks when it next needs memory.
     pub(crate) fn request_what_is_due(&self) {
         // A thread that holds a fork has locked the list of threads.
-        if !safepoint::is_stopping() && self.pace.wants_safepoint() {
+        if !safepoint::is_stopping() && self.pace.may_be_due() {
             self.coordinator.poke_attached(COLLECT);
         }
     }

@@ -410,28 +410,35 @@ impl Pace {
         self.deferred.store(0, Ordering::Relaxed);
     }
 
-    /// The action that is due now.
-    pub(crate) fn due(&self) -> Due {
+    /// Whether something is due, unless a rule decides that nothing is. It asks no rule.
+    pub(crate) fn may_be_due(&self) -> bool {
         if self.deferrals.load(Ordering::Relaxed) != 0 {
-            return Due::Nothing;
+            return false;
         }
         let bytes = (self.new_bytes.load(Ordering::Relaxed) as u64)
             .saturating_add(self.deferred.load(Ordering::Relaxed));
-        let new = self.new_objects.load(Ordering::Relaxed);
-        let young = self.young_objects.load(Ordering::Relaxed);
-        let unseen = self.unseen.load(Ordering::Relaxed);
-        let is_young_due = new >= young || bytes >= self.young_bytes.load(Ordering::Relaxed) as u64;
+        bytes >= self.young_bytes.load(Ordering::Relaxed) as u64
+            || self.new_objects.load(Ordering::Relaxed)
+                >= self.young_objects.load(Ordering::Relaxed)
+            || self.is_full_due()
+    }
+
+    /// The action that is due now.
+    pub(crate) fn due(&self) -> Due {
+        if !self.may_be_due() {
+            return Due::Nothing;
+        }
         if self.is_full_due() {
             return Due::Full;
         }
-        if !is_young_due {
-            return Due::Nothing;
-        }
+        let new = self.new_objects.load(Ordering::Relaxed);
         let policy = self.policy();
         if let (Some(RuleNumbers { numbers, .. }), Some(rule)) = (policy.rule, &self.rule) {
             return self.due_by(&**rule, numbers, new);
         }
-        if unseen != 0 && new >= young {
+        if self.unseen.load(Ordering::Relaxed) != 0
+            && new >= self.young_objects.load(Ordering::Relaxed)
+        {
             Due::Promotion
         } else if self.has_outgrown() {
             Due::Full

@@ -80,7 +80,8 @@ impl HeapBuilder {
 
     /// The bytes that objects may occupy at a time, in whole pages of 64 KiB. An allocation beyond
     /// the limit fails with an [`AllocError`](crate::AllocError). By default, the size of the
-    /// reservation.
+    /// reservation. Memory outside the heap is not limited. It only makes collections due earlier
+    /// ([`Pacing::young_bytes`]).
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self

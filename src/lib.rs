@@ -45,7 +45,9 @@ pub mod model_check;
 
 pub use base::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
 pub use base::hooks::CallGuards;
-pub use base::report::{CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
+pub use base::report::{
+    CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, Unraisable,
+};
 /// Allocation that may be refused, for the C library.
 #[doc(hidden)]
 pub mod fallible {

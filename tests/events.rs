@@ -224,9 +224,10 @@ fn a_slow_stop_names_the_thread() {
     let (_, fields) = seen.iter().find(|(name, _)| name == "slow stop").expect("a report");
     assert_eq!(fields["thread"], "\"dawdler\"");
     assert_eq!(fields.contains_key("os_thread"), cfg!(target_os = "linux"));
-    for field in ["heap", "waited_ms", "registered_ms", "attached_ms"] {
+    for field in ["heap", "waited_ms", "registered_ms", "waiter"] {
         assert!(fields.contains_key(field), "{fields:?}");
     }
+    assert_eq!(fields["purpose"], "\"a collection\"");
 }
 
 #[test]

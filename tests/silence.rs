@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use common::child::{Process, role};
 use common::{deadline, panic_text};
-use standstill::safepoint::{SlowStop, SlowStopKind};
+use standstill::safepoint::{SlowStop, SlowStopKind, StopPurpose};
 use standstill::{
-    Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SlowLock, Trace, Tracer,
+    Collect, During, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SlowLock, Trace, Tracer,
 };
 
 /// This program in a process of its own, and the lines of its standard error. Killed when this is
@@ -154,10 +154,9 @@ fn a_thread_that_blocks_while_attached_is_named_on_standard_error() {
         let other = Other::new(test, way);
         // Again as long as it lasts.
         for _ in 0..2 {
-            let line =
-                other.says(&["standstill: heap 'silent': a stop has waited ", "thread 'blocker'"]);
-            let (_, rest) = line.split_once("(OS thread ").expect("its number");
-            let (number, rest) = rest.split_once("), which attached ").expect("when it attached");
+            let line = other.says(&["standstill: heap 'silent': a stop for ", "thread 'blocker'"]);
+            let (_, rest) = line.split_once("thread 'blocker' (OS thread ").expect("its number");
+            let (number, rest) = rest.split_once("), registered ").expect("since when it exists");
             assert!(rest.contains("s ago"), "{line}");
             #[cfg(target_os = "linux")]
             assert_eq!(other.name_of(number), "blocker");
@@ -221,7 +220,12 @@ fn a_hook_for_slow_stops_receives_the_missing_thread_and_the_time_of_its_attachm
         let thread = &straggler.thread;
         assert_eq!(thread.name.as_deref(), Some("dawdler"));
         assert_eq!(thread.os_thread, (os_thread != 0).then_some(os_thread));
-        assert!(thread.registered_for >= straggler.attached_for);
+        assert_eq!(slow.purpose, Some(StopPurpose::Collection));
+        let waiter = slow.waiter.as_ref().expect("this thread");
+        assert_ne!(waiter.id, thread.id);
+        let line = slow.to_string();
+        let begin = format!("a stop for a collection by {waiter} has waited ");
+        assert!(line.starts_with(&begin) && line.contains("thread 'dawdler'"), "{line}");
         assert!(
             slow.waited >= Duration::from_millis(20)
                 && !straggler.has_ended
@@ -431,7 +435,7 @@ fn a_thread_that_waits_for_the_collector_lock_names_the_collecting_thread() {
     }
     let other = Other::new(test, "standard error");
     for _ in 0..2 {
-        let line = other.says(&["standstill: heap 'silent': a thread has waited ", " to collect"]);
+        let line = other.says(&["standstill: heap 'silent': thread ", " to begin a collection"]);
         assert!(line.contains("because of thread 'collector'"), "{line}");
     }
 
@@ -442,6 +446,10 @@ fn a_thread_that_waits_for_the_collector_lock_names_the_collecting_thread() {
         heap.on_slow_stop({
             let told = Arc::clone(&told);
             move |slow: &SlowStop| {
+                // The collecting thread reports itself afterwards.
+                if slow.kind == SlowStopKind::HeldUp {
+                    return;
+                }
                 *told.lock().unwrap() = Some(slow.clone());
                 drop(go_on.lock().unwrap().take());
             }
@@ -454,6 +462,7 @@ fn a_thread_that_waits_for_the_collector_lock_names_the_collecting_thread() {
         let told = told.lock().unwrap().take().expect("a report");
         assert_eq!(told.kind, SlowStopKind::Collecting, "{place:?}");
         assert!(told.waited >= Duration::from_millis(20), "{:?}", told.waited);
+        assert_eq!(told.purpose, Some(StopPurpose::Collection));
         let [straggler] = &told.stragglers[..] else { panic!("{told}") };
         assert_eq!(straggler.thread.name.as_deref(), Some("collector"), "{place:?}");
         assert!(!straggler.is_suspended && !straggler.has_ended);
@@ -898,4 +907,120 @@ fn a_scope_inside_a_destructor_is_refused_before_it_starts_anything() {
     let text = told.recv().expect("an answer").expect("the closure has not run");
     assert!(text.contains("inside a destructor"), "{text}");
     MUTATOR.take();
+}
+
+// ------------------------------------------------------------------------- slow collections
+
+/// How long each slow call takes: longer than the heap's `slow_stop`.
+const SLOW_CALL: Duration = Duration::from_millis(40);
+
+/// Refers to itself. Its code of the kind `KIND` is slow: 0, the finalizer; 1, the clear handler;
+/// 2, the destructor.
+struct Sluggish<const KIND: u8>(GcCell<Option<Gc<Self>>>);
+
+impl<const KIND: u8> Sluggish<KIND> {
+    fn runs(kind: u8) {
+        if kind == KIND {
+            std::thread::sleep(SLOW_CALL);
+        }
+    }
+}
+
+impl<const KIND: u8> Trace for Sluggish<KIND> {
+    const HAS_FINALIZER: bool = KIND == 0;
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
+    }
+    fn clear(this: &Self, m: &Mutator) {
+        Self::runs(1);
+        Trace::clear(&this.0, m);
+    }
+    fn finalize(_: &Gc<Self>, _: &Mutator) {
+        Self::runs(0);
+    }
+}
+
+impl<const KIND: u8> Drop for Sluggish<KIND> {
+    fn drop(&mut self) {
+        Self::runs(2);
+    }
+}
+
+/// The reports of a collection with one object whose code is slow.
+fn told_of_a_slow_call<const KIND: u8>(by_the_heap: bool) -> Vec<SlowStop> {
+    let pacing =
+        if by_the_heap { Pacing::default().with_young_objects(1) } else { Pacing::manual() };
+    let heap = builder().pacing(pacing).build().expect("a heap");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    heap.on_slow_stop({
+        let told = Arc::clone(&told);
+        move |slow: &SlowStop| told.lock().unwrap().push(slow.clone())
+    });
+    let thread = named("collector", move || {
+        let mut m = heap.attach();
+        let object = m.alloc(Sluggish::<KIND>(GcCell::new(None)));
+        object.0.set(&m, Some(object.clone()));
+        drop(object);
+        if !by_the_heap {
+            m.collect();
+        }
+        while heap.stats().live_objects > 0 {
+            // Each allocation may fill a magazine, which makes a collection due.
+            drop(m.alloc([0u64; 500]));
+            m.safepoint();
+        }
+    });
+    thread.join().expect("no panic");
+    let told = std::mem::take(&mut *told.lock().unwrap());
+    told
+}
+
+#[test]
+fn a_collection_that_holds_up_its_thread_is_reported_with_the_type_whose_code_ran_longest() {
+    let _watch = deadline("slow collections");
+    for by_the_heap in [false, true] {
+        let all = [
+            (During::Finalize, told_of_a_slow_call::<0>(by_the_heap)),
+            (During::Clear, told_of_a_slow_call::<1>(by_the_heap)),
+            (During::Drop, told_of_a_slow_call::<2>(by_the_heap)),
+        ];
+        for (during, told) in all {
+            let is_slow = |slow: &&SlowStop| {
+                slow.longest.as_ref().is_some_and(|longest| longest.took >= SLOW_CALL)
+            };
+            let slow = told.iter().find(is_slow).unwrap_or_else(|| panic!("{during:?}: {told:?}"));
+            assert_eq!(slow.kind, SlowStopKind::HeldUp);
+            assert!(slow.waited >= SLOW_CALL, "{slow:?}");
+            let [straggler] = &slow.stragglers[..] else { panic!("{slow:?}") };
+            assert_eq!(straggler.thread.name.as_deref(), Some("collector"));
+            let longest = slow.longest.as_ref().expect("the slow call");
+            assert_eq!(longest.during, during);
+            assert!(longest.type_name.contains("Sluggish"), "{longest:?}");
+            let line = slow.to_string();
+            assert!(line.starts_with("collecting has taken "), "{line}");
+            assert!(line.contains("Sluggish") && line.contains("'collector'"), "{line}");
+        }
+    }
+}
+
+/// The first collection does not end before the second thread has waited for it, and said so.
+#[test]
+fn a_report_contains_the_wait_for_the_collections_of_others() {
+    let _watch = deadline("a collection that waits");
+    let (heap, collector, go_on) = collecting(Place::Finalizer);
+    let (go_on, waited) = (Mutex::new(Some(go_on)), Arc::new(Mutex::new(Duration::ZERO)));
+    heap.on_slow_stop({
+        let waited = Arc::clone(&waited);
+        move |slow: &SlowStop| {
+            if slow.kind == SlowStopKind::Collecting {
+                *waited.lock().unwrap() = slow.waited;
+                drop(go_on.lock().unwrap().take());
+            }
+        }
+    });
+    let mut m = heap.attach();
+    let second = m.collect();
+    m.join(collector).expect("no panic");
+    let waited = *waited.lock().unwrap();
+    assert!(waited >= Duration::from_millis(20) && second.waited >= waited, "{second:?}");
 }

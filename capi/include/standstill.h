@@ -1240,19 +1240,20 @@ standstill_set_unraisable_hook(void (*hook)(const standstill_unraisable *report,
                                void *arg);
 
 /* A thread that holds up a stop: the thread blocks while it is attached, or reaches no safepoint.
- * The report also describes a thread that stops the world, or collects, for too long. */
+ * The report also describes a thread that stops the world, or collects, for too long. The text says
+ * which of these, which thread waits, and for what. */
 typedef struct {
     const char *thread; /* the thread's name, or NULL */
     uint64_t os_thread; /* the system's thread id (gettid); 0: unknown */
-    double waited;      /* seconds that the stop has waited so far */
-    double attached;    /* seconds since the thread attached */
+    double waited;      /* seconds of the wait so far, or for which collecting held up the thread */
+    double attached;    /* seconds since the thread first attached, and was registered for stops */
     int ended;          /* 1: the thread ended without detaching; every stop now fails */
     const char *text;   /* one line about all such threads */
 } standstill_slow_stop;
 
 /* standstill_set_slow_stop_hook: sets the hook for slow stops. "Slow" means longer than
  * slow_stop_ms of standstill_heap_options. By default the library writes a line to stderr. The hook
- * is called in three cases, each time by a thread that waits:
+ * is called in four cases:
  * A stop waits for other threads for too long. The stopping thread calls the hook, once for each
  * thread that it waits for, and again each time the wait has doubled. The hook itself should not
  * wait.
@@ -1260,6 +1261,8 @@ typedef struct {
  * restrictions of a traverse handler apply to this call.
  * The finalizers, callbacks and deallocators of a collection take too long. A thread that waits to
  * collect calls the hook.
+ * Collecting has held up its own thread for too long. That thread calls the hook afterwards. The
+ * text names the type whose code ran longest.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE void
 standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, void *arg),

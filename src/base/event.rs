@@ -20,7 +20,7 @@ pub(crate) use crate::base::outside::{Hook, guarded, must_hold_no_lock, panic_me
 pub(crate) use crate::base::outside::{abort, line};
 pub(crate) use crate::base::phase::Phase;
 pub(crate) use crate::base::report::{
-    CollectionEvent, CollectionKind, CollectionReport, During, Unraisable,
+    CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, Unraisable,
 };
 
 /// A span. Each thread that works on its subject enters it meanwhile. It is empty if no subscriber
@@ -169,6 +169,7 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         overvisited,
         stops,
         time_to_stop,
+        waited,
         duration,
         workers,
     } = report;
@@ -191,6 +192,7 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
             stops = stops.len(),
             stopped_us = stops.iter().sum::<Duration>().as_micros() as u64,
             time_to_stop_us = time_to_stop.as_micros() as u64,
+            waited_us = waited.as_micros() as u64,
             duration_us = duration.as_micros() as u64,
             workers,
             abandoned = abandoned.as_deref(),
@@ -229,7 +231,8 @@ pub(crate) fn slow_stop(
     thread: &str,
     os_thread: Option<u64>,
     registered_for: Duration,
-    attached_for: Duration,
+    waiter: Option<&str>,
+    purpose: Option<&str>,
 ) {
     call_outside(|| {
         tracing::warn!(
@@ -239,7 +242,8 @@ pub(crate) fn slow_stop(
             thread,
             os_thread,
             registered_ms = registered_for.as_millis() as u64,
-            attached_ms = attached_for.as_millis() as u64,
+            waiter,
+            purpose,
             "slow stop"
         );
     });
@@ -254,6 +258,8 @@ pub(crate) fn long_stop(
     os_thread: Option<u64>,
     registered_for: Duration,
     is_suspended: bool,
+    waiter: Option<&str>,
+    purpose: Option<&str>,
 ) {
     call_outside(|| {
         tracing::warn!(
@@ -264,6 +270,8 @@ pub(crate) fn long_stop(
             os_thread,
             registered_ms = registered_for.as_millis() as u64,
             is_suspended,
+            waiter,
+            purpose,
             "long stop"
         );
     });
@@ -276,6 +284,8 @@ pub(crate) fn long_collection(
     thread: &str,
     os_thread: Option<u64>,
     registered_for: Duration,
+    waiter: Option<&str>,
+    purpose: Option<&str>,
 ) {
     call_outside(|| {
         tracing::warn!(
@@ -285,6 +295,8 @@ pub(crate) fn long_collection(
             thread,
             os_thread,
             registered_ms = registered_for.as_millis() as u64,
+            waiter,
+            purpose,
             "long collection"
         );
     });
@@ -294,6 +306,29 @@ pub(crate) fn long_collection(
 pub(crate) fn long_deferral(heap: &str, guards: usize, objects: usize, bytes: usize) {
     call_outside(|| {
         tracing::warn!(target: "standstill", heap, guards, objects, bytes, "long deferral");
+    });
+}
+
+/// A collection, or a batch of its garbage, has held up this thread.
+pub(crate) fn held_up(
+    heap: &str,
+    took: Duration,
+    thread: &str,
+    os_thread: Option<u64>,
+    longest: Option<&LongestCall>,
+) {
+    call_outside(|| {
+        tracing::warn!(
+            target: "standstill",
+            heap,
+            took_ms = took.as_millis() as u64,
+            thread,
+            os_thread,
+            longest_during = longest.map(|call| tracing::field::debug(call.during)),
+            longest_type = longest.map(|call| &*call.type_name),
+            longest_ms = longest.map(|call| call.took.as_millis() as u64),
+            "held up"
+        );
     });
 }
 

@@ -11,7 +11,7 @@ pub(crate) use crate::base::outside::{Hook, guarded, must_hold_no_lock, panic_me
 pub(crate) use crate::base::outside::{abort, line};
 pub(crate) use crate::base::phase::Phase;
 pub(crate) use crate::base::report::{
-    CollectionEvent, CollectionKind, CollectionReport, During, Unraisable,
+    CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, Unraisable,
 };
 
 /// In the place of a span.
@@ -71,7 +71,8 @@ pub(crate) fn slow_stop(
     _thread: &str,
     _os_thread: Option<u64>,
     _registered_for: Duration,
-    _attached_for: Duration,
+    _waiter: Option<&str>,
+    _purpose: Option<&str>,
 ) {
 }
 
@@ -82,6 +83,8 @@ pub(crate) fn long_stop(
     _os_thread: Option<u64>,
     _registered_for: Duration,
     _is_suspended: bool,
+    _waiter: Option<&str>,
+    _purpose: Option<&str>,
 ) {
 }
 
@@ -91,6 +94,17 @@ pub(crate) fn long_collection(
     _thread: &str,
     _os_thread: Option<u64>,
     _registered_for: Duration,
+    _waiter: Option<&str>,
+    _purpose: Option<&str>,
+) {
+}
+
+pub(crate) fn held_up(
+    _heap: &str,
+    _took: Duration,
+    _thread: &str,
+    _os_thread: Option<u64>,
+    _longest: Option<&LongestCall>,
 ) {
 }
 

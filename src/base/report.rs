@@ -70,10 +70,18 @@ pub struct CollectionReport {
     /// How long each stop of the world lasted: one stop if it sufficed, two if code had to run in
     /// between, and one more if objects were alive after all were cleared.
     pub stops: Vec<Duration>,
-    /// From the request of a stop until the last thread parked: the longer of the two.
+    /// From the request of a stop until the last thread parked: the longest of the stops. A wait
+    /// for a stop that another thread has made before is not included.
     pub time_to_stop: Duration,
-    /// From the first step to the last, with stops and finalizers. If the heap started the
-    /// collection, this includes the time of the program while its garbage was cleared in batches.
+    /// How long the requesting thread had waited before its collection could begin: for other
+    /// threads that collected, forked or waited before it, and for its own help with their garbage.
+    /// A collection that the heap starts does not wait: it is left to a later safepoint.
+    pub waited: Duration,
+    /// From the moment when no other thread could collect, right before the start callbacks, until
+    /// right before the stop callbacks. It includes the stops, all waits for them, and the code of
+    /// the program that runs meanwhile: callbacks, finalizers, destructors. It does not include
+    /// `waited`. If the heap started the collection, it includes the time of the program while its
+    /// garbage was cleared in batches.
     pub duration: Duration,
     /// The number of threads that could count and mark, with the collecting thread. Fewer have
     /// worked if the collection ended before the others could begin.
@@ -100,6 +108,7 @@ impl CollectionReport {
             overvisited: 0,
             stops: Vec::new(),
             time_to_stop: Duration::ZERO,
+            waited: Duration::ZERO,
             duration: Duration::ZERO,
             workers: 1,
         }
@@ -162,6 +171,42 @@ pub enum During {
     Collect,
     /// The end of a heap, which left objects.
     Shutdown,
+}
+
+/// The call of the program's code that took longest while a collection held up its thread. A part
+/// of a [`SlowStop`](crate::safepoint::SlowStop).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LongestCall {
+    /// The code: [`Finalize`](During::Finalize), [`WeakCallback`](During::WeakCallback),
+    /// [`Clear`](During::Clear), or [`Drop`](During::Drop) for destructors. Clearing an object
+    /// includes the destruction of what it alone held, and so does its destruction.
+    pub during: During,
+    /// The type of the object; of the first one, if there are several. Empty for a weak callback.
+    pub type_name: Cow<'static, str>,
+    /// How many objects were measured together. Finalizers and callbacks are measured one by one.
+    /// Quick clear handlers and destructors are measured by the dozen, because reading a clock
+    /// takes as long as they do. Those that follow a slow one are measured one by one.
+    pub objects: usize,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// For example `a finalizer of app.File took 1.5s`.
+impl fmt::Display for LongestCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { during, type_name, objects, took } = self;
+        match during {
+            During::Finalize => write!(f, "a finalizer of {type_name}")?,
+            During::WeakCallback => f.write_str("a weak callback")?,
+            During::Clear => write!(f, "the clear handler of {type_name}")?,
+            _ => write!(f, "the destruction of {type_name}")?,
+        }
+        if *objects > 1 {
+            write!(f, ", or of {} objects after it,", objects - 1)?;
+        }
+        write!(f, " took {took:.1?}")
+    }
 }
 
 /// A failure that no caller could receive.

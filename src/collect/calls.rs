@@ -7,7 +7,11 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::event::{During, guarded, panic_message};
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use crate::base::event::{During, LongestCall, guarded, panic_message};
+use crate::base::fallible;
 use crate::base::text::words;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -28,6 +32,72 @@ pub(crate) fn call<M: ObjectModel, R>(
             m.core().hooks.unraisable(during, "", text);
         })
         .ok()
+}
+
+/// Quick clear handlers and destructors that are measured together. Reading the clock takes about
+/// as long as one of them.
+pub(crate) const MEASURED_TOGETHER: usize = 32;
+
+/// A shorter call is not noted, so quick code pays for no name.
+const NOTED: Duration = Duration::from_micros(100);
+
+/// Measures the code of the program that a collection calls on this thread, for
+/// [`report_held_up`].
+pub(crate) struct CallClock(Instant);
+
+impl CallClock {
+    /// The first call begins now.
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// The call for some objects ends now, and the next one begins. Returns how many objects to
+    /// measure together next: one by one after a slow call, so that the next slow one is named.
+    pub(crate) fn lap<'n, M: ObjectModel>(
+        &mut self,
+        m: &ModelMutator<M>,
+        during: During,
+        objects: usize,
+        name: impl FnOnce() -> Cow<'n, str>,
+    ) -> usize {
+        let now = Instant::now();
+        let took = now.duration_since(self.0);
+        self.0 = now;
+        if took < NOTED {
+            return MEASURED_TOGETHER;
+        }
+        // Without memory the call has no name.
+        let type_name = fallible::owned(&name()).unwrap_or_default().into();
+        m.note_call(LongestCall { during, type_name, objects, took });
+        1
+    }
+}
+
+/// The thread begins to collect, or to reclaim garbage.
+pub(crate) fn begin_holding_up<M: ObjectModel>(m: &ModelMutator<M>) -> Instant {
+    drop(m.take_longest());
+    m.take_waits();
+    Instant::now()
+}
+
+/// Parks for the stop of another thread, while the thread collects.
+pub(crate) fn park<M: ObjectModel>(m: &mut ModelMutator<M>) {
+    let begun = Instant::now();
+    m.wait_parked();
+    m.note_wait(begun);
+}
+
+/// The thread has collected, or reclaimed garbage, since `begun`, and does something else now.
+/// Reports if this took long. The waits for stops do not count: the threads that cause them are
+/// reported.
+pub(crate) fn report_held_up<M: ObjectModel>(m: &ModelMutator<M>, begun: Instant) {
+    let held_up = begun.elapsed().saturating_sub(m.take_waits());
+    // The behaviour of a model does not depend on time.
+    let is_model = cfg!(all(test, any(loom, shuttle)));
+    if held_up >= m.core().coordinator.slow_stop() && !is_model {
+        let longest = m.take_longest();
+        m.core().coordinator.report_held_up(m.thread_id(), held_up, longest);
+    }
 }
 
 /// Calls [`ObjectModel::resumed`].

@@ -7,9 +7,11 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use crate::base::event::{self, During, Phase};
 use crate::base::steps;
-use crate::collect::calls::{all_cleared, call};
+use crate::collect::calls::{CallClock, MEASURED_TOGETHER, all_cleared, call, park};
 use crate::collect::scope::state_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -55,8 +57,10 @@ pub(crate) fn clear_all<M: ObjectModel>(
     while next < objects.len() {
         if m.poll() != 0 {
             all_cleared(m);
-            m.wait_parked();
+            park(m);
         }
+        let mut clock = CallClock::start();
+        let mut together = MEASURED_TOGETHER;
         // One guard for many objects. If a handler panics, it is that of the last object that was
         // begun.
         let few = objects.len().min(next + m.core().stress.shrink(POLL_DISTANCE));
@@ -64,17 +68,22 @@ pub(crate) fn clear_all<M: ObjectModel>(
         let core = m.core();
         let result = event::guarded(|| {
             while next < few {
-                let object = objects[next];
-                prefetch_ahead(objects, next);
-                next += 1;
-                // Otherwise a clear handler, or a destructor that it caused, has untracked the
-                // object. A listed object stays tracked until it is released.
-                if M::LISTS_OBJECTS
-                    || state_of(&core.space, object.object()).get() & state::TRACKED != 0
-                {
-                    core.model.clear(object, m);
-                    core.model.cleared(m, false);
+                let (first, end) = (next, few.min(next + together));
+                while next < end {
+                    let object = objects[next];
+                    prefetch_ahead(objects, next);
+                    next += 1;
+                    // Otherwise a clear handler, or a destructor that it caused, has untracked the
+                    // object. A listed object stays tracked until it is released.
+                    if M::LISTS_OBJECTS
+                        || state_of(&core.space, object.object()).get() & state::TRACKED != 0
+                    {
+                        core.model.clear(object, m);
+                        core.model.cleared(m, false);
+                    }
                 }
+                let name = || core.model.type_name(objects[first]);
+                together = clock.lap(m, During::Clear, end - first, name);
             }
         });
         if let Err(payload) = result {
@@ -84,24 +93,36 @@ pub(crate) fn clear_all<M: ObjectModel>(
             core.hooks.unraisable_at(During::Clear, name, object.address(), text);
         }
     }
+    let mut clock = CallClock::start();
     all_cleared(m);
+    if let Some(&first) = objects.first() {
+        clock.lap(m, During::Clear, objects.len(), || m.core().model.type_name(first));
+    }
 }
 
 /// Releases the references of the claim. The mutator is lent, except while the thread may park. The
 /// state of an object that was listed ends before: see [`listing`](super::listing).
-pub(crate) fn release_all<M: ObjectModel>(claims: ClaimRefs<'_>, m: &mut ModelMutator<M>) {
-    let mut lent = None;
-    for (at, claim) in claims.enumerate() {
-        if at % POLL_DISTANCE == 0 {
-            drop(lent.take());
-            if m.poll() != 0 {
-                m.wait_parked();
+pub(crate) fn release_all<M: ObjectModel>(mut claims: ClaimRefs<'_>, m: &mut ModelMutator<M>) {
+    let core = Arc::clone(m.core());
+    while !claims.live().is_empty() {
+        if m.poll() != 0 {
+            park(m);
+        }
+        let _lent = m.lend_to_model();
+        let mut clock = CallClock::start();
+        let (mut left, mut together) = (claims.live().len().min(POLL_DISTANCE), MEASURED_TOGETHER);
+        while left > 0 {
+            let few = left.min(together);
+            // Before the object may be destroyed.
+            let name = core.model.type_name(claims.live()[0]);
+            for claim in claims.by_ref().take(few) {
+                if M::LISTS_OBJECTS {
+                    state_of(&core.space, claim.object()).death();
+                }
+                core.model.release(claim, m);
             }
-            lent = m.lend_to_model();
+            left -= few;
+            together = clock.lap(m, During::Drop, few, || name);
         }
-        if M::LISTS_OBJECTS {
-            state_of(&m.core().space, claim.object()).death();
-        }
-        m.model().release(claim, m);
     }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::base::event::{self, During, Phase};
+use crate::collect::calls::CallClock;
 use crate::collect::claim::{Exempt, Reclaimers, Unreachable};
 use crate::collect::scope::state_of;
 use crate::collect::traversal::Abandoned;
@@ -43,12 +44,14 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
     }
     let core = m.core();
     let _lent = m.lend_to_finalizers();
+    let mut clock = CallClock::start();
     {
         let _phase = event::phase(Phase::Callbacks);
         for callback in callbacks {
             if let Err(payload) = event::guarded(|| core.model.call_back(callback, m)) {
                 core.hooks.unraisable(During::WeakCallback, "", event::panic_message(payload));
             }
+            clock.lap(m, During::WeakCallback, 1, || "".into());
         }
     }
     let _phase = event::phase(Phase::Finalize);
@@ -72,6 +75,7 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
             let text = event::panic_message(payload);
             core.hooks.unraisable_at(During::Finalize, name, object.address(), text);
         }
+        clock.lap(m, During::Finalize, 1, || core.model.type_name(object));
     }
     pending
 }

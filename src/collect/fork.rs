@@ -25,7 +25,7 @@ use crate::heap::helpers::JobState;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{ModelMutator, SpareMutator};
 use crate::heap::spares::Spares;
-use crate::safepoint::{ForkGuard, StopError, lock};
+use crate::safepoint::{ForkGuard, StopError, StopPurpose, lock};
 
 impl<M: ObjectModel> ModelMutator<M> {
     /// Prepares the heap for a `fork`. Call it directly before `fork`.
@@ -55,7 +55,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             return Err(StopError::NoSafepoint);
         }
         let core = Arc::clone(self.core());
-        collect::acquire_lock(self);
+        collect::acquire_lock(self, StopPurpose::Fork);
         let this = &*self;
         match this.stop_for_fork() {
             Ok(guard) => {

@@ -112,6 +112,7 @@ pub(crate) use self::scope::{live, visible};
 pub use self::stopped::StoppedCollection;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::base::event::{self, CollectionKind, CollectionReport, Phase};
 use crate::base::fallible;
@@ -134,7 +135,7 @@ use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
 use crate::heap::remembered::FoundRoot;
 use crate::memory::sparse::VISITED_TOGETHER;
 use crate::object::live::DeadObject;
-use crate::safepoint::StopError;
+use crate::safepoint::{StopError, StopPurpose};
 
 /// With fewer unmarked candidates on a page than these, on average, one worker counts all of them.
 const FEW_ON_PAGE: usize = 64;
@@ -149,7 +150,7 @@ pub(crate) enum ReclaimedBy {
 }
 
 /// Acquires the collector lock. The thread waits for it as a requester.
-pub(crate) fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>) {
+pub(crate) fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>, purpose: StopPurpose) {
     if m.core().collector_lock.try_acquire() {
         return;
     }
@@ -158,7 +159,7 @@ pub(crate) fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>) {
     while !acquire_helping(m, || request.try_acquire()) {
         m.detach(|| {
             while let Some(overdue) = request.wait(core.coordinator.slow_stop()) {
-                core.coordinator.report_collecting(overdue.waited, &overdue.by);
+                core.coordinator.report_collecting(purpose, overdue.waited, &overdue.by);
             }
         });
     }
@@ -178,8 +179,9 @@ pub(crate) fn collect<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
 ) -> Result<CollectionReport, CollectError> {
+    let begun = Instant::now();
     if what.wait {
-        acquire_lock(m);
+        acquire_lock(m, StopPurpose::Collection);
     }
     let core = Arc::clone(m.core());
     if !what.wait && !acquire_helping(m, || core.collector_lock.try_acquire()) {
@@ -190,7 +192,7 @@ pub(crate) fn collect<M: ObjectModel>(
     }
     let guard = CollectorGuard(&core);
     // This thread has reclaimed the garbage, so there is a report.
-    Ok(run(m, what, ReclaimedBy::Collector, guard)?
+    Ok(run(m, what, ReclaimedBy::Collector, guard, begun.elapsed())?
         .unwrap_or_else(|| CollectionReport::new(what.kind)))
 }
 
@@ -215,19 +217,52 @@ pub(crate) fn collect_due<M: ObjectModel>(
     if !core.collector_lock.try_acquire() {
         return Err(CollectError::Busy);
     }
-    run(m, what, ReclaimedBy::Mutators, CollectorGuard(&core))?;
+    run(m, what, ReclaimedBy::Mutators, CollectorGuard(&core), Duration::ZERO)?;
     Ok(())
 }
 
-/// Runs a collection. `None`: the mutators reclaim its garbage, and the last of them closes the
-/// report.
+/// Runs a collection, for which the thread has `waited`. `None`: the mutators reclaim its garbage,
+/// and the last of them closes the report. Reports if this holds up the thread for long.
 fn run<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
     by: ReclaimedBy,
     guard: CollectorGuard<'_, M>,
+    waited: Duration,
+) -> Result<Option<CollectionReport>, StopError> {
+    let begun = calls::begin_holding_up(m);
+    let result = run_until_handed_over(m, what, by, waited);
+    let is_handed_over = matches!(result, Ok(None));
+    if is_handed_over {
+        std::mem::forget(guard);
+    } else {
+        drop(guard);
+    }
+    calls::report_held_up(m, begun);
+    if !is_handed_over {
+        return result;
+    }
+    // This thread reclaims all garbage of a small collection, and closes it. If memory is short, it
+    // reclaims all of its own garbage.
+    let mine = Owner::This(m.thread_id());
+    let first = if m.core().space.is_tight() { usize::MAX } else { reclaim::RECLAIMED_FIRST };
+    reclaim::reclaim(m, mine, first);
+    reclaim::reclaim(m, mine, GARBAGE_BATCH);
+    if m.core().collector_lock.is_reclaiming() {
+        m.raise(COLLECT);
+    }
+    Ok(None)
+}
+
+/// The part of [`run`] with the collector lock. `None`: it is handed over with the garbage.
+fn run_until_handed_over<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    what: Collect,
+    by: ReclaimedBy,
+    waited: Duration,
 ) -> Result<Option<CollectionReport>, StopError> {
     let mut open = open_report::open(m, what);
+    open.report.waited = waited;
     open_report::announce(m, &open);
     let entered = open.span.enter();
     let found = find_garbage(m, &mut open.report, by);
@@ -250,16 +285,6 @@ fn run<M: ObjectModel>(
     }
     if let Some((garbage, open)) = reclaim::hand_over(garbage, open, m) {
         return Ok(Some(reclaim::at_once(garbage, open, m)));
-    }
-    std::mem::forget(guard);
-    // This thread reclaims all garbage of a small collection, and closes it. If memory is short, it
-    // reclaims all of its own garbage.
-    let mine = Owner::This(m.thread_id());
-    let first = if m.core().space.is_tight() { usize::MAX } else { reclaim::RECLAIMED_FIRST };
-    reclaim::reclaim(m, mine, first);
-    reclaim::reclaim(m, mine, GARBAGE_BATCH);
-    if m.core().collector_lock.is_reclaiming() {
-        m.raise(COLLECT);
     }
     Ok(None)
 }
@@ -301,7 +326,7 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     m.free_left_memory();
     let mut dead = Vec::new();
     let world = m
-        .stop()
+        .stop_for(StopPurpose::Promotion)
         .inspect_err(|error| open_report::stop_failed(&core, CollectionKind::Young, error))?;
     #[expect(
         clippy::let_underscore_must_use,
@@ -336,7 +361,7 @@ fn find_garbage<M: ObjectModel>(
 ) -> Result<Option<Garbage>, StopError> {
     prepare(m);
     m.free_left_memory();
-    let world = m.stop()?;
+    let world = m.stop_for(StopPurpose::Collection)?;
     let first = find_in_stop(world, report, by);
     find_rest(m, report, first)
 }
@@ -384,7 +409,7 @@ pub(crate) fn find_rest<M: ObjectModel>(
     report.finalized = pending.finalized;
     let garbage = if pending.needs_recheck {
         let mut dead = Vec::new();
-        let checked = match m.stop() {
+        let checked = match m.stop_for(StopPurpose::Collection) {
             Ok(world) => {
                 let merged = stop::merge_counts(&world, &mut dead).map_err(Abandoned::from);
                 let listed = merged.and_then(|()| {

@@ -44,6 +44,7 @@ use crate::heap::reclaim_queue::{
 use crate::object::live::{ClaimRef, ClaimRefs};
 use crate::object::state::{DYING, UNREACHABLE};
 use crate::object::type_info::Object;
+use crate::safepoint::StopPurpose;
 
 /// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
 /// far ahead of a collection reclaims as many in one call.
@@ -192,12 +193,14 @@ fn by_thread<M: ObjectModel>(
 /// new queue without end.
 pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, limit: usize) -> bool {
     let (mut reclaimed, mut queue) = (0, None);
+    let begun = calls::begin_holding_up(m);
     while reclaimed < limit {
         match reclaim_batch(m, owner, &mut queue) {
             Some(work) => reclaimed += work,
             None => break,
         }
     }
+    calls::report_held_up(m, begun);
     reclaimed > 0
 }
 
@@ -282,7 +285,7 @@ fn settle<M: ObjectModel>(
     }
     let (mut dead, mut claimed) = (Vec::new(), false);
     // Without a stop, or without memory, the objects die later.
-    if let Ok(world) = m.stop() {
+    if let Ok(world) = m.stop_for(StopPurpose::Collection) {
         if stop::merge_counts(&world, &mut dead).is_ok() && any_left {
             // Without those that threads have destroyed before they parked, and those in `dead`.
             claimed = keep(UNREACHABLE | DYING);

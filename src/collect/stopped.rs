@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::base::event::{CollectionKind, CollectionReport};
 use crate::collect::reclaim::{self, CollectorGuard};
 use crate::collect::{
-    Collect, CollectError, FirstStop, ReclaimedBy, find_in_stop, find_rest, open_report,
+    Collect, CollectError, FirstStop, ReclaimedBy, calls, find_in_stop, find_rest, open_report,
     return_memory,
 };
 use crate::heap::model::ObjectModel;
@@ -62,12 +62,13 @@ impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
         let (first, mut open) = self.rest.take()?;
         let m = &mut *self.m;
         let core = Arc::clone(m.core());
-        let _guard = CollectorGuard(&core);
+        let guard = CollectorGuard(&core);
+        let begun = calls::begin_holding_up(m);
         open_report::announce(m, &open);
         let entered = open.span.enter();
         let found = find_rest(m, &mut open.report, first);
         drop(entered);
-        Some(match found {
+        let report = match found {
             Ok(Some(garbage)) => {
                 open.report.uncollectable = garbage.kept;
                 let report = reclaim::at_once(garbage, open, m);
@@ -76,7 +77,10 @@ impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
             }
             Ok(None) => open_report::close(m, open, None),
             Err(refused) => open_report::close(m, open, Some(&refused)),
-        })
+        };
+        drop(guard);
+        calls::report_held_up(m, begun);
+        Some(report)
     }
 }
 

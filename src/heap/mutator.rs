@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::error::AttachError;
-use crate::base::event::{self, During, guarded};
+use crate::base::event::{self, During, LongestCall, guarded};
 use crate::base::fallible::NoMemory;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicBool, Mutex, Ordering, UnsafeCell, const_thread_local};
@@ -59,7 +59,8 @@ pub(crate) use crate::heap::world::World;
 use crate::memory::arena::Arena;
 use crate::object::type_info::Object;
 use crate::safepoint::{
-    self, ForkGuard, Participant, RecordRoom, StopError, ThreadId, WorldStopped, current,
+    self, ForkGuard, Participant, RecordRoom, StopError, StopPurpose, ThreadId, WorldStopped,
+    current,
 };
 
 #[repr(C)]
@@ -80,6 +81,10 @@ struct Inner<M: ObjectModel> {
     dropped: Cell<bool>,
     /// The thread reclaims no garbage before this time.
     rest: Cell<Instant>,
+    /// The longest call of the program's code since the thread last began to collect.
+    longest: Cell<Option<LongestCall>>,
+    /// How long the thread has waited for stops since then.
+    waited: Cell<Duration>,
     /// The next mutator in the list [`Here::waiting`].
     next: Cell<Option<Waiting>>,
 }
@@ -281,6 +286,8 @@ impl<M: ObjectModel> ModelMutator<M> {
             lent_to_finalizers: Cell::new(0),
             dropped: Cell::new(false),
             rest,
+            longest: Cell::new(None),
+            waited: Cell::new(Duration::ZERO),
             next: Cell::new(None),
         });
         let this = Self { inner: Unmarked(inner), thread: PhantomData };
@@ -627,6 +634,31 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.inner().rest.get()
     }
 
+    /// Notes that the thread has waited for a stop since `begun`.
+    pub(crate) fn note_wait(&self, begun: Instant) {
+        let waited = &self.inner().waited;
+        waited.set(waited.get() + begun.elapsed());
+    }
+
+    /// Takes the sum of the waits that were noted.
+    pub(crate) fn take_waits(&self) -> Duration {
+        self.inner().waited.take()
+    }
+
+    /// Takes the longest call of the program's code that was noted since the last one was taken.
+    pub(crate) fn take_longest(&self) -> Option<LongestCall> {
+        self.inner().longest.take()
+    }
+
+    /// Notes calls of the program's code, if they are the longest since.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_call(&self, call: LongestCall) {
+        let before = self.take_longest();
+        let longest = before.filter(|before| before.took >= call.took).unwrap_or(call);
+        self.inner().longest.set(Some(longest));
+    }
+
     /// Reclaims nothing until `until`.
     pub(crate) fn rest(&self, until: Instant) {
         self.inner().rest.set(until);
@@ -682,16 +714,27 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// If a thread has ended without dropping its mutator (it can never be stopped), if this
     /// thread's mutator is lent, or inside another stop.
     pub fn stop(&mut self) -> Result<World<'_, M>, StopError> {
-        self.stop_here()
+        self.stop_for(StopPurpose::Request)
+    }
+
+    /// As [`stop`](Self::stop), for a purpose that reports name.
+    pub(crate) fn stop_for(&mut self, purpose: StopPurpose) -> Result<World<'_, M>, StopError> {
+        if self.is_lent() {
+            return Err(StopError::NoSafepoint);
+        }
+        let (this, begun) = (&*self, Instant::now());
+        let result = Self::stop_by(this.inner(), purpose);
+        this.note_wait(begun);
+        result
     }
 
     /// As [`stop`](Self::stop), for callers that have exclusive access to the mutator and use it
-    /// during the stop.
+    /// during the stop: they look at objects.
     pub(crate) fn stop_here(&self) -> Result<World<'_, M>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        Self::stop_by(self.inner())
+        Self::stop_by(self.inner(), StopPurpose::Inspection)
     }
 
     /// Stops the world, also if the mutator is lent. The result borrows nothing and comes with a
@@ -703,11 +746,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub(super) unsafe fn stop_lending(&self) -> Result<(World<'static, M>, Lent<M>), StopError> {
         // SAFETY: rules *boxed* and *lent*: while the loan lives, the mutator does not end.
         let inner = unsafe { self.inner.0.as_ref() };
-        Ok((Self::stop_by(inner)?, self.lend()))
+        Ok((Self::stop_by(inner, StopPurpose::Inspection)?, self.lend()))
     }
 
-    fn stop_by(inner: &Inner<M>) -> Result<World<'_, M>, StopError> {
-        let (stopped, runtime) = runtime_stop::stop(&inner.core, &inner.participant)?;
+    fn stop_by(inner: &Inner<M>, purpose: StopPurpose) -> Result<World<'_, M>, StopError> {
+        let (stopped, runtime) = runtime_stop::stop(&inner.core, &inner.participant, purpose)?;
         Ok(Self::world(inner, stopped, runtime))
     }
 
@@ -718,7 +761,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             return Err(StopError::NoSafepoint);
         }
         let inner = self.inner();
-        let stopped = inner.participant.try_stop()?;
+        let stopped = inner.participant.try_stop(StopPurpose::Collection)?;
         Ok(stopped.map(|stopped| Self::world(inner, stopped, None)))
     }
 

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use crate::base::event::{self, guarded};
 use crate::heap::core::{Core, MutatorShared};
 use crate::heap::model::ObjectModel;
-use crate::safepoint::{self, Participant, StopError, WorldStopped};
+use crate::safepoint::{self, Participant, StopError, StopPurpose, WorldStopped};
 
 /// Stops the mutators of the heap, and then the runtime. The second part of the result: how long
 /// the runtime took, if it was stopped.
@@ -37,8 +37,9 @@ use crate::safepoint::{self, Participant, StopError, WorldStopped};
 pub(super) fn stop<'a, M: ObjectModel>(
     core: &Core<M>,
     participant: &'a Participant<MutatorShared<M>>,
+    purpose: StopPurpose,
 ) -> Result<(WorldStopped<'a, MutatorShared<M>>, Option<Duration>), StopError> {
-    let stopped = outside(core, participant, || participant.stop())?;
+    let stopped = outside(core, participant, || participant.stop_for(purpose))?;
     let runtime = if M::STOPS_RUNTIME { Some(stop_runtime(core, participant)?) } else { None };
     Ok((stopped, runtime))
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::base::event::{self, Hook};
 use crate::base::sync::{Mutex, const_thread_local};
-use crate::safepoint::{SlowStop, SlowStopKind, ThreadInfo};
+use crate::safepoint::{SlowStop, SlowStopKind, StopPurpose, ThreadInfo};
 
 const_thread_local! {
     /// Whether this thread is reporting a slow lock, and may be in a hook.
@@ -77,6 +77,8 @@ impl SlowHooks {
     /// Reports a stop that is slow, that has failed because of a leaked mutator, or that does not
     /// end. The caller holds no lock. Never unwinds.
     pub(crate) fn stop(&self, heap: &str, report: &SlowStop) {
+        let waiter = report.waiter.as_ref().map(ThreadInfo::to_string);
+        let (waiter, purpose) = (waiter.as_deref(), report.purpose.map(StopPurpose::text));
         for straggler in &report.stragglers {
             let thread = &straggler.thread;
             let name = thread.name.as_deref().unwrap_or("unnamed");
@@ -90,7 +92,8 @@ impl SlowHooks {
                     name,
                     thread.os_thread,
                     thread.registered_for,
-                    straggler.attached_for,
+                    waiter,
+                    purpose,
                 ),
                 SlowStopKind::Collecting => event::long_collection(
                     heap,
@@ -98,6 +101,15 @@ impl SlowHooks {
                     name,
                     thread.os_thread,
                     thread.registered_for,
+                    waiter,
+                    purpose,
+                ),
+                SlowStopKind::HeldUp => event::held_up(
+                    heap,
+                    report.waited,
+                    name,
+                    thread.os_thread,
+                    report.longest.as_ref(),
                 ),
                 SlowStopKind::Held | SlowStopKind::Suspended => event::long_stop(
                     heap,
@@ -106,6 +118,8 @@ impl SlowHooks {
                     thread.os_thread,
                     thread.registered_for,
                     straggler.is_suspended,
+                    waiter,
+                    purpose,
                 ),
             }
         }

@@ -10,6 +10,7 @@ use super::lock::{ForkHold, Guard};
 use super::participant::Participant;
 use super::record::{ENDED, Record};
 use super::registry::{Registry, RegistryEntry};
+use super::report::StopPurpose;
 use super::thread_id::ThreadId;
 use super::thread_words;
 use super::world::WorldStopped;
@@ -57,7 +58,7 @@ impl<T> Coordinator<T> {
         if !std::ptr::eq(self, &*by.coordinator) {
             return Err(StopError::NotAttached);
         }
-        let world = by.stop()?;
+        let world = by.stop_for(StopPurpose::Fork)?;
         let (kept, registry) = self.registry.lock_for_fork();
         let process = std::process::id();
         Ok(ForkGuard {

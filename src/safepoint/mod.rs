@@ -95,7 +95,7 @@ use presence::Presence;
 pub use record::STOP;
 use record::{ATTACHED, Record, raise};
 use registry::Registry;
-pub use report::{SlowStop, SlowStopKind, Straggler, ThreadInfo};
+pub use report::{SlowStop, SlowStopKind, StopPurpose, Straggler, ThreadInfo};
 pub use suspend::{Suspend, Suspended};
 pub use thread_id::ThreadId;
 #[cfg(all(test, loom))]
@@ -216,6 +216,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             registry: ForkMutex::new(Registry {
                 entries: Vec::new(),
                 stopper: None,
+                purpose: StopPurpose::Request,
                 stopped_since: None,
                 last_held_report: Duration::ZERO,
                 stopper_sleeps: false,

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::error::StopError;
 use super::record::{ATTACHED, Record};
-use super::report::{SlowStop, Straggler, ThreadInfo};
+use super::report::{SlowStop, StopPurpose, Straggler, ThreadInfo};
 use super::thread_id::ThreadId;
+use super::thread_words;
 use crate::base::event::Hook;
 use crate::base::shared::Shared;
 use crate::base::system::has_ended;
@@ -34,6 +35,8 @@ pub(super) struct Registry<T> {
     /// The requester of the present stop, complete or not. `Coordinator::stop` tells whether a
     /// stop is on.
     pub(super) stopper: Option<ThreadId>,
+    /// The purpose of the present or last stop.
+    pub(super) purpose: StopPurpose,
     /// When the present stop was complete. `None`: no stop is on, or it is not complete.
     pub(super) stopped_since: Option<Instant>,
     /// How long the world had been stopped when a thread last reported that the stop does not end.
@@ -102,9 +105,16 @@ impl<T> Registry<T> {
             self.entries.iter_mut().filter(|e| e.orphaned && e.record.state() == ATTACHED);
         let unreported = entries.filter(|e| !e.reported).map(|entry| {
             entry.reported = true;
-            Straggler::of(entry, Duration::ZERO)
+            Straggler::of(entry)
         });
         unreported.collect()
+    }
+
+    /// The calling thread, if it is registered. Cold: it searches all threads.
+    pub(super) fn this_thread(&self) -> Option<ThreadInfo> {
+        let me = thread_words::number();
+        let mut entries = self.entries.iter();
+        entries.find(|e| e.record.thread_number == me).map(|e| ThreadInfo::of(&e.record))
     }
 
     /// Whether the stop of `id` may begin: no stop is on, no thread is owed a run, and `id` is the
@@ -117,10 +127,9 @@ impl<T> Registry<T> {
 }
 
 impl Straggler {
-    pub(super) fn of<T>(entry: &RegistryEntry<T>, waited: Duration) -> Self {
+    pub(super) fn of<T>(entry: &RegistryEntry<T>) -> Self {
         Self {
             thread: ThreadInfo::of(&entry.record),
-            attached_for: waited,
             is_suspended: entry.record.state() != ATTACHED,
             has_ended: entry.orphaned,
         }

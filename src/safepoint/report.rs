@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::thread_id::ThreadId;
+use crate::base::report::LongestCall;
 
 /// The thread of a participant, for reports.
 #[derive(Clone, Debug)]
@@ -36,16 +37,64 @@ impl fmt::Display for ThreadInfo {
     }
 }
 
-/// A stop that is slow, that has failed, or that does not end, with the threads that cause it.
+/// The reason for a stop of the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StopPurpose {
+    /// A collection.
+    Collection,
+    /// New objects become old without a collection. See
+    /// [`HeapStats::promotions`](crate::HeapStats::promotions).
+    Promotion,
+    /// A fork.
+    Fork,
+    /// Another call of the library that looks at all objects, such as
+    /// [`Mutator::objects`](crate::Mutator::objects).
+    Inspection,
+    /// A stop by a call of the program: [`Participant::stop`](super::Participant::stop).
+    Request,
+}
+
+/// For example `a collection`.
+impl fmt::Display for StopPurpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl StopPurpose {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Collection => "a collection",
+            Self::Promotion => "a promotion",
+            Self::Fork => "a fork",
+            Self::Inspection => "an inspection",
+            Self::Request => "a stop that the program has requested",
+        }
+    }
+}
+
+/// A stop that is slow, that has failed, or that does not end, with the threads that cause it. Or a
+/// collection that has held up its own thread.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SlowStop {
     /// The kind of problem.
     pub kind: SlowStopKind,
-    /// How long the wait has taken; zero for a failed stop.
+    /// How long the wait has taken; zero for a failed stop. For [`HeldUp`](SlowStopKind::HeldUp):
+    /// how long the thread was held up.
     pub waited: Duration,
+    /// The thread that waits, which makes the report. `None`: it is not registered, or no thread
+    /// waits.
+    pub waiter: Option<ThreadInfo>,
+    /// For what the thread waits: the stop's purpose, or for what it needs the right to collect.
+    /// `None`: for no stop.
+    pub purpose: Option<StopPurpose>,
     /// The threads that cause the wait.
     pub stragglers: Vec<Straggler>,
+    /// For [`HeldUp`](SlowStopKind::HeldUp): the longest call, if one took a tenth of a millisecond
+    /// or more.
+    pub longest: Option<LongestCall>,
 }
 
 /// The problem that a [`SlowStop`] reports.
@@ -64,6 +113,11 @@ pub enum SlowStopKind {
     /// The straggler collects, or reclaims a batch of garbage, and does not finish: one of its
     /// finalizers, callbacks or destructors is slow. A thread that waits to collect reports it.
     Collecting,
+    /// The straggler has collected, or has reclaimed garbage, and has done nothing else for this
+    /// time, without its waits for stops. It reports itself, afterwards. [`SlowStop::longest`] says which code of the
+    /// program ran longest. A code that does not return is reported by a thread that waits to
+    /// collect.
+    HeldUp,
     /// The straggler waits to attach or to end, while another thread has
     /// [suspended](super::Coordinator::suspend) it. The straggler itself reports it.
     Suspended,
@@ -75,20 +129,43 @@ const MAX_NAMED: usize = 4;
 /// One line.
 impl fmt::Display for SlowStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waited = self.waited;
+        let purpose = |f: &mut fmt::Formatter<'_>| match self.purpose {
+            Some(purpose) => write!(f, " for {purpose}"),
+            None => Ok(()),
+        };
+        let waiter = |f: &mut fmt::Formatter<'_>| match &self.waiter {
+            Some(waiter) => write!(f, "{waiter}"),
+            None => f.write_str("a thread"),
+        };
         match self.kind {
             SlowStopKind::Failed => {
                 f.write_str("no stop can succeed, and so no collection, because of ")?
             }
-            SlowStopKind::Waiting => write!(f, "a stop has waited {:.1?} for ", self.waited)?,
+            SlowStopKind::Waiting => {
+                f.write_str("a stop")?;
+                purpose(f)?;
+                if let Some(waiter) = &self.waiter {
+                    write!(f, " by {waiter}")?;
+                }
+                write!(f, " has waited {waited:.1?} for ")?;
+            }
             SlowStopKind::Held => {
-                write!(f, "the world has been stopped for {:.1?} by ", self.waited)?
+                f.write_str("the world has been stopped")?;
+                purpose(f)?;
+                write!(f, " for {waited:.1?} by ")?
             }
-            SlowStopKind::Suspended => {
-                write!(f, "a thread has waited {:.1?} to attach: ", self.waited)?
-            }
+            SlowStopKind::Suspended => write!(f, "a thread has waited {waited:.1?} to attach: ")?,
             SlowStopKind::Collecting => {
-                write!(f, "a thread has waited {:.1?} to collect, because of ", self.waited)?;
+                waiter(f)?;
+                write!(f, " has waited {waited:.1?} to begin")?;
+                match self.purpose {
+                    Some(purpose) => write!(f, " {purpose}")?,
+                    None => f.write_str(" a collection")?,
+                }
+                f.write_str(", because of ")?;
             }
+            SlowStopKind::HeldUp => write!(f, "collecting has taken {waited:.1?} on ")?,
         }
         if self.stragglers.is_empty() {
             f.write_str("an unknown thread")?;
@@ -101,13 +178,22 @@ impl fmt::Display for SlowStop {
             more => write!(f, ", and {more} more")?,
         }
         match self.kind {
-            SlowStopKind::Waiting => {
-                f.write_str(": a thread that blocks must be detached meanwhile")
+            SlowStopKind::Waiting => f.write_str(
+                ": it has not polled; a thread that blocks must be detached meanwhile, and one that \
+                 runs must reach a safepoint",
+            ),
+            SlowStopKind::Held => {
+                f.write_str(": ")?;
+                waiter(f)?;
+                f.write_str(" and all others wait until it resumes the world")
             }
-            SlowStopKind::Held => f.write_str(": all others wait until it resumes the world"),
             SlowStopKind::Collecting => {
                 f.write_str(": one of its finalizers, callbacks or destructors is slow")
             }
+            SlowStopKind::HeldUp => match &self.longest {
+                Some(longest) => write!(f, ": {longest}"),
+                None => f.write_str(": no finalizer, callback or destructor took long"),
+            },
             SlowStopKind::Failed | SlowStopKind::Suspended => Ok(()),
         }
     }
@@ -119,9 +205,6 @@ impl fmt::Display for SlowStop {
 pub struct Straggler {
     /// The thread.
     pub thread: ThreadInfo,
-    /// If the thread is attached: a lower bound of the time since it attached, which is the time of
-    /// the wait. Attaching reads no clock.
-    pub attached_for: Duration,
     /// The thread is not attached: another thread has [suspended](super::Coordinator::suspend) it.
     pub is_suspended: bool,
     /// The thread has ended attached, because its participant (its [`Mutator`](crate::Mutator)) was
@@ -131,10 +214,12 @@ pub struct Straggler {
 
 impl fmt::Display for Straggler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, which attached {:.1?} ago", self.thread, self.thread.registered_for)?;
+        write!(f, "{}, registered {:.1?} ago", self.thread, self.thread.registered_for)?;
         match self {
-            Self { has_ended: true, .. } => f.write_str(" and ended without dropping its mutator"),
-            Self { is_suspended: true, .. } => f.write_str(" and is suspended by another thread"),
+            Self { has_ended: true, .. } => {
+                f.write_str(", which ended without dropping its mutator")
+            }
+            Self { is_suspended: true, .. } => f.write_str(", which another thread has suspended"),
             _ => Ok(()),
         }
     }

@@ -8,11 +8,12 @@ use super::Coordinator;
 use super::lock::Guard;
 use super::record::{AWAITED, SUSPENDED};
 use super::registry::{Registry, SlowStopCallback};
-use super::report::{SlowStop, SlowStopKind, Straggler};
+use super::report::{SlowStop, SlowStopKind, StopPurpose, Straggler};
 use super::thread_id::ThreadId;
 use super::thread_words;
 use crate::base::event::Hook;
 use crate::base::fallible::{self, NoMemory};
+use crate::base::report::LongestCall;
 
 impl<T> Coordinator<T> {
     /// Reports that a detached thread has slept for `limit`, waiting for the end of a stop or of
@@ -45,16 +46,24 @@ impl<T> Coordinator<T> {
             }
             entry.min_sleep = limit.saturating_mul(2);
         }
-        let stragglers = vec![Straggler::of(entry, waited)];
+        let stragglers = vec![Straggler::of(entry)];
+        let report = SlowStop {
+            kind,
+            waited,
+            waiter: registry.this_thread(),
+            purpose: (kind == SlowStopKind::Held).then_some(registry.purpose),
+            stragglers,
+            longest: None,
+        };
         drop(registry);
-        self.report_detached(&SlowStop { kind, waited, stragglers });
+        self.report_detached(&report);
         self.registry.lock()
     }
 
-    /// Reports that a detached thread has waited so long to collect, because the participants `by`
-    /// are collecting.
+    /// Reports that a detached thread has waited so long for the right to collect, which it needs
+    /// for `purpose`, because the participants `by` are collecting.
     #[cold]
-    pub(crate) fn report_collecting(&self, waited: Duration, by: &[u64]) {
+    pub(crate) fn report_collecting(&self, purpose: StopPurpose, waited: Duration, by: &[u64]) {
         let registry = self.registry.lock();
         // If one of them waits for a slow stop, that stop is reported.
         if registry.stopper.is_some() || registry.slow_stop.is_empty() {
@@ -62,9 +71,16 @@ impl<T> Coordinator<T> {
         }
         let stragglers =
             registry.entries.iter().filter(|entry| by.contains(&entry.record.id.get()));
-        let stragglers = stragglers.map(|entry| Straggler::of(entry, waited)).collect();
+        let report = SlowStop {
+            kind: SlowStopKind::Collecting,
+            waited,
+            waiter: registry.this_thread(),
+            purpose: Some(purpose),
+            stragglers: stragglers.map(Straggler::of).collect(),
+            longest: None,
+        };
         drop(registry);
-        self.report_detached(&SlowStop { kind: SlowStopKind::Collecting, waited, stragglers });
+        self.report_detached(&report);
     }
 
     /// As [`report`](Self::report), on a detached thread with callers that rely on its attachment:
@@ -72,6 +88,30 @@ impl<T> Coordinator<T> {
     fn report_detached(&self, report: &SlowStop) {
         let _alone = thread_words::traversing();
         self.report(report);
+    }
+
+    /// Reports that collecting has held up the calling thread, the participant `id`, for so long.
+    #[cold]
+    pub(crate) fn report_held_up(
+        &self,
+        id: ThreadId,
+        held_up: Duration,
+        longest: Option<LongestCall>,
+    ) {
+        let registry = self.registry.lock();
+        if registry.slow_stop.is_empty() {
+            return;
+        }
+        let me = registry.position(id).map(|at| Straggler::of(&registry.entries[at]));
+        drop(registry);
+        self.report(&SlowStop {
+            kind: SlowStopKind::HeldUp,
+            waited: held_up,
+            waiter: None,
+            purpose: None,
+            stragglers: me.into_iter().collect(),
+            longest,
+        });
     }
 
     /// Calls the callbacks for slow stops. The caller holds no lock.
@@ -95,7 +135,10 @@ impl<T> Coordinator<T> {
             self.report(&SlowStop {
                 kind: SlowStopKind::Failed,
                 waited: Duration::ZERO,
+                waiter: None,
+                purpose: None,
                 stragglers,
+                longest: None,
             });
         }
     }

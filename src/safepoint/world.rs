@@ -13,7 +13,7 @@ use super::lock::Guard;
 use super::participant::Participant;
 use super::record::{ATTACHED, AWAITED, DETACHED, Record, STOP, SUSPENDED, unreachable_state};
 use super::registry::Registry;
-use super::report::{SlowStop, SlowStopKind, Straggler};
+use super::report::{SlowStop, SlowStopKind, StopPurpose, Straggler};
 use super::thread_id::ThreadId;
 use super::thread_words;
 use crate::base::stress::{Step, maybe_yield};
@@ -41,13 +41,23 @@ impl<T> Participant<T> {
     /// After an error the world runs, and nothing has changed. Other stops may have happened
     /// meanwhile.
     pub fn stop(&self) -> Result<WorldStopped<'_, T>, StopError> {
-        Ok(self.stop_or(|_| false)?.expect("it waits for other stops"))
+        self.stop_for(StopPurpose::Request)
     }
 
-    /// As [`stop`](Self::stop), but does not wait for the end of another stop. `None`: another
-    /// thread has stopped the world, or waits for its turn.
-    pub(crate) fn try_stop(&self) -> Result<Option<WorldStopped<'_, T>>, StopError> {
-        self.stop_or(|registry| registry.stopper.is_some() || !registry.requesters.is_empty())
+    /// As [`stop`](Self::stop), for a purpose that reports name.
+    pub(crate) fn stop_for(&self, purpose: StopPurpose) -> Result<WorldStopped<'_, T>, StopError> {
+        Ok(self.stop_or(purpose, |_| false)?.expect("it waits for other stops"))
+    }
+
+    /// As [`stop_for`](Self::stop_for), but does not wait for the end of another stop. `None`:
+    /// another thread has stopped the world, or waits for its turn.
+    pub(crate) fn try_stop(
+        &self,
+        purpose: StopPurpose,
+    ) -> Result<Option<WorldStopped<'_, T>>, StopError> {
+        self.stop_or(purpose, |registry| {
+            registry.stopper.is_some() || !registry.requesters.is_empty()
+        })
     }
 
     /// Stops the world if no other thread is attached. `None`: another one is, or attaches at this
@@ -86,6 +96,7 @@ impl<T> Participant<T> {
     #[inline(always)]
     fn stop_or(
         &self,
+        purpose: StopPurpose,
         gives_up: impl FnOnce(&Registry<T>) -> bool,
     ) -> Result<Option<WorldStopped<'_, T>>, StopError> {
         if thread_words::is_stopping() {
@@ -115,6 +126,7 @@ impl<T> Participant<T> {
         }
         let begun = Instant::now();
         coordinator.begin(&mut registry, id);
+        registry.purpose = purpose;
         drop(registry);
         thread_words::set_flag(thread_words::STOPPING);
         match coordinator.await_arrivals(begun) {
@@ -224,11 +236,17 @@ impl<T> Coordinator<T> {
                     continue;
                 }
                 if !registry.slow_stop.is_empty() {
-                    let waited = begun.elapsed();
                     let stragglers = registry.entries.iter().filter(|e| e.counted);
-                    let stragglers = stragglers.map(|e| Straggler::of(e, waited)).collect();
+                    let report = SlowStop {
+                        kind: SlowStopKind::Waiting,
+                        waited: begun.elapsed(),
+                        waiter: registry.this_thread(),
+                        purpose: Some(registry.purpose),
+                        stragglers: stragglers.map(Straggler::of).collect(),
+                        longest: None,
+                    };
                     drop(registry);
-                    self.report(&SlowStop { kind: SlowStopKind::Waiting, waited, stragglers });
+                    self.report(&report);
                     registry = self.registry.lock();
                 }
                 patience = patience.max(begun.elapsed());

@@ -125,7 +125,8 @@ impl HeapBuilder {
     /// The time after which a wait is reported. Default: one second. A duration below one
     /// millisecond, including zero, means one millisecond.
     ///
-    /// [`Heap::on_slow_stop`] receives waits for a stop, for a collection or for an attachment.
+    /// [`Heap::on_slow_stop`] receives waits for a stop, for a collection or for an attachment, and
+    /// collections that have held up their own thread for so long.
     /// [`Heap::on_slow_lock`] receives waits for a [`GcCell`](crate::GcCell).
     pub fn slow_stop(mut self, after: Duration) -> Self {
         self.slow_stop = after;

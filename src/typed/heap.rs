@@ -145,6 +145,9 @@ impl Heap {
     ///   use objects.
     /// * A thread waits to collect while another thread collects, and no step of that collection
     ///   has ended for this time. The waiting thread calls the hook with the collecting thread.
+    /// * A collection, or the reclaiming of its garbage, has held up its thread. This thread calls
+    ///   the hook afterwards, once, with the [longest call](SlowStop::longest) of the program's
+    ///   code. The waits for stops do not count.
     /// * A thread waits to attach, because another thread has suspended it. The suspended thread
     ///   calls the hook.
     ///

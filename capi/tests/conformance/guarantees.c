@@ -368,7 +368,7 @@ static void slow_stop_of_no_name(const standstill_slow_stop *report, void *arg) 
 static void a_slow_stop_is_told_to_the_hook_or_on_stderr(void) {
     attach_to_slow_heap();
     blocks_how = blocks_until_a_line;
-    CHECK(lines_of(collects_while_one_blocks, "standstill: a stop has waited") > 0);
+    CHECK(lines_of(collects_while_one_blocks, "standstill: a stop for a collection by ") > 0);
     standstill_set_slow_stop_hook(slow_stop_of_no_name, NULL);
     blocks_how = blocks_until_the_hook_is_called;
     CHECK_INT(lines_of(collects_while_one_blocks, ""), 0);

@@ -481,7 +481,7 @@ static void note_slow_stop(const standstill_slow_stop *report, void *arg) {
     CHECK(arg == &slow_reports);
     CHECK(report->waited >= 0.02 && report->attached >= report->waited);
     CHECK_INT(report->ended, 0);
-    CHECK(strstr(report->text, "a stop has waited") != NULL);
+    CHECK(strstr(report->text, "a stop for a collection by ") != NULL);
 #ifdef __linux__
     {
         char path[64], name[32] = "";

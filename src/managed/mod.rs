@@ -156,9 +156,10 @@ fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
     }
 }
 
-// SAFETY: rules *counted*, *zero* and *stopped*: 1. `count` sums both halves; `hold` and `release`
-// are a claim and a drop. 2. memory is freed at count 0 only: in `destroy`, `destroy_in_closed`,
-// `destroy_in_place`, `drop_plain_slowly`, and by the handlers of dynamic objects. 3. attached
+// SAFETY: rules *counted*, *zero* and *stopped*: 1. `count` sums both halves; `claim_ref` and
+// `release` are a claim and a drop. 2. memory is freed at count 0 only: in `destroy`,
+// `destroy_in_closed`, `destroy_in_place`, `destroy_taken`, and by the handlers of dynamic objects.
+// An object that is never published is freed by `Unborn`, before anybody refers to it. 3. attached
 // threads are parked in a stop, others defer their drops. 4. `Tracer` takes handles only (`Gc`,
 // `AnyGc`), which are counted. 5. `merge` empties every queue; an object at 0 without being queued
 // is on the destruction stack of a thread that is not at a safepoint. 6. call-outs run under

@@ -150,7 +150,7 @@ impl AddressMap for Segments {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdoptError {
-    /// The start or the length is not a multiple of 1 MiB, or the length is 0.
+    /// The start or the length is not a multiple of 64 KiB, or the length is 0.
     Unaligned {
         /// The first byte.
         start: usize,

@@ -361,13 +361,18 @@ impl<T: Trace> GcOnce<T> {
     ///
     /// # Panics
     ///
-    /// If the object belongs to another heap than the mutator.
+    /// If the object belongs to another heap than the mutator. If the slot is emptied between the
+    /// initialization and the return: by another thread's collection, which clears the object that
+    /// contains the slot, or by a call of [`Trace::clear`].
     #[track_caller]
     pub fn get_or_init<'a>(&'a self, m: &'a Mutator, init: impl FnOnce() -> Gc<T>) -> &'a T {
         if self.get(m).is_none() {
             drop(self.set(m, init()));
         }
-        self.get(m).expect("the slot is set, and only the collector clears it")
+        self.get(m).expect(
+            "this GcOnce was emptied while it was initialized: a collection clears its object, or \
+             `Trace::clear` was called; in a destructor, use `get`, which can return `None`",
+        )
     }
 }
 

@@ -46,8 +46,8 @@ CIRCLES = {
         "the signatures of the trait ObjectModel name the mutator and the world, which are generic over the trait",
     ),
     "handles": (
-        {"typed/gc", "typed/trace"},
-        "a handle is traced, and its type table traces the values of objects",
+        {"typed/finalizer", "typed/gc", "typed/trace"},
+        "a handle is traced, its type table traces the values of objects, and a type's finalizer gets a handle",
     ),
     "dynamic types": (
         {"dynamic/object", "dynamic/record"},

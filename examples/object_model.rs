@@ -130,6 +130,10 @@ unsafe impl ObjectModel for Pairs {
         self.drop_reference(reference.object(), m);
     }
 
+    fn has_finalizer(&self, _: Live<'_>) -> bool {
+        false
+    }
+
     fn clear(&self, object: Live<'_>, m: &Mutator) {
         for field in 0..2 {
             if let Some(target) = self.swap(*object, field, None) {

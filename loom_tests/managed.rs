@@ -49,7 +49,9 @@ use crate::base::stress::Stress;
 use crate::base::sync::UnsafeCell;
 use crate::managed;
 use crate::object::header::Dropped;
-use crate::{AnyGc, AtomicGc, Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
+use crate::{
+    AnyGc, AtomicGc, Collect, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef,
+};
 
 /// A value. Its uses must happen before its destruction.
 pub(super) struct Value {
@@ -451,7 +453,7 @@ impl Trace for Node {
 struct Finalized(Node);
 
 impl Trace for Finalized {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|_, _| {}));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.0, tracer);

@@ -181,6 +181,10 @@ unsafe impl ObjectModel for Own {
         drop(reference);
     }
 
+    fn has_finalizer(&self, _: Live<'_>) -> bool {
+        false
+    }
+
     fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
 
     fn stop_runtime(&self, (): &()) -> Result<(), Cow<'static, str>> {

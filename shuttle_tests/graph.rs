@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::below;
 use super::shadow::{Holder, Id, Shadow};
 use crate::base::sync::Mutex;
-use crate::{AtomicGc, Gc, GcCell, GcWeak, Heap, Mutator, Trace, Tracer};
+use crate::{AtomicGc, Finalizer, Gc, GcCell, GcWeak, Heap, Mutator, Trace, Tracer};
 
 /// The number of places outside the heap that all threads share: `PLACES` for counted references,
 /// and as many for weak ones.
@@ -82,7 +82,45 @@ impl<const FINAL: bool> Thing<FINAL> {
 }
 
 impl<const FINAL: bool> Trace for Thing<FINAL> {
-    const HAS_FINALIZER: bool = FINAL;
+    const FINALIZER: Option<Finalizer<Self>> = if FINAL {
+        Some(Finalizer::new(|this, m| {
+            let thing = &*this;
+            let world = &thing.world;
+            world.shadow.finalizing(thing.id);
+            if world.lively.load(Relaxed) {
+                let me = Ref::new(this.clone(), thing.id, Holder::Root, world.clone());
+                match thing.id % 6 {
+                    // Resurrect the object.
+                    0 => drop(world.put(Some(me))),
+                    // Make the object refer to another.
+                    1 => {
+                        if let Some(other) = world.pick() {
+                            me.link(&other, m);
+                        }
+                    }
+                    // Allocate another object, in a cycle with this one.
+                    2 => {
+                        let bred = Self::make(m, world);
+                        bred.link(&me, m);
+                        me.link(&bred, m);
+                    }
+                    // Drop the object's references.
+                    3 => drop(thing.edges.take(m)),
+                    // Make another object refer to this one.
+                    4 => {
+                        if let Some(other) = world.pick() {
+                            other.link(&me, m);
+                        }
+                    }
+                    // Do nothing.
+                    _ => {}
+                }
+            }
+            world.shadow.finalized();
+        }))
+    } else {
+        None
+    };
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.edges, tracer);
@@ -91,42 +129,6 @@ impl<const FINAL: bool> Trace for Thing<FINAL> {
     fn clear(this: &Self, m: &Mutator) {
         this.world.shadow.cleared(this.id);
         Trace::clear(&this.edges, m);
-    }
-
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let thing = &*this;
-        let world = &thing.world;
-        world.shadow.finalizing(thing.id);
-        if world.lively.load(Relaxed) {
-            let me = Ref::new(this.clone(), thing.id, Holder::Root, world.clone());
-            match thing.id % 6 {
-                // Resurrect the object.
-                0 => drop(world.put(Some(me))),
-                // Make the object refer to another.
-                1 => {
-                    if let Some(other) = world.pick() {
-                        me.link(&other, m);
-                    }
-                }
-                // Allocate another object, in a cycle with this one.
-                2 => {
-                    let bred = Self::make(m, world);
-                    bred.link(&me, m);
-                    me.link(&bred, m);
-                }
-                // Drop the object's references.
-                3 => drop(thing.edges.take(m)),
-                // Make another object refer to this one.
-                4 => {
-                    if let Some(other) = world.pick() {
-                        other.link(&me, m);
-                    }
-                }
-                // Do nothing.
-                _ => {}
-            }
-        }
-        world.shadow.finalized();
     }
 }
 

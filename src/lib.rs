@@ -64,6 +64,7 @@ pub use typed::any::{AnyGc, GcDyn};
 pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};
 pub use typed::detached::Detached;
+pub use typed::finalizer::Finalizer;
 pub use typed::fork::Fork;
 pub use typed::gc::Gc;
 pub use typed::gc_vec::GcVec;
@@ -94,6 +95,8 @@ pub use typed::shared_gc::SharedGc;
 pub use typed::slice::{GcSlice, HeaderSlice, RefusedSlice};
 pub use typed::slot::{AtomicGc, GcOnce};
 pub use typed::trace::Trace;
+#[doc(hidden)]
+pub use typed::trace::{AnySkipped, Skipped};
 
 /// The parts that the highest floor adds to a heap of typed objects.
 static EXTENSIONS: typed::extensions::Extensions = typed::extensions::Extensions {

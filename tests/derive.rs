@@ -207,6 +207,58 @@ fn a_skipped_field_holds_from_outside() {
     drop((kept, node));
 }
 
+/// `tests/ui` has the fields that must say so and do not.
+#[test]
+fn a_skipped_field_of_references_leaks_cycles_if_it_says_so() {
+    #[derive(Trace)]
+    struct Node {
+        #[trace(skip, leaks_cycles)]
+        itself: Mutex<Option<Gc<Node>>>,
+    }
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = m.alloc(Node { itself: Mutex::new(None) });
+    *node.itself.lock().unwrap() = Some(node.clone());
+    assert_eq!(m.collect().unreachable, 0);
+    let kept = node.itself.lock().unwrap().take();
+    drop((kept, node));
+}
+
+#[test]
+fn a_skipped_field_that_names_references_and_holds_none_need_not_say_so() {
+    const SIZE: usize = 1;
+    struct Grid<const N: usize, const M: usize, T>([[T; N]; M]);
+    #[derive(Trace)]
+    struct Node<const N: usize, T: 'static> {
+        #[trace(skip)]
+        function: for<'a> fn(&'a Gc<String>) -> &'a str,
+        #[trace(skip)]
+        phantom: PhantomData<Gc<String>>,
+        #[trace(skip)]
+        shared: Arc<Mutex<Option<Gc<String>>>>,
+        #[trace(skip)]
+        constants: Grid<N, SIZE, T>,
+    }
+    #[derive(Trace)]
+    #[trace(untracked)]
+    struct Leaf(#[trace(skip)] Mutex<std::sync::mpsc::Sender<[String; SIZE]>>);
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = m.alloc(Node {
+        function: |name| name,
+        phantom: PhantomData,
+        shared: Arc::default(),
+        constants: Grid([[7; 2]]),
+    });
+    assert_eq!((node.function)(&m.alloc("a name".into())), "a name");
+    assert!(node.shared.lock().unwrap().is_none() && node.phantom == PhantomData);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let leaf = m.alloc(Leaf(Mutex::new(sender)));
+    leaf.0.lock().unwrap().send(["sent".into()]).expect("a receiver");
+    assert_eq!((node.constants.0, receiver.recv()), ([[7; 2]], Ok(["sent".into()])));
+    assert_eq!(m.collect().unreachable, 0);
+}
+
 // ------------------------------------------------------------------------------------ locks
 
 /// A lock around a value without references is a leaf: a collection neither locks it nor waits for
@@ -305,7 +357,7 @@ fn shapes_without_references() {
     }
     struct Opaque;
     fn traced<T: Trace>() {
-        const { assert!(T::TRACKED && !T::HAS_FINALIZER) };
+        const { assert!(T::TRACKED && T::FINALIZER.is_none()) };
     }
     traced::<Never>();
     let heap = Heap::new();
@@ -381,7 +433,7 @@ fn untracked_types_are_not_tracked() {
     struct Point<T> {
         at: (T, T),
         name: Option<Box<str>>,
-        #[trace(skip)]
+        #[trace(skip, leaks_cycles)]
         _anything: Option<AnyGc>,
     }
     /// Recursive: its proof must not depend on itself.
@@ -438,8 +490,10 @@ mod finalizers {
 
 #[test]
 fn finalizers_run_once() {
-    const { assert!(Inherent::<u8>::HAS_FINALIZER && Elsewhere::HAS_FINALIZER) };
-    const { assert!(!<Vec<Elsewhere>>::HAS_FINALIZER, "an element's finalizer is not the object's") };
+    const { assert!(Inherent::<u8>::FINALIZER.is_some() && Elsewhere::FINALIZER.is_some()) };
+    const {
+        assert!(<Vec<Elsewhere>>::FINALIZER.is_none(), "an element's finalizer is not the object's")
+    };
     let heap = Heap::new();
     let mut m = heap.attach();
     let inherent = m.alloc(Inherent { next: GcCell::new(None), add: 1_u8 });
@@ -458,12 +512,13 @@ mod renamed {
     #![expect(dead_code, reason = "decoys")]
 
     pub(crate) mod gc {
-        pub(crate) use standstill::{Gc, GcCell, Mutator, Trace, Tracer};
+        pub(crate) use standstill::{Finalizer, Gc, GcCell, Mutator, Trace, Tracer};
     }
 
     mod standstill {}
     mod core {}
     mod std {}
+    struct Finalizer;
     struct Mutator;
     struct Tracer;
     struct Gc;

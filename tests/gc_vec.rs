@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use common::{Census, Clock, Rng, Witness, on_every_heap, panic_text};
 use proptest::prelude::*;
-use standstill::{Gc, GcCell, GcVec, Heap, Mutator, OutOfMemory, Pacing, Trace, Tracer};
+use standstill::{Finalizer, Gc, GcCell, GcVec, Heap, Mutator, OutOfMemory, Pacing, Trace, Tracer};
 
 fn manual() -> Heap {
     Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual()).build().unwrap()
@@ -508,9 +508,7 @@ fn in_a_traversal() {
 fn in_a_finalizer_and_in_a_destructor() {
     struct Ends(std::sync::Mutex<Option<[GcVec<Lists, 2>; 3]>>, bool);
     impl Trace for Ends {
-        const HAS_FINALIZER: bool = true;
-        fn traverse(_: &Self, _: &mut Tracer) {}
-        fn finalize(this: &Gc<Self>, m: &Mutator) {
+        const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, m| {
             let vectors = this.0.lock().unwrap().take();
             if this.1 {
                 for mut vector in vectors.into_iter().flatten() {
@@ -519,7 +517,8 @@ fn in_a_finalizer_and_in_a_destructor() {
             } else {
                 *this.0.lock().unwrap() = vectors;
             }
-        }
+        }));
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
     for in_finalizer in [false, true] {
         dies_in(|heap, vectors| {

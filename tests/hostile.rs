@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::*;
-use standstill::{AnyGc, Gc, GcCell, Heap, Mutator, Trace, Tracer};
+use standstill::{AnyGc, Finalizer, Gc, GcCell, Heap, Mutator, Trace, Tracer};
 
 /// The action of an object's traversal instead of showing its references.
 type Trick = Arc<dyn Fn(&Hostile, &mut Tracer, usize) + Send + Sync>;
@@ -394,7 +394,12 @@ struct Touchy {
 }
 
 impl Trace for Touchy {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
+        this.witness.census().note(Event::Finalized(this.witness.name()));
+        if this.finalize {
+            panic!("in finalize");
+        }
+    }));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.next, tracer);
@@ -404,13 +409,6 @@ impl Trace for Touchy {
         Trace::clear(&this.next, m);
         if this.clear {
             panic!("in clear");
-        }
-    }
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
-        this.witness.census().note(Event::Finalized(this.witness.name()));
-        if this.finalize {
-            panic!("in finalize");
         }
     }
 }

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use common::*;
 use standstill::{
-    AnyGc, AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcOnce, GcWeak, Heap, Mutator,
-    Pacing, Trace, Tracer,
+    AnyGc, AtomicGc, AttachError, Collect, CollectError, Finalizer, Gc, GcCell, GcOnce, GcWeak,
+    Heap, Mutator, Pacing, Trace, Tracer,
 };
 
 // ---------------------------------------------------------------- law 1: the collector never frees
@@ -197,7 +197,10 @@ impl Mood {
 }
 
 impl Trace for Moody {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
+        let witness = &this.witness;
+        witness.census().note(Event::Finalized(witness.name()));
+    }));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         this.witness.check();
@@ -213,11 +216,6 @@ impl Trace for Moody {
     fn clear(this: &Self, m: &Mutator) {
         this.witness.census().note(Event::Cleared(this.witness.name()));
         Trace::clear(&this.next, m);
-    }
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
-        let witness = &this.witness;
-        witness.census().note(Event::Finalized(witness.name()));
     }
 }
 
@@ -594,7 +592,9 @@ struct Patient {
 }
 
 impl Trace for Patient {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
+        this.helper.run();
+    }));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.next, tracer);
@@ -603,10 +603,6 @@ impl Trace for Patient {
     fn clear(this: &Self, m: &Mutator) {
         this.helper.run();
         Trace::clear(&this.next, m);
-    }
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
-        this.helper.run();
     }
 }
 

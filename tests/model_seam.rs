@@ -675,6 +675,10 @@ unsafe impl ObjectModel for Forgetful {
         drop(reference);
     }
 
+    fn has_finalizer(&self, _: Live<'_>) -> bool {
+        false
+    }
+
     fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
 }
 

@@ -235,6 +235,10 @@ unsafe impl ObjectModel for Cells {
         self.drop_ref(reference.object(), m);
     }
 
+    fn has_finalizer(&self, _: Live<'_>) -> bool {
+        false
+    }
+
     fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         for slot in 0..self.slots(*object).len() {
             if let Some(target) = self.swap(*object, slot, None) {

@@ -26,8 +26,8 @@ use std::sync::{Arc, Barrier, Mutex, Once};
 use common::{Census, Clock, Rng, Witness, deadline, die, live_for_ever, panic_text};
 use standstill::dynamic::{self, Class, Type};
 use standstill::{
-    AnyGc, AtomicGc, Code, Collect, Gc, GcCell, GcWeak, Heap, HeapBuilder, KnownRoot, Mutator,
-    Pacing, Trace, Tracer, WeakRef,
+    AnyGc, AtomicGc, Code, Collect, Finalizer, Gc, GcCell, GcWeak, Heap, HeapBuilder, KnownRoot,
+    Mutator, Pacing, Trace, Tracer, WeakRef,
 };
 
 /// Mutators that live as long as the test.
@@ -100,7 +100,16 @@ struct Object<const FINAL: bool> {
 }
 
 impl<const FINAL: bool> Trace for Object<FINAL> {
-    const HAS_FINALIZER: bool = FINAL;
+    const FINALIZER: Option<Finalizer<Self>> = if FINAL {
+        Some(Finalizer::new(|this, m| {
+            let object = this;
+            object.soul.finalizing();
+            let me = Handle { name: object.soul.name(), to: Handle::of(this.clone().into(), m) };
+            finalize(&me, &object.soul.world, m);
+        }))
+    } else {
+        None
+    };
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         this.soul.witness.check();
@@ -131,13 +140,6 @@ impl<const FINAL: bool> Trace for Object<FINAL> {
             }
         }
         Trace::clear(&this.edges, m);
-    }
-
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let object = this;
-        object.soul.finalizing();
-        let me = Handle { name: object.soul.name(), to: Handle::of(this.clone().into(), m) };
-        finalize(&me, &object.soul.world, m);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::ThreadId;
 
-use standstill::{CollectionEvent, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
+use standstill::{CollectionEvent, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 
 /// More objects than one safepoint reclaims.
 const MANY: usize = 50_000;
@@ -288,7 +288,8 @@ struct Linked<const FINALIZER: bool> {
 }
 
 impl<const FINALIZER: bool> Trace for Linked<FINALIZER> {
-    const HAS_FINALIZER: bool = FINALIZER;
+    const FINALIZER: Option<Finalizer<Self>> =
+        if FINALIZER { Some(Finalizer::new(|_, _| {})) } else { None };
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.me, tracer);
         Trace::traverse(&this.older, tracer);
@@ -296,7 +297,6 @@ impl<const FINALIZER: bool> Trace for Linked<FINALIZER> {
     fn clear(this: &Self, m: &Mutator) {
         Trace::clear(&this.me, m);
     }
-    fn finalize(_: &Gc<Self>, _: &Mutator) {}
 }
 
 impl<const FINALIZER: bool> Drop for Linked<FINALIZER> {

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use standstill::dynamic::Class;
 use standstill::safepoint::{self, StopError};
 use standstill::{
-    AnyGc, AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcSlice, GcWeak, Heap,
-    Mutator, Pacing, Trace, Tracer,
+    AnyGc, AtomicGc, AttachError, Collect, CollectError, Finalizer, Gc, GcCell, GcSlice, GcWeak,
+    Heap, Mutator, Pacing, Trace, Tracer,
 };
 
 /// A heap that collects when it is reports to.
@@ -1380,13 +1380,12 @@ fn an_object_that_is_merged_in_its_finalizer_dies_all_the_same() {
         dead: Arc<AtomicUsize>,
     }
     impl Trace for Mortal {
-        const HAS_FINALIZER: bool = true;
-        fn traverse(_: &Self, _: &mut Tracer) {}
-        fn finalize(this: &Gc<Self>, _: &Mutator) {
+        const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
             let mortal = this;
             mortal.begun.send(()).expect("somebody listens");
             drop(mortal.gift.lock().unwrap().recv().expect("somebody gives"));
-        }
+        }));
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
     impl Drop for Mortal {
         fn drop(&mut self) {

@@ -18,7 +18,7 @@ use common::child::{Process, role};
 use standstill::dynamic::{self, Class, Flags, TypeSpec};
 use standstill::gc_module::DEBUG_STATS;
 use standstill::safepoint::Coordinator;
-use standstill::{Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
+use standstill::{Collect, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Record};
 use tracing::{Event, Id, Metadata, Subscriber};
@@ -79,7 +79,9 @@ fn a_detach_that_cannot_come_back_ends_the_process_though_standard_error_is_full
 struct Failing(GcCell<Option<Gc<Failing>>>);
 
 impl Trace for Failing {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|_, _| {
+        panic!("a finalizer that fails");
+    }));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.0, tracer);
@@ -87,10 +89,6 @@ impl Trace for Failing {
 
     fn clear(this: &Self, m: &Mutator) {
         Trace::clear(&this.0, m);
-    }
-
-    fn finalize(_: &Gc<Self>, _: &Mutator) {
-        panic!("a finalizer that fails");
     }
 }
 

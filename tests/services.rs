@@ -1336,6 +1336,10 @@ unsafe impl ObjectModel for Slotted {
         self.drop_ref(reference.object(), m);
     }
 
+    fn has_finalizer(&self, _: Live<'_>) -> bool {
+        false
+    }
+
     fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         self.empty(*object, m);
     }

@@ -20,7 +20,8 @@ use common::child::{Process, role};
 use common::{deadline, panic_text};
 use standstill::safepoint::{SlowStop, SlowStopKind, StopPurpose};
 use standstill::{
-    Collect, During, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SlowLock, Trace, Tracer,
+    Collect, During, Finalizer, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SlowLock, Trace,
+    Tracer,
 };
 
 /// This program in a process of its own, and the lines of its standard error. Killed when this is
@@ -383,7 +384,11 @@ impl Lasts {
 }
 
 impl Trace for Lasts {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
+        if this.place == Place::Finalizer {
+            this.wait();
+        }
+    }));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.own, tracer);
@@ -391,12 +396,6 @@ impl Trace for Lasts {
 
     fn clear(this: &Self, m: &Mutator) {
         Trace::clear(&this.own, m);
-    }
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
-        if this.place == Place::Finalizer {
-            this.wait();
-        }
     }
 }
 
@@ -927,16 +926,14 @@ impl<const KIND: u8> Sluggish<KIND> {
 }
 
 impl<const KIND: u8> Trace for Sluggish<KIND> {
-    const HAS_FINALIZER: bool = KIND == 0;
+    const FINALIZER: Option<Finalizer<Self>> =
+        if KIND == 0 { Some(Finalizer::new(|_, _| Self::runs(0))) } else { None };
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.0, tracer);
     }
     fn clear(this: &Self, m: &Mutator) {
         Self::runs(1);
         Trace::clear(&this.0, m);
-    }
-    fn finalize(_: &Gc<Self>, _: &Mutator) {
-        Self::runs(0);
     }
 }
 

@@ -17,7 +17,7 @@ use standstill::safepoint::{
     traversing,
 };
 use standstill::{
-    AttachError, Collect, CollectError, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer,
+    AttachError, Collect, CollectError, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer,
 };
 
 use common::{Census, fin, garbage_loop, node, tie};
@@ -339,18 +339,17 @@ fn a_thread_waits_to_collect_through_a_hook_that_keeps_a_guard() {
     });
     struct Slow(GcCell<Option<Gc<Slow>>>, Arc<AtomicBool>, Arc<AtomicUsize>);
     impl Trace for Slow {
-        const HAS_FINALIZER: bool = true;
+        const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
+            this.2.fetch_add(1, SeqCst);
+            while !this.1.load(SeqCst) {
+                std::thread::yield_now();
+            }
+        }));
         fn traverse(this: &Self, tracer: &mut Tracer) {
             Trace::traverse(&this.0, tracer);
         }
         fn clear(this: &Self, m: &Mutator) {
             Trace::clear(&this.0, m);
-        }
-        fn finalize(this: &Gc<Self>, _: &Mutator) {
-            this.2.fetch_add(1, SeqCst);
-            while !this.1.load(SeqCst) {
-                std::thread::yield_now();
-            }
         }
     }
     let mut m = heap.attach();

@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use standstill::{Collect, Gc, GcCell, GcWeak, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
+use standstill::{
+    Collect, Finalizer, Gc, GcCell, GcWeak, Heap, Mutator, Pacing, Trace, Tracer, WeakRef,
+};
 
 /// Serves requests for a while, and watches memory.
 #[derive(Parser)]
@@ -63,7 +65,13 @@ struct Item {
 }
 
 impl Trace for Item {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
+        let item = this;
+        item.server.tally.finalized.fetch_add(1, Relaxed);
+        if item.returns {
+            item.server.keep(Gc::as_ptr(this).addr() / 32 % CACHE, this.clone());
+        }
+    }));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.links, tracer);
@@ -75,14 +83,6 @@ impl Trace for Item {
         Trace::clear(&this.links, m);
         Trace::clear(&this.weak, m);
         Trace::clear(&this.watch, m);
-    }
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
-        let item = this;
-        item.server.tally.finalized.fetch_add(1, Relaxed);
-        if item.returns {
-            item.server.keep(Gc::as_ptr(this).addr() / 32 % CACHE, this.clone());
-        }
     }
 }
 

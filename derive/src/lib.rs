@@ -15,8 +15,9 @@ use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Data, DeriveInput, ExprPath, Fields, GenericParam, Generics, Index, LitStr, Member,
-    Path, Token, Type, WhereClause, WherePredicate, parse_quote,
+    Attribute, Data, DeriveInput, ExprPath, Fields, GenericArgument, GenericParam, Generics, Index,
+    LitStr, Member, Path, PathArguments, Token, Type, WhereClause, WherePredicate, parse_quote,
+    parse_quote_spanned,
 };
 
 /// Implements `Trace` for a struct or an enum by forwarding to its fields.
@@ -38,8 +39,16 @@ use syn::{
 /// # On a field
 ///
 /// * `#[trace(skip)]`: the field is neither traversed nor cleared, its memory outside the heap is not
-///   counted, and its type need not implement `Trace`. A reference in the field counts as held from outside: its target stays alive, and a
-///   cycle through it is never collected.
+///   counted, and its type need not implement `Trace`. This is for types that hold no references to
+///   objects. If the field's type may hold some, the type does not compile: see below.
+/// * `#[trace(skip, leaks_cycles)]`: as above, for a type that holds references. They count as held
+///   from outside: their targets stay alive, and a cycle through the field is never collected.
+///
+/// Whether a skipped type may hold references is known if it implements `Trace`: its `TRACKED`
+/// says so. Of another type, such as `mpsc::Sender<Gc<Task>>`, the derive asks the type's
+/// arguments. It cannot see references in the fields of a type that does not implement `Trace`, nor
+/// in a type parameter without the bound `Trace`. In a generic type, the error appears where the
+/// type is used with such a parameter.
 ///
 /// # Generics
 ///
@@ -156,36 +165,49 @@ fn unquoted(value: ParseStream<'_>) -> syn::Result<ParseStream<'_>> {
     if value.peek(LitStr) { Err(value.error("write the path without quotes")) } else { Ok(value) }
 }
 
-/// A traversed field.
+/// A field.
 struct Field<'a> {
     member: Member,
     ty: &'a Type,
 }
 
 impl<'a> Field<'a> {
-    /// The fields that are not skipped.
-    fn read_all(fields: &'a Fields, mistakes: &mut Mistakes) -> Vec<Self> {
-        let mut traced = Vec::new();
+    /// Sorts the fields into a shape.
+    fn read_all(path: TokenStream, fields: &'a Fields, mistakes: &mut Mistakes) -> Shape<'a> {
+        let mut shape = Shape { path, fields: Vec::new(), skipped: Vec::new() };
         for (index, field) in fields.iter().enumerate() {
-            let mut skip = None;
+            let (mut skip, mut leaks) = (None, None);
             for_each_setting(&field.attrs, mistakes, |setting| {
                 if setting.path.is_ident("skip") {
                     once(&mut skip, &setting, ())
+                } else if setting.path.is_ident("leaks_cycles") {
+                    once(&mut leaks, &setting, setting.path.span())
                 } else if FOR_TYPES.iter().any(|name| setting.path.is_ident(name)) {
                     Err(setting.error("this setting belongs on the type, not on a field"))
                 } else {
-                    Err(setting.error("no such setting; on a field `#[trace(...)]` takes `skip`"))
+                    Err(setting.error(
+                        "no such setting; on a field `#[trace(...)]` takes `skip` and `skip, \
+                         leaks_cycles`",
+                    ))
                 }
             });
-            if skip.is_none() {
-                let member = match &field.ident {
-                    Some(name) => Member::Named(name.clone()),
-                    None => Member::Unnamed(Index { index: index as u32, span: field.ty.span() }),
-                };
-                traced.push(Self { member, ty: &field.ty });
+            let member = match &field.ident {
+                Some(name) => Member::Named(name.clone()),
+                None => Member::Unnamed(Index { index: index as u32, span: field.ty.span() }),
+            };
+            let this = Self { member, ty: &field.ty };
+            match (skip, leaks) {
+                (None, None) => shape.fields.push(this),
+                (None, Some(span)) => {
+                    let text =
+                        "`leaks_cycles` belongs beside `skip`: `#[trace(skip, leaks_cycles)]`";
+                    mistakes.push(syn::Error::new(span, text));
+                }
+                (Some(()), None) => shape.skipped.push(this),
+                (Some(()), Some(_)) => {}
             }
         }
-        traced
+        shape
     }
 
     /// The field's name in a message.
@@ -256,10 +278,14 @@ fn refuse_settings(attributes: &[Attribute], place: &str, mistakes: &mut Mistake
 
 // -------------------------------------------------------------------------------- code
 
-/// A struct, or one variant of an enum: the path of its constructor, and its traversed fields.
+/// A struct, or one variant of an enum.
 struct Shape<'a> {
+    /// The path of its constructor.
     path: TokenStream,
+    /// The traversed fields.
     fields: Vec<Field<'a>>,
+    /// The skipped fields that must hold no references.
+    skipped: Vec<Field<'a>>,
 }
 
 fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
@@ -273,16 +299,19 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     let name = &input.ident;
     let (impl_generics, type_generics, _) = input.generics.split_for_impl();
     let where_clause = bounds(&input.generics, &shapes, &container, &krate);
+    let skipped = check_skipped(input, &shapes, &krate);
     let (members, checks) = if container.untracked.is_some() {
-        untracked(input, &shapes, &krate)
+        untracked(input, &shapes, skipped, &krate)
     } else {
-        let traverse = forward(&shapes, quote!(traverse), quote!(&mut #krate::Tracer), &krate);
-        let clear = forward(&shapes, quote!(clear), quote!(&#krate::Mutator), &krate);
-        let prefetch = forward(&shapes, quote!(prefetch), quote!(&#krate::Tracer), &krate);
+        let (now, later) = evaluate_fields(input, &shapes, skipped, &krate);
+        let forward = |method, takes, first| forward(&shapes, method, takes, first, &krate);
+        let traverse = forward(quote!(traverse), quote!(&mut #krate::Tracer), later);
+        let clear = forward(quote!(clear), quote!(&#krate::Mutator), quote!());
+        let prefetch = forward(quote!(prefetch), quote!(&#krate::Tracer), quote!());
         let types = shapes.iter().flat_map(|shape| &shape.fields).map(|field| field.ty);
         let indirect =
             quote!(const INDIRECT: bool = false #(|| <#types as #krate::Trace>::INDIRECT)*;);
-        (quote!(#indirect #traverse #prefetch #clear), evaluate_fields(input, &shapes, &krate))
+        (quote!(#indirect #traverse #prefetch #clear), now)
     };
     let external = external(&shapes, &krate);
     let finalize = container.finalize.map(|finalizer| finalize(finalizer, &krate));
@@ -302,7 +331,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
 fn shapes<'a>(input: &'a DeriveInput, mistakes: &mut Mistakes) -> Vec<Shape<'a>> {
     match &input.data {
         Data::Struct(data) => {
-            vec![Shape { path: quote!(Self), fields: Field::read_all(&data.fields, mistakes) }]
+            vec![Field::read_all(quote!(Self), &data.fields, mistakes)]
         }
         Data::Enum(data) => data
             .variants
@@ -310,10 +339,7 @@ fn shapes<'a>(input: &'a DeriveInput, mistakes: &mut Mistakes) -> Vec<Shape<'a>>
             .map(|variant| {
                 refuse_settings(&variant.attrs, "a variant", mistakes);
                 let name = &variant.ident;
-                Shape {
-                    path: quote!(Self::#name),
-                    fields: Field::read_all(&variant.fields, mistakes),
-                }
+                Field::read_all(quote!(Self::#name), &variant.fields, mistakes)
             })
             .collect(),
         Data::Union(data) => {
@@ -372,16 +398,18 @@ fn names(tokens: TokenStream, parameter: &Ident) -> bool {
     })
 }
 
-/// A `fn method(this: &Self, argument: takes)` that calls the same method on each field.
+/// A `fn method(this: &Self, argument: takes)` that calls the same method on each field, after the
+/// statements `first`.
 fn forward(
     shapes: &[Shape<'_>],
     method: TokenStream,
     takes: TokenStream,
+    first: TokenStream,
     krate: &Path,
 ) -> TokenStream {
     let this = Ident::new("__this", Span::mixed_site());
     let argument = Ident::new("__argument", Span::mixed_site());
-    let arms = shapes.iter().map(|Shape { path, fields }| {
+    let arms = shapes.iter().map(|Shape { path, fields, .. }| {
         let members = fields.iter().map(|field| &field.member);
         let types = fields.iter().map(|field| field.ty);
         let bindings: Vec<_> = (0..fields.len()).map(binding).collect();
@@ -400,6 +428,7 @@ fn forward(
     quote! {
         #[inline]
         fn #method(#this: &Self, #parameter: #takes) {
+            #first
             #body
         }
     }
@@ -413,7 +442,7 @@ fn external(shapes: &[Shape<'_>], krate: &Path) -> TokenStream {
     }
     let all = fields().map(|field| field.ty);
     let this = Ident::new("__this", Span::mixed_site());
-    let arms = shapes.iter().map(|Shape { path, fields }| {
+    let arms = shapes.iter().map(|Shape { path, fields, .. }| {
         let members = fields.iter().map(|field| &field.member);
         let types = fields.iter().map(|field| field.ty);
         let bindings: Vec<_> = (0..fields.len()).map(binding).collect();
@@ -449,6 +478,7 @@ fn binding(index: usize) -> Ident {
 fn untracked(
     input: &DeriveInput,
     shapes: &[Shape<'_>],
+    skipped: TokenStream,
     krate: &Path,
 ) -> (TokenStream, TokenStream) {
     let name = &input.ident;
@@ -461,7 +491,7 @@ fn untracked(
         let ty = field.ty;
         quote_spanned!(ty.span()=> ::core::assert!(!<#ty as #krate::Trace>::TRACKED, #text);)
     });
-    let checks = quote!(#(#checks)*);
+    let checks = quote!(#(#checks)* #skipped);
     let (now, later) = if input.generics.params.is_empty() {
         (evaluated_now(checks, name), TokenStream::new())
     } else {
@@ -477,17 +507,103 @@ fn untracked(
     (members, now)
 }
 
-/// Evaluates `TRACKED` of each field, so that `cargo check` reports a lock around references. In a
-/// generic type each compiled `traverse` evaluates it instead.
-fn evaluate_fields(input: &DeriveInput, shapes: &[Shape<'_>], krate: &Path) -> TokenStream {
+/// Evaluates `TRACKED` of each field, so that `cargo check` reports a lock around references, and
+/// the checks of the skipped fields. In a generic type each compiled `traverse` does so instead, by
+/// the statements that come second.
+fn evaluate_fields(
+    input: &DeriveInput,
+    shapes: &[Shape<'_>],
+    skipped: TokenStream,
+    krate: &Path,
+) -> (TokenStream, TokenStream) {
     if !input.generics.params.is_empty() {
-        return TokenStream::new();
+        return (TokenStream::new(), skipped);
     }
     let fields = shapes.iter().flat_map(|shape| &shape.fields);
     let constants = fields.map(|Field { ty, .. }| {
         quote_spanned!(ty.span()=> let _: bool = <#ty as #krate::Trace>::TRACKED;)
     });
-    evaluated_now(quote!(#(#constants)*), &input.ident)
+    (evaluated_now(quote!(#(#constants)* #skipped), &input.ident), TokenStream::new())
+}
+
+/// The checks that the skipped fields hold no references: a constant for each, so that one
+/// compilation reports them all. A constant item cannot use the parameters of a generic type.
+fn check_skipped(input: &DeriveInput, shapes: &[Shape<'_>], krate: &Path) -> TokenStream {
+    let checks = shapes.iter().flat_map(|shape| &shape.skipped).map(|field| {
+        let text = format!(
+            "`{}` skips its field `{}`, which may hold references: their targets would stay alive, \
+             and cycles through the field would never be collected. Remove `skip`. If the type of \
+             the field holds no references, put `#[trace(untracked)]` on that type. If they may \
+             leak, write `#[trace(skip, leaks_cycles)]`",
+            input.ident.unraw(),
+            field.name()
+        );
+        let holds = may_hold(field.ty, &input.generics, krate);
+        let check = quote_spanned! {field.ty.span()=>
+            #[allow(unused_imports)]
+            use #krate::AnySkipped as _;
+            ::core::assert!(!#holds, #text);
+        };
+        if input.generics.params.is_empty() {
+            quote!(const _: () = { #check };)
+        } else {
+            quote!(const { #check })
+        }
+    });
+    quote!(#(#checks)*)
+}
+
+/// An expression: whether values of a skipped type may hold references, as far as is known. A type
+/// that does not implement `Trace` is taken to hold values of its arguments.
+///
+/// The constants of the arguments are evaluated in any case, and that of a lock around references
+/// fails. So the arguments of types that may lead to such a lock, and do not hold it, are left out.
+fn may_hold(ty: &Type, generics: &Generics, krate: &Path) -> TokenStream {
+    let arguments: Vec<&Type> = match ty {
+        Type::Paren(inner) => vec![&inner.elem],
+        Type::Group(inner) => vec![&inner.elem],
+        Type::Array(array) => vec![&array.elem],
+        Type::Slice(slice) => vec![&slice.elem],
+        Type::Tuple(tuple) => tuple.elems.iter().collect(),
+        Type::Path(path) => path
+            .path
+            .segments
+            .iter()
+            .filter(|segment| !HOLD_NOTHING.iter().any(|name| segment.ident == name))
+            .filter_map(|segment| match &segment.arguments {
+                PathArguments::AngleBracketed(arguments) => Some(&arguments.args),
+                _ => None,
+            })
+            .flatten()
+            .filter_map(|argument| match argument {
+                GenericArgument::Type(ty) if !may_be_a_constant(ty, generics) => Some(ty),
+                _ => None,
+            })
+            .collect(),
+        // Functions and trait objects name types that they do not hold; references and pointers own
+        // nothing.
+        _ => Vec::new(),
+    };
+    let arguments = arguments.into_iter().map(|ty| may_hold(ty, generics, krate));
+    quote_spanned! {ty.span()=>
+        match <#krate::Skipped<#ty>>::REFERENCES {
+            ::core::option::Option::Some(some) => some,
+            ::core::option::Option::None => false #(|| #arguments)*,
+        }
+    }
+}
+
+/// Types with arguments that are leaves, whatever the arguments are.
+const HOLD_NOTHING: [&str; 4] = ["Arc", "AtomicPtr", "PhantomData", "Weak"];
+
+/// Whether an argument is a name that may be a constant's. The syntax does not tell.
+fn may_be_a_constant(argument: &Type, generics: &Generics) -> bool {
+    let Type::Path(path) = argument else { return false };
+    path.path.get_ident().is_some_and(|name| {
+        let text = name.unraw().to_string();
+        !text.contains(char::is_lowercase)
+            && generics.type_params().all(|parameter| parameter.ident != *name)
+    })
 }
 
 /// A constant with `statements`, which `cargo check` evaluates.
@@ -517,41 +633,18 @@ fn without_self(tokens: TokenStream, name: &Ident) -> TokenStream {
     tokens.into_iter().map(spelled).collect()
 }
 
-/// The finalizer, and the constant `HAS_FINALIZER`.
+/// The constant `FINALIZER`.
 fn finalize(finalizer: Finalizer, krate: &Path) -> TokenStream {
     // Located at the attribute, so that a wrong signature is reported there.
-    let place = match &finalizer {
-        Finalizer::Inherent(span) => *span,
-        Finalizer::Function(path) => path.span(),
+    let (place, function) = match finalizer {
+        Finalizer::Inherent(place) => (place, parse_quote_spanned!(place=> Self::finalize)),
+        Finalizer::Function(path) => (path.span(), path),
     };
     let this = Ident::new("__this", Span::mixed_site().located_at(place));
     let mutator = Ident::new("__mutator", Span::mixed_site().located_at(place));
-    let call = match finalizer {
-        Finalizer::Function(path) => quote_spanned!(place=> #path(#this, #mutator)),
-        // An inherent function takes precedence over a trait's. If there were none,
-        // `Self::finalize` would be the generated function, which would call itself for ever. A
-        // second candidate makes that call an error.
-        Finalizer::Inherent(_) => {
-            let own = Ident::new("finalize", place);
-            quote! {
-                #[allow(unused_imports)]
-                use #krate::Trace as _;
-                #[allow(dead_code)]
-                trait NoInherentFunctionFinalize {
-                    fn finalize();
-                }
-                impl<T: ?::core::marker::Sized> NoInherentFunctionFinalize for T {
-                    fn finalize() {}
-                }
-                Self::#own(#this, #mutator)
-            }
-        }
-    };
+    let call = quote_spanned!(place=> #function(#this, #mutator));
     quote! {
-        const HAS_FINALIZER: bool = true;
-
-        fn finalize(#this: &#krate::Gc<Self>, #mutator: &#krate::Mutator) {
-            #call
-        }
+        const FINALIZER: ::core::option::Option<#krate::Finalizer<Self>> =
+            ::core::option::Option::Some(#krate::Finalizer::new(|#this, #mutator| #call));
     }
 }

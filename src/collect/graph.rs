@@ -13,7 +13,7 @@ mod tests {
     use crate::collect::Collect;
     use crate::collect::collect;
     use crate::object::type_info::Tracer;
-    use crate::{AnyGc, Gc, GcCell, Heap, Mutator, Pacing, Trace};
+    use crate::{AnyGc, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
     /// The data that all objects of a graph share.
     #[derive(Default)]
@@ -35,7 +35,17 @@ mod tests {
     }
 
     impl<const FINAL: bool> Trace for Node<FINAL> {
-        const HAS_FINALIZER: bool = FINAL;
+        const FINALIZER: Option<Finalizer<Self>> = if FINAL {
+            Some(Finalizer::new(|this, _| {
+                let node = this;
+                node.shared.finalized.lock().expect("no panic").push(node.number);
+                if is_brought_back(node.number) {
+                    node.shared.brought_back.lock().expect("no panic").push(this.clone().into());
+                }
+            }))
+        } else {
+            None
+        };
         fn traverse(this: &Self, tracer: &mut Tracer) {
             if this.is_locked.load(Ordering::Relaxed) {
                 tracer.unreadable();
@@ -44,13 +54,6 @@ mod tests {
         }
         fn clear(this: &Self, m: &Mutator) {
             Trace::clear(&this.edges, m);
-        }
-        fn finalize(this: &Gc<Self>, _: &Mutator) {
-            let node = this;
-            node.shared.finalized.lock().expect("no panic").push(node.number);
-            if is_brought_back(node.number) {
-                node.shared.brought_back.lock().expect("no panic").push(this.clone().into());
-            }
         }
     }
 
@@ -394,7 +397,13 @@ mod tests {
     }
 
     impl<const FINAL: bool> Trace for Moody<FINAL> {
-        const HAS_FINALIZER: bool = FINAL;
+        const FINALIZER: Option<Finalizer<Self>> = if FINAL {
+            Some(Finalizer::new(|this, _| {
+                this.shared.brought_back.lock().expect("no panic").push(this.clone().into());
+            }))
+        } else {
+            None
+        };
         fn traverse(this: &Self, tracer: &mut Tracer) {
             let mut script = this.script.lock().expect("no panic while it is held");
             let look = script[0];
@@ -411,9 +420,6 @@ mod tests {
         }
         fn clear(this: &Self, m: &Mutator) {
             Trace::clear(&this.edges, m);
-        }
-        fn finalize(this: &Gc<Self>, _: &Mutator) {
-            this.shared.brought_back.lock().expect("no panic").push(this.clone().into());
         }
     }
 

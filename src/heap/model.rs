@@ -268,12 +268,12 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Whether `object` has a finalizer. Called only for objects that were not finalized yet.
-    fn has_finalizer(&self, object: Live<'_>) -> bool {
-        let _ = object;
-        false
-    }
+    ///
+    /// It has no default, so that a model cannot define [`finalize`](Self::finalize) and leave it
+    /// uncalled.
+    fn has_finalizer(&self, object: Live<'_>) -> bool;
 
-    /// Runs the finalizer of `object`. May panic, make the object reachable again, allocate, and
+    /// Runs the finalizer of an `object` that [has one](Self::has_finalizer). May panic, make the object reachable again, allocate, and
     /// change the graph.
     ///
     /// May block, for example for a lock or a thread. The thread is attached meanwhile, and

@@ -260,6 +260,10 @@ mod tests {
             drop(reference);
         }
 
+        fn has_finalizer(&self, _: Live<'_>) -> bool {
+            false
+        }
+
         fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
     }
 

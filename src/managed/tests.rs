@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::managed::drain::drain_list;
 use crate::managed::parts::DESTRUCTION;
 use crate::object::live::Stopped;
-use crate::{Gc, Heap, Mutator, Trace};
+use crate::{Finalizer, Gc, Heap, Mutator, Trace};
 
 pub(super) fn plain_heap() -> Heap {
     Heap::builder()
@@ -51,13 +51,11 @@ impl Calls {
 pub(super) struct Noting(pub(super) Arc<Calls>);
 
 impl Trace for Noting {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
+        this.0.finalized.fetch_add(1, SeqCst);
+    }));
 
     fn traverse(_: &Self, _: &mut Tracer) {}
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
-        this.0.finalized.fetch_add(1, SeqCst);
-    }
 }
 
 impl Drop for Noting {
@@ -70,13 +68,11 @@ impl Drop for Noting {
 pub(super) struct Plain(pub(super) &'static Calls);
 
 impl Trace for Plain {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
+        this.0.finalized.fetch_add(1, SeqCst);
+    }));
 
     fn traverse(_: &Self, _: &mut Tracer) {}
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
-        this.0.finalized.fetch_add(1, SeqCst);
-    }
 }
 
 pub(super) struct Panics;

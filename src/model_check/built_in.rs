@@ -13,7 +13,7 @@ use crate::model_check::specimen::{Abilities, Journal, ObjectSpec, Specimen};
 use crate::object::header::Header;
 use crate::object::type_info::Object;
 use crate::typed::weak::WeakRef;
-use crate::{AnyGc, Gc, GcCell, GcWeak, Mutator, Trace, Tracer};
+use crate::{AnyGc, Finalizer, Gc, GcCell, GcWeak, Mutator, Trace, Tracer};
 
 thread_local! {
     /// Objects that this thread has made. Every second one is dynamic.
@@ -26,7 +26,15 @@ pub(crate) struct Thing<const FINALIZED: bool> {
 }
 
 impl<const FINALIZED: bool> Trace for Thing<FINALIZED> {
-    const HAS_FINALIZER: bool = FINALIZED;
+    const FINALIZER: Option<Finalizer<Self>> = if FINALIZED {
+        Some(Finalizer::new(|this, _| {
+            if journal().finalized(object(this.header())) {
+                let _ = ManuallyDrop::new(Gc::clone(this));
+            }
+        }))
+    } else {
+        None
+    };
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.fields, tracer);
@@ -34,12 +42,6 @@ impl<const FINALIZED: bool> Trace for Thing<FINALIZED> {
 
     fn clear(this: &Self, m: &Mutator) {
         Trace::clear(&this.fields, m);
-    }
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
-        if journal().finalized(object(this.header())) {
-            let _ = ManuallyDrop::new(Gc::clone(this));
-        }
     }
 }
 

@@ -72,6 +72,9 @@
 //!     fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>) {
 //!         self.drop_reference(reference.object(), m);
 //!     }
+//!     fn has_finalizer(&self, _: Live<'_>) -> bool {
+//!         false
+//!     }
 //!     fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {
 //!         if let Some(next) = self.swap(*object, None) {
 //!             self.drop_reference(next, m);

@@ -7,7 +7,7 @@
 //!   value lies where the table says. The functions of a table are called with objects of its type
 //!   and with a mutator of their heap. The objects live as long as the call, and functions that
 //!   destroy an object receive it as its owner. `Mutator` and `Heap` are transparent wrappers of
-//!   the types that the lower folders use.
+//!   the types that the lower folders use. A `Finalizer<T>` keeps a function that takes a `&Gc<T>`.
 
 use std::any::TypeId;
 use std::fmt;

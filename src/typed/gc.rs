@@ -49,7 +49,7 @@ impl<T: Trace> Typed<T> {
         traverse_each: Self::traverse_each,
         prefetch_each: if T::INDIRECT { Some(Self::prefetch_each) } else { None },
         clear: Self::clear,
-        finalize: if T::HAS_FINALIZER { Some(Self::finalize) } else { None },
+        finalize: if T::FINALIZER.is_some() { Some(Self::finalize) } else { None },
         has_finalizer: None,
         clears_last: None,
         legacy: None,
@@ -94,11 +94,13 @@ impl<T: Trace> Typed<T> {
     }
 
     unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
-        // A handle that borrows the caller's reference.
-        // SAFETY: as in `enter`.
-        let this = ManuallyDrop::new(unsafe { Gc::<T>::from_header(header) });
-        // SAFETY: rule *typed*: `m` is a mutator.
-        T::finalize(&this, unsafe { mutator(m) });
+        if let Some(finalizer) = const { T::FINALIZER } {
+            // A handle that borrows the caller's reference.
+            // SAFETY: as in `enter`.
+            let this = ManuallyDrop::new(unsafe { Gc::<T>::from_header(header) });
+            // SAFETY: rule *typed*: `m` is a mutator.
+            finalizer.function()(&this, unsafe { mutator(m) });
+        }
     }
 
     unsafe fn destroy(header: NonNull<Header>, m: *const ()) {
@@ -129,7 +131,7 @@ impl<T: Trace> Typed<T> {
 /// The initial state bits of objects of this type.
 const fn born<T: Trace>() -> u8 {
     let tracked = if T::TRACKED { state::TRACKED } else { 0 };
-    tracked | if T::HAS_FINALIZER || T::HAS_EXTERNAL_BYTES { state::BY_TYPE } else { 0 }
+    tracked | if T::FINALIZER.is_some() || T::HAS_EXTERNAL_BYTES { state::BY_TYPE } else { 0 }
 }
 
 /// The distance in bytes from a header to a value with this alignment.

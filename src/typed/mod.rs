@@ -8,6 +8,8 @@ pub(crate) mod builder;
 pub(crate) mod cell;
 pub(crate) mod detached;
 pub(crate) mod extensions;
+#[allow(unsafe_code)]
+pub(crate) mod finalizer;
 pub(crate) mod fork;
 #[allow(unsafe_code)]
 pub(crate) mod gc;

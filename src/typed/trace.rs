@@ -10,9 +10,11 @@
 
 #![forbid(unsafe_code)]
 
+use std::marker::PhantomData;
+
 use crate::managed::Batched;
 use crate::object::type_info::Edge;
-use crate::{Gc, Mutator, Tracer};
+use crate::{Finalizer, Mutator, Tracer};
 
 /// A type whose references the collector can follow.
 ///
@@ -46,7 +48,7 @@ use crate::{Gc, Mutator, Tracer};
 /// and calls [`traverse`](Self::traverse) on every tracked object. For each object it counts the
 /// references from other objects. If these explain an object's whole reference count, no reference
 /// comes from outside. Such an object is garbage, unless it is reachable from an object that is
-/// referenced from outside. The collector runs the [`finalize`](Self::finalize) of garbage. If the
+/// referenced from outside. The collector runs the [`FINALIZER`](Self::FINALIZER) of garbage. If the
 /// object is still unreachable then, [`clear`](Self::clear) removes the references that close the
 /// cycle, and the counts free the objects.
 ///
@@ -133,24 +135,24 @@ use crate::{Gc, Mutator, Tracer};
     message = "the collector cannot look into `{Self}`: it does not implement `Trace`",
     label = "does not implement `Trace`",
     note = "if `{Self}` is a type of yours, put `#[derive(Trace)]` on it",
-    note = "if it cannot lead to a `Gc`, put `#[trace(skip)]` on the field that holds it",
+    note = "if it holds no `Gc`, put `#[trace(skip)]` on the field that holds it",
     note = "objects are shared between threads: use `GcCell` instead of `Cell` or `RefCell`, `GcOnce` \
             instead of `OnceCell` or `LazyLock`, `Gc` (or `Arc`) instead of `Rc`",
     note = "a trait object cannot say what it refers to: use `GcDyn`, `AnyGc` or an enum"
 )]
 pub trait Trace: 'static {
-    /// Whether [`finalize`](Self::finalize) does anything.
+    /// The finalizer of objects of this type, if they have one.
     ///
     /// If no garbage object of a collection can run code, the collector saves a stop. The derive
     /// sets this constant with `#[trace(finalize)]`. The constant describes the object's type only:
-    /// finalizers of *field* types never run.
-    const HAS_FINALIZER: bool = false;
+    /// finalizers of *field* types never run. [`Finalizer`] says when a finalizer is called.
+    const FINALIZER: Option<Finalizer<Self>> = None;
 
     /// Whether values of this type may hold references.
     ///
-    /// `false` promises that [`traverse`](Self::traverse) visits no reference. Such objects are
-    /// never tracked, so collections do not process them, and containers of such values are not
-    /// traversed. The derive sets this constant with `#[trace(untracked)]`.
+    /// `false` promises that [`traverse`](Self::traverse) visits no reference. New objects of such
+    /// a type are not tracked, so collections do not process them, and containers of such values
+    /// are not traversed. The derive sets this constant with `#[trace(untracked)]`.
     const TRACKED: bool = true;
 
     /// Whether [`prefetch`](Self::prefetch) does anything: whether some references lie outside the
@@ -265,22 +267,44 @@ pub trait Trace: 'static {
     fn clear(this: &Self, m: &Mutator) {
         let _ = (this, m);
     }
-
-    /// Called once in an object's life: when the last reference to the object is dropped, or when a
-    /// collection finds the object unreachable. At that time no object is cleared yet.
-    ///
-    /// The object and all objects reachable from it are intact. The finalizer can make the object
-    /// reachable again, by storing a clone of `this`. The object then lives on, and its finalizer
-    /// does not run a second time. A type with a finalizer must set
-    /// [`HAS_FINALIZER`](Self::HAS_FINALIZER). A panic goes to
-    /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
-    fn finalize(this: &Gc<Self>, m: &Mutator)
-    where
-        Self: Sized,
-    {
-        let _ = (this, m);
-    }
 }
+
+/// What the derive asks about the type of a skipped field.
+///
+/// The constant `REFERENCES` says whether values of type `T` may hold references. If `T` does not
+/// implement [`Trace`], the name stands for the constant of [`AnySkipped`], and nothing is known.
+///
+/// ```compile_fail,E0080
+/// use standstill::{Gc, Heap, Trace};
+///
+/// #[derive(Trace)]
+/// struct Node<T: Trace>(T, #[trace(skip)] Option<T>);
+///
+/// Heap::new().attach().alloc(Node(None, None::<Option<Gc<u8>>>));
+/// ```
+///
+/// ```
+/// # use standstill::{Gc, Heap, Trace};
+/// #[derive(Trace)]
+/// struct Node<T: Trace>(T, #[trace(skip)] Option<T>);
+///
+/// Heap::new().attach().alloc(Node(None, None::<Option<u8>>));
+/// ```
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Skipped<T: ?Sized>(PhantomData<T>);
+
+impl<T: Trace + ?Sized> Skipped<T> {
+    pub const REFERENCES: Option<bool> = Some(T::TRACKED);
+}
+
+/// See [`Skipped`].
+#[doc(hidden)]
+pub trait AnySkipped {
+    const REFERENCES: Option<bool> = None;
+}
+
+impl<T: ?Sized> AnySkipped for Skipped<T> {}
 
 impl<T: Trace> Batched for T {
     const IS_BUFFERED: bool = T::INDIRECT;

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use standstill::{Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Trace, Tracer, WeakRef};
+use standstill::{
+    Finalizer, Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Trace, Tracer, WeakRef,
+};
 
 // ------------------------------------------------------------------------------------- witnesses
 
@@ -205,7 +207,19 @@ impl<const FINAL: bool> Debug for Thing<FINAL> {
 }
 
 impl<const FINAL: bool> Trace for Thing<FINAL> {
-    const HAS_FINALIZER: bool = FINAL;
+    const FINALIZER: Option<Finalizer<Self>> = if FINAL {
+        Some(Finalizer::new(|this, m| {
+            let thing = this;
+            thing.witness.check();
+            thing.witness.census.finalized.fetch_add(1, SeqCst);
+            thing.witness.census.note(Event::Finalized(thing.witness.name));
+            if let Some(action) = thing.action.clone() {
+                action(this, m);
+            }
+        }))
+    } else {
+        None
+    };
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         this.witness.check();
@@ -215,16 +229,6 @@ impl<const FINAL: bool> Trace for Thing<FINAL> {
     fn clear(this: &Self, m: &Mutator) {
         this.witness.census.note(Event::Cleared(this.witness.name));
         Trace::clear(&this.edges, m);
-    }
-
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let thing = this;
-        thing.witness.check();
-        thing.witness.census.finalized.fetch_add(1, SeqCst);
-        thing.witness.census.note(Event::Finalized(thing.witness.name));
-        if let Some(action) = thing.action.clone() {
-            action(this, m);
-        }
     }
 }
 

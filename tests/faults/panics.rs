@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use standstill::{
-    CollectionEvent, During, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef,
+    CollectionEvent, During, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef,
 };
 
 use crate::{Alive, Life};
@@ -85,7 +85,10 @@ struct Touchy {
 }
 
 impl Trace for Touchy {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
+        this.plan.finalized.fetch_add(1, SeqCst);
+        this.plan.reach(Finalize, this.who);
+    }));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         // Nothing marks garbage: so the first look counts, and the second is the one after the
@@ -98,11 +101,6 @@ impl Trace for Touchy {
     fn clear(this: &Self, m: &Mutator) {
         this.plan.reach(Clear, this.who);
         Trace::clear(&this.next, m);
-    }
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
-        this.plan.finalized.fetch_add(1, SeqCst);
-        this.plan.reach(Finalize, this.who);
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use standstill::{
-    BuildError, Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Trace, Tracer,
+    BuildError, Collect, Finalizer, Gc, GcCell, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing,
+    Trace, Tracer,
 };
 
 use crate::common::child::{Process, is_alone, role};
@@ -192,7 +193,9 @@ impl Exits {
 }
 
 impl Trace for Exits {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
+        this.here("finalizer");
+    }));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         this.here("traverse");
@@ -202,10 +205,6 @@ impl Trace for Exits {
     fn clear(this: &Self, m: &Mutator) {
         this.here("clear");
         Trace::clear(&this.next, m);
-    }
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
-        this.here("finalizer");
     }
 }
 

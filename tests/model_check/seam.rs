@@ -280,6 +280,10 @@ unsafe impl<const YOUNG: bool> ObjectModel for Parts<YOUNG> {
         self.drop_one(reference.object(), m);
     }
 
+    fn has_finalizer(&self, _: Live<'_>) -> bool {
+        false
+    }
+
     fn clear(&self, object: Live<'_>, m: &Mutator<YOUNG>) {
         swap(&header(*object).bare, None);
         if let Some(target) = swap(&header(*object).field, None) {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use standstill::dynamic;
 use standstill::{
-    AnyGc, AtomicGc, Gc, GcCell, GcOnce, GcSlice, GcWeak, Mutator, Trace, Tracer, WeakRef,
+    AnyGc, AtomicGc, Finalizer, Gc, GcCell, GcOnce, GcSlice, GcWeak, Mutator, Trace, Tracer,
+    WeakRef,
 };
 
 use crate::dynamics;
@@ -88,7 +89,14 @@ impl Trace for Edges {
 }
 
 impl<const FINAL: bool> Trace for Object<FINAL> {
-    const HAS_FINALIZER: bool = FINAL;
+    const FINALIZER: Option<Finalizer<Self>> = if FINAL {
+        Some(Finalizer::new(|this, m| {
+            // The handle has the type's other face only here.
+            this.tag.finalize(m, || Ref::of(this.clone().into(), m));
+        }))
+    } else {
+        None
+    };
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         this.tag.check();
@@ -104,11 +112,6 @@ impl<const FINAL: bool> Trace for Object<FINAL> {
         }
         this.tag.clear();
         Trace::clear(&this.edges, m);
-    }
-
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        // The handle has the type's other face only here.
-        this.tag.finalize(m, || Ref::of(this.clone().into(), m));
     }
 }
 

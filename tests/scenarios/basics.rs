@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use standstill::{AnyGc, Gc, GcCell, GcWeak, Mutator, Pacing, Trace, Tracer};
+use standstill::{AnyGc, Finalizer, Gc, GcCell, GcWeak, Mutator, Pacing, Trace, Tracer};
 
 use crate::common::*;
 use crate::trace_fields;
@@ -258,7 +258,12 @@ struct Nest {
 }
 
 impl Trace for Nest {
-    const HAS_FINALIZER: bool = true;
+    /// Every 17th makes a deep nest of its own.
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, m| {
+        if this.finals.fetch_add(1, SeqCst).is_multiple_of(17) && this.witness.name() == 0 {
+            drop(Self::build(m, this.witness.census(), &this.finals, 150, 1));
+        }
+    }));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Trace::traverse(&this.inner, tracer);
@@ -266,13 +271,6 @@ impl Trace for Nest {
 
     fn clear(this: &Self, m: &Mutator) {
         Trace::clear(&this.inner, m);
-    }
-
-    /// Every 17th makes a deep nest of its own.
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        if this.finals.fetch_add(1, SeqCst).is_multiple_of(17) && this.witness.name() == 0 {
-            drop(Self::build(m, this.witness.census(), &this.finals, 150, 1));
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use standstill::{Gc, GcWeak, Mutator, Trace, Tracer, WeakRef};
+use standstill::{Finalizer, Gc, GcWeak, Mutator, Trace, Tracer, WeakRef};
 
 use crate::common::*;
 
@@ -263,18 +263,16 @@ struct Atom {
 }
 
 impl Trace for Atom {
-    const HAS_FINALIZER: bool = true;
-    const TRACKED: bool = false;
-
-    fn traverse(_: &Self, _: &mut Tracer) {}
-
-    fn finalize(this: &Gc<Self>, _: &Mutator) {
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
         let atom = this;
         atom.witness.census().note(Event::Finalized(atom.witness.name()));
         if let Some(shelf) = &atom.shelf {
             shelf.push(this.clone());
         }
-    }
+    }));
+    const TRACKED: bool = false;
+
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 
-use standstill::{Detached, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
+use standstill::{Detached, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
 
 use crate::common::Census;
 use crate::things::Things;
@@ -184,7 +184,11 @@ struct Trap {
 }
 
 impl Trace for Trap {
-    const HAS_FINALIZER: bool = true;
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, m| {
+        if this.state == State::Finalize {
+            perform(Given::Mutator(m));
+        }
+    }));
 
     fn traverse(this: &Self, tracer: &mut Tracer) {
         if this.state == State::Traverse {
@@ -198,12 +202,6 @@ impl Trace for Trap {
             perform(Given::Mutator(m));
         }
         Trace::clear(&this.next, m);
-    }
-
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        if this.state == State::Finalize {
-            perform(Given::Mutator(m));
-        }
     }
 }
 

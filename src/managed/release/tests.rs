@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::managed::{destroy_dynamic_in_place, type_index};
 use crate::object::type_info::{Object, Tracer};
-use crate::{AnyGc, Gc, Heap, Mutator, SharedGc, Trace};
+use crate::{AnyGc, Finalizer, Gc, Heap, Mutator, SharedGc, Trace};
 
 static DIED: AtomicUsize = AtomicUsize::new(0);
 
@@ -237,13 +237,11 @@ fn a_finalizer_that_panics_is_reported_and_its_object_dies() {
     struct Fails;
 
     impl Trace for Fails {
-        const HAS_FINALIZER: bool = true;
+        const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|_, _| {
+            panic!("a finalizer that panics");
+        }));
 
         fn traverse(_: &Self, _: &mut Tracer) {}
-
-        fn finalize(_: &Gc<Self>, _: &Mutator) {
-            panic!("a finalizer that panics");
-        }
     }
     let heap = plain_heap();
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));

@@ -101,6 +101,10 @@ unsafe impl<A: AddressMap> ObjectModel for Nodes<A> {
         Self::drop_reference(reference.object(), m);
     }
 
+    fn has_finalizer(&self, _: Live<'_>) -> bool {
+        false
+    }
+
     fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         for edge in &Self::view(&object).edges {
             if let Some(target) = NonNull::new(edge.swap(null_mut(), AcqRel)) {

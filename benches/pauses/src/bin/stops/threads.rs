@@ -212,6 +212,10 @@ unsafe impl ObjectModel for Empty {
 
     fn release(&self, _: ClaimRef, _: &ModelMutator<Self>) {}
 
+    fn has_finalizer(&self, _: Live<'_>) -> bool {
+        false
+    }
+
     fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
 }
 

@@ -27,7 +27,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{
-    AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU64, AtomicUsize, Ordering,
+    AtomicBool, AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU64, AtomicUsize, Ordering,
 };
 use std::sync::{Mutex, PoisonError};
 use std::thread::Thread;
@@ -62,6 +62,10 @@ static COLLECTS: AtomicU64 = AtomicU64::new(0);
 
 /// The number of threads that wait for the end of an automatic collection, to collect then.
 static WAITERS: AtomicUsize = AtomicUsize::new(0);
+
+/// The last automatic collection has had such waiters, or has failed: the package's thread rests.
+/// Otherwise the next one could begin before a waiter wakes.
+static RESTS: AtomicBool = AtomicBool::new(false);
 
 /// Where automatic collections run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -199,46 +203,45 @@ pub unsafe extern "C" fn run(number: *mut PyObject, _: *mut PyObject) -> *mut Py
                 break;
             }
             let place = switch::place();
-            if place != Place::Package {
-                if !request(interpreter, place, is_over) {
-                    sleep(REST, is_over);
+            let is_done = if place != Place::Package {
+                request(interpreter, place, is_over)
+            } else if let Some(result) = collect_here() {
+                if result.is_null() {
+                    report();
+                } else {
+                    Py_DECREF(result);
                 }
-                continue;
-            }
-            let result = collect_here();
-            if result.is_null() {
-                report();
-            }
-            // Relaxed: a hint. A waiter that is missed waits for one more collection.
-            if WAITERS.load(Ordering::Relaxed) != 0 || result.is_null() {
-                // Else the next collection could begin before a waiter wakes.
+                true
+            } else {
+                false
+            };
+            // Relaxed: this thread has written it, or `REQUEST` has shown it that of another one.
+            if RESTS.swap(false, Ordering::Relaxed) || !is_done {
                 sleep(REST, is_over);
-            }
-            if !result.is_null() {
-                Py_DECREF(result);
             }
         }
         python::none()
     }
 }
 
-/// An automatic collection on this thread. Returns its result; null: an error is set.
+/// An automatic collection on this thread. Returns its result; null: an error is set. `None`: an
+/// older thread collects.
 ///
 /// # Safety
 ///
 /// This thread is attached, no error is set, and the package was imported.
-unsafe fn collect_here() -> *mut PyObject {
+unsafe fn collect_here() -> Option<*mut PyObject> {
     // Relaxed: nothing is read on the strength of it. An older thread may collect.
     let (free, here) = (0, thread_number());
-    if COLLECTS.compare_exchange(free, here, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-        // SAFETY: as the caller says.
-        return unsafe { python::none() };
-    }
+    COLLECTS.compare_exchange(free, here, Ordering::Relaxed, Ordering::Relaxed).ok()?;
     // SAFETY: as the caller says.
     let result = unsafe { switch::collect_automatically() };
+    // Relaxed: a hint. A waiter that is missed waits for one more collection.
+    let has_waiters = WAITERS.load(Ordering::Relaxed) != 0;
+    RESTS.store(has_waiters || result.is_null(), Ordering::Relaxed);
     // Release: see `runs_elsewhere`.
     COLLECTS.store(0, Ordering::Release);
-    result
+    Some(result)
 }
 
 /// Requests a collection of a thread of the program, and waits, detached, until it has ended, or
@@ -253,7 +256,7 @@ unsafe fn request(
     place: Place,
     is_over: impl Fn() -> bool,
 ) -> bool {
-    // Relaxed, here and below: the call's queue orders what the threads see.
+    // Relaxed, but for the end: the call's queue orders what the threads see.
     if REQUEST.compare_exchange(NONE, MADE, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         // An older thread of the package has requested one.
         return false;
@@ -271,7 +274,8 @@ unsafe fn request(
     let has_ended = || {
         let given_up = (is_over() || switch::place() != place)
             && REQUEST.compare_exchange(MADE, NONE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        given_up || REQUEST.load(Ordering::Relaxed) == NONE
+        // Acquire: see `requested`.
+        given_up || REQUEST.load(Ordering::Acquire) == NONE
     };
     // SAFETY: as the caller says.
     unsafe { while !sleep(Duration::from_secs(1), has_ended) {} }
@@ -290,7 +294,9 @@ unsafe extern "C" fn requested(place: *mut c_void) -> c_int {
     }
     // SAFETY: as the caller says. A request is made only after the import.
     let result = unsafe { collect_here() };
-    REQUEST.store(NONE, Ordering::Relaxed);
+    // Release: the package's thread sees `RESTS`.
+    REQUEST.store(NONE, Ordering::Release);
+    let Some(result) = result else { return 0 };
     if !result.is_null() {
         // SAFETY: the reference is this function's.
         unsafe { Py_DECREF(result) };

@@ -12,7 +12,7 @@ from importlib import machinery, util
 import pytest
 
 import standstill_gc
-from support import good
+from support import good, quiet  # noqa: F401
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 15), reason="3.14 has no functions for such references"

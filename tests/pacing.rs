@@ -438,8 +438,9 @@ proptest! {
             let bound = || {
                 let left = left.load(SeqCst);
                 let old = left + (2 * left).max(least);
-                // A thread fetches up to 64 cells at a time, of one size here.
-                old + young.max(old / 15) + 64
+                // A thread fetches up to 64 cells at a time, of one size here, in each of up to
+                // eight parts of a period.
+                old + young.max(old / 15) + 8 * 64
             };
             // The garbage of a collection is destroyed in batches, with pauses between them.
             let mut patience = 10_000_000;

@@ -36,8 +36,8 @@
 //!   numbers are then larger than the heap.
 //!
 //! Beyond the bounds are: the garbage that a collection has found and is still to be destroyed; for
-//! each thread up to 64 cells of each size, and 64 KiB outside the heap; and what threads allocate
-//! before they reach a safepoint, while one collects. The oracle of the test
+//! each thread 64 KiB outside the heap, and up to 64 cells of each size, in each of the [`SLICES`]
+//! of a period; and what threads allocate before they reach a safepoint, while one collects. The oracle of the test
 //! `whatever_a_program_calls_the_heap_stays_below_the_bounds` has no other figures than these.
 //!
 //! While one thread collects, a thread that allocates far ahead of it is slowed down.
@@ -1037,6 +1037,10 @@ mod tests {
 
     /// Bytes of each object.
     const EACH: usize = 64;
+    /// A thread fetches so many cells at a time, and only then looks at the pace.
+    const REFILL: usize = 64;
+    /// More than a period may have, because its slices end late.
+    const LATE: usize = SLICES * REFILL;
 
     #[derive(Clone, Copy, Debug)]
     enum Op {
@@ -1094,8 +1098,8 @@ mod tests {
 
         fn take(&mut self, place: usize, many: usize) {
             // A refill at a time, and a safepoint behind it.
-            for start in (0..many).step_by(64) {
-                let refill = (many - start).min(64);
+            for start in (0..many).step_by(REFILL) {
+                let refill = (many - start).min(REFILL);
                 self.young[place] += refill;
                 self.pace.taken(refill as isize, (refill * EACH) as isize);
                 self.safepoint();
@@ -1177,9 +1181,9 @@ mod tests {
             let may_grow = |left: usize, least: usize| ((left as f64 * growth) as usize).max(least);
             let old = self.left.0 + may_grow(self.left.0, full_minimum);
             let period = young_objects.max(old / 15);
-            let objects = old + period;
+            let objects = old + period + LATE;
             let old = self.left.1 + may_grow(self.left.1, full_minimum_bytes);
-            let bytes = old + young_bytes * (period / young_objects).max(1);
+            let bytes = old + young_bytes * (period / young_objects).max(1) + LATE * EACH;
             let (are, use_) = (self.objects(), self.bytes());
             proptest::prop_assert!(are <= objects, "{op:?}: {are} objects, at most {objects}");
             proptest::prop_assert!(use_ <= bytes, "{op:?}: {use_} bytes, at most {bytes}");

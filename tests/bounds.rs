@@ -314,17 +314,34 @@ fn thousands_of_default_heaps_leave_room() {
     });
 }
 
+/// Limits the addresses of this process, which a test has to itself, to so many bytes more.
+fn limit_addresses(more: usize) {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let used = pages.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096;
+    let limit = libc::rlimit { rlim_cur: (used + more) as u64, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a limit of this process.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+}
+
+/// Also if the limit allows a default heap in full: the program needs addresses, too.
+#[test]
+fn a_default_heap_that_a_limit_just_allows_leaves_room() {
+    alone("a_default_heap_that_a_limit_just_allows_leaves_room", || {
+        let full = Heap::new().stats().reserved_bytes;
+        // The tables take a fifteenth of the range.
+        limit_addresses(full + full / 4);
+        let heap = Heap::new();
+        assert!(heap.stats().reserved_bytes >= full / 4, "{heap:?}");
+        assert!(has_room(full / 4));
+    });
+}
+
 /// A limit on the address space, as `ulimit -v` sets it, leaves the program as much as a default
 /// heap takes.
 #[test]
 fn default_heaps_under_a_limit_leave_room() {
     alone("default_heaps_under_a_limit_leave_room", || {
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let used = pages.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096;
-        let limit =
-            libc::rlimit { rlim_cur: (used + (4 << 30)) as u64, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: a limit of this process, which has it to itself.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+        limit_addresses(4 << 30);
         let heaps: Vec<_> = (0..4).map(|_| Heap::new()).collect();
         for heap in &heaps {
             let m = heap.attach();

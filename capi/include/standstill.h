@@ -19,6 +19,8 @@
  *
  *   Errors:     The codes that the function sets in the error indicator when it fails.
  *   Misuse:     Wrong calls that the function reports to the misuse hook.
+ *   Aborts:     When the function ends the process, after a line on stderr. In checked mode each
+ *               function that takes an object also does so if the object's head was overwritten.
  *   Since:      The CPython version that introduced the name. "ours": CPython does not have it.
  *   Traversal:  "safe": a traverse handler may call the function. "refused": in a traverse handler
  *               the function does nothing, returns its failure value and reports
@@ -35,8 +37,9 @@
  * sets the error indicator of the thread. The indicator holds a code (enum standstill_code), an
  * exception type, and a message with the names of the function, the type and the object.
  *
- * MISUSE. A call that is wrong in itself changes nothing and is reported to the misuse hook.
- * Failures of functions without a failure value are reported there too.
+ * MISUSE. A call that is wrong in itself changes nothing, unless its entry says otherwise, and is
+ * reported to the misuse hook. Failures of functions without a failure value are reported there
+ * too. What a traverse handler does wrong in a stop is reported when the world runs again.
  *
  * Two failures are not repeated in the entries. A function that needs an attached thread fails with
  * STANDSTILL_E_NOT_ATTACHED on any other thread. A NULL pointer where the function needs an object
@@ -639,7 +642,8 @@ STANDSTILL_STABLE PyObject *PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t n
 STANDSTILL_STABLE PyObject *_PyObject_GC_New(PyTypeObject *type);
 
 /* PyObject_GC_NewVar(TYPE, typeobj, size): like PyObject_GC_New, with `size` items of tp_itemsize
- * bytes each after the tp_basicsize bytes.
+ * bytes each after the tp_basicsize bytes. All items are written with 0, so the memory of a large
+ * object is in use at once.
  * Errors: those of PyObject_GC_New. STANDSTILL_E_BAD_SIZE: the size is negative.
  * STANDSTILL_E_MEMORY: the size is too large.
  * Since: 2.0. Traversal: refused. */
@@ -1107,7 +1111,8 @@ STANDSTILL_STABLE int PyGC_IsEnabled(void);
 typedef int (*gcvisitobjects_t)(PyObject *object, void *arg);
 
 /* PyUnstable_GC_VisitObjects: calls `callback` once for each object that is tracked at the start of
- * the call. The world runs meanwhile; automatic collections do not.
+ * the call, also for frozen ones, but not for those that a running collection will clear. The world
+ * runs meanwhile; automatic collections do not.
  * Since: 3.12. Traversal: refused. */
 STANDSTILL_UNSTABLE void PyUnstable_GC_VisitObjects(gcvisitobjects_t callback, void *arg);
 
@@ -1117,7 +1122,7 @@ typedef struct standstill_heap standstill_heap;
 
 typedef struct {
     size_t size;         /* sizeof(standstill_heap_options) */
-    size_t reserve;      /* bytes of address space to reserve; 0: default */
+    size_t reserve;      /* bytes of address space, which the heap cannot outgrow; 0: default */
     size_t limit;        /* bytes of objects before allocation fails; 0: no limit */
     unsigned workers;    /* threads that help collections, at most 1024; 0: default */
     int checked;         /* checked mode: 1 on, 0 off, -1 default */
@@ -1140,24 +1145,30 @@ typedef struct {
  * Errors: STANDSTILL_E_MEMORY, _BAD_SIZE (an option makes no sense).
  * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE (threads are attached to the heap, or it is the default
  * heap), _FOREIGN_POINTER (not a heap).
+ * Aborts: without memory for what std allocates (docs/c-api.md, "Without memory").
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE standstill_heap *standstill_heap_new(const standstill_heap_options *options);
 STANDSTILL_STABLE int standstill_heap_free(standstill_heap *heap);
 
 /* standstill_default_heap: returns the default heap of the process. The heap is made at the first
  * use and never freed.
+ * Aborts: at the first use, as standstill_heap_new.
  * Since: ours. Traversal: refused (NULL). */
 STANDSTILL_STABLE standstill_heap *standstill_default_heap(void);
 
 /* standstill_attach: attaches the calling thread to `heap` (NULL: the default heap). An attached
  * thread may use objects, and each stop waits for its next safepoint. Returns 0, or -1 and an
  * error.
- * standstill_detach: detaches the calling thread. A thread must detach before it ends. Returns 0,
- * or -1 after misuse.
+ * standstill_detach: detaches the calling thread. Each stop waits for an attached thread, so a
+ * thread detaches when it needs no objects any more. A thread that ends attached is detached at its
+ * end. It cannot be, and every later stop of the heap fails, if it ends inside a destructor,
+ * finalizer or callback of the library. Returns 0, or -1 after misuse.
  * standstill_is_attached: returns 1 or 0.
  * Errors: STANDSTILL_E_NOT_ALLOWED_HERE (the thread is attached already), _MEMORY,
  * _FOREIGN_POINTER.
  * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE (standstill_detach in a destructor, finalizer or callback).
+ * Aborts: without memory for std's handle of a thread that C has started, the first time that the
+ * thread attaches; at the first use of the default heap, as standstill_heap_new.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE int standstill_attach(standstill_heap *heap);
 STANDSTILL_STABLE int standstill_detach(void);
@@ -1188,6 +1199,7 @@ STANDSTILL_STABLE void PyEval_RestoreThread(PyThreadState *state);
  * attaches to the heap that the thread has left; otherwise it attaches to the default heap.
  * PyGILState_Release: undoes the PyGILState_Ensure that returned `state`. The calls nest. They take
  * no lock: other threads run meanwhile.
+ * Aborts: as standstill_attach.
  * Since: 2.3. Traversal: refused. */
 typedef enum { PyGILState_LOCKED, PyGILState_UNLOCKED } PyGILState_STATE;
 STANDSTILL_STABLE PyGILState_STATE PyGILState_Ensure(void);
@@ -1196,6 +1208,7 @@ STANDSTILL_STABLE void PyGILState_Release(PyGILState_STATE state);
 /* Py_Initialize: attaches the calling thread to the default heap, unless it is attached.
  * Py_Finalize: runs a last full collection without progress callbacks, then detaches the thread.
  * After misuse it can be called again. Py_IsInitialized: returns 1 between the two calls, else 0.
+ * Aborts: as standstill_attach.
  * Misuse: STANDSTILL_E_NOT_ATTACHED, _NOT_ALLOWED_HERE (Py_Finalize cannot detach the thread).
  * Since: 1.5. Traversal: refused. */
 STANDSTILL_STABLE void Py_Initialize(void);
@@ -1247,7 +1260,7 @@ typedef struct {
     uint64_t os_thread; /* the system's thread id (gettid); 0: unknown */
     double waited;      /* seconds of the wait so far, or for which collecting held up the thread */
     double attached;    /* seconds since the thread first attached, and was registered for stops */
-    int ended;          /* 1: the thread ended without detaching; every stop now fails */
+    int ended;          /* 1: the thread ended and could not be detached; every stop now fails */
     const char *text;   /* one line about all such threads */
 } standstill_slow_stop;
 
@@ -1382,7 +1395,7 @@ STANDSTILL_STABLE Py_ssize_t standstill_gc_get_freeze_count(void);
  * tuple, or NULL and an error.
  * standstill_gc_get_objects: the tracked objects of one generation (0, 1, 2) or of all (-1).
  * standstill_gc_get_referrers: the tracked objects whose traverse handlers visit one of the `n`
- * given objects.
+ * given objects. Both leave out frozen objects, and those that a running collection will clear.
  * standstill_gc_get_referents: the objects that the traverse handlers of the given objects visit.
  * Errors: STANDSTILL_E_BAD_GENERATION, _MEMORY, _FOREIGN_POINTER (an object of another heap).
  * Since: ours. Traversal: refused. */

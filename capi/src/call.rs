@@ -488,7 +488,8 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
     if index != 0 || record < 4096 || !record.is_multiple_of(align_of::<TypeRecord>()) {
         let head = object.as_ptr();
         stderr::abort(format_args!(
-            "standstill: the head of the object at {head:p} has been overwritten"
+            "standstill: the head of the object at {head:p} has been overwritten: look for a write \
+             past the end of the object before it, or through the pointer to an object that was freed"
         ));
     }
     true

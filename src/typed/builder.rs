@@ -65,7 +65,8 @@ impl HeapBuilder {
     ///
     /// By default, four times the machine's memory, but at most 64 GiB, and at most a sixteenth of
     /// the process's address space divided by the number of the process's heaps. If the system
-    /// refuses the default, the heap reserves half of the size that the system would grant.
+    /// refuses the default, or refuses as much again, the heap reserves half of the size that the
+    /// system would grant. The rest is left to the program.
     ///
     /// A heap reserves at most 128 GiB, even if `bytes` is more.
     ///

@@ -79,6 +79,12 @@ pub(crate) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {
     platform::reserve(bytes)
 }
 
+/// Whether the system would reserve a range of so many bytes now.
+pub(crate) fn would_reserve(bytes: usize) -> bool {
+    // SAFETY: rule *mapped*: the range that was just reserved, whole. Nobody else has its address.
+    reserve(bytes).is_ok_and(|start| unsafe { release(start, bytes) }.is_ok())
+}
+
 /// Makes a part of a range readable and writable. What is committed already keeps its contents.
 ///
 /// # Errors

@@ -27,6 +27,7 @@ mod remote_free;
 mod safepoint;
 mod seam;
 mod slot;
+mod thread_words;
 mod tiny;
 mod tracked;
 

@@ -71,7 +71,10 @@ mod report;
 mod slow_stop;
 mod suspend;
 mod thread_id;
+#[cfg(not(all(test, loom)))]
 mod thread_words;
+#[cfg(all(test, loom))]
+pub(crate) mod thread_words;
 mod world;
 
 use std::fmt;
@@ -107,8 +110,8 @@ pub use world::WorldStopped;
 /// The parameters of a [`Coordinator`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks. It
-    /// calls them again each time its wait has doubled. Default: one second. Minimum: one
+    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks. Without
+    /// one, nothing tells of a slow stop. It calls them again each time its wait has doubled. Default: one second. Minimum: one
     /// millisecond.
     pub slow_stop: Duration,
     /// How often a requester checks for the last arrival before it sleeps. A check takes a few tens

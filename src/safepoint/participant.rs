@@ -165,7 +165,7 @@ impl<T> Participant<T> {
     /// If the thread is attached here or to any other coordinator, or if a guard forbids it.
     #[inline]
     pub fn attach(&self) -> Result<(), CannotAttach> {
-        if thread_words::obstacles() != (0, 0) {
+        if !thread_words::may_attach() {
             return Err(CannotAttach::now());
         }
         self.enter();
@@ -177,7 +177,7 @@ impl<T> Participant<T> {
     /// suspended. Traversal guards that it has kept do not hinder it.
     #[inline]
     pub(crate) fn come_back(&self) {
-        if thread_words::obstacles() == (0, 0) {
+        if thread_words::may_attach() {
             self.enter();
         } else {
             self.come_back_held();

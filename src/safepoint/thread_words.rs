@@ -53,13 +53,14 @@ use crate::base::sync::const_thread_local;
 /// `held`, the low 48 bits: the number of live [`TraversalGuard`]s.
 const TRAVERSALS: u64 = (1 << 48) - 1;
 /// `held`: this thread has stopped the world, or waits for its stop to be complete.
-pub(super) const STOPPING: u64 = 1 << 48;
+pub(crate) const STOPPING: u64 = 1 << 48;
 /// `held`: this thread has suspended another thread.
-pub(super) const SUSPENDING: u64 = 1 << 49;
+pub(crate) const SUSPENDING: u64 = 1 << 49;
 /// `held`: the exit watcher has run.
-const ENDING: u64 = 1 << 63;
+pub(crate) const ENDING: u64 = 1 << 63;
 
-struct Words {
+#[cfg_attr(all(test, loom), derive(Clone))]
+pub(crate) struct Words {
     current: Cell<u64>,
     hidden: Cell<u64>,
     held: Cell<u64>,
@@ -75,7 +76,7 @@ const_thread_local! {
 }
 
 impl Words {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             current: Cell::new(0),
             hidden: Cell::new(0),
@@ -85,8 +86,19 @@ impl Words {
         }
     }
 
-    fn is_traversing(&self) -> bool {
+    #[inline(always)]
+    pub(crate) fn current(&self) -> u64 {
+        self.current.get()
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_traversing(&self) -> bool {
         self.held.get() & TRAVERSALS != 0
+    }
+
+    #[inline(always)]
+    fn has(&self, flags: u64) -> bool {
+        self.held.get() & flags != 0
     }
 
     /// The word that the id belongs in now.
@@ -94,22 +106,59 @@ impl Words {
         if self.is_traversing() { &self.hidden } else { &self.current }
     }
 
-    fn attached_as(&self) -> u64 {
+    pub(crate) fn attached_as(&self) -> u64 {
         self.current.get() | self.hidden.get()
     }
 
-    fn attached(&self, id: u64) {
+    #[inline(always)]
+    pub(crate) fn may_attach(&self) -> bool {
+        // Without a guard, `hidden` is 0.
+        self.current.get() | self.held.get() == 0
+    }
+
+    pub(crate) fn may_attach_to_end(&self) -> bool {
+        self.attached_as() == 0 && !self.has(!ENDING)
+    }
+
+    pub(crate) fn may_come_back(&self) -> bool {
+        self.attached_as() == 0 && !self.has(STOPPING | SUSPENDING)
+    }
+
+    #[inline(always)]
+    pub(crate) fn forbids_safepoint(&self) -> bool {
+        self.has(!ENDING)
+    }
+
+    #[inline(always)]
+    pub(crate) fn attached_in_sight(&self, id: u64) {
+        self.current.set(id);
+    }
+
+    #[inline(always)]
+    pub(crate) fn detached_in_sight(&self) {
+        self.current.set(0);
+    }
+
+    pub(crate) fn attached(&self, id: u64) {
         debug_assert_eq!(self.attached_as(), 0, "attached twice");
         self.place().set(id);
     }
 
-    fn detached(&self, id: u64) {
+    pub(crate) fn detached(&self, id: u64) {
         if self.attached_as() == id {
             self.place().set(0);
         }
     }
 
-    fn begin_traversal(&self) {
+    pub(crate) fn set_flag(&self, flag: u64) {
+        self.held.set(self.held.get() | flag);
+    }
+
+    pub(crate) fn clear_flag(&self, flag: u64) {
+        self.held.set(self.held.get() & !flag);
+    }
+
+    pub(crate) fn begin_traversal(&self) {
         if !self.is_traversing() {
             self.hidden.set(self.current.replace(0));
         }
@@ -119,7 +168,7 @@ impl Words {
         self.held.set(self.held.get() + 1);
     }
 
-    fn end_traversal(&self) {
+    pub(crate) fn end_traversal(&self) {
         self.held.set(self.held.get() - 1);
         if !self.is_traversing() {
             self.current.set(self.hidden.replace(0));
@@ -131,7 +180,7 @@ impl Words {
 /// coordinator. 0: the thread is not attached, or is inside a traversal.
 #[inline(always)]
 pub fn current() -> u64 {
-    WORDS.with(|w| w.current.get())
+    WORDS.with(Words::current)
 }
 
 /// Whether this thread is inside a traversal: it has a live [`TraversalGuard`].
@@ -143,7 +192,7 @@ pub fn is_traversing() -> bool {
 /// Whether this thread has stopped the world, or waits for its stop to be complete.
 #[inline]
 pub fn is_stopping() -> bool {
-    held() & STOPPING != 0
+    WORDS.with(|w| w.has(STOPPING))
 }
 
 /// Enters a traversal. While the guard lives, [`current`] is 0, and this thread cannot attach,
@@ -173,20 +222,14 @@ impl Drop for TraversalGuard {
     }
 }
 
-/// The reasons why this thread must not attach: the `current` word and `held`. Both are 0 when it
-/// may: without a guard, `hidden` is 0.
+/// Whether this thread may attach: it is not attached, no guard lives, and it does not end.
 #[inline(always)]
-pub(super) fn obstacles() -> (u64, u64) {
-    WORDS.with(|w| (w.current.get(), w.held.get()))
-}
-
-#[inline(always)]
-pub(super) fn held() -> u64 {
-    WORDS.with(|w| w.held.get())
+pub(super) fn may_attach() -> bool {
+    WORDS.with(Words::may_attach)
 }
 
 pub(super) fn is_ending() -> bool {
-    held() & ENDING != 0
+    WORDS.with(|w| w.has(ENDING))
 }
 
 /// The participant that this thread is attached as, also during a traversal; 0: none.
@@ -197,30 +240,30 @@ pub(crate) fn attached_as() -> u64 {
 /// Whether a guard forbids this thread to detach, park or stop.
 #[inline(always)]
 pub(super) fn forbids_safepoint() -> bool {
-    held() & !ENDING != 0
+    WORDS.with(Words::forbids_safepoint)
 }
 
 /// Whether this thread may attach as a participant that it ends at once. Unlike other attachments,
 /// this one is allowed on an ending thread: the coordinator knows that the participant outlives the
 /// thread, so stops fail and do not wait.
 pub(super) fn may_attach_to_end() -> bool {
-    attached_as() | (held() & !ENDING) == 0
+    WORDS.with(Words::may_attach_to_end)
 }
 
 /// Whether this thread may attach again as a participant that its callers rely on: it is not
 /// attached, holds no stop, and keeps no other thread suspended. Traversal guards do not hinder it.
 pub(super) fn may_come_back() -> bool {
-    attached_as() | (held() & (STOPPING | SUSPENDING)) == 0
+    WORDS.with(Words::may_come_back)
 }
 
 /// Sets one of the flags of `held`.
 pub(super) fn set_flag(flag: u64) {
-    WORDS.with(|w| w.held.set(w.held.get() | flag));
+    WORDS.with(|w| w.set_flag(flag));
 }
 
 /// Clears one of the flags of `held`.
 pub(super) fn clear_flag(flag: u64) {
-    WORDS.with(|w| w.held.set(w.held.get() & !flag));
+    WORDS.with(|w| w.clear_flag(flag));
 }
 
 /// This thread is attached as `id`. It was detached.
@@ -236,13 +279,13 @@ pub(super) fn detached(id: u64) {
 /// As [`attached`], on a thread without traversal guards.
 #[inline(always)]
 pub(super) fn attached_in_sight(id: u64) {
-    WORDS.with(|w| w.current.set(id));
+    WORDS.with(|w| w.attached_in_sight(id));
 }
 
 /// As [`detached`], on an attached thread without traversal guards.
 #[inline(always)]
 pub(super) fn detached_in_sight() {
-    WORDS.with(|w| w.current.set(0));
+    WORDS.with(Words::detached_in_sight);
 }
 
 /// Whether this thread has suspended another thread.

@@ -1164,8 +1164,9 @@ STANDSTILL_STABLE standstill_heap *standstill_default_heap(void);
  * end. It cannot be, and every later stop of the heap fails, if it ends inside a destructor,
  * finalizer or callback of the library. Returns 0, or -1 after misuse.
  * standstill_is_attached: returns 1 or 0.
- * Errors: STANDSTILL_E_NOT_ALLOWED_HERE (the thread is attached already), _MEMORY,
- * _FOREIGN_POINTER.
+ * Errors: STANDSTILL_E_NOT_ALLOWED_HERE (the thread is attached already, or is ending: in the
+ * destructor of a pthread key on a thread that was attached before), _MEMORY, _FOREIGN_POINTER. If
+ * the error indicator of an ending thread is gone, the error is reported as misuse instead.
  * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE (standstill_detach in a destructor, finalizer or callback).
  * Aborts: without memory for std's handle of a thread that C has started, the first time that the
  * thread attaches; at the first use of the default heap, as standstill_heap_new.
@@ -1199,6 +1200,9 @@ STANDSTILL_STABLE void PyEval_RestoreThread(PyThreadState *state);
  * attaches to the heap that the thread has left; otherwise it attaches to the default heap.
  * PyGILState_Release: undoes the PyGILState_Ensure that returned `state`. The calls nest. They take
  * no lock: other threads run meanwhile.
+ * A PyGILState_Ensure that fails reports misuse, leaves the thread unattached, and returns
+ * PyGILState_LOCKED. So it does on a thread that is ending, see standstill_attach.
+ * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE, _MEMORY.
  * Aborts: as standstill_attach.
  * Since: 2.3. Traversal: refused. */
 typedef enum { PyGILState_LOCKED, PyGILState_UNLOCKED } PyGILState_STATE;

@@ -164,6 +164,11 @@ fn with<R>(f: impl FnOnce(&mut Errors) -> R) -> Option<R> {
         .ok()
 }
 
+/// Whether this thread is ending and its indicator is gone.
+pub(crate) fn is_gone() -> bool {
+    ERRORS.try_with(|_| ()).is_err()
+}
+
 fn set(code: Code, exception: Head<'_>, message: Text) {
     // A static type that is not ready has no type, and its references are not counted.
     let is_counted = exception.typed().is_some() && exception.count().is_some();

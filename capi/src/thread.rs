@@ -372,7 +372,7 @@ export! {
         call::outside(FUNCTION, -1, || {
             status(enter(heap, FUNCTION), |mut fault| {
                 fault.function = FUNCTION;
-                errors::set_fault(&fault);
+                if errors::is_gone() { errors::misuse(fault) } else { errors::set_fault(&fault) }
             })
         })
     }

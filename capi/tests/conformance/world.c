@@ -410,6 +410,41 @@ static void s_163_objects_of_a_thread_that_ended_are_collected(void) {
     CHECK_INT(LIVE(), before);
 }
 
+/* The destructor of a pthread key runs after the library has seen the end of the thread. */
+static struct {
+    int result, code, ensured, is_attached;
+} at_end;
+
+static void attach_at_end(void *value) {
+    PyGILState_STATE state;
+    (void)value;
+    at_end.result = standstill_attach(NULL);
+    at_end.code = standstill_error_code();
+    PyErr_Clear();
+    state = PyGILState_Ensure();
+    at_end.ensured = state == PyGILState_UNLOCKED;
+    at_end.is_attached = standstill_is_attached();
+    PyGILState_Release(state);
+}
+
+static void set_key(void *key) {
+    CHECK(pthread_setspecific(*(pthread_key_t *)key, key) == 0);
+}
+
+static void an_attach_in_the_destructor_of_a_key_is_refused_with_an_error(void) {
+    pthread_key_t key;
+    CHECK(pthread_key_create(&key, attach_at_end) == 0);
+    run_on_thread(set_key, &key);
+    CHECK_INT(at_end.result, -1);
+    CHECK_INT(at_end.code, 0); /* The indicator is gone. */
+    CHECK_INT(at_end.ensured, 0);
+    CHECK_INT(at_end.is_attached, 0);
+    CHECK_INT(misuses_in(STANDSTILL_E_NOT_ALLOWED_HERE, "standstill_attach"), 1);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_ALLOWED_HERE, 2);
+    CHECK(!strcmp(last_misuse.function, "PyGILState_Ensure"));
+    CHECK(pthread_key_delete(key) == 0);
+}
+
 /* S-164 */
 static standstill_heap *other_heap;
 static int other_ready, other_done;
@@ -615,6 +650,7 @@ const struct test world_tests[] = {
     TEST(s_162_eight_threads_pause_in_all_ways),
     TEST(s_163_objects_of_a_thread_that_ended_are_collected),
     TEST(s_164_stopping_one_heap_does_not_stop_another),
+    TEST(an_attach_in_the_destructor_of_a_key_is_refused_with_an_error),
     TEST(a_thread_that_blocks_while_attached_is_told_to_the_hook),
     TEST(a_collection_that_gives_way_is_a_safepoint),
     TEST(a_collection_while_collections_are_disabled_is_a_safepoint),

@@ -7,20 +7,21 @@
 mod common;
 
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use standstill::safepoint::{
     Config, Coordinator, SlowStopKind, StopError, TraversalGuard, current, is_traversing,
     traversing,
 };
 use standstill::{
-    AttachError, Collect, CollectError, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer,
+    AttachError, Collect, CollectError, Detached, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace,
+    Tracer,
 };
 
-use common::{Census, fin, garbage_loop, node, tie};
+use common::{Census, Rng, fin, garbage_loop, node, tie};
 
 thread_local! {
     static KEPT: RefCell<Vec<TraversalGuard>> = const { RefCell::new(Vec::new()) };
@@ -372,4 +373,185 @@ fn a_thread_waits_to_collect_through_a_hook_that_keeps_a_guard() {
         m.detach(|| ());
     });
     ends_well(m, &census);
+}
+
+// --------------------------------------------------------------------------------- random programs
+
+/// A random program of one thread, and what it should be: attached to one of two heaps or to none,
+/// with so many guards. Another thread stops both heaps all the time, and hooks keep and drop guards.
+struct Program {
+    rng: Rng,
+    heaps: [Heap; 2],
+    census: Arc<Census>,
+    attached: Option<(usize, Mutator)>,
+    /// Mutators that were put down, with their heaps.
+    put_down: Vec<(usize, Detached)>,
+    objects: Vec<Gc<common::Node>>,
+}
+
+fn guards() -> usize {
+    KEPT.with_borrow(Vec::len)
+}
+
+/// Keeps a guard, or drops one of those that are kept, in any order.
+fn any_guard(rng: &mut Rng) {
+    match guards() {
+        n if n > 0 && !rng.one_in(3) => {
+            let at = rng.below(n);
+            drop(KEPT.with_borrow_mut(|kept| kept.swap_remove(at)));
+        }
+        _ => keep_guard(),
+    }
+}
+
+impl Program {
+    fn check(&self, m: Option<&Mutator>) {
+        assert_eq!(is_traversing(), guards() > 0);
+        let shown = m.filter(|_| guards() == 0).map(|m| format!("{m:?}"));
+        assert_eq!(current() != 0, shown.is_some());
+        assert_eq!(Mutator::with_current(|m| format!("{m:?}")), shown);
+        if m.is_some() || guards() > 0 {
+            for heap in &self.heaps {
+                assert!(heap.try_attach().is_err(), "a second mutator");
+            }
+        }
+    }
+
+    /// What user code does anywhere.
+    fn anywhere(&mut self, m: Option<&Mutator>) {
+        match self.rng.below(4) {
+            0 => any_guard(&mut self.rng),
+            1 => drop(self.objects.pop()),
+            2 if !self.objects.is_empty() => {
+                let at = self.rng.below(self.objects.len());
+                self.objects.push(self.objects[at].clone());
+            }
+            _ if self.put_down.len() > 1 => drop(self.put_down.swap_remove(0)),
+            _ => {}
+        }
+        self.check(m);
+    }
+
+    fn step(&mut self) {
+        let Some((at, mut m)) = self.attached.take() else {
+            let at = self.rng.below(2);
+            let known = self.put_down.iter().position(|(heap, _)| *heap == at);
+            let result = match known {
+                Some(known) if self.rng.one_in(2) => {
+                    let (at, detached) = self.put_down.swap_remove(known);
+                    detached.attach().map_err(|detached| self.put_down.push((at, detached))).ok()
+                }
+                _ => self.heaps[at].try_attach().ok(),
+            };
+            self.attached = result.map(|m| (at, m));
+            let m = self.attached.take();
+            self.anywhere(m.as_ref().map(|(_, m)| m));
+            self.attached = m;
+            return;
+        };
+        match self.rng.below(8) {
+            0 => m.safepoint(),
+            1 => drop(m.try_collect(Collect::full().wait(false))),
+            2 => self.objects.push(node(&m, &self.census, 0)),
+            3 if guards() == 0 => m.detach(|| {
+                self.anywhere(None);
+                if guards() == 0 && self.rng.one_in(2) {
+                    let other = self.heaps[1 - at].clone();
+                    other.attach_scoped(|m| self.anywhere(Some(m)));
+                }
+                (0..self.rng.below(3)).for_each(|_| self.anywhere(None));
+            }),
+            4 => match m.into_detached() {
+                Ok(detached) => {
+                    self.put_down.push((at, detached));
+                    return self.check(None);
+                }
+                Err(back) => {
+                    assert!(guards() > 0);
+                    m = back;
+                }
+            },
+            5 => {
+                drop(m);
+                return self.check(None);
+            }
+            _ => self.anywhere(Some(&m)),
+        }
+        self.check(Some(&m));
+        self.attached = Some((at, m));
+    }
+}
+
+/// Ends the other threads, also if the program fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        drop_guards();
+        self.0.store(true, SeqCst);
+    }
+}
+
+fn random_program(seed: u64, steps: usize) {
+    let census = Census::new();
+    let heaps = [heap(), heap()];
+    let (here, over) = (std::thread::current().id(), AtomicBool::new(false));
+    let hooked = Mutex::new(Rng::new(!seed));
+    let hooked: &'static Mutex<Rng> = Box::leak(Box::new(hooked));
+    for heap in &heaps {
+        heap.on_slow_stop(move |_| {
+            if std::thread::current().id() == here {
+                any_guard(&mut hooked.lock().unwrap());
+            }
+        });
+    }
+    std::thread::scope(|scope| {
+        for heap in &heaps {
+            scope.spawn(|| {
+                let mut m = heap.attach();
+                let slow = Seen(Box::new(|| std::thread::sleep(Duration::from_millis(2))));
+                let _slow = m.alloc(slow);
+                while !over.load(SeqCst) {
+                    m.collect();
+                    m.detach(|| std::thread::sleep(Duration::from_micros(200)));
+                }
+            });
+        }
+        let (attached, put_down, objects) = (None, Vec::new(), Vec::new());
+        let (rng, census) = (Rng::new(seed), Arc::clone(&census));
+        let _over = Over(&over);
+        let mut program =
+            Program { rng, heaps: heaps.clone(), census, attached, put_down, objects };
+        for _ in 0..steps {
+            // A stop waits for a thread that is attached inside a traversal, so that does not last.
+            if guards() > 0 && program.rng.one_in(4) {
+                drop_guards();
+            }
+            program.step();
+        }
+        drop_guards();
+        drop(program);
+    });
+    assert_eq!(current(), 0);
+    for heap in heaps {
+        let mut m = heap.attach();
+        m.collect();
+        m.verify().unwrap();
+        assert_eq!(heap.stats().live_objects, 0, "seed {seed}");
+    }
+    assert_eq!(census.alive(), 0, "seed {seed}");
+}
+
+/// Longer: `STANDSTILL_WORDS_SECS=3600 cargo test --release --test thread_words random`.
+#[test]
+fn random_programs_keep_the_words_true() {
+    let limit = std::env::var("STANDSTILL_WORDS_SECS").map(|n| n.parse().expect("a number"));
+    let (begun, limit) = (Instant::now(), limit.map_or(Duration::ZERO, Duration::from_secs));
+    for seed in 1.. {
+        random_program(seed, 300);
+        if seed >= 10 && begun.elapsed() >= limit {
+            println!("{seed} programs");
+            return;
+        }
+    }
 }

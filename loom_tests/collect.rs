@@ -12,6 +12,8 @@
 //!
 //! * the collector lock: acquired, waited for, released: `two_collectors_take_turns`,
 //!   `young_meets_full`
+//! * the lock is not acquired, and the thread stops for the other one:
+//!   `a_collection_that_gives_way_is_a_safepoint`
 //! * counting and marking against a graph that changes before and after the stop:
 //!   `collection_meets_a_moving_edge`, `young_collection_meets_a_moving_edge`
 //! * claim, clear, release, against the last drop: `collection_meets_the_last_drop`

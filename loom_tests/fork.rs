@@ -11,6 +11,8 @@
 //! * the same, against a reference retired from another heap:
 //!   `a_fork_meets_a_slot_that_is_emptied_from_another_heap`
 //! * the same, against a thread that attaches and ends: `a_fork_meets_a_birth_and_an_end`
+//! * the same, by a thread that is detached, and waits for its turn without a record:
+//!   `a_fork_of_a_detached_thread_meets_a_birth_a_collection_and_an_end`
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -73,6 +75,31 @@ fn loom_a_fork_meets_a_birth_and_an_end() {
         });
         fork(&mut m);
         m.detach(|| newborn.join().unwrap());
+        drop(object);
+        m.safepoint();
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// Mutation: the fork does not hold the list of spare mutators.
+#[test]
+fn loom_a_fork_of_a_detached_thread_meets_a_birth_a_collection_and_an_end() {
+    model(|| {
+        watch_locks(true);
+        let (heap, mut m, object, destroyed) = world();
+        let heaps = [heap.clone()];
+        let newborn = thread::spawn(move || {
+            heap.attach().collect();
+        });
+        m.detach(|| {
+            let fork = Heap::prepare_fork(&heaps).unwrap();
+            assert!(
+                fork.is_whole_for_child(),
+                "the child waits for a thread that it does not have"
+            );
+            fork.parent();
+            newborn.join().unwrap();
+        });
         drop(object);
         m.safepoint();
         assert_eq!(destroyed.load(Relaxed), 1);

@@ -65,7 +65,7 @@ pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};
 pub use typed::detached::Detached;
 pub use typed::finalizer::Finalizer;
-pub use typed::fork::Fork;
+pub use typed::fork::{DetachedFork, Fork};
 pub use typed::gc::Gc;
 pub use typed::gc_vec::GcVec;
 pub use typed::heap::Heap;

@@ -1,4 +1,14 @@
 //! A heap across `fork`: the child finds it whole, with one mutator.
+//!
+//! | the fork | test |
+//! |---|---|
+//! | by an attached thread, while others run | `the_child_collects_what_other_threads_left_and_goes_on` |
+//! | by a detached thread, of several heaps | `a_detached_thread_forks_and_its_child_collects_in_each_heap` |
+//! | while another thread is in any phase of a collection | `in_each_phase_of_another_threads_collection_the_child_collects` |
+//! | while another thread waits for the second stop of its collection | `garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child` |
+//! | left by `exit`, in the child or the parent | `a_process_that_exits_inside_a_fork_ends_with_its_own_status` |
+//!
+//! With `STANDSTILL_STRESS_SECS` there are 400 children of each kind.
 #![cfg(not(loom))]
 
 mod common;
@@ -9,9 +19,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use standstill::safepoint::StopError;
 use standstill::{Gc, GcCell, Heap, Pacing, Trace};
 
-use crate::common::child::is_alone;
+use crate::common::child::{Process, is_alone, role};
 use crate::forked::on_new_thread;
 
 #[derive(Trace)]
@@ -114,6 +125,267 @@ fn the_child_collects_what_other_threads_left_and_goes_on() {
     drop(mine);
     m.collect();
     assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// The number of children of one kind.
+fn children(few: usize) -> usize {
+    if std::env::var_os("STANDSTILL_STRESS_SECS").is_some() { 400 } else { few }
+}
+
+/// The child's part of a fork. Leaves without destructors and without output, because it is a copy
+/// of a test process.
+fn in_child(f: impl FnOnce()) -> ! {
+    let result = catch_unwind(AssertUnwindSafe(f));
+    // SAFETY: no destructors.
+    unsafe { libc::_exit(i32::from(result.is_err())) }
+}
+
+/// SAFETY: the child runs `in_child`.
+unsafe fn fork() -> libc::pid_t {
+    // SAFETY: as the caller says.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork failed");
+    if pid == 0 {
+        // SAFETY: a child that hangs is killed.
+        unsafe { libc::alarm(20) };
+    }
+    pid
+}
+
+#[test]
+fn a_detached_thread_forks_and_its_child_collects_in_each_heap() {
+    if !is_alone("a_detached_thread_forks_and_its_child_collects_in_each_heap") {
+        return;
+    }
+    let heaps = [(); 2].map(|()| Heap::builder().workers(1).build().expect("a heap"));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for heap in heaps.iter().chain(&heaps) {
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut m = heap.attach();
+                while !stop.load(Ordering::Relaxed) {
+                    drop(ring(&m, 3));
+                    m.safepoint();
+                }
+            });
+        }
+        let _over = Over(&stop);
+        let collects = |heap: &Heap| {
+            let mut m = heap.attach();
+            assert_eq!(heap.stats().mutators, 1);
+            m.collect();
+            drop(ring(&m, 100));
+            assert_eq!(m.collect().collected, 100);
+            m.verify().expect("a whole heap");
+        };
+        for round in 0..children(6) {
+            // Once from inside a detach, too.
+            let attached = (round % 2 == 1).then(|| heaps[0].attach().into_detached());
+            let fork_of = Heap::prepare_fork(&heaps).expect("the worlds stop");
+            assert!(heaps[1].try_attach().is_err(), "the thread holds stops");
+            // SAFETY: the worlds are stopped; the child leaves in `in_child`.
+            let pid = unsafe { fork() };
+            if pid == 0 {
+                fork_of.child();
+                in_child(|| {
+                    drop(attached);
+                    heaps.iter().for_each(collects);
+                });
+            }
+            fork_of.parent();
+            drop(attached);
+            assert_eq!(child_says(pid), 0);
+        }
+        let m = heaps[0].attach();
+        assert!(matches!(Heap::prepare_fork(&heaps), Err(StopError::NoSafepoint)), "attached");
+        drop(m);
+        let same = [heaps[0].clone(), heaps[0].clone()];
+        let twice = Heap::prepare_fork(&same).expect("one heap, named twice");
+        let refused = catch_unwind(AssertUnwindSafe(|| twice.child())).expect_err("no fork");
+        assert!(text(refused).contains("in the process that prepared the fork"));
+    });
+}
+
+/// A ring whose first object has a finalizer.
+#[derive(Trace)]
+#[trace(finalize)]
+struct Ended {
+    next: GcCell<Option<Gc<Ended>>>,
+    /// Tells that a finalizer runs, and waits for the other thread's fork.
+    meets: Option<Arc<[AtomicBool; 2]>>,
+}
+
+impl Ended {
+    fn finalize(&self, _: &standstill::Mutator) {
+        let Some(meets) = &self.meets else { return };
+        meets[0].store(true, Ordering::SeqCst);
+        while !meets[1].load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        // Most likely the fork's stop is on by now, so that it comes before the collection's second
+        // stop.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+/// The claim's references of the lost collection are dropped.
+#[test]
+fn garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child() {
+    const OBJECTS: usize = 10;
+    if !is_alone("garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child") {
+        return;
+    }
+    for _ in 0..children(5) {
+        let heap = Heap::builder().workers(1).pacing(Pacing::manual()).build().expect("a heap");
+        let meets = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+        std::thread::scope(|scope| {
+            let theirs = Arc::clone(&meets);
+            let heap = &heap;
+            let collector = scope.spawn(move || {
+                let mut m = heap.attach();
+                for meets in std::iter::once(Some(theirs)).chain((1..OBJECTS).map(|_| None)) {
+                    let object = m.alloc(Ended { next: GcCell::default(), meets });
+                    object.next.set(&m, Some(object.clone()));
+                }
+                m.collect().collected
+            });
+            let mut m = heap.attach();
+            m.detach(|| {
+                while !meets[0].load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+            });
+            meets[1].store(true, Ordering::SeqCst);
+            let prepared = m.prepare_fork().expect("the world stops");
+            // SAFETY: the world is stopped; the child leaves in `in_child`.
+            let pid = unsafe { fork() };
+            if pid == 0 {
+                prepared.child();
+                in_child(|| {
+                    m.verify().expect("a whole heap");
+                    m.collect();
+                    assert_eq!(heap.stats().live_objects, 0, "nothing is kept for ever");
+                    drop(ring(&m, 100));
+                    assert_eq!(m.collect().collected, 100);
+                });
+            }
+            prepared.parent();
+            m.detach(|| {
+                assert_eq!(child_says(pid), 0);
+                assert_eq!(collector.join().expect("no panic"), OBJECTS);
+            });
+        });
+    }
+}
+
+#[test]
+fn in_each_phase_of_another_threads_collection_the_child_collects() {
+    if !is_alone("in_each_phase_of_another_threads_collection_the_child_collects") {
+        return;
+    }
+    // With much garbage the collecting thread parks while it clears and releases, and automatic
+    // collections have reclaim queues.
+    let pacing = Pacing::default().with_young_objects(3000);
+    let heap = Heap::builder().workers(2).serial_below(0).pacing(pacing).build().expect("a heap");
+    let (stop, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for requests in [true, false] {
+            let (heap, stop, rounds) = (&heap, &stop, &rounds);
+            scope.spawn(move || {
+                let mut m = heap.attach();
+                while !stop.load(Ordering::Relaxed) {
+                    for _ in 0..200 {
+                        drop(ring(&m, 10));
+                        let object = m.alloc(Ended { next: GcCell::default(), meets: None });
+                        object.next.set(&m, Some(object.clone()));
+                        m.safepoint();
+                    }
+                    if requests {
+                        m.collect();
+                    }
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let _over = Over(&stop);
+        let mut m = heap.attach();
+        let mine = ring(&m, 5);
+        for number in 0..children(8) {
+            let before = rounds.load(Ordering::Relaxed);
+            m.detach(|| {
+                while rounds.load(Ordering::Relaxed) == before {
+                    std::thread::yield_now();
+                }
+                (0..number % 7 * 50).for_each(|_| std::thread::yield_now());
+            });
+            let prepared = m.prepare_fork().expect("the world stops");
+            // SAFETY: the world is stopped; the child leaves in `in_child`.
+            let pid = unsafe { fork() };
+            if pid == 0 {
+                prepared.child();
+                in_child(|| {
+                    m.verify().expect("a whole heap");
+                    assert_eq!(m.collect().abandoned, None);
+                    m.verify().expect("a whole heap");
+                    // Handles of the lost threads keep the rest.
+                    let left = heap.stats().live_objects;
+                    assert!(left <= 5 + 2 * 12, "{left}");
+                    drop((mine, ring(&m, 100)));
+                    assert_eq!(m.collect().collected, 105);
+                    for _ in 0..1000 {
+                        drop(ring(&m, 10));
+                        m.safepoint();
+                    }
+                });
+            }
+            prepared.parent();
+            assert_eq!(m.detach(|| child_says(pid)), 0);
+        }
+    });
+}
+
+#[test]
+fn a_process_that_exits_inside_a_fork_ends_with_its_own_status() {
+    const TEST: &str = "a_process_that_exits_inside_a_fork_ends_with_its_own_status";
+    let heap = Heap::builder().workers(1).pacing(Pacing::manual()).build().expect("a heap");
+    let Some(role) = role() else {
+        for role in ["parent", "detached parent", "children"] {
+            let status = Process::start(TEST, role, |_| ()).ends();
+            assert_eq!(status.code(), Some(7), "{role}: {status}");
+        }
+        return;
+    };
+    match &*role {
+        "parent" => {
+            let mut m = heap.attach();
+            let _inside = m.prepare_fork().expect("the world stops");
+            std::process::exit(7);
+        }
+        "detached parent" => {
+            let _inside = heap.attach().into_detached();
+            let heaps = [heap];
+            let _inside = Heap::prepare_fork(&heaps).expect("the world stops");
+            std::process::exit(7);
+        }
+        _ => {
+            let mut m = heap.attach();
+            for repairs in [false, true] {
+                let prepared = m.prepare_fork().expect("the world stops");
+                // SAFETY: the child ends here.
+                let pid = unsafe { fork() };
+                if pid == 0 {
+                    // As after an `exec` that has failed.
+                    let _inside =
+                        if repairs { prepared.child() } else { std::mem::forget(prepared) };
+                    std::process::exit(7);
+                }
+                prepared.parent();
+                assert_eq!(m.detach(|| child_says(pid)), 7, "{repairs}");
+            }
+            std::process::exit(7);
+        }
+    }
 }
 
 /// The text of a panic.

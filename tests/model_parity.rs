@@ -609,6 +609,54 @@ fn the_child_of_a_fork_takes_over_what_other_threads_were_about_to_drop() {
     assert_eq!(live(&heap), 2);
 }
 
+/// Rows 10 and 11. A finalizer that waits for another thread leaves meanwhile, so that thread may
+/// fork. The child takes the garbage over from the collection of the lost thread.
+#[test]
+fn a_finalizer_that_has_left_delays_no_fork_and_the_child_collects_its_garbage() {
+    if !is_alone("a_finalizer_that_has_left_delays_no_fork_and_the_child_collects_its_garbage") {
+        return;
+    }
+    let _deadline = deadline("a fork while a finalizer waits for it");
+    let heap = heap();
+    let has_left = Arc::new(AtomicBool::new(false));
+    let may_return = Arc::new(AtomicBool::new(false));
+    let wait_for = |flag: &AtomicBool| {
+        while !flag.load(SeqCst) {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        let flags = (Arc::clone(&has_left), Arc::clone(&may_return));
+        finalize_with(&heap, move |m| {
+            // SAFETY: nothing is used until the thread comes back.
+            assert!(unsafe { m.leave_for_now() });
+            flags.0.store(true, SeqCst);
+            wait_for(&flags.1);
+            assert!(m.come_back());
+        });
+        let collector = scope.spawn(|| {
+            let mut m = heap.attach();
+            (0..3).for_each(|_| garbage(&m));
+            collected(&mut m)
+        });
+        let mut m = heap.attach();
+        m.detach(|| wait_for(&has_left));
+        let status = fork(&mut m, true, |m| {
+            assert_eq!((heap.stats().mutators, live(&heap)), (1, 3));
+            assert_eq!(collected(m), 3);
+            garbage(m);
+            assert_eq!(collected(m), 1);
+            assert_eq!(live(&heap), 0);
+        });
+        // Another stop passes, too.
+        drop(m.stop().expect("the collecting thread is detached"));
+        may_return.store(true, SeqCst);
+        assert_eq!(m.detach(|| collector.join().unwrap()), 3);
+        assert_eq!(status, 0);
+    });
+    assert_eq!(live(&heap), 0);
+}
+
 /// Row 10. The lock is one that unattached threads take; no stop waits for them.
 #[test]
 fn a_fork_holds_the_locks_of_the_model() {

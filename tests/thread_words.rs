@@ -17,8 +17,8 @@ use standstill::safepoint::{
     traversing,
 };
 use standstill::{
-    AttachError, Collect, CollectError, Detached, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace,
-    Tracer,
+    AttachError, Collect, CollectError, Detached, Finalizer, Gc, GcCell, Heap, Mutator, Pacing,
+    Trace, Tracer,
 };
 
 use common::{Census, Rng, fin, garbage_loop, node, tie};

@@ -1219,6 +1219,27 @@ STANDSTILL_STABLE void Py_Initialize(void);
 STANDSTILL_STABLE void Py_Finalize(void);
 STANDSTILL_STABLE int Py_IsInitialized(void);
 
+/* ==== Fork ==================================================================================== */
+/* A program calls fork() as usual. Handlers of the library (pthread_atfork) stop the worlds of all
+ * heaps before it. Each attached thread must reach a safepoint for this, as for a collection.
+ *
+ * In the child, the thread that forked is the only one. All heaps are complete, also those to which
+ * it was not attached. If it was attached, it still is. Objects of the other threads have no owner
+ * and are collected like all others. References on the stacks of these threads still count. If
+ * another thread was collecting, that collection is over, and the next one finds the garbage again.
+ * Finalizers that had run do not run again. Hooks and types are the same as in the parent.
+ *
+ * A detached thread may fork, and so may a thread that was never attached. The fork is a safepoint of
+ * an attached thread.
+ *
+ * A thread that forks in a destructor, finalizer, clear handler, callback or hook cannot stop the
+ * worlds, nor can it in a traverse handler. Its child may not use the library: it calls exec or
+ * _exit.
+ *
+ * In a handler that the program itself has registered with pthread_atfork, the thread counts as
+ * being inside a collection, whether it was attached or not: it can neither attach nor detach, and
+ * PyGC_Collect returns 0. */
+
 /* ==== Hooks =================================================================================== */
 /* Hooks belong to the process. The library calls a hook on the thread on which the event
  * happened, attached or not. A hook must not use objects and must not unwind. Its arguments are

@@ -263,6 +263,9 @@ impl<'a> Tuple<'a> {
     }
 }
 
+/// The lock under which the built-in types get their faces. A fork takes it.
+pub(crate) static STARTING: Mutex<()> = Mutex::new(());
+
 /// Gives the built-in types their faces, once.
 ///
 /// # Errors
@@ -270,7 +273,6 @@ impl<'a> Tuple<'a> {
 /// There is no memory for some of the types. The next call makes the missing ones.
 pub(crate) fn start() -> Result<(), Fault> {
     static STARTED: OnceLock<()> = OnceLock::new();
-    static STARTING: Mutex<()> = Mutex::new(());
     if STARTED.get().is_some() {
         return Ok(());
     }

@@ -334,19 +334,65 @@ type SlowStopHook = unsafe extern "C" fn(*const standstill_slow_stop, *mut c_voi
 
 type Hook<F> = Bound<Option<F>>;
 
-static MISUSE: Mutex<Hook<MisuseHook>> =
-    Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
-static UNRAISABLE: Mutex<Hook<UnraisableHook>> =
-    Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
-static SLOW_STOP: Mutex<Hook<SlowStopHook>> =
-    Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
+/// The hooks of the process.
+#[derive(Clone, Copy)]
+pub(crate) struct Hooks {
+    misuse: Hook<MisuseHook>,
+    unraisable: Hook<UnraisableHook>,
+    slow_stop: Hook<SlowStopHook>,
+}
+
+static HOOKS: Mutex<Hooks> = Mutex::new(Hooks {
+    misuse: Bound { function: None, arg: std::ptr::null_mut() },
+    unraisable: Bound { function: None, arg: std::ptr::null_mut() },
+    slow_stop: Bound { function: None, arg: std::ptr::null_mut() },
+});
+
+thread_local! {
+    /// A copy of the hooks, while this thread holds their lock for a fork.
+    static KEPT: Cell<Option<Hooks>> = const { Cell::new(None) };
+}
+
+fn hooks() -> Hooks {
+    KEPT.get().unwrap_or_else(|| *taken(&HOOKS))
+}
+
+fn set_hook(set: impl FnOnce(&mut Hooks)) {
+    match KEPT.get() {
+        Some(mut kept) => {
+            set(&mut kept);
+            KEPT.set(Some(kept));
+        }
+        None => set(&mut locked(&HOOKS)),
+    }
+}
+
+/// The lock of the hooks, held through a fork.
+pub(crate) struct KeptHooks(std::sync::MutexGuard<'static, Hooks>);
+
+impl KeptHooks {
+    pub(crate) fn new() -> Self {
+        let hooks = taken(&HOOKS);
+        KEPT.set(Some(*hooks));
+        Self(hooks)
+    }
+}
+
+impl Drop for KeptHooks {
+    fn drop(&mut self) {
+        if let Some(kept) = KEPT.take() {
+            *self.0 = kept;
+        }
+    }
+}
+
 /// The number of reports on stderr, by code and type.
 static LINES: Mutex<Option<HashMap<(Code, &'static str), usize>>> = Mutex::new(None);
 /// The number of lines for one code and type.
 const LINES_OF_A_KIND: usize = 5;
 
-/// Locks a mutex of this library, poisoned or not. The locks of the hooks and of [`LINES`] are
-/// taken by [`taken`], all others by this function.
+/// Locks a mutex of this library, poisoned or not. The lock of the hooks is taken by [`taken`], all
+/// others by this function. `docs/fork.md` says of each who takes it for a fork.
 ///
 /// No traverse handler may take such a lock: the world is stopped, and a stopped thread may hold
 /// the lock. Debug builds check this.
@@ -372,19 +418,20 @@ pub(crate) fn misuse(fault: Fault) {
 }
 
 fn line(fault: &Fault) {
-    let seen = {
-        let mut lines = taken(&LINES);
+    // A report that cannot be counted is written: without memory, or while another thread counts.
+    // No thread waits for this lock, because a fork does not hold it.
+    let count = || {
+        let mut lines = LINES.try_lock().ok()?;
         let lines = lines.get_or_insert_default();
         let key = (fault.code, fault.type_name);
-        // A report that cannot be counted is written.
-        if lines.contains_key(&key) || lines.try_reserve(1).is_ok() {
-            let seen = lines.entry(key).or_default();
-            *seen += 1;
-            *seen
-        } else {
-            0
+        if !lines.contains_key(&key) {
+            lines.try_reserve(1).ok()?;
         }
+        let seen = lines.entry(key).or_default();
+        *seen += 1;
+        Some(*seen)
     };
+    let seen = count().unwrap_or(0);
     if seen <= LINES_OF_A_KIND {
         stderr::line(format_args!("standstill: misuse: {fault}"));
     }
@@ -406,7 +453,7 @@ fn in_hook(f: impl FnOnce()) -> bool {
 }
 
 fn deliver(fault: &Fault) {
-    let hook = *taken(&MISUSE);
+    let hook = hooks().misuse;
     let Some(function) = hook.function else { return line(fault) };
     let name = Text::new(fault.code.name());
     let where_ = Text::new(fault.function);
@@ -433,7 +480,7 @@ pub(crate) fn unraisable(
     object: *const c_void,
     message: &dyn Display,
 ) {
-    let hook = *taken(&UNRAISABLE);
+    let hook = hooks().unraisable;
     let to_stderr = || {
         let of = if type_name.is_empty() { "" } else { " of " };
         stderr::line(format_args!(
@@ -474,7 +521,7 @@ fn slow_stop(slow: &SlowStop) {
             stderr::line(format_args!("standstill: {slow}"));
         }
     };
-    let hook = *taken(&SLOW_STOP);
+    let hook = hooks().slow_stop;
     let Some(function) = hook.function else { return to_stderr() };
     let text = Text::new(&slow);
     let was_inside = !in_hook(|| {
@@ -590,7 +637,7 @@ export! {
         arg: *mut c_void,
     ) {
         call::outside("standstill_set_misuse_hook", (), || {
-            *locked(&MISUSE) = Bound { function: hook, arg }
+            set_hook(|hooks| hooks.misuse = Bound { function: hook, arg });
         });
     }
 
@@ -600,7 +647,7 @@ export! {
         arg: *mut c_void,
     ) {
         call::outside("standstill_set_unraisable_hook", (), || {
-            *locked(&UNRAISABLE) = Bound { function: hook, arg }
+            set_hook(|hooks| hooks.unraisable = Bound { function: hook, arg });
         });
     }
 
@@ -610,7 +657,7 @@ export! {
         arg: *mut c_void,
     ) {
         call::outside("standstill_set_slow_stop_hook", (), || {
-            *locked(&SLOW_STOP) = Bound { function: hook, arg }
+            set_hook(|hooks| hooks.slow_stop = Bound { function: hook, arg });
         });
     }
 }

@@ -1,25 +1,78 @@
-//! Forks of the process. In the child, the heap of the forking thread is complete, and this thread
-//! is its only one.
+//! Forks of the process. In the child all heaps are complete, and the forking thread is the only one.
 //!
-//! The system calls handlers before and after each `fork`. If the forking thread is attached, the
-//! first handler stops the world of its heap. In the parent, the second handler resumes the world.
-//! In the child, the objects that other threads owned become unowned. Two cases are not handled:
-//! the heaps to which the forking thread is not attached, and a thread that forks inside a handler.
+//! The system calls handlers before and after each `fork`. The first handler detaches the thread, if
+//! it is attached. It stops the worlds of all heaps, and then takes the locks of this library:
+//! `docs/fork.md` lists them. In the parent, the second handler releases all this again. In the
+//! child it also removes what the other threads have left: their objects become unowned, and their
+//! collections are abandoned. Then the thread attaches again.
+//!
+//! One case is not handled: a thread that forks where it cannot detach, in a destructor, a finalizer,
+//! a hook or a traverse handler. Its child may use no heap. Most such children call `exec`.
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::mem::ManuallyDrop;
-use std::sync::Once;
+use std::mem::MaybeUninit;
+use std::sync::{MutexGuard, Once};
 
-use standstill::{Fork, Mutator};
+use standstill::{Code, DetachedFork, Fault, Heap, fallible};
 
-use crate::thread;
+use crate::thread::{self, ForkingThread};
+use crate::{builtins, errors, types, world};
 
 thread_local! {
-    /// The mutator and its stopped world, between the two calls around a fork. The value is never
-    /// dropped. It needs no destructor, so a thread that is ending can fork too.
-    static FORKING: Cell<Option<ManuallyDrop<(*mut Mutator, Fork<'static>)>>> =
-        const { Cell::new(None) };
+    /// From `Box::into_raw`, between the two calls around a fork. A pointer needs no destructor, so
+    /// a thread that is ending can fork too.
+    static FORKING: Cell<*mut Forking> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+/// What a fork holds.
+struct Forking {
+    locks: Locks,
+    fork: DetachedFork<'static>,
+    heaps: StoppedHeaps,
+    thread: ForkingThread,
+}
+
+/// The heaps that [`Forking::fork`] borrows: from `Box::into_raw`.
+struct StoppedHeaps(*mut [Heap]);
+
+impl Drop for StoppedHeaps {
+    fn drop(&mut self) {
+        // SAFETY: rule *pinned*: from `Box::into_raw`, and what has borrowed it is gone.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+/// The locks of the library that threads take without being attached, in the order in which a
+/// thread may take several.
+struct Locks {
+    _default_heap: MutexGuard<'static, ()>,
+    _builtins: MutexGuard<'static, ()>,
+    _types: types::ForkLocks,
+    _heaps: MutexGuard<'static, world::Heaps>,
+    _hooks: errors::KeptHooks,
+}
+
+impl Locks {
+    /// `None`: there are other heaps than these, which were stopped.
+    fn new(stopped: &[Heap]) -> Option<Self> {
+        Some(Self {
+            _default_heap: world::lock_start_for_fork(),
+            _builtins: errors::locked(&builtins::STARTING),
+            _types: types::lock_for_fork(),
+            _heaps: world::lock_list_for_fork(stopped)?,
+            _hooks: errors::KeptHooks::new(),
+        })
+    }
+}
+
+/// The fault of a function that a fork handler of the program calls, while this thread holds the
+/// locks that the function takes.
+pub(crate) fn must_not_be_inside(function: &'static str) -> Result<(), Fault> {
+    if FORKING.get().is_null() {
+        return Ok(());
+    }
+    Err(Fault::new(Code::NotAllowedHere, function).because("the thread is inside a fork"))
 }
 
 type Handler = Option<unsafe extern "C" fn()>;
@@ -39,26 +92,46 @@ pub(crate) fn watch() {
     });
 }
 
-unsafe extern "C" fn prepare() {
-    let Some(mutator) = thread::take_up() else { return };
-    // SAFETY: rule *thread* of the crate: `take_up` has taken the mutator, so no other code uses it
-    // until `give_back`, and the fork ends before that.
-    match unsafe { &mut *mutator }.prepare_fork() {
-        Ok(fork) => FORKING.set(Some(ManuallyDrop::new((mutator, fork)))),
-        Err(_) => thread::give_back(mutator),
+/// Stops all heaps, and takes the locks. `None`: a world cannot be stopped, or memory is short.
+fn stop_all() -> Option<(Locks, DetachedFork<'static>, StoppedHeaps)> {
+    loop {
+        let heaps = world::all_heaps().ok()?;
+        let heaps = StoppedHeaps(Box::into_raw(heaps.into_boxed_slice()));
+        // SAFETY: rule *pinned*: `heaps` is dropped after the fork that borrows it.
+        let stopped: &'static [Heap] = unsafe { &*heaps.0 };
+        let fork = Heap::prepare_fork(stopped).ok()?;
+        // A thread that is not attached may have made a heap meanwhile.
+        match Locks::new(stopped) {
+            Some(locks) => return Some((locks, fork, heaps)),
+            None => fork.parent(),
+        }
     }
 }
 
+unsafe extern "C" fn prepare() {
+    let Ok(mut room) = fallible::boxed(MaybeUninit::uninit()) else { return };
+    let Some(thread) = thread::put_down() else { return };
+    let Some((locks, fork, heaps)) = stop_all() else { return thread::take_up(thread) };
+    room.write(Forking { locks, fork, heaps, thread });
+    FORKING.set(Box::into_raw(room).cast());
+}
+
+/// Ends what `prepare` has begun. The end of a [`DetachedFork`] repairs a child.
 unsafe extern "C" fn parent() {
-    if let Some((mutator, fork)) = FORKING.take().map(ManuallyDrop::into_inner) {
-        fork.parent();
-        thread::give_back(mutator);
+    let forking = FORKING.replace(std::ptr::null_mut());
+    if forking.is_null() {
+        return;
     }
+    // SAFETY: rule *pinned*: from `Box::into_raw` in `prepare`, and taken once.
+    let Forking { locks, fork, heaps, thread } = *unsafe { Box::from_raw(forking) };
+    drop(locks);
+    drop(fork);
+    thread::take_up(thread);
+    // Last: a heap whose last handle was dropped meanwhile ends here.
+    drop(heaps);
 }
 
 unsafe extern "C" fn child() {
-    if let Some((mutator, fork)) = FORKING.take().map(ManuallyDrop::into_inner) {
-        fork.child();
-        thread::give_back(mutator);
-    }
+    // SAFETY: as the system calls it.
+    unsafe { parent() }
 }

@@ -89,9 +89,9 @@ pub(crate) fn at_hand<'a>() -> Option<&'a Mutator> {
     unsafe { MUTATOR.get().as_ref() }
 }
 
-/// Whether this thread is attached to a heap, by C or by Rust.
+/// Whether this thread is attached to a heap, by C or by Rust, or has detached for a fork.
 pub(crate) fn is_attached() -> bool {
-    safepoint::current() != 0 || safepoint::is_traversing()
+    safepoint::current() != 0 || safepoint::is_traversing() || EXCLUSIVE.get()
 }
 
 /// Whether a collection, or a safepoint that may collect, is running up the stack.
@@ -145,22 +145,47 @@ pub(crate) fn lend_again<R>(m: &mut Mutator, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Takes the mutator from the thread until [`give_back`]. Returns `None` if code up the stack is
-/// using the mutator.
-pub(crate) fn take_up() -> Option<*mut Mutator> {
+/// The mutator that [`put_down`] has detached. It is kept out of its place.
+pub(crate) struct ForkingThread(Option<(Detached, *mut Mutator)>);
+
+/// Detaches the thread for a fork, if it is attached. Until [`take_up`] it can neither attach nor
+/// use its mutator. `None`: code up the stack is using the mutator, and the thread stays attached.
+pub(crate) fn put_down() -> Option<ForkingThread> {
     let mutator = MUTATOR.get();
     // SAFETY: rule *thread*.
-    let free = unsafe { mutator.as_ref() }.is_some_and(Mutator::may_park);
-    free.then(|| {
-        EXCLUSIVE.set(true);
-        MUTATOR.replace(std::ptr::null_mut())
-    })
+    let own = match unsafe { mutator.as_ref() } {
+        None if is_attached() => return None,
+        None => None,
+        Some(m) if !m.may_park() => return None,
+        // SAFETY: rule *thread*: the pointer is null from here on, so no other code can get the
+        // mutator. `take_up` puts it back where callers up the stack expect it.
+        Some(_) => match unsafe { mutator.read() }.into_detached() {
+            Ok(detached) => Some((detached, mutator)),
+            Err(m) => {
+                // It has not moved.
+                std::mem::forget(m);
+                return None;
+            }
+        },
+    };
+    MUTATOR.set(std::ptr::null_mut());
+    EXCLUSIVE.set(true);
+    Some(ForkingThread(own))
 }
 
-/// Undoes [`take_up`].
-pub(crate) fn give_back(mutator: *mut Mutator) {
-    MUTATOR.set(mutator);
+/// Undoes [`put_down`].
+pub(crate) fn take_up(ForkingThread(own): ForkingThread) {
     EXCLUSIVE.set(false);
+    let Some((detached, place)) = own else { return };
+    let Ok(mutator) = detached.attach() else {
+        standstill::stderr::line(format_args!(
+            "standstill: a thread that has forked cannot attach again"
+        ));
+        std::process::abort();
+    };
+    // SAFETY: rule *thread*: the place of the thread's mutator, which `put_down` has read.
+    unsafe { place.write(mutator) };
+    MUTATOR.set(place);
 }
 
 /// Allocates everything that a thread needs before it attaches: the memory of a mutator, and room

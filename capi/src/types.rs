@@ -19,6 +19,7 @@ use standstill::{AnyGc, Code, Fault, Mutator};
 use crate::builtins::{self, Tuple};
 use crate::call::{self, Given, export};
 use crate::errors;
+use crate::fork;
 use crate::layout::{InitProc, NewProc, PyModuleDef, PyObject, PyType_Spec, PyTypeObject};
 use crate::objects::{
     standstill_PyObject_Free, standstill_PyObject_GC_Del, standstill_PyType_GenericAlloc,
@@ -286,9 +287,22 @@ fn may_become_ready(face: Face<'_>) -> Result<(), Fault> {
 }
 
 /// The lock under which types become ready, one at a time.
-fn readying() -> MutexGuard<'static, ()> {
-    static READYING: Mutex<()> = Mutex::new(());
-    errors::locked(&READYING)
+///
+/// # Errors
+///
+/// This thread holds the lock for a fork.
+fn readying() -> Result<MutexGuard<'static, ()>, Fault> {
+    fork::must_not_be_inside("PyType_Ready")?;
+    Ok(errors::locked(&READYING))
+}
+
+static READYING: Mutex<()> = Mutex::new(());
+
+/// The locks of this file that a fork takes, in this order.
+pub(crate) type ForkLocks = (MutexGuard<'static, ()>, MutexGuard<'static, Option<HashSet<usize>>>);
+
+pub(crate) fn lock_for_fork() -> ForkLocks {
+    (errors::locked(&READYING), ready_ones())
 }
 
 /// Makes a static type ready, after its bases.
@@ -521,7 +535,7 @@ fn from_spec<'a>(
         None => {
             if let Some(base) = Face::of_member(given.tp_base) {
                 {
-                    let _one = readying();
+                    let _one = readying()?;
                     ready_static(base, 0)?;
                 }
                 let base = base.own().map(Type::from_record);
@@ -583,7 +597,7 @@ export! {
                 if call::is_special() {
                     may_become_ready(face)?;
                 }
-                let _one = readying();
+                let _one = readying()?;
                 let Some(record) = face.shown_record() else { return ready_static(face, 0) };
                 let checked = Mutator::with_current(dynamic::is_checked) == Some(true);
                 if face.check_intact(record, checked, FUNCTION) {

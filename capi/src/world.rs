@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use standstill::fallible;
+use standstill::fallible::{self, NoMemory};
 use standstill::{BuildError, Code, Fault, Heap, HeapBuilder, Pacing, Thresholds};
 
 use crate::call::{self, export};
-use crate::{builtins, errors};
+use crate::{builtins, errors, fork};
 
 /// A heap, as C holds it.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct standstill_heap_options {
 }
 
 /// Boxed, since C keeps their addresses.
-type Heaps = Vec<Box<standstill_heap>>;
+pub(crate) type Heaps = Vec<Box<standstill_heap>>;
 
 /// The heaps that C may use. They are few, so lookups search the list by address.
 static HEAPS: Mutex<Heaps> = Mutex::new(Vec::new());
@@ -77,18 +77,22 @@ fn fault_of(error: &BuildError, function: &'static str) -> Fault {
 }
 
 fn build(builder: HeapBuilder, function: &'static str) -> Result<usize, Fault> {
+    fork::must_not_be_inside(function)?;
     // The thresholds that `standstill_gc_get_threshold` returns at the start.
     let pacing = Pacing::default().with_thresholds(Thresholds::default());
     let builder = builder.pacing(pacing);
     found(builder.build().map_err(|error| fault_of(&error, function))?)
 }
 
+/// The lock under which the default heap is made.
+static STARTING: Mutex<()> = Mutex::new(());
+
 fn default_address() -> Result<usize, Fault> {
-    static STARTING: Mutex<()> = Mutex::new(());
     if let Some(&address) = DEFAULT.get() {
         return Ok(address);
     }
-    let _starting = crate::errors::locked(&STARTING);
+    fork::must_not_be_inside("standstill_default_heap")?;
+    let _starting = errors::locked(&STARTING);
     if let Some(&address) = DEFAULT.get() {
         return Ok(address);
     }
@@ -96,8 +100,26 @@ fn default_address() -> Result<usize, Fault> {
     Ok(*DEFAULT.get_or_init(|| address))
 }
 
+/// The lock of the default heap's making, for a fork. A thread that has it may take the others.
+pub(crate) fn lock_start_for_fork() -> MutexGuard<'static, ()> {
+    errors::locked(&STARTING)
+}
+
+/// Handles of all heaps.
+pub(crate) fn all_heaps() -> Result<Vec<Heap>, NoMemory> {
+    fallible::collect(heaps().iter().map(|known| known.heap.clone()))
+}
+
+/// Locks the list of heaps for a fork. `None`: it has others than these.
+pub(crate) fn lock_list_for_fork(stopped: &[Heap]) -> Option<MutexGuard<'static, Heaps>> {
+    let heaps = heaps();
+    let is_same = heaps.iter().all(|known| stopped.iter().any(|heap| heap.ptr_eq(&known.heap)));
+    is_same.then_some(heaps)
+}
+
 /// The heap at an address from C; null means the default heap.
 pub(crate) fn heap_at(heap: *mut standstill_heap) -> Result<Heap, Fault> {
+    fork::must_not_be_inside("argument")?;
     let address = if heap.is_null() { default_address()? } else { heap as usize };
     let heaps = heaps();
     let known = heaps.iter().find(|known| is_at(known, address)).map(|known| known.heap.clone());

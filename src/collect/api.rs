@@ -124,7 +124,7 @@
 
 #![forbid(unsafe_code)]
 
-pub use crate::collect::fork::ModelFork;
+pub use crate::collect::fork::{ModelDetachedFork, ModelFork};
 pub use crate::heap::core::MODEL_REQUESTS;
 pub use crate::heap::current::{CurrentMutator, UnlentMutator};
 pub use crate::heap::detach::ModelDetached;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use crate::base::event::{self, During, Phase};
 use crate::base::steps;
-use crate::collect::calls::{CallClock, MEASURED_TOGETHER, all_cleared, call, park};
+use crate::collect::calls::{self, CallClock, MEASURED_TOGETHER, all_cleared, call};
 use crate::collect::scope::state_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
-use crate::object::live::{ClaimRefs, Live, prefetch_ahead};
+use crate::object::live::{ClaimRef, ClaimRefs, Live, prefetch_ahead};
 use crate::object::state;
 
 /// Objects between two reads of the poll word.
@@ -57,7 +57,7 @@ pub(crate) fn clear_all<M: ObjectModel>(
     while next < objects.len() {
         if m.poll() != 0 {
             all_cleared(m);
-            park(m);
+            park(objects, m);
         }
         let mut clock = CallClock::start();
         let mut together = MEASURED_TOGETHER;
@@ -106,7 +106,7 @@ pub(crate) fn release_all<M: ObjectModel>(mut claims: ClaimRefs<'_>, m: &mut Mod
     let core = Arc::clone(m.core());
     while !claims.live().is_empty() {
         if m.poll() != 0 {
-            park(m);
+            park(claims.live(), m);
         }
         let _lent = m.lend_to_model();
         let mut clock = CallClock::start();
@@ -116,13 +116,31 @@ pub(crate) fn release_all<M: ObjectModel>(mut claims: ClaimRefs<'_>, m: &mut Mod
             // Before the object may be destroyed.
             let name = core.model.type_name(claims.live()[0]);
             for claim in claims.by_ref().take(few) {
-                if M::LISTS_OBJECTS {
-                    state_of(&core.space, claim.object()).death();
-                }
-                core.model.release(claim, m);
+                release(claim, m);
             }
             left -= few;
             together = clock.lap(m, During::Drop, few, || name);
         }
     }
+}
+
+/// Parks for a stop. The collection still has its references to these objects: if the stop is that
+/// of a fork, the child must know.
+fn park<M: ObjectModel>(claimed: &[Live<'_>], m: &mut ModelMutator<M>) {
+    let core = Arc::clone(m.core());
+    core.collector_lock.parks(claimed);
+    calls::park(m);
+    core.collector_lock.has_parked();
+}
+
+/// As [`release_all`], on a mutator that is lent already, and that does not park.
+pub(crate) fn release_each<M: ObjectModel>(claims: ClaimRefs<'_>, m: &ModelMutator<M>) {
+    claims.for_each(|claim| release(claim, m));
+}
+
+fn release<M: ObjectModel>(claim: ClaimRef, m: &ModelMutator<M>) {
+    if M::LISTS_OBJECTS {
+        state_of(&m.core().space, claim.object()).death();
+    }
+    m.model().release(claim, m);
 }

@@ -1,14 +1,24 @@
 //! A stop around a `fork`.
 //!
-//! A fork is prepared like a collection: the thread acquires the collector lock, so no collection
-//! is half done in the child, and stops the world. Then it takes the locks that unattached threads
-//! take too, because no stop waits for these threads: the registry of the coordinator, the spare
-//! mutators, the job slot, and the locks of the model ([`ObjectModel::lock_for_fork`]).
+//! A fork stops the world. Then it takes the locks that unattached threads take too, because no stop
+//! waits for these threads: the registry of the coordinator, the spare mutators, the job slot, the
+//! mutex of the collector lock, and the locks of the model ([`ObjectModel::lock_for_fork`]).
 //!
-//! In the parent the fork releases all of this again. In the child it first removes the
-//! places of other threads among helpers, readers and waiters. Then it removes the remains of each
-//! lost thread: its entry in the registry, its arena, and its data of the model
+//! A fork by an attached thread ([`ModelMutator::prepare_fork`]) stops the heap of that thread. A
+//! fork by a detached thread ([`ModelHeap::prepare_fork`]) stops any number of heaps: first all of
+//! them, in the order of their addresses, and then it takes their locks. In this order two such forks
+//! do not wait for each other, and no thread of a heap that is being stopped waits for a lock that
+//! the fork has taken already.
+//!
+//! In the parent the fork releases all of this again. In the child it first removes the places of
+//! other threads among helpers, readers and waiters. Then it removes the remains of each lost
+//! thread: its entry in the registry, its arena, and its data of the model
 //! ([`ObjectModel::forked`]). The model is called last, when the heap is whole.
+//!
+//! A fork does not wait for a collection. The collecting thread may be in its second stop, or may
+//! have left in a finalizer that waits for the forking thread. The child abandons the collection of
+//! a lost thread: see [`collector_lock`](crate::heap::collector_lock). Its objects are ordinary
+//! again, and a later collection finds those that are still unreachable.
 
 #![forbid(unsafe_code)]
 
@@ -17,23 +27,30 @@ use std::sync::Arc;
 
 use crate::base::event::{During, guarded, panic_message};
 use crate::base::sync::Aside;
-use crate::collect;
-use crate::heap::collector_lock::LockState;
-use crate::heap::core::MutatorShared;
+use crate::base::text::words;
+use crate::collect::reclaim;
+use crate::heap::collector_lock::{LockState, LostCollection};
+use crate::heap::core::{Core, MutatorShared};
 use crate::heap::fork_locks::ForkLocks;
 use crate::heap::helpers::JobState;
 use crate::heap::model::ObjectModel;
+use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{ModelMutator, SpareMutator};
 use crate::heap::spares::Spares;
-use crate::safepoint::{ForkGuard, StopError, StopPurpose, lock};
+use crate::safepoint::{Ended, ForkGuard, StopError, WorldStopped, lock};
 
 impl<M: ObjectModel> ModelMutator<M> {
     /// Prepares the heap for a `fork`. Call it directly before `fork`.
     ///
-    /// It waits for the end of a running collection, and stops the world so that the child inherits
-    /// a consistent heap. After the `fork`, the parent calls [`ModelFork::parent`] and the child
-    /// calls [`ModelFork::child`]. Until then this thread holds the lock of the heap's thread list,
-    /// so [`ModelHeap::stats`](crate::model::ModelHeap::stats) panics on it.
+    /// It stops the world so that the child inherits a consistent heap. After the `fork`, the parent
+    /// calls [`ModelFork::parent`] and the child calls [`ModelFork::child`]. Until then this thread
+    /// holds the lock of the heap's thread list, so
+    /// [`ModelHeap::stats`](crate::model::ModelHeap::stats) panics on it.
+    ///
+    /// It does not wait for the end of another thread's collection, if the thread reaches a
+    /// safepoint, waits for a stop, or has [left](Self::leave_for_now) in a finalizer. The child
+    /// then abandons that collection. The objects that it had found unreachable are ordinary objects
+    /// again, and a later collection finds them. Finalizers that had run do not run again.
     ///
     /// A stop does not wait for threads that are not attached. During the fork they may attach and
     /// detach, and use the data that the model's [`lock_for_fork`](ObjectModel::lock_for_fork)
@@ -51,40 +68,29 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// If the world cannot be stopped, or if the mutator is lent: inside a destructor, finalizer or
     /// callback. [`StopError::NoMemory`] if there is no memory for the guards of the model's locks.
     pub fn prepare_fork(&mut self) -> Result<ModelFork<'_, M>, StopError> {
-        if self.is_lent() {
-            return Err(StopError::NoSafepoint);
-        }
-        let core = Arc::clone(self.core());
-        collect::acquire_lock(self, StopPurpose::Fork);
         let this = &*self;
-        match this.stop_for_fork() {
-            Ok(guard) => {
-                let core = this.core();
-                let model = core.model.lock_for_fork();
-                if !model.are_held() {
-                    drop((model, guard));
-                    core.collector_lock.release();
-                    return Err(StopError::NoMemory);
-                }
-                let lists = Lists {
-                    _model: model,
-                    _spares: core.spares.lock_for_fork(),
-                    _job_slot: core.workers.job_slot().map(|slot| slot.lock_for_fork()),
-                };
-                let collector_lock = Some(core.collector_lock.lock_for_fork());
-                Ok(ModelFork {
-                    guard: Some(guard),
-                    lists: Some(lists),
-                    collector_lock,
-                    mutator: this,
-                    known: Some(Aside::all()),
-                })
-            }
-            Err(error) => {
-                core.collector_lock.release();
-                Err(error)
-            }
-        }
+        let held = HeldHeap::new(this.core(), this.stop_for_fork()?)?;
+        Ok(ModelFork { held: Some(held), mutator: this, known: Some(Aside::all()) })
+    }
+}
+
+impl<M: ObjectModel> ModelHeap<M> {
+    /// Prepares heaps for a `fork` by a thread that is detached from all of them, or was never
+    /// attached. Call it directly before `fork`. After the `fork`, the parent calls
+    /// [`ModelDetachedFork::parent`] and the child calls [`ModelDetachedFork::child`]. Until then
+    /// this thread cannot attach to any heap.
+    ///
+    /// [`ModelMutator::prepare_fork`] describes what holds for the threads and collections of these
+    /// heaps. The child must not use a heap that was not prepared, unless no other thread was
+    /// attached to it.
+    ///
+    /// # Errors
+    ///
+    /// If the world of one of the heaps cannot be stopped. [`StopError::NoSafepoint`] if this thread
+    /// is attached to a heap, is inside a traversal, or keeps another thread suspended.
+    /// [`StopError::NoMemory`] if there is no memory for the guards. All heaps run again then.
+    pub fn prepare_fork(heaps: &[Self]) -> Result<ModelDetachedFork<'_, M>, StopError> {
+        ModelDetachedFork::new(heaps.iter())
     }
 }
 
@@ -99,15 +105,87 @@ struct Lists<'a, M: ObjectModel> {
     _job_slot: Option<Held<'a, JobState>>,
 }
 
+/// A stopped heap, with its locks.
+struct HeldHeap<'a, M: ObjectModel> {
+    core: &'a Arc<Core<M>>,
+    lists: Lists<'a, M>,
+    guard: ForkGuard<'a, MutatorShared<M>>,
+    collector_lock: Held<'a, LockState>,
+}
+
+/// The remains of threads that a child does not have.
+struct Remains<'a, M: ObjectModel> {
+    core: &'a Arc<Core<M>>,
+    threads: Vec<Ended<MutatorShared<M>>>,
+    collection: Option<LostCollection>,
+}
+
+impl<'a, M: ObjectModel> HeldHeap<'a, M> {
+    /// Takes the locks of a stopped heap.
+    fn new(
+        core: &'a Arc<Core<M>>,
+        world: WorldStopped<'a, MutatorShared<M>>,
+    ) -> Result<Self, StopError> {
+        let guard = world.keep_for_fork();
+        let model = core.model.lock_for_fork();
+        if !model.are_held() {
+            return Err(StopError::NoMemory);
+        }
+        let lists = Lists {
+            _model: model,
+            _spares: core.spares.lock_for_fork(),
+            _job_slot: core.workers.job_slot().map(|slot| slot.lock_for_fork()),
+        };
+        Ok(Self { core, lists, guard, collector_lock: core.collector_lock.lock_for_fork() })
+    }
+
+    /// Releases the locks and resumes the world. `None`: this is the parent.
+    fn release(self) -> Option<Remains<'a, M>> {
+        let Self { core, lists, guard, collector_lock: (kept, mut state) } = self;
+        drop(lists);
+        let mut remains = None;
+        if guard.is_child() {
+            core.workers.forget_others();
+            core.forget_readers();
+            let collection = core.collector_lock.abandon_with(&mut state);
+            remains = Some(Remains { core, threads: guard.child(), collection });
+        } else {
+            drop(guard);
+        }
+        drop((kept, state));
+        remains
+    }
+}
+
+impl<M: ObjectModel> Remains<'_, M> {
+    /// Removes what the lost threads have left, on the only thread of the process.
+    fn remove(self, m: &ModelMutator<M>) {
+        let Self { core, threads, collection } = self;
+        let report = |result: std::thread::Result<()>| {
+            if let Err(payload) = result {
+                core.hooks.unraisable(During::Drop, "", panic_message(payload));
+            }
+        };
+        let _lent = m.lend();
+        for ended in threads {
+            core.abandon(ended.data());
+            let repaired = guarded(|| core.model.forked(ended.id(), &ended.data().local, m));
+            report(repaired.and_then(|()| guarded(|| drop(ended))));
+        }
+        // After the lost threads are no owners any more.
+        if let Some(collection) = collection {
+            report(guarded(|| reclaim::release_lost(collection, m)));
+        }
+    }
+}
+
 /// The world is stopped for a `fork`. Made by [`ModelMutator::prepare_fork`].
 ///
 /// It must not be leaked, for example by [`std::mem::forget`]: the world would stay stopped, and
 /// the heap's locks would stay locked. [`Fork`](crate::Fork) lists the effects.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct ModelFork<'a, M: ObjectModel> {
-    guard: Option<ForkGuard<'a, MutatorShared<M>>>,
-    lists: Option<Lists<'a, M>>,
-    collector_lock: Option<Held<'a, LockState>>,
+    held: Option<HeldHeap<'a, M>>,
     mutator: &'a ModelMutator<M>,
     /// Excludes the locks above from the thread's count of held locks. Dropped after them.
     known: Option<Aside>,
@@ -120,62 +198,53 @@ impl<M: ObjectModel> ModelFork<'_, M> {
 
     /// Repairs the heap in the child, where this thread is the heap's only thread. Calls
     /// [`ObjectModel::forked`] for each mutator of another thread, and then these mutators are
-    /// gone. The helper threads for collections are started again on demand.
+    /// gone. Abandons the collection of another thread, if there was one. The helper threads for
+    /// collections are started again on demand.
     ///
     /// # Panics
     ///
     /// In the process that prepared the fork, because its other threads still exist. The world runs
     /// again then, as after [`parent`](Self::parent).
     pub fn child(self) {
-        if let Some(guard) = &self.guard {
-            guard.must_be_child();
+        if let Some(held) = &self.held {
+            held.guard.must_be_child();
         }
     }
 }
 
 #[cfg(all(test, loom))]
-impl<M: ObjectModel> ModelFork<'_, M> {
+impl<M: ObjectModel> HeldHeap<'_, M> {
     /// Whether this thread, as the only one of a child, could take every lock that unattached
     /// threads take. A lock is available if this fork holds it or if it is unlocked.
+    fn is_whole_for_child(&self) -> bool {
+        self.guard.has_registry()
+            && self.lists._model.are_whole()
+            && self.core.spares.is_held_by_or_open(Some(&self.lists._spares.1))
+    }
+}
+
+#[cfg(all(test, loom))]
+impl<M: ObjectModel> ModelFork<'_, M> {
+    /// See [`HeldHeap::is_whole_for_child`].
     pub(crate) fn is_whole_for_child(&self) -> bool {
-        let (lists, guard) =
-            (self.lists.as_ref().expect("held"), self.guard.as_ref().expect("held"));
-        guard.has_registry()
-            && lists._model.are_whole()
-            && self.mutator.core().spares.is_held_by_or_open(Some(&lists._spares.1))
+        self.held.as_ref().expect("held").is_whole_for_child()
+    }
+}
+
+#[cfg(all(test, loom))]
+impl<M: ObjectModel> ModelDetachedFork<'_, M> {
+    /// See [`HeldHeap::is_whole_for_child`].
+    pub(crate) fn is_whole_for_child(&self) -> bool {
+        self.heaps.iter().all(|(_, held)| held.is_whole_for_child())
     }
 }
 
 impl<M: ObjectModel> Drop for ModelFork<'_, M> {
     fn drop(&mut self) {
-        let core = &**self.mutator.core();
-        drop(self.lists.take());
-        let mut lost = Vec::new();
-        match self.guard.take() {
-            Some(guard) if guard.is_child() => {
-                core.workers.forget_others();
-                core.forget_readers();
-                if let Some((_, state)) = &mut self.collector_lock {
-                    state.forget_others();
-                }
-                lost = guard.child();
-            }
-            guard => drop(guard),
-        }
-        if let Some((kept, state)) = self.collector_lock.take() {
-            drop(kept);
-            core.collector_lock.release_with(state);
-        }
+        let remains = self.held.take().and_then(HeldHeap::release);
         drop(self.known.take());
-        let _lent = self.mutator.lend();
-        for ended in lost {
-            // No other thread exists in the child.
-            core.abandon(ended.data());
-            let repaired =
-                guarded(|| core.model.forked(ended.id(), &ended.data().local, self.mutator));
-            if let Err(payload) = repaired.and_then(|()| guarded(|| drop(ended))) {
-                core.hooks.unraisable(During::Drop, "", panic_message(payload));
-            }
+        if let Some(remains) = remains {
+            remains.remove(self.mutator);
         }
     }
 }
@@ -183,5 +252,82 @@ impl<M: ObjectModel> Drop for ModelFork<'_, M> {
 impl<M: ObjectModel> fmt::Debug for ModelFork<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ModelFork").finish_non_exhaustive()
+    }
+}
+
+/// Heaps that are stopped for a `fork` by a detached thread. Made by [`ModelHeap::prepare_fork`].
+///
+/// It must not be leaked: see [`ModelFork`].
+#[must_use = "the worlds stay stopped until `parent` or `child` is called"]
+pub struct ModelDetachedFork<'a, M: ObjectModel> {
+    heaps: Vec<(&'a ModelHeap<M>, HeldHeap<'a, M>)>,
+    /// Excludes the locks above from the thread's count of held locks. Dropped after them.
+    known: Option<Aside>,
+}
+
+impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
+    pub(crate) fn new(
+        heaps: impl ExactSizeIterator<Item = &'a ModelHeap<M>>,
+    ) -> Result<Self, StopError> {
+        if !crate::safepoint::may_stop_unattached() {
+            return Err(StopError::NoSafepoint);
+        }
+        let room = || StopError::NoMemory;
+        let (mut all, mut worlds, mut held) = (Vec::new(), Vec::new(), Vec::new());
+        all.try_reserve_exact(heaps.len()).map_err(|_| room())?;
+        worlds.try_reserve_exact(heaps.len()).map_err(|_| room())?;
+        held.try_reserve_exact(heaps.len()).map_err(|_| room())?;
+        all.extend(heaps);
+        all.sort_unstable_by_key(|heap| Arc::as_ptr(&heap.0.core).addr());
+        all.dedup_by(|one, other| one.ptr_eq(other));
+        for heap in &all {
+            worlds.push(heap.0.core.coordinator.stop_unattached()?);
+        }
+        for (heap, world) in all.into_iter().zip(worlds) {
+            held.push((heap, HeldHeap::new(&heap.0.core, world)?));
+        }
+        Ok(Self { heaps: held, known: Some(Aside::all()) })
+    }
+
+    /// Resumes the worlds in the parent. Call it also if `fork` failed. In the child it does the
+    /// same as [`child`](Self::child), and so does a drop.
+    pub fn parent(self) {}
+
+    /// Repairs the heaps in the child, where this thread is the only one, as [`ModelFork::child`]
+    /// does. It attaches to each heap for this, one after the other.
+    ///
+    /// # Panics
+    ///
+    /// In the process that prepared the fork, because its other threads still exist. The worlds run
+    /// again then, as after [`parent`](Self::parent).
+    pub fn child(self) {
+        if let Some((_, held)) = self.heaps.first() {
+            held.guard.must_be_child();
+        }
+    }
+}
+
+impl<M: ObjectModel> Drop for ModelDetachedFork<'_, M> {
+    fn drop(&mut self) {
+        let heaps = std::mem::take(&mut self.heaps);
+        // All worlds run before code of the model is called.
+        let mut remains: Vec<_> = heaps
+            .into_iter()
+            .filter_map(|(heap, held)| held.release().map(|remains| (heap, remains)))
+            .collect();
+        drop(self.known.take());
+        for (heap, remains) in remains.drain(..) {
+            let hooks = &heap.0.core.hooks;
+            if let Err(error) = heap.try_attach_scoped(|m| remains.remove(m)) {
+                let text = words!("the child of a fork cannot repair a heap: {error}");
+                hooks.unraisable(During::Drop, "", text);
+            }
+        }
+    }
+}
+
+impl<M: ObjectModel> fmt::Debug for ModelDetachedFork<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelDetachedFork").finish_non_exhaustive()
     }
 }

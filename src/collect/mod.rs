@@ -500,7 +500,9 @@ fn find_unreachable<M: ObjectModel>(
     } else {
         Reclaimers::default()
     };
-    Ok(claim::claim(world, found, reclaimers, workers))
+    let claimed = claim::claim(world, found, reclaimers, workers);
+    core.collector_lock.set_claimed();
+    Ok(claimed)
 }
 
 /// Runs the phases `Premark` to `Mark`. Afterwards the unmarked candidates are unreachable.

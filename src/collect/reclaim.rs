@@ -28,12 +28,13 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::collect::calls::{self, call};
 use crate::collect::claim::Reclaimers;
-use crate::collect::clear::{clear_all, release_all, uncounted};
+use crate::collect::clear::{clear_all, release_all, release_each, uncounted};
 use crate::collect::open_report;
 use crate::collect::recheck::Garbage;
 use crate::collect::released::{HeldGarbage, examine, survivors};
-use crate::collect::scope::{state_of, stopped_at};
+use crate::collect::scope::{object_at, state_of, stopped_at};
 use crate::collect::stop;
+use crate::heap::collector_lock::LostCollection;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::mutator::{COLLECT, Core};
@@ -41,8 +42,9 @@ use crate::heap::reclaim_queue::{
     GARBAGE_BATCH, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Released, Task,
     ThreadGarbage,
 };
+use crate::memory::space::PAGE_GRANULES;
 use crate::object::live::{ClaimRef, ClaimRefs};
-use crate::object::state::{DYING, UNREACHABLE};
+use crate::object::state::{DYING, StateByte, UNREACHABLE};
 use crate::object::type_info::Object;
 use crate::safepoint::StopPurpose;
 
@@ -76,6 +78,7 @@ pub(crate) fn at_once<M: ObjectModel>(
         release_spared(spared, m);
         examine(m, ClaimRef::live_slice(&objects), 1);
         let held = HeldGarbage::before(m, objects.iter().map(ClaimRef::object));
+        m.core().collector_lock.set_releasing();
         addresses = ClaimRef::consume(objects, |claims| release_all(claims, m));
         if let Some(held) = held {
             held.after(m);
@@ -95,6 +98,40 @@ fn release_spared<M: ObjectModel>(
     for list in spared {
         ClaimRef::consume(list, |claims| release_all(claims, m));
     }
+}
+
+/// Releases the references of a collection whose thread is lost, in the child of a fork. Its objects
+/// are ordinary objects again. If memory for the list runs out, references leak, and their objects
+/// stay.
+pub(crate) fn release_lost<M: ObjectModel>(lost: LostCollection, m: &ModelMutator<M>) {
+    let core = m.core();
+    let (space, states) = (&core.space, core.space.states());
+    let mut objects: Vec<Object> = Vec::new();
+    let mut add = |object| fallible::push(&mut objects, object).unwrap_or(());
+    for parked in &lost.parked {
+        // SAFETY: rule *counted*: a lost thread was parked, and had borrowed this list until it
+        // went on. Its memory is copied by the fork, and nothing in the child changes or frees it.
+        let list = unsafe {
+            std::slice::from_raw_parts(std::ptr::with_exposed_provenance(parked.first), parked.len)
+        };
+        list.iter().copied().for_each(&mut add);
+    }
+    lost.queue.iter().flat_map(ReclaimQueue::untaken).for_each(&mut add);
+    for page in 0..states.len() / PAGE_GRANULES {
+        for granule in space.objects(page) {
+            let survives = states.get(granule).is_some_and(|state| StateByte(state).survive());
+            if survives && lost.all_unreachable {
+                add(object_at(space, granule));
+            }
+        }
+    }
+    // A collection has one reference to each of its objects.
+    objects.sort_unstable();
+    objects.dedup();
+    // SAFETY: rule *counted*: the lost collection has taken a reference to each of these objects,
+    // and has not released it. The values that stood for the references belonged to its threads, or
+    // to its queue, which is dropped here.
+    release_each(unsafe { ClaimRefs::new(&objects) }, m);
 }
 
 /// Completes the figures of a collection whose garbage is released, and closes its report. The
@@ -272,23 +309,32 @@ fn settle<M: ObjectModel>(
 ) {
     let needs_stop = call(m, During::Clear, "after_clear", |model| model.after_clear(m));
     let core = Arc::clone(m.core());
-    let mut keep = |mask: u8| {
+    let keep = |released: &mut [ThreadGarbage], mask: u8| {
         for part in &mut *released {
             part.objects
                 .retain(|&object| state_of(&core.space, object).get() & mask == UNREACHABLE);
         }
         released.iter().any(|part| !part.objects.is_empty())
     };
-    let any_left = alive > 0 && keep(UNREACHABLE);
+    let any_left = alive > 0 && keep(released, UNREACHABLE);
     if !any_left && needs_stop != Some(true) {
         return;
+    }
+    // One list: while this thread parks, the list tells the child of a fork of the references that
+    // are not released yet.
+    if let Some((first, rest)) = released.split_first_mut() {
+        for part in rest {
+            if first.objects.try_reserve(part.objects.len()).is_ok() {
+                first.objects.append(&mut part.objects);
+            }
+        }
     }
     let (mut dead, mut claimed) = (Vec::new(), false);
     // Without a stop, or without memory, the objects die later.
     if let Ok(world) = m.stop_for(StopPurpose::Collection) {
         if stop::merge_counts(&world, &mut dead).is_ok() && any_left {
             // Without those that threads have destroyed before they parked, and those in `dead`.
-            claimed = keep(UNREACHABLE | DYING);
+            claimed = keep(released, UNREACHABLE | DYING);
             for &object in released.iter().flat_map(|part| &part.objects) {
                 let granule = core.space.granule(object.address());
                 if let Some(object) = stopped_at(&world, granule) {

@@ -68,6 +68,9 @@ pub(super) fn examine<M: ObjectModel>(m: &ModelMutator<M>, objects: &[Live<'_>],
     if !objects.iter().any(|&object| core.model.examines_cleared(object)) {
         return;
     }
+    // This thread waits for its stop. If that of a fork comes first, the child must know of the
+    // references.
+    core.collector_lock.parks(objects);
     let failed = in_stop(m, |world| {
         let mut tracer = tracer_of(world);
         guard_traversal(world, &mut tracer, |tracer| {
@@ -80,6 +83,7 @@ pub(super) fn examine<M: ObjectModel>(m: &ModelMutator<M>, objects: &[Live<'_>],
         })
         .err()
     });
+    core.collector_lock.has_parked();
     if let Some(Abandoned { during, type_name, reason }) = failed.flatten() {
         core.hooks.unraisable(during, type_name, reason);
     }

@@ -11,7 +11,8 @@
 //! | [`Stage`] | the queue | next |
 //! |---|---|---|
 //! | `Free` | none | `Taken`, by `try_acquire` |
-//! | `Taken` | none | `Free`, by `release`; or `Clearing`, by `hand_over` |
+//! | `Taken` | none | `Free`, by `release`; or `Claimed`, by `set_claimed` |
+//! | `Claimed` | none | `Taken`, by `set_releasing`; or `Clearing`, by `hand_over` |
 //! | `Clearing` | objects to clear and to release | `Counting`, by the last batch |
 //! | `Counting` | the same objects, to be counted | `Taken`, by the last batch |
 //!
@@ -39,6 +40,19 @@
 //!
 //! A mutex protects all of this. It is locked a few times per thousand objects. Detached threads
 //! wait here, also during a fork. So the mutex survives a fork, which holds it.
+//!
+//! # Forks
+//!
+//! A fork stops the world, and does not wait for the collector lock: the thread that has it may wait
+//! for the forking thread. So a thread may be lost that has the lock or a batch. The forking thread
+//! has neither, because its mutator is not lent. The child abandons the collection
+//! ([`LockState::abandon`]): the lock is free, and a [`LostCollection`] tells which objects still
+//! have the claim's reference.
+//!
+//! * In the stage `Claimed`: those with the state bit `UNREACHABLE`.
+//! * In the stage `Clearing`: those that no thread has taken.
+//! * In any stage: those that a thread has announced before it parked ([`CollectorLock::parks`]). A
+//!   thread parks only there while it clears and releases.
 
 #![forbid(unsafe_code)]
 
@@ -48,6 +62,7 @@ use std::time::Duration;
 use crate::base::fallible;
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::heap::reclaim_queue::{GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task};
+use crate::object::live::Live;
 use crate::safepoint::{ThreadId, attached_as, lock};
 
 /// The lock of the collecting thread. See the module's page.
@@ -66,6 +81,8 @@ enum Stage {
     #[default]
     Free,
     Taken,
+    /// The collecting thread has a reference to each object with the state bit `UNREACHABLE`.
+    Claimed,
     Clearing(ReclaimQueue, OpenReport),
     Counting(ReclaimQueue, OpenReport),
 }
@@ -76,9 +93,31 @@ impl Stage {
         match self {
             Self::Clearing(queue, _) => Some((queue, Task::Clear)),
             Self::Counting(queue, _) => Some((queue, Task::Tally)),
-            Self::Free | Self::Taken => None,
+            Self::Free | Self::Taken | Self::Claimed => None,
         }
     }
+}
+
+/// What is left of a collection whose thread does not exist in the child of a fork: the objects
+/// that still have the claim's reference. An object may be named twice.
+#[derive(Debug)]
+pub(crate) struct LostCollection {
+    /// Each object with the state bit `UNREACHABLE` has one.
+    pub(crate) all_unreachable: bool,
+    /// The objects that no thread has taken have one.
+    pub(crate) queue: Option<ReclaimQueue>,
+    /// The objects in these lists have one.
+    pub(crate) parked: Vec<ParkedClaims>,
+}
+
+/// The objects whose references a thread has not released yet, while it is parked. They lie in
+/// memory of that thread.
+#[derive(Debug)]
+pub(crate) struct ParkedClaims {
+    thread: u64,
+    /// The address of the first one, with exposed provenance.
+    pub(crate) first: usize,
+    pub(crate) len: usize,
 }
 
 /// The data under the mutex.
@@ -100,6 +139,9 @@ pub(crate) struct LockState {
     changes: u64,
     /// How long a thread had waited since the last change when it reported its wait.
     last_report: Duration,
+    /// Of the threads that are parked while they clear or release garbage. Without memory for its
+    /// entry, the references of a thread leak in the child of a fork.
+    parked: Vec<ParkedClaims>,
 }
 
 impl LockState {
@@ -155,11 +197,20 @@ impl LockState {
         self.stage.queue().is_some_and(|(queue, _)| queue.has_batches())
     }
 
-    /// In the child of a fork: the threads that waited do not exist here.
-    pub(crate) fn forget_others(&mut self) {
+    /// In the child of a fork: the threads that waited do not exist here, nor does the thread that
+    /// collected. `None`: no thread collected.
+    pub(crate) fn abandon(&mut self) -> Option<LostCollection> {
         self.clear_active();
         self.requesters.clear();
         self.waiting = 0;
+        let parked = std::mem::take(&mut self.parked);
+        let (all_unreachable, queue) = match std::mem::take(&mut self.stage) {
+            Stage::Free => return None,
+            Stage::Taken | Stage::Counting(..) => (false, None),
+            Stage::Claimed => (true, None),
+            Stage::Clearing(queue, _) => (false, Some(queue)),
+        };
+        Some(LostCollection { all_unreachable, queue, parked })
     }
 }
 
@@ -212,7 +263,7 @@ impl CollectorLock {
         }
     }
 
-    /// Locks the mutex for a fork. The caller holds the collector lock.
+    /// Locks the mutex for a fork.
     pub(crate) fn lock_for_fork(&self) -> (lock::ForkHold<'_>, lock::Guard<'_, LockState>) {
         self.state.lock_for_fork()
     }
@@ -223,16 +274,47 @@ impl CollectorLock {
         self.state.lock()
     }
 
-    /// Releases the collector lock and the mutex.
-    pub(crate) fn release_with(&self, mut state: lock::Guard<'_, LockState>) {
+    /// Ends a fork in its child: abandons the collection of a thread that does not exist here.
+    /// `None`: no thread collected.
+    pub(crate) fn abandon_with(&self, state: &mut LockState) -> Option<LostCollection> {
+        // Relaxed: this is the only thread.
+        self.reclaiming.store(false, Ordering::Relaxed);
+        state.abandon()
+    }
+
+    /// Releases the collector lock.
+    pub(crate) fn release(&self) {
+        let mut state = self.state.lock();
         state.stage = Stage::Free;
         state.clear_active();
         self.notify_change(state);
     }
 
-    /// Releases the collector lock.
-    pub(crate) fn release(&self) {
-        self.release_with(self.state.lock());
+    /// The caller, which holds the collector lock, has taken a reference to each object with the
+    /// state bit `UNREACHABLE`.
+    pub(crate) fn set_claimed(&self) {
+        self.state.lock().stage = Stage::Claimed;
+    }
+
+    /// The caller, which holds the collector lock, begins to release these references.
+    pub(crate) fn set_releasing(&self) {
+        self.state.lock().stage = Stage::Taken;
+    }
+
+    /// The caller is about to park, and has not released its collection's references to these
+    /// objects. It calls [`has_parked`](Self::has_parked) afterwards.
+    pub(crate) fn parks(&self, claimed: &[Live<'_>]) {
+        let (first, len) = (claimed.as_ptr().expose_provenance(), claimed.len());
+        let parked = &mut self.state.lock().parked;
+        if parked.try_reserve(1).is_ok() {
+            parked.push(ParkedClaims { thread: attached_as(), first, len });
+        }
+    }
+
+    /// The caller has parked.
+    pub(crate) fn has_parked(&self) {
+        let me = attached_as();
+        self.state.lock().parked.retain(|parked| parked.thread != me);
     }
 
     /// Hands the collector lock, which the caller holds, to the threads that finish the queue.
@@ -295,7 +377,7 @@ impl CollectorLock {
                 drop(state);
                 NextStep::End(open, queue.into_released())
             }
-            Stage::Free | Stage::Taken => unreachable!("a queue has finished"),
+            Stage::Free | Stage::Taken | Stage::Claimed => unreachable!("a queue has finished"),
         }
     }
 
@@ -443,7 +525,29 @@ mod tests {
         let lock = CollectorLock::new();
         std::mem::forget(lock.request());
         assert!(!lock.try_acquire());
-        lock.lock_for_fork().1.forget_others();
+        assert!(lock.lock_for_fork().1.abandon().is_none(), "no thread collected");
         assert!(lock.try_acquire());
+    }
+
+    #[test]
+    fn a_child_of_a_fork_frees_the_lock_of_a_thread_that_it_does_not_have() {
+        let lock = CollectorLock::new();
+        let abandon = || lock.abandon_with(&mut lock.lock_for_fork().1);
+        assert!(lock.try_acquire());
+        let claims = |lost: Option<LostCollection>| lost.map(|lost| lost.all_unreachable);
+        assert_eq!(claims(abandon()), Some(false));
+        assert!(lock.try_acquire());
+        lock.set_claimed();
+        assert_eq!(claims(abandon()), Some(true));
+        assert!(lock.try_acquire());
+        lock.set_claimed();
+        lock.set_releasing();
+        lock.parks(&[]);
+        assert_eq!(abandon().map(|lost| lost.parked.len()), Some(1));
+        assert!(lock.try_acquire());
+        lock.parks(&[]);
+        lock.has_parked();
+        assert_eq!(abandon().map(|lost| lost.parked.len()), Some(0));
+        assert_eq!(claims(abandon()), None);
     }
 }

@@ -81,18 +81,27 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// [`come_back`](Self::come_back) at the end of the blocking region. Dropping the mutator
     /// before that is allowed, and does the same as dropping a [`ModelDetached`].
     ///
-    /// Returns `false` if the thread is detached already, or if [`may_park`](Self::may_park)
-    /// returns `false`. Nothing has changed then.
+    /// It is also allowed inside [`ObjectModel::finalize`] and [`ObjectModel::call_back`], if a
+    /// collection calls them. So a finalizer may block, and other threads stop the world and fork
+    /// meanwhile. They do not collect.
+    ///
+    /// Returns `false` if the thread is detached already, holds a stop, is inside a traversal or a
+    /// destructor, or keeps another thread suspended. Nothing has changed then.
     ///
     /// # Safety
     ///
     /// Until [`come_back`](Self::come_back) has returned `true`, the thread calls no other function
     /// on this mutator, and does not use a reference to an object of the heap, or to a part of one.
     /// It may hold such references, and counted references, and use them again afterwards, as after
-    /// a [`safepoint`](Self::safepoint).
+    /// a [`safepoint`](Self::safepoint). A finalizer or callback does not return before that.
     #[inline]
     pub unsafe fn leave_for_now(&self) -> bool {
-        if !self.participant().is_attached() || !self.may_park() {
+        let may_leave = self.participant().is_attached()
+            && !self.is_lent_otherwise()
+            && !safepoint::is_traversing()
+            && !safepoint::is_stopping()
+            && !safepoint::is_suspending();
+        if !may_leave {
             return false;
         }
         // The caller promises that no code relies on the attachment.

@@ -276,8 +276,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// Runs the finalizer of an `object` that [has one](Self::has_finalizer). May panic, make the object reachable again, allocate, and
     /// change the graph.
     ///
-    /// May block, for example for a lock or a thread. The thread is attached meanwhile, and
-    /// [`ModelMutator::may_park`] returns `false`. So the thread that it waits for must not wait
+    /// May block, for example for a lock or a thread. A finalizer that a collection calls may leave
+    /// meanwhile with [`ModelMutator::leave_for_now`]. Otherwise the thread is attached, and
+    /// [`ModelMutator::may_park`] returns `false`. Then the thread that it waits for must not wait
     /// for a stop: it must not call [`ModelMutator::stop`] or [`ModelMutator::prepare_fork`], and
     /// gets [`CollectError::Busy`](crate::CollectError::Busy) from a collection that does not wait.
     fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
@@ -665,7 +666,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Takes the locks of the model that unattached threads take too, for a fork. Called by
-    /// [`ModelMutator::prepare_fork`] after it has stopped the world. The result is dropped after
+    /// the calls that prepare a fork, after they have stopped the world. The result is dropped after
     /// the fork, in both processes, before the world resumes.
     ///
     /// A child of the fork has one thread. If another thread of the parent held a lock at that

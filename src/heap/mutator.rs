@@ -59,8 +59,7 @@ pub(crate) use crate::heap::world::World;
 use crate::memory::arena::Arena;
 use crate::object::type_info::Object;
 use crate::safepoint::{
-    self, ForkGuard, Participant, RecordRoom, StopError, StopPurpose, ThreadId, WorldStopped,
-    current,
+    self, Participant, RecordRoom, StopError, StopPurpose, ThreadId, WorldStopped, current,
 };
 
 #[repr(C)]
@@ -247,7 +246,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         if safepoint::is_traversing() {
             return Err(AttachError::Traversing);
         }
-        if current() != 0 {
+        // A detached thread may hold stops for a fork, and then also the locks that are taken below.
+        if current() != 0 || safepoint::is_stopping() {
             return Err(AttachError::AlreadyAttached);
         }
         let core = Arc::clone(&handle.core);
@@ -789,14 +789,13 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Stops the world for a `fork`.
-    pub(crate) fn stop_for_fork(&self) -> Result<ForkGuard<'_, MutatorShared<M>>, StopError> {
+    pub(crate) fn stop_for_fork(&self) -> Result<WorldStopped<'_, MutatorShared<M>>, StopError> {
         let participant = &self.inner().participant;
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        let core = &*self.inner().core;
-        let prepare = || participant.coordinator().prepare_fork(participant);
-        runtime_stop::outside(core, participant, prepare)
+        let stop = || participant.stop_for(StopPurpose::Fork);
+        runtime_stop::outside(&self.inner().core, participant, stop)
     }
 }
 

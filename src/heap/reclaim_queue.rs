@@ -118,6 +118,11 @@ impl ReclaimQueue {
         self.threads.iter().any(|garbage| garbage.is_of(thread) && garbage.next == 0)
     }
 
+    /// The objects that no thread has taken.
+    pub(crate) fn untaken(&self) -> impl Iterator<Item = Object> {
+        self.threads.iter().flat_map(|garbage| garbage.objects[garbage.next..].iter().copied())
+    }
+
     /// All objects can be taken once more.
     pub(super) fn restart(&mut self) {
         self.threads.iter_mut().for_each(|garbage| garbage.next = 0);

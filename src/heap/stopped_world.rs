@@ -15,8 +15,8 @@
 //! # Inside a collection
 //!
 //! While finalizers and weak callbacks run, nothing of the collection is borrowed, and the world
-//! runs. The collecting thread has the collector lock, so no other thread collects, promotes or
-//! forks. Another thread may stop the world for itself, and the collecting thread waits for the end
+//! runs. The collecting thread has the collector lock, so no other thread collects or promotes.
+//! Another thread may stop the world for itself, and the collecting thread waits for the end
 //! of that stop, detached.
 //!
 //! If the value outlives its finalizer, the collection goes on with the world stopped. Its second

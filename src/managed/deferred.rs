@@ -41,7 +41,7 @@ pub(super) fn defer(reference: CountedRef) {
     // This thread may have locked the list and the registry, for a fork of this heap. A collection
     // or an inspection drains the lists after its stop. After a fork the next drop, attach or
     // answer drains them.
-    if is_stopping() && Raw::is_attached_to(&core) {
+    if is_stopping() && (Raw::is_attached_to(&core) || core.model.deferred.is_kept_here()) {
         if fallible::push(&mut core.model.deferred_in_stop.lock(), reference).is_err() {
             // Hooks are not called in a stop.
             let fault = Fault::new(Code::Memory, "drop").because(LOST_REFERENCE);

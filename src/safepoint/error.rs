@@ -82,8 +82,8 @@ pub enum StopError {
         /// The runtime's reason.
         reason: Cow<'static, str>,
     },
-    /// There is no memory for the guards of the locks that a fork holds. Only `prepare_fork`
-    /// returns it.
+    /// There is no memory for the guards of the locks that a fork holds, or for its place among the
+    /// threads that stop the world. Only the calls that prepare a fork return it.
     NoMemory,
 }
 

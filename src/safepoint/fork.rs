@@ -58,17 +58,23 @@ impl<T> Coordinator<T> {
         if !std::ptr::eq(self, &*by.coordinator) {
             return Err(StopError::NotAttached);
         }
-        let world = by.stop_for(StopPurpose::Fork)?;
-        let (kept, registry) = self.registry.lock_for_fork();
+        Ok(by.stop_for(StopPurpose::Fork)?.keep_for_fork())
+    }
+}
+
+impl<'a, T> WorldStopped<'a, T> {
+    /// Keeps the registry locked for a fork.
+    pub(crate) fn keep_for_fork(self) -> ForkGuard<'a, T> {
+        let (kept, registry) = self.coordinator.registry.lock_for_fork();
         let process = std::process::id();
-        Ok(ForkGuard {
+        ForkGuard {
             _kept: kept,
             registry,
             _known: Aside::all(),
-            world,
+            world: self,
             lost: Vec::new(),
             process,
-        })
+        }
     }
 }
 

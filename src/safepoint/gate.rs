@@ -162,6 +162,11 @@ impl<T> Coordinator<T> {
 impl<T: Send + Sync> thread_words::Watched for Coordinator<T> {
     fn thread_ended(&self, id: u64) {
         let Some(id) = NonZeroU64::new(id).map(ThreadId) else { return };
+        // The thread ends inside its fork: a child that could not `exec`, and exits. The world
+        // stays stopped, so no other thread asks whether this one still exists.
+        if self.registry.is_kept_here() {
+            return;
+        }
         let mut registry = self.registry.lock();
         let Some(at) = registry.position(id) else { return };
         if registry.entries[at].record.is_mine_attached() {

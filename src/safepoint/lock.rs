@@ -13,11 +13,11 @@ pub(crate) use system::*;
 
 #[cfg(not(all(test, any(loom, shuttle))))]
 mod system {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
     use std::sync::{PoisonError, TryLockError};
     use std::time::{Duration, Instant};
 
-    use super::super::thread_id::ThreadId;
     use super::super::thread_words;
     use crate::base::event;
     use crate::base::sync::{CountedGuard, are_locks_held};
@@ -35,14 +35,29 @@ mod system {
     }
 
     /// The thread that holds a lock through a fork. Only that thread writes it. Only threads that
-    /// wait for the lock read it. Relaxed: the thread finds its own number without any ordering,
-    /// and other threads only report.
+    /// wait for the lock read it, and the thread itself. Relaxed: the thread finds its own number
+    /// without any ordering, and other threads only report.
     #[derive(Debug, Default)]
     struct Keeper {
-        /// The thread's participant; 0: no fork holds the lock. The number is never reused.
+        /// The thread, by [`this_thread`]; 0: no fork holds the lock.
+        thread: AtomicUsize,
+        /// The thread's participant; 0: the thread is not attached.
         participant: AtomicU64,
         /// The system's number of the thread; 0: unknown.
         os_thread: AtomicU64,
+    }
+
+    impl Keeper {
+        fn is_this_thread(&self) -> bool {
+            self.thread.load(Ordering::Relaxed) == this_thread()
+        }
+    }
+
+    /// A number of this thread, which no other thread has while this one lives: the address of a
+    /// thread-local. It is the same in the child of a fork, unlike the system's number.
+    fn this_thread() -> usize {
+        thread_local!(static HERE: Cell<u8> = const { Cell::new(0) });
+        HERE.with(|here| std::ptr::from_ref(here).addr())
     }
 
     impl<T> ForkMutex<T> {
@@ -68,7 +83,13 @@ mod system {
             let guard = self.lock();
             self.keeper.os_thread.store(os_thread(), Ordering::Relaxed);
             self.keeper.participant.store(thread_words::attached_as(), Ordering::Relaxed);
+            self.keeper.thread.store(this_thread(), Ordering::Relaxed);
             (ForkHold(&self.keeper), guard)
+        }
+
+        /// Whether this thread holds the lock through a fork.
+        pub(crate) fn is_kept_here(&self) -> bool {
+            self.keeper.is_this_thread()
         }
 
         #[cold]
@@ -76,18 +97,16 @@ mod system {
             let (since, mut is_reported) = (Instant::now(), false);
             // This loop polls, because std's lock has no wait with a timeout after which the thread
             // could report.
-            while let Some(keeper) =
-                ThreadId::from_raw(self.keeper.participant.load(Ordering::Relaxed))
-            {
+            while self.keeper.thread.load(Ordering::Relaxed) != 0 {
                 assert!(
-                    keeper.get() != thread_words::attached_as(),
+                    !self.is_kept_here(),
                     "this thread has stopped the world for a fork, and would wait for itself; \
                      call `parent` or `child` of the fork first"
                 );
                 // Code of the user may capture standard error, and no user code runs under a lock.
                 if since.elapsed() >= REPORT_DELAY && !is_reported && !are_locks_held() {
                     is_reported = true;
-                    self.report(keeper, since.elapsed());
+                    self.report(since.elapsed());
                 }
                 if let Some(guard) = self.try_lock() {
                     return guard;
@@ -97,15 +116,14 @@ mod system {
             self.value.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        fn report(&self, keeper: ThreadId, waited: Duration) {
+        fn report(&self, waited: Duration) {
             let thread = thread_words::this_thread();
-            let (name, number) = (
-                thread.as_ref().and_then(|thread| thread.name()).unwrap_or("without a name"),
-                self.keeper.os_thread.load(Ordering::Relaxed),
-            );
+            let name = thread.as_ref().and_then(|thread| thread.name()).unwrap_or("without a name");
+            let keeper = self.keeper.participant.load(Ordering::Relaxed);
+            let number = self.keeper.os_thread.load(Ordering::Relaxed);
             event::line(format_args!(
                 "standstill: thread '{name}' has waited {waited:.1?} for the end of a fork: thread \
-                 {keeper} (OS thread {number}) has called neither `parent` nor `child` of it"
+                 #{keeper} (OS thread {number}) has called neither `parent` nor `child` of it"
             ));
         }
     }
@@ -116,7 +134,7 @@ mod system {
 
     impl Drop for ForkHold<'_> {
         fn drop(&mut self) {
-            self.0.participant.store(0, Ordering::Relaxed);
+            self.0.thread.store(0, Ordering::Relaxed);
         }
     }
 
@@ -168,6 +186,11 @@ mod modelled {
         /// No model leaks a fork.
         pub(crate) fn lock_for_fork(&self) -> (ForkHold<'_>, Guard<'_, T>) {
             (ForkHold(PhantomData), self.lock())
+        }
+
+        /// No thread of a model locks a lock again that it holds through a fork.
+        pub(crate) fn is_kept_here(&self) -> bool {
+            false
         }
     }
 

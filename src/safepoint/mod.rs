@@ -104,7 +104,7 @@ pub use thread_id::ThreadId;
 #[cfg(all(test, loom))]
 pub(crate) use thread_words::end_thread;
 pub use thread_words::{TraversalGuard, current, is_stopping, is_traversing, traversing};
-pub(crate) use thread_words::{attached_as, is_suspending};
+pub(crate) use thread_words::{attached_as, is_suspending, may_stop_unattached};
 pub use world::WorldStopped;
 
 /// The parameters of a [`Coordinator`].

@@ -81,6 +81,11 @@ impl<T> Registry<T> {
         Some(StopError::ThreadGone { name: entry.record.name(), id: entry.record.id })
     }
 
+    /// Whether no stop can succeed. A requester need not wait for its turn then.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stopper.is_none() && self.orphan_error().is_some()
+    }
+
     /// Finds threads that have ended although the stop waits for them, by a query of the system.
     /// `true`: there is one. The exit watcher has missed such a thread, because it attached in a
     /// destructor that ran after the watcher: the destructor of a `pthread` key, for example.

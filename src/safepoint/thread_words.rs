@@ -256,6 +256,11 @@ pub(super) fn may_come_back() -> bool {
     WORDS.with(Words::may_come_back)
 }
 
+/// Whether this thread may stop worlds that it is not attached to: it is attached to none.
+pub(crate) fn may_stop_unattached() -> bool {
+    attached_as() == 0 && !forbids_safepoint()
+}
+
 /// Sets one of the flags of `held`.
 pub(super) fn set_flag(flag: u64) {
     WORDS.with(|w| w.set_flag(flag));

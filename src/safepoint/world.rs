@@ -117,30 +117,7 @@ impl<T> Participant<T> {
             }
             registry = self.wait_for_other_stops(registry);
         }
-        if let Some(gone) = registry.orphan_error() {
-            registry.failed_stops += 1;
-            coordinator.notify_requesters(&registry);
-            drop(registry);
-            coordinator.report_gone();
-            return Err(gone);
-        }
-        let begun = Instant::now();
-        coordinator.begin(&mut registry, id);
-        registry.purpose = purpose;
-        drop(registry);
-        thread_words::set_flag(thread_words::STOPPING);
-        match coordinator.await_arrivals(begun) {
-            Ok(time_to_stop) => {
-                maybe_yield(&coordinator.under, Step::Stop);
-                let not_send = PhantomData;
-                Ok(Some(WorldStopped { coordinator, requester: id, time_to_stop, not_send }))
-            }
-            Err(gone) => {
-                thread_words::clear_flag(thread_words::STOPPING);
-                coordinator.report_gone();
-                Err(gone)
-            }
-        }
+        coordinator.stop_as(id, purpose, registry).map(Some)
     }
 
     /// Waits among the requesters, detached. It returns attached, when this thread may begin its
@@ -156,8 +133,7 @@ impl<T> Participant<T> {
         registry.requesters.push_back(id);
         coordinator.step_out(&mut registry, &self.record);
         loop {
-            let is_gone = registry.stopper.is_none() && registry.orphan_error().is_some();
-            if !is_gone && !registry.may_stop(id) {
+            if !registry.is_stuck() && !registry.may_stop(id) {
                 registry = coordinator.sleep_as_requester(registry);
                 continue;
             }
@@ -177,6 +153,62 @@ impl<T> Participant<T> {
 }
 
 impl<T> Coordinator<T> {
+    /// Stops the world on behalf of a thread that is no participant, or a detached one. It waits
+    /// for its turn as other requesters do. In the stop the thread cannot attach anywhere.
+    ///
+    /// The caller may keep stops of other coordinators already. Then all callers stop these in the
+    /// same order, and none of them is attached: else two callers could wait for each other.
+    pub(crate) fn stop_unattached(&self) -> Result<WorldStopped<'_, T>, StopError> {
+        debug_assert_eq!(thread_words::attached_as(), 0, "a stop would wait for this thread");
+        // Without an id there is no place among the requesters. There are 2^40 of them.
+        let id = ThreadId::next().ok_or(StopError::NoMemory)?;
+        let mut registry = self.registry.lock();
+        if !registry.may_stop(id) {
+            let places = registry.entries.len() + 1;
+            registry.requesters.try_reserve(places).map_err(|_| StopError::NoMemory)?;
+            registry.requesters.push_back(id);
+            while !registry.may_stop(id) && !registry.is_stuck() {
+                registry = self.sleep_as_requester(registry);
+            }
+            registry.requesters.retain(|&requester| requester != id);
+        }
+        self.stop_as(id, StopPurpose::Fork, registry)
+    }
+
+    /// Stops the world. It is the turn of the requester `id`, or no stop can succeed.
+    #[inline(always)]
+    fn stop_as<'a>(
+        &'a self,
+        id: ThreadId,
+        purpose: StopPurpose,
+        mut registry: Guard<'a, Registry<T>>,
+    ) -> Result<WorldStopped<'a, T>, StopError> {
+        if let Some(gone) = registry.orphan_error() {
+            registry.failed_stops += 1;
+            self.notify_requesters(&registry);
+            drop(registry);
+            self.report_gone();
+            return Err(gone);
+        }
+        let begun = Instant::now();
+        self.begin(&mut registry, id);
+        registry.purpose = purpose;
+        drop(registry);
+        thread_words::set_flag(thread_words::STOPPING);
+        match self.await_arrivals(begun) {
+            Ok(time_to_stop) => {
+                maybe_yield(&self.under, Step::Stop);
+                let not_send = PhantomData;
+                Ok(WorldStopped { coordinator: self, requester: id, time_to_stop, not_send })
+            }
+            Err(gone) => {
+                thread_words::clear_flag(thread_words::STOPPING);
+                self.report_gone();
+                Err(gone)
+            }
+        }
+    }
+
     /// Begins a stop: from here on no thread attaches, and attached threads come to a safepoint.
     fn begin(&self, registry: &mut Registry<T>, requester: ThreadId) {
         registry.stopper = Some(requester);

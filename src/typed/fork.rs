@@ -4,18 +4,26 @@
 
 use std::fmt;
 
-use crate::collect::fork::ModelFork;
+use crate::collect::fork::{ModelDetachedFork, ModelFork};
 use crate::managed::Managed;
 use crate::safepoint::StopError;
+use crate::typed::heap::Heap;
 use crate::typed::mutator::Mutator;
 
 impl Mutator {
     /// Prepares the heap for a `fork`. Call it directly before `fork`.
     ///
-    /// It waits for the end of a running collection, and stops the world so that the child inherits
-    /// a consistent heap. After the `fork`, the parent calls [`Fork::parent`] and the child calls
-    /// [`Fork::child`]. Until then this thread holds the lock of the heap's thread list, so
-    /// [`Heap::stats`](crate::Heap::stats) panics on it.
+    /// It stops the world so that the child inherits a consistent heap. After the `fork`, the parent
+    /// calls [`Fork::parent`] and the child calls [`Fork::child`]. Until then this thread holds the
+    /// lock of the heap's thread list, so [`Heap::stats`](crate::Heap::stats) panics on it. The
+    /// process may exit inside the fork, in the parent or in the child: a child whose `exec` has
+    /// failed need not call [`Fork::child`] first.
+    ///
+    /// It does not wait for the end of another thread's collection, only for the next safepoint of
+    /// that thread. A finalizer has none, so the call waits for the end of a running finalizer. The
+    /// child abandons a collection that was not over. The objects that the collection had found
+    /// unreachable are ordinary objects again, and a later collection finds them. Finalizers that had
+    /// run do not run again.
     ///
     /// A stop does not wait for threads that are not attached. During the fork they may drop
     /// references, attach and detach. They must not name a [root](crate::Heap::known_root), change
@@ -34,6 +42,26 @@ impl Mutator {
     /// If the world cannot be stopped.
     pub fn prepare_fork(&mut self) -> Result<Fork<'_>, StopError> {
         self.raw_mut().prepare_fork().map(Fork)
+    }
+}
+
+impl Heap {
+    /// Prepares heaps for a `fork` by a thread that is detached from all of them, or was never
+    /// attached. Call it directly before `fork`. After the `fork`, the parent calls
+    /// [`DetachedFork::parent`] and the child calls [`DetachedFork::child`]. Until then this thread
+    /// cannot attach to any heap.
+    ///
+    /// [`Mutator::prepare_fork`] describes what holds for the threads and collections of these
+    /// heaps. The child must not use a heap that was not prepared, unless no other thread was
+    /// attached to it.
+    ///
+    /// # Errors
+    ///
+    /// If the world of one of the heaps cannot be stopped. [`StopError::NoSafepoint`] if this thread
+    /// is attached to a heap, is inside a traversal, or keeps another thread suspended. All heaps
+    /// run again then.
+    pub fn prepare_fork(heaps: &[Self]) -> Result<DetachedFork<'_>, StopError> {
+        ModelDetachedFork::new(heaps.iter().map(|heap| &heap.0)).map(DetachedFork)
     }
 }
 
@@ -63,6 +91,43 @@ impl Fork<'_> {
     /// again then, as after [`parent`](Self::parent).
     pub fn child(self) {
         self.0.child();
+    }
+}
+
+/// Heaps that are stopped for a `fork` by a detached thread. Made by [`Heap::prepare_fork`].
+///
+/// It must not be leaked: see [`Fork`].
+#[must_use = "the worlds stay stopped until `parent` or `child` is called"]
+pub struct DetachedFork<'a>(ModelDetachedFork<'a, Managed>);
+
+impl DetachedFork<'_> {
+    /// Resumes the worlds in the parent. Call it also if `fork` failed. In the child it does the
+    /// same as [`child`](Self::child), and so does a drop.
+    pub fn parent(self) {}
+
+    /// Repairs the heaps in the child, where this thread is the only one, as [`Fork::child`] does.
+    /// It attaches to each heap for this, one after the other.
+    ///
+    /// # Panics
+    ///
+    /// In the process that prepared the fork, because its other threads still exist. The worlds run
+    /// again then, as after [`parent`](Self::parent).
+    pub fn child(self) {
+        self.0.child();
+    }
+}
+
+impl fmt::Debug for DetachedFork<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetachedFork").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, loom))]
+impl DetachedFork<'_> {
+    /// See [`ModelDetachedFork::is_whole_for_child`].
+    pub(crate) fn is_whole_for_child(&self) -> bool {
+        self.0.is_whole_for_child()
     }
 }
 

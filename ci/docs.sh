@@ -99,5 +99,8 @@ if [[ -z "$methods" || "$methods" != "$listed" ]]; then
     complain 'docs/model.md: the table of methods differs from `ObjectModel` in src/heap/model.rs'
 fi
 
+# docs/fork.md has a row for each lock.
+python3 ci/fork_locks.py || broken=1
+
 ((broken == 0))
 echo "${#pages[@]} pages, all links lead somewhere"

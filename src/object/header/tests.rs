@@ -209,6 +209,16 @@ fn weak_upgrade_fails_once_dead_and_works_after_revival() {
 }
 
 #[test]
+fn the_fast_end_leaves_an_object_with_a_weak_record_alone() {
+    let h = fresh();
+    h.set_weak();
+    assert!(!h.take_last(ME) && h.is_last_but_weak(ME));
+    assert_eq!(h.count(), Some(1), "nothing has happened");
+    h.unset_weak();
+    assert!(h.take_last(ME));
+}
+
+#[test]
 fn an_adopter_counts_all_references_locally_if_they_fit() {
     for (local, shared, flags) in
         [(2, 0, 0), (1, 3, 0), (5, -4, QUEUED), (1, 2, QUEUED), (1, 1, WEAK)]

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use standstill::gc_module::CallbackPhase;
 use standstill::{
-    Code, Collect, CollectionEvent, CollectionKind, Fault, Mutator, Pacing, RefusedSlice, Stress,
-    Thresholds, model::Object, safepoint,
+    Code, Collect, CollectionEvent, CollectionKind, Fault, Finalizer, Mutator, Pacing,
+    RefusedSlice, Stress, Thresholds, model::Object, safepoint,
 };
 
-use super::{Rows, ok};
+use super::{Rows, done, ok};
 use crate::stage::Call::{Free, Shared};
 
 pub(super) const ROWS: Rows = &[
@@ -83,6 +83,8 @@ pub(super) const ROWS: Rows = &[
     ),
     ("AllocError::into_inner", Shared(|_, m| ok(too_large(m).into_inner()))),
     ("AllocError::reason", Shared(|_, m| ok(too_large(m).reason()))),
+    ("Finalizer::new", Free(|_| done(Finalizer::<u8>::new(|_, _| {})))),
+    ("Finalizer: Clone", Free(|_| done(Clone::clone(&Finalizer::<u8>::new(|_, _| {}))))),
     ("safepoint::current", Free(|_| ok(safepoint::current() != 0))),
     ("safepoint::is_traversing", Free(|_| ok(safepoint::is_traversing()))),
     ("safepoint::is_stopping", Free(|_| ok(safepoint::is_stopping()))),

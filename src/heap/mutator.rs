@@ -765,8 +765,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(stopped.map(|stopped| Self::world(inner, stopped, None)))
     }
 
-    /// Stops the world if this is the only attached thread, also if the mutator is lent: the call
-    /// waits for nothing, and is no safepoint. `None`: the world runs.
+    /// Stops the world without a wait, also if the mutator is lent: see `Participant::stop_alone`.
     #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
     pub(crate) fn stop_alone(&self) -> Option<WorldStopped<'_, MutatorShared<M>>> {
         // A runtime may have to wait for its own threads.

@@ -1132,8 +1132,10 @@ mod tests {
                 Op::Abandon(kind) => {
                     self.pace.after_nothing(kind);
                     if kind == CollectionKind::Full {
-                        // As after a collection that has found no garbage.
-                        self.left = (self.objects(), self.bytes());
+                        // As after a collection that has found no garbage. What has died by its
+                        // count since the last one is in the number of objects.
+                        let old = self.pace.old_objects.load(Ordering::Relaxed);
+                        self.left = (old, self.bytes());
                     }
                 }
                 Op::Policy(young, minimum, growth) => {

@@ -1,9 +1,11 @@
 //! The coordinator on its own, which is public: its functions in the states that a participant's
 //! thread can be in.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 use standstill::safepoint::{self, Config, Coordinator, Participant, Suspend, ThreadId};
 
@@ -21,6 +23,8 @@ enum State {
     Detached,
     /// A `TraversalGuard` of the thread lives.
     Traversing,
+    /// The participant is parked. The thread is in a callback for slow stops.
+    Hook,
     /// A `NoSafepoint` of the participant lives.
     NoSafepoint,
     /// The thread holds a stop.
@@ -33,12 +37,13 @@ enum State {
     Leaked,
 }
 
-const STATES: [(State, &str); 10] = [
+const STATES: [(State, &str); 11] = [
     (State::Attached, "attached"),
     (State::Elsewhere, "elsewhere"),
     (State::Unregistered, "unregistered"),
     (State::Detached, "detached"),
     (State::Traversing, "traversing"),
+    (State::Hook, "hook"),
     (State::NoSafepoint, "no safepoint"),
     (State::Stopped, "stopped"),
     (State::Suspending, "suspending"),
@@ -260,6 +265,21 @@ thread_local! {
     static OUTCOME: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
+thread_local! {
+    static HOOK: Cell<Option<*const (dyn Fn() + 'static)>> = const { Cell::new(None) };
+}
+
+/// Calls `f`. The callback of the coordinator for slow stops calls `hook` meanwhile, on this thread.
+fn in_hook<'a>(hook: &'a (dyn Fn() + 'a), f: impl FnOnce() -> bool) {
+    let hook: *const (dyn Fn() + 'a) = hook;
+    // SAFETY: only the lifetime differs. The pointer is used before `f` returns.
+    HOOK.set(Some(unsafe {
+        std::mem::transmute::<*const (dyn Fn() + 'a), *const (dyn Fn() + 'static)>(hook)
+    }));
+    f();
+    HOOK.set(None);
+}
+
 fn enter(state: State, cast: &Cast<'_>, call: Call) {
     let me = cast.participant.expect("of this thread");
     let perform = |cast: &Cast<'_>| {
@@ -281,6 +301,33 @@ fn enter(state: State, cast: &Cast<'_>, call: Call) {
         State::Traversing => {
             let _guard = safepoint::traversing();
             perform(cast);
+        }
+        State::Hook => {
+            let (entered, done) = (AtomicBool::new(false), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let other = cast.threads.register(8);
+                    other.attach().expect("nothing hinders it");
+                    let world = other.stop().expect("the thread parks");
+                    // A call that waits for the end of the stop goes on, after a while.
+                    let mut patience = 500;
+                    while !done.load(SeqCst) && patience > 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                        patience -= i32::from(entered.load(SeqCst));
+                    }
+                    drop(world);
+                });
+                let hook = || {
+                    if !entered.swap(true, SeqCst) {
+                        perform(cast);
+                        done.store(true, SeqCst);
+                    }
+                };
+                while !done.load(SeqCst) {
+                    in_hook(&hook, || me.park());
+                    std::thread::yield_now();
+                }
+            });
         }
         State::NoSafepoint => {
             let _guard = me.no_safepoint();
@@ -310,8 +357,15 @@ fn enter(state: State, cast: &Cast<'_>, call: Call) {
 
 /// Plays one cell. Afterwards the world can be stopped by others: nothing was left behind.
 fn cell(state: State, call: Call) -> String {
-    let threads: Threads =
-        Coordinator::with_config(Config { name: Some("the threads".into()), ..Config::default() });
+    let slow_stop = Duration::from_millis(if state == State::Hook { 1 } else { 1000 });
+    let config = Config { name: Some("the threads".into()), slow_stop, ..Config::default() };
+    let threads: Threads = Coordinator::with_config(config);
+    threads.on_slow_stop(|_| {
+        if let Some(hook) = HOOK.get() {
+            // SAFETY: `in_hook` is up the stack.
+            unsafe { (*hook)() }
+        }
+    });
     let over = Barrier::new(2);
     let (tell, told) = std::sync::mpsc::channel();
     let mut outcome = std::thread::scope(|scope| {

@@ -2,8 +2,12 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+use std::time::Duration;
 
+use standstill::safepoint::traversing;
 use standstill::{Detached, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
 
 use crate::common::Census;
@@ -22,6 +26,10 @@ pub(crate) enum State {
     Detached,
     /// In `Trace::traverse`, the world being stopped.
     Traverse,
+    /// In a hook of a thread that is parked, and waits for the end of another one's collection.
+    Hook,
+    /// Attached, and a `TraversalGuard` of the thread lives.
+    Traversing,
     /// In `Trace::finalize`.
     Finalize,
     /// In a destructor, the last reference having been dropped.
@@ -39,12 +47,14 @@ pub(crate) enum State {
     Gone,
 }
 
-pub(crate) const STATES: [(State, &str); 12] = [
+pub(crate) const STATES: [(State, &str); 14] = [
     (State::Attached, "attached"),
     (State::Elsewhere, "elsewhere"),
     (State::Unattached, "unattached"),
     (State::Detached, "detached"),
     (State::Traverse, "traverse"),
+    (State::Hook, "hook"),
+    (State::Traversing, "traversing"),
     (State::Finalize, "finalize"),
     (State::Destructor, "destructor"),
     (State::Collected, "collected"),
@@ -61,6 +71,7 @@ impl State {
             Self::Unattached => "a `Mutator` is not `Send`, so there is none here",
             Self::Detached => "`detach` borrows the `Mutator`",
             Self::Stopped => "`Fork` borrows the `Mutator`",
+            Self::Hook => "the safepoint borrows the `Mutator`",
             _ => "the collection borrows the `Mutator`",
         }
     }
@@ -217,6 +228,67 @@ fn trap(m: &Mutator, state: State) -> Gc<Trap> {
     m.alloc(Trap { state, next: GcCell::new(None) })
 }
 
+/// An object of a collection by another thread than `waits`, which is parked. The traversals wait
+/// until that thread has made the call, in a hook.
+struct Gate {
+    waits: ThreadId,
+    /// The thread that waits is about to make the call.
+    entered: AtomicBool,
+    done: AtomicBool,
+    /// How many milliseconds the stop lasts once the thread is about to make the call.
+    patience: AtomicI32,
+}
+
+impl Gate {
+    fn new() -> Arc<Self> {
+        let waits = std::thread::current().id();
+        let (entered, done, patience) = (false.into(), false.into(), 500.into());
+        Arc::new(Self { waits, entered, done, patience })
+    }
+
+    /// Called in a traversal or a hook of any thread.
+    fn meet(&self, in_hook: bool, given: Given<'_>) {
+        let is_here = std::thread::current().id() == self.waits;
+        if !is_here {
+            // A call that waits for the end of the stop goes on, after a while.
+            while !in_hook && !self.done.load(SeqCst) && self.patience.load(SeqCst) > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+                if self.entered.load(SeqCst) {
+                    self.patience.fetch_sub(1, SeqCst);
+                }
+            }
+        } else if in_hook && !self.entered.swap(true, SeqCst) {
+            perform(given);
+            self.done.store(true, SeqCst);
+        }
+    }
+}
+
+/// Its traversal meets the gate.
+struct Gated(Arc<Gate>);
+
+impl Trace for Gated {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.0.meet(false, Given::Tracer(tracer));
+    }
+}
+
+/// Makes the call while this thread is parked for a collection by another one.
+fn parked(m: &mut Mutator) {
+    let (heap, gate) = (m.heap().clone(), Gate::new());
+    let hook = Arc::clone(&gate);
+    heap.on_slow_stop(move |_| hook.meet(true, Given::Nothing));
+    let object = m.alloc(Gated(Arc::clone(&gate)));
+    m.scope(|scope, m| {
+        scope.spawn(|| heap.attach().collect());
+        while !gate.done.load(SeqCst) {
+            m.safepoint();
+            std::thread::yield_now();
+        }
+    });
+    drop(object);
+}
+
 /// A trap that only a collection finds.
 fn lost_trap(m: &Mutator, state: State) {
     let trap = trap(m, state);
@@ -253,6 +325,11 @@ fn enter(state: State, call: Call, other: &Heap, mut m: Mutator) -> Option<Mutat
             let trap = trap(&m, state);
             m.collect();
             drop(trap);
+        }
+        State::Hook => parked(&mut m),
+        State::Traversing => {
+            let _guard = traversing();
+            return at_hand(call, m);
         }
         State::Collected | State::Clear => {
             lost_trap(&m, state);
@@ -301,11 +378,12 @@ fn at_hand(call: Call, m: Mutator) -> Option<Mutator> {
     }
 }
 
-fn heap(name: &str, reports: &Arc<Mutex<Vec<String>>>) -> Heap {
+fn heap(name: &str, state: State, reports: &Arc<Mutex<Vec<String>>>) -> Heap {
     // Checked in every profile: it is the default of some.
     let builder = Heap::builder()
         .reserve(64 << 20)
         .workers(1)
+        .slow_stop(Duration::from_millis(if state == State::Hook { 1 } else { 1000 }))
         .pacing(Pacing::manual())
         .checked(true)
         .name(name);
@@ -318,7 +396,7 @@ fn heap(name: &str, reports: &Arc<Mutex<Vec<String>>>) -> Heap {
 /// Plays one cell: fresh heaps, the call in its state, and then all must be well.
 pub(crate) fn cell(state: State, call: Call) -> String {
     let reports = Arc::new(Mutex::new(Vec::new()));
-    let (home, other) = (heap("home", &reports), heap("other", &reports));
+    let (home, other) = (heap("home", state, &reports), heap("other", state, &reports));
     let census = Census::new();
     // Made here, so that the thread can be attached at home afterwards.
     let parked =

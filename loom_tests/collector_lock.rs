@@ -21,7 +21,7 @@ use loom::thread;
 use super::Model;
 use crate::base::event::{self, CollectionKind, CollectionReport};
 use crate::heap::collector_lock::CollectorLock;
-use crate::heap::reclaim_queue::{NextStep, OpenReport, Owner, ReclaimQueue, Task, ThreadGarbage};
+use crate::heap::reclaim_queue::{OpenReport, Owner, ReclaimQueue, Task, ThreadGarbage};
 use crate::object::type_info::Object;
 use crate::safepoint::{Coordinator, ThreadId};
 
@@ -58,7 +58,7 @@ fn work(world: &World, whose: Owner) -> bool {
             }
         }
     }
-    if let NextStep::End(_, released) = world.lock.finish_batch(batch, alive) {
+    if let Some((_, released)) = world.lock.finish_batch(batch, alive) {
         assert_eq!(released.alive, OBJECTS);
         assert_eq!(world.counted.load(Relaxed), OBJECTS, "ended before all is counted");
         assert_eq!(world.ended.fetch_add(1, Relaxed), 0, "ended twice");

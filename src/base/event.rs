@@ -20,7 +20,7 @@ pub(crate) use crate::base::outside::{Hook, guarded, must_hold_no_lock, panic_me
 pub(crate) use crate::base::outside::{abort, line};
 pub(crate) use crate::base::phase::Phase;
 pub(crate) use crate::base::report::{
-    CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, Unraisable,
+    CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, SlowWait, Unraisable,
 };
 
 /// A span. Each thread that works on its subject enters it meanwhile. It is empty if no subscriber
@@ -225,15 +225,8 @@ pub(crate) fn resumed(stopped: Duration) {
 }
 
 /// A stop is slow, because it waits for this thread.
-pub(crate) fn slow_stop(
-    heap: &str,
-    waited: Duration,
-    thread: &str,
-    os_thread: Option<u64>,
-    registered_for: Duration,
-    waiter: Option<&str>,
-    purpose: Option<&str>,
-) {
+pub(crate) fn slow_stop(wait: &SlowWait<'_>) {
+    let &SlowWait { heap, waited, thread, os_thread, registered_for, waiter, purpose } = wait;
     call_outside(|| {
         tracing::warn!(
             target: "standstill",
@@ -251,16 +244,8 @@ pub(crate) fn slow_stop(
 
 /// A stop that this thread has requested does not end, or another thread keeps this thread
 /// suspended.
-pub(crate) fn long_stop(
-    heap: &str,
-    waited: Duration,
-    thread: &str,
-    os_thread: Option<u64>,
-    registered_for: Duration,
-    is_suspended: bool,
-    waiter: Option<&str>,
-    purpose: Option<&str>,
-) {
+pub(crate) fn long_stop(wait: &SlowWait<'_>, is_suspended: bool) {
+    let &SlowWait { heap, waited, thread, os_thread, registered_for, waiter, purpose } = wait;
     call_outside(|| {
         tracing::warn!(
             target: "standstill",
@@ -278,15 +263,8 @@ pub(crate) fn long_stop(
 }
 
 /// A thread waits for the collector's lock, which this thread holds.
-pub(crate) fn long_collection(
-    heap: &str,
-    waited: Duration,
-    thread: &str,
-    os_thread: Option<u64>,
-    registered_for: Duration,
-    waiter: Option<&str>,
-    purpose: Option<&str>,
-) {
+pub(crate) fn long_collection(wait: &SlowWait<'_>) {
+    let &SlowWait { heap, waited, thread, os_thread, registered_for, waiter, purpose } = wait;
     call_outside(|| {
         tracing::warn!(
             target: "standstill",

@@ -11,7 +11,7 @@ pub(crate) use crate::base::outside::{Hook, guarded, must_hold_no_lock, panic_me
 pub(crate) use crate::base::outside::{abort, line};
 pub(crate) use crate::base::phase::Phase;
 pub(crate) use crate::base::report::{
-    CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, Unraisable,
+    CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, SlowWait, Unraisable,
 };
 
 /// In the place of a span.
@@ -65,39 +65,11 @@ pub(crate) fn stopped(_time_to_stop: Duration) {}
 
 pub(crate) fn resumed(_stopped: Duration) {}
 
-pub(crate) fn slow_stop(
-    _heap: &str,
-    _waited: Duration,
-    _thread: &str,
-    _os_thread: Option<u64>,
-    _registered_for: Duration,
-    _waiter: Option<&str>,
-    _purpose: Option<&str>,
-) {
-}
+pub(crate) fn slow_stop(_: &SlowWait<'_>) {}
 
-pub(crate) fn long_stop(
-    _heap: &str,
-    _waited: Duration,
-    _thread: &str,
-    _os_thread: Option<u64>,
-    _registered_for: Duration,
-    _is_suspended: bool,
-    _waiter: Option<&str>,
-    _purpose: Option<&str>,
-) {
-}
+pub(crate) fn long_stop(_: &SlowWait<'_>, _is_suspended: bool) {}
 
-pub(crate) fn long_collection(
-    _heap: &str,
-    _waited: Duration,
-    _thread: &str,
-    _os_thread: Option<u64>,
-    _registered_for: Duration,
-    _waiter: Option<&str>,
-    _purpose: Option<&str>,
-) {
-}
+pub(crate) fn long_collection(_: &SlowWait<'_>) {}
 
 pub(crate) fn held_up(
     _heap: &str,

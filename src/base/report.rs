@@ -209,6 +209,18 @@ impl fmt::Display for LongestCall {
     }
 }
 
+/// What the events about slow waits have in common.
+pub(crate) struct SlowWait<'a> {
+    pub(crate) heap: &'a str,
+    pub(crate) waited: Duration,
+    /// The thread that causes the wait.
+    pub(crate) thread: &'a str,
+    pub(crate) os_thread: Option<u64>,
+    pub(crate) registered_for: Duration,
+    pub(crate) waiter: Option<&'a str>,
+    pub(crate) purpose: Option<&'a str>,
+}
+
 /// A failure that no caller could receive.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

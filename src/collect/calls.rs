@@ -68,15 +68,14 @@ impl CallClock {
         }
         // Without memory the call has no name.
         let type_name = fallible::owned(&name()).unwrap_or_default().into();
-        m.note_call(LongestCall { during, type_name, objects, took });
+        m.held_up().note_call(LongestCall { during, type_name, objects, took });
         1
     }
 }
 
 /// The thread begins to collect, or to reclaim garbage.
 pub(crate) fn begin_holding_up<M: ObjectModel>(m: &ModelMutator<M>) -> Instant {
-    drop(m.take_longest());
-    m.take_waits();
+    m.held_up().restart();
     Instant::now()
 }
 
@@ -84,18 +83,18 @@ pub(crate) fn begin_holding_up<M: ObjectModel>(m: &ModelMutator<M>) -> Instant {
 pub(crate) fn park<M: ObjectModel>(m: &mut ModelMutator<M>) {
     let begun = Instant::now();
     m.wait_parked();
-    m.note_wait(begun);
+    m.held_up().note_wait(begun.elapsed());
 }
 
 /// The thread has collected, or reclaimed garbage, since `begun`, and does something else now.
 /// Reports if this took long. The waits for stops do not count: the threads that cause them are
 /// reported.
 pub(crate) fn report_held_up<M: ObjectModel>(m: &ModelMutator<M>, begun: Instant) {
-    let held_up = begun.elapsed().saturating_sub(m.take_waits());
+    let held_up = begun.elapsed().saturating_sub(m.held_up().waited());
     // The behaviour of a model does not depend on time.
     let is_model = cfg!(all(test, any(loom, shuttle)));
     if held_up >= m.core().coordinator.slow_stop() && !is_model {
-        let longest = m.take_longest();
+        let longest = m.held_up().take_longest();
         m.core().coordinator.report_held_up(m.thread_id(), held_up, longest);
     }
 }

@@ -61,7 +61,7 @@ use std::time::Duration;
 
 use crate::base::fallible;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::heap::reclaim_queue::{GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task};
+use crate::heap::reclaim_queue::{GarbageBatch, OpenReport, Owner, ReclaimQueue, Released, Task};
 use crate::object::live::Live;
 use crate::safepoint::{ThreadId, attached_as, lock};
 
@@ -354,13 +354,18 @@ impl CollectorLock {
         Some(batch)
     }
 
-    /// Records that a batch is finished, and how many of its objects are alive.
-    pub(crate) fn finish_batch(&self, batch: GarbageBatch, alive: usize) -> NextStep {
+    /// Records that a batch is finished, and how many of its objects are alive. `Some`: all objects
+    /// are counted. The thread holds the collector lock, and ends the collection.
+    pub(crate) fn finish_batch(
+        &self,
+        batch: GarbageBatch,
+        alive: usize,
+    ) -> Option<(OpenReport, Released)> {
         drop(batch);
         let mut state = self.state.lock();
         if !state.stage.queue().is_some_and(|(queue, _)| queue.finish(alive)) {
             state.remove_active();
-            return NextStep::Nothing;
+            return None;
         }
         match std::mem::take(&mut state.stage) {
             Stage::Clearing(mut queue, open) => {
@@ -369,13 +374,13 @@ impl CollectorLock {
                 state.remove_active();
                 // A requester can help.
                 self.notify_change(state);
-                NextStep::Nothing
+                None
             }
             Stage::Counting(queue, open) => {
                 state.stage = Stage::Taken;
                 self.reclaiming.store(false, Ordering::Relaxed);
                 drop(state);
-                NextStep::End(open, queue.into_released())
+                Some((open, queue.into_released()))
             }
             Stage::Free | Stage::Taken | Stage::Claimed => unreachable!("a queue has finished"),
         }

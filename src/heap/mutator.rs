@@ -35,32 +35,28 @@
 //!   [`stop_inside`](ModelMutator::stop_inside).
 
 use std::any::TypeId;
-use std::cell::Cell;
-use std::fmt;
-use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{cell::Cell, fmt};
+use std::{marker::PhantomData, mem::ManuallyDrop};
 
 use crate::base::error::AttachError;
-use crate::base::event::{self, During, LongestCall, guarded};
+use crate::base::event::{self, During, guarded};
 use crate::base::fallible::NoMemory;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicBool, Mutex, Ordering, UnsafeCell, const_thread_local};
 pub(crate) use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared};
 use crate::heap::model::ObjectModel;
 use crate::heap::pair_room::PairRoom;
-use crate::heap::runtime_stop;
-use crate::heap::slow;
-use crate::heap::spares;
+use crate::heap::slow::{self, HeldUp};
 pub(crate) use crate::heap::world::World;
+use crate::heap::{runtime_stop, spares};
 use crate::memory::arena::Arena;
 use crate::object::type_info::Object;
-use crate::safepoint::{
-    self, Participant, RecordRoom, StopError, StopPurpose, ThreadId, WorldStopped, current,
-};
+use crate::safepoint::StopPurpose;
+use crate::safepoint::{self, Participant, RecordRoom, StopError, ThreadId, WorldStopped, current};
 
 #[repr(C)]
 struct Inner<M: ObjectModel> {
@@ -80,10 +76,7 @@ struct Inner<M: ObjectModel> {
     dropped: Cell<bool>,
     /// The thread reclaims no garbage before this time.
     rest: Cell<Instant>,
-    /// The longest call of the program's code since the thread last began to collect.
-    longest: Cell<Option<LongestCall>>,
-    /// How long the thread has waited for stops since then.
-    waited: Cell<Duration>,
+    held_up: HeldUp,
     /// The next mutator in the list [`Here::waiting`].
     next: Cell<Option<Waiting>>,
 }
@@ -286,8 +279,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             lent_to_finalizers: Cell::new(0),
             dropped: Cell::new(false),
             rest,
-            longest: Cell::new(None),
-            waited: Cell::new(Duration::ZERO),
+            held_up: HeldUp::default(),
             next: Cell::new(None),
         });
         let this = Self { inner: Unmarked(inner), thread: PhantomData };
@@ -634,29 +626,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.inner().rest.get()
     }
 
-    /// Notes that the thread has waited for a stop since `begun`.
-    pub(crate) fn note_wait(&self, begun: Instant) {
-        let waited = &self.inner().waited;
-        waited.set(waited.get() + begun.elapsed());
-    }
-
-    /// Takes the sum of the waits that were noted.
-    pub(crate) fn take_waits(&self) -> Duration {
-        self.inner().waited.take()
-    }
-
-    /// Takes the longest call of the program's code that was noted since the last one was taken.
-    pub(crate) fn take_longest(&self) -> Option<LongestCall> {
-        self.inner().longest.take()
-    }
-
-    /// Notes calls of the program's code, if they are the longest since.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn note_call(&self, call: LongestCall) {
-        let before = self.take_longest();
-        let longest = before.filter(|before| before.took >= call.took).unwrap_or(call);
-        self.inner().longest.set(Some(longest));
+    pub(crate) fn held_up(&self) -> &HeldUp {
+        &self.inner().held_up
     }
 
     /// Reclaims nothing until `until`.
@@ -717,24 +688,17 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.stop_for(StopPurpose::Request)
     }
 
-    /// As [`stop`](Self::stop), for a purpose that reports name.
-    pub(crate) fn stop_for(&mut self, purpose: StopPurpose) -> Result<World<'_, M>, StopError> {
-        if self.is_lent() {
-            return Err(StopError::NoSafepoint);
-        }
-        let (this, begun) = (&*self, Instant::now());
-        let result = Self::stop_by(this.inner(), purpose);
-        this.note_wait(begun);
-        result
+    /// As [`stop`](Self::stop), for callers with exclusive access that use the mutator meanwhile.
+    pub(crate) fn stop_here(&self) -> Result<World<'_, M>, StopError> {
+        self.stop_for(StopPurpose::Inspection)
     }
 
-    /// As [`stop`](Self::stop), for callers that have exclusive access to the mutator and use it
-    /// during the stop: they look at objects.
-    pub(crate) fn stop_here(&self) -> Result<World<'_, M>, StopError> {
+    /// As [`stop_here`](Self::stop_here), for a purpose that reports name.
+    pub(crate) fn stop_for(&self, purpose: StopPurpose) -> Result<World<'_, M>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        Self::stop_by(self.inner(), StopPurpose::Inspection)
+        self.held_up().waiting(|| Self::stop_by(self.inner(), purpose))
     }
 
     /// Stops the world, also if the mutator is lent. The result borrows nothing and comes with a
@@ -760,9 +724,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        let inner = self.inner();
-        let stopped = inner.participant.try_stop(StopPurpose::Collection)?;
-        Ok(stopped.map(|stopped| Self::world(inner, stopped, None)))
+        let stopped = self.inner().participant.try_stop(StopPurpose::Collection)?;
+        Ok(stopped.map(|stopped| Self::world(self.inner(), stopped, None)))
     }
 
     /// Stops the world without a wait, also if the mutator is lent: see `Participant::stop_alone`.

@@ -41,15 +41,6 @@ impl Task {
     }
 }
 
-/// The next step for the thread that has finished a batch.
-#[derive(Debug)]
-pub(crate) enum NextStep {
-    /// None: other batches are not finished, or the objects are yet to be counted.
-    Nothing,
-    /// All objects are counted. The thread holds the collector lock, and ends the collection.
-    End(OpenReport, Released),
-}
-
 /// The garbage of a collection, all of it cleared and released.
 #[derive(Debug)]
 pub(crate) struct Released {

@@ -23,9 +23,9 @@
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::base::event::{self, Hook};
+use crate::base::event::{self, Hook, LongestCall, SlowWait};
 use crate::base::sync::{Mutex, const_thread_local};
 use crate::safepoint::{SlowStop, SlowStopKind, StopPurpose, ThreadInfo};
 
@@ -81,46 +81,34 @@ impl SlowHooks {
         let (waiter, purpose) = (waiter.as_deref(), report.purpose.map(StopPurpose::text));
         for straggler in &report.stragglers {
             let thread = &straggler.thread;
-            let name = thread.name.as_deref().unwrap_or("unnamed");
+            let wait = SlowWait {
+                heap,
+                waited: report.waited,
+                thread: thread.name.as_deref().unwrap_or("unnamed"),
+                os_thread: thread.os_thread,
+                registered_for: thread.registered_for,
+                waiter,
+                purpose,
+            };
             match report.kind {
-                SlowStopKind::Failed => {
-                    event::leaked_mutator(heap, name, thread.os_thread, thread.registered_for);
-                }
-                SlowStopKind::Waiting => event::slow_stop(
+                SlowStopKind::Failed => event::leaked_mutator(
                     heap,
-                    report.waited,
-                    name,
+                    wait.thread,
                     thread.os_thread,
                     thread.registered_for,
-                    waiter,
-                    purpose,
                 ),
-                SlowStopKind::Collecting => event::long_collection(
-                    heap,
-                    report.waited,
-                    name,
-                    thread.os_thread,
-                    thread.registered_for,
-                    waiter,
-                    purpose,
-                ),
+                SlowStopKind::Waiting => event::slow_stop(&wait),
+                SlowStopKind::Collecting => event::long_collection(&wait),
                 SlowStopKind::HeldUp => event::held_up(
                     heap,
                     report.waited,
-                    name,
+                    wait.thread,
                     thread.os_thread,
                     report.longest.as_ref(),
                 ),
-                SlowStopKind::Held | SlowStopKind::Suspended => event::long_stop(
-                    heap,
-                    report.waited,
-                    name,
-                    thread.os_thread,
-                    thread.registered_for,
-                    straggler.is_suspended,
-                    waiter,
-                    purpose,
-                ),
+                SlowStopKind::Held | SlowStopKind::Suspended => {
+                    event::long_stop(&wait, straggler.is_suspended);
+                }
             }
         }
         tell(&self.stop, heap, report);
@@ -151,6 +139,53 @@ impl SlowHooks {
             report.is_deadlock,
         );
         tell(&self.lock, heap, report);
+    }
+}
+
+/// What has held up a thread since it last began to collect.
+#[derive(Default)]
+pub(crate) struct HeldUp {
+    /// The longest call of the program's code.
+    longest: Cell<Option<LongestCall>>,
+    /// The sum of the waits for stops.
+    waited: Cell<Duration>,
+}
+
+impl HeldUp {
+    /// The thread begins to collect.
+    pub(crate) fn restart(&self) {
+        drop(self.take_longest());
+        self.waited.set(Duration::ZERO);
+    }
+
+    /// Calls `wait`, in which the thread waits for a stop, and notes how long.
+    pub(crate) fn waiting<R>(&self, wait: impl FnOnce() -> R) -> R {
+        let begun = Instant::now();
+        let result = wait();
+        self.note_wait(begun.elapsed());
+        result
+    }
+
+    /// Notes a wait for a stop.
+    pub(crate) fn note_wait(&self, waited: Duration) {
+        self.waited.set(self.waited.get() + waited);
+    }
+
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited.get()
+    }
+
+    /// Notes calls of the program's code.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_call(&self, call: LongestCall) {
+        let before = self.take_longest();
+        let longest = before.filter(|before| before.took >= call.took).unwrap_or(call);
+        self.longest.set(Some(longest));
+    }
+
+    pub(crate) fn take_longest(&self) -> Option<LongestCall> {
+        self.longest.take()
     }
 }
 

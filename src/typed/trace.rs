@@ -6,6 +6,7 @@
 //! runs under a guard. A wrong traversal can leak memory or lose a value, but it cannot break
 //! memory safety.
 //!
+//! [`Gc`]: crate::Gc
 //! [`GcCell`]: crate::GcCell
 
 #![forbid(unsafe_code)]
@@ -131,6 +132,8 @@ use crate::{Finalizer, Mutator, Tracer};
 /// * Function pointers with a lifetime in the signature (`fn(&T)`): Rust has no way to name them
 ///   all. Put `#[trace(skip)]` on such a field. This loses nothing, because a function pointer
 ///   holds no references.
+///
+/// [`Gc`]: crate::Gc
 #[diagnostic::on_unimplemented(
     message = "the collector cannot look into `{Self}`: it does not implement `Trace`",
     label = "does not implement `Trace`",

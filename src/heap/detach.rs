@@ -17,13 +17,20 @@
 
 use std::fmt;
 
-use crate::heap::core::MODEL_REQUESTS;
+use crate::heap::core::{Core, MODEL_REQUESTS};
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{ModelMutator, set_inside_detach};
 use crate::safepoint::{self, Away};
 
 impl<M: ObjectModel> ModelMutator<M> {
+    /// Calls [`ObjectModel::attached`].
+    #[inline(always)]
+    pub(crate) fn call_attached(&self, core: &Core<M>) {
+        let _lent = self.lend_to_model();
+        core.model.attached(self);
+    }
+
     /// Whether this thread may now reach a safepoint, detach or collect. It may not inside a
     /// destructor, finalizer, callback or traversal, while it holds a stop, or while it keeps
     /// another thread suspended.

@@ -55,8 +55,9 @@ pub(crate) use crate::heap::world::World;
 use crate::heap::{runtime_stop, spares};
 use crate::memory::arena::Arena;
 use crate::object::type_info::Object;
-use crate::safepoint::StopPurpose;
-use crate::safepoint::{self, Participant, RecordRoom, StopError, ThreadId, WorldStopped, current};
+use crate::safepoint::{
+    self, Participant, RecordRoom, StopError, StopPurpose, ThreadId, WorldStopped, current,
+};
 
 #[repr(C)]
 struct Inner<M: ObjectModel> {
@@ -405,13 +406,6 @@ impl<M: ObjectModel> ModelMutator<M> {
         (!M::IS_BUILT_IN).then(|| self.lend())
     }
 
-    /// Calls [`ObjectModel::attached`].
-    #[inline(always)]
-    pub(crate) fn call_attached(&self, core: &Core<M>) {
-        let _lent = self.lend_to_model();
-        core.model.attached(self);
-    }
-
     /// Lends the mutator to the finalizers and weak callbacks of a collection.
     pub(crate) fn lend_to_finalizers(&self) -> LentToFinalizers<M> {
         let count = &self.inner().lent_to_finalizers;
@@ -728,15 +722,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(stopped.map(|stopped| Self::world(self.inner(), stopped, None)))
     }
 
-    /// Stops the world without a wait, also if the mutator is lent: see `Participant::stop_alone`.
-    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
-    pub(crate) fn stop_alone(&self) -> Option<WorldStopped<'_, MutatorShared<M>>> {
-        // A runtime may have to wait for its own threads.
-        if M::STOPS_RUNTIME { None } else { self.inner().participant.stop_alone() }
-    }
-
-    /// The proof of a stop. `runtime`: how long it took to stop the runtime, if that is a part of
-    /// the stop.
+    /// The proof of a stop. `runtime`: how long it took to stop the runtime, if it was stopped.
     fn world<'a>(
         inner: &'a Inner<M>,
         stopped: WorldStopped<'a, MutatorShared<M>>,
@@ -748,16 +734,6 @@ impl<M: ObjectModel> ModelMutator<M> {
         let core = &*inner.core;
         let runtime = runtime.map(|took| (&inner.participant.data().local, took));
         World { since, core, requester, arena_id, stopped, runtime, visit }
-    }
-
-    /// Stops the world for a `fork`.
-    pub(crate) fn stop_for_fork(&self) -> Result<WorldStopped<'_, MutatorShared<M>>, StopError> {
-        let participant = &self.inner().participant;
-        if self.is_lent() {
-            return Err(StopError::NoSafepoint);
-        }
-        let stop = || participant.stop_for(StopPurpose::Fork);
-        runtime_stop::outside(&self.inner().core, participant, stop)
     }
 }
 
@@ -797,9 +773,8 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         // The model's data may panic too. The thread leaves all the same, and gives its parts back.
         let private = guarded(|| room.empty(|private| core.model.keeps_private(private)));
         let mut local = Ok(());
-        // In this order: the thread leaves, then its arena becomes spare, then the heap may end. In
-        // the reverse order a new mutator could briefly share the arena's id. That would do no
-        // harm: the arena has retired and owns no page.
+        // The thread leaves, then its arena becomes spare, then the heap may end. Otherwise a new
+        // mutator could share the arena's id for a moment: no harm, as a retired arena has no page.
         let spare = participant.end().map(|(shared, record)| {
             local = guarded(|| drop(shared.local));
             SpareMutator { arena: shared.arena.into_inner(), record, inner: room }

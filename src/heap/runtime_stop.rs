@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use crate::base::event::{self, guarded};
 use crate::heap::core::{Core, MutatorShared};
 use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
 use crate::safepoint::{self, Participant, StopError, StopPurpose, WorldStopped};
 
 /// Stops the mutators of the heap, and then the runtime. The second part of the result: how long
@@ -113,4 +114,21 @@ fn stop_runtime<M: ObjectModel>(
     let stopped = stopped.unwrap_or_else(|payload| Err(event::panic_message(payload)));
     stopped.map_err(|reason| StopError::Refused { reason })?;
     Ok(begun.elapsed())
+}
+
+impl<M: ObjectModel> ModelMutator<M> {
+    /// Stops the world without a wait, also if the mutator is lent: see `Participant::stop_alone`.
+    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
+    pub(crate) fn stop_alone(&self) -> Option<WorldStopped<'_, MutatorShared<M>>> {
+        // A runtime may have to wait for its own threads.
+        if M::STOPS_RUNTIME { None } else { self.participant().stop_alone() }
+    }
+
+    /// Stops the world for a `fork`.
+    pub(crate) fn stop_for_fork(&self) -> Result<WorldStopped<'_, MutatorShared<M>>, StopError> {
+        if self.is_lent() {
+            return Err(StopError::NoSafepoint);
+        }
+        outside(self.core(), self.participant(), || self.participant().stop_for(StopPurpose::Fork))
+    }
 }

@@ -28,6 +28,7 @@ EXEMPT = {
     "ModelMutator": "as `ModelHeap`",
     "ModelDetached": "as `ModelHeap`",
     "ModelFork": "as `ModelHeap`",
+    "ModelDetachedFork": "as `ModelHeap`",
     "ForkLocks": "as `ModelHeap`",
     "StoppedWorld": "as `ModelHeap`",
     "StoppedCollection": "as `ModelHeap`: `tests/model_seam.rs` is its table",

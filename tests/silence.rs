@@ -968,8 +968,7 @@ fn told_of_a_slow_call<const KIND: u8>(by_the_heap: bool) -> Vec<SlowStop> {
         }
     });
     thread.join().expect("no panic");
-    let told = std::mem::take(&mut *told.lock().unwrap());
-    told
+    std::mem::take(&mut *told.lock().unwrap())
 }
 
 #[test]

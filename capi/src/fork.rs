@@ -132,6 +132,6 @@ unsafe extern "C" fn parent() {
 }
 
 unsafe extern "C" fn child() {
-    // SAFETY: as the system calls it.
+    // SAFETY: rule *pinned*: it takes what `prepare` has left, once.
     unsafe { parent() }
 }

@@ -118,7 +118,7 @@ impl<T: Trace> Typed<T> {
     }
 
     unsafe fn external(value: NonNull<u8>) -> usize {
-        // SAFETY: as in `enter`; the caller has exclusive access.
+        // SAFETY: rule *typed*; the object is dying, so nothing else refers to the value.
         T::external_bytes(unsafe { value.cast::<T>().as_mut() })
     }
 

@@ -140,7 +140,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
     const HAS_EXTERNAL_BYTES: bool = H::HAS_EXTERNAL_BYTES || T::HAS_EXTERNAL_BYTES;
 
     unsafe fn external(start: NonNull<u8>) -> usize {
-        // SAFETY: as in `traverse`; the caller has exclusive access.
+        // SAFETY: rule *typed*; the object is dying, so nothing else refers to the value.
         let value = unsafe { Self::value(start).as_mut() };
         H::external_bytes(&mut value.header).saturating_add(<[T]>::external_bytes(&mut value.items))
     }

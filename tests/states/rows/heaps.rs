@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
-use standstill::{Heap, Mutator, Pacing};
+use standstill::{DetachedFork, Heap, Mutator, Pacing};
 
 use super::{Rows, done, fate, ok, outcome};
 use crate::stage::Call::Free;
 use crate::stage::impossible;
+use crate::things::Things;
 
 /// A small heap, built there and then.
 fn built(builder: standstill::HeapBuilder) -> String {
     outcome(builder.reserve(1 << 20).build().map(|_| ()))
+}
+
+/// Calls `f` in the parent of a fork that stops the heap of the things, and that does not happen.
+fn forked(t: &Things, f: impl FnOnce(DetachedFork<'_>)) -> String {
+    outcome(Heap::prepare_fork(std::slice::from_ref(t.heap())).map(f))
 }
 
 pub(super) const ROWS: Rows = &[
@@ -40,6 +46,10 @@ pub(super) const ROWS: Rows = &[
         "Heap::attach_scoped, another heap",
         Free(|t| ok(t.other.attach_scoped(|m| m.heap().ptr_eq(&t.other)))),
     ),
+    ("Heap::prepare_fork", Free(|t| forked(t, |fork| drop(fork)))),
+    ("DetachedFork::parent", Free(|t| forked(t, |fork| fork.parent()))),
+    ("DetachedFork::child", Free(|t| forked(t, |fork| fork.child()))),
+    ("DetachedFork: Debug", Free(|t| forked(t, |fork| drop(format!("{fork:?}"))))),
     ("Heap::stats", Free(|t| ok(t.heap().stats().live_objects > 0))),
     ("Heap::stress_stats", Free(|t| done(t.heap().stress_stats()))),
     ("Heap::pacing", Free(|t| ok(t.heap().pacing().automatic))),

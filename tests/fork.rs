@@ -376,8 +376,11 @@ fn a_process_that_exits_inside_a_fork_ends_with_its_own_status() {
                 let pid = unsafe { fork() };
                 if pid == 0 {
                     // As after an `exec` that has failed.
-                    let _inside =
-                        if repairs { prepared.child() } else { std::mem::forget(prepared) };
+                    if repairs {
+                        prepared.child()
+                    } else {
+                        std::mem::forget(prepared)
+                    }
                     std::process::exit(7);
                 }
                 prepared.parent();

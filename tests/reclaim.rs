@@ -168,7 +168,10 @@ fn a_fork_waits_for_no_garbage_that_no_thread_reclaims() {
     litter(&m, &deaths, MANY);
     m.safepoint();
     assert!(deaths.all() < MANY);
+    let reclaimed = deaths.all();
     m.prepare_fork().unwrap().parent();
+    assert_eq!(deaths.all(), reclaimed);
+    m.collect();
     assert_eq!(deaths.all(), MANY);
 }
 

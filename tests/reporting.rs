@@ -523,6 +523,13 @@ fn everything() {
     });
     drop(cell);
 
+    // A guard that defers collections for long.
+    let guard = heap.defer_collections();
+    m.adjust_external_bytes(1 << 30);
+    m.safepoint();
+    m.adjust_external_bytes(-(1 << 30));
+    drop(guard);
+
     // A thread that leaks its mutator.
     let leaky = builder().build().expect("a heap");
     std::thread::scope(|scope| {

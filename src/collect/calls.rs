@@ -63,7 +63,8 @@ impl CallClock {
         let now = Instant::now();
         let took = now.duration_since(self.0);
         self.0 = now;
-        if took < NOTED {
+        // The behaviour of a model does not depend on time.
+        if took < NOTED || cfg!(all(test, any(loom, shuttle))) {
             return MEASURED_TOGETHER;
         }
         // Without memory the call has no name.

@@ -86,8 +86,9 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// # Errors
     ///
-    /// If the world of one of the heaps cannot be stopped. [`StopError::NoSafepoint`] if this thread
-    /// is attached to a heap, is inside a traversal, or keeps another thread suspended.
+    /// If the world of one of the heaps cannot be stopped. [`StopError::Attached`] if this thread is
+    /// attached to a heap. [`StopError::NoSafepoint`] if it is inside a traversal, or keeps another
+    /// thread suspended.
     /// [`StopError::NoMemory`] if there is no memory for the guards. All heaps run again then.
     pub fn prepare_fork(heaps: &[Self]) -> Result<ModelDetachedFork<'_, M>, StopError> {
         ModelDetachedFork::new(heaps.iter())
@@ -269,9 +270,7 @@ impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
     pub(crate) fn new(
         heaps: impl ExactSizeIterator<Item = &'a ModelHeap<M>>,
     ) -> Result<Self, StopError> {
-        if !crate::safepoint::may_stop_unattached() {
-            return Err(StopError::NoSafepoint);
-        }
+        crate::safepoint::may_stop_unattached()?;
         let room = || StopError::NoMemory;
         let (mut all, mut worlds, mut held) = (Vec::new(), Vec::new(), Vec::new());
         all.try_reserve_exact(heaps.len()).map_err(|_| room())?;

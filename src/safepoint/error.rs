@@ -67,6 +67,9 @@ pub enum StopError {
     Nested,
     /// This thread is not attached (to this coordinator).
     NotAttached,
+    /// This thread is attached. Only a fork that stops heaps on behalf of a detached thread returns
+    /// it.
+    Attached,
     /// This thread must not reach a safepoint now.
     NoSafepoint,
     /// A thread has ended without detaching: its participant was leaked.
@@ -96,6 +99,9 @@ impl fmt::Display for StopError {
             Self::NotAttached => {
                 f.write_str("this thread is not attached to this coordinator; attach it first")
             }
+            Self::Attached => f.write_str(
+                "this thread is attached; detach it first, or call `prepare_fork` of its mutator",
+            ),
             Self::NoSafepoint => f.write_str(
                 "this thread must not reach a safepoint now: it is inside a destructor, finalizer, \
                  callback, `with_current`, traversal or suspension; do this when that has returned",

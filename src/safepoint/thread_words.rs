@@ -47,6 +47,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Weak;
 
+use super::error::StopError;
 use crate::base::event;
 use crate::base::sync::const_thread_local;
 
@@ -257,8 +258,14 @@ pub(super) fn may_come_back() -> bool {
 }
 
 /// Whether this thread may stop worlds that it is not attached to: it is attached to none.
-pub(crate) fn may_stop_unattached() -> bool {
-    attached_as() == 0 && !forbids_safepoint()
+pub(crate) fn may_stop_unattached() -> Result<(), StopError> {
+    if attached_as() != 0 {
+        Err(StopError::Attached)
+    } else if forbids_safepoint() {
+        Err(if is_stopping() { StopError::Nested } else { StopError::NoSafepoint })
+    } else {
+        Ok(())
+    }
 }
 
 /// Sets one of the flags of `held`.

@@ -57,9 +57,9 @@ impl Heap {
     ///
     /// # Errors
     ///
-    /// If the world of one of the heaps cannot be stopped. [`StopError::NoSafepoint`] if this thread
-    /// is attached to a heap, is inside a traversal, or keeps another thread suspended. All heaps
-    /// run again then.
+    /// If the world of one of the heaps cannot be stopped. [`StopError::Attached`] if this thread is
+    /// attached to a heap. [`StopError::NoSafepoint`] if it is inside a traversal, or keeps another
+    /// thread suspended. All heaps run again then.
     pub fn prepare_fork(heaps: &[Self]) -> Result<DetachedFork<'_>, StopError> {
         ModelDetachedFork::new(heaps.iter().map(|heap| &heap.0)).map(DetachedFork)
     }
@@ -69,10 +69,10 @@ impl Heap {
 ///
 /// It must not be leaked, for example by [`std::mem::forget`]: the world would stay stopped, and
 /// the heap's locks would stay locked. This thread then panics when it takes one of these locks:
-/// when it collects, detaches, prepares a fork, reads statistics, or drops its mutator. Other
-/// threads wait for ever when they attach or reach a safepoint. A thread that starts to wait for
-/// one of the locks after the leak reports the wait on standard error after one second. A thread
-/// that had already parked for the fork reports nothing.
+/// when it collects, detaches, reads statistics, or drops its mutator. Other threads wait for ever
+/// when they attach or reach a safepoint. A thread that starts to wait for one of the locks after
+/// the leak reports the wait on standard error after one second. A thread that had already parked
+/// for the fork reports nothing.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct Fork<'a>(ModelFork<'a, Managed>);
 

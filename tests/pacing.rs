@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use common::*;
 use proptest::prelude::*;
-use standstill::{DeferGuard, Gc, GcCell, GcSlice, Heap, HeapBuilder, Mutator, Pacing, Trace};
+use standstill::{
+    CollectionKind, DeferGuard, Gc, GcCell, GcSlice, Heap, HeapBuilder, Mutator, Pacing, Trace,
+};
 
 const MIB: usize = 1 << 20;
 /// Bytes that a thread may not have reported yet.
@@ -410,7 +412,7 @@ proptest! {
         heap.on_collection({
             let (alive, left) = (alive.clone(), left.clone());
             move |event| {
-                if event.report().is_some_and(|report| report.kind == standstill::CollectionKind::Full) {
+                if event.report().is_some_and(|report| report.kind == CollectionKind::Full) {
                     left.store(alive.load(SeqCst), SeqCst);
                 }
             }

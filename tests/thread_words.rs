@@ -378,7 +378,8 @@ fn a_thread_waits_to_collect_through_a_hook_that_keeps_a_guard() {
 // --------------------------------------------------------------------------------- random programs
 
 /// A random program of one thread, and what it should be: attached to one of two heaps or to none,
-/// with so many guards. Another thread stops both heaps all the time, and hooks keep and drop guards.
+/// with so many guards. Another thread stops both heaps all the time, and hooks keep and drop
+/// guards.
 struct Program {
     rng: Rng,
     heaps: [Heap; 2],

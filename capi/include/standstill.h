@@ -1229,8 +1229,8 @@ STANDSTILL_STABLE int Py_IsInitialized(void);
  * another thread was collecting, that collection is over, and the next one finds the garbage again.
  * Finalizers that had run do not run again. Hooks and types are the same as in the parent.
  *
- * A detached thread may fork, and so may a thread that was never attached. The fork is a safepoint of
- * an attached thread.
+ * A detached thread may fork, and so may a thread that was never attached. The fork is a safepoint
+ * of an attached thread.
  *
  * A thread that forks in a destructor, finalizer, clear handler, callback or hook cannot stop the
  * worlds, nor can it in a traverse handler. Its child may not use the library: it calls exec or
@@ -1311,19 +1311,19 @@ standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, v
 
 /* standstill_gc_collect: collects a generation: 0 and 1 are the young objects, 2 is all objects.
  * The call works also while the collector is disabled. Returns the number of collected plus the
- * number of uncollectable objects, or -1 and an error. Returns 0 if another thread collects: it does
- * not wait for the end of that collection. Like PyGC_Collect it is a safepoint, also then.
+ * number of uncollectable objects, or -1 and an error. Returns 0 if another thread collects: it
+ * does not wait for the end of that collection. Like PyGC_Collect it is a safepoint, also then.
  * Errors: STANDSTILL_E_BAD_GENERATION.
  * Since: ours (gc.collect). Traversal: refused (-1). */
 STANDSTILL_STABLE Py_ssize_t standstill_gc_collect(int generation);
 
 /* standstill_adjust_external_bytes: tells the heap that its objects have got `change` bytes outside
  * the heap, or, if `change` is negative, that they have given them up. For memory of malloc,
- * mappings, and objects of other libraries: the heap cannot see it, and a small object can keep much
- * of it. An automatic collection becomes due as for bytes in the heap. Call it once with the size
- * when the memory is allocated, and once with the negative size when it is freed, for example in
- * tp_dealloc. Wrong numbers make collections too frequent or too rare. It never collects. Returns
- * 0, or -1 and an error.
+ * mappings, and objects of other libraries: the heap cannot see it, and a small object can keep
+ * much of it. An automatic collection becomes due as for bytes in the heap. Call it once with the
+ * size when the memory is allocated, and once with the negative size when it is freed, for example
+ * in tp_dealloc. Wrong numbers make collections too frequent or too rare. It never collects.
+ * Returns 0, or -1 and an error.
  * Since: ours. Traversal: refused (-1). */
 STANDSTILL_STABLE int standstill_adjust_external_bytes(Py_ssize_t change);
 

@@ -1,13 +1,15 @@
-//! Forks of the process. In the child all heaps are complete, and the forking thread is the only one.
+//! Forks of the process. In the child all heaps are complete, and the forking thread is the only
+//! one.
 //!
-//! The system calls handlers before and after each `fork`. The first handler detaches the thread, if
-//! it is attached. It stops the worlds of all heaps, and then takes the locks of this library:
+//! The system calls handlers before and after each `fork`. The first handler detaches the thread,
+//! if it is attached. It stops the worlds of all heaps, and then takes the locks of this library:
 //! `docs/fork.md` lists them. In the parent, the second handler releases all this again. In the
 //! child it also removes what the other threads have left: their objects become unowned, and their
 //! collections are abandoned. Then the thread attaches again.
 //!
-//! One case is not handled: a thread that forks where it cannot detach, in a destructor, a finalizer,
-//! a hook or a traverse handler. Its child may use no heap. Most such children call `exec`.
+//! One case is not handled: a thread that forks where it cannot detach, in a destructor, a
+//! finalizer, a hook or a traverse handler. Its child may use no heap. Most such children call
+//! `exec`.
 
 use std::cell::Cell;
 use std::ffi::c_int;

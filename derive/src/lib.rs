@@ -38,9 +38,10 @@ use syn::{
 ///
 /// # On a field
 ///
-/// * `#[trace(skip)]`: the field is neither traversed nor cleared, its memory outside the heap is not
-///   counted, and its type need not implement `Trace`. This is for types that hold no references to
-///   objects. If the field's type may hold some, the type does not compile: see below.
+/// * `#[trace(skip)]`: the field is neither traversed nor cleared, its memory outside the heap is
+///   not counted, and its type need not implement `Trace`. This is for types that hold no
+///   references to objects. If the field's type may hold some, the type does not compile: see
+///   below.
 /// * `#[trace(skip, leaks_cycles)]`: as above, for a type that holds references. They count as held
 ///   from outside: their targets stay alive, and a cycle through the field is never collected.
 ///

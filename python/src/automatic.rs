@@ -12,8 +12,8 @@
 //!
 //! Some objects may only be traversed or destroyed on the thread that made them. For these the
 //! package's thread collects nothing itself: it [requests](request) a collection, which is a
-//! *pending call* of the interpreter, for the [main thread or for any thread](Place). A thread makes
-//! such a call between two instructions of Python. The package's thread waits for its end.
+//! *pending call* of the interpreter, for the [main thread or for any thread](Place). A thread
+//! makes such a call between two instructions of Python. The package's thread waits for its end.
 //!
 //! | [`REQUEST`] | meaning | changed by |
 //! |---|---|---|

@@ -26,7 +26,9 @@ HOLDER = r"""
 #include "pycore_stackref.h"
 
 // An object with a frame of one stack reference, which is not counted.
-typedef struct { PyObject_HEAD PyObject *owned; _PyStackRef *single; _PyInterpreterFrame *frame; } Holder;
+typedef struct {
+    PyObject_HEAD PyObject *owned; _PyStackRef *single; _PyInterpreterFrame *frame;
+} Holder;
 
 static int holder_traverse(PyObject *op, visitproc visit, void *arg) {
     Holder *self = (Holder *)op;
@@ -69,7 +71,8 @@ static PyObject *shown(PyObject *op, PyObject *none) {
 }
 static PyMethodDef methods[] = {{"shown", shown, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
 static PyType_Slot slots[] = {{Py_tp_traverse, holder_traverse}, {Py_tp_clear, holder_clear},
-    {Py_tp_dealloc, holder_dealloc}, {Py_tp_init, holder_init}, {Py_tp_methods, methods}, {0, NULL}};
+    {Py_tp_dealloc, holder_dealloc}, {Py_tp_init, holder_init}, {Py_tp_methods, methods},
+    {0, NULL}};
 static PyType_Spec spec = {"holder.Holder", sizeof(Holder), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE, slots};
 static int execute(PyObject *module) {

@@ -60,8 +60,8 @@ pub struct CollectionReport {
     /// Unreachable objects that still exist at the end, because references to them are left: the
     /// `clear` of each object of their cycle has kept or restored the reference to the next; or a
     /// destructor or clear handler has stored a reference to one of them; or a panic has kept an
-    /// object from being cleared; or they are only reached from such objects. They stay tracked, and
-    /// the next full collection tries again. Objects that were not cleared because of a legacy
+    /// object from being cleared; or they are only reached from such objects. They stay tracked,
+    /// and the next full collection tries again. Objects that were not cleared because of a legacy
     /// finalizer or for debugging count too.
     pub uncollectable: usize,
     /// Objects to which the traversals reported more references than exist. They are kept. Such a

@@ -1,14 +1,14 @@
 //! A stop around a `fork`.
 //!
-//! A fork stops the world. Then it takes the locks that unattached threads take too, because no stop
-//! waits for these threads: the registry of the coordinator, the spare mutators, the job slot, the
-//! mutex of the collector lock, and the locks of the model ([`ObjectModel::lock_for_fork`]).
+//! A fork stops the world. Then it takes the locks that unattached threads take too, because no
+//! stop waits for these threads: the registry of the coordinator, the spare mutators, the job slot,
+//! the mutex of the collector lock, and the locks of the model ([`ObjectModel::lock_for_fork`]).
 //!
 //! A fork by an attached thread ([`ModelMutator::prepare_fork`]) stops the heap of that thread. A
 //! fork by a detached thread ([`ModelHeap::prepare_fork`]) stops any number of heaps: first all of
-//! them, in the order of their addresses, and then it takes their locks. In this order two such forks
-//! do not wait for each other, and no thread of a heap that is being stopped waits for a lock that
-//! the fork has taken already.
+//! them, in the order of their addresses, and then it takes their locks. In this order two such
+//! forks do not wait for each other, and no thread of a heap that is being stopped waits for a lock
+//! that the fork has taken already.
 //!
 //! In the parent the fork releases all of this again. In the child it first removes the places of
 //! other threads among helpers, readers and waiters. Then it removes the remains of each lost
@@ -42,15 +42,15 @@ use crate::safepoint::{Ended, ForkGuard, StopError, WorldStopped, lock};
 impl<M: ObjectModel> ModelMutator<M> {
     /// Prepares the heap for a `fork`. Call it directly before `fork`.
     ///
-    /// It stops the world so that the child inherits a consistent heap. After the `fork`, the parent
-    /// calls [`ModelFork::parent`] and the child calls [`ModelFork::child`]. Until then this thread
-    /// holds the lock of the heap's thread list, so
+    /// It stops the world so that the child inherits a consistent heap. After the `fork`, the
+    /// parent calls [`ModelFork::parent`] and the child calls [`ModelFork::child`]. Until then this
+    /// thread holds the lock of the heap's thread list, so
     /// [`ModelHeap::stats`](crate::model::ModelHeap::stats) panics on it.
     ///
     /// It does not wait for the end of another thread's collection, if the thread reaches a
     /// safepoint, waits for a stop, or has [left](Self::leave_for_now) in a finalizer. The child
-    /// then abandons that collection. The objects that it had found unreachable are ordinary objects
-    /// again, and a later collection finds them. Finalizers that had run do not run again.
+    /// then abandons that collection. The objects that it had found unreachable are ordinary
+    /// objects again, and a later collection finds them. Finalizers that had run do not run again.
     ///
     /// A stop does not wait for threads that are not attached. During the fork they may attach and
     /// detach, and use the data that the model's [`lock_for_fork`](ObjectModel::lock_for_fork)
@@ -86,10 +86,10 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// # Errors
     ///
-    /// If the world of one of the heaps cannot be stopped. [`StopError::Attached`] if this thread is
-    /// attached to a heap. [`StopError::NoSafepoint`] if it is inside a traversal, or keeps another
-    /// thread suspended.
-    /// [`StopError::NoMemory`] if there is no memory for the guards. All heaps run again then.
+    /// If the world of one of the heaps cannot be stopped. [`StopError::Attached`] if this thread
+    /// is attached to a heap. [`StopError::NoSafepoint`] if it is inside a traversal, or keeps
+    /// another thread suspended. [`StopError::NoMemory`] if there is no memory for the guards. All
+    /// heaps run again then.
     pub fn prepare_fork(heaps: &[Self]) -> Result<ModelDetachedFork<'_, M>, StopError> {
         ModelDetachedFork::new(heaps.iter())
     }

@@ -99,9 +99,9 @@ fn release_spared<M: ObjectModel>(
     }
 }
 
-/// Releases the references of a collection whose thread is lost, in the child of a fork. Its objects
-/// are ordinary objects again. If memory for the list runs out, references leak, and their objects
-/// stay.
+/// Releases the references of a collection whose thread is lost, in the child of a fork. Its
+/// objects are ordinary objects again. If memory for the list runs out, references leak, and their
+/// objects stay.
 pub(crate) fn release_lost<M: ObjectModel>(lost: LostCollection, m: &ModelMutator<M>) {
     let core = m.core();
     let (space, states) = (&core.space, core.space.states());

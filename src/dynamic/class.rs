@@ -9,7 +9,7 @@ use crate::dynamic::metatype::METATYPE;
 use crate::dynamic::module::MODULE;
 use crate::dynamic::object::{AllocProc, Obj};
 use crate::dynamic::ready::ready_class;
-use crate::dynamic::record::{Finalizer, Type};
+use crate::dynamic::record::{ClassFinalizer, Type};
 use crate::{AnyGc, Mutator};
 
 /// A description of a class: a heap type for objects with attributes.
@@ -34,7 +34,7 @@ use crate::{AnyGc, Mutator};
 pub struct Class {
     name: String,
     bases: Vec<Type>,
-    finalizer: Option<Finalizer>,
+    finalizer: Option<ClassFinalizer>,
     module: Option<AnyGc>,
 }
 
@@ -51,7 +51,7 @@ impl Class {
     }
 
     /// With a finalizer.
-    pub fn finalizer(mut self, finalizer: Finalizer) -> Self {
+    pub fn finalizer(mut self, finalizer: ClassFinalizer) -> Self {
         self.finalizer = Some(finalizer);
         self
     }

@@ -33,7 +33,7 @@ use crate::dynamic::dictionary::Attributes;
 use crate::dynamic::entries::{self, RustHandlers};
 use crate::dynamic::instance::{self, DEFAULTS};
 use crate::dynamic::object::{FreeProc, RawObject, RawVarObject};
-use crate::dynamic::record::{Defaults, Finalizer, Flags, RecordRef, Slots, Type, TypeRecord};
+use crate::dynamic::record::{ClassFinalizer, Defaults, Flags, RecordRef, Slots, Type, TypeRecord};
 use crate::dynamic::supplied::{Inherited, OnlyAttributes};
 use crate::memory::arena::class_for;
 
@@ -71,7 +71,7 @@ pub struct TypeSpec {
     /// Data that is dropped with the type, for example texts to which its face points.
     pub keeps: Option<Arc<dyn Any + Send + Sync>>,
     /// The finalizer of a class.
-    pub(crate) finalizer: Option<Finalizer>,
+    pub(crate) finalizer: Option<ClassFinalizer>,
 }
 
 impl TypeSpec {

@@ -126,6 +126,6 @@ pub use object::{
     is_dynamic, set_static_type,
 };
 pub use ready::{ready_heap, ready_static};
-pub use record::{Defaults, Finalizer, Flags, Slots, Type, TypeRecord, base_by_token};
+pub use record::{ClassFinalizer, Defaults, Flags, Slots, Type, TypeRecord, base_by_token};
 pub(crate) use table::EXTENSION;
 pub use weakref::{WEAKREF, WeakCall, new_weakref};

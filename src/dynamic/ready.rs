@@ -10,7 +10,7 @@ use crate::dynamic::builtin::Builtin;
 use crate::dynamic::draft::{FACE, TypeSpec, draft, fault};
 use crate::dynamic::metatype::METATYPE;
 use crate::dynamic::object::{Obj, RawObject, as_raw, into_raw};
-use crate::dynamic::record::{Finalizer, Flags, RecordRef, Slots, Type, TypeRecord};
+use crate::dynamic::record::{ClassFinalizer, Flags, RecordRef, Slots, Type, TypeRecord};
 use crate::dynamic::supplied::Finalizing;
 use crate::dynamic::{entries, instance};
 use crate::{AnyGc, Mutator};
@@ -84,7 +84,7 @@ pub(super) fn ready_class(
     name: String,
     bases: Vec<Type>,
     module: Option<AnyGc>,
-    finalizer: Option<Finalizer>,
+    finalizer: Option<ClassFinalizer>,
 ) -> Result<Type, Fault> {
     let mut spec = TypeSpec::with_attributes(name);
     // A base with the flag `HAVE_GC` passes on its flags and handlers.

@@ -158,7 +158,7 @@ impl fmt::Debug for Type {
 
 /// The finalizer of a class. It is called once in an object's life, when the object is unreachable
 /// or its count reaches 0. It revives the object if it stores a clone of the handle.
-pub type Finalizer = fn(&AnyGc, &Mutator);
+pub type ClassFinalizer = fn(&AnyGc, &Mutator);
 
 /// A type as the collector uses it.
 #[repr(C)]
@@ -208,7 +208,7 @@ pub struct TypeRecord {
     /// A heap type's own attributes.
     pub(crate) attributes: Attributes,
     /// The finalizer of a class, which the class's finalize handler calls.
-    pub(crate) finalizer: Option<Finalizer>,
+    pub(crate) finalizer: Option<ClassFinalizer>,
     /// The instances are types: only `ready_heap` makes them.
     pub(crate) is_metatype: bool,
     /// The instances are types or modules, which a collection clears after its other garbage: the

@@ -43,9 +43,9 @@
 //!
 //! # Forks
 //!
-//! A fork stops the world, and does not wait for the collector lock: the thread that has it may wait
-//! for the forking thread. So a thread may be lost that has the lock or a batch. The forking thread
-//! has neither, because its mutator is not lent. The child abandons the collection
+//! A fork stops the world, and does not wait for the collector lock: the thread that has it may
+//! wait for the forking thread. So a thread may be lost that has the lock or a batch. The forking
+//! thread has neither, because its mutator is not lent. The child abandons the collection
 //! ([`LockState::abandon`]): the lock is free, and a [`LostCollection`] tells which objects still
 //! have the claim's reference.
 //!

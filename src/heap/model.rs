@@ -273,8 +273,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// uncalled.
     fn has_finalizer(&self, object: Live<'_>) -> bool;
 
-    /// Runs the finalizer of an `object` that [has one](Self::has_finalizer). May panic, make the object reachable again, allocate, and
-    /// change the graph.
+    /// Runs the finalizer of an `object` that [has one](Self::has_finalizer). May panic, make the
+    /// object reachable again, allocate, and change the graph.
     ///
     /// May block, for example for a lock or a thread. A finalizer that a collection calls may leave
     /// meanwhile with [`ModelMutator::leave_for_now`]. Otherwise the thread is attached, and
@@ -665,8 +665,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = local;
     }
 
-    /// Takes the locks of the model that unattached threads take too, for a fork. Called by
-    /// the calls that prepare a fork, after they have stopped the world. The result is dropped after
+    /// Takes the locks of the model that unattached threads take too, for a fork. Called by the
+    /// calls that prepare a fork, after they have stopped the world. The result is dropped after
     /// the fork, in both processes, before the world resumes.
     ///
     /// A child of the fork has one thread. If another thread of the parent held a lock at that

@@ -240,7 +240,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         if safepoint::is_traversing() {
             return Err(AttachError::Traversing);
         }
-        // A detached thread may hold stops for a fork, and then also the locks that are taken below.
+        // A detached thread may hold stops for a fork, and then also the locks taken below.
         if current() != 0 || safepoint::is_stopping() {
             return Err(AttachError::AlreadyAttached);
         }

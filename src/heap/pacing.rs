@@ -37,8 +37,9 @@
 //!
 //! Beyond the bounds are: the garbage that a collection has found and is still to be destroyed; for
 //! each thread 64 KiB outside the heap, and up to 64 cells of each size, in each of the [`SLICES`]
-//! of a period; and what threads allocate before they reach a safepoint, while one collects. The oracle of the test
-//! `whatever_a_program_calls_the_heap_stays_below_the_bounds` has no other figures than these.
+//! of a period; and what threads allocate before they reach a safepoint, while one collects. The
+//! oracle of the test `whatever_a_program_calls_the_heap_stays_below_the_bounds` has no other
+//! figures than these.
 //!
 //! While one thread collects, a thread that allocates far ahead of it is slowed down.
 //!
@@ -371,8 +372,8 @@ impl Pace {
         self.external_bytes.load(Ordering::Relaxed)
     }
 
-    /// Records cells that were taken from pages (positive) or given back to them (negative). `bytes`
-    /// includes bytes outside the heap.
+    /// Records cells that were taken from pages (positive) or given back to them (negative).
+    /// `bytes` includes bytes outside the heap.
     pub(crate) fn taken(&self, objects: isize, bytes: isize) {
         Self::add(&self.new_objects, objects);
         Self::add(&self.new_bytes, bytes);

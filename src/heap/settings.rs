@@ -33,8 +33,8 @@ impl<M: ObjectModel> ModelHeap<M> {
         self.0.core.request_what_is_due();
     }
 
-    /// Disables automatic collections while the guard is alive. Explicit collections still work. See
-    /// [`Heap::defer_collections`](crate::Heap::defer_collections).
+    /// Disables automatic collections while the guard is alive. Explicit collections still work.
+    /// See [`Heap::defer_collections`](crate::Heap::defer_collections).
     pub fn defer_collections(&self) -> DeferGuard {
         self.0.core.pace.guard_begins();
         DeferGuard { heap: Arc::clone(&self.0) as Arc<dyn Defers> }

@@ -84,9 +84,9 @@ mod mapped {
     }
 
     impl Range {
-        /// Reserves the default size for a process with `heaps` other heaps. If the system would not
-        /// give as much again, the process is near a limit. Then half of the size is left to the
-        /// program.
+        /// Reserves the default size for a process with `heaps` other heaps. If the system would
+        /// not give as much again, the process is near a limit. Then half of the size is left to
+        /// the program.
         pub(in crate::memory) fn reserve_some(heaps: usize) -> Result<Self, ReserveError> {
             let range = Self::reserve(Self::default_length(heaps))?;
             if range.length <= SMALLEST_RESERVE || system::would_reserve(range.mapped) {

@@ -104,15 +104,16 @@ pub use thread_id::ThreadId;
 #[cfg(all(test, loom))]
 pub(crate) use thread_words::end_thread;
 pub use thread_words::{TraversalGuard, current, is_stopping, is_traversing, traversing};
-pub(crate) use thread_words::{attached_as, is_suspending, may_stop_unattached};
+pub(crate) use thread_words::{attached_as, is_suspending};
 pub use world::WorldStopped;
+pub(crate) use world::may_stop_unattached;
 
 /// The parameters of a [`Coordinator`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks. Without
-    /// one, nothing tells of a slow stop. It calls them again each time its wait has doubled. Default: one second. Minimum: one
-    /// millisecond.
+    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks.
+    /// Without one, nothing tells of a slow stop. It calls them again each time its wait has
+    /// doubled. Default: one second. Minimum: one millisecond.
     pub slow_stop: Duration,
     /// How often a requester checks for the last arrival before it sleeps. A check takes a few tens
     /// of nanoseconds. Default: 40, which is one or two microseconds. On a machine with one

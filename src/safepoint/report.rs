@@ -114,9 +114,9 @@ pub enum SlowStopKind {
     /// finalizers, callbacks or destructors is slow. A thread that waits to collect reports it.
     Collecting,
     /// The straggler has collected, or has reclaimed garbage, and has done nothing else for this
-    /// time, without its waits for stops. It reports itself, afterwards. [`SlowStop::longest`] says which code of the
-    /// program ran longest. A code that does not return is reported by a thread that waits to
-    /// collect.
+    /// time, without its waits for stops. It reports itself, afterwards. [`SlowStop::longest`] says
+    /// which code of the program ran longest. A code that does not return is reported by a thread
+    /// that waits to collect.
     HeldUp,
     /// The straggler waits to attach or to end, while another thread has
     /// [suspended](super::Coordinator::suspend) it. The straggler itself reports it.

@@ -157,9 +157,9 @@ impl<T> Coordinator<T> {
     /// If a stop fails because a thread has ended attached, its requester calls it too, once for
     /// that thread. The straggler then [has ended](Straggler::has_ended).
     ///
-    /// Without a callback, nothing tells of a slow stop: a coordinator writes to no log. A stop that
-    /// waits for a thread which neither detaches nor reaches a safepoint then hangs in silence. (A
-    /// heap has a callback of its own, which writes to standard error.)
+    /// Without a callback, nothing tells of a slow stop: a coordinator writes to no log. A stop
+    /// that waits for a thread which neither detaches nor reaches a safepoint then hangs in
+    /// silence. (A heap has a callback of its own, which writes to standard error.)
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
         self.try_on_slow_stop(f).unwrap_or_else(NoMemory::abort_process);
     }

@@ -47,7 +47,6 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Weak;
 
-use super::error::StopError;
 use crate::base::event;
 use crate::base::sync::const_thread_local;
 
@@ -200,8 +199,8 @@ pub fn is_stopping() -> bool {
 /// reach a safepoint, detach, collect or stop the world.
 ///
 /// Guards nest, and may be dropped in any order, also after the hook, the traversal or the closure
-/// of a detach that made them. The traversal ends with the last one. If the thread is attached then,
-/// [`current`] is its participant again.
+/// of a detach that made them. The traversal ends with the last one. If the thread is attached
+/// then, [`current`] is its participant again.
 ///
 /// If an attached thread leaks a guard, it reaches no safepoint any more, and every stop waits for
 /// it until its participant is dropped. The process ends when a thread leaks 2^48 guards.
@@ -255,17 +254,6 @@ pub(super) fn may_attach_to_end() -> bool {
 /// attached, holds no stop, and keeps no other thread suspended. Traversal guards do not hinder it.
 pub(super) fn may_come_back() -> bool {
     WORDS.with(Words::may_come_back)
-}
-
-/// Whether this thread may stop worlds that it is not attached to: it is attached to none.
-pub(crate) fn may_stop_unattached() -> Result<(), StopError> {
-    if attached_as() != 0 {
-        Err(StopError::Attached)
-    } else if forbids_safepoint() {
-        Err(if is_stopping() { StopError::Nested } else { StopError::NoSafepoint })
-    } else {
-        Ok(())
-    }
 }
 
 /// Sets one of the flags of `held`.

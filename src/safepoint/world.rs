@@ -152,6 +152,17 @@ impl<T> Participant<T> {
     }
 }
 
+/// Whether this thread may stop worlds that it is not attached to: it is attached to none.
+pub(crate) fn may_stop_unattached() -> Result<(), StopError> {
+    if thread_words::attached_as() != 0 {
+        Err(StopError::Attached)
+    } else if thread_words::forbids_safepoint() {
+        Err(if thread_words::is_stopping() { StopError::Nested } else { StopError::NoSafepoint })
+    } else {
+        Ok(())
+    }
+}
+
 impl<T> Coordinator<T> {
     /// Stops the world on behalf of a thread that is no participant, or a detached one. It waits
     /// for its turn as other requesters do. In the stop the thread cannot attach anywhere.

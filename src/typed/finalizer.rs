@@ -57,7 +57,8 @@ pub struct Finalizer<T: ?Sized> {
 impl<T> Finalizer<T> {
     /// The finalizer that calls `function` with a handle to the object.
     pub const fn new(function: fn(&Gc<T>, &Mutator)) -> Self {
-        // SAFETY: rule *typed*: a pointer to a function. `function` restores its type before a call.
+        // SAFETY: rule *typed*: a pointer to a function. `function` restores its type before a
+        // call.
         let function = unsafe { std::mem::transmute::<fn(&Gc<T>, &Mutator), fn()>(function) };
         Self { function, of: PhantomData }
     }

@@ -13,17 +13,17 @@ use crate::typed::mutator::Mutator;
 impl Mutator {
     /// Prepares the heap for a `fork`. Call it directly before `fork`.
     ///
-    /// It stops the world so that the child inherits a consistent heap. After the `fork`, the parent
-    /// calls [`Fork::parent`] and the child calls [`Fork::child`]. Until then this thread holds the
-    /// lock of the heap's thread list, so [`Heap::stats`](crate::Heap::stats) panics on it. The
-    /// process may exit inside the fork, in the parent or in the child: a child whose `exec` has
-    /// failed need not call [`Fork::child`] first.
+    /// It stops the world so that the child inherits a consistent heap. After the `fork`, the
+    /// parent calls [`Fork::parent`] and the child calls [`Fork::child`]. Until then this thread
+    /// holds the lock of the heap's thread list, so [`Heap::stats`](crate::Heap::stats) panics on
+    /// it. The process may exit inside the fork, in the parent or in the child: a child whose
+    /// `exec` has failed need not call [`Fork::child`] first.
     ///
     /// It does not wait for the end of another thread's collection, only for the next safepoint of
     /// that thread. A finalizer has none, so the call waits for the end of a running finalizer. The
     /// child abandons a collection that was not over. The objects that the collection had found
-    /// unreachable are ordinary objects again, and a later collection finds them. Finalizers that had
-    /// run do not run again.
+    /// unreachable are ordinary objects again, and a later collection finds them. Finalizers that
+    /// had run do not run again.
     ///
     /// A stop does not wait for threads that are not attached. During the fork they may drop
     /// references, attach and detach. They must not name a [root](crate::Heap::known_root), change
@@ -57,9 +57,9 @@ impl Heap {
     ///
     /// # Errors
     ///
-    /// If the world of one of the heaps cannot be stopped. [`StopError::Attached`] if this thread is
-    /// attached to a heap. [`StopError::NoSafepoint`] if it is inside a traversal, or keeps another
-    /// thread suspended. All heaps run again then.
+    /// If the world of one of the heaps cannot be stopped. [`StopError::Attached`] if this thread
+    /// is attached to a heap. [`StopError::NoSafepoint`] if it is inside a traversal, or keeps
+    /// another thread suspended. All heaps run again then.
     pub fn prepare_fork(heaps: &[Self]) -> Result<DetachedFork<'_>, StopError> {
         ModelDetachedFork::new(heaps.iter().map(|heap| &heap.0)).map(DetachedFork)
     }

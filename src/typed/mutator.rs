@@ -101,14 +101,14 @@ impl Mutator {
         self.raw.0.detach(f)
     }
 
-    /// Tells the heap that its objects have got memory outside the heap, or, if `change` is negative,
-    /// that they have given some up.
+    /// Tells the heap that its objects have got memory outside the heap, or, if `change` is
+    /// negative, that they have given some up.
     ///
-    /// The heap counts by itself what [`Trace::external_bytes`](crate::Trace::external_bytes) tells:
-    /// the buffers of a `Vec` or `String`, also in a [`GcCell`](crate::GcCell). This function is for
-    /// all else: memory of a foreign library, or behind a lock or an `Arc`. It is called once when
-    /// the memory is allocated, and once with the opposite sign when it is freed, for example in a
-    /// destructor:
+    /// The heap counts by itself what [`Trace::external_bytes`](crate::Trace::external_bytes)
+    /// tells: the buffers of a `Vec` or `String`, also in a [`GcCell`](crate::GcCell). This
+    /// function is for all else: memory of a foreign library, or behind a lock or an `Arc`. It is
+    /// called once when the memory is allocated, and once with the opposite sign when it is freed,
+    /// for example in a destructor:
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -132,8 +132,9 @@ impl Mutator {
     /// assert_eq!(heap.stats().external_bytes, 0);
     /// ```
     ///
-    /// The bytes count like those of objects, for [`Pacing::young_bytes`](crate::Pacing::young_bytes)
-    /// and [`Pacing::full_minimum_bytes`](crate::Pacing::full_minimum_bytes). Wrong numbers make
+    /// The bytes count like those of objects, for
+    /// [`Pacing::young_bytes`](crate::Pacing::young_bytes) and
+    /// [`Pacing::full_minimum_bytes`](crate::Pacing::full_minimum_bytes). Wrong numbers make
     /// collections too frequent or too rare, and have no other effect. It costs a few instructions,
     /// and never collects; a collection may be due at the next safepoint.
     #[inline]

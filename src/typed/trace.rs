@@ -49,9 +49,9 @@ use crate::{Finalizer, Mutator, Tracer};
 /// and calls [`traverse`](Self::traverse) on every tracked object. For each object it counts the
 /// references from other objects. If these explain an object's whole reference count, no reference
 /// comes from outside. Such an object is garbage, unless it is reachable from an object that is
-/// referenced from outside. The collector runs the [`FINALIZER`](Self::FINALIZER) of garbage. If the
-/// object is still unreachable then, [`clear`](Self::clear) removes the references that close the
-/// cycle, and the counts free the objects.
+/// referenced from outside. The collector runs the [`FINALIZER`](Self::FINALIZER) of garbage. If
+/// the object is still unreachable then, [`clear`](Self::clear) removes the references that close
+/// the cycle, and the counts free the objects.
 ///
 /// # The contract, and why the trait is safe
 ///
@@ -166,8 +166,8 @@ pub trait Trace: 'static {
     /// and death of such objects have no code for it. The derive sets this constant.
     const HAS_EXTERNAL_BYTES: bool = false;
 
-    /// The bytes outside the heap that the value itself owns: the buffer of a `Vec`, the memory of a
-    /// foreign library. A value of 16 bytes can own gigabytes, so the heap counts them when it
+    /// The bytes outside the heap that the value itself owns: the buffer of a `Vec`, the memory of
+    /// a foreign library. A value of 16 bytes can own gigabytes, so the heap counts them when it
     /// decides about collections ([`Pacing::young_bytes`](crate::Pacing::young_bytes)).
     ///
     /// A type that returns more than 0 sets [`HAS_EXTERNAL_BYTES`](Self::HAS_EXTERNAL_BYTES). The

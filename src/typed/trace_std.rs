@@ -395,7 +395,8 @@ slices! {
 /// number of places for elements, and `$more` the bytes of a place besides its element.
 macro_rules! sequences {
     ($(
-        $(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $elements:expr, $room:ident + $more:expr;
+        $(#[$doc:meta])* [$($params:tt)*] $ty:ty,
+            |$this:ident| $elements:expr, $room:ident + $more:expr;
     )*) => {$(
         $(#[$doc])*
         impl<T: Trace $($params)*> Trace for $ty {

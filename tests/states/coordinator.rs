@@ -269,7 +269,8 @@ thread_local! {
     static HOOK: Cell<Option<*const (dyn Fn() + 'static)>> = const { Cell::new(None) };
 }
 
-/// Calls `f`. The callback of the coordinator for slow stops calls `hook` meanwhile, on this thread.
+/// Calls `f`. The callback of the coordinator for slow stops calls `hook` meanwhile, on this
+/// thread.
 fn in_hook<'a>(hook: &'a (dyn Fn() + 'a), f: impl FnOnce() -> bool) {
     let hook: *const (dyn Fn() + 'a) = hook;
     // SAFETY: only the lifetime differs. The pointer is used before `f` returns.

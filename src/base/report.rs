@@ -210,6 +210,7 @@ impl fmt::Display for LongestCall {
 }
 
 /// What the events about slow waits have in common.
+#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only events read it"))]
 pub(crate) struct SlowWait<'a> {
     pub(crate) heap: &'a str,
     pub(crate) waited: Duration,

@@ -44,6 +44,7 @@ static void churn(void *arg) {
 static void churn_elsewhere(void *arg) {
     CHECK_INT(standstill_attach(second_heap), 0);
     churn(arg);
+    PyGC_Collect(); /* the thread that frees the heap is attached to another one */
     CHECK_INT(standstill_detach(), 0);
 }
 

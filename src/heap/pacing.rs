@@ -71,8 +71,8 @@
 //!
 //! Each collection begins a period, also one that the program requested. New bytes alone never make
 //! a promotion due: a program that makes few large objects pays little for young collections, and
-//! loses much memory to garbage. When few pages of the heap are left, a young collection replaces
-//! each promotion.
+//! loses much memory to garbage. When few pages of the heap are left, or a whole period is
+//! new at once, a young collection replaces the promotion.
 //!
 //! # Bounds of promotion
 //!
@@ -437,9 +437,9 @@ impl Pace {
         if let (Some(RuleNumbers { numbers, .. }), Some(rule)) = (policy.rule, &self.rule) {
             return self.due_by(&**rule, numbers, new);
         }
-        if self.unseen.load(Ordering::Relaxed) != 0
-            && new >= self.young_objects.load(Ordering::Relaxed)
-        {
+        // A whole period at once is no slice: a guard may have deferred any number of objects.
+        let slice = self.young_objects.load(Ordering::Relaxed)..self.period.load(Ordering::Relaxed);
+        if self.unseen.load(Ordering::Relaxed) != 0 && slice.contains(&new) {
             Due::Promotion
         } else if self.has_outgrown() {
             Due::Full

@@ -602,6 +602,18 @@ fn any_op() -> impl proptest::strategy::Strategy<Value = Op> {
     ]
 }
 
+/// A guard defers any number of new objects. They are more than a slice, so they are collected.
+#[test]
+fn a_whole_period_at_once_is_not_promoted() {
+    let p = being_built();
+    p.guard_begins();
+    p.taken(p.period.load(Ordering::Relaxed) as isize - 1, 0);
+    p.guard_ends();
+    assert_eq!(p.due(), Due::Promotion);
+    p.taken(1, 0);
+    assert_eq!(p.due(), Due::Young);
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
 

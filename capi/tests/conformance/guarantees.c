@@ -417,12 +417,20 @@ static void collects_while_one_comes(void) {
     join(&t);
     Py_DECREF(lasting);
 }
+/* The collecting thread reports itself, too, after the stop: it is attached then. */
+static int reports_itself(const standstill_slow_stop *report) {
+    return strstr(report->text, "collecting has taken") != NULL;
+}
 static void note_lasting_stop(const standstill_slow_stop *report, void *arg) {
+    if (reports_itself(report))
+        return;
     CHECK(arg == NULL && report->waited > 0 && report->text != NULL);
     CHECK_INT(report->ended, 0);
     ADD(told_of_slow_stops);
 }
 static void asks_of_a_lasting_stop(const standstill_slow_stop *report, void *arg) {
+    if (reports_itself(report))
+        return;
     CHECK_INT(standstill_is_attached(), 0); /* refused, as in a traverse handler */
     note_lasting_stop(report, arg);
 }

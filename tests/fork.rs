@@ -198,7 +198,7 @@ fn a_detached_thread_forks_and_its_child_collects_in_each_heap() {
             assert_eq!(child_says(pid), 0);
         }
         let m = heaps[0].attach();
-        assert!(matches!(Heap::prepare_fork(&heaps), Err(StopError::NoSafepoint)), "attached");
+        assert!(matches!(Heap::prepare_fork(&heaps), Err(StopError::Attached)));
         drop(m);
         let same = [heaps[0].clone(), heaps[0].clone()];
         let twice = Heap::prepare_fork(&same).expect("one heap, named twice");

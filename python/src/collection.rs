@@ -27,6 +27,7 @@ use pyo3_ffi::{
     PyList_GetItemRef, PyList_Size, PyLong_FromLongLong, PyObject, PyUnicode_FromString,
 };
 use standstill::model::ModelHeap;
+use standstill::safepoint::SlowStopKind;
 use standstill::{Collect, CollectionReport, Heap, Pacing};
 
 use crate::layout as c;
@@ -100,6 +101,13 @@ pub fn open(model: Python) -> Result<(), String> {
     let heap = builder.build_with(model).map_err(|error| error.to_string())?;
     // The package warns once of each reason to abandon a collection.
     heap.on_unraisable(|_| {});
+    // The time of a collection is in `stats()`. The package's thread collects for the program, and
+    // a program that collects by itself knows that its finalizers are slow.
+    heap.on_slow_stop(|report| {
+        if report.kind != SlowStopKind::HeldUp {
+            eprintln!("standstill: heap 'python': {report}");
+        }
+    });
     // It lives until the process ends.
     HEAP.store(Box::into_raw(Box::new(heap)), Ordering::Release);
     Ok(())

@@ -71,6 +71,8 @@ version() {
     # greenlet's own tests, with the package in the processes that they start, too. On 3.14 greenlet
     # shows no stack references.
     if "$place/bin/python" -c 'import greenlet, sys; sys.exit(sys.version_info < (3, 15))' 2>/dev/null; then
+        # What these tests import.
+        "$place/bin/python" -m pip install --quiet psutil objgraph
         mkdir -p "$place/enabled"
         echo 'import standstill_gc; standstill_gc.enable()' >"$place/enabled/sitecustomize.py"
         modules=(gc greenlet generator generator_nested throw tracing weakref contextvars cpp)

@@ -148,7 +148,8 @@ fn loom_stop_meets_attach() {
 /// flag when it gives up.
 #[test]
 fn loom_a_stop_without_a_wait_meets_attach() {
-    model(|| {
+    // The other thread registers, attaches between the hint and the scan, and is interrupted there.
+    Model::new().at_least(4).check(|| {
         let world = World::new();
         let me = world.attached();
         let w = world.clone();

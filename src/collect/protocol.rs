@@ -220,7 +220,8 @@ mod tests {
         let pace = &heap.0.core.pace;
         pace.after_full(1_000_000, 0);
         (0..10).for_each(|_| pace.after_young(2_500, 0));
-        pace.taken(1_000_000, 0);
+        // More than a slice, and less than a period.
+        pace.taken(20_000, 0);
         assert_eq!(pace.due(), Due::Promotion);
         let lock = &heap.0.core.collector_lock;
         assert!(lock.try_acquire());

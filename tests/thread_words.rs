@@ -496,12 +496,14 @@ impl Drop for Over<'_> {
 fn random_program(seed: u64, steps: usize) {
     let census = Census::new();
     let heaps = [heap(), heap()];
-    let (here, over) = (std::thread::current().id(), AtomicBool::new(false));
+    let (here, over) = (std::thread::current().id(), Arc::new(AtomicBool::new(false)));
     let hooked = Mutex::new(Rng::new(!seed));
     let hooked: &'static Mutex<Rng> = Box::leak(Box::new(hooked));
     for heap in &heaps {
+        // A guard that is kept after the program would forbid the last collections.
+        let over = Arc::clone(&over);
         heap.on_slow_stop(move |_| {
-            if std::thread::current().id() == here {
+            if std::thread::current().id() == here && !over.load(SeqCst) {
                 any_guard(&mut hooked.lock().unwrap());
             }
         });

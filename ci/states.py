@@ -70,6 +70,7 @@ TYPED = {
     "detached": "in the closure of `Mutator::detach`",
     "traverse": "in `Trace::traverse`, the world being stopped",
     "hook": "in a hook of a thread that is parked for another one's collection",
+    "helping": "in `Trace::traverse`, as a parked thread that helps another one's collection",
     "traversing": "attached, while a `TraversalGuard` of the thread lives",
     "finalize": "in `Trace::finalize`",
     "destructor": "in a destructor, the last reference having been dropped",

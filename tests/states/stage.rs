@@ -28,6 +28,8 @@ pub(crate) enum State {
     Traverse,
     /// In a hook of a thread that is parked, and waits for the end of another one's collection.
     Hook,
+    /// In `Trace::traverse` of a thread that is parked, and helps another one's collection.
+    Helping,
     /// Attached, and a `TraversalGuard` of the thread lives.
     Traversing,
     /// In `Trace::finalize`.
@@ -47,13 +49,14 @@ pub(crate) enum State {
     Gone,
 }
 
-pub(crate) const STATES: [(State, &str); 14] = [
+pub(crate) const STATES: [(State, &str); 15] = [
     (State::Attached, "attached"),
     (State::Elsewhere, "elsewhere"),
     (State::Unattached, "unattached"),
     (State::Detached, "detached"),
     (State::Traverse, "traverse"),
     (State::Hook, "hook"),
+    (State::Helping, "helping"),
     (State::Traversing, "traversing"),
     (State::Finalize, "finalize"),
     (State::Destructor, "destructor"),
@@ -71,7 +74,7 @@ impl State {
             Self::Unattached => "a `Mutator` is not `Send`, so there is none here",
             Self::Detached => "`detach` borrows the `Mutator`",
             Self::Stopped => "`Fork` borrows the `Mutator`",
-            Self::Hook => "the safepoint borrows the `Mutator`",
+            Self::Hook | Self::Helping => "the safepoint borrows the `Mutator`",
             _ => "the collection borrows the `Mutator`",
         }
     }
@@ -228,36 +231,31 @@ fn trap(m: &Mutator, state: State) -> Gc<Trap> {
     m.alloc(Trap { state, next: GcCell::new(None) })
 }
 
-/// An object of a collection by another thread than `waits`, which is parked. The traversals wait
-/// until that thread has made the call, in a hook.
+/// Objects of collections by another thread than `waits`, which is parked. The traversals of the
+/// other one wait until that thread is in the state, and has made the call.
 struct Gate {
     waits: ThreadId,
+    state: State,
     /// The thread that waits is about to make the call.
     entered: AtomicBool,
     done: AtomicBool,
-    /// How many milliseconds the stop lasts once the thread is about to make the call.
+    /// For how many more milliseconds the traversals of this collection wait.
     patience: AtomicI32,
 }
 
 impl Gate {
-    fn new() -> Arc<Self> {
-        let waits = std::thread::current().id();
-        let (entered, done, patience) = (false.into(), false.into(), 500.into());
-        Arc::new(Self { waits, entered, done, patience })
-    }
-
     /// Called in a traversal or a hook of any thread.
-    fn meet(&self, in_hook: bool, given: Given<'_>) {
-        let is_here = std::thread::current().id() == self.waits;
-        if !is_here {
-            // A call that waits for the end of the stop goes on, after a while.
-            while !in_hook && !self.done.load(SeqCst) && self.patience.load(SeqCst) > 0 {
+    fn meet(&self, state: State, given: Given<'_>) {
+        if std::thread::current().id() != self.waits {
+            while !self.done.load(SeqCst) && self.patience.fetch_sub(1, SeqCst) > 0 {
                 std::thread::sleep(Duration::from_millis(1));
-                if self.entered.load(SeqCst) {
-                    self.patience.fetch_sub(1, SeqCst);
-                }
             }
-        } else if in_hook && !self.entered.swap(true, SeqCst) {
+        } else if state == self.state
+            && self.patience.load(SeqCst) > 0
+            && !self.entered.swap(true, SeqCst)
+        {
+            // A call that waits for the end of the stop goes on, after a while.
+            self.patience.store(500, SeqCst);
             perform(given);
             self.done.store(true, SeqCst);
         }
@@ -269,24 +267,35 @@ struct Gated(Arc<Gate>);
 
 impl Trace for Gated {
     fn traverse(this: &Self, tracer: &mut Tracer) {
-        this.0.meet(false, Given::Tracer(tracer));
+        this.0.meet(State::Helping, Given::Tracer(tracer));
     }
 }
 
-/// Makes the call while this thread is parked for a collection by another one.
-fn parked(m: &mut Mutator) {
-    let (heap, gate) = (m.heap().clone(), Gate::new());
-    let hook = Arc::clone(&gate);
-    heap.on_slow_stop(move |_| hook.meet(true, Given::Nothing));
-    let object = m.alloc(Gated(Arc::clone(&gate)));
+/// Makes the call while this thread is parked for a collection by another one. A parked thread does
+/// not always come in time to help, so that there are collections until it has.
+fn parked(state: State, m: &mut Mutator) {
+    let waits = std::thread::current().id();
+    let (entered, done, patience) = (false.into(), false.into(), 0.into());
+    let gate = Arc::new(Gate { waits, state, entered, done, patience });
+    let (heap, hook) = (m.heap().clone(), Arc::clone(&gate));
+    heap.on_slow_stop(move |_| hook.meet(State::Hook, Given::Nothing));
+    // From some number of objects on, a collection is shared.
+    let count = if state == State::Helping { 4000 } else { 1 };
+    let objects: Vec<_> = (0..count).map(|_| m.alloc(Gated(Arc::clone(&gate)))).collect();
     m.scope(|scope, m| {
-        scope.spawn(|| heap.attach().collect());
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            while !gate.entered.load(SeqCst) {
+                gate.patience.store(20, SeqCst);
+                m.collect();
+            }
+        });
         while !gate.done.load(SeqCst) {
             m.safepoint();
             std::thread::yield_now();
         }
     });
-    drop(object);
+    drop(objects);
 }
 
 /// A trap that only a collection finds.
@@ -326,7 +335,7 @@ fn enter(state: State, call: Call, other: &Heap, mut m: Mutator) -> Option<Mutat
             m.collect();
             drop(trap);
         }
-        State::Hook => parked(&mut m),
+        State::Hook | State::Helping => parked(state, &mut m),
         State::Traversing => {
             let _guard = traversing();
             return at_hand(call, m);
@@ -382,7 +391,7 @@ fn heap(name: &str, state: State, reports: &Arc<Mutex<Vec<String>>>) -> Heap {
     // Checked in every profile: it is the default of some.
     let builder = Heap::builder()
         .reserve(64 << 20)
-        .workers(1)
+        .workers(if state == State::Helping { 2 } else { 1 })
         .slow_stop(Duration::from_millis(if state == State::Hook { 1 } else { 1000 }))
         .pacing(Pacing::manual())
         .checked(true)

@@ -53,7 +53,7 @@ pub(super) const ROWS: Rows = &[
         "Services::counts",
         Exclusive(|t, m| outcome(t.services().counts(m).map(|counts| counts[0] > 0))),
     ),
-    ("Services::stats", Free(|t| ok(t.services().stats().map(|stats| stats.collections)))),
+    ("Services::stats", Free(|t| ok(t.services().stats().map(|stats| stats.uncollectable)))),
     ("Services::add_callback", Free(|t| ok(t.services().add_callback(|_, _| ()) > 0))),
     (
         "Services::remove_callback",

@@ -268,23 +268,36 @@ fn guards_that_defer_collections_for_long_emit_one_event() {
         let told = seen.iter().filter(|(name, _)| name == "long deferral");
         told.map(|(_, fields)| fields.clone()).collect()
     };
-    let seen = Recorder::during(|| allocate(&mut m, 1 << 31));
+    let many = 400 * Pacing::default().young_bytes as isize;
+    let seen = Recorder::during(|| allocate(&mut m, 2 * many));
     assert_eq!(told(&seen), [], "no guard");
     let guards = [heap.defer_collections(), heap.defer_collections()];
     let seen = Recorder::during(|| {
-        allocate(&mut m, (1 << 30) - 1);
-        allocate(&mut m, 1 << 30);
-        allocate(&mut m, 1 << 31);
+        allocate(&mut m, many - 1);
+        allocate(&mut m, many);
+        allocate(&mut m, 2 * many);
     });
     let [fields] = &told(&seen)[..] else { panic!("{seen:?}") };
     assert_eq!((fields["heap"].as_str(), fields["guards"].as_str()), ("\"guarded\"", "2"));
-    assert_eq!(fields["bytes"], (1 << 30).to_string());
+    assert_eq!(fields["bytes"], many.to_string());
     assert!(fields.contains_key("objects"));
     drop(guards);
     let guard = heap.defer_collections();
-    let seen = Recorder::during(|| allocate(&mut m, 1 << 31));
+    let seen = Recorder::during(|| allocate(&mut m, 2 * many));
     assert_eq!(told(&seen).len(), 1, "another guard");
     drop(guard);
+    // A heap that is to collect often says so early.
+    heap.set_pacing(Pacing::default().with_young_objects(10));
+    let (_guard, mut kept) = (heap.defer_collections(), Vec::new());
+    for (objects, count) in [(2_000, 0), (20_000, 1)] {
+        let seen = Recorder::during(|| {
+            for _ in 0..objects {
+                kept.push(m.alloc(Vec::<Gc<u8>>::new()));
+                m.safepoint();
+            }
+        });
+        assert_eq!(told(&seen).len(), count);
+    }
 }
 
 #[test]

@@ -112,10 +112,9 @@ const SLICES: usize = 8;
 /// would be enough to limit the cost of young collections. But all growth may contain this share of
 /// garbage until a full collection finds it.
 const NEGLIGIBLE_SHARE: usize = 32;
-/// While a guard defers collections, so many new objects or bytes are reported. Programs that build
-/// a large structure under a guard have fewer, mostly.
-const LONG_DEFERRAL_OBJECTS: usize = 1 << 20;
-const LONG_DEFERRAL_BYTES: usize = 1 << 30;
+/// While a guard defers collections, so many times the new objects or bytes at which one would be
+/// due are reported. Programs that build a large structure under a guard have fewer, mostly.
+const LONG_DEFERRAL: usize = 400;
 
 /// A heap's pace: its policy and its counters. All counters are relaxed: they only advise.
 #[derive(Debug)]
@@ -339,10 +338,14 @@ impl Pace {
     /// Whether guards defer collections while the heap has grown so much that a guard was probably
     /// forgotten, and no report has said so.
     fn is_deferral_untold(&self) -> bool {
+        let is_long = |new: &AtomicUsize, young: &AtomicUsize| {
+            let due = young.load(Ordering::Relaxed).max(1);
+            new.load(Ordering::Relaxed) >= due.saturating_mul(LONG_DEFERRAL)
+        };
         self.guards() != 0
             && !self.is_deferral_told.load(Ordering::Relaxed)
-            && (self.new_objects.load(Ordering::Relaxed) >= LONG_DEFERRAL_OBJECTS
-                || self.new_bytes.load(Ordering::Relaxed) >= LONG_DEFERRAL_BYTES)
+            && (is_long(&self.new_objects, &self.young_objects)
+                || is_long(&self.new_bytes, &self.young_bytes))
     }
 
     /// As `is_deferral_untold`, and from now on a report says so: the guards, and the new objects

@@ -84,9 +84,9 @@ impl Heap {
     ///
     /// Garbage cycles stay for as long as a guard is alive, so a guard that is leaked, or that only
     /// garbage refers to, disables automatic collections for ever. The heap reports it once, as an
-    /// event and otherwise on standard error, when a million objects or 1 GiB are new and no
-    /// program has requested a collection. [`HeapStats::defer_guards`](crate::HeapStats) has the
-    /// number of guards.
+    /// event and otherwise on standard error, when 400 times [`Pacing::young_objects`] or
+    /// [`Pacing::young_bytes`] are new and no program has requested a collection.
+    /// [`HeapStats::defer_guards`](crate::HeapStats) has the number of guards.
     pub fn defer_collections(&self) -> DeferGuard {
         self.0.defer_collections()
     }

@@ -85,8 +85,13 @@ impl fmt::Display for AttachError {
             Self::ThreadEnding => {
                 "this thread is ending, and its thread-locals are being destroyed; attach in the thread's own function"
             }
-            Self::Memory => "there is no memory for the heap's record of the thread",
-            Self::NoThreadIds => "no thread ids are left in this process",
+            Self::Memory => {
+                "there is no memory for the heap's record of the thread; free some, and try again"
+            }
+            Self::NoThreadIds => {
+                "no thread ids are left in this process, because each new mutator takes one; keep \
+                 mutators, detached or attached, instead of making others"
+            }
         })
     }
 }

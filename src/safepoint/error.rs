@@ -52,7 +52,10 @@ impl fmt::Display for CannotAttach {
                 "this thread is inside a traversal; attach when its guard has been dropped"
             }
             Self::Suspending => "this thread keeps another one suspended; drop that guard first",
-            Self::ThreadEnding => "this thread is ending",
+            Self::ThreadEnding => {
+                "this thread is ending, and its thread-locals are being destroyed; attach in the \
+                 thread's own function"
+            }
         })
     }
 }
@@ -108,12 +111,19 @@ impl fmt::Display for StopError {
             ),
             Self::ThreadGone { name, id } => {
                 let name = name.as_deref().unwrap_or("without a name");
-                write!(f, "thread {id} ({name}) has ended attached: its participant was leaked")
+                write!(
+                    f,
+                    "thread {id} ({name}) has ended attached: its participant was leaked; drop \
+                     participants and mutators before their threads end, because no stop succeeds \
+                     from now on"
+                )
             }
             Self::Refused { reason } => {
                 write!(f, "the runtime has not stopped its threads: {reason}")
             }
-            Self::NoMemory => f.write_str("memory ran out: a fork cannot hold the model's locks"),
+            Self::NoMemory => f.write_str(
+                "there is no memory for what a fork or a stop must keep; free some, and try again",
+            ),
         }
     }
 }

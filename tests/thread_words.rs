@@ -7,24 +7,28 @@
 mod common;
 
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use standstill::safepoint::{
-    Config, Coordinator, SlowStopKind, StopError, TraversalGuard, current, is_traversing,
-    traversing,
+    Config, Coordinator, Participant, SlowStopKind, StopError, Suspend, TraversalGuard, current,
+    is_traversing, traversing,
 };
 use standstill::{
     AttachError, Collect, CollectError, Detached, Finalizer, Gc, GcCell, Heap, Mutator, Pacing,
     Trace, Tracer,
 };
 
+use common::child::is_alone;
 use common::{Census, Rng, fin, garbage_loop, node, tie};
 
 thread_local! {
     static KEPT: RefCell<Vec<TraversalGuard>> = const { RefCell::new(Vec::new()) };
+    /// Processes that this thread has started.
+    static CHILDREN: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Keeps a guard on this thread, for longer than the caller lives.
@@ -378,9 +382,9 @@ fn a_thread_waits_to_collect_through_a_hook_that_keeps_a_guard() {
 // --------------------------------------------------------------------------------- random programs
 
 /// A random program of one thread, and what it should be: attached to one of two heaps or to none,
-/// with so many guards. Another thread stops both heaps all the time, and hooks keep and drop
-/// guards.
-struct Program {
+/// with so many guards, inside a fork or not. Other threads stop both heaps all the time, and hooks
+/// keep and drop guards.
+struct Program<'a> {
     rng: Rng,
     heaps: [Heap; 2],
     census: Arc<Census>,
@@ -388,6 +392,10 @@ struct Program {
     /// Mutators that were put down, with their heaps.
     put_down: Vec<(usize, Detached)>,
     objects: Vec<Gc<common::Node>>,
+    /// It has stopped its heap, or both of them, for a fork.
+    is_forking: bool,
+    /// A participant of a coordinator of its own, which the program suspends.
+    other: &'a Participant<()>,
 }
 
 fn guards() -> usize {
@@ -405,13 +413,14 @@ fn any_guard(rng: &mut Rng) {
     }
 }
 
-impl Program {
+impl Program<'_> {
     fn check(&self, m: Option<&Mutator>) {
         assert_eq!(is_traversing(), guards() > 0);
         let shown = m.filter(|_| guards() == 0).map(|m| format!("{m:?}"));
-        assert_eq!(current() != 0, shown.is_some());
         assert_eq!(Mutator::with_current(|m| format!("{m:?}")), shown);
-        if m.is_some() || guards() > 0 {
+        assert!(current() != 0 || shown.is_none());
+        assert!(current() == 0 || shown.is_some() || self.is_forking);
+        if m.is_some() || guards() > 0 || self.is_forking {
             for heap in &self.heaps {
                 assert!(heap.try_attach().is_err(), "a second mutator");
             }
@@ -433,8 +442,68 @@ impl Program {
         self.check(m);
     }
 
+    /// What this thread must not wait in.
+    fn suspending(&mut self, m: Option<&Mutator>) {
+        let Suspend::Suspended(guard) = self.other.coordinator().suspend(self.other.id()) else {
+            panic!("the other participant is detached")
+        };
+        self.anywhere(m);
+        assert!(self.heaps.iter().all(|heap| heap.try_attach().is_err()));
+        self.anywhere(m);
+        drop(guard);
+        self.check(m);
+    }
+
+    fn fork(&mut self, m: &mut Mutator) {
+        let Ok(fork) = m.prepare_fork() else { return assert!(guards() > 0) };
+        self.is_forking = true;
+        self.anywhere(None);
+        if let Some(child) = forks(&mut self.rng) {
+            fork.child();
+            self.is_forking = false;
+            child.goes_on(|| {
+                self.check(Some(m));
+                // The other heap was not prepared.
+                drop(m.alloc(GcCell::new(0)));
+                drop(m.try_collect(Collect::full()));
+                drop_guards();
+                m.verify().unwrap();
+                self.fork(m);
+                drop_guards();
+                m.detach(keep_guard);
+                self.check(Some(m));
+            });
+        }
+        fork.parent();
+        self.is_forking = false;
+    }
+
+    fn fork_detached(&mut self) {
+        let heaps = self.heaps.clone();
+        let Ok(fork) = Heap::prepare_fork(&heaps) else { return assert!(guards() > 0) };
+        self.is_forking = true;
+        self.anywhere(None);
+        if let Some(child) = forks(&mut self.rng) {
+            // It attaches, to repair the heaps.
+            drop_guards();
+            fork.child();
+            self.is_forking = false;
+            child.goes_on(|| {
+                self.check(None);
+                (0..20).for_each(|_| self.step());
+            });
+        }
+        fork.parent();
+        self.is_forking = false;
+    }
+
     fn step(&mut self) {
         let Some((at, mut m)) = self.attached.take() else {
+            match self.rng.below(8) {
+                0 => return self.suspending(None),
+                1 => return self.fork_detached(),
+                _ => {}
+            }
             let at = self.rng.below(2);
             let known = self.put_down.iter().position(|(heap, _)| *heap == at);
             let result = match known {
@@ -450,7 +519,7 @@ impl Program {
             self.attached = m;
             return;
         };
-        match self.rng.below(8) {
+        match self.rng.below(10) {
             0 => m.safepoint(),
             1 => drop(m.try_collect(Collect::full().wait(false))),
             2 => self.objects.push(node(&m, &self.census, 0)),
@@ -476,10 +545,55 @@ impl Program {
                 drop(m);
                 return self.check(None);
             }
+            6 => self.suspending(Some(&m)),
+            7 => self.fork(&mut m),
             _ => self.anywhere(Some(&m)),
         }
         self.check(Some(&m));
         self.attached = Some((at, m));
+    }
+}
+
+/// The child of a fork.
+struct Child;
+
+impl Child {
+    /// Leaves without destructors, because this is a copy of a test's process.
+    fn goes_on(self, f: impl FnOnce()) -> ! {
+        let result = catch_unwind(AssertUnwindSafe(f));
+        // SAFETY: rule *bounds*: any status is right.
+        unsafe { libc::_exit(i32::from(result.is_err())) }
+    }
+}
+
+/// Forks now and then. `Some`: this is the child.
+fn forks(rng: &mut Rng) -> Option<Child> {
+    if cfg!(not(unix)) || !rng.one_in(8) {
+        return None;
+    }
+    #[cfg(unix)]
+    // SAFETY: rule *bounds*: the child uses heaps that were prepared, and no other thread.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: rule *bounds*: it ends a child that hangs.
+            unsafe { libc::alarm(60) };
+            return Some(Child);
+        }
+        -1 => panic!("no fork"),
+        pid => CHILDREN.with_borrow_mut(|children| children.push(pid)),
+    }
+    None
+}
+
+/// Waits for the children of this thread, all of which must have succeeded.
+fn wait_for_children() {
+    #[cfg(unix)]
+    for pid in CHILDREN.take() {
+        let mut status = 0;
+        // SAFETY: rule *bounds*: a child of this process, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert!(libc::WIFEXITED(status), "a child was killed: {status:#x}");
+        assert_eq!(libc::WEXITSTATUS(status), 0, "a child has failed");
     }
 }
 
@@ -521,10 +635,20 @@ fn random_program(seed: u64, steps: usize) {
             });
         }
         let (attached, put_down, objects) = (None, Vec::new(), Vec::new());
+        let coordinator = Coordinator::new();
+        let other = &coordinator.register(());
         let (rng, census) = (Rng::new(seed), Arc::clone(&census));
         let _over = Over(&over);
-        let mut program =
-            Program { rng, heaps: heaps.clone(), census, attached, put_down, objects };
+        let mut program = Program {
+            rng,
+            heaps: heaps.clone(),
+            census,
+            attached,
+            put_down,
+            objects,
+            is_forking: false,
+            other,
+        };
         for _ in 0..steps {
             // A stop waits for a thread that is attached inside a traversal, so that does not last.
             if guards() > 0 && program.rng.one_in(4) {
@@ -535,6 +659,7 @@ fn random_program(seed: u64, steps: usize) {
         drop_guards();
         drop(program);
     });
+    wait_for_children();
     assert_eq!(current(), 0);
     for heap in heaps {
         let mut m = heap.attach();
@@ -549,6 +674,10 @@ fn random_program(seed: u64, steps: usize) {
 #[test]
 fn random_programs_keep_the_words_true() {
     let limit = std::env::var("STANDSTILL_WORDS_SECS").map(|n| n.parse().expect("a number"));
+    // Longer than other tests in a process of their own.
+    if limit.is_err() && !is_alone("random_programs_keep_the_words_true") {
+        return;
+    }
     let (begun, limit) = (Instant::now(), limit.map_or(Duration::ZERO, Duration::from_secs));
     for seed in 1.. {
         random_program(seed, 300);

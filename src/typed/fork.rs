@@ -108,7 +108,7 @@ impl DetachedFork<'_> {
     /// Repairs the heaps in the child, where this thread is the only one, as [`Fork::child`] does.
     /// It attaches to each heap for this, one after the other.
     ///
-    /// The thread must not be inside a traversal or keep another thread suspended then. Otherwise it
+    /// The thread must not be inside a traversal, or keep another thread suspended. Otherwise it
     /// cannot attach: the heap's hook for failures says so, and the objects of the threads that are
     /// gone, and what these objects refer to, stay for ever.
     ///

@@ -15,9 +15,13 @@ pub enum AttachError {
     /// The thread is attached already, to this heap or to another one. A thread is attached to one
     /// heap at a time, once. Drop the other [`Mutator`](crate::Mutator), or enter the second heap
     /// with [`Heap::attach_scoped`](crate::Heap::attach_scoped) inside
-    /// [`Mutator::detach`](crate::Mutator::detach).
+    /// [`Mutator::detach`](crate::Mutator::detach). Also the error of a thread that holds a
+    /// [`DetachedFork`](crate::DetachedFork).
     AlreadyAttached,
-    /// The thread is running a [`Trace::traverse`](crate::Trace::traverse): the world is stopped.
+    /// The thread is inside a traversal. It is running a
+    /// [`Trace::traverse`](crate::Trace::traverse) in a stop, or it has a
+    /// [`TraversalGuard`](crate::safepoint::TraversalGuard), as in a hook that it calls while it
+    /// waits.
     Traversing,
     /// The thread is inside [`Mutator::detach`](crate::Mutator::detach), and the mutator made here
     /// could outlive it. Use [`Heap::attach_scoped`](crate::Heap::attach_scoped).

@@ -36,11 +36,12 @@ pub struct CollectionReport {
     /// young collection, 2 for a full one.
     pub generation: usize,
     /// Why the collection gave up, if it did. Nothing was cleared then. If it could not stop the
-    /// world, the text names the thread that leaked its mutator.
+    /// world, the text says why: for example, it names the thread that leaked its mutator.
     pub abandoned: Option<Cow<'static, str>>,
     /// Tracked objects on the pages in scope, without frozen ones.
     pub tracked: usize,
-    /// Objects whose references were counted.
+    /// Objects that the collection decided about: the tracked ones in its scope. It counted the
+    /// references from all of them but the `known_alive`.
     pub candidates: usize,
     /// The candidates that the roots named with [`Heap::known_root`](crate::Heap::known_root)
     /// or reported by the model reach. The collection did not count their references. If a model
@@ -68,7 +69,9 @@ pub struct CollectionReport {
     /// traversal is wrong.
     pub overvisited: usize,
     /// How long each stop of the world lasted: one stop if it sufficed, two if code had to run in
-    /// between, and one more if objects were alive after all were cleared.
+    /// between, and one more if objects were alive after all were cleared, or if references were
+    /// left that other threads might be reading. The stops for the checks of checked mode and of
+    /// the stress modes are not included.
     pub stops: Vec<Duration>,
     /// From the request of a stop until the last thread parked: the longest of the stops. A wait
     /// for a stop that another thread has made before is not included.
@@ -180,13 +183,15 @@ pub enum During {
 pub struct LongestCall {
     /// The code: [`Finalize`](During::Finalize), [`WeakCallback`](During::WeakCallback),
     /// [`Clear`](During::Clear), or [`Drop`](During::Drop) for destructors. Clearing an object
-    /// includes the destruction of what it alone held, and so does its destruction.
+    /// includes the destruction of what it alone held, and so does its destruction. Other code is
+    /// not measured: callbacks of a collection, and destructors of references that were dropped
+    /// before it.
     pub during: During,
     /// The type of the object; of the first one, if there are several. Empty for a weak callback.
     pub type_name: Cow<'static, str>,
     /// How many objects were measured together. Finalizers and callbacks are measured one by one.
-    /// Quick clear handlers and destructors are measured by the dozen, because reading a clock
-    /// takes as long as they do. Those that follow a slow one are measured one by one.
+    /// Quick clear handlers and destructors are measured up to 32 at a time, because reading a
+    /// clock takes as long as they do. Those that follow a slow one are measured one by one.
     pub objects: usize,
     /// How long it took.
     pub took: Duration,

@@ -88,8 +88,9 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// If the world of one of the heaps cannot be stopped. [`StopError::Attached`] if this thread
     /// is attached to a heap. [`StopError::NoSafepoint`] if it is inside a traversal, or keeps
-    /// another thread suspended. [`StopError::NoMemory`] if there is no memory for the guards. All
-    /// heaps run again then.
+    /// another thread suspended. [`StopError::Nested`] if it holds a fork of other heaps already.
+    /// [`StopError::NoMemory`] if there is no memory for the guards. All heaps that were not
+    /// stopped before run again then.
     pub fn prepare_fork(heaps: &[Self]) -> Result<ModelDetachedFork<'_, M>, StopError> {
         ModelDetachedFork::new(heaps.iter())
     }

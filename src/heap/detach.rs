@@ -50,10 +50,12 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// Inside a destructor, finalizer, callback or traversal. The process aborts if the thread
-    /// cannot attach again because `f` left it attached to another
-    /// [`Coordinator`](safepoint::Coordinator), or has leaked or kept a
-    /// [`Suspended`](safepoint::Suspended): code up the stack relies on the attachment.
+    /// Inside a destructor, finalizer, callback or traversal, while the thread holds a stop, and
+    /// while it keeps another thread suspended. The process aborts if the thread cannot attach
+    /// again because `f` left it attached to another [`Coordinator`](safepoint::Coordinator), or
+    /// has leaked or kept a [`Suspended`](safepoint::Suspended) or a
+    /// [`ModelDetachedFork`](crate::model::ModelDetachedFork): code up the stack relies on the
+    /// attachment.
     #[track_caller]
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.refuse_lent();
@@ -206,9 +208,9 @@ impl<M: ObjectModel> Drop for Reattach<'_, M> {
 /// The mutator of a detached thread. Made by [`ModelMutator::into_detached`].
 ///
 /// The drop attaches the thread once more, to end the attachment properly. A thread that is
-/// attached to another heap, or that is inside a traversal, cannot attach. Then the attachment ends
-/// when the thread has dropped its next mutator, of any heap. A panic of the model at that time
-/// goes to [`ModelHeap::on_unraisable`]. Until then
+/// attached to another heap, is inside a traversal, holds a fork, or keeps another thread suspended
+/// cannot attach. Then the attachment ends when the thread has dropped its next mutator, of any
+/// heap. A panic of the model at that time goes to [`ModelHeap::on_unraisable`]. Until then
 /// [`HeapStats::mutators`](crate::HeapStats::mutators) counts the mutator and the heap stays open.
 /// No stop waits for it.
 #[must_use = "dropping it ends the attachment for good"]

@@ -43,7 +43,7 @@ impl<T> Coordinator<T> {
     /// Prepares a `fork`: stops the world, and keeps the registry locked, so that both are
     /// consistent in the child. Afterwards the parent calls [`ForkGuard::parent`], and the child
     /// calls [`ForkGuard::child`]. In between, this thread holds the coordinator's lock: a call of
-    /// the coordinator panics.
+    /// the coordinator that needs the lock panics.
     ///
     /// Windows has no `fork`. The call works there as a stop, which `parent` ends.
     ///

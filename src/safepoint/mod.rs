@@ -386,7 +386,8 @@ pub struct Stats {
     pub stops: u64,
     /// Stops that failed because a thread had ended attached.
     pub failed_stops: u64,
-    /// The sum of the times from a request until all threads stood still.
+    /// The sum of the times that stops took until all other threads stood still. A wait for another
+    /// stop before is not included.
     pub time_to_stop: Duration,
     /// The longest of these times.
     pub max_time_to_stop: Duration,

@@ -162,7 +162,8 @@ impl<T> Participant<T> {
     ///
     /// # Errors
     ///
-    /// If the thread is attached here or to any other coordinator, or if a guard forbids it.
+    /// If the thread is attached here or to any other coordinator, if a guard forbids it, or if the
+    /// thread is [ending](CannotAttach::ThreadEnding).
     #[inline]
     pub fn attach(&self) -> Result<(), CannotAttach> {
         if !thread_words::may_attach() {

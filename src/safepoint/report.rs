@@ -16,7 +16,9 @@ pub struct ThreadInfo {
     pub id: ThreadId,
     /// The name of the thread when it registered.
     pub name: Option<String>,
-    /// The number of the thread in system tools: `gettid` on Linux and Android, `None` elsewhere.
+    /// The number of the thread in system tools: `gettid` on Linux and Android,
+    /// `pthread_threadid_np` on Apple systems, `GetCurrentThreadId` on Windows. `None` on other
+    /// systems.
     pub os_thread: Option<u64>,
     /// The time since the participant was registered. A heap's mutator is registered by
     /// [`Heap::attach`](crate::Heap::attach).
@@ -81,8 +83,10 @@ impl StopPurpose {
 pub struct SlowStop {
     /// The kind of problem.
     pub kind: SlowStopKind,
-    /// How long the wait has taken; zero for a failed stop. For [`HeldUp`](SlowStopKind::HeldUp):
-    /// how long the thread was held up.
+    /// How long the wait has taken; zero for a failed stop. For [`Held`](SlowStopKind::Held): how
+    /// long the world has been stopped. For [`Collecting`](SlowStopKind::Collecting): how long no
+    /// step of the collection has ended. For [`HeldUp`](SlowStopKind::HeldUp): how long the thread
+    /// was held up.
     pub waited: Duration,
     /// The thread that waits, which makes the report. `None`: it is not registered, or no thread
     /// waits.
@@ -92,8 +96,8 @@ pub struct SlowStop {
     pub purpose: Option<StopPurpose>,
     /// The threads that cause the wait.
     pub stragglers: Vec<Straggler>,
-    /// For [`HeldUp`](SlowStopKind::HeldUp): the longest call, if one took a tenth of a millisecond
-    /// or more.
+    /// For [`HeldUp`](SlowStopKind::HeldUp): the longest [measured call](LongestCall), if one took
+    /// a tenth of a millisecond or more.
     pub longest: Option<LongestCall>,
 }
 
@@ -115,11 +119,12 @@ pub enum SlowStopKind {
     Collecting,
     /// The straggler has collected, or has reclaimed garbage, and has done nothing else for this
     /// time, without its waits for stops. It reports itself, afterwards. [`SlowStop::longest`] says
-    /// which code of the program ran longest. A code that does not return is reported by a thread
-    /// that waits to collect.
+    /// which finalizer, weak callback, clear handler or destructor ran longest. Code that does not
+    /// return is reported by a thread that waits to collect.
     HeldUp,
-    /// The straggler waits to attach or to end, while another thread has
-    /// [suspended](super::Coordinator::suspend) it. The straggler itself reports it.
+    /// Another thread has [suspended](super::Coordinator::suspend) the straggler, and does not end
+    /// that. The straggler reports it, if it waits to attach or to end. So does a thread that waits
+    /// to suspend the straggler, too.
     Suspended,
 }
 

@@ -149,8 +149,9 @@ impl<T> Coordinator<T> {
     ///
     /// A thread that waits for the end of another thread's stop calls it too, once the world has
     /// been stopped for so long, and again each time that has doubled. So does a thread that waits
-    /// for the end of its own suspension. Both are detached. Inside the callback they cannot
-    /// attach, as inside a [traversal](super::traversing). If the callback keeps a
+    /// for the end of a suspension: of its own, or of a thread that it is about to
+    /// [suspend](Self::suspend). Inside the callback these threads cannot attach, as inside a
+    /// [traversal](super::traversing). If the callback keeps a
     /// [`TraversalGuard`](super::TraversalGuard), the thread attaches all the same after the wait,
     /// and its traversal lasts until the guard is dropped.
     ///

@@ -38,8 +38,8 @@ impl<T> Participant<T> {
     ///
     /// # Errors
     ///
-    /// After an error the world runs, and nothing has changed. Other stops may have happened
-    /// meanwhile.
+    /// After an error nothing has changed: the world runs, unless this thread has stopped it
+    /// already. Other stops may have happened meanwhile.
     pub fn stop(&self) -> Result<WorldStopped<'_, T>, StopError> {
         self.stop_for(StopPurpose::Request)
     }

@@ -32,9 +32,10 @@ impl Mutator {
 /// The mutator of a detached thread. Made by [`Mutator::into_detached`].
 ///
 /// The drop attaches the thread once more, to end the attachment properly. A thread that is
-/// attached to another heap, or that is inside a traversal, cannot attach. Then the attachment ends
-/// when the thread has dropped its next mutator, of any heap. A panic of a destructor at that time
-/// goes to [`Heap::on_unraisable`](crate::Heap::on_unraisable). Until then
+/// attached to another heap, is inside a traversal, holds a fork, or keeps another thread suspended
+/// cannot attach. Then the attachment ends when the thread has dropped its next mutator, of any
+/// heap. A panic of a destructor at that time goes to
+/// [`Heap::on_unraisable`](crate::Heap::on_unraisable). Until then
 /// [`HeapStats::mutators`](crate::HeapStats::mutators) counts the mutator and the heap stays open.
 /// No stop waits for it.
 #[must_use = "dropping it ends the attachment for good"]
@@ -45,8 +46,8 @@ impl Detached {
     ///
     /// # Errors
     ///
-    /// The value itself, if the thread is attached elsewhere, is inside a traversal, or is in the
-    /// closure of a [`Mutator::detach`].
+    /// The value itself, if the thread is attached elsewhere, is inside a traversal, keeps another
+    /// thread suspended, is ending, or is in the closure of a [`Mutator::detach`].
     pub fn attach(self) -> Result<Mutator, Self> {
         self.0.attach().map(Mutator::from_raw).map_err(Self)
     }

@@ -39,7 +39,8 @@ impl Mutator {
     ///
     /// # Errors
     ///
-    /// If the world cannot be stopped.
+    /// If the world cannot be stopped. [`StopError::NoMemory`] if there is no memory for the guards
+    /// of the heap's locks.
     pub fn prepare_fork(&mut self) -> Result<Fork<'_>, StopError> {
         self.raw_mut().prepare_fork().map(Fork)
     }
@@ -59,7 +60,9 @@ impl Heap {
     ///
     /// If the world of one of the heaps cannot be stopped. [`StopError::Attached`] if this thread
     /// is attached to a heap. [`StopError::NoSafepoint`] if it is inside a traversal, or keeps
-    /// another thread suspended. All heaps run again then.
+    /// another thread suspended. [`StopError::Nested`] if it holds a fork of other heaps already.
+    /// [`StopError::NoMemory`] if there is no memory for the guards. All heaps that were not
+    /// stopped before run again then.
     pub fn prepare_fork(heaps: &[Self]) -> Result<DetachedFork<'_>, StopError> {
         ModelDetachedFork::new(heaps.iter().map(|heap| &heap.0)).map(DetachedFork)
     }

@@ -26,9 +26,10 @@ use crate::safepoint::SlowStop;
 /// holds at that time is never freed.
 ///
 /// The thread that drops the last handle attaches to the heap for a last collection. It cannot
-/// attach if it is attached to another heap, inside a traversal, or ending. Then the heap's cycles
-/// are never freed, and the hook of [`on_unraisable`](Self::on_unraisable) receives the number of
-/// remaining objects. To prevent this, drop the last handle on another thread, or inside
+/// attach if it is attached to another heap, inside a traversal, or ending, or if it keeps another
+/// thread suspended. Then the heap's cycles are never freed, and the hook of
+/// [`on_unraisable`](Self::on_unraisable) receives the number of remaining objects. To prevent
+/// this, drop the last handle on another thread, or inside
 /// [`Mutator::detach`](crate::Mutator::detach).
 ///
 /// ```
@@ -59,7 +60,8 @@ impl Heap {
     ///
     /// # Panics
     ///
-    /// On a thread that holds a [`Fork`](crate::Fork) of this heap.
+    /// On a thread that holds a [`Fork`](crate::Fork) or [`DetachedFork`](crate::DetachedFork) of
+    /// this heap.
     pub fn stats(&self) -> HeapStats {
         self.0.stats()
     }
@@ -84,16 +86,19 @@ impl Heap {
     ///
     /// Garbage cycles stay for as long as a guard is alive, so a guard that is leaked, or that only
     /// garbage refers to, disables automatic collections for ever. The heap reports it once, as an
-    /// event and otherwise on standard error, when 400 times [`Pacing::young_objects`] or
-    /// [`Pacing::young_bytes`] are new and no program has requested a collection.
-    /// [`HeapStats::defer_guards`](crate::HeapStats) has the number of guards.
+    /// event and otherwise on standard error, when 400 times as many objects or bytes are new as
+    /// make a young collection due. That is at least 400 times [`Pacing::young_objects`] or
+    /// [`Pacing::young_bytes`], because the heap may have raised these numbers. Collections that
+    /// the program requests begin the count anew. [`HeapStats::defer_guards`](crate::HeapStats) has
+    /// the number of guards.
     pub fn defer_collections(&self) -> DeferGuard {
         self.0.defer_collections()
     }
 
     /// Registers a callback for the start and the end of each collection. The collecting thread
-    /// calls it while the world runs. If it panics, the hook of
-    /// [`on_unraisable`](Self::on_unraisable) receives the panic.
+    /// calls it while the world runs. If the heap started the collection, another thread may call
+    /// it at the end. If it panics, the hook of [`on_unraisable`](Self::on_unraisable) receives the
+    /// panic.
     pub fn on_collection(&self, f: impl Fn(&CollectionEvent<'_>) + Send + Sync + 'static) {
         self.0.on_collection(f);
     }
@@ -141,15 +146,17 @@ impl Heap {
     /// * A thread has ended without dropping its [`Mutator`](crate::Mutator), so every later stop
     ///   fails. This is reported once.
     /// * A thread waits for the end of another thread's stop. The waiting thread calls the hook
-    ///   with the thread that stopped the world. This call of the hook cannot attach, and must not
-    ///   use objects.
+    ///   with the thread that stopped the world.
     /// * A thread waits to collect while another thread collects, and no step of that collection
     ///   has ended for this time. The waiting thread calls the hook with the collecting thread.
     /// * A collection, or the reclaiming of its garbage, has held up its thread. This thread calls
     ///   the hook afterwards, once, with the [longest call](SlowStop::longest) of the program's
     ///   code. The waits for stops do not count.
     /// * A thread waits to attach, because another thread has suspended it. The suspended thread
-    ///   calls the hook.
+    ///   calls the hook, or a thread that waits to suspend it, too.
+    ///
+    /// The threads of the third, fourth and last case call the hook as if inside a traversal: they
+    /// cannot attach, and must not use objects.
     ///
     /// The report of a wait is repeated each time the wait has doubled. Without a hook, and without
     /// a `tracing` subscriber that accepts the event, a report is one line on standard error.

@@ -93,9 +93,11 @@ impl Mutator {
     ///
     /// # Panics
     ///
-    /// Inside a destructor, finalizer or callback that the library calls, inside a traversal, and
-    /// while the thread holds a stop. The process aborts if `f` leaves the thread attached
-    /// elsewhere, because the callers of this function rely on the attachment.
+    /// Inside a destructor, finalizer or callback that the library calls, inside a traversal, while
+    /// the thread holds a stop, and while it keeps another thread suspended. The process aborts if
+    /// `f` leaves the thread attached elsewhere, or keeps a [`DetachedFork`](crate::DetachedFork)
+    /// or a [`Suspended`](crate::safepoint::Suspended), because the callers of this function rely
+    /// on the attachment.
     #[track_caller]
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.raw.0.detach(f)
@@ -146,8 +148,8 @@ impl Mutator {
     ///
     /// # Panics
     ///
-    /// If the world cannot be stopped because a thread ended without dropping its mutator; see
-    /// [`try_collect`](Self::try_collect).
+    /// If [`try_collect`](Self::try_collect) returns an error, for example because a thread ended
+    /// without dropping its mutator.
     #[track_caller]
     pub fn collect(&mut self) -> CollectionReport {
         self.raw.0.collect()

@@ -244,8 +244,8 @@ impl Obj<'_> {
 ///
 /// # Errors
 ///
-/// When the object is of the other family, or references are left. Nothing has happened then.
-/// [`Code::StillTracked`] is different: the memory was freed.
+/// When the object is of the other family, or references are left; in a traverse handler. Nothing
+/// has happened then. [`Code::StillTracked`] is different: the memory was freed.
 ///
 /// # Safety
 ///

@@ -38,7 +38,7 @@ pub(super) const SIZE_LIMIT: usize = isize::MAX as usize / 2;
 /// # Errors
 ///
 /// When the number is negative, the type has no items, the size is too large, or there is no
-/// memory; in a traverse handler.
+/// memory; for `extra` bytes of a type with items; for the type of types; in a traverse handler.
 pub fn allocate(
     m: &Mutator,
     record: &TypeRecord,

@@ -97,8 +97,8 @@ impl<'m> Obj<'m> {
     ///   [`allocate_tracked`](crate::dynamic::allocate_tracked) succeeds all the same.
     /// - A traverse handler runs on this thread.
     /// - In checked mode, while no other thread is attached: a field refers to memory without an
-    ///   object. The object stays untracked. While another thread is attached, the next collection
-    ///   reports the field, and does not follow it.
+    ///   object. An untracked object stays untracked. While another thread is attached, the next
+    ///   collection reports the field, and does not follow it.
     pub fn track(self, m: &'m Mutator) -> Result<(), Fault> {
         const FUNCTION: &str = "track";
         refuse_in_traversal(FUNCTION)?;

@@ -64,7 +64,8 @@
 //! callback or progress callback has one. The layer of another language may have a mutator while a
 //! caller further up the stack uses it. Then collecting calls do nothing, and other calls return a
 //! [`Fault`](crate::Fault) with [`Code::NotAllowedHere`](crate::Code::NotAllowedHere). While
-//! another thread collects, collecting calls return at once and do nothing.
+//! another thread collects, collecting calls do not wait for the end of that collection, and do not
+//! collect. They may reclaim some of its garbage, and park.
 //!
 //! # The end of a heap
 //!

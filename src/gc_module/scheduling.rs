@@ -16,7 +16,8 @@ impl Services {
     /// [`is_enabled`](Self::is_enabled) returns `true`.
     ///
     /// From now on the other settings of the heap's [`Pacing`](crate::Pacing) have no effect,
-    /// except [`automatic`](crate::Pacing::automatic).
+    /// except [`automatic`](crate::Pacing::automatic) and
+    /// [`full_minimum_bytes`](crate::Pacing::full_minimum_bytes).
     ///
     /// # Errors
     ///
@@ -52,8 +53,9 @@ impl Services {
     /// objects are new. [`process_memory`](crate::gc_module::process_memory) can be the source. By
     /// default there is no source and no condition.
     ///
-    /// The source is called after collections, and when a thread has run out of cells and a
-    /// collection is due. It must not use a heap. If it returns `None`, the condition holds.
+    /// The source is called by this function, after collections, and when a thread fetches cells or
+    /// reaches a safepoint and a collection may be due. It must not use a heap. If it returns
+    /// `None`, the condition holds.
     pub fn set_memory_source(&self, source: impl Fn() -> Option<usize> + Send + Sync + 'static) {
         self.state().memory.set_source(Some(Hook::new(Arc::new(source))));
     }

@@ -55,13 +55,14 @@ impl From<Thresholds> for RuleNumbers {
 }
 
 impl Pacing {
-    /// Sets thresholds, which replace the four other settings.
+    /// Sets thresholds, which replace `young_objects`, `young_bytes`, `full_growth` and
+    /// `full_minimum`.
     pub fn with_thresholds(mut self, thresholds: Thresholds) -> Self {
         self.rule = Some(thresholds.into());
         self
     }
 
-    /// The thresholds. `None`: the other settings decide.
+    /// The thresholds. `None`: the settings that thresholds would replace decide.
     pub fn thresholds(&self) -> Option<Thresholds> {
         self.rule.map(|RuleNumbers { numbers: [t0, t1, t2], .. }| Thresholds { t0, t1, t2 })
     }

@@ -12,7 +12,8 @@ use crate::gc_module::services::Services;
 
 impl Services {
     /// Registers a callback for the start and the end of each collection except the heap's last. It
-    /// is called on the collecting thread, while the world runs. Returns the id for
+    /// is called on the collecting thread, while the world runs. If the heap started the
+    /// collection, the end may be called on another thread. Returns the id for
     /// [`remove_callback`](Self::remove_callback). If a callback adds or removes a callback, that
     /// takes effect from the next phase on. Panics go to the hook of
     /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).

@@ -9,9 +9,9 @@ pub(crate) enum Phase {
     /// Stopped: merges the counts that threads have pending; runs in each stop of a collection and
     /// of a promotion.
     Merge,
-    /// Stopped: marks the objects that known roots reach, then those that the roots of the last
-    /// full collection reach; only in a full collection with such roots, and once more if some of
-    /// these are roots no longer.
+    /// Stopped: marks the objects that the model's roots reach, and in a full collection those that
+    /// known roots reach, then those that the roots of the last full collection reach; only in a
+    /// collection with such roots, and once more if some of the last are roots no longer.
     Premark,
     /// Stopped: counts the references between candidates.
     Count,

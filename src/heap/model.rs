@@ -418,6 +418,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Returns a name for the type of `object`, for reports. It may run while the world is stopped.
+    /// A collection also asks for it once for every 32 objects that it releases, because one of
+    /// these may turn out to be slow. So it should take little time.
     fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
         let _ = object;
         "*object".into()
@@ -465,7 +467,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = (requests, m);
     }
 
-    /// Called after each attach, with the world running.
+    /// Called after each attach, after [`park`](ModelMutator::park) has parked, and in each
+    /// safepoint that has work, with the world running. A thread that parks while it clears and
+    /// releases garbage does not call it then.
     fn attached(&self, m: &ModelMutator<Self>) {
         let _ = m;
     }
@@ -624,8 +628,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// [order]: crate::model#a-stop-of-the-runtime
     const STOPS_RUNTIME: bool = false;
 
-    /// Stops all threads of the runtime but this one. Called in each stop, after all other attached
-    /// threads of the heap have stopped. `local` belongs to the mutator of this thread.
+    /// Stops all threads of the runtime but this one. Called in each stop except that of a fork,
+    /// after all other attached threads of the heap have stopped. `local` belongs to the mutator of
+    /// this thread.
     ///
     /// # Errors
     ///

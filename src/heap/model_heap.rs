@@ -200,9 +200,11 @@ pub struct HeapStats {
     /// Objects that collections have destroyed so far. Objects destroyed by reference counting are
     /// not included.
     pub collected: usize,
-    /// Stops so far, including those outside collections.
+    /// Stops so far, including those outside collections. Not included are those in which checked
+    /// mode examines one object.
     pub stops: u64,
-    /// The longest time from the request of a stop until the last thread parked.
+    /// The longest time that a stop took until the last thread parked. A wait for another stop
+    /// before is not included.
     pub time_to_stop_max: Duration,
     /// The threads that ended attached because they leaked their [`Mutator`](crate::Mutator), each
     /// with its name and its number in the operating system. While this list is not empty, every

@@ -10,10 +10,10 @@
 /// most `n + max(n * full_growth, full_minimum)` objects, plus the new ones: `young_objects`, or a
 /// fifteenth of that sum. The same holds for bytes, with `full_minimum_bytes` and `young_bytes`.
 /// While the heap is being built, `full_growth` counts twice. So garbage, dead cycles included,
-/// never exceeds these numbers, whatever collections the program requests itself. Objects that
-/// cannot be part of a cycle count in bytes only. Besides, each thread may have 64 KiB, and up to
-/// eight times 64 cells of each size, that are not counted yet; and the garbage that a collection
-/// has found is destroyed in batches.
+/// never exceeds these numbers, whatever collections the program requests itself. The bound of
+/// objects does not count those that cannot be part of a cycle; the bound of bytes does. Besides,
+/// each thread may have 64 KiB, and up to eight times 64 cells of each size, that are not counted
+/// yet; and the garbage that a collection has found is destroyed in batches.
 ///
 /// Bytes are those of the objects' cells, and those outside the heap that
 /// [`Trace::external_bytes`](crate::Trace::external_bytes) and

@@ -41,8 +41,9 @@ impl<M: ObjectModel> ModelHeap<M> {
     }
 
     /// Registers a callback for the start and the end of each collection. The collecting thread
-    /// calls it while the world runs. If it panics, the hook of
-    /// [`on_unraisable`](Self::on_unraisable) receives the panic.
+    /// calls it while the world runs. If the heap started the collection, another thread may call
+    /// it at the end. If it panics, the hook of [`on_unraisable`](Self::on_unraisable) receives the
+    /// panic.
     pub fn on_collection(&self, f: impl Fn(&CollectionEvent<'_>) + Send + Sync + 'static) {
         self.0.core.hooks.on_collection(Hook::new(Arc::new(f)));
     }

@@ -105,7 +105,8 @@ impl<M: ObjectModel> StoppedWorld<M> {
         self.world.requester()
     }
 
-    /// The time from the request until the last thread parked.
+    /// How long the stop took until the last thread parked. A wait for another stop before is not
+    /// included.
     pub fn time_to_stop(&self) -> Duration {
         self.world.time_to_stop()
     }

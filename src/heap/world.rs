@@ -35,7 +35,8 @@ impl<M: ObjectModel> World<'_, M> {
         self.requester
     }
 
-    /// The time from the request until the last thread parked.
+    /// How long the stop took until the last thread parked. A wait for another stop before is not
+    /// included.
     pub fn time_to_stop(&self) -> Duration {
         self.stopped.time_to_stop() + self.runtime.map_or(Duration::ZERO, |(_, took)| took)
     }

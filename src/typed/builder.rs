@@ -64,11 +64,12 @@ impl HeapBuilder {
     /// address space takes no memory until it is used.
     ///
     /// By default, four times the machine's memory, but at most 64 GiB, and at most a sixteenth of
-    /// the process's address space divided by the number of the process's heaps. If the system
-    /// refuses the default, or refuses as much again, the heap reserves half of the size that the
-    /// system would grant. The rest is left to the program.
+    /// the process's address space divided by the number of the process's heaps. It is at least 64
+    /// MiB. If the system refuses the default, or refuses as much again, the heap reserves half of
+    /// the size that the system would grant. The rest is left to the program.
     ///
-    /// A heap reserves at most 128 GiB, even if `bytes` is more.
+    /// A heap reserves at most 128 GiB, even if `bytes` is more. If the system refuses `bytes`, the
+    /// heap reserves half of it, or a quarter, and so on, down to 64 MiB.
     ///
     /// A heap of an [`ObjectModel`](crate::model::ObjectModel) with
     /// [`Segments`](crate::model::Segments) cannot grow beyond `bytes` either, including the memory

@@ -258,11 +258,10 @@ pub trait Trace: 'static {
 
     /// Drops the references that can close a cycle.
     ///
-    /// The collecting thread calls this when the value is known to be garbage, while the world
-    /// runs. Only fields that can change through `&self` have work to do, and every cycle passes
-    /// through such a field. A plain container forwards to its elements. A destructor of another
-    /// member of the cycle may use the value afterwards, so leave it in a state that its methods
-    /// can handle.
+    /// An attached thread calls this when the value is known to be garbage, while the world runs.
+    /// Only fields that can change through `&self` have work to do, and every cycle passes through
+    /// such a field. A plain container forwards to its elements. A destructor of another member of
+    /// the cycle may use the value afterwards, so leave it in a state that its methods can handle.
     ///
     /// Take the old value out under the field's lock, unlock, and only then drop the old value. The
     /// drop runs destructors, which may take the same lock. If a field's lock is held, skip the

@@ -41,7 +41,7 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// # Errors
     ///
     /// If the thread is already attached to any heap, inside a traversal, or in the closure of a
-    /// detach.
+    /// detach. [`AttachError`] lists all cases.
     pub fn try_attach(&self) -> Result<ModelMutator<M>, AttachError> {
         ModelMutator::attach(&self.0)
     }
@@ -65,7 +65,8 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// # Errors
     ///
-    /// If the thread is attached, is inside a traversal, or is ending. `f` was not called then.
+    /// If the thread is attached, is inside a traversal, or is ending. [`AttachError`] lists all
+    /// cases. `f` was not called then.
     pub fn try_attach_scoped<R>(
         &self,
         f: impl FnOnce(&mut ModelMutator<M>) -> R,
@@ -170,7 +171,8 @@ pub struct HeapStats {
     /// The bytes of their cells, including headers and rounding.
     pub live_bytes: usize,
     /// Bytes outside the heap that objects have: those that [`Trace::external_bytes`] has told, and
-    /// those of [`Mutator::adjust_external_bytes`]. Of each thread up to 64 KiB are missing.
+    /// those of [`Mutator::adjust_external_bytes`]. The number may be wrong by 64 KiB for each
+    /// thread.
     ///
     /// [`Trace::external_bytes`]: crate::Trace::external_bytes
     /// [`Mutator::adjust_external_bytes`]: crate::Mutator::adjust_external_bytes

@@ -31,7 +31,8 @@
 //! destructor.
 //!
 //! A handle that knows its type destroys the object in place (`destroy_in_place`), if the object
-//! has no finalizer and no weak record. The objects that die with it go on the stack.
+//! has no finalizer, no weak record, and no memory outside the heap that the heap counts. The
+//! objects that die with it go on the stack.
 //!
 //! A thread with a [`TraversalGuard`](crate::safepoint::TraversalGuard) has no mutator, and
 //! handlers of dynamic objects need one. So the thread destroys nothing: queues and lists keep

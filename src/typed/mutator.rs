@@ -207,7 +207,8 @@ impl Heap {
     ///
     /// # Panics
     ///
-    /// If the thread is attached, is inside a traversal, or is ending.
+    /// If the thread is attached, is inside a traversal, or is ending. [`AttachError`] lists all
+    /// cases.
     #[track_caller]
     pub fn attach_scoped<R>(&self, f: impl FnOnce(&mut Mutator) -> R) -> R {
         self.0.attach_scoped(|raw| f(Mutator::from_raw_mut(raw)))

@@ -136,7 +136,8 @@ impl Stress {
 
     /// Makes constants as small as possible, so that small heaps and short tests reach paths that
     /// only large heaps reach otherwise: refills, work that is handed over, full batches. Every
-    /// collection then uses several threads.
+    /// collection then uses all workers of the heap, unless
+    /// [`HeapBuilder::serial_below`](crate::HeapBuilder::serial_below) was called.
     pub fn small_constants(mut self, small: bool) -> Self {
         self.small = small;
         self

@@ -687,9 +687,10 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// In the child of a fork: repairs the model after the loss of a thread. `lost` is a mutator
     /// whose thread does not exist in this process, and `local` its data. Called once for each of
-    /// them by [`ModelFork::child`](crate::model::ModelFork::child), on the only thread of the
-    /// process, with the world running, before the data is dropped. [`ending`](Self::ending) is not
-    /// called for these mutators, and their private data leaks.
+    /// them when the child ends the fork ([`ModelFork::child`](crate::model::ModelFork::child), or
+    /// the same of a [`ModelDetachedFork`](crate::model::ModelDetachedFork)), on the only thread of
+    /// the process, with the world running, before the data is dropped. [`ending`](Self::ending) is
+    /// not called for these mutators, and their private data leaks.
     ///
     /// A model moves pending work of the lost thread, such as deferred drops in `local`, to this
     /// mutator, and gives objects that belong to the thread another owner. References on the

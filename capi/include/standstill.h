@@ -397,11 +397,13 @@ typedef struct {
 /* PyType_Ready: fills in what a static type inherits, then checks the type. A type inherits
  * Py_TPFLAGS_HAVE_GC, tp_traverse and tp_clear from its base together, and only if it has none of
  * the three. Returns 0, or -1 and an error. After a failure the type can be corrected and tried
- * again. If the type is ready already, nothing happens and the result is 0.
+ * again. If the type is ready already, the result is 0, and the members that the program has
+ * changed since get their values back.
  * Errors: STANDSTILL_E_MISSING_TRAVERSE (the flag without tp_traverse), _HANDLERS_WITHOUT_FLAG,
  * _MIXED_BASES, _BAD_FREE, _BAD_FLAGS, _BAD_BASE, _BAD_SIZE (also items under a base with fields
- * and without items: the number of items would overlap the base's first field), _WRONG_TYPE
- * (tp_name is not UTF-8).
+ * and without items: the number of items would overlap the base's first field), _BAD_SLOT (no
+ * tp_name), _WRONG_TYPE (tp_name is not UTF-8), _WRITTEN_AFTER_READY (Py_TPFLAGS_HAVE_GC of a ready
+ * type was changed; it is restored), _MEMORY.
  * Since: 2.2. Traversal: refused. */
 STANDSTILL_STABLE int PyType_Ready(PyTypeObject *type);
 
@@ -410,7 +412,7 @@ STANDSTILL_STABLE int PyType_Ready(PyTypeObject *type);
  * slot Py_tp_bases or Py_tp_base, or else PyBaseObject_Type. `module` is NULL or a module; the type
  * owns a reference to it. Returns the type, or NULL and an error. A failed call leaks nothing.
  * Errors: those of PyType_Ready; STANDSTILL_E_BAD_SLOT, _BAD_MRO, _BAD_BASE (also a base that was
- * made in Rust).
+ * made in Rust), _WRONG_TYPE (`module` is no module).
  * Since: 3.2, 3.3, 3.9. Traversal: refused. */
 STANDSTILL_STABLE PyObject *PyType_FromSpec(PyType_Spec *spec);
 STANDSTILL_STABLE PyObject *PyType_FromSpecWithBases(PyType_Spec *spec, PyObject *bases);
@@ -434,32 +436,32 @@ STANDSTILL_STABLE unsigned long PyType_GetFlags(PyTypeObject *type);
 
 /* PyType_GetSlot: returns the value of the slot `slot` (Py_tp_*). NULL without an error: the slot
  * is empty.
- * Errors: STANDSTILL_E_BAD_SLOT.
+ * Errors: STANDSTILL_E_BAD_SLOT, _NOT_READY.
  * Since: 3.4. Traversal: refused. */
 STANDSTILL_STABLE void *PyType_GetSlot(PyTypeObject *type, int slot);
 
 /* PyType_GetModule: returns the module with which the type was made, borrowed. Bases are not
  * searched.
- * Errors: STANDSTILL_E_NO_MODULE.
+ * Errors: STANDSTILL_E_NO_MODULE, _NOT_READY.
  * Since: 3.9. Traversal: refused (PyType_GetModule_DuringGC). */
 STANDSTILL_STABLE PyObject *PyType_GetModule(PyTypeObject *type);
 
 /* PyType_GetModuleState: returns the state of the type's own module. NULL without an error: the
  * module has no state.
- * Errors: STANDSTILL_E_NO_MODULE.
+ * Errors: STANDSTILL_E_NO_MODULE, _NOT_READY.
  * Since: 3.9. Traversal: refused (PyType_GetModuleState_DuringGC). */
 STANDSTILL_STABLE void *PyType_GetModuleState(PyTypeObject *type);
 
 /* PyType_GetModuleByDef: searches the type's resolution order for the first type whose module was
  * made from `def`. Returns this module, borrowed.
- * Errors: STANDSTILL_E_NO_MODULE.
+ * Errors: STANDSTILL_E_NO_MODULE, _NOT_READY.
  * Since: 3.11. Traversal: refused. */
 struct PyModuleDef;
 STANDSTILL_STABLE PyObject *PyType_GetModuleByDef(PyTypeObject *type, struct PyModuleDef *def);
 
 /* PyType_GetModuleByToken: searches the type's resolution order for the first type whose module has
  * this token. Returns a new reference to the module.
- * Errors: STANDSTILL_E_NO_MODULE.
+ * Errors: STANDSTILL_E_NO_MODULE, _NOT_READY.
  * Since: 3.15. Traversal: refused (PyType_GetModuleByToken_DuringGC). */
 STANDSTILL_STABLE PyObject *PyType_GetModuleByToken(PyTypeObject *type, const void *token);
 
@@ -628,8 +630,8 @@ STANDSTILL_STABLE int standstill_PyWeakref_Check(PyObject *op);
  * items. All bytes after the head are 0. An object of a container type is tracked at once; the
  * first PyObject_GC_Track of the object afterwards is no misuse. Programs allocate by
  * `type->tp_alloc(type, nitems)`. Returns NULL and an error on failure.
- * Errors: STANDSTILL_E_MEMORY, _NOT_READY, _BAD_SIZE (`nitems` is negative or too large, or the
- * type has no items).
+ * Errors: STANDSTILL_E_MEMORY (also: `nitems` is too large), _NOT_READY, _BAD_SIZE (`nitems` is
+ * negative, or not 0 for a type without items).
  * Since: 2.2. Traversal: refused. */
 STANDSTILL_STABLE PyObject *PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t nitems);
 
@@ -777,7 +779,8 @@ STANDSTILL_STABLE int PyObject_HasAttrString(PyObject *op, const char *name);
 
 /* PyObject_GetTypeData: returns the part of `op` that `cls` reserves. `cls` was made with a
  * negative basicsize.
- * Errors: STANDSTILL_E_WRONG_TYPE (`op` is no instance of `cls`, or `cls` reserves nothing).
+ * Errors: STANDSTILL_E_WRONG_TYPE (`op` is no instance of `cls`, or `cls` reserves nothing),
+ * _NOT_READY.
  * Since: 3.12. Traversal: refused (PyObject_GetTypeData_DuringGC). */
 STANDSTILL_STABLE void *PyObject_GetTypeData(PyObject *op, PyTypeObject *cls);
 
@@ -1002,7 +1005,7 @@ enum standstill_code {
     STANDSTILL_E_BAD_FLAGS = 8,             /* flags exclude each other or the kind of type */
     STANDSTILL_E_BAD_BASE = 9,              /* no type, not ready, final, or of another runtime */
     STANDSTILL_E_BAD_MRO = 10,              /* the bases have no common resolution order */
-    STANDSTILL_E_BAD_SLOT = 11,             /* unknown slot, or a slot given twice */
+    STANDSTILL_E_BAD_SLOT = 11,             /* a slot: unknown, twice, without value; no name */
     STANDSTILL_E_BAD_SIZE = 12,             /* negative, too large, or less than the base's */
     STANDSTILL_E_NOT_GC_TYPE = 13,          /* not a container type */
     STANDSTILL_E_GC_TYPE = 14,              /* a container type */

@@ -1092,12 +1092,13 @@ STANDSTILL_STABLE const char *standstill_error_message(void);
 /* ==== The collector =========================================================================== */
 
 /* PyGC_Collect: runs a full collection. Returns the number of collected plus the number of
- * uncollectable objects. Returns 0 if the collector is disabled or another thread collects: it does
- * not wait for the end of that collection. An error in the indicator is preserved.
- * The call is a safepoint, also if no collection runs: it stops for another thread's stop. Only
- * after misuse it is none.
- * Misuse: the thread is not attached; STANDSTILL_E_NOT_ALLOWED_HERE (in a destructor, finalizer or
- * callback). The result is 0.
+ * uncollectable objects. Returns 0 if the collector is disabled, or another thread collects or
+ * visits all objects: it does not wait for the end of that. An error in the indicator is preserved.
+ * The call is a safepoint, also if no collection runs: it stops for another thread's stop. It is
+ * none after misuse, and none in code that a collection of this thread calls: there it returns 0
+ * without a report.
+ * Misuse: the thread is not attached; STANDSTILL_E_NOT_ALLOWED_HERE (in any other destructor,
+ * finalizer or callback, also in that of PyUnstable_GC_VisitObjects). The result is 0.
  * Since: 3.0. Traversal: refused (0). */
 STANDSTILL_STABLE Py_ssize_t PyGC_Collect(void);
 
@@ -1310,13 +1311,19 @@ standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, v
                               void *arg);
 
 /* ==== The gc module =========================================================================== */
-/* All functions of this section use the heap to which the calling thread is attached. */
+/* All functions of this section use the heap to which the calling thread is attached.
+ *
+ * These stop the world, so they are safepoints: standstill_gc_get_count, _freeze, _unfreeze,
+ * _get_freeze_count, _get_objects, _get_referrers and _get_referents. In a destructor, finalizer or
+ * callback they fail with STANDSTILL_E_NOT_ALLOWED_HERE. */
 
 /* standstill_gc_collect: collects a generation: 0 and 1 are the young objects, 2 is all objects.
  * The call works also while the collector is disabled. Returns the number of collected plus the
- * number of uncollectable objects, or -1 and an error. Returns 0 if another thread collects: it
- * does not wait for the end of that collection. Like PyGC_Collect it is a safepoint, also then.
+ * number of uncollectable objects, or -1 and an error. Returns 0 if another thread collects or
+ * visits all objects: it does not wait for the end of that. Like PyGC_Collect it is a safepoint,
+ * also then.
  * Errors: STANDSTILL_E_BAD_GENERATION.
+ * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE, as for PyGC_Collect (result 0).
  * Since: ours (gc.collect). Traversal: refused (-1). */
 STANDSTILL_STABLE Py_ssize_t standstill_gc_collect(int generation);
 
@@ -1336,9 +1343,10 @@ STANDSTILL_STABLE int standstill_gc_disable(void);
 STANDSTILL_STABLE int standstill_gc_isenabled(void);
 
 /* standstill_gc_set_threshold: more than `t0` new objects start an automatic collection; 0 disables
- * automatic collections. If `t1` is 0, every automatic collection is full. Otherwise an automatic
- * collection is full only if the heap has over a quarter more objects than the last full collection
- * left. `t2` is stored and has no effect. Returns 0, or -1 and an error.
+ * automatic collections. If `t1` is 0, every automatic collection is full. Otherwise one is full
+ * only if the heap has over a quarter more objects than the last full collection left, or more than
+ * twice its bytes and over 16 MiB more: a full one is due then, however few objects are new. `t2`
+ * is stored and has no effect. Returns 0, or -1 and an error.
  * standstill_gc_get_threshold: writes the three thresholds. Returns 0 or -1.
  * Errors: STANDSTILL_E_BAD_THRESHOLD (negative).
  * Since: ours (gc.set_threshold). Traversal: refused. */
@@ -1375,9 +1383,10 @@ typedef struct {
 } standstill_gc_info;
 
 /* standstill_gc_add_callback: registers a callback. The collecting thread calls it before ("start")
- * and after ("stop") each collection, while the world runs. Returns the callback's id, from 0, or
- * -1 and an error. standstill_gc_remove_callback: removes a callback. Returns 0, or -1 if there is
- * no such id. Both take effect at the next phase.
+ * and after ("stop") each collection, while the world runs, but not at the last one of Py_Finalize
+ * or standstill_heap_free. Returns the callback's id, from 1, or -1 and an error.
+ * standstill_gc_remove_callback: removes a callback. Returns 0, or -1 if there is no such id. Both
+ * take effect at the next phase.
  * Since: ours (gc.callbacks). Traversal: refused. */
 typedef void (*standstill_gc_callback)(const char *phase, const standstill_gc_info *info,
                                        void *arg);
@@ -1425,7 +1434,8 @@ STANDSTILL_STABLE Py_ssize_t standstill_gc_get_freeze_count(void);
  * standstill_gc_get_referrers: the tracked objects whose traverse handlers visit one of the `n`
  * given objects. Both leave out frozen objects, and those that a running collection will clear.
  * standstill_gc_get_referents: the objects that the traverse handlers of the given objects visit.
- * Errors: STANDSTILL_E_BAD_GENERATION, _MEMORY, _FOREIGN_POINTER (an object of another heap).
+ * Errors: STANDSTILL_E_BAD_GENERATION, _MEMORY, _FOREIGN_POINTER (an object of another heap),
+ * _BAD_SIZE (`n` is negative), _HANDLER_ERROR (a traverse handler returned its own value).
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE PyObject *standstill_gc_get_objects(int generation);
 STANDSTILL_STABLE PyObject *standstill_gc_get_referrers(PyObject *const *objects, Py_ssize_t n);

@@ -1128,7 +1128,7 @@ typedef struct {
     size_t size;         /* sizeof(standstill_heap_options) */
     size_t reserve;      /* bytes of address space, which the heap cannot outgrow; 0: default */
     size_t limit;        /* bytes of objects before allocation fails; 0: no limit */
-    unsigned workers;    /* threads that help collections, at most 1024; 0: default */
+    unsigned workers;    /* threads of a collection, also its own, at most 1024; 0: default */
     int checked;         /* checked mode: 1 on, 0 off, -1 default */
     int stress;          /* 1: collect at every safepoint */
     size_t serial_below; /* fewer objects: collect with one thread; 0: default */
@@ -1147,8 +1147,9 @@ typedef struct {
  * calling thread is attached to another heap, there is no last collection. The hook then receives
  * the number of objects that are left, and cycles of these objects are never freed.
  * Errors: STANDSTILL_E_MEMORY, _BAD_SIZE (an option makes no sense).
- * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE (threads are attached to the heap, or it is the default
- * heap), _FOREIGN_POINTER (not a heap).
+ * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE (threads are attached to the heap, or are between
+ * PyEval_SaveThread and PyEval_RestoreThread; or it is the default heap), _FOREIGN_POINTER (not a
+ * heap).
  * Aborts: without memory for what std allocates (docs/c-api.md, "Without memory").
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE standstill_heap *standstill_heap_new(const standstill_heap_options *options);
@@ -1189,8 +1190,10 @@ STANDSTILL_STABLE void standstill_safepoint(void);
 /* Py_BEGIN_ALLOW_THREADS ... Py_END_ALLOW_THREADS: put these around code that blocks. The thread is
  * detached between the two and must not use objects.
  * PyEval_SaveThread: detaches the thread and returns its state. NULL after misuse: the thread stays
- * attached. PyEval_RestoreThread: attaches it again; it ignores NULL.
- * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE (in a destructor, finalizer or callback), _MEMORY.
+ * attached. PyEval_RestoreThread: attaches it again, on the same thread; it ignores NULL.
+ * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE (in a destructor, finalizer or callback;
+ * PyEval_RestoreThread before the PyGILState_Ensure in between was released), _FOREIGN_POINTER (the
+ * state of another thread, or one that was restored), _MEMORY.
  * Since: 1.5. Traversal: refused. */
 typedef struct standstill_thread_state PyThreadState;
 STANDSTILL_STABLE PyThreadState *PyEval_SaveThread(void);
@@ -1237,12 +1240,15 @@ STANDSTILL_STABLE int Py_IsInitialized(void);
  * of an attached thread.
  *
  * A thread that forks in a destructor, finalizer, clear handler, callback or hook cannot stop the
- * worlds, nor can it in a traverse handler. Its child may not use the library: it calls exec or
- * _exit.
+ * worlds, nor can it in a traverse handler. It cannot either if memory is short, or if a thread has
+ * ended attached to one of the heaps. The fork happens all the same, but the child may not use the
+ * library: it calls exec or _exit.
  *
- * In a handler that the program itself has registered with pthread_atfork, the thread counts as
- * being inside a collection, whether it was attached or not: it can neither attach nor detach, and
- * PyGC_Collect returns 0. */
+ * The library registers its handlers when a thread attaches for the first time. Those that the
+ * program has registered before with pthread_atfork run while the worlds are stopped. There the
+ * thread counts as being inside a collection, whether it was attached or not: it can use no object,
+ * neither attach nor detach, and PyGC_Collect returns 0. Handlers that are registered later run
+ * before the worlds stop, and after they run again. */
 
 /* ==== Hooks =================================================================================== */
 /* Hooks belong to the process. The library calls a hook on the thread on which the event
@@ -1288,17 +1294,20 @@ typedef struct {
     const char *thread; /* the thread's name, or NULL */
     uint64_t os_thread; /* the system's thread id (gettid); 0: unknown */
     double waited;      /* seconds of the wait so far, or for which collecting held up the thread */
-    double attached;    /* seconds since the thread first attached, and was registered for stops */
+    double attached;    /* seconds since the thread was registered for stops; see below */
     int ended;          /* 1: the thread ended and could not be detached; every stop now fails */
     const char *text;   /* one line about all such threads */
 } standstill_slow_stop;
 
 /* standstill_set_slow_stop_hook: sets the hook for slow stops. "Slow" means longer than
- * slow_stop_ms of standstill_heap_options. By default the library writes a line to stderr. The hook
- * is called in four cases:
+ * slow_stop_ms of standstill_heap_options. By default the library writes a line to stderr.
+ * standstill_attach registers a thread for stops, until it detaches by standstill_detach. Between
+ * PyEval_SaveThread and PyEval_RestoreThread it stays registered. The hook is called in five cases:
  * A stop waits for other threads for too long. The stopping thread calls the hook, once for each
  * thread that it waits for, and again each time the wait has doubled. The hook itself should not
  * wait.
+ * A stop fails, because a thread has ended attached. The stopping thread calls the hook, once for
+ * each such thread, with `ended` 1 and `waited` 0.
  * A stop itself takes too long. A thread that waits for the end of the stop calls the hook. The
  * restrictions of a traverse handler apply to this call.
  * The finalizers, callbacks and deallocators of a collection take too long. A thread that waits to

@@ -413,6 +413,7 @@ STANDSTILL_STABLE int PyType_Ready(PyTypeObject *type);
  * owns a reference to it. Returns the type, or NULL and an error. A failed call leaks nothing.
  * Errors: those of PyType_Ready; STANDSTILL_E_BAD_SLOT, _BAD_MRO, _BAD_BASE (also a base that was
  * made in Rust), _WRONG_TYPE (`module` is no module).
+ * Aborts: as standstill_heap_new.
  * Since: 3.2, 3.3, 3.9. Traversal: refused. */
 STANDSTILL_STABLE PyObject *PyType_FromSpec(PyType_Spec *spec);
 STANDSTILL_STABLE PyObject *PyType_FromSpecWithBases(PyType_Spec *spec, PyObject *bases);
@@ -1396,6 +1397,7 @@ typedef struct {
  * or standstill_heap_free. Returns the callback's id, from 1, or -1 and an error.
  * standstill_gc_remove_callback: removes a callback. Returns 0, or -1 if there is no such id. Both
  * take effect at the next phase.
+ * Aborts: as standstill_heap_new.
  * Since: ours (gc.callbacks). Traversal: refused. */
 typedef void (*standstill_gc_callback)(const char *phase, const standstill_gc_info *info,
                                        void *arg);
@@ -1412,6 +1414,7 @@ STANDSTILL_STABLE int standstill_gc_remove_callback(int id);
  * standstill_gc_get_debug: returns the selected bits. standstill_gc_set_debug_sink: sets the
  * function that receives the lines; NULL: they go to stderr.
  * Errors: STANDSTILL_E_BAD_DEBUG_FLAGS (unknown bits).
+ * Aborts: standstill_gc_set_debug_sink as standstill_heap_new.
  * Since: ours (gc.set_debug). Traversal: refused. */
 STANDSTILL_STABLE int standstill_gc_set_debug(unsigned flags);
 STANDSTILL_STABLE unsigned standstill_gc_get_debug(void);
@@ -1456,6 +1459,7 @@ STANDSTILL_STABLE int standstill_gc_is_finalized(PyObject *op);
 
 /* standstill_gc_set_audit_hook: sets a hook for calls of get_objects, get_referrers and
  * get_referents. The event is "gc.get_objects", "gc.get_referrers" or "gc.get_referents".
+ * Aborts: as standstill_heap_new.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE void standstill_gc_set_audit_hook(void (*hook)(const char *event, void *arg),
                                                     void *arg);

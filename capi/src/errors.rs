@@ -7,7 +7,7 @@
 //! The hooks belong to the process. While a hook runs, the mutator is lent, so the hook cannot
 //! reach a safepoint. No hook is called in a stop: misuse in a traverse handler is reported when
 //! the world runs again. The hook for slow stops is the exception: the requester calls it while it
-//! waits for its own stop.
+//! waits for its own stop, and so does a thread that waits for the end of another one's.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

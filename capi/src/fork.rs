@@ -7,9 +7,12 @@
 //! child it also removes what the other threads have left: their objects become unowned, and their
 //! collections are abandoned. Then the thread attaches again.
 //!
-//! One case is not handled: a thread that forks where it cannot detach, in a destructor, a
-//! finalizer, a hook or a traverse handler. Its child may use no heap. Most such children call
-//! `exec`.
+//! Nothing is prepared if the thread forks where it cannot detach, in a destructor, a finalizer, a
+//! hook or a traverse handler; if memory is short; or if no stop can succeed, because a thread has
+//! ended attached. The child may use no heap then. Most such children call `exec`.
+//!
+//! Handlers of the program that were registered before these are called between them. Later ones
+//! are called before `prepare`, and after `parent` or `child`.
 
 use std::cell::Cell;
 use std::ffi::c_int;

@@ -18,11 +18,12 @@
 //! | [`REQUEST`] | meaning | changed by |
 //! |---|---|---|
 //! | `NONE` | no call is pending, or it does nothing | |
-//! | `MADE` | a call is pending | the package's thread, from `NONE`, and back if it shall end |
+//! | `MADE` | a call is pending | the package's thread, from `NONE`, and back if it shall end or the place changes |
 //! | `RUNS` | a thread collects | that thread, from `MADE`, and to `NONE` at the end |
 //!
 //! An exception that arrives in the call, for example `KeyboardInterrupt`, leaves it, because it
-//! was meant for the program.
+//! was meant for the program. A warning that is an error goes to `sys.unraisablehook`. A
+//! `RecursionError` is dropped: the collection is still due.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -327,7 +328,7 @@ unsafe fn report() {
     unsafe { python::unraisable(text, null_mut()) };
 }
 
-/// CPython's rule for automatic collections: more new objects than the threshold, and than a
+/// CPython's rule for automatic collections: more new objects than the threshold, and at least a
 /// quarter of the live ones. 3.14 also wants that the memory of the process has grown.
 ///
 /// # Safety
@@ -359,8 +360,9 @@ pub unsafe fn due(interpreter: *mut c::PyInterpreterState) -> bool {
     }
 }
 
-/// Whether the memory of the process has grown by a tenth since this function has last said so, or
-/// many objects were made in the meantime. Otherwise the new objects are counted from 0 again.
+/// Whether the memory of the process has grown by a tenth, and by 128 KiB, since this function has
+/// last said so, or many objects were made in the meantime. Otherwise the new objects are counted
+/// from 0 again.
 fn grown(new: &AtomicI32, threshold: c_int) -> bool {
     /// KiB of memory when the last automatic collection was due.
     static LAST: AtomicI64 = AtomicI64::new(0);

@@ -13,8 +13,9 @@
 //! There is one heap for the process, for the main interpreter. It lives until the process ends.
 //! Two events replace it: the tables are full, because the allocator's segments have moved much;
 //! and a fork, because the threads of the old one do not exist in the child. The heap knows no
-//! object between collections. The old one leaks if another thread may use it. If another thread
-//! collected during the fork, its garbage and its due callbacks leak in the child.
+//! object between collections. The old one is never freed, because another thread may use it. If
+//! another thread collected during the fork, its garbage and its due callbacks leak in the child.
+//! The results of the checked mode begin anew with the heap.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -11,11 +11,13 @@
 //! | [`model`] | all of them, as standstill's object model |
 //! | [`collection`] | one collection |
 //! | [`switch`], [`block`] | which collector the process uses, and whether automatic collections run; blocks of `defer` |
-//! | [`automatic`] | the package's thread, which runs automatic collections |
+//! | [`automatic`] | the package's thread, which runs automatic collections, or requests them of a thread of the program |
+//! | [`signals`] | no signal arrives at that thread |
 //! | [`pressure`] | threads that make garbage too fast are held up |
 //! | [`checked`] | the comparison with CPython's collector |
 //! | [`records`] | the figures of the last collections |
 //! | [`interface`] | the functions of the module |
+//! | [`python`] | small calls into the interpreter |
 
 mod automatic;
 mod block;

@@ -15,8 +15,8 @@
 //! - [`FEW`].
 //!
 //! Then each thread that allocates is *asked* to pause. The further the number is above that limit,
-//! the longer the pauses are ([`SHORTEST`] to [`LONGEST`]). Between two pauses a thread runs for
-//! [`LOOK`] or more.
+//! the longer the pauses are ([`SHORTEST`] to [`LONGEST`]). Between two pauses a thread runs until
+//! the next look of the collecting thread ([`LOOK`]), and makes [`BUSY`] objects at least.
 //!
 //! # How
 //!

@@ -37,7 +37,8 @@
 //! | | changed by | read by |
 //! |---|---|---|
 //! | [`RUNS`] | the holder of `STATE` | any thread |
-//! | [`WORKER`], [`PLACE`] | the holder of `Change` | the package's threads |
+//! | [`WORKER`] | the holder of `Change` | the package's threads |
+//! | [`PLACE`] | the holder of `Change` | the package's threads, and a thread that gets their request |
 //! | [`KEPT`] | the first import, once | any thread |
 //! | [`NEWEST`], [`THREAD`], [`LIMIT`] | the holder of `Change` | the same |
 //! | [`MAIN`] | the holder of `Change`; the child of a fork | the child of a fork |

@@ -249,7 +249,7 @@ def uninstall():
     """Give all collections back to CPython's collector.
 
     Waits until an automatic collection that runs has ended, without a limit. Hold no lock that a
-    finalizer may need.
+    finalizer may need. A finalizer of that collection does not wait.
     """
     if _has_switch:
         _extension.uninstall(None)
@@ -394,7 +394,9 @@ def stats():
     Since the start of the process: ``held_up`` has the pauses of threads that made garbage too
     fast: ``count``, and ``total`` and ``max`` in seconds. ``checked`` has the results of the
     checked mode: the collections that were ``compared``, the objects that were ``missed`` and that
-    were ``wrong``. For counters of all collections, see ``gc.get_stats()``.
+    were ``wrong``. These three begin anew in the child of a fork, and after a collection that was
+    abandoned because the package's tables were full. For counters of all collections, see
+    ``gc.get_stats()``.
     """
     records = _extension.records() if _extension else []
     pauses = sorted(pause for record in records for pause in record["pauses"])

@@ -1363,8 +1363,9 @@ STANDSTILL_STABLE int standstill_gc_isenabled(void);
 STANDSTILL_STABLE int standstill_gc_set_threshold(int t0, int t1, int t2);
 STANDSTILL_STABLE int standstill_gc_get_threshold(int out[3]);
 
-/* standstill_gc_get_count: writes the exact counters that the collector compares with the
- * thresholds. Returns 0 or -1.
+/* standstill_gc_get_count: writes the number of tracked objects that are new since the last
+ * collection, 0, and the number of young collections since the last full one. (The collector
+ * compares an estimate with `t0`: it counts memory for objects, tracked or not.) Returns 0 or -1.
  * Since: ours (gc.get_count). Traversal: refused. */
 STANDSTILL_STABLE int standstill_gc_get_count(Py_ssize_t out[3]);
 

@@ -173,7 +173,7 @@ impl Python {
     fn reset_counters(&self) {
         let generation = self.generation.load(Ordering::Relaxed);
         // SAFETY: no attached thread runs, and the fields belong to the collector. The package's
-        // thread reads the first number also during a stop (`interface::due`), by an atomic load.
+        // thread reads the first number also during a stop (`automatic::due`), by an atomic load.
         unsafe {
             let state = &raw mut (*self.interpreter).gc;
             let old: *mut [c::gc_generation] = &raw mut (*state).old;

@@ -167,7 +167,7 @@ pub struct TypeRecord {
     pub(super) face: AtomicPtr<c_void>,
     pub(crate) traverse: Option<TraverseProc>,
     /// The traverse handler of the nearest static type in the chain of primary bases; see
-    /// `handlers::Inherited`.
+    /// `supplied::Inherited`.
     pub(crate) static_traverse: Option<TraverseProc>,
     pub(crate) clear: Option<Inquiry>,
     pub(crate) finalize: Option<Destructor>,

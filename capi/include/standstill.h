@@ -1117,7 +1117,9 @@ typedef int (*gcvisitobjects_t)(PyObject *object, void *arg);
 
 /* PyUnstable_GC_VisitObjects: calls `callback` once for each object that is tracked at the start of
  * the call, also for frozen ones, but not for those that a running collection will clear. The world
- * runs meanwhile; automatic collections do not.
+ * runs meanwhile; automatic collections do not. The call is a safepoint. Without memory for a list
+ * of the objects it visits none, and the unraisable hook receives an error.
+ * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE (in a destructor, finalizer, or callback of another kind).
  * Since: 3.12. Traversal: refused. */
 STANDSTILL_UNSTABLE void PyUnstable_GC_VisitObjects(gcvisitobjects_t callback, void *arg);
 

@@ -630,7 +630,8 @@ STANDSTILL_STABLE int standstill_PyWeakref_Check(PyObject *op);
 /* PyType_GenericAlloc: the default tp_alloc. It makes an object of the type with room for `nitems`
  * items. All bytes after the head are 0. An object of a container type is tracked at once; the
  * first PyObject_GC_Track of the object afterwards is no misuse. Programs allocate by
- * `type->tp_alloc(type, nitems)`. Returns NULL and an error on failure.
+ * `type->tp_alloc(type, nitems)`. Returns NULL and an error on failure. In checked mode it tries
+ * the traverse handler with the type's first instance, as PyObject_GC_Track does.
  * Errors: STANDSTILL_E_MEMORY (also: `nitems` is too large), _NOT_READY, _BAD_SIZE (`nitems` is
  * negative, or not 0 for a type without items).
  * Since: 2.2. Traversal: refused. */

@@ -6,6 +6,7 @@
 //! | by a detached thread, of several heaps | `a_detached_thread_forks_and_its_child_collects_in_each_heap` |
 //! | while another thread is in any phase of a collection | `in_each_phase_of_another_threads_collection_the_child_collects` |
 //! | while another thread waits for the second stop of its collection | `garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child` |
+//! | while another thread clears, after a finalizer has saved an object | `what_a_finalizer_has_saved_dies_in_the_child_too` |
 //! | left by `exit`, in the child or the parent | `a_process_that_exits_inside_a_fork_ends_with_its_own_status` |
 //!
 //! With `STANDSTILL_STRESS_SECS` there are 400 children of each kind.
@@ -16,11 +17,11 @@ mod common;
 mod forked;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use standstill::safepoint::StopError;
-use standstill::{Gc, GcCell, Heap, Pacing, Trace};
+use standstill::{Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 
 use crate::common::child::{Process, is_alone, role};
 use crate::forked::on_new_thread;
@@ -218,15 +219,20 @@ struct Ended {
 
 impl Ended {
     fn finalize(&self, _: &standstill::Mutator) {
-        let Some(meets) = &self.meets else { return };
-        meets[0].store(true, Ordering::SeqCst);
-        while !meets[1].load(Ordering::SeqCst) {
-            std::thread::yield_now();
+        if let Some(meets) = &self.meets {
+            meet(meets);
         }
-        // Most likely the fork's stop is on by now, so that it comes before the collection's second
-        // stop.
-        std::thread::sleep(std::time::Duration::from_millis(100));
     }
+}
+
+/// Tells the other thread where this one is, and waits for its fork.
+fn meet(meets: &[AtomicBool; 2]) {
+    meets[0].store(true, Ordering::SeqCst);
+    while !meets[1].load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    // Most likely the fork's stop is on by now, so that it comes before the next stop or poll.
+    std::thread::sleep(std::time::Duration::from_millis(100));
 }
 
 /// The claim's references of the lost collection are dropped.
@@ -275,6 +281,85 @@ fn garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child() {
                 assert_eq!(child_says(pid), 0);
                 assert_eq!(collector.join().expect("no panic"), OBJECTS);
             });
+        });
+    }
+}
+
+/// An object that its finalizer saves, or one that is cleared while another thread forks.
+struct Saved {
+    next: GcCell<Option<Gc<Saved>>>,
+    by: Option<Arc<Mutex<Option<Gc<Saved>>>>>,
+    meets: Option<Arc<[AtomicBool; 2]>>,
+}
+
+impl Trace for Saved {
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, m| {
+        if let Some(by) = &this.by {
+            *by.lock().expect("no panic") = this.next.get(m);
+        }
+    }));
+
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.next, tracer);
+    }
+
+    fn clear(this: &Self, m: &Mutator) {
+        if let Some(meets) = &this.meets {
+            meet(meets);
+        }
+        Trace::clear(&this.next, m);
+    }
+}
+
+/// The lost collection has no reference to an object that is no garbage any more.
+#[test]
+fn what_a_finalizer_has_saved_dies_in_the_child_too() {
+    if !is_alone("what_a_finalizer_has_saved_dies_in_the_child_too") {
+        return;
+    }
+    for _ in 0..children(3) {
+        let heap = Heap::builder().workers(1).pacing(Pacing::manual()).build().expect("a heap");
+        let meets = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+        let by = Arc::new(Mutex::new(None));
+        std::thread::scope(|scope| {
+            let (heap, theirs, saver) = (&heap, Arc::clone(&meets), Arc::clone(&by));
+            let collector = scope.spawn(move || {
+                let mut m = heap.attach();
+                let alone = |by, meets| {
+                    let object = m.alloc(Saved { next: GcCell::default(), by, meets });
+                    object.next.set(&m, Some(object.clone()));
+                };
+                alone(Some(saver), None);
+                alone(None, Some(theirs));
+                // So many that the thread parks while it clears.
+                (0..10_000).for_each(|_| alone(None, None));
+                m.collect().resurrected
+            });
+            let mut m = heap.attach();
+            m.detach(|| {
+                while !meets[0].load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+            });
+            meets[1].store(true, Ordering::SeqCst);
+            let prepared = m.prepare_fork().expect("the world stops");
+            // SAFETY: the world is stopped; the child leaves in `in_child`.
+            let pid = unsafe { fork() };
+            if pid == 0 {
+                prepared.child();
+                in_child(|| {
+                    by.lock().expect("no panic").take().expect("it was saved").next.take(&m);
+                    m.verify().expect("a whole heap");
+                    m.collect();
+                    assert_eq!(heap.stats().live_objects, 0, "nothing is kept for ever");
+                });
+            }
+            prepared.parent();
+            m.detach(|| {
+                assert_eq!(child_says(pid), 0);
+                assert_eq!(collector.join().expect("no panic"), 1);
+            });
+            by.lock().expect("no panic").take();
         });
     }
 }

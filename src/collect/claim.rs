@@ -510,11 +510,11 @@ pub(crate) mod tests {
                 "hold l",
                 "resumed",
                 &failure,
-                "clearing 0",
-                "all cleared",
                 "release a",
                 "release b",
                 "release l",
+                "clearing 0",
+                "all cleared",
                 "after_clear",
                 &end,
             ];

@@ -209,7 +209,7 @@ mod tests {
             if panics {
                 expected.push("failure: Clear '': a verdict, on purpose");
             }
-            expected.extend(["clearing 0", "all cleared", "release a", "release b", "after_clear"]);
+            expected.extend(["release a", "release b", "clearing 0", "all cleared", "after_clear"]);
             expected.push(
                 "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 0 collected, 2 uncollectable",
             );

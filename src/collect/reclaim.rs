@@ -73,8 +73,8 @@ pub(crate) fn at_once<M: ObjectModel>(
     let Garbage { objects, spared, .. } = garbage;
     let mut addresses = Vec::new();
     uncounted(m, |m| {
-        clear_all(ClaimRef::live_slice(&objects), objects.len(), m);
         release_spared(spared, m);
+        clear_all(ClaimRef::live_slice(&objects), objects.len(), m);
         examine(m, ClaimRef::live_slice(&objects), 1);
         let held = HeldGarbage::before(m, objects.iter().map(ClaimRef::object));
         m.core().collector_lock.set_releasing();
@@ -89,11 +89,16 @@ pub(crate) fn at_once<M: ObjectModel>(
     close(open, parts, alive, m)
 }
 
-/// Releases the objects that stay alive.
-fn release_spared<M: ObjectModel>(
-    spared: impl IntoIterator<Item = Vec<ClaimRef>>,
-    m: &mut ModelMutator<M>,
-) {
+/// Releases the objects that stay alive. They have no state bit by which the child of a fork would
+/// find them. So they come first, before the thread can park, and in one list: a thread that parks
+/// announces the list that it releases. Without memory for that list, a child may keep some.
+fn release_spared<M: ObjectModel>(mut spared: [Vec<ClaimRef>; 4], m: &mut ModelMutator<M>) {
+    let [first, rest @ ..] = &mut spared;
+    for list in rest {
+        if first.try_reserve(list.len()).is_ok() {
+            first.append(list);
+        }
+    }
     for list in spared {
         ClaimRef::consume(list, |claims| release_all(claims, m));
     }
@@ -343,9 +348,9 @@ fn settle<M: ObjectModel>(
             }
         }
         stop::resume(world, report);
+        stop::destroy_merged(dead, m);
+        calls::resumed(m);
     }
-    stop::destroy_merged(dead, m);
-    calls::resumed(m);
     if claimed {
         uncounted(m, |m| {
             for part in &*released {

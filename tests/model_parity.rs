@@ -657,6 +657,47 @@ fn a_finalizer_that_has_left_delays_no_fork_and_the_child_collects_its_garbage()
     assert_eq!(live(&heap), 0);
 }
 
+/// It is detached, and no thread has suspended it.
+#[test]
+fn a_collecting_thread_that_has_left_is_not_reported_as_suspended() {
+    let builder = builder().slow_stop(Duration::from_millis(1));
+    let heap = builder.build_with(Links::default()).unwrap();
+    let flags = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let [has_left, may_return] = &flags;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (seen, go_on) = (Arc::clone(&told), Arc::clone(may_return));
+    heap.on_slow_stop(move |report| {
+        if report.kind == SlowStopKind::Collecting {
+            unpoisoned(&seen).push(report.stragglers[0].is_suspended);
+            go_on.store(true, SeqCst);
+        }
+    });
+    let wait_for = |flag: &AtomicBool| {
+        while !flag.load(SeqCst) {
+            std::thread::yield_now();
+        }
+    };
+    let (left, back) = (Arc::clone(has_left), Arc::clone(may_return));
+    finalize_with(&heap, move |m| {
+        // SAFETY: nothing is used until the thread comes back.
+        assert!(unsafe { m.leave_for_now() });
+        left.store(true, SeqCst);
+        wait_for(&back);
+        assert!(m.come_back());
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            garbage(&m);
+            assert_eq!(collected(&mut m), 1);
+        });
+        wait_for(has_left);
+        assert_eq!(collected(&mut heap.attach()), 0);
+    });
+    let told = unpoisoned(&told);
+    assert!(!told.is_empty() && told.iter().all(|is_suspended| !is_suspended), "{told:?}");
+}
+
 /// Row 10. The lock is one that unattached threads take; no stop waits for them.
 #[test]
 fn a_fork_holds_the_locks_of_the_model() {

@@ -265,7 +265,7 @@ fn run_until_handed_over<M: ObjectModel>(
     open.report.waited = waited;
     open_report::announce(m, &open);
     let entered = open.span.enter();
-    let found = find_garbage(m, &mut open.report, by);
+    let found = find_garbage(m, &mut open.report, by, what.workers);
     drop(entered);
     let garbage = match found {
         Ok(Some(garbage)) => garbage,
@@ -358,29 +358,31 @@ fn find_garbage<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     report: &mut CollectionReport,
     by: ReclaimedBy,
+    most: usize,
 ) -> Result<Option<Garbage>, StopError> {
     prepare(m);
     m.free_left_memory();
     let world = m.stop_for(StopPurpose::Collection)?;
-    let first = find_in_stop(world, report, by);
+    let first = find_in_stop(world, report, by, most);
     find_rest(m, report, first)
 }
 
 /// The result of the first stop: the unreachable objects, and those that the merge found dead.
 pub(crate) type FirstStop<M> = (Result<Unreachable<M>, Abandoned>, Vec<DeadObject>);
 
-/// Runs the phases of the first stop, and ends it.
+/// Runs the phases of the first stop on at most `most` threads, and ends it.
 pub(crate) fn find_in_stop<M: ObjectModel>(
     world: World<'_, M>,
     report: &mut CollectionReport,
     by: ReclaimedBy,
+    most: usize,
 ) -> FirstStop<M> {
     // Relaxed: figures.
     let totals = &world.core().totals;
     totals.collections.fetch_add(1, Ordering::Relaxed);
     totals.young.fetch_add(usize::from(report.kind == CollectionKind::Young), Ordering::Relaxed);
     let mut dead = Vec::new();
-    let found = find(&world, report, &mut dead, by);
+    let found = find(&world, report, &mut dead, by, most);
     stop::resume(world, report);
     (found, dead)
 }
@@ -426,6 +428,8 @@ pub(crate) fn find_rest<M: ObjectModel>(
                     })
                 });
                 stop::resume(world, report);
+                stop::destroy_merged(dead, m);
+                calls::resumed(m);
                 checked
             }
             // A thread has ended without detaching since the first stop, or a finalizer has kept a
@@ -437,8 +441,6 @@ pub(crate) fn find_rest<M: ObjectModel>(
         // Without a recheck all objects of the set are kept.
         let (garbage, abandoned) =
             checked.unwrap_or_else(|why| (recheck::keep_all(pending, m), Some(why)));
-        stop::destroy_merged(dead, m);
-        calls::resumed(m);
         if let Some(abandoned) = abandoned {
             open_report::abandon(m, report, abandoned);
         }
@@ -451,14 +453,14 @@ pub(crate) fn find_rest<M: ObjectModel>(
     Ok(Some(garbage))
 }
 
-/// Runs the phases of the first stop, `Merge` to `Claim`.
+/// Runs the phases of the first stop, `Merge` to `Claim`, on at most `most` threads.
 fn find<M: ObjectModel>(
     world: &World<'_, M>,
     report: &mut CollectionReport,
     dead: &mut Vec<DeadObject>,
     by: ReclaimedBy,
+    most: usize,
 ) -> Result<Unreachable<M>, Abandoned> {
-    let most = std::mem::replace(&mut report.workers, 1);
     // First, because it adopts memory: objects elsewhere have no adjusted counts.
     listing::list(world, most)?;
     stop::merge_counts(world, dead)?;

@@ -21,8 +21,6 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     let kind = if M::COLLECTS_YOUNG { what.kind } else { CollectionKind::Full };
     let mut report = CollectionReport::new(kind);
     report.generation = usize::from(what.generation);
-    // The first stop decides how many of them are worth it.
-    report.workers = what.workers;
     let span = event::collection(kind, &m.core().name);
     OpenReport { report, quiet: what.quiet, begun: Instant::now(), span }
 }

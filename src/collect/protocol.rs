@@ -154,12 +154,11 @@ mod tests {
         let end = format!("stop: {figures}, abandoned: {why}");
         let expected = [
             "finalize a",
-            "resumed",
             &failure,
-            "clearing 0",
-            "all cleared",
             "release a",
             "release b",
+            "clearing 0",
+            "all cleared",
             "after_clear",
             &end,
         ];
@@ -191,6 +190,19 @@ mod tests {
         assert_eq!(m.core().pace.new_objects(), 0);
         assert_eq!(heap.model().calls(), ["prepare"]);
         assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
+        m.core().collector_lock.release();
+    }
+
+    /// It would wait detached, which a traversal forbids.
+    #[test]
+    fn a_thread_in_a_traversal_does_not_wait_for_another_threads_collection() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        assert!(m.core().collector_lock.try_acquire(), "as the other thread");
+        let guard = crate::safepoint::traversing();
+        let found = m.try_collect(Collect::full()).map(|_| ());
+        assert_eq!(found, Err(CollectError::Stop(StopError::NoSafepoint)));
+        drop(guard);
         m.core().collector_lock.release();
     }
 
@@ -312,10 +324,10 @@ mod tests {
             "hold b",
             "resumed",
             failure,
-            "clearing 0",
-            "all cleared",
             "release a",
             "release b",
+            "clearing 0",
+            "all cleared",
             "after_clear",
             &end,
         ];

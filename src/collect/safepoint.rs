@@ -180,6 +180,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint.into());
         }
+        // Before the wait for the end of another thread's collection.
+        self.participant().may_stop()?;
         collect::collect(self, what)
     }
 }

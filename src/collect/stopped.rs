@@ -45,7 +45,7 @@ impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
         let mut open = open_report::open(m, what);
         m.free_left_memory();
         let Some(world) = m.stop_in_runtime_stop()? else { return Err(CollectError::Busy) };
-        let first = find_in_stop(world, &mut open.report, ReclaimedBy::Collector);
+        let first = find_in_stop(world, &mut open.report, ReclaimedBy::Collector, what.workers);
         std::mem::forget(guard);
         Ok(Self { kind: what.kind, m, rest: Some((first, open)) })
     }

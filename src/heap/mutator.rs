@@ -434,7 +434,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     #[inline(always)]
-    pub(super) fn participant(&self) -> &Participant<MutatorShared<M>> {
+    pub(crate) fn participant(&self) -> &Participant<MutatorShared<M>> {
         &self.inner().participant
     }
 
@@ -704,7 +704,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub(super) unsafe fn stop_lending(&self) -> Result<(World<'static, M>, Lent<M>), StopError> {
         // SAFETY: rules *boxed* and *lent*: while the loan lives, the mutator does not end.
         let inner = unsafe { self.inner.0.as_ref() };
-        Ok((Self::stop_by(inner, StopPurpose::Inspection)?, self.lend()))
+        Ok((Self::stop_by(inner, StopPurpose::Request)?, self.lend()))
     }
 
     fn stop_by(inner: &Inner<M>, purpose: StopPurpose) -> Result<World<'_, M>, StopError> {

@@ -97,8 +97,8 @@ pub(super) fn orphan(model: &Managed, owner: ThreadId, local: &SharedPart) {
             // SAFETY: rule *zero*: the merge answered this thread.
             let reference = unsafe { DeadObject::new(object(target.0)) }.revive(owner.get());
             model.deferred.lock().list.push(reference);
-            // Relaxed: this process has one thread.
-            model.has_deferred.store(true, Ordering::Relaxed);
+            // SeqCst: under a traversal guard there are other threads. See `set_deferred`.
+            model.has_deferred.store(true, Ordering::SeqCst);
         }
     }
 }

@@ -51,7 +51,10 @@ impl fmt::Display for CannotAttach {
             Self::Traversing => {
                 "this thread is inside a traversal; attach when its guard has been dropped"
             }
-            Self::Suspending => "this thread keeps another one suspended; drop that guard first",
+            Self::Suspending => {
+                "this thread keeps another one suspended, or has stopped heaps for a fork; end that \
+                 first"
+            }
             Self::ThreadEnding => {
                 "this thread is ending, and its thread-locals are being destroyed; attach in the \
                  thread's own function"

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::error::StopError;
-use super::record::{ATTACHED, Record};
+use super::record::{ATTACHED, AWAITED, Record, SUSPENDED};
 use super::report::{SlowStop, StopPurpose, Straggler, ThreadInfo};
 use super::thread_id::ThreadId;
 use super::thread_words;
@@ -135,7 +135,7 @@ impl Straggler {
     pub(super) fn of<T>(entry: &RegistryEntry<T>) -> Self {
         Self {
             thread: ThreadInfo::of(&entry.record),
-            is_suspended: entry.record.state() != ATTACHED,
+            is_suspended: matches!(entry.record.state(), SUSPENDED | AWAITED),
             has_ended: entry.orphaned,
         }
     }

@@ -197,7 +197,9 @@ impl fmt::Display for SlowStop {
             }
             SlowStopKind::HeldUp => match &self.longest {
                 Some(longest) => write!(f, ": {longest}"),
-                None => f.write_str(": no finalizer, callback or destructor took long"),
+                None => f.write_str(
+                    ": no finalizer, weak callback, clear handler or destructor of garbage took long",
+                ),
             },
             SlowStopKind::Failed | SlowStopKind::Suspended => Ok(()),
         }

@@ -79,7 +79,7 @@ impl<T> Participant<T> {
             return None;
         }
         // From here on no thread attaches. The scan inside finds those that have just attached.
-        coordinator.begin(&mut registry, id);
+        coordinator.begin(&mut registry, id, StopPurpose::Inspection);
         // Relaxed: under the lock.
         if coordinator.pending.load(Ordering::Relaxed) != 0 {
             coordinator.resume(&mut registry);
@@ -92,6 +92,20 @@ impl<T> Participant<T> {
         Some(WorldStopped { coordinator, requester: id, time_to_stop, not_send })
     }
 
+    /// Whether this thread may stop the world now, and so wait for another stop.
+    #[inline(always)]
+    pub(crate) fn may_stop(&self) -> Result<(), StopError> {
+        if thread_words::is_stopping() {
+            Err(StopError::Nested)
+        } else if !self.is_attached() {
+            Err(StopError::NotAttached)
+        } else if !self.may_detach() {
+            Err(StopError::NoSafepoint)
+        } else {
+            Ok(())
+        }
+    }
+
     /// Stops the world, unless it would have to wait for its turn and `gives_up` then.
     #[inline(always)]
     fn stop_or(
@@ -99,15 +113,7 @@ impl<T> Participant<T> {
         purpose: StopPurpose,
         gives_up: impl FnOnce(&Registry<T>) -> bool,
     ) -> Result<Option<WorldStopped<'_, T>>, StopError> {
-        if thread_words::is_stopping() {
-            return Err(StopError::Nested);
-        }
-        if !self.is_attached() {
-            return Err(StopError::NotAttached);
-        }
-        if !self.may_detach() {
-            return Err(StopError::NoSafepoint);
-        }
+        self.may_stop()?;
         let coordinator = &*self.coordinator;
         let id = self.record.id;
         let mut registry = coordinator.registry.lock();
@@ -202,8 +208,7 @@ impl<T> Coordinator<T> {
             return Err(gone);
         }
         let begun = Instant::now();
-        self.begin(&mut registry, id);
-        registry.purpose = purpose;
+        self.begin(&mut registry, id, purpose);
         drop(registry);
         thread_words::set_flag(thread_words::STOPPING);
         match self.await_arrivals(begun) {
@@ -221,8 +226,9 @@ impl<T> Coordinator<T> {
     }
 
     /// Begins a stop: from here on no thread attaches, and attached threads come to a safepoint.
-    fn begin(&self, registry: &mut Registry<T>, requester: ThreadId) {
+    fn begin(&self, registry: &mut Registry<T>, requester: ThreadId, purpose: StopPurpose) {
         registry.stopper = Some(requester);
+        registry.purpose = purpose;
         // The requester stores `stop`, then loads the states. See the module's `Orderings`. No
         // thread acquires data through `true`: a thread that reads it takes the lock.
         self.stop.store(true, Ordering::SeqCst);

@@ -97,8 +97,9 @@ pub(super) fn orphan(model: &Managed, owner: ThreadId, local: &SharedPart) {
             // SAFETY: rule *zero*: the merge answered this thread.
             let reference = unsafe { DeadObject::new(object(target.0)) }.revive(owner.get());
             model.deferred.lock().list.push(reference);
-            // SeqCst: under a traversal guard there are other threads. See `set_deferred`.
-            model.has_deferred.store(true, Ordering::SeqCst);
+            // Relaxed: no thread is poked for it. In a child there is one thread; else any thread
+            // that reads it later drains the list.
+            model.has_deferred.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -28,6 +28,9 @@ thread_local! {
     /// From `Box::into_raw`, between the two calls around a fork. A pointer needs no destructor, so
     /// a thread that is ending can fork too.
     static FORKING: Cell<*mut Forking> = const { Cell::new(std::ptr::null_mut()) };
+    /// How many forks the thread is inside. A fork handler of the program may fork, too: the outer
+    /// fork has stopped all heaps already, and they stay stopped until it ends.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
 /// What a fork holds.
@@ -114,6 +117,9 @@ fn stop_all() -> Option<(Locks, DetachedFork<'static>, StoppedHeaps)> {
 }
 
 unsafe extern "C" fn prepare() {
+    if DEPTH.replace(DEPTH.get() + 1) != 0 {
+        return;
+    }
     let Ok(mut room) = fallible::boxed(MaybeUninit::uninit()) else { return };
     let Some(thread) = thread::put_down() else { return };
     let Some((locks, fork, heaps)) = stop_all() else { return thread::take_up(thread) };
@@ -123,6 +129,10 @@ unsafe extern "C" fn prepare() {
 
 /// Ends what `prepare` has begun. The end of a [`DetachedFork`] repairs a child.
 unsafe extern "C" fn parent() {
+    DEPTH.set(DEPTH.get().saturating_sub(1));
+    if DEPTH.get() != 0 {
+        return;
+    }
     let forking = FORKING.replace(std::ptr::null_mut());
     if forking.is_null() {
         return;

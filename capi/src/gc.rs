@@ -402,7 +402,8 @@ export! {
         sink: Option<unsafe extern "C" fn(*const c_char, *mut c_void)>,
         arg: *mut c_void,
     ) {
-        ask("standstill_gc_set_debug_sink", (), |services, _| {
+        call::reported("standstill_gc_set_debug_sink", (), |m| {
+            let services = m.heap().services();
             match sink {
                 Some(function) => {
                     let bound = Bound::<Line> { function, arg };
@@ -504,7 +505,8 @@ export! {
         hook: Option<unsafe extern "C" fn(*const c_char, *mut c_void)>,
         arg: *mut c_void,
     ) {
-        ask("standstill_gc_set_audit_hook", (), |services, _| {
+        call::reported("standstill_gc_set_audit_hook", (), |m| {
+            let services = m.heap().services();
             match hook {
                 Some(function) => {
                     let bound = Bound::<Line> { function, arg };

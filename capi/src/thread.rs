@@ -473,6 +473,10 @@ export! {
     fn standstill_Py_Initialize() {
         const FUNCTION: &str = "Py_Initialize";
         call::outside(FUNCTION, (), || {
+            if let Err(mut fault) = crate::fork::must_not_be_inside(FUNCTION) {
+                fault.function = FUNCTION;
+                return errors::misuse(fault);
+            }
             if !is_attached() && status(enter(std::ptr::null_mut(), FUNCTION), errors::misuse) != 0
             {
                 return;

@@ -230,8 +230,13 @@ export! {
             if DEFAULT.get() == Some(&address) {
                 return fault(Code::NotAllowedHere, "the default heap is never freed");
             }
-            let Ok(known) = heap_at(heap) else {
-                return fault(Code::ForeignPointer, "there is no heap at this address");
+            let known = match heap_at(heap) {
+                Ok(known) => known,
+                Err(mut found) => {
+                    found.function = FUNCTION;
+                    errors::misuse(found);
+                    return -1;
+                }
             };
             if known.stats().mutators != 0 {
                 return fault(Code::NotAllowedHere, "threads are attached to the heap");
@@ -239,6 +244,9 @@ export! {
             let boxed = {
                 let mut heaps = heaps();
                 heaps.iter().position(|known| is_at(known, address)).map(|at| heaps.swap_remove(at))
+            };
+            let Some(boxed) = boxed else {
+                return fault(Code::ForeignPointer, "another thread has freed the heap");
             };
             // The heap closes with its last handle. It then reports the objects that are left.
             drop((known, boxed));

@@ -381,6 +381,21 @@ fn s_180_nothing_collects_by_itself_meanwhile_and_the_switch_is_the_users() {
 }
 
 #[test]
+fn what_becomes_due_in_a_visit_is_collected_at_the_next_safepoint() {
+    let heap = builder().pacing(Pacing::default().with_young_objects(10)).build().expect("a heap");
+    let mut m = heap.attach();
+    let _held = node(&m, None);
+    let visited = heap.services().visit_objects(&mut m, |_, m| {
+        (0..1000).for_each(|_| drop(ring(m, 1)));
+        m.safepoint();
+        Visit::Continue
+    });
+    assert_eq!((visited, heap.stats().collections), (Ok(1), 0));
+    m.safepoint();
+    assert_eq!(heap.stats().collections, 1);
+}
+
+#[test]
 fn s_181_explicit_collections_give_nothing_meanwhile() {
     let heap = manual();
     let services = heap.services();

@@ -14,8 +14,6 @@ use crate::gc_module::collecting::bad_generation;
 use crate::gc_module::records::GenerationStats;
 use crate::gc_module::services::Services;
 use crate::gc_module::stop::stopped;
-use crate::gc_module::switch::Switch;
-use crate::heap::pacing::Pace;
 use crate::heap::world::World;
 use crate::managed::Managed;
 use crate::object::state::{FROZEN, OLD};
@@ -152,17 +150,18 @@ impl Services {
         mut f: impl FnMut(&AnyGc, &mut Mutator) -> Visit,
     ) -> Result<usize, Fault> {
         const NAME: &str = "visit_objects";
-        struct RunningVisit<'a>(&'a Switch, &'a Pace);
+        struct RunningVisit<'a>(&'a Services);
         impl Drop for RunningVisit<'_> {
             fn drop(&mut self) {
-                self.0.visit_finishes(self.1);
+                self.0.state().switch.visit_finishes(self.0.pace());
+                // What has become due meanwhile.
+                self.0.core().request_what_is_due();
             }
         }
         self.check(m);
-        let (switch, pace) = (&self.state().switch, self.pace());
-        switch.visit_begins(pace);
+        self.state().switch.visit_begins(self.pace());
         // Dropped after the references, also when a destructor panics.
-        let _running = RunningVisit(switch, pace);
+        let _running = RunningVisit(self);
         let set = stopped(m, NAME, |m, world| snapshot(m, world, NAME, |_| true))?;
         let mut visited = 0;
         for object in set {

@@ -7,6 +7,7 @@
 //! | while another thread is in any phase of a collection | `in_each_phase_of_another_threads_collection_the_child_collects` |
 //! | while another thread waits for the second stop of its collection | `garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child` |
 //! | while another thread clears, after a finalizer has saved an object | `what_a_finalizer_has_saved_dies_in_the_child_too` |
+//! | while another thread writes to standard error | `what_the_library_says_in_a_child_waits_for_no_lost_thread` |
 //! | left by `exit`, in the child or the parent | `a_process_that_exits_inside_a_fork_ends_with_its_own_status` |
 //!
 //! With `STANDSTILL_STRESS_SECS` there are 400 children of each kind.
@@ -474,6 +475,41 @@ fn a_process_that_exits_inside_a_fork_ends_with_its_own_status() {
             std::process::exit(7);
         }
     }
+}
+
+#[test]
+fn what_the_library_says_in_a_child_waits_for_no_lost_thread() {
+    if !is_alone("what_the_library_says_in_a_child_waits_for_no_lost_thread") {
+        return;
+    }
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _lock = std::io::stderr().lock();
+            tell.send(()).expect("a reader");
+            ended.recv().expect_err("it hangs up");
+        });
+        told.recv().expect("the lock is taken");
+        let mut m = heap.attach();
+        let prepared = m.prepare_fork().expect("the world stops");
+        // SAFETY: the world is stopped; the child leaves in `in_child`.
+        let pid = unsafe { fork() };
+        if pid == 0 {
+            prepared.child();
+            in_child(|| {
+                // It says that collections have been deferred for long.
+                heap.set_pacing(Pacing::default().with_young_objects(1));
+                let _guard = heap.defer_collections();
+                (0..10_000).for_each(|_| drop(ring(&m, 1)));
+                m.safepoint();
+            });
+        }
+        prepared.parent();
+        assert_eq!(child_says(pid), 0);
+        drop(end);
+    });
 }
 
 /// The text of a panic.

@@ -106,7 +106,7 @@ pub fn open(model: Python) -> Result<(), String> {
     // a program that collects by itself knows that its finalizers are slow.
     heap.on_slow_stop(|report| {
         if report.kind != SlowStopKind::HeldUp {
-            eprintln!("standstill: heap 'python': {report}");
+            standstill::stderr::line(format_args!("standstill: heap 'python': {report}"));
         }
     });
     // It lives until the process ends.

@@ -21,10 +21,11 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Write;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::base::sync::are_locks_held;
+use crate::base::system;
 
 /// Ends the process in a debug build if this thread holds a lock of the library. Release builds do
 /// not count locks.
@@ -78,9 +79,38 @@ pub fn line(text: fmt::Arguments<'_>) {
     call_outside(|| write_line(text));
 }
 
+/// A part of a line. Lines of other threads can come between two parts of a longer one.
+struct Part {
+    bytes: [u8; 1024],
+    len: usize,
+}
+
+impl Part {
+    fn flush(&mut self) {
+        system::write_error(&self.bytes[..self.len]);
+        self.len = 0;
+    }
+}
+
+impl fmt::Write for Part {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for bytes in text.as_bytes().chunks(self.bytes.len()) {
+            if self.len + bytes.len() > self.bytes.len() {
+                self.flush();
+            }
+            self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
+            self.len += bytes.len();
+        }
+        Ok(())
+    }
+}
+
+/// Without memory, and without a lock that a fork could leave locked.
 fn write_line(text: fmt::Arguments<'_>) {
-    // `eprintln!` would panic if the line cannot be written.
-    drop(writeln!(std::io::stderr(), "{text}"));
+    let mut part = Part { bytes: [0; 1024], len: 0 };
+    // The only errors are those of the values in the text.
+    writeln!(part, "{text}").unwrap_or_default();
+    part.flush();
 }
 
 /// Ends the process, after writing a line to standard error if possible. It never unwinds, for

@@ -14,8 +14,8 @@
 //!
 //! `signals` is for all systems.
 //!
-//! Standard error, environment variables and the number of the process come from `std`, which is
-//! the same on each system. [ADR 41](../../../docs/adr/0041-platforms.md) has the reasons for the
+//! Environment variables and the number of the process come from `std`, which is the same on each
+//! system. [ADR 41](../../../docs/adr/0041-platforms.md) has the reasons for the
 //! choice of systems.
 //!
 //! # Address ranges
@@ -68,6 +68,12 @@ compile_error!(
 
 /// The system's code for "no memory".
 pub(crate) const NO_MEMORY: i32 = platform::NO_MEMORY;
+
+/// Writes to standard error. If it is closed or full, the text is lost. Takes no lock where there
+/// are forks.
+pub(crate) fn write_error(text: &[u8]) {
+    platform::write_error(text);
+}
 
 /// Reserves `bytes` bytes of addresses, which are not accessible yet. The range starts on a page of
 /// the system.

@@ -9,6 +9,19 @@ pub(super) const NO_MEMORY: i32 = libc::ENOMEM;
 
 const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
+/// Writes to standard error. std's own would take a lock, which another thread may hold at a fork:
+/// the child would wait for it for ever.
+pub(super) fn write_error(mut text: &[u8]) {
+    while !text.is_empty() {
+        match rustix::io::write(rustix::stdio::stderr(), text) {
+            Ok(0) => return,
+            Ok(written) => text = &text[written..],
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
 pub(super) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {
     // SAFETY: rule *bounds*: a fresh mapping at an address that the system chooses.
     let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), PRIVATE) };

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use common::*;
 use proptest::prelude::*;
 use standstill::{
-    CollectionKind, DeferGuard, Gc, GcCell, GcSlice, Heap, HeapBuilder, Mutator, Pacing, Trace,
+    CollectionEvent, CollectionKind, DeferGuard, Gc, GcCell, GcSlice, Heap, HeapBuilder, Mutator,
+    OutOfMemory, Pacing, Trace,
 };
 
 const MIB: usize = 1 << 20;
@@ -311,6 +312,129 @@ fn wrong_numbers_do_no_harm() {
     }
     m.collect();
     assert_eq!(heap.stats().live_objects, 0);
+}
+
+#[test]
+fn beyond_the_limit_of_cells_and_memory_outside_together_allocation_is_refused() {
+    const LIMIT: usize = 16 * MIB;
+    let build = |pacing| heap_of(Heap::builder().limit(LIMIT).pacing(pacing));
+    let Some(heap) = build(Pacing::manual()) else { return };
+    let mut m = heap.attach();
+    let used = || heap.stats().in_use_bytes + heap.stats().external_bytes;
+    let fill = || {
+        let mut kept = Vec::new();
+        while let Ok(object) = m.try_alloc(vec![0_u8; MIB]) {
+            kept.push(object);
+        }
+        kept
+    };
+    let mut kept = fill();
+    let full = kept.len();
+    assert!((LIMIT..LIMIT + 2 * MIB).contains(&used()), "{} bytes", used());
+    // Objects of all sizes are refused, and the value comes back.
+    let error = m.try_alloc(7_u8).expect_err("a small object");
+    assert!(matches!(error.reason(), OutOfMemory::Limit { limit: LIMIT }), "{error}");
+    assert_eq!(error.into_inner(), 7);
+    assert!(m.try_alloc([0_u8; 500]).is_err());
+    assert!(m.try_alloc([0_u8; 200_000]).is_err());
+    // An adjustment is never refused, and counts the same.
+    drop(kept.split_off(full / 2));
+    m.try_alloc(7_u8).expect("room");
+    m.adjust_external_bytes(LIMIT as isize);
+    assert!(m.try_alloc(7_u8).is_err());
+    m.adjust_external_bytes(-(LIMIT as isize));
+    m.try_alloc(7_u8).expect("room again");
+    // Nothing is lost: the heap is as full as before.
+    drop(kept);
+    let kept = fill();
+    assert_eq!(kept.len(), full);
+    drop(kept);
+    // A collection makes room.
+    for _ in 0..full {
+        drop(blob(&m, vec![0_u8; MIB]));
+    }
+    let error = m.try_alloc(7_u8).expect_err("full of garbage");
+    m.alloc_or_collect(error.into_inner()).expect("garbage made room");
+    assert_eq!(heap.stats().external_bytes, 0);
+}
+
+#[test]
+fn without_a_limit_memory_outside_the_heap_refuses_nothing() {
+    let Some(heap) = heap_of(Heap::builder().reserve(16 * MIB).pacing(Pacing::manual())) else {
+        return;
+    };
+    let m = heap.attach();
+    m.adjust_external_bytes(1 << 40);
+    assert_eq!(*m.try_alloc(7_u8).expect("memory"), 7);
+    m.try_alloc([0_u8; 200_000]).expect("memory");
+}
+
+/// Far below the growth that makes full collections due in a heap without a limit.
+#[test]
+fn a_heap_is_collected_before_it_reaches_its_limit() {
+    let pacing = Pacing::default().with_full_minimum_bytes(1 << 30);
+    let Some(heap) = heap_of(Heap::builder().limit(16 * MIB).pacing(pacing)) else { return };
+    let mut m = heap.attach();
+    let mut kept = VecDeque::new();
+    for _ in 0..200 {
+        let made = m.try_alloc(Blob { this: GcCell::default(), buffer: vec![1_u8; MIB] });
+        let blob = made.expect("garbage was found in time");
+        blob.this.set(&m, Some(blob.clone()));
+        kept.push_back(blob);
+        if kept.len() > 4 {
+            kept.pop_front();
+        }
+        m.safepoint();
+    }
+    assert!(full_collections(&heap) > 0);
+}
+
+#[test]
+fn a_report_tells_the_memory_outside_the_heap_that_the_garbage_had() {
+    let Some(heap) = heap(Pacing::manual()) else { return };
+    let mut m = heap.attach();
+    let kept = blob(&m, vec![0_u8; MIB]);
+    for _ in 0..3 {
+        drop(blob(&m, vec![0_u8; MIB]));
+    }
+    // Freed by its count alone.
+    drop(m.alloc(vec![0_u8; MIB]));
+    assert_eq!(m.collect().external_bytes, 3 * MIB);
+    assert_eq!(m.collect().external_bytes, 0);
+    drop(kept);
+    assert_eq!(m.collect().external_bytes, MIB);
+}
+
+/// Exact with one thread. With several, an object may die of a drop that the collection has left to
+/// another thread.
+#[test]
+fn the_reports_of_automatic_collections_tell_the_memory_outside_the_heap() {
+    for threads in [1, 2] {
+        let Some(heap) = heap(Pacing::default()) else { return };
+        let told = Arc::new(AtomicUsize::new(0));
+        let sum = Arc::clone(&told);
+        heap.on_collection(move |event| {
+            if let CollectionEvent::Stop(report) = event {
+                sum.fetch_add(report.external_bytes, SeqCst);
+            }
+        });
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let mut m = heap.attach();
+                    for _ in 0..100 {
+                        drop(blob(&m, vec![0_u8; MIB / 4]));
+                        m.safepoint();
+                    }
+                });
+            }
+        });
+        assert!(heap.stats().collections > 0);
+        heap.attach().collect();
+        assert_eq!(heap.stats().external_bytes, 0);
+        let (told, made) = (told.load(SeqCst), threads * 100 * (MIB / 4));
+        assert!(told == made || threads > 1 && (1..made).contains(&told), "{told} of {made}");
+    }
 }
 
 // ------------------------------------------------------------------------------------- guards

@@ -106,7 +106,7 @@ impl Error for AttachError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutOfMemory {
-    /// Every page that the heap may use is in use.
+    /// Every page that the heap may use is in use, or memory outside the heap has taken its place.
     Limit {
         /// The most bytes the heap may use at a time.
         limit: usize,

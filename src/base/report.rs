@@ -65,6 +65,12 @@ pub struct CollectionReport {
     /// and the next full collection tries again. Objects that were not cleared because of a legacy
     /// finalizer or for debugging count too.
     pub uncollectable: usize,
+    /// Bytes outside the heap that the destroyed objects have given up: those that
+    /// [`Trace::external_bytes`](crate::Trace::external_bytes) tells, and those that clear handlers
+    /// and destructors subtract with
+    /// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes). An object that
+    /// another thread destroys, because the collection has left the last drop to it, is missing.
+    pub external_bytes: usize,
     /// Objects to which the traversals reported more references than exist. They are kept. Such a
     /// traversal is wrong.
     pub overvisited: usize,
@@ -108,6 +114,7 @@ impl CollectionReport {
             resurrected: 0,
             collected: 0,
             uncollectable: 0,
+            external_bytes: 0,
             overvisited: 0,
             stops: Vec::new(),
             time_to_stop: Duration::ZERO,

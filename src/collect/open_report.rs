@@ -22,7 +22,9 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     let mut report = CollectionReport::new(kind);
     report.generation = usize::from(what.generation);
     let span = event::collection(kind, &m.core().name);
-    OpenReport { report, quiet: what.quiet, begun: Instant::now(), span }
+    // Relaxed: the last collection has closed its report.
+    let external_before = m.core().totals.external_reclaimed.load(Ordering::Relaxed);
+    OpenReport { report, quiet: what.quiet, begun: Instant::now(), span, external_before }
 }
 
 /// Calls the start callbacks.
@@ -54,7 +56,10 @@ pub(crate) fn close<M: ObjectModel>(
 ) -> CollectionReport {
     verify::after(m);
     let core = m.core();
-    let OpenReport { mut report, quiet, begun, span } = open;
+    let OpenReport { mut report, quiet, begun, span, external_before } = open;
+    // Relaxed: the threads that have reclaimed garbage have finished their batches, under a lock.
+    let external = core.totals.external_reclaimed.load(Ordering::Relaxed);
+    report.external_bytes = external.wrapping_sub(external_before);
     core.pace.after_reclaim(report.resurrected + report.uncollectable);
     if let Some(observer) = &core.observer {
         observer.after_collection();

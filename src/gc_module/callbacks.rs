@@ -46,6 +46,8 @@ pub struct CallbackInfo {
     pub duration: Duration,
     /// The part of `duration` in which the world was stopped.
     pub stopped: Duration,
+    /// Bytes outside the heap that the destroyed objects have given up.
+    pub external_bytes: usize,
 }
 
 type Callback = Hook<dyn Fn(CallbackPhase, &CallbackInfo) + Send + Sync>;

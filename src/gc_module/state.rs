@@ -123,6 +123,7 @@ impl Observer for GcState {
                 candidates: report.candidates,
                 duration: report.duration,
                 stopped: report.stops.iter().sum(),
+                external_bytes: report.external_bytes,
             };
             self.callbacks.call(hooks, CallbackPhase::Stop, &info);
         }

@@ -111,6 +111,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.free_left_memory();
         let space = &self.core().space;
         self.twice(class_size(class), || {
+            self.within_limit()?;
             self.arena(|arena| arena.alloc(space, class).ok_or_else(|| arena.last_error()))
         })
     }
@@ -127,6 +128,19 @@ impl<M: ObjectModel> ModelMutator<M> {
         let space = &self.core().space;
         self.twice(size, || {
             self.arena(|arena| arena.alloc_large_behind(space, size, align, prefix)).map_err(Some)
+        })
+    }
+
+    /// An error, if the heap exceeds its limit, by memory outside the heap.
+    fn within_limit(&self) -> Result<(), Option<SpaceError>> {
+        let core = self.core();
+        core.space.check_limit().or_else(|_| {
+            // This thread may have given memory up.
+            self.arena(|arena| {
+                core.count(arena);
+                arena.trim(&core.space);
+            });
+            core.space.check_limit().map_err(Some)
         })
     }
 
@@ -179,11 +193,12 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// `full_minimum_bytes`, and in [`HeapStats::external_bytes`](crate::HeapStats). The heap does
     /// not know to which object they belong. So the runtime reports them once when it allocates the
     /// memory, and once, with the opposite sign, when it frees it. Wrong numbers make collections
-    /// too frequent or too rare, and have no other effect. More bytes given up than got count
-    /// as 0.
+    /// too frequent or too rare, and a heap with a [limit](crate::HeapBuilder::limit) may refuse
+    /// memory. They have no other effect. More bytes given up than got count as 0.
     ///
     /// It costs a few instructions. Threads add up the changes, and each tells the heap when 64 KiB
-    /// have come together. It never collects, but a collection may be due at the next safepoint.
+    /// have come together. It never fails and never collects, but a collection may be due at the
+    /// next safepoint, and beyond the heap's limit the next allocation is refused.
     #[inline]
     pub fn adjust_external_bytes(&self, change: isize) {
         if self.arena(|arena| arena.count_external(change)) {
@@ -195,6 +210,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline(never)]
     fn account_external(&self) {
         self.account();
+        let space = &self.core().space;
+        if space.check_limit().is_err() {
+            // The next allocation is a refill, which refuses.
+            self.arena(|arena| arena.empty_magazines(space));
+        }
     }
 
     /// Gives memory back that was allocated and not published, or that held an object. `object` is

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::hooks::Hooks;
 use crate::base::stress::{MaybeStrain, Strain, Stress};
-use crate::base::sync::{AtomicBool, AtomicUsize, UnsafeCell};
+use crate::base::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell};
 use crate::heap::collector_lock::CollectorLock;
 use crate::heap::freed::Freed;
 use crate::heap::known_roots::KnownRoots;
@@ -106,6 +106,7 @@ impl<M: ObjectModel> Core<M> {
         let hooks = fallible::arc(Hooks::default())?;
         let roots = fallible::arc(KnownRoots::default())?;
         let workers = Workers::new(config.workers)?;
+        let pace = Pace::new(config.pacing, config.rule, space.limit.bytes());
         fallible::room_for_arc::<Self>()?;
         Ok(Arc::new_cyclic(|weak: &std::sync::Weak<Self>| {
             // The heap word of each page leads from an object to its heap where no mutator is at
@@ -119,7 +120,7 @@ impl<M: ObjectModel> Core<M> {
                 space,
                 model,
                 coordinator,
-                pace: Pace::new(config.pacing, config.rule),
+                pace,
                 hooks,
                 slow,
                 observer: config.observer,
@@ -202,10 +203,12 @@ impl<M: ObjectModel> Core<M> {
         if (objects, bytes) != (0, 0) {
             self.pace.taken(objects, bytes);
         }
-        let (reclaimed, external) = arena.take_uncounted();
+        let (reclaimed, external_reclaimed, external) = arena.take_uncounted();
         if (reclaimed, external) != (0, 0) {
             self.pace.reclaimed(reclaimed);
-            self.pace.external(external);
+            // Relaxed: a figure of the report, which is closed when all have counted.
+            self.totals.external_reclaimed.fetch_add(external_reclaimed, Ordering::Relaxed);
+            self.space.limit.count_external(external);
         }
     }
 
@@ -248,6 +251,8 @@ pub(crate) struct Totals {
     pub(crate) young: AtomicUsize,
     pub(crate) promotions: AtomicUsize,
     pub(crate) collected: AtomicUsize,
+    /// Bytes outside the heap that garbage has given up. It wraps: reports need differences.
+    pub(crate) external_reclaimed: AtomicUsize,
 }
 
 impl Default for Totals {
@@ -257,6 +262,7 @@ impl Default for Totals {
             young: AtomicUsize::new(0),
             promotions: AtomicUsize::new(0),
             collected: AtomicUsize::new(0),
+            external_reclaimed: AtomicUsize::new(0),
         }
     }
 }

@@ -122,7 +122,7 @@ impl<M: ObjectModel> ModelHeap<M> {
         HeapStats {
             live_objects,
             live_bytes,
-            external_bytes: core.pace.external_bytes(),
+            external_bytes: core.space.limit.external_bytes(),
             defer_guards: core.pace.guards(),
             in_use_bytes: core.space.in_use_bytes(),
             committed_bytes: core.space.committed_bytes(),

@@ -41,6 +41,10 @@
 //! oracle of the test `whatever_a_program_calls_the_heap_stays_below_the_bounds` has no other
 //! figures than these.
 //!
+//! In a heap with a limit the growth in bytes is at most half of what the last full collection left
+//! of the limit, or `young_bytes`, if that is more. So the heap is collected before it refuses
+//! memory.
+//!
 //! While one thread collects, a thread that allocates far ahead of it is slowed down.
 //!
 //! A young collection that frees little doubles the young threshold, up to a share of the old set.
@@ -120,6 +124,8 @@ const LONG_DEFERRAL: usize = 400;
 #[derive(Debug)]
 pub(crate) struct Pace {
     policy: crate::base::sync::Mutex<Pacing>,
+    /// The heap's limit in bytes.
+    limit: usize,
     /// New objects between two collections: the policy's number, or the one that the heap has
     /// learned.
     period: AtomicUsize,
@@ -145,8 +151,6 @@ pub(crate) struct Pace {
     /// Bytes of all objects, in and outside the heap. Garbage that is still to be destroyed has
     /// some of them.
     held_bytes: AtomicUsize,
-    /// The bytes outside the heap among them.
-    external_bytes: AtomicUsize,
     /// The bytes of the objects that the last full collection left.
     old_bytes: AtomicUsize,
     /// `old_bytes` is the number from before the garbage of a full collection was destroyed.
@@ -170,9 +174,10 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(policy: Pacing, rule: Option<Arc<dyn PacingRule>>) -> Self {
+    pub(crate) fn new(policy: Pacing, rule: Option<Arc<dyn PacingRule>>, limit: usize) -> Self {
         let pace = Self {
             policy: crate::base::sync::Mutex::new(policy),
+            limit,
             period: AtomicUsize::new(Self::first_objects(&policy)),
             slices: AtomicUsize::new(1),
             unseen: AtomicUsize::new(0),
@@ -188,7 +193,6 @@ impl Pace {
             unreclaimed: AtomicUsize::new(0),
             old_objects: AtomicUsize::new(0),
             held_bytes: AtomicUsize::new(0),
-            external_bytes: AtomicUsize::new(0),
             old_bytes: AtomicUsize::new(0),
             is_old_open: AtomicBool::new(false),
             allowed_objects: AtomicUsize::new(0),
@@ -261,7 +265,13 @@ impl Pace {
         let old_bytes = self.old_bytes.load(Ordering::Relaxed);
         let bytes = match objects {
             usize::MAX => usize::MAX,
-            _ => times(growth, old_bytes).max(policy.full_minimum_bytes),
+            _ => {
+                let growth = times(growth, old_bytes).max(policy.full_minimum_bytes);
+                // A full heap refuses memory, so the garbage is found before. At the limit full
+                // collections are as frequent as young ones, and not more.
+                let room = self.limit.saturating_sub(old_bytes);
+                growth.min((room / 2).max(policy.young_bytes))
+            }
         };
         self.grows_by_new_bytes.store(policy.rule.is_some(), Ordering::Relaxed);
         self.allowed_objects.store(objects, Ordering::Relaxed);
@@ -362,17 +372,6 @@ impl Pace {
     /// Whether a safepoint has something to do for the pace: an action may be due, or a report.
     pub(crate) fn wants_safepoint(&self) -> bool {
         self.due() != Due::Nothing || self.is_deferral_untold()
-    }
-
-    /// Records bytes outside the heap that objects have got (positive) or given up (negative).
-    /// [`taken`](Self::taken) records them too.
-    pub(crate) fn external(&self, change: isize) {
-        Self::add(&self.external_bytes, change);
-    }
-
-    /// Bytes outside the heap that objects have.
-    pub(crate) fn external_bytes(&self) -> usize {
-        self.external_bytes.load(Ordering::Relaxed)
     }
 
     /// Records cells that were taken from pages (positive) or given back to them (negative).

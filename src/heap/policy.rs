@@ -15,6 +15,9 @@
 /// each thread may have 64 KiB, and up to eight times 64 cells of each size, that are not counted
 /// yet; and the garbage that a collection has found is destroyed in batches.
 ///
+/// In a heap with a [limit](crate::HeapBuilder::limit), a full collection is also due when half of
+/// the bytes that the last one left of the limit are used, and at least `young_bytes`.
+///
 /// Bytes are those of the objects' cells, and those outside the heap that
 /// [`Trace::external_bytes`](crate::Trace::external_bytes) and
 /// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes) tell.
@@ -41,7 +44,8 @@ pub struct Pacing {
     pub full_growth: f64,
     /// Growth up to this number of objects never makes a full collection due.
     pub full_minimum: usize,
-    /// Growth up to this number of bytes never makes a full collection due. A full collection is
+    /// Growth up to this number of bytes never makes a full collection due, unless the heap's limit
+    /// is near. A full collection is
     /// due when the number of objects or the number of bytes has grown too much.
     pub full_minimum_bytes: usize,
     /// If set, a [`PacingRule`](crate::heap::observer::PacingRule) decides by these numbers, and

@@ -19,6 +19,8 @@ pub(crate) struct OpenReport {
     pub(crate) quiet: bool,
     pub(crate) begun: std::time::Instant,
     pub(crate) span: Span,
+    /// The heap's total of bytes outside the heap that garbage had given up.
+    pub(crate) external_before: usize,
 }
 
 /// The work on the objects of a batch.

@@ -69,6 +69,8 @@ pub(crate) struct Arena {
     /// Bytes outside the space that objects have got, minus those that they have given up, since
     /// `take_uncounted`. They are also in `bytes` or `reclaimed`.
     external: isize,
+    /// The bytes outside the space among `reclaimed`.
+    external_reclaimed: usize,
     /// Whether the frees of this thread count in `objects` and `bytes`.
     counts_frees: bool,
     error: Option<SpaceError>,
@@ -126,6 +128,7 @@ impl Arena {
             bytes: 0,
             reclaimed: 0,
             external: 0,
+            external_reclaimed: 0,
             counts_frees: true,
             error: None,
             used: 0,
@@ -386,9 +389,12 @@ impl Arena {
     }
 
     /// Since the last call: bytes that this thread has freed without
-    /// [counting](Self::count_frees), and the change of the bytes outside the space.
-    pub(crate) fn take_uncounted(&mut self) -> (usize, isize) {
-        (std::mem::take(&mut self.reclaimed), std::mem::take(&mut self.external))
+    /// [counting](Self::count_frees), those outside the space among them, and the change of the
+    /// bytes outside the space.
+    pub(crate) fn take_uncounted(&mut self) -> (usize, usize, isize) {
+        let Self { reclaimed, external_reclaimed, external, .. } = self;
+        let take = std::mem::take::<usize>;
+        (take(reclaimed), take(external_reclaimed), std::mem::take(external))
     }
 
     /// Counts bytes outside the space that objects have got (positive) or given up (negative).
@@ -398,7 +404,9 @@ impl Arena {
         if change >= 0 || self.counts_frees {
             self.bytes = self.bytes.saturating_add(change);
         } else {
-            self.reclaimed = self.reclaimed.saturating_add(change.unsigned_abs());
+            let freed = change.unsigned_abs();
+            self.reclaimed = self.reclaimed.saturating_add(freed);
+            self.external_reclaimed = self.external_reclaimed.saturating_add(freed);
         }
         self.external = self.external.saturating_add(change);
         self.external.unsigned_abs() >= EXTERNAL_UNREPORTED
@@ -438,10 +446,17 @@ impl Arena {
         }
     }
 
-    /// Empties the magazines, drains the remote stacks, and releases every empty page.
-    pub(crate) fn trim(&mut self, space: &Space<impl AddressMap>) {
+    /// Empties the magazines, so that the next allocation of each class is a refill.
+    pub(crate) fn empty_magazines(&mut self, space: &Space<impl AddressMap>) {
         for class in classes(self.used) {
             self.flush(space, class as u8, self.magazines[class].len);
+        }
+    }
+
+    /// Empties the magazines, drains the remote stacks, and releases every empty page.
+    pub(crate) fn trim(&mut self, space: &Space<impl AddressMap>) {
+        self.empty_magazines(space);
+        for class in classes(self.used) {
             let pages = &mut self.pages[class];
             pages.spare = None;
             // SAFETY: rule *owner*: the pages are this arena's, and no magazine holds their cells.

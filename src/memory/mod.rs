@@ -9,6 +9,7 @@ pub(crate) mod address_map;
 pub(crate) mod arena;
 #[allow(unsafe_code)]
 mod class_pages;
+mod limit;
 #[allow(unsafe_code)]
 mod magazine;
 #[allow(unsafe_code)]

@@ -189,15 +189,9 @@ impl PagePool {
     pub(super) fn take<A: PageSource>(
         &mut self,
         table: &PageTable<A>,
-        limit: usize,
         pages: u32,
     ) -> Result<u32, SpaceError> {
-        let (count, asked) = (pages as usize, (pages as usize) << PAGE_SHIFT);
-        let used = self.in_use();
-        if used + count > limit {
-            let (in_use, limit) = (used << PAGE_SHIFT, limit << PAGE_SHIFT);
-            return Err(SpaceError::Limit { asked, in_use, limit });
-        }
+        let count = pages as usize;
         let mut start = self.used.first_gap(count);
         if start + count > table.high_water() {
             start = A::extend(table, self, start, count)?;
@@ -365,8 +359,7 @@ mod tests {
         pages: u32,
     ) -> (usize, usize) {
         let resident = pool.resident.len();
-        let heads: Vec<_> =
-            (0..runs).map(|_| pool.take(table, usize::MAX, pages).expect("pages")).collect();
+        let heads: Vec<_> = (0..runs).map(|_| pool.take(table, pages).expect("pages")).collect();
         let faults = (runs * pages) as usize - (resident - pool.resident.len());
         heads.into_iter().for_each(|head| pool.put(table, head, pages, none()));
         (faults, pool.resident.len())
@@ -406,7 +399,7 @@ mod tests {
         }
         assert_eq!(pool.reused, MOST_REUSED);
         // Beside that, an eighth of the pages in use.
-        let head = pool.take(&table, usize::MAX, 3000).expect("pages");
+        let head = pool.take(&table, 3000).expect("pages");
         assert!(cycle(&mut pool, &table, 1, 512).1 <= MOST_REUSED);
         pool.put(&table, head, 3000, none());
         assert!(pool.resident.len() <= MOST_REUSED);
@@ -415,17 +408,17 @@ mod tests {
     #[test]
     fn memory_that_is_used_for_the_first_time_is_not_used_again() {
         let (table, mut pool) = (table(), PagePool::new());
-        let first = pool.take(&table, usize::MAX, 100).expect("pages");
-        let second = pool.take(&table, usize::MAX, 100).expect("pages");
+        let first = pool.take(&table, 100).expect("pages");
+        let second = pool.take(&table, 100).expect("pages");
         pool.put(&table, second, 100, none());
         assert_eq!((pool.reused, pool.resident.len()), (0, 0));
         // It begins with the run that was returned.
-        assert_eq!(pool.take(&table, usize::MAX, 150), Ok(second));
+        assert_eq!(pool.take(&table, 150), Ok(second));
         assert_eq!(pool.reused, 100);
         pool.put(&table, first, 100, none());
         assert_eq!(pool.resident.len(), 100);
         // A resident page does not count.
-        assert_eq!(pool.take(&table, usize::MAX, 100), Ok(first));
+        assert_eq!(pool.take(&table, 100), Ok(first));
         assert_eq!(pool.reused, 100);
     }
 
@@ -433,7 +426,7 @@ mod tests {
     fn with_small_constants_almost_no_free_page_is_resident() {
         let (table, mut pool) = (table(), PagePool::new());
         for _ in 0..5 {
-            let head = pool.take(&table, usize::MAX, 7).expect("pages");
+            let head = pool.take(&table, 7).expect("pages");
             pool.put(&table, head, 7, Stress::none().small_constants(true));
             assert_eq!(pool.resident.len(), 0);
         }
@@ -447,14 +440,14 @@ mod tests {
             in_use: in_use << PAGE_SHIFT,
             reserved: 100 << PAGE_SHIFT,
         };
-        assert_eq!(pool.take(&table, usize::MAX, 101), Err(full(101, 0)));
+        assert_eq!(pool.take(&table, 101), Err(full(101, 0)));
         assert_eq!((table.high_water(), pool.committed), (0, 0));
-        assert_eq!(pool.take(&table, usize::MAX, 100), Ok(0));
-        assert_eq!(pool.take(&table, usize::MAX, 1), Err(full(1, 100)));
+        assert_eq!(pool.take(&table, 100), Ok(0));
+        assert_eq!(pool.take(&table, 1), Err(full(1, 100)));
         pool.put(&table, 0, 100, none());
-        assert_eq!(pool.take(&table, usize::MAX, 30), Ok(0));
-        assert_eq!(pool.take(&table, usize::MAX, 71), Err(full(71, 30)));
-        assert_eq!(pool.take(&table, usize::MAX, 70), Ok(30));
+        assert_eq!(pool.take(&table, 30), Ok(0));
+        assert_eq!(pool.take(&table, 71), Err(full(71, 30)));
+        assert_eq!(pool.take(&table, 70), Ok(30));
     }
 
     /// The state of a page in [`Naive`].
@@ -478,11 +471,8 @@ mod tests {
             self.pages.iter().filter(|&&other| other == page).count()
         }
 
-        /// `None`: too many pages, or no run of free pages is long enough.
-        fn take(&mut self, limit: usize, pages: usize) -> Option<u32> {
-            if self.count(Page::Used) + pages > limit {
-                return None;
-            }
+        /// `None`: no run of free pages is long enough.
+        fn take(&mut self, pages: usize) -> Option<u32> {
             let is_free = |run: &[Page]| !run.contains(&Page::Used);
             let start = self.pages.windows(pages).position(is_free)?;
             let run = &mut self.pages[start..start + pages];
@@ -568,7 +558,6 @@ mod tests {
         #[test]
         fn the_pool_does_the_same_as_a_naive_pool(
             ops in prop::collection::vec(op(), 1..300),
-            limit in prop_oneof![Just(usize::MAX), 100..900_usize],
         ) {
             const PAGES: usize = 900;
             let (table, mut pool) = (table_of(PAGES << PAGE_SHIFT), PagePool::new());
@@ -577,8 +566,8 @@ mod tests {
             for op in ops {
                 match op {
                     Op::Take(pages) => {
-                        let taken = pool.take(&table, limit, pages as u32).ok();
-                        prop_assert_eq!(taken, naive.take(limit, pages));
+                        let taken = pool.take(&table, pages as u32).ok();
+                        prop_assert_eq!(taken, naive.take(pages));
                         let Some(start) = taken else { continue };
                         for page in start as usize..start as usize + pages {
                             // SAFETY: rule *owner*: the page is in use, by this thread.

@@ -38,9 +38,9 @@
 //! * The table entries of all pages below the high-water mark stay accessible. A released page
 //!   returns only its own memory to the system. A page in use returns only memory without a cell in
 //!   use (see `sparse`), and the counting table returns only zeros.
-//! * Pages in use never exceed the limit. Free pages that stay resident never exceed `max(16, in
-//!   use / 8, reused)`, where `reused` is 512 at most (see `pool`). Together the two bound the
-//!   resident size.
+//! * Pages in use never exceed the [limit](super::limit). Free pages that stay resident never
+//!   exceed `max(16, in use / 8, reused)`, where `reused` is 512 at most (see `pool`). Together the
+//!   two bound the resident size.
 //!
 //! # Rules
 //!
@@ -60,6 +60,7 @@ use std::sync::atomic::AtomicPtr;
 
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
+use crate::memory::limit::Limit;
 use crate::memory::page::all_free;
 use crate::memory::page_list::PageList;
 use crate::memory::pieces::Rounds;
@@ -84,7 +85,8 @@ pub(crate) struct SpaceConfig {
     /// Bytes of address space for pages. The default depends on the machine and the number of
     /// heaps: see `range::default_length`.
     pub(crate) reserve: Option<usize>,
-    /// The most bytes of pages in use at once. The default is the whole range.
+    /// The most bytes of pages in use and outside the space at once. The default is the whole
+    /// range, and any number of bytes outside.
     pub(crate) limit: Option<usize>,
 }
 
@@ -95,7 +97,7 @@ pub(crate) struct Space<A: AddressMap = Reserved> {
     strain: MaybeStrain,
     stress: Stress,
     pub(super) table: PageTable<A>,
-    limit: usize,
+    pub(crate) limit: Limit,
     /// For statistics. Written under the pool's lock.
     in_use: AtomicUsize,
     committed: AtomicUsize,
@@ -182,7 +184,7 @@ impl<A: AddressMap> Space<A> {
             strain: None,
             stress: Stress::none(),
             table,
-            limit: config.limit.unwrap_or(usize::MAX) >> PAGE_SHIFT,
+            limit: Limit::new(config.limit),
             in_use: AtomicUsize::new(0),
             committed: AtomicUsize::new(0),
             rounds: Rounds::default(),
@@ -256,7 +258,8 @@ impl<A: AddressMap> Space<A> {
 
     /// Takes `pages` adjacent pages out of the pool.
     fn take(&self, pool: &mut PagePool, pages: u32) -> Result<u32, SpaceError> {
-        let start = pool.take(&self.table, self.limit, pages)?;
+        self.limit.check(|| pool.in_use(), pages as usize)?;
+        let start = pool.take(&self.table, pages)?;
         self.count_committed(pool);
         self.in_use.store(pool.in_use(), Ordering::Relaxed);
         Ok(start)
@@ -279,10 +282,14 @@ impl<A: AddressMap> Space<A> {
         self.begin_round(&mut pool)
     }
 
-    /// Whether more than three quarters of the pages that the space may use are in use.
+    /// Whether more than three quarters of what the space may use are in use.
     pub(crate) fn is_tight(&self) -> bool {
-        let most = self.limit.min(self.length >> PAGE_SHIFT);
-        self.in_use.load(Ordering::Relaxed) > most - most / 4
+        self.limit.is_tight(self.in_use.load(Ordering::Relaxed), self.length >> PAGE_SHIFT)
+    }
+
+    /// An error, if memory outside the space exceeds the limit, together with the pages in use.
+    pub(crate) fn check_limit(&self) -> Result<(), SpaceError> {
+        self.limit.check(|| self.in_use.load(Ordering::Relaxed), 0)
     }
 
     /// Moves the remote stack of a page into its free bits.

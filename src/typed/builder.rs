@@ -80,10 +80,16 @@ impl HeapBuilder {
         self
     }
 
-    /// The bytes that objects may occupy at a time, in whole pages of 64 KiB. An allocation beyond
-    /// the limit fails with an [`AllocError`](crate::AllocError). By default, the size of the
-    /// reservation. Memory outside the heap is not limited. It only makes collections due earlier
-    /// ([`Pacing::young_bytes`]).
+    /// The bytes that objects may have at a time: their cells, in whole pages of 64 KiB, and what
+    /// they own outside the heap ([`HeapStats::external_bytes`](crate::HeapStats)). An allocation
+    /// beyond the limit fails with an [`AllocError`](crate::AllocError). Automatic collections
+    /// are due before ([`Pacing`]). By default, the size of the reservation, for cells alone.
+    ///
+    /// Objects get memory outside the heap without asking it. They may exceed the limit by
+    /// 64 KiB for each thread, by the buffer of the object that is allocated last, and by buffers
+    /// that grow later. As long as they do, every allocation that needs a fresh cell is refused,
+    /// whatever its size: on a thread that has got such memory the next one, on other threads
+    /// after up to 64 objects of each size.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self

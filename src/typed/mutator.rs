@@ -136,9 +136,11 @@ impl Mutator {
     ///
     /// The bytes count like those of objects, for
     /// [`Pacing::young_bytes`](crate::Pacing::young_bytes) and
-    /// [`Pacing::full_minimum_bytes`](crate::Pacing::full_minimum_bytes). Wrong numbers make
-    /// collections too frequent or too rare, and have no other effect. It costs a few instructions,
-    /// and never collects; a collection may be due at the next safepoint.
+    /// [`Pacing::full_minimum_bytes`](crate::Pacing::full_minimum_bytes), and for the heap's
+    /// [limit](crate::HeapBuilder::limit). Wrong numbers make collections too frequent or too rare,
+    /// or have a heap with a limit refuse memory. They have no other effect. It costs a few
+    /// instructions. It never fails and never collects; a collection may be due at the next
+    /// safepoint, and beyond the limit the next allocation is refused.
     #[inline]
     pub fn adjust_external_bytes(&self, change: isize) {
         self.raw.0.adjust_external_bytes(change);

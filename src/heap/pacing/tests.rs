@@ -7,13 +7,13 @@ use super::*;
 use crate::gc_module::{self, Thresholds};
 
 fn pace(policy: Pacing) -> Pace {
-    Pace::new(policy, None)
+    Pace::new(policy, None, usize::MAX)
 }
 
 /// A pace with the rule of the gc module, for policies with thresholds.
 #[cfg(feature = "cpython")]
 fn pace_by_rule(policy: Pacing) -> Pace {
-    Pace::new(policy, Some(gc_module::new_state().expect("memory").1))
+    Pace::new(policy, Some(gc_module::new_state().expect("memory").1), usize::MAX)
 }
 
 #[test]
@@ -513,7 +513,6 @@ impl Sim {
             Op::External(bytes) => {
                 self.external += bytes;
                 self.pace.taken(0, bytes as isize);
-                self.pace.external(bytes as isize);
             }
             Op::Young => self.young_collection(),
             Op::Full => self.full_collection(),

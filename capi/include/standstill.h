@@ -127,6 +127,11 @@ extern "C" {
 #define PyObject_GetTypeData_DuringGC          standstill_PyObject_GetTypeData_DuringGC
 #define PyObject_GetItemData_DuringGC          standstill_PyObject_GetItemData_DuringGC
 
+#define PyMem_Malloc                           standstill_PyMem_Malloc
+#define PyMem_Calloc                           standstill_PyMem_Calloc
+#define PyMem_Realloc                          standstill_PyMem_Realloc
+#define PyMem_Free                             standstill_PyMem_Free
+
 #define PyModule_Create                        standstill_PyModule_Create
 #define PyModule_FromDefAndSpec                standstill_PyModule_FromDefAndSpec
 #define PyModule_GetState                      standstill_PyModule_GetState
@@ -691,11 +696,61 @@ STANDSTILL_STABLE PyVarObject *_PyObject_NewVar(PyTypeObject *type, Py_ssize_t n
 STANDSTILL_STABLE void PyObject_GC_Del(void *op);
 
 /* PyObject_Free: like PyObject_GC_Del, for objects made by PyObject_New and PyObject_NewVar. It
- * ignores NULL.
+ * also frees a block of PyObject_Malloc, as PyMem_Free does. It ignores NULL.
  * Misuse: STANDSTILL_E_WRONG_ALLOCATOR (a container object; nothing is freed).
  * Since: 1.5. Traversal: refused. */
 STANDSTILL_STABLE void PyObject_Free(void *op);
 #define PyObject_Del PyObject_Free
+
+/* ==== Memory that objects own outside the heap ================================================ */
+/* Blocks for the buffers of objects. They come from the process's allocator, and their bytes count
+ * as memory outside the heap, see standstill_adjust_external_bytes. So a small dead object with a
+ * large block makes a collection due as a large object does. For memory of malloc the program calls
+ * that function itself; for a block it must not.
+ *
+ * Free a block on a thread that is attached to the heap for which it was allocated, for example in
+ * tp_dealloc, but on any such thread. On a thread of another heap the block is freed, and the bytes
+ * are subtracted there: then both sums are wrong by them. No sum falls below 0.
+ *
+ * The functions need an attached thread. On any other thread nothing is allocated or freed. */
+
+/* PyMem_Malloc, PyMem_Calloc, PyMem_Realloc: allocate a block of `size` bytes, of `nelem` elements
+ * of `elsize` bytes that are 0, or with the contents of `block`, up to `size`. A block of size 0
+ * has an address of its own. Each is aligned for all types of C, at 16 bytes. The bytes of Malloc,
+ * and new bytes of Realloc, are arbitrary. If `block` is NULL, PyMem_Realloc is PyMem_Malloc. If
+ * it succeeds, `block` is invalid; if it fails, `block` is unchanged. Returns NULL and an error on
+ * failure.
+ * Errors: STANDSTILL_E_MEMORY (also a size above PY_SSIZE_T_MAX), _FOREIGN_POINTER (`block` is no
+ * block), _WRONG_ALLOCATOR (it is an object).
+ * Since: 1.5, 3.5, 1.5. Traversal: refused. */
+STANDSTILL_STABLE void *PyMem_Malloc(size_t size);
+STANDSTILL_STABLE void *PyMem_Calloc(size_t nelem, size_t elsize);
+STANDSTILL_STABLE void *PyMem_Realloc(void *block, size_t size);
+
+/* PyMem_Free: frees a block. It ignores NULL.
+ * Misuse: STANDSTILL_E_NOT_ATTACHED, _FOREIGN_POINTER (not a block; nothing is freed),
+ * _WRONG_ALLOCATOR (an object; nothing is freed).
+ * Since: 1.5. Traversal: refused. */
+STANDSTILL_STABLE void PyMem_Free(void *block);
+
+/* The same functions. Their blocks may also be freed by PyObject_Free. */
+#define PyObject_Malloc PyMem_Malloc
+#define PyObject_Calloc PyMem_Calloc
+#define PyObject_Realloc PyMem_Realloc
+
+/* PyMem_New(TYPE, n), PyMem_Resize(block, TYPE, n): a block with room for `n` values of a type, as
+ * TYPE *. PyMem_Resize assigns it to `block`, also the NULL of a failure: keep the old pointer.
+ * PyMem_Del: PyMem_Free.
+ * Errors: as above.
+ * Since: 1.5. Traversal: refused. */
+#define PyMem_New(TYPE, n) ((TYPE *)PyMem_Malloc(standstill_bytes_((n), sizeof(TYPE))))
+#define PyMem_Resize(block, TYPE, n) \
+    ((block) = (TYPE *)PyMem_Realloc((block), standstill_bytes_((n), sizeof(TYPE))))
+#define PyMem_Del PyMem_Free
+static inline size_t standstill_bytes_(size_t n, size_t size)
+{
+    return n > SIZE_MAX / size ? SIZE_MAX : n * size;
+}
 
 /* ==== Tracking ================================================================================ */
 
@@ -1131,7 +1186,8 @@ typedef struct standstill_heap standstill_heap;
 typedef struct {
     size_t size;         /* sizeof(standstill_heap_options) */
     size_t reserve;      /* bytes of address space, which the heap cannot outgrow; 0: default */
-    size_t limit;        /* bytes of objects before allocation fails; 0: no limit */
+    size_t limit;        /* bytes of objects, in and outside the heap, before the allocation of
+                            objects fails; 0: no limit */
     unsigned workers;    /* threads of a collection, also its own, at most 1024; 0: default */
     int checked;         /* checked mode: 1 on, 0 off, -1 default */
     int stress;          /* 1: collect at every safepoint */
@@ -1343,7 +1399,8 @@ STANDSTILL_STABLE Py_ssize_t standstill_gc_collect(int generation);
 /* standstill_adjust_external_bytes: tells the heap that its objects have got `change` bytes outside
  * the heap, or, if `change` is negative, that they have given them up. For memory of malloc,
  * mappings, and objects of other libraries: the heap cannot see it, and a small object can keep
- * much of it. An automatic collection becomes due as for bytes in the heap. Call it once with the
+ * much of it. (PyMem_Malloc counts its blocks by itself.) An automatic collection becomes due as
+ * for bytes in the heap, and the bytes count for the heap's limit. Call it once with the
  * size when the memory is allocated, and once with the negative size when it is freed, for example
  * in tp_dealloc. Wrong numbers make collections too frequent or too rare. It never collects.
  * Returns 0, or -1 and an error.
@@ -1394,6 +1451,7 @@ typedef struct {
     uint64_t candidates;
     double duration;
     double stopped;
+    uint64_t external_bytes; /* bytes outside the heap that the collected objects had */
 } standstill_gc_info;
 
 /* standstill_gc_add_callback: registers a callback. The collecting thread calls it before ("start")
@@ -1476,6 +1534,12 @@ STANDSTILL_STABLE void standstill_gc_set_audit_hook(void (*hook)(const char *eve
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE long long standstill_live_objects(void);
 STANDSTILL_STABLE size_t standstill_live_bytes(void);
+
+/* standstill_external_bytes: returns the bytes that objects have outside the heap: blocks of
+ * PyMem_Malloc, and what standstill_adjust_external_bytes has told. 0: the thread is not attached.
+ * Of each thread up to 64 KiB are missing, or counted too much.
+ * Since: ours. Traversal: refused (0). */
+STANDSTILL_STABLE size_t standstill_external_bytes(void);
 
 #ifdef __cplusplus
 }

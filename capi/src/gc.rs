@@ -141,6 +141,7 @@ pub struct standstill_gc_info {
     pub candidates: u64,
     pub duration: f64,
     pub stopped: f64,
+    pub external_bytes: u64,
 }
 
 type Progress = unsafe extern "C" fn(*const c_char, *const standstill_gc_info, *mut c_void);
@@ -368,6 +369,7 @@ export! {
                     candidates: info.candidates as u64,
                     duration: info.duration.as_secs_f64(),
                     stopped: info.stopped.as_secs_f64(),
+                    external_bytes: info.external_bytes as u64,
                 };
                 errors::set_aside();
                 bound.call(phase, &info);
@@ -528,5 +530,10 @@ export! {
     /// The size of the objects in the heap, in bytes.
     fn standstill_live_bytes() -> usize {
         call::fallible("standstill_live_bytes", 0, |m| Ok(m.heap().stats().live_bytes))
+    }
+
+    /// The bytes that objects have outside the heap.
+    fn standstill_external_bytes() -> usize {
+        call::fallible("standstill_external_bytes", 0, |m| Ok(m.heap().stats().external_bytes))
     }
 }

@@ -61,6 +61,8 @@ compile_error!(
 );
 
 #[allow(unsafe_code)]
+pub mod blocks;
+#[allow(unsafe_code)]
 pub mod builtins;
 #[allow(unsafe_code)]
 pub(crate) mod call;

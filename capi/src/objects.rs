@@ -8,6 +8,7 @@ use standstill::dynamic::{self, Dying, Family, Head, TypeRecord};
 use standstill::words;
 use standstill::{Code, Fault, Mutator, safepoint};
 
+use crate::blocks;
 use crate::call::{self, Given, export};
 use crate::errors;
 use crate::layout::{PyObject, PyTypeObject, PyVarObject};
@@ -331,11 +332,12 @@ export! {
         memory_given_back(object, Family::Container, "PyObject_GC_Del");
     }
 
-    /// Frees the memory of a plain object.
+    /// Frees the memory of a plain object, or a block.
     #[given(object)]
     fn standstill_PyObject_Free(object: *mut c_void) {
-        if !object.is_null() {
-            memory_given_back(object.to_object(), Family::Plain, "PyObject_Free");
+        const FUNCTION: &str = "PyObject_Free";
+        if !object.is_null() && !blocks::is_freed(FUNCTION, object) {
+            memory_given_back(object.to_object(), Family::Plain, FUNCTION);
         }
     }
 

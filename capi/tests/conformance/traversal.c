@@ -181,6 +181,10 @@ static void objects_inside(PyObject *self) {
     REFUSED(_PyObject_NewVar, PyObject_NewVar(PyVarObject, &Leaf_Type, 1) == NULL);
     REFUSED(PyObject_GC_Del, (PyObject_GC_Del(self), 1));
     REFUSED(PyObject_Free, (PyObject_Free(text), 1));
+    REFUSED(PyMem_Malloc, PyMem_Malloc(1) == NULL);
+    REFUSED(PyMem_Calloc, PyMem_Calloc(1, 1) == NULL);
+    REFUSED(PyMem_Realloc, PyMem_Realloc(NULL, 1) == NULL);
+    REFUSED(PyMem_Free, (PyMem_Free(text), 1));
     REFUSED(PyObject_GC_Track, (PyObject_GC_Track(self), 1));
     REFUSED(PyObject_GC_UnTrack, (PyObject_GC_UnTrack(self), 1));
     SAFE(PyObject_IS_GC, PyObject_IS_GC(self) == 1);
@@ -313,6 +317,7 @@ static void services_inside(PyObject *self) {
     REFUSED(standstill_gc_set_audit_hook, (standstill_gc_set_audit_hook(NULL, NULL), 1));
     REFUSED(standstill_live_objects, standstill_live_objects() == -1);
     REFUSED(standstill_live_bytes, standstill_live_bytes() == 0);
+    REFUSED(standstill_external_bytes, standstill_external_bytes() == 0);
 }
 
 static void everything_inside(PyObject *self, visitproc visit, void *arg) {

@@ -230,6 +230,14 @@ impl Cast {
             (Kind::Object, "ref", _) => self.weakref,
             (Kind::Object, "callback", _) => self.callback,
             (Kind::Object, "bases", _) => null_mut(),
+            (Kind::Object, "block", _) => {
+                // SAFETY: as the header says.
+                unsafe {
+                    let new: unsafe extern "C" fn(usize) -> Pointer =
+                        self.library.function("standstill_PyMem_Malloc");
+                    new(8)
+                }
+            }
             (Kind::Object, "exception", _) => self.exception(),
             (Kind::Object, _, "_PyObject_GC_Resize" | "Py_SIZE") => self.tuple,
             (Kind::Object, ..) => self.instance,

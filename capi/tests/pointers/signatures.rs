@@ -5,7 +5,7 @@ use std::path::Path;
 /// What a parameter is, as far as it matters for wrong values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// An object.
+    /// An object, or a block that an object owns.
     Object,
     /// A type.
     Type,
@@ -137,6 +137,7 @@ fn parameter(text: &str) -> Parameter {
     } else if text.starts_with("PyObject *")
         || text.starts_with("PyVarObject *")
         || text == "void *op"
+        || text == "void *block"
     {
         (Kind::Object, word(text))
     } else if descriptions.iter().any(|description| text.contains(description)) {

@@ -427,6 +427,19 @@ NOTHING(PyObject_GC_Del, fetched = (PyObject *)PyObject_GC_New(Pair, &Pair_Type)
 ALSO(PyObject_GC_Del_misuse, PyObject_GC_Del, , (PyObject_GC_Del(p), 0), NO_FAILURE)
 NOTHING(PyObject_Free, , PyObject_Free(plain))
 
+/* ==== Memory that objects own outside the heap ==== */
+
+static void *block;
+POINTER(PyMem_Malloc, , PyMem_Malloc(100))
+ALSO(PyMem_Malloc_large, PyMem_Malloc, , PyMem_Malloc(1000000) != NULL, 0)
+ALSO(PyMem_Malloc_too_large, PyMem_Malloc, , PyMem_Malloc(SIZE_MAX) != NULL, 0)
+POINTER(PyMem_Calloc, , PyMem_Calloc(10, 10))
+POINTER(PyMem_Realloc, block = PyMem_Malloc(10), PyMem_Realloc(block, 1000000))
+ALSO(PyMem_Realloc_null, PyMem_Realloc, , PyMem_Realloc(NULL, 100) != NULL, 0)
+ALSO(PyMem_Realloc_misuse, PyMem_Realloc, , PyMem_Realloc(p, 100) != NULL, 0)
+NOTHING(PyMem_Free, block = PyMem_Malloc(1000000), PyMem_Free(block))
+ALSO(PyMem_Free_misuse, PyMem_Free, , (PyMem_Free(p), 0), NO_FAILURE)
+
 /* ==== Tracking ==== */
 
 NOTHING(PyObject_GC_Track, fetched = (PyObject *)PyObject_GC_New(Pair, &Pair_Type), PyObject_GC_Track(fetched))
@@ -791,3 +804,4 @@ ALSO(gc_get_objects_audited, gc_get_objects, standstill_gc_set_audit_hook(audit,
 
 ANSWER(live_objects, , standstill_live_objects())
 ANSWER(live_bytes, , standstill_live_bytes())
+ANSWER(external_bytes, , standstill_external_bytes())

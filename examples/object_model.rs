@@ -23,6 +23,8 @@ struct Pair {
     count: AtomicUsize,
     /// Each is null or a counted reference.
     fields: [AtomicPtr<u8>; 2],
+    /// Memory of Rust's allocator, which the heap cannot see.
+    text: Box<[u8]>,
 }
 
 /// The model, with the data of the whole heap: here, the number of pairs that have died.
@@ -36,19 +38,21 @@ type Mutator = ModelMutator<Pairs>;
 impl Pairs {
     /// A new pair without references, and the one reference to it.
     fn pair(m: &Mutator) -> Object {
-        Self::try_pair(m).expect("memory for a pair")
+        Self::try_pair(m, Box::default()).expect("memory for a pair")
     }
 
-    /// As `pair`, where memory may be refused.
-    fn try_pair(m: &Mutator) -> Result<Object, OutOfMemory> {
+    /// A new pair with a text, where memory may be refused.
+    fn try_pair(m: &Mutator, text: Box<[u8]>) -> Result<Object, OutOfMemory> {
+        let external = text.len().cast_signed();
         let cell = m.allocate(size_of::<Pair>(), align_of::<Pair>())?;
         let fields = [const { AtomicPtr::new(null_mut()) }; 2];
         // SAFETY: the cell is fresh, of this size and alignment; it holds a pair before the
         // collector can reach it.
         unsafe {
-            cell.cast::<Pair>().write(Pair { count: AtomicUsize::new(1), fields });
+            cell.cast::<Pair>().write(Pair { count: AtomicUsize::new(1), fields, text });
             m.publish(Object::new(cell), true);
         }
+        m.adjust_external_bytes(external);
         Ok(Object::new(cell))
     }
 
@@ -81,8 +85,12 @@ impl Pairs {
             }
             dropped.extend((0..2).filter_map(|field| self.swap(object, field, None)));
             self.died.fetch_add(1, Relaxed);
+            m.adjust_external_bytes(-self.view(object).text.len().cast_signed());
             // SAFETY: the count is 0, so nothing refers to the pair; its fields are empty.
-            unsafe { m.free(object.as_ptr()) };
+            unsafe {
+                object.as_ptr().cast::<Pair>().drop_in_place();
+                m.free(object.as_ptr());
+            }
         }
     }
 }
@@ -176,6 +184,17 @@ fn main() {
     assert_eq!(pairs.view(held).count.load(Relaxed), 1);
     pairs.drop_reference(held, &m);
     assert_eq!(heap.stats().live_objects, 0);
+
+    // Small dead pairs with large texts: the heap collects before there are many.
+    let mut most = 0;
+    for _ in 0..200 {
+        let pair = Pairs::try_pair(&m, vec![0; 1 << 20].into()).expect("memory for a pair");
+        pairs.swap(pair, 0, Some(pair));
+        most = most.max(heap.stats().external_bytes);
+        m.safepoint();
+    }
+    println!("{} MiB of texts at a time", most >> 20);
+    assert!((1 << 20..32 << 20).contains(&most));
 }
 
 /// The conformance kit makes pairs, changes them, and tells whether `Pairs` breaks a rule:
@@ -196,7 +215,7 @@ mod tests {
         }
 
         fn alloc(m: &Mutator, _: ObjectSpec) -> Result<Object, OutOfMemory> {
-            Self::try_pair(m)
+            Self::try_pair(m, Box::default())
         }
 
         fn set(m: &Mutator, object: Object, field: usize, target: Option<Object>) {

@@ -189,6 +189,27 @@ fn dead_cycles_with_large_buffers_are_collected_before_there_are_many() {
     }));
 }
 
+/// A gigabyte of buffers, one after another. In a process of its own, because the system measures
+/// the memory of processes.
+#[test]
+#[cfg(target_os = "linux")]
+#[cfg_attr(miri, ignore = "asks the system")]
+fn a_program_that_loses_cycles_with_large_buffers_stays_small() {
+    if !common::child::is_alone("a_program_that_loses_cycles_with_large_buffers_stays_small") {
+        return;
+    }
+    let Some(heap) = heap(Pacing::default()) else { return };
+    let mut m = heap.attach();
+    for _ in 0..1_024 {
+        drop(blob(&m, vec![1_u8; MIB]));
+        m.safepoint();
+    }
+    let status = std::fs::read_to_string("/proc/self/status").expect("the process's figures");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let kib: usize = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(kib < 64 << 10, "{kib} KiB");
+}
+
 #[test]
 fn buffers_that_survived_young_collections_are_collected_before_there_are_many() {
     let Some(heap) = heap(Pacing::default()) else { return };

@@ -1,9 +1,9 @@
 //! Blocks of memory that objects own outside the heap: `PyMem_Malloc` and its relatives.
 //!
 //! A block comes from the process's allocator, and its bytes count as memory outside the heap. Its
-//! *front*, 16 bytes before it, has its size, so that its end subtracts what its birth has added. It
-//! also has a mark, which depends on the address. So other pointers are recognized: `PyObject_Free`
-//! takes blocks and plain objects.
+//! *front*, 16 bytes before it, has its size, so that its end subtracts what its birth has added.
+//! It also has a mark, which depends on the address. So other pointers are recognized:
+//! `PyObject_Free` takes blocks and plain objects.
 
 use std::alloc::{self, Layout};
 use std::ffi::c_void;
@@ -70,7 +70,7 @@ impl Front {
         }
         let front = NonNull::new(block.as_ptr().cast::<Self>().wrapping_sub(1))?;
         // SAFETY: rule *argument*: the lookup accepts any address. A front is outside of all heaps
-        // and can be read. So can the bytes before an object: it lies behind the header of its page.
+        // and can be read. So can the bytes before an object, because each page has a header.
         unsafe {
             let is_readable =
                 !dynamic::is_checked(m) || dynamic::look_up(m, front.cast()) == Address::Outside;

@@ -1,7 +1,7 @@
 //! The limit of a space: of its pages in use, together with memory outside of it.
 //!
-//! Objects get memory outside the space without asking, and threads report it late. So it can exceed
-//! the limit, and pages cannot: a page is taken only if the limit has room for it then.
+//! Objects get memory outside the space without asking, and threads report it late. So it can
+//! exceed the limit. Pages cannot: a page is taken only if the limit has room for it then.
 
 #![forbid(unsafe_code)]
 

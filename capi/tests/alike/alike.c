@@ -448,6 +448,40 @@ static void chain(void)
     say("deallocated", deallocs);
 }
 
+/* ---- blocks ---- */
+
+static void blocks(void)
+{
+    char *block = PyMem_Malloc(0), *other = PyMem_Calloc(0, 8);
+    long *numbers;
+    printf("-- blocks\n");
+    say("a block of size 0", block != NULL && other != NULL && block != other);
+    PyMem_Free(other);
+    block = PyMem_Realloc(block, 100);
+    strcpy(block, "kept");
+    block = PyMem_Realloc(block, 1000000);
+    say("contents", strcmp(block, "kept"));
+    say("too large", PyMem_Realloc(block, (size_t)PY_SSIZE_T_MAX + 1) == NULL);
+    PyErr_Clear();
+    say("contents after a failure", strcmp(block, "kept"));
+    PyMem_Free(block);
+    say("an overflow", PyMem_Calloc(SIZE_MAX / 2, 4) == NULL);
+    PyErr_Clear();
+    numbers = PyMem_Realloc(NULL, sizeof *numbers);
+    numbers[0] = 7;
+    PyMem_Resize(numbers, long, 100);
+    say("resized", numbers[0]);
+    say("too many", PyMem_New(long, PY_SSIZE_T_MAX) == NULL);
+    PyErr_Clear();
+    PyMem_Del(numbers);
+    numbers = PyObject_Calloc(10, sizeof *numbers);
+    say("zeroes", numbers[9]);
+    numbers = PyObject_Realloc(numbers, 20 * sizeof *numbers);
+    PyObject_Free(numbers);
+    PyMem_Free(NULL);
+    PyObject_Free(NULL);
+}
+
 int main(void)
 {
     Py_Initialize();
@@ -464,6 +498,7 @@ int main(void)
     outlived_types();
     items();
     chain();
+    blocks();
     (void)PyGC_Collect();
     Py_Finalize();
     return 0;

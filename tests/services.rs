@@ -386,7 +386,7 @@ fn what_becomes_due_in_a_visit_is_collected_at_the_next_safepoint() {
     let mut m = heap.attach();
     let _held = node(&m, None);
     let visited = heap.services().visit_objects(&mut m, |_, m| {
-        (0..1000).for_each(|_| drop(ring(m, 1)));
+        (0..1000).for_each(|_| ring(m, 1));
         m.safepoint();
         Visit::Continue
     });

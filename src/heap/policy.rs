@@ -45,8 +45,8 @@ pub struct Pacing {
     /// Growth up to this number of objects never makes a full collection due.
     pub full_minimum: usize,
     /// Growth up to this number of bytes never makes a full collection due, unless the heap's limit
-    /// is near. A full collection is
-    /// due when the number of objects or the number of bytes has grown too much.
+    /// is near. A full collection is due when the number of objects or the number of bytes has
+    /// grown too much.
     pub full_minimum_bytes: usize,
     /// If set, a [`PacingRule`](crate::heap::observer::PacingRule) decides by these numbers, and
     /// `young_objects`, `young_bytes`, `full_growth` and `full_minimum` are ignored.

@@ -15,8 +15,7 @@
 //! `signals` is for all systems.
 //!
 //! Environment variables and the number of the process come from `std`, which is the same on each
-//! system. [ADR 41](../../../docs/adr/0041-platforms.md) has the reasons for the
-//! choice of systems.
+//! system. [ADR 41](../../../docs/adr/0041-platforms.md) has the reasons for the choice of systems.
 //!
 //! # Address ranges
 //!

@@ -24,14 +24,13 @@ fn last_error() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// Only addresses are reserved, without a part of the page file.
-
 /// Writes to standard error.
 pub(super) fn write_error(text: &[u8]) {
     // A line that cannot be written is lost.
     drop(std::io::Write::write_all(&mut std::io::stderr(), text));
 }
 
+/// Only addresses are reserved, without a part of the page file.
 pub(super) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {
     // SAFETY: rule *bounds*: a fresh range at an address that the system chooses.
     let start = unsafe { VirtualAlloc(std::ptr::null(), bytes, MEM_RESERVE, PAGE_NOACCESS) };

@@ -203,6 +203,8 @@ fn loom_resurrection_meets_a_taker() {
     let taker: Role = |m, _| {
         let taken = m.model().revived.lock().take();
         if let Some(object) = taken {
+            // SAFETY: alive, and of this heap.
+            assert!(unsafe { m.is_finalized(object) });
             assert_whole(m, object);
             m.safepoint();
             assert_whole(m, object);

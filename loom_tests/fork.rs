@@ -13,6 +13,8 @@
 //! * the same, against a thread that attaches and ends: `a_fork_meets_a_birth_and_an_end`
 //! * the same, by a thread that is detached, and waits for its turn without a record:
 //!   `a_fork_of_a_detached_thread_meets_a_birth_a_collection_and_an_end`
+//! * over, and the parked threads go on, against a deferred drop:
+//!   `a_thread_parked_for_a_fork_meets_a_deferred_drop`
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,8 +22,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 
 use super::managed::world;
-use super::model;
-use crate::base::sync::watch_locks;
+use super::{Model, model};
+use crate::base::sync::{AtomicBool, Ordering, watch_locks};
 use crate::{AtomicGc, Heap, Mutator, Pacing, Trace};
 
 /// The parent's part of a fork.
@@ -104,4 +106,33 @@ fn loom_a_fork_of_a_detached_thread_meets_a_birth_a_collection_and_an_end() {
         m.safepoint();
         assert_eq!(destroyed.load(Relaxed), 1);
     });
+}
+
+/// A detached thread forks, and another one drops the last reference. If the only attached thread
+/// is still parked for the fork, it gets no request. Then it looks for one when it goes on.
+///
+/// Mutations: a thread that was parked, at a safepoint or by `park`, does not look.
+#[test]
+fn loom_a_thread_parked_for_a_fork_meets_a_deferred_drop() {
+    let ways: [fn(&mut Mutator); 2] = [Mutator::safepoint, |m| m.raw_mut().park()];
+    for pass in ways {
+        Model::new().at_most(3).check(move || {
+            let (heap, mut m, object, destroyed) = world();
+            let over = Arc::new(AtomicBool::new(false));
+            let o = Arc::clone(&over);
+            let forker = thread::spawn(move || {
+                Heap::prepare_fork(&[heap]).unwrap().parent();
+                o.store(true, Ordering::Release);
+            });
+            let dropper = thread::spawn(move || drop(object));
+            while !over.load(Ordering::Acquire) {
+                pass(&mut m);
+                thread::yield_now();
+            }
+            forker.join().unwrap();
+            dropper.join().unwrap();
+            m.safepoint();
+            assert_eq!(destroyed.load(Relaxed), 1);
+        });
+    }
 }

@@ -15,6 +15,8 @@
 //!   `a_reader_comes_back_while_a_slot_is_emptied`
 //! * emptied from another heap, against a reader at a safepoint:
 //!   `a_reader_finds_an_epoch_before_its_request`
+//! * the same, against a reader inside a safepoint, in a destructor:
+//!   `a_destructor_at_a_safepoint_reads_a_slot`
 //! * emptied, against a reader that attaches or parks:
 //!   `managed::a_retired_reference_meets_a_reader`,
 //!   `managed::a_retired_reference_meets_a_collection`
@@ -27,7 +29,7 @@ use loom::thread;
 use super::managed::{Value, world};
 use super::{Model, model};
 use crate::base::sync::UnsafeCell;
-use crate::{AtomicGc, Heap, Mutator, Pacing, Trace};
+use crate::{AtomicGc, Heap, Mutator, Pacing, Stress, Trace, Tracer};
 
 /// A heap, a mutator, and slots with one object each. When the mutator has ended, the thread that
 /// drops the last reference destroys the object.
@@ -220,5 +222,54 @@ fn loom_a_reader_finds_an_epoch_before_its_request() {
         m.safepoint();
         m.collect();
         assert_eq!(destroyed.load(Relaxed), 2);
+    });
+}
+
+/// A value whose destructor reads a slot.
+struct Reads(Arc<[AtomicGc<Value>; 1]>);
+
+impl Trace for Reads {
+    fn traverse(_: &Self, _: &mut Tracer) {}
+}
+
+impl Drop for Reads {
+    fn drop(&mut self) {
+        Mutator::with_current(|m| self.0[0].peek(m).map(Value::touch));
+    }
+}
+
+/// A thread at a safepoint records the epoch that it has seen, and drops a retired reference. The
+/// destructor of that object reads a slot, which another thread empties. The reference from the
+/// slot has a later epoch, or the destructor finds the slot empty.
+///
+/// Mutations: a thread at a safepoint records the next epoch as seen; its load of the epoch is
+/// relaxed.
+#[test]
+fn loom_a_destructor_at_a_safepoint_reads_a_slot() {
+    Model::new().at_least(3).at_most(3).check(|| {
+        // With small constants a retired reference has its epoch at once.
+        let stress = Stress::none().small_constants(true);
+        let heap = Heap::builder().pacing(Pacing::manual()).workers(1).stress(stress);
+        let heap = heap.build().unwrap();
+        let destroyed = Arc::new(Plain::new(0));
+        let m = heap.attach();
+        let slots = Arc::new([AtomicGc::from(m.alloc(Value::new(&destroyed)))]);
+        drop(m);
+        let mut m = heap.attach();
+        let reads = AtomicGc::from(m.alloc(Reads(Arc::clone(&slots))));
+        reads.store(&m, None);
+        let elsewhere = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
+        let s = Arc::clone(&slots);
+        let emptier = thread::spawn(move || {
+            let m = elsewhere.attach();
+            Trace::clear(&s[0], &m);
+            drop(m);
+            drop(heap.attach());
+        });
+        m.safepoint();
+        m.detach(|| emptier.join().unwrap());
+        m.safepoint();
+        m.collect();
+        assert_eq!(destroyed.load(Relaxed), 1);
     });
 }

@@ -97,9 +97,8 @@ pub(super) fn orphan(model: &Managed, owner: ThreadId, local: &SharedPart) {
             // SAFETY: rule *zero*: the merge answered this thread.
             let reference = unsafe { DeadObject::new(object(target.0)) }.revive(owner.get());
             model.deferred.lock().list.push(reference);
-            // Relaxed: no thread is poked for it. In a child there is one thread; else any thread
-            // that reads it later drains the list.
-            model.has_deferred.store(true, Ordering::Relaxed);
+            // SeqCst: as in `defer`. The caller asks the attached threads, or is alone in a child.
+            model.has_deferred.store(true, Ordering::SeqCst);
         }
     }
 }

@@ -116,7 +116,7 @@ fn a_borrow_from_a_lent_mutator_outlasts_safepoints() {
 #[test]
 fn a_destructor_drops_its_threads_mutator() {
     thread_local! { static MINE: Cell<Option<Mutator>> = const { Cell::new(None) } }
-    struct Bomb;
+    struct Bomb(Heap);
     impl Trace for Bomb {
         const TRACKED: bool = false;
         fn traverse(_: &Self, _: &mut Tracer) {}
@@ -124,16 +124,23 @@ fn a_destructor_drops_its_threads_mutator() {
     impl Drop for Bomb {
         fn drop(&mut self) {
             drop(MINE.take());
+            assert_eq!(self.0.stats().mutators, 1, "it ends after this destructor");
         }
     }
-    let heap = Heap::new();
-    let m = heap.attach();
-    let bomb = m.alloc(Bomb);
-    MINE.set(Some(m));
-    drop(bomb);
-    assert_eq!(heap.stats().mutators, 0);
-    assert_eq!(heap.stats().live_objects, 0);
-    heap.attach().verify().expect("a whole heap");
+    // An object without a weak record is destroyed in place, and another one by its table.
+    for is_weak in [false, true] {
+        let heap = Heap::new();
+        let m = heap.attach();
+        let bomb = m.alloc(Bomb(heap.clone()));
+        let weak = is_weak.then(|| Gc::downgrade(&bomb, &m));
+        MINE.set(Some(m));
+        drop(bomb);
+        assert_eq!(heap.stats().mutators, 0);
+        assert_eq!(heap.stats().live_objects, 0);
+        let mut m = heap.attach();
+        assert!(weak.is_none_or(|weak| weak.upgrade(&m).is_none()));
+        m.verify().expect("a whole heap");
+    }
 }
 
 // --------------------------------------------------------------------------------------- detaching

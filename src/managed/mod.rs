@@ -469,6 +469,7 @@ unsafe impl ObjectModel for Managed {
         // Taken out of the lock, because a clear handler runs code of the program.
         let last = std::mem::take(&mut *self.cleared_last.lock());
         for object in last {
+            let _lent = m.lend();
             self.typed(object.live()).clear(m);
             drop_attached(m, object);
         }

@@ -357,6 +357,30 @@ fn what_cannot_wait_dies_within() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
+/// The table of objects that a handler destroys.
+const fn table(
+    id: fn() -> std::any::TypeId,
+    dealloc: unsafe fn(NonNull<Header>, *const ()),
+) -> TypeInfo {
+    TypeInfo {
+        id,
+        name: |_| "Fails",
+        offset: size_of::<Header>(),
+        tracked: false,
+        traverse_each: |_, _, _| (),
+        prefetch_each: None,
+        clear: |_, _| (),
+        finalize: None,
+        has_finalizer: None,
+        clears_last: None,
+        legacy: None,
+        external: None,
+        drop: None,
+        destroy: None,
+        dealloc: Some(dealloc),
+    }
+}
+
 /// The table of objects whose handler panics: before it frees the memory, or after that.
 fn fails(freed: bool) -> &'static TypeInfo {
     static BEFORE: TypeInfo =
@@ -366,28 +390,6 @@ fn fails(freed: bool) -> &'static TypeInfo {
         unsafe { crate::typed::mutator::mutator(m).raw().free(header.cast()) };
         panic!("a handler that panics");
     });
-    const fn table(
-        id: fn() -> std::any::TypeId,
-        dealloc: unsafe fn(NonNull<Header>, *const ()),
-    ) -> TypeInfo {
-        TypeInfo {
-            id,
-            name: |_| "Fails",
-            offset: size_of::<Header>(),
-            tracked: false,
-            traverse_each: |_, _, _| (),
-            prefetch_each: None,
-            clear: |_, _| (),
-            finalize: None,
-            has_finalizer: None,
-            clears_last: None,
-            legacy: None,
-            external: None,
-            drop: None,
-            destroy: None,
-            dealloc: Some(dealloc),
-        }
-    }
     if freed { &AFTER } else { &BEFORE }
 }
 
@@ -401,6 +403,34 @@ fn with_table(m: &Mutator, info: &'static TypeInfo) -> NonNull<Header> {
         m.raw().publish_as(Object::new(cell), 0);
     }
     cell.cast()
+}
+
+/// The handlers of types and modules are code of the program, as those of other objects.
+#[test]
+fn the_mutator_is_lent_to_the_clear_handlers_that_run_after_the_others() {
+    static CLEARED: AtomicUsize = AtomicUsize::new(0);
+    static LAST: TypeInfo = TypeInfo {
+        clear: |_, m| {
+            // SAFETY: rule *typed*: `m` is a mutator.
+            assert!(!unsafe { crate::typed::mutator::mutator(m) }.may_park());
+            CLEARED.fetch_add(1, SeqCst);
+        },
+        clears_last: Some(|_| true),
+        dealloc: None,
+        ..table(std::any::TypeId::of::<[(); 2]>, |_, _| ())
+    };
+    let heap = plain_heap();
+    let m = heap.attach();
+    // SAFETY: rule *counted*: the reference that the object was made with.
+    let reference = unsafe { CountedRef::new(with_table(&m, &LAST)) };
+    let model = m.raw().model();
+    model.clear(reference.live(), m.raw());
+    assert_eq!(CLEARED.load(SeqCst), 0, "after the others");
+    model.after_clear(m.raw());
+    assert_eq!(CLEARED.load(SeqCst), 1);
+    assert!(m.may_park(), "no loan is left");
+    drop_attached(m.raw(), reference);
+    assert_eq!(heap.stats().live_objects, 0);
 }
 
 /// The panics that a heap reports: the object's type, and the message.

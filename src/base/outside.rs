@@ -80,19 +80,19 @@ pub fn line(text: fmt::Arguments<'_>) {
 }
 
 /// A part of a line. Lines of other threads can come between two parts of a longer one.
-struct Part {
+struct LinePart {
     bytes: [u8; 1024],
     len: usize,
 }
 
-impl Part {
+impl LinePart {
     fn flush(&mut self) {
         system::write_error(&self.bytes[..self.len]);
         self.len = 0;
     }
 }
 
-impl fmt::Write for Part {
+impl fmt::Write for LinePart {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for bytes in text.as_bytes().chunks(self.bytes.len()) {
             if self.len + bytes.len() > self.bytes.len() {
@@ -107,7 +107,7 @@ impl fmt::Write for Part {
 
 /// Without memory, and without a lock that a fork could leave locked.
 fn write_line(text: fmt::Arguments<'_>) {
-    let mut part = Part { bytes: [0; 1024], len: 0 };
+    let mut part = LinePart { bytes: [0; 1024], len: 0 };
     // The only errors are those of the values in the text.
     writeln!(part, "{text}").unwrap_or_default();
     part.flush();

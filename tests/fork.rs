@@ -8,6 +8,7 @@
 //! | while another thread waits for the second stop of its collection | `garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child` |
 //! | while another thread clears, after a finalizer has saved an object | `what_a_finalizer_has_saved_dies_in_the_child_too` |
 //! | while another thread writes to standard error | `what_the_library_says_in_a_child_waits_for_no_lost_thread` |
+//! | while another thread visits all objects | `a_child_collects_also_if_a_lost_thread_was_visiting_all_objects` |
 //! | left by `exit`, in the child or the parent | `a_process_that_exits_inside_a_fork_ends_with_its_own_status` |
 //!
 //! With `STANDSTILL_STRESS_SECS` there are 400 children of each kind.
@@ -475,6 +476,52 @@ fn a_process_that_exits_inside_a_fork_ends_with_its_own_status() {
             std::process::exit(7);
         }
     }
+}
+
+#[cfg(feature = "cpython")]
+#[test]
+fn a_child_collects_also_if_a_lost_thread_was_visiting_all_objects() {
+    use standstill::gc_module::Visit;
+    if !is_alone("a_child_collects_also_if_a_lost_thread_was_visiting_all_objects") {
+        return;
+    }
+    let pacing = Pacing::default().with_young_objects(100);
+    let heap = Heap::builder().pacing(pacing).build().expect("a heap");
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let theirs = &heap;
+        scope.spawn(move || {
+            let mut m = theirs.attach();
+            let _kept = ring(&m, 1);
+            let visited = theirs.services().visit_objects(&mut m, |_, m| {
+                tell.send(()).expect("a reader");
+                m.detach(|| ended.recv().expect_err("it hangs up"));
+                Visit::Continue
+            });
+            assert_eq!(visited, Ok(1));
+        });
+        told.recv().expect("the visit has begun");
+        let mut m = heap.attach();
+        let prepared = m.prepare_fork().expect("the world stops");
+        // SAFETY: the world is stopped; the child leaves in `in_child`.
+        let pid = unsafe { fork() };
+        if pid == 0 {
+            prepared.child();
+            in_child(|| {
+                assert!(!heap.services().is_visiting());
+                (0..1_000).for_each(|_| {
+                    drop(ring(&m, 10));
+                    m.safepoint();
+                });
+                assert!(heap.stats().collections > 0);
+            });
+        }
+        prepared.parent();
+        assert!(heap.services().is_visiting());
+        drop(end);
+        assert_eq!(m.detach(|| child_says(pid)), 0);
+    });
 }
 
 #[test]

@@ -42,6 +42,70 @@ fn cycle(m: &Mutator, census: &Arc<Census>, len: usize) -> Gc<Node> {
     ring(m, census, 0, len).swap_remove(0)
 }
 
+/// Threads that attach for a moment each: the heap looks at its pace when a mutator ends, and when
+/// one attaches.
+#[test]
+fn short_attachments_leave_no_more_garbage_than_long_ones() {
+    let Some(heap) = heap(Pacing::default().with_young_objects(100)) else { return };
+    let census = Census::new();
+    for _ in 0..1_000 {
+        heap.attach_scoped(|m| {
+            m.safepoint();
+            drop(cycle(m, &census, 20));
+        });
+        assert!(census.alive() < 400, "{}", census.alive());
+    }
+    // A thread that only polls is asked by the ends of the others' mutators.
+    let mut m = heap.attach();
+    for _ in 0..1_000 {
+        std::thread::scope(|scope| {
+            let other = || heap.attach_scoped(|m| drop(cycle(m, &census, 20)));
+            let other = scope.spawn(other);
+            while !other.is_finished() {
+                m.safepoint();
+            }
+        });
+        m.safepoint();
+        assert!(census.alive() < 400, "{}", census.alive());
+    }
+}
+
+#[test]
+fn a_bound_of_objects_that_is_unlimited_leaves_that_of_bytes() {
+    let pacing = Pacing::default().with_full_minimum(usize::MAX).with_full_minimum_bytes(MIB);
+    let Some(heap) = heap(pacing) else { return };
+    let mut m = heap.attach();
+    for _ in 0..100 {
+        // Memory that survives young collections.
+        let kept = blob(&m, vec![1_u8; MIB]);
+        m.collect_young();
+        drop(kept);
+        m.safepoint();
+    }
+    assert!(full_collections(&heap) > 0);
+}
+
+/// Bytes are new up to `young_bytes`, or a part of the heap's bytes, whatever the number of objects
+/// is that makes a collection due.
+#[test]
+fn many_small_objects_do_not_allow_for_many_large_ones() {
+    let Some(heap) = heap(Pacing::default().with_young_objects(10)) else { return };
+    let census = Census::new();
+    let mut m = heap.attach();
+    let mut kept = Vec::new();
+    for _ in 0..100_000 {
+        kept.push(node(&m, &census, 0));
+        m.safepoint();
+    }
+    let mut most = 0;
+    for _ in 0..100 {
+        drop(blob(&m, vec![1_u8; MIB]));
+        m.safepoint();
+        most = most.max(heap.stats().external_bytes);
+    }
+    assert!(most < 8 * MIB, "{most}");
+}
+
 /// The pattern of a server that collects between requests: sessions outlive some requests, and
 /// become garbage when they are old.
 fn old_garbage_is_found(mut make_pacing: impl FnMut() -> Pacing, sessions: usize) {

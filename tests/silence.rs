@@ -479,7 +479,8 @@ const USES: [(&str, Use); 7] = [
         Some(m)
     }),
     ("a young collection that does not wait", |_, mut m| {
-        drop(m.try_collect(Collect::young().wait(false)));
+        let found = m.try_collect(Collect::young().wait(false));
+        found.map(drop).unwrap_or_else(|error| panic!("{error}"));
         Some(m)
     }),
     ("a second fork", |_, mut m| {

@@ -462,8 +462,12 @@ impl Program<'_> {
             fork.child();
             self.is_forking = false;
             child.goes_on(|| {
+                // The other heap was not prepared, and cannot be used here.
+                std::mem::forget((
+                    std::mem::take(&mut self.put_down),
+                    std::mem::take(&mut self.objects),
+                ));
                 self.check(Some(m));
-                // The other heap was not prepared.
                 drop(m.alloc(GcCell::new(0)));
                 drop(m.try_collect(Collect::full()));
                 drop_guards();

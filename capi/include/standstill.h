@@ -630,7 +630,7 @@ STANDSTILL_STABLE int standstill_PyWeakref_Check(PyObject *op);
 
 /* ==== Allocation ============================================================================== */
 /* No allocation runs a collection. An allocation may request a collection, which then runs at
- * the next safepoint of some thread. */
+ * the next standstill_safepoint of some thread. */
 
 /* PyType_GenericAlloc: the default tp_alloc. It makes an object of the type with room for `nitems`
  * items. All bytes after the head are 0. An object of a container type is tracked at once; the

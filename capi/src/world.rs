@@ -92,6 +92,8 @@ fn default_address() -> Result<usize, Fault> {
         return Ok(address);
     }
     fork::must_not_be_inside("standstill_default_heap")?;
+    // First: a fork waits for the lock only once its handlers are there.
+    fork::watch();
     let _starting = errors::locked(&STARTING);
     if let Some(&address) = DEFAULT.get() {
         return Ok(address);

@@ -171,6 +171,9 @@ impl<M: ObjectModel> Remains<'_, M> {
         let _lent = m.lend();
         for ended in threads {
             core.abandon(ended.data());
+            if let Some(observer) = &core.observer {
+                observer.is_lost(ended.id(), &core.pace);
+            }
             let repaired = guarded(|| core.model.forked(ended.id(), &ended.data().local, m));
             report(repaired.and_then(|()| guarded(|| drop(ended))));
         }

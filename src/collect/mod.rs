@@ -188,6 +188,7 @@ pub(crate) fn collect<M: ObjectModel>(
         // The thread that has the lock may be stopping the world. It would wait for ever for a
         // thread whose only safepoints are its collections.
         m.park();
+        m.slow_down();
         return Err(CollectError::Busy);
     }
     let guard = CollectorGuard(&core);

@@ -77,19 +77,24 @@ impl<M: ObjectModel> ModelMutator<M> {
                 Due::Full => Some(collect::collect_due(self, Collect::full())),
             };
             if let Some(result) = result {
-                // The previous collection is not fully reclaimed. A thread far ahead of it helps to
-                // reclaim any thread's garbage. If there is none left to take, it waits briefly for
-                // the reclaiming threads.
-                if matches!(result, Err(CollectError::Busy))
-                    && self.core().pace.is_overdue()
-                    && !reclaim::reclaim(self, Owner::Any, reclaim::RECLAIMED_FIRST)
-                {
-                    self.wait_for_reclaim();
+                if matches!(result, Err(CollectError::Busy)) {
+                    self.slow_down();
                 }
             }
             if self.core().stress.collects() {
                 self.raise(crate::heap::mutator::COLLECT);
             }
+        }
+    }
+
+    /// Another thread collects, or the previous collection is not fully reclaimed. A thread far
+    /// ahead of it helps to reclaim any thread's garbage. If there is none left to take, it waits
+    /// briefly for the other threads.
+    pub(super) fn slow_down(&mut self) {
+        if self.core().pace.is_overdue()
+            && !reclaim::reclaim(self, Owner::Any, reclaim::RECLAIMED_FIRST)
+        {
+            self.wait_for_reclaim();
         }
     }
 

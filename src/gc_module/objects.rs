@@ -18,6 +18,7 @@ use crate::heap::world::World;
 use crate::managed::Managed;
 use crate::object::state::{FROZEN, OLD};
 use crate::object::type_info::{Object, Tracer};
+use crate::safepoint::ThreadId;
 use crate::{AnyGc, Mutator};
 
 /// Whether [`Services::visit_objects`] continues.
@@ -150,18 +151,23 @@ impl Services {
         mut f: impl FnMut(&AnyGc, &mut Mutator) -> Visit,
     ) -> Result<usize, Fault> {
         const NAME: &str = "visit_objects";
-        struct RunningVisit<'a>(&'a Services);
+        struct RunningVisit<'a>(&'a Services, ThreadId);
         impl Drop for RunningVisit<'_> {
             fn drop(&mut self) {
-                self.0.state().switch.visit_finishes(self.0.pace());
+                self.0.state().switch.visit_finishes(self.1, self.0.pace());
                 // What has become due meanwhile.
                 self.0.core().request_what_is_due();
             }
         }
         self.check(m);
-        self.state().switch.visit_begins(self.pace());
+        let me = m.raw().thread_id();
+        self.state().switch.visit_begins(me, self.pace()).map_err(|no_memory| {
+            let mut fault = Fault::from(no_memory);
+            fault.function = NAME;
+            fault
+        })?;
         // Dropped after the references, also when a destructor panics.
-        let _running = RunningVisit(self);
+        let _running = RunningVisit(self, me);
         let set = stopped(m, NAME, |m, world| snapshot(m, world, NAME, |_| true))?;
         let mut visited = 0;
         for object in set {

@@ -23,8 +23,10 @@ use crate::gc_module::records::Records;
 use crate::gc_module::switch::Switch;
 use crate::gc_module::thresholds;
 use crate::heap::observer::{Fate, Figures, Observer, ObserverAndRule, PacingRule, Ruling};
+use crate::heap::pacing::Pace;
 use crate::managed::ManagedCore;
 use crate::object::counted::CountedRef;
+use crate::safepoint::ThreadId;
 
 /// See the [page of this file](self).
 #[derive(Debug, Default)]
@@ -78,6 +80,10 @@ impl GcState {
 }
 
 impl Observer for GcState {
+    fn is_lost(&self, id: ThreadId, pace: &Pace) {
+        self.switch.is_lost(id, pace);
+    }
+
     fn begins(&self, hooks: &Hooks, generation: usize, quiet: bool) {
         if !quiet {
             self.callbacks.call(

@@ -2,20 +2,23 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::heap::pacing::Pace;
+use crate::safepoint::ThreadId;
 
 /// Whether the services allow a heap to start collections.
 #[derive(Debug)]
 pub(super) struct Switch {
     enabled: AtomicBool,
-    /// The number of running visits to all objects.
-    visits: AtomicUsize,
+    /// The mutators that visit all objects, each as often as it has begun. Each visit forbids
+    /// collections once.
+    visitors: Mutex<Vec<ThreadId>>,
 }
 
 impl Default for Switch {
     fn default() -> Self {
-        Self { enabled: AtomicBool::new(true), visits: AtomicUsize::new(0) }
+        Self { enabled: AtomicBool::new(true), visitors: Mutex::default() }
     }
 }
 
@@ -39,19 +42,38 @@ impl Switch {
     }
 
     /// A visit to all objects begins. The heap starts no collection until it is finished.
-    pub(super) fn visit_begins(&self, pace: &Pace) {
-        self.visits.fetch_add(1, Ordering::AcqRel);
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory to note it. Then it has not begun.
+    pub(super) fn visit_begins(&self, by: ThreadId, pace: &Pace) -> Result<(), NoMemory> {
+        fallible::push(&mut self.visitors.lock(), by)?;
         pace.forbid_collections();
+        Ok(())
     }
 
     /// A visit to all objects is finished.
-    pub(super) fn visit_finishes(&self, pace: &Pace) {
-        pace.allow_collections();
-        self.visits.fetch_sub(1, Ordering::AcqRel);
+    pub(super) fn visit_finishes(&self, by: ThreadId, pace: &Pace) {
+        let mut visitors = self.visitors.lock();
+        if let Some(at) = visitors.iter().rposition(|&id| id == by) {
+            visitors.swap_remove(at);
+            pace.allow_collections();
+        }
+    }
+
+    /// The thread of a mutator does not exist in this process, and finishes none of its visits.
+    pub(super) fn is_lost(&self, id: ThreadId, pace: &Pace) {
+        while self.is_visited_by(id) {
+            self.visit_finishes(id, pace);
+        }
+    }
+
+    fn is_visited_by(&self, id: ThreadId) -> bool {
+        self.visitors.lock().contains(&id)
     }
 
     /// Whether a thread is visiting all objects.
     pub(super) fn is_visited(&self) -> bool {
-        self.visits.load(Ordering::Acquire) != 0
+        !self.visitors.lock().is_empty()
     }
 }

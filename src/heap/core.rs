@@ -189,7 +189,7 @@ impl<M: ObjectModel> Core<M> {
     }
 
     /// Has the attached threads look at the pace, if something is due: a policy has changed, or a
-    /// guard has ended. A thread that is detached looks when it next needs memory.
+    /// guard or a mutator has ended. A thread that is detached looks when it next needs memory.
     pub(crate) fn request_what_is_due(&self) {
         // A thread that holds a fork has locked the list of threads.
         if !safepoint::is_stopping() && self.pace.may_be_due() {

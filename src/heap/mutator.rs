@@ -286,6 +286,10 @@ impl<M: ObjectModel> ModelMutator<M> {
         let this = Self { inner: Unmarked(inner), thread: PhantomData };
         this.return_to_runtime();
         this.arrive();
+        // Otherwise a program whose attachments are all short would never collect.
+        if this.core().pace.may_be_due() {
+            this.raise(COLLECT);
+        }
         Ok(this)
     }
 
@@ -766,6 +770,7 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
             self.core().model.ending(self);
         });
         self.arena(|arena| self.core().retire(arena));
+        self.core().request_what_is_due();
         self.clear_here();
         // SAFETY: rule *boxed*: `HERE` no longer points to it, and the mutator is dropped once.
         let (inner, mut room) = unsafe { InnerRoom::<M>::read(self.inner.0) };

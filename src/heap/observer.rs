@@ -12,7 +12,9 @@ use std::sync::Arc;
 use crate::base::event::CollectionReport;
 use crate::base::fallible::NoMemory;
 use crate::base::hooks::Hooks;
+use crate::heap::pacing::Pace;
 use crate::object::counted::CountedRef;
+use crate::safepoint::ThreadId;
 
 /// Whether a collection may clear an unreachable object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,9 @@ pub(crate) trait Observer: Any + fmt::Debug + Send + Sync {
 
     /// A collection is finished.
     fn finishes(&self, hooks: &Hooks, report: &CollectionReport, quiet: bool);
+
+    /// In the child of a fork: the thread of the mutator `id` does not exist.
+    fn is_lost(&self, id: ThreadId, pace: &Pace);
 
     /// Whether [`found`](Self::found) must be called for objects of this fate.
     fn wants(&self, fate: Fate) -> bool;

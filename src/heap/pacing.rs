@@ -25,7 +25,7 @@
 //! ```
 //!
 //! dead and alive together, and so at most as many dead ones. A period is `young_objects`, or a
-//! fifteenth of the rest of the sum; and `young_bytes` for each `young_objects` of it. This holds
+//! fifteenth of the rest of the sum; and `young_bytes`, or a fifteenth of the rest. This holds
 //! whatever collections, policies and guards the program asks for, because each new object goes
 //! from "new" to "grown", and each end of a collection compares the growth:
 //!
@@ -253,25 +253,26 @@ impl Pace {
             // Not a product: infinity times 0 is not a number.
             if factor.is_infinite() { usize::MAX } else { (size as f64 * factor) as usize }
         };
-        let (growth, objects) = match (policy.rule, &self.rule) {
+        let (growth, objects, is_unlimited) = match (policy.rule, &self.rule) {
             (Some(RuleNumbers { numbers, .. }), Some(rule)) => {
-                (1.0, rule.allowed_growth(numbers, old))
+                let objects = rule.allowed_growth(numbers, old);
+                (1.0, objects, objects == usize::MAX)
             }
             _ => {
                 let growth = policy.full_growth * if lean { 2.0 } else { 1.0 };
-                (growth, times(growth, old).max(policy.full_minimum))
+                let objects = times(growth, old).max(policy.full_minimum);
+                (growth, objects, growth.is_infinite())
             }
         };
         let old_bytes = self.old_bytes.load(Ordering::Relaxed);
-        let bytes = match objects {
-            usize::MAX => usize::MAX,
-            _ => {
-                let growth = times(growth, old_bytes).max(policy.full_minimum_bytes);
-                // A full heap refuses memory, so the garbage is found before. At the limit full
-                // collections are as frequent as young ones, and not more.
-                let room = self.limit.saturating_sub(old_bytes);
-                growth.min((room / 2).max(policy.young_bytes))
-            }
+        let bytes = if is_unlimited {
+            usize::MAX
+        } else {
+            let growth = times(growth, old_bytes).max(policy.full_minimum_bytes);
+            // A full heap refuses memory, so the garbage is found before. At the limit full
+            // collections are as frequent as young ones, and not more.
+            let room = self.limit.saturating_sub(old_bytes);
+            growth.min((room / 2).max(policy.young_bytes))
         };
         self.grows_by_new_bytes.store(policy.rule.is_some(), Ordering::Relaxed);
         self.allowed_objects.store(objects, Ordering::Relaxed);
@@ -553,7 +554,9 @@ impl Pace {
         self.young_objects.store(slice, Ordering::Relaxed);
         // The threshold of bytes rises too, so that large objects do not shorten the period.
         let scale = slice / policy.young_objects.max(1);
-        self.young_bytes.store(policy.young_bytes.saturating_mul(scale.max(1)), Ordering::Relaxed);
+        let most = policy.young_bytes.max(self.held_bytes.load(Ordering::Relaxed) / 16);
+        let bytes = policy.young_bytes.saturating_mul(scale.max(1)).min(most);
+        self.young_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// A slice with `promoted` candidates was promoted.

@@ -10,10 +10,12 @@
 /// most `n + max(n * full_growth, full_minimum)` objects, plus the new ones: `young_objects`, or a
 /// fifteenth of that sum. The same holds for bytes, with `full_minimum_bytes` and `young_bytes`.
 /// While the heap is being built, `full_growth` counts twice. So garbage, dead cycles included,
-/// never exceeds these numbers, whatever collections the program requests itself. The bound of
-/// objects does not count those that cannot be part of a cycle; the bound of bytes does. Besides,
-/// each thread may have 64 KiB, and up to eight times 64 cells of each size, that are not counted
-/// yet; and the garbage that a collection has found is destroyed in batches.
+/// never exceeds these numbers, whatever collections the program requests itself. Collections start
+/// in [`Mutator::safepoint`](crate::Mutator::safepoint) alone, so some thread must call it: the
+/// other safepoints only let other threads collect. The bound of objects does not count those that
+/// cannot be part of a cycle; the bound of bytes does. Besides, each thread may have 64 KiB, and
+/// up to eight times 64 cells of each size, that are not counted yet; and the garbage that a
+/// collection has found is destroyed in batches.
 ///
 /// In a heap with a [limit](crate::HeapBuilder::limit), a full collection is also due when half of
 /// the bytes that the last one left of the limit are used, and at least `young_bytes`.

@@ -438,7 +438,9 @@ impl<T> From<T> for GcCell<T> {
 
 /// Access to the value of a locked [`GcCell`]. The drop of the guard unlocks the cell.
 ///
-/// A guard is not `Send` and cannot be kept across a safepoint.
+/// A guard is not `Send` and cannot be kept across a safepoint. It must not be leaked, for example
+/// by [`std::mem::forget`]: the cell would stay locked, so that no collection could read or clear
+/// it, and what its contents own outside the heap would be counted wrongly.
 #[must_use = "the cell is unlocked when the guard is dropped"]
 pub struct GcCellGuard<'a, T: Trace + ?Sized> {
     cell: &'a GcCell<T>,

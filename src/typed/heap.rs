@@ -97,8 +97,8 @@ impl Heap {
 
     /// Registers a callback for the start and the end of each collection. The collecting thread
     /// calls it while the world runs. If the heap started the collection, another thread may call
-    /// it at the end. If it panics, the hook of [`on_unraisable`](Self::on_unraisable) receives the
-    /// panic.
+    /// it at the end. The child of a fork that abandons a collection gets no call for its end. If
+    /// the callback panics, the hook of [`on_unraisable`](Self::on_unraisable) receives the panic.
     pub fn on_collection(&self, f: impl Fn(&CollectionEvent<'_>) + Send + Sync + 'static) {
         self.0.on_collection(f);
     }

@@ -185,6 +185,11 @@ pub trait Trace: 'static {
     /// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes), and returns it
     /// here when it dies. A wrong result makes collections too frequent or too rare. The function
     /// must not panic, and not use objects.
+    ///
+    /// The heap counts a change twice, or a change of what it has not counted, where a cell with
+    /// such contents is locked by the destructor of its own object, lies in the contents of another
+    /// cell, or is a field with `#[trace(skip)]`. Such a program makes up for the difference with
+    /// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes).
     #[inline]
     fn external_bytes(this: &mut Self) -> usize {
         let _ = this;

@@ -572,7 +572,7 @@ impl Sim {
         let period = young_objects.max(old / 15);
         let objects = old + period + LATE;
         let old = self.left.1 + may_grow(self.left.1, full_minimum_bytes);
-        let bytes = old + young_bytes * (period / young_objects).max(1) + LATE * EACH;
+        let bytes = old + young_bytes.max(old / 15) + LATE * EACH;
         let (are, use_) = (self.objects(), self.bytes());
         proptest::prop_assert!(are <= objects, "{op:?}: {are} objects, at most {objects}");
         proptest::prop_assert!(use_ <= bytes, "{op:?}: {use_} bytes, at most {bytes}");

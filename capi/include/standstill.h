@@ -1203,9 +1203,10 @@ typedef struct {
  * standstill_heap_free: runs a last collection and gives up the heap. Returns 0, or -1 after
  * misuse.
  * An object belongs to one heap, and threads attached to other heaps cannot use it. Objects that
- * still have references stay alive; the unraisable hook receives their number by type. If the
- * calling thread is attached to another heap, there is no last collection. The hook then receives
- * the number of objects that are left, and cycles of these objects are never freed.
+ * still have references stay alive for ever, because no thread can attach to their heap any more;
+ * the unraisable hook receives their number by type. If the calling thread is attached to another
+ * heap, there is no last collection. The hook then receives the number of objects that are left,
+ * and cycles of these objects are never freed.
  * Errors: STANDSTILL_E_MEMORY, _BAD_SIZE (an option makes no sense).
  * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE (threads are attached to the heap, or are between
  * PyEval_SaveThread and PyEval_RestoreThread; or it is the default heap), _FOREIGN_POINTER (not a
@@ -1302,7 +1303,10 @@ STANDSTILL_STABLE int Py_IsInitialized(void);
  * A thread that forks in a destructor, finalizer, clear handler, callback or hook cannot stop the
  * worlds, nor can it in a traverse handler. It cannot either if memory is short, or if a thread has
  * ended attached to one of the heaps. The fork happens all the same, but the child may not use the
- * library: it calls exec or _exit.
+ * library: it calls exec or _exit. No other thread may make or free a heap during a fork: the child
+ * could wait for ever when it makes one itself, and in checked mode also when it allocates. After a
+ * fork in an atexit handler or in the destructor of a pthread key, the child reports that it cannot
+ * repair its heaps, because its thread is ending.
  *
  * The library registers its handlers when a thread attaches for the first time. Those that the
  * program has registered before with pthread_atfork run while the worlds are stopped. There the

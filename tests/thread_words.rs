@@ -7,7 +7,7 @@
 mod common;
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
@@ -527,14 +527,26 @@ impl Program<'_> {
             0 => m.safepoint(),
             1 => drop(m.try_collect(Collect::full().wait(false))),
             2 => self.objects.push(node(&m, &self.census, 0)),
-            3 if guards() == 0 => m.detach(|| {
-                self.anywhere(None);
-                if guards() == 0 && self.rng.one_in(2) {
-                    let other = self.heaps[1 - at].clone();
-                    other.attach_scoped(|m| self.anywhere(Some(m)));
+            3 if guards() == 0 => {
+                let mut is_detached = false;
+                let result = catch_unwind(AssertUnwindSafe(|| {
+                    m.detach(|| {
+                        is_detached = true;
+                        self.anywhere(None);
+                        if guards() == 0 && self.rng.one_in(2) {
+                            let other = self.heaps[1 - at].clone();
+                            other.attach_scoped(|m| self.anywhere(Some(m)));
+                        }
+                        (0..self.rng.below(3)).for_each(|_| self.anywhere(None));
+                    })
+                }));
+                // Before it leaves, it may wait for a stop, and in a hook that keeps a guard.
+                if let Err(payload) = result
+                    && (is_detached || guards() == 0)
+                {
+                    resume_unwind(payload);
                 }
-                (0..self.rng.below(3)).for_each(|_| self.anywhere(None));
-            }),
+            }
             4 => match m.into_detached() {
                 Ok(detached) => {
                     self.put_down.push((at, detached));

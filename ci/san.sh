@@ -152,9 +152,9 @@ left_out() {
 # Not `ui`, which runs only the compiler; not `fork`: its child starts threads, which
 # ThreadSanitizer refuses.
 quick_threads=(--test={threads,traps,coordinator,dynamic,services,model,helping,reclaim}
-    --test={slices,oracle_threads,thread_words})
+    --test={slices,oracle_threads})
 quick_memory=(--test={threads,hostile,dynamic,sizes,regressions,slices,oracle}
-    --test={oracle_threads,stress_modes,thread_words})
+    --test={oracle_threads,stress_modes})
 more_threads=(--test={hostile,memory,scenarios,regressions,events,derive,detached,laws,oracle})
 more_memory=(--test={traps,services,model,memory,scenarios})
 

@@ -627,11 +627,10 @@ fn random_program(seed: u64, steps: usize) {
     let census = Census::new();
     let heaps = [heap(), heap()];
     let (here, over) = (std::thread::current().id(), Arc::new(AtomicBool::new(false)));
-    let hooked = Mutex::new(Rng::new(!seed));
-    let hooked: &'static Mutex<Rng> = Box::leak(Box::new(hooked));
+    let hooked = Arc::new(Mutex::new(Rng::new(!seed)));
     for heap in &heaps {
         // A guard that is kept after the program would forbid the last collections.
-        let over = Arc::clone(&over);
+        let (over, hooked) = (Arc::clone(&over), Arc::clone(&hooked));
         heap.on_slow_stop(move |_| {
             if std::thread::current().id() == here && !over.load(SeqCst) {
                 any_guard(&mut hooked.lock().unwrap());

@@ -2,11 +2,8 @@
 //!
 //! `Gc<T>` and `Trace` are not used here. The collector reaches the objects through one trait,
 //! [`ObjectModel`]: it reads counts, follows references, and clears fields; it never frees.
-//! The guide docs/model.md walks through this file, and through a port.
-//!
-//! ```sh
-//! cargo run --example object_model
-//! ```
+//! The guide docs/model.md walks through this file, and through a port. It runs by
+//! `cargo run --example object_model`.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};

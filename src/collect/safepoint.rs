@@ -76,10 +76,8 @@ impl<M: ObjectModel> ModelMutator<M> {
                 Due::Promotion | Due::Young => Some(collect::collect_due(self, Collect::young())),
                 Due::Full => Some(collect::collect_due(self, Collect::full())),
             };
-            if let Some(result) = result {
-                if matches!(result, Err(CollectError::Busy)) {
-                    self.slow_down();
-                }
+            if matches!(result, Some(Err(CollectError::Busy))) {
+                self.slow_down();
             }
             if self.core().stress.collects() {
                 self.raise(crate::heap::mutator::COLLECT);

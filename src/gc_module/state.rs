@@ -23,7 +23,6 @@ use crate::gc_module::records::Records;
 use crate::gc_module::switch::Switch;
 use crate::gc_module::thresholds;
 use crate::heap::observer::{Fate, Figures, Observer, ObserverAndRule, PacingRule, Ruling};
-use crate::heap::pacing::Pace;
 use crate::managed::ManagedCore;
 use crate::object::counted::CountedRef;
 use crate::safepoint::ThreadId;
@@ -80,8 +79,8 @@ impl GcState {
 }
 
 impl Observer for GcState {
-    fn is_lost(&self, id: ThreadId, pace: &Pace) {
-        self.switch.is_lost(id, pace);
+    fn is_lost(&self, id: ThreadId) -> usize {
+        self.switch.is_lost(id)
     }
 
     fn begins(&self, hooks: &Hooks, generation: usize, quiet: bool) {

@@ -61,15 +61,13 @@ impl Switch {
         }
     }
 
-    /// The thread of a mutator does not exist in this process, and finishes none of its visits.
-    pub(super) fn is_lost(&self, id: ThreadId, pace: &Pace) {
-        while self.is_visited_by(id) {
-            self.visit_finishes(id, pace);
-        }
-    }
-
-    fn is_visited_by(&self, id: ThreadId) -> bool {
-        self.visitors.lock().contains(&id)
+    /// The thread of a mutator does not exist in this process: its visits are over. Returns their
+    /// number.
+    pub(super) fn is_lost(&self, id: ThreadId) -> usize {
+        let mut visitors = self.visitors.lock();
+        let before = visitors.len();
+        visitors.retain(|&by| by != id);
+        before - visitors.len()
     }
 
     /// Whether a thread is visiting all objects.

@@ -182,10 +182,15 @@ impl<M: ObjectModel> Core<M> {
         ended.arena.with_mut(|arena| self.retire(unsafe { &mut *arena }));
     }
 
-    /// Empties the arena of a thread that ends, and reports its last count to the pace.
+    /// Empties the arena of a thread that ends, and reports its last count to the pace. If that
+    /// makes a collection due, the attached threads look at the pace, and so does the next mutator.
+    /// Otherwise a program whose mutators all end soon would never collect.
     pub(super) fn retire(&self, arena: &mut Arena) {
         arena.retire(&self.space);
-        self.count(arena);
+        if self.count(arena) && self.pace.may_be_due() {
+            self.pace.leave_unattended();
+            self.request_what_is_due();
+        }
     }
 
     /// Has the attached threads look at the pace, if something is due: a policy has changed, or a
@@ -197,10 +202,11 @@ impl<M: ObjectModel> Core<M> {
         }
     }
 
-    /// Reports the count of an arena to the pace.
-    pub(crate) fn count(&self, arena: &mut Arena) {
+    /// Reports the count of an arena to the pace. Returns whether it had any new objects or bytes.
+    pub(crate) fn count(&self, arena: &mut Arena) -> bool {
         let (objects, bytes) = arena.take_count();
-        if (objects, bytes) != (0, 0) {
+        let is_any = (objects, bytes) != (0, 0);
+        if is_any {
             self.pace.taken(objects, bytes);
         }
         let (reclaimed, external_reclaimed, external) = arena.take_uncounted();
@@ -210,6 +216,7 @@ impl<M: ObjectModel> Core<M> {
             self.totals.external_reclaimed.fetch_add(external_reclaimed, Ordering::Relaxed);
             self.space.limit.count_external(external);
         }
+        is_any
     }
 
     /// The number of live objects, and the bytes of their cells. While other threads run, this is a

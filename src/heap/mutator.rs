@@ -259,14 +259,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             local: core.model.local(),
         };
         let participant = core.coordinator.try_register_in(record, shared)?;
-        if let Err(error) = runtime_stop::attach(&core, &participant) {
-            return Err(match error {
-                safepoint::AttachError::AlreadyAttached => AttachError::AlreadyAttached,
-                safepoint::AttachError::Traversing => AttachError::Traversing,
-                safepoint::AttachError::Suspending => AttachError::Suspending,
-                safepoint::AttachError::ThreadEnding => AttachError::ThreadEnding,
-            });
-        }
+        runtime_stop::attach(&core, &participant)?;
         // From here on nothing fails.
         let (arena_id, rest) = (arena_id.into_id(), Cell::new(participant.registered()));
         let inner = room.write(Inner {
@@ -286,8 +279,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let this = Self { inner: Unmarked(inner), thread: PhantomData };
         this.return_to_runtime();
         this.arrive();
-        // Otherwise a program whose attachments are all short would never collect.
-        if this.core().pace.may_be_due() {
+        if this.core().pace.is_unattended() {
             this.raise(COLLECT);
         }
         Ok(this)
@@ -770,7 +762,6 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
             self.core().model.ending(self);
         });
         self.arena(|arena| self.core().retire(arena));
-        self.core().request_what_is_due();
         self.clear_here();
         // SAFETY: rule *boxed*: `HERE` no longer points to it, and the mutator is dropped once.
         let (inner, mut room) = unsafe { InnerRoom::<M>::read(self.inner.0) };

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use crate::base::event::CollectionReport;
 use crate::base::fallible::NoMemory;
 use crate::base::hooks::Hooks;
-use crate::heap::pacing::Pace;
 use crate::object::counted::CountedRef;
 use crate::safepoint::ThreadId;
 
@@ -40,8 +39,9 @@ pub(crate) trait Observer: Any + fmt::Debug + Send + Sync {
     /// A collection is finished.
     fn finishes(&self, hooks: &Hooks, report: &CollectionReport, quiet: bool);
 
-    /// In the child of a fork: the thread of the mutator `id` does not exist.
-    fn is_lost(&self, id: ThreadId, pace: &Pace);
+    /// In the child of a fork: the thread of the mutator `id` does not exist. Returns how often it
+    /// had forbidden collections.
+    fn is_lost(&self, id: ThreadId) -> usize;
 
     /// Whether [`found`](Self::found) must be called for objects of this fate.
     fn wants(&self, fate: Fate) -> bool;

@@ -136,6 +136,8 @@ pub(crate) struct Pace {
     /// The number of new objects in a slice. Readable without the policy's lock.
     young_objects: AtomicUsize,
     young_bytes: AtomicUsize,
+    /// A collection was due where a mutator ended. Reset when one has looked at the new objects.
+    is_unattended: AtomicBool,
     /// [`DeferGuard`](crate::DeferGuard)s alive, plus one while automatic collection is off.
     deferrals: AtomicUsize,
     /// The `DeferGuard`s among them.
@@ -183,6 +185,7 @@ impl Pace {
             unseen: AtomicUsize::new(0),
             young_objects: AtomicUsize::new(Self::first_objects(&policy)),
             young_bytes: AtomicUsize::new(Self::first_bytes(&policy)),
+            is_unattended: AtomicBool::new(false),
             deferrals: AtomicUsize::new(usize::from(!policy.automatic)),
             guards: AtomicUsize::new(0),
             is_deferral_told: AtomicBool::new(false),
@@ -327,6 +330,17 @@ impl Pace {
 
     pub(crate) fn allow_collections(&self) {
         self.deferrals.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A collection is due, and the mutator that would begin it ends.
+    pub(crate) fn leave_unattended(&self) {
+        self.is_unattended.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a new mutator must look at the pace.
+    #[inline]
+    pub(crate) fn is_unattended(&self) -> bool {
+        self.is_unattended.load(Ordering::Relaxed)
     }
 
     pub(crate) fn guard_begins(&self) {
@@ -506,6 +520,7 @@ impl Pace {
 
     /// Resets the numbers of new objects and bytes: they were collected, promoted, or given up.
     fn nothing_is_new(&self) {
+        self.is_unattended.store(false, Ordering::Relaxed);
         self.new_objects.store(0, Ordering::Relaxed);
         self.new_bytes.store(0, Ordering::Relaxed);
         self.set_aside.store(0, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use std::fmt;
 
 use super::thread_id::ThreadId;
 use super::thread_words::{self, is_traversing};
+use crate::base::error::AttachError;
 
 /// Why a thread could not attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,17 @@ impl fmt::Display for CannotAttach {
 }
 
 impl std::error::Error for CannotAttach {}
+
+impl From<CannotAttach> for AttachError {
+    fn from(error: CannotAttach) -> Self {
+        match error {
+            CannotAttach::AlreadyAttached => Self::AlreadyAttached,
+            CannotAttach::Traversing => Self::Traversing,
+            CannotAttach::Suspending => Self::Suspending,
+            CannotAttach::ThreadEnding => Self::ThreadEnding,
+        }
+    }
+}
 
 /// Why the world was not stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -100,6 +100,7 @@ fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
             quiet: true,
             begun: Instant::now(),
             span: event::collection(CollectionKind::Full, "model"),
+            external_before: 0,
         };
         let threads = vec![
             ThreadGarbage::new(mine, vec![name(0), name(1)]),

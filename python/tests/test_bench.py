@@ -81,9 +81,8 @@ def test_an_application_of_django():
     done = run("--quick", "--threads", "2", "--only", "web", "--json", "-")
     assert done.returncode == 0, done
     (case,) = json.loads(done.stdout)["cases"]
-    # The number of requests depends on the speed: a debug build beside other work makes fewer.
-    least = 0 if hasattr(sys, "gettotalrefcount") else 50
-    assert case["kind"] == "service" and case["objects"] > 50_000 and case["requests"] > least
+    # The number of requests depends on the speed of the machine.
+    assert case["kind"] == "service" and case["objects"] > 50_000 and case["requests"] > 0
     for row in case["rows"].values():
         latencies = list(row["latency"].values())
         assert latencies == sorted(latencies) and latencies[0] > 0

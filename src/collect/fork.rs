@@ -172,7 +172,7 @@ impl<M: ObjectModel> Remains<'_, M> {
         for ended in threads {
             core.abandon(ended.data());
             if let Some(observer) = &core.observer {
-                (0..observer.is_lost(ended.id())).for_each(|_| core.pace.allow_collections());
+                (0..observer.forget_thread(ended.id())).for_each(|_| core.pace.allow_collections());
             }
             let repaired = guarded(|| core.model.forked(ended.id(), &ended.data().local, m));
             report(repaired.and_then(|()| guarded(|| drop(ended))));

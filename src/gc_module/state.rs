@@ -79,8 +79,8 @@ impl GcState {
 }
 
 impl Observer for GcState {
-    fn is_lost(&self, id: ThreadId) -> usize {
-        self.switch.is_lost(id)
+    fn forget_thread(&self, id: ThreadId) -> usize {
+        self.switch.forget_thread(id)
     }
 
     fn begins(&self, hooks: &Hooks, generation: usize, quiet: bool) {

@@ -63,7 +63,7 @@ impl Switch {
 
     /// The thread of a mutator does not exist in this process: its visits are over. Returns their
     /// number.
-    pub(super) fn is_lost(&self, id: ThreadId) -> usize {
+    pub(super) fn forget_thread(&self, id: ThreadId) -> usize {
         let mut visitors = self.visitors.lock();
         let before = visitors.len();
         visitors.retain(|&by| by != id);

@@ -41,7 +41,7 @@ pub(crate) trait Observer: Any + fmt::Debug + Send + Sync {
 
     /// In the child of a fork: the thread of the mutator `id` does not exist. Returns how often it
     /// had forbidden collections.
-    fn is_lost(&self, id: ThreadId) -> usize;
+    fn forget_thread(&self, id: ThreadId) -> usize;
 
     /// Whether [`found`](Self::found) must be called for objects of this fate.
     fn wants(&self, fate: Fate) -> bool;

@@ -55,6 +55,7 @@ EXEMPT = {
     "Tracer: Drop": "only the library makes a `Tracer`, and ends it",
     "Heap::try_on_unraisable": "hidden: `Heap::on_unraisable` with an error where memory is refused, for the C library",
     "Heap::try_on_misuse": "as `Heap::try_on_unraisable`",
+    "Heap::prepare_fork_with": "`Heap::prepare_fork` calls it",
     "Heap::try_on_slow_stop": "as `Heap::try_on_unraisable`",
     "Services::try_add_callback": "as `Heap::try_on_unraisable`",
     "Services::try_set_debug_sink": "as `Heap::try_on_unraisable`",

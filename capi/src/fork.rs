@@ -107,9 +107,9 @@ fn stop_all() -> Option<(Locks, DetachedFork<'static>, StoppedHeaps)> {
         let heaps = StoppedHeaps(Box::into_raw(heaps.into_boxed_slice()));
         // SAFETY: rule *pinned*: `heaps` is dropped after the fork that borrows it.
         let stopped: &'static [Heap] = unsafe { &*heaps.0 };
-        let fork = Heap::prepare_fork(stopped).ok()?;
+        let (fork, locks) = Heap::prepare_fork_with(stopped, || Locks::new(stopped)).ok()?;
         // A thread that is not attached may have made a heap meanwhile.
-        match Locks::new(stopped) {
+        match locks {
             Some(locks) => return Some((locks, fork, heaps)),
             None => fork.parent(),
         }

@@ -3,6 +3,8 @@
 //! A fork stops the world. Then it takes the locks that unattached threads take too, because no
 //! stop waits for these threads: the registry of the coordinator, the spare mutators, the job slot,
 //! the mutex of the collector lock, and the locks of the model ([`ObjectModel::lock_for_fork`]).
+//! Last it takes the lock of the process's list of ranges, which a thread that makes a heap may
+//! want under any other lock.
 //!
 //! A fork by an attached thread ([`ModelMutator::prepare_fork`]) stops the heap of that thread. A
 //! fork by a detached thread ([`ModelHeap::prepare_fork`]) stops any number of heaps: first all of
@@ -37,6 +39,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{ModelMutator, SpareMutator};
 use crate::heap::spares::Spares;
+use crate::memory::space::RangesHold;
 use crate::safepoint::{Ended, ForkGuard, StopError, WorldStopped, lock};
 
 impl<M: ObjectModel> ModelMutator<M> {
@@ -55,8 +58,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// A stop does not wait for threads that are not attached. During the fork they may attach and
     /// detach, and use the data that the model's [`lock_for_fork`](ObjectModel::lock_for_fork)
     /// locks. They must not name a [root](crate::model::ModelHeap::known_root), change a heap's
-    /// settings or hooks, or make or end a heap: the child could inherit a lock that a thread of
-    /// the parent holds.
+    /// settings or hooks: the child could inherit a lock that a thread of the parent holds. A
+    /// thread that makes or ends a heap meanwhile waits for the end of the fork.
     ///
     /// The standard library locks a mutex of its own while a thread of a Rust program starts or
     /// ends. If that happens during the fork, the child inherits the mutex locked, and the threads
@@ -70,7 +73,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub fn prepare_fork(&mut self) -> Result<ModelFork<'_, M>, StopError> {
         let this = &*self;
         let held = HeldHeap::new(this.core(), this.stop_for_fork()?)?;
-        Ok(ModelFork { held: Some(held), mutator: this, known: Some(Aside::all()) })
+        let ranges = Some(RangesHold::new());
+        Ok(ModelFork { held: Some(held), mutator: this, ranges, known: Some(Aside::all()) })
     }
 }
 
@@ -92,7 +96,7 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// [`StopError::NoMemory`] if there is no memory for the guards. All heaps that were not
     /// stopped before run again then.
     pub fn prepare_fork(heaps: &[Self]) -> Result<ModelDetachedFork<'_, M>, StopError> {
-        ModelDetachedFork::new(heaps.iter())
+        ModelDetachedFork::new(heaps.iter(), || ()).map(|(fork, ())| fork)
     }
 }
 
@@ -148,7 +152,6 @@ impl<'a, M: ObjectModel> HeldHeap<'a, M> {
         let mut remains = None;
         if guard.is_child() {
             core.workers.forget_others();
-            core.forget_readers();
             let collection = core.collector_lock.abandon_with(&mut state);
             remains = Some(Remains { core, threads: guard.child(), collection });
         } else {
@@ -192,6 +195,7 @@ impl<M: ObjectModel> Remains<'_, M> {
 pub struct ModelFork<'a, M: ObjectModel> {
     held: Option<HeldHeap<'a, M>>,
     mutator: &'a ModelMutator<M>,
+    ranges: Option<RangesHold>,
     /// Excludes the locks above from the thread's count of held locks. Dropped after them.
     known: Option<Aside>,
 }
@@ -246,6 +250,7 @@ impl<M: ObjectModel> ModelDetachedFork<'_, M> {
 
 impl<M: ObjectModel> Drop for ModelFork<'_, M> {
     fn drop(&mut self) {
+        drop(self.ranges.take());
         let remains = self.held.take().and_then(HeldHeap::release);
         drop(self.known.take());
         if let Some(remains) = remains {
@@ -266,14 +271,17 @@ impl<M: ObjectModel> fmt::Debug for ModelFork<'_, M> {
 #[must_use = "the worlds stay stopped until `parent` or `child` is called"]
 pub struct ModelDetachedFork<'a, M: ObjectModel> {
     heaps: Vec<(&'a ModelHeap<M>, HeldHeap<'a, M>)>,
+    ranges: Option<RangesHold>,
     /// Excludes the locks above from the thread's count of held locks. Dropped after them.
     known: Option<Aside>,
 }
 
 impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
-    pub(crate) fn new(
+    /// `lock_more` takes locks of the caller, between those of the heaps and that of the ranges.
+    pub(crate) fn new<L>(
         heaps: impl ExactSizeIterator<Item = &'a ModelHeap<M>>,
-    ) -> Result<Self, StopError> {
+        lock_more: impl FnOnce() -> L,
+    ) -> Result<(Self, L), StopError> {
         crate::safepoint::may_stop_unattached()?;
         let room = || StopError::NoMemory;
         let (mut all, mut worlds, mut held) = (Vec::new(), Vec::new(), Vec::new());
@@ -289,7 +297,9 @@ impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
         for (heap, world) in all.into_iter().zip(worlds) {
             held.push((heap, HeldHeap::new(&heap.0.core, world)?));
         }
-        Ok(Self { heaps: held, known: Some(Aside::all()) })
+        let more = lock_more();
+        let ranges = Some(RangesHold::new());
+        Ok((Self { heaps: held, ranges, known: Some(Aside::all()) }, more))
     }
 
     /// Resumes the worlds in the parent. Call it also if `fork` failed. In the child it does the
@@ -316,6 +326,7 @@ impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
 
 impl<M: ObjectModel> Drop for ModelDetachedFork<'_, M> {
     fn drop(&mut self) {
+        drop(self.ranges.take());
         let heaps = std::mem::take(&mut self.heaps);
         // All worlds run before code of the model is called.
         let mut remains: Vec<_> = heaps

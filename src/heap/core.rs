@@ -169,12 +169,6 @@ impl<M: ObjectModel> Core<M> {
         unsafe { self.state(dead.object().address()) }
     }
 
-    /// In the child of a fork: ends the reads of the list of ranges by other threads.
-    pub(crate) fn forget_readers(&self) {
-        // SAFETY: rule *attached*: this is the only thread.
-        unsafe { crate::memory::space::forget_readers() };
-    }
-
     /// In the child of a fork: retires the arena of a mutator without a thread in this process. The
     /// id of the arena is not reused.
     pub(crate) fn abandon(&self, ended: &MutatorShared<M>) {

@@ -24,7 +24,6 @@ mod pool;
 pub(crate) mod quarantine;
 #[allow(unsafe_code)]
 mod range;
-#[allow(unsafe_code)]
 mod ranges;
 #[allow(unsafe_code)]
 mod remote;

@@ -1,8 +1,17 @@
 //! The list of the ranges of all heaps of the process: see
 //! [ADR 10](../../docs/adr/0010-one-list-of-ranges.md). Only cold paths read it.
+//!
+//! Threads take its lock without being attached, so a fork holds it. The lock is of the process:
+//! a thread that forks may still make or end another heap. So it finds its own guard in [`KEPT`].
+
+#![forbid(unsafe_code)]
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::base::steps;
-use crate::base::sync::StaticRwLock;
 
 /// The range of one heap, or one of its segments.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +39,52 @@ impl HeapRange {
     }
 }
 
-/// The ranges, sorted by base.
-pub(super) static RANGES: StaticRwLock<Vec<HeapRange>> = StaticRwLock::new(Vec::new());
+type Guard = MutexGuard<'static, Vec<HeapRange>>;
+
+/// The ranges, sorted by base. A lock of std, because the child of a fork must be able to release
+/// it.
+static RANGES: Mutex<Vec<HeapRange>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// The list while a fork of this thread holds it. Without a destructor, so that a thread can
+    /// fork until its end.
+    static KEPT: RefCell<ManuallyDrop<Option<Guard>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
+}
+
+fn locked() -> Guard {
+    RANGES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls `f` with the ranges. `f` must not call this function.
+pub(super) fn with<R>(f: impl FnOnce(&mut Vec<HeapRange>) -> R) -> R {
+    KEPT.with_borrow_mut(|kept| match &mut **kept {
+        Some(ranges) => f(ranges),
+        None => f(&mut locked()),
+    })
+}
+
+/// A fork of this thread holds the lock of the list while this lives. A thread is inside one fork
+/// at a time.
+#[derive(Debug)]
+pub(crate) struct RangesHold(PhantomData<Guard>);
+
+impl RangesHold {
+    pub(crate) fn new() -> Self {
+        // All threads of a model are one of the system, which must not wait for itself.
+        #[cfg(not(all(test, any(loom, shuttle))))]
+        KEPT.with_borrow_mut(|kept| {
+            kept.get_or_insert_with(locked);
+        });
+        Self(PhantomData)
+    }
+}
+
+impl Drop for RangesHold {
+    fn drop(&mut self) {
+        drop(KEPT.with_borrow_mut(|kept| kept.take()));
+    }
+}
 
 /// Whether an address lies in any heap's range.
 #[cold]
@@ -42,33 +95,14 @@ pub(crate) fn is_in_any_heap(addr: usize) -> bool {
 /// The heap word of the heap whose range contains an address.
 #[cold]
 pub(super) fn word_at(addr: usize) -> Option<usize> {
-    let ranges = RANGES.read();
-    steps::took(1 + ranges.len().checked_ilog2().unwrap_or(0) as usize);
-    // The ranges are disjoint. Only the last range that begins at or before the address can contain
-    // it.
-    let before = ranges.partition_point(|range| range.base <= addr);
-    let range = ranges[..before].last()?;
-    (addr - range.base < range.length).then_some(range.word)
-}
-
-/// In the child of a fork: ends the reads of threads that do not exist here.
-///
-/// # Safety
-///
-/// The caller is the only thread of the process.
-pub(crate) unsafe fn forget_readers() {
-    // SAFETY: as the caller says, and this thread does not read the list.
-    unsafe { forget_readers_of(&RANGES) }
-}
-
-/// # Safety
-///
-/// No thread that exists reads under the lock.
-unsafe fn forget_readers_of<T>(lock: &StaticRwLock<T>) {
-    while lock.try_write().is_none() && !lock.is_locked_exclusive() {
-        // SAFETY: as the caller says. The lock is locked, and not for writing.
-        unsafe { lock.force_unlock_read() };
-    }
+    with(|ranges| {
+        steps::took(1 + ranges.len().checked_ilog2().unwrap_or(0) as usize);
+        // The ranges are disjoint. Only the last range that begins at or before the address can
+        // contain it.
+        let before = ranges.partition_point(|range| range.base <= addr);
+        let range = ranges[..before].last()?;
+        (addr - range.base < range.length).then_some(range.word)
+    })
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -76,15 +110,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_that_did_not_survive_a_fork_are_forgotten() {
-        let lock = StaticRwLock::new(1);
-        (0..3).for_each(|_| std::mem::forget(lock.read()));
-        assert!(lock.try_write().is_none());
-        // SAFETY: rule *guarded*: no thread reads.
-        unsafe { forget_readers_of(&lock) };
-        std::mem::forget(lock.try_write().expect("no reader"));
-        // SAFETY: as above. A writer may have left half a change: the lock stays closed.
-        unsafe { forget_readers_of(&lock) };
-        assert!(lock.try_read().is_none());
+    fn a_thread_that_holds_the_list_for_a_fork_reads_it_and_others_wait() {
+        let hold = RangesHold::new();
+        assert!(!is_in_any_heap(0));
+        assert!(RANGES.try_lock().is_err());
+        drop(hold);
+        assert!(KEPT.with_borrow(|kept| kept.is_none()));
+        assert!(!is_in_any_heap(0));
     }
 }

@@ -6,7 +6,7 @@ use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::address_map::{Index, Map};
 use crate::memory::pool::{PagePool, PageSource, SpaceError};
 use crate::memory::range::{ENOMEM, Range, ReserveError};
-use crate::memory::ranges::{HeapRange, RANGES};
+use crate::memory::ranges::{self, HeapRange};
 use crate::memory::shape::{GRANULE_SHIFT, PAGE_SHIFT};
 use crate::memory::table::PageTable;
 
@@ -126,18 +126,18 @@ impl PageSource for Reserved {
     fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
         // The lock is held until the range is in the list, because the number of heaps decides the
         // length of the next range.
-        let mut ranges = RANGES.write();
-        let range = match bytes {
-            Some(bytes) => Range::reserve(bytes)?,
-            None => Range::reserve_some(ranges.iter().filter(|range| range.is_heap).count())?,
-        };
-        let table = Self::table(range);
-        let (base, length) = table.bounds();
-        let known = ranges.try_reserve(1).map_err(|_| ReserveError { asked: length, code: ENOMEM });
-        known?;
-        HeapRange { base, length, word: 0, is_heap: true }.insert_into(&mut ranges);
-        drop(ranges);
-        Ok((table, PagePool::new()))
+        ranges::with(|ranges| {
+            let range = match bytes {
+                Some(bytes) => Range::reserve(bytes)?,
+                None => Range::reserve_some(ranges.iter().filter(|range| range.is_heap).count())?,
+            };
+            let table = Self::table(range);
+            let (base, length) = table.bounds();
+            let room = ranges.try_reserve(1);
+            room.map_err(|_| ReserveError { asked: length, code: ENOMEM })?;
+            HeapRange { base, length, word: 0, is_heap: true }.insert_into(ranges);
+            Ok((table, PagePool::new()))
+        })
     }
 
     fn extend(

@@ -88,7 +88,7 @@ use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::memory::address_map::{Index, Map};
 use crate::memory::pool::{PagePool, PageSource, SpaceError};
 use crate::memory::range::{ENOMEM, Range, ReserveError, Segment};
-use crate::memory::ranges::{HeapRange, RANGES};
+use crate::memory::ranges::{self, HeapRange};
 use crate::memory::reserved::AddressMap;
 use crate::memory::shape::{
     GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
@@ -508,28 +508,29 @@ impl PageTable<Segments> {
         if end > pool.committed {
             pool.commit(self, end).map_err(Refusal::System)?;
         }
-        let mut ranges = RANGES.write();
-        ranges.try_reserve(1).map_err(|_| Refusal::System(ENOMEM))?;
-        let start = memory(mapped).map_err(Refusal::System)?;
-        let base = start.as_ptr().expose_provenance();
-        let length = units * UNIT;
-        let is_taken = if is_recorded {
-            HeapRange::overlaps(&ranges, base, length)
-        } else {
-            (0..units).any(|unit| self.contains(base + unit * UNIT))
-        };
-        if is_taken {
-            return Err(Refusal::Taken);
-        }
-        if !self.map.has_leaves(mapped, base, units) {
-            return Err(Refusal::Full);
-        }
+        let start = ranges::with(|ranges| {
+            ranges.try_reserve(1).map_err(|_| Refusal::System(ENOMEM))?;
+            let start = memory(mapped).map_err(Refusal::System)?;
+            let base = start.as_ptr().expose_provenance();
+            let length = units * UNIT;
+            let is_taken = if is_recorded {
+                HeapRange::overlaps(ranges, base, length)
+            } else {
+                (0..units).any(|unit| self.contains(base + unit * UNIT))
+            };
+            if is_taken {
+                return Err(Refusal::Taken);
+            }
+            if !self.map.has_leaves(mapped, base, units) {
+                return Err(Refusal::Full);
+            }
+            if is_recorded {
+                let word = pool.heap.0.expose_provenance();
+                HeapRange { base, length, word, is_heap: false }.insert_into(ranges);
+            }
+            Ok(start)
+        })?;
         // From here on nothing fails.
-        if is_recorded {
-            let word = pool.heap.0.expose_provenance();
-            HeapRange { base, length, word, is_heap: false }.insert_into(&mut ranges);
-        }
-        drop(ranges);
         let fences = first - fence..first;
         fences.clone().for_each(|unit| self.leave_out(unit));
         pool.exclude(fences);
@@ -614,7 +615,7 @@ impl PageSource for Segments {
     /// refuses, it tries tables for less, down to 64 MiB or `bytes` if that is less.
     #[cfg(not(all(test, loom)))]
     fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
-        let heaps = || RANGES.read().iter().filter(|range| range.is_heap).count();
+        let heaps = || ranges::with(|all| all.iter().filter(|range| range.is_heap).count());
         let asked = bytes.unwrap_or_else(|| Range::default_length(heaps()));
         // Also for the units without memory: unit 0, and a fence for each segment. There are few
         // segments: each has at least a third of the units before it, or 32.

@@ -68,8 +68,8 @@ use crate::memory::pool::{HeapWord, PagePool};
 pub(crate) use crate::memory::pool::{PoolView, SpaceError};
 use crate::memory::quarantine::{Quarantine, TypeNamer, freed_twice};
 use crate::memory::range::{Range, ReserveError};
-use crate::memory::ranges::{RANGES, word_at};
-pub(crate) use crate::memory::ranges::{forget_readers, is_in_any_heap};
+use crate::memory::ranges::{self, word_at};
+pub(crate) use crate::memory::ranges::{RangesHold, is_in_any_heap};
 use crate::memory::reserved::{AddressMap, Reserved};
 pub(crate) use crate::memory::shape::{
     Cell, GRANULE, MAX_ALIGN, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
@@ -133,9 +133,7 @@ impl<A: AddressMap> Deref for Space<A> {
 
 impl<A: AddressMap> Drop for Space<A> {
     fn drop(&mut self) {
-        let mut ranges = RANGES.write();
-        ranges.retain(|range| !self.contains(range.base));
-        drop(ranges);
+        ranges::with(|ranges| ranges.retain(|range| !self.contains(range.base)));
         if let Some(quarantine) = self.quarantine().filter(|_| !std::thread::panicking()) {
             // SAFETY: rule *mapped*: the range is dropped after this function.
             unsafe { quarantine.check_last() };
@@ -224,9 +222,10 @@ impl<A: AddressMap> Space<A> {
     /// Sets the word that the pool writes to the header of each page that it hands out from now on.
     pub(crate) fn set_heap(&self, heap: *const ()) {
         self.pool.lock().heap = HeapWord(heap);
-        let mut ranges = RANGES.write();
-        let own = ranges.iter_mut().filter(|range| self.contains(range.base));
-        own.for_each(|range| range.word = heap.expose_provenance());
+        ranges::with(|ranges| {
+            let own = ranges.iter_mut().filter(|range| self.contains(range.base));
+            own.for_each(|range| range.word = heap.expose_provenance());
+        });
     }
 
     /// Writes the heap word of a page again.

@@ -27,8 +27,8 @@ impl Mutator {
     ///
     /// A stop does not wait for threads that are not attached. During the fork they may drop
     /// references, attach and detach. They must not name a [root](crate::Heap::known_root), change
-    /// a heap's settings or hooks, or make or end a heap: the child could inherit a lock that a
-    /// thread of the parent holds.
+    /// a heap's settings or hooks: the child could inherit a lock that a thread of the parent
+    /// holds. A thread that makes or ends a heap meanwhile waits for the end of the fork.
     ///
     /// The standard library locks a mutex of its own while a thread of a Rust program starts or
     /// ends. If that happens during the fork, the child inherits the mutex locked, and the threads
@@ -64,7 +64,18 @@ impl Heap {
     /// [`StopError::NoMemory`] if there is no memory for the guards. All heaps that were not
     /// stopped before run again then.
     pub fn prepare_fork(heaps: &[Self]) -> Result<DetachedFork<'_>, StopError> {
-        ModelDetachedFork::new(heaps.iter().map(|heap| &heap.0)).map(DetachedFork)
+        Self::prepare_fork_with(heaps, || ()).map(|(fork, ())| fork)
+    }
+
+    /// [`prepare_fork`](Self::prepare_fork) for a caller with locks of its own, under which threads
+    /// may make a heap. `lock_more` takes them.
+    #[doc(hidden)]
+    pub fn prepare_fork_with<L>(
+        heaps: &[Self],
+        lock_more: impl FnOnce() -> L,
+    ) -> Result<(DetachedFork<'_>, L), StopError> {
+        let heaps = heaps.iter().map(|heap| &heap.0);
+        ModelDetachedFork::new(heaps, lock_more).map(|(fork, more)| (DetachedFork(fork), more))
     }
 }
 
@@ -73,9 +84,9 @@ impl Heap {
 /// It must not be leaked, for example by [`std::mem::forget`]: the world would stay stopped, and
 /// the heap's locks would stay locked. This thread then panics when it takes one of these locks:
 /// when it collects, detaches, reads statistics, or drops its mutator. Other threads wait for ever
-/// when they attach or reach a safepoint. A thread that starts to wait for one of the locks after
-/// the leak reports the wait on standard error after one second. A thread that had already parked
-/// for the fork reports nothing.
+/// when they attach or reach a safepoint, or make or end any heap. A thread that starts to wait for
+/// one of the heap's locks after the leak reports the wait on standard error after one second. A
+/// thread that had already parked for the fork reports nothing.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct Fork<'a>(ModelFork<'a, Managed>);
 

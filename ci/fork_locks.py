@@ -7,7 +7,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-KINDS = r"(?:Fork|Static|Py)?(?:Mutex|RwLock|Condvar|OnceLock|OnceBox|LazyLock|Once)\b"
+KINDS = r"(?:Fork|Static|Py)?(?:Mutex|Setting|RwLock|Condvar|OnceLock|OnceBox|LazyLock|Once)\b"
 LOCK = re.compile(rf"^\s*(?:pub(?:\([a-z ]+\))? )?(?:static )?(?:struct )?(\w+)(?:: |\(|<\w+>\()[^=;(]*\b{KINDS}")
 TESTS = re.compile(r"^(#\[cfg\(.*test.*\)\]\n)+(pub(\(crate\))? )?mod \w+ \{", re.M)
 # The conformance kit runs in tests, and these files implement the locks themselves.
@@ -23,7 +23,7 @@ def locks():
             text = TESTS.split(path.read_text(), maxsplit=1)[0]
             for line in text.splitlines():
                 found = LOCK.match(line)
-                if found and not line.lstrip().startswith(("//", "fn ", "use ", "let ", "impl")) and "Guard" not in line and not re.search(r"&(?!'static)", line) and found[1] != "Self":
+                if found and not line.lstrip().startswith(("//", "fn ", "use ", "let ", "impl")) and "Guard<" not in line and not re.search(r"&(?!'static)", line) and found[1] != "Self":
                     yield name, found[1]
 
 

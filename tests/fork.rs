@@ -7,7 +7,7 @@
 //! | while another thread is in any phase of a collection | `in_each_phase_of_another_threads_collection_the_child_collects` |
 //! | while another thread waits for the second stop of its collection | `garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child` |
 //! | while another thread clears, after a finalizer has saved an object | `what_a_finalizer_has_saved_dies_in_the_child_too` |
-//! | while other threads make and end heaps | `a_child_makes_a_heap_although_lost_threads_did` |
+//! | while other threads make heaps, name roots and change settings | `a_child_waits_for_no_lost_thread_that_used_settings` |
 //! | while another thread writes to standard error | `what_the_library_says_in_a_child_waits_for_no_lost_thread` |
 //! | while another thread visits all objects | `a_child_collects_also_if_a_lost_thread_was_visiting_all_objects` |
 //! | left by `exit`, in the child or the parent | `a_process_that_exits_inside_a_fork_ends_with_its_own_status` |
@@ -526,46 +526,60 @@ fn a_child_collects_also_if_a_lost_thread_was_visiting_all_objects() {
 }
 
 #[test]
-fn a_child_makes_a_heap_although_lost_threads_did() {
-    if !is_alone("a_child_makes_a_heap_although_lost_threads_did") {
+fn a_child_waits_for_no_lost_thread_that_used_settings() {
+    if !is_alone("a_child_waits_for_no_lost_thread_that_used_settings") {
         return;
     }
     let made = || Heap::builder().reserve(1 << 26).build().expect("a heap");
     let heap = made();
     let stop = AtomicBool::new(false);
-    let collects = |heap: &Heap| {
-        let mut m = heap.attach();
-        drop(ring(&m, 10));
-        assert_eq!(m.collect().collected, 10);
+    // A detached thread does all of this.
+    let uses_settings = |root: &Gc<Node>| {
+        drop(made());
+        drop(heap.known_root(root.clone()));
+        heap.set_pacing(heap.pacing().with_full_minimum(1_000));
+        heap.on_unraisable(|_| ());
+        heap.on_slow_stop(|_| ());
+        #[cfg(feature = "cpython")]
+        {
+            let callback = heap.services().add_callback(|_, _| ());
+            assert!(heap.services().remove_callback(callback));
+            heap.services().set_audit_hook(|_| ());
+        }
     };
     // Either of the two kinds of forks.
-    fn forked<T>(prepared: Result<T, StopError>, works: impl FnOnce(), made: fn() -> Heap) {
+    fn forked<T>(prepared: Result<T, StopError>, uses_settings: &dyn Fn()) {
         let prepared = prepared.expect("the world stops");
         // Not even this thread waits for itself.
-        drop(made());
+        uses_settings();
         // SAFETY: the world is stopped; the child leaves in `in_child`.
         let pid = unsafe { fork() };
         drop(prepared);
         if pid == 0 {
-            in_child(works);
+            in_child(uses_settings);
         }
         assert_eq!(child_says(pid), 0);
     }
     std::thread::scope(|scope| {
-        (0..2).for_each(|_| {
-            scope.spawn(|| {
+        let user = || {
+            let mut m = heap.attach();
+            let root = ring(&m, 1);
+            m.detach(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    drop(made());
+                    uses_settings(&root);
                 }
             });
-        });
+        };
+        (0..2).for_each(|_| drop(scope.spawn(user)));
         let _over = Over(&stop);
-        for _ in 0..children(10) {
+        for _ in 0..children(20) {
             let mut m = heap.attach();
-            forked(m.prepare_fork(), || drop(made()), made);
+            let root = ring(&m, 1);
+            let uses_settings = || uses_settings(&root);
+            forked(m.prepare_fork(), &uses_settings);
+            let m = m.into_detached();
+            forked(Heap::prepare_fork(std::slice::from_ref(&heap)), &uses_settings);
             drop(m);
-            let works = || [made(), heap.clone()].iter().for_each(collects);
-            forked(Heap::prepare_fork(std::slice::from_ref(&heap)), works, made);
         }
     });
 }

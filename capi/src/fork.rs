@@ -17,7 +17,8 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::sync::{MutexGuard, Once};
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use standstill::{Code, DetachedFork, Fault, Heap, fallible};
 
@@ -90,14 +91,19 @@ unsafe extern "C" {
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
 }
 
-/// Registers the handlers for forks, once.
+/// Registers the handlers for forks. The first threads may register them more than once, because
+/// [`DEPTH`] makes this harmless. So no thread waits for another one, which a child might not have.
 pub(crate) fn watch() {
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
-        // SAFETY: rule *bounds*: the three functions are fork handlers. If there is no memory to
-        // register them, forks happen without them.
-        let _ = unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) };
-    });
+    static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+    // Acquire: pairs with the store below, so that the handlers are there.
+    if IS_WATCHED.load(Ordering::Acquire) {
+        return;
+    }
+    // SAFETY: rule *bounds*: the three functions are fork handlers. If there is no memory to
+    // register them, forks happen without them.
+    let _ = unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    // Release: pairs with the load above.
+    IS_WATCHED.store(true, Ordering::Release);
 }
 
 /// Stops all heaps, and takes the locks. `None`: a world cannot be stopped, or memory is short.

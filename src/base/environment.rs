@@ -13,6 +13,7 @@
 use std::sync::OnceLock;
 
 use crate::base::event;
+use crate::base::settings_lock::SettingsHold;
 use crate::base::stress::{STRESS_VARIABLE, Stress};
 use crate::base::system;
 
@@ -32,6 +33,11 @@ impl Environment {
     /// The environment of this process at the first call.
     pub(crate) fn get() -> &'static Self {
         static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
+        if let Some(known) = ENVIRONMENT.get() {
+            return known;
+        }
+        // A second thread would wait in the cell for the first one.
+        let _held = SettingsHold::new();
         ENVIRONMENT.get_or_init(|| {
             if system::has_more_rights_than_its_caller() {
                 return Self::default();

@@ -11,7 +11,7 @@ use crate::base::error::{Code, Fault};
 use crate::base::event;
 use crate::base::outside::{Hook, line};
 use crate::base::report::{CollectionEvent, During, Unraisable};
-use crate::base::sync::Mutex;
+use crate::base::settings_lock::{Setting, SettingsHold};
 
 type CollectionHook = Hook<dyn Fn(&CollectionEvent<'_>) + Send + Sync>;
 type MisuseHook = Hook<dyn Fn(&Fault) + Send + Sync>;
@@ -20,11 +20,10 @@ type UnraisableHook = Hook<dyn Fn(&Unraisable) + Send + Sync>;
 /// A heap's callbacks. A callback is cloned before it is called, so it may register others.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    collection: Mutex<Vec<CollectionHook>>,
-    unraisable: Mutex<Option<UnraisableHook>>,
-    misuse: Mutex<Misuse>,
-    /// Called around handlers of dynamic types.
-    pub(crate) guards: OnceLock<CallGuards>,
+    collection: Setting<Vec<CollectionHook>>,
+    unraisable: Setting<Option<UnraisableHook>>,
+    misuse: Setting<Misuse>,
+    guards: OnceLock<CallGuards>,
 }
 
 /// The functions that a runtime with an error indicator needs around the handlers of dynamic types.
@@ -50,17 +49,28 @@ const MISUSE_LINES_PER_TYPE: usize = 5;
 
 impl Hooks {
     pub(crate) fn on_collection(&self, hook: CollectionHook) {
-        self.collection.lock().push(hook);
+        self.collection.with(|hooks| hooks.push(hook));
     }
 
     pub(crate) fn on_unraisable(&self, hook: UnraisableHook) {
-        let old = self.unraisable.lock().replace(hook);
+        let old = self.unraisable.with(|place| place.replace(hook));
         // After the lock: the drop of its captures may call this function.
         drop(old);
     }
 
+    /// Sets the functions to call around handlers of dynamic types, once.
+    pub(crate) fn set_guards(&self, guards: CallGuards) -> Result<(), CallGuards> {
+        // A second thread would wait in the cell for the first one.
+        let _held = SettingsHold::new();
+        self.guards.set(guards)
+    }
+
+    pub(crate) fn guards(&self) -> Option<&CallGuards> {
+        self.guards.get()
+    }
+
     pub(crate) fn on_misuse(&self, hook: MisuseHook) {
-        let old = self.misuse.lock().hook.replace(hook);
+        let old = self.misuse.with(|misuse| misuse.hook.replace(hook));
         // As in `on_unraisable`.
         drop(old);
     }
@@ -69,13 +79,11 @@ impl Hooks {
     /// limited number of lines to standard error.
     pub(crate) fn misuse(&self, fault: &Fault) {
         event::misuse(fault);
-        let (hook, seen) = {
-            let mut misuse = self.misuse.lock();
+        let (hook, seen) = self.misuse.with(|misuse| {
             let seen = misuse.seen.entry((fault.code, fault.type_name)).or_default();
             *seen += 1;
-            let seen = *seen;
-            (misuse.hook.clone(), seen)
-        };
+            (misuse.hook.clone(), *seen)
+        });
         match hook {
             // The panic of a hook is not reported.
             Some(hook) => drop(hook.call(|hook| hook(fault))),
@@ -88,9 +96,9 @@ impl Hooks {
 
     pub(crate) fn collection(&self, event: &CollectionEvent<'_>) {
         // One at a time, because a list of them would take memory. No hook is ever removed.
-        let registered = self.collection.lock().len();
+        let registered = self.collection.with(|hooks| hooks.len());
         for at in 0..registered {
-            let Some(hook) = self.collection.lock().get(at).cloned() else { break };
+            let Some(hook) = self.collection.with(|hooks| hooks.get(at).cloned()) else { break };
             if let Err(message) = hook.call(|hook| hook(event)) {
                 self.unraisable(During::CollectionCallback, "", message);
             }
@@ -119,7 +127,7 @@ impl Hooks {
         let what =
             Unraisable { during, type_name: type_name.into(), address, message: message.into() };
         event::unraisable(&what);
-        let hook = self.unraisable.lock().clone();
+        let hook = self.unraisable.with(|place| place.clone());
         match hook {
             // The panic of a hook is not reported.
             Some(hook) => drop(hook.call(|hook| hook(&what))),

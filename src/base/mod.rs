@@ -22,6 +22,7 @@ pub(crate) mod phase;
 #[allow(unsafe_code)]
 pub(crate) mod prefetch;
 pub(crate) mod report;
+pub(crate) mod settings_lock;
 #[allow(unsafe_code)]
 pub(crate) mod shared;
 pub(crate) mod steps;

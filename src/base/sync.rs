@@ -21,7 +21,8 @@
 //! | `safepoint/thread_words` | the exit watcher | a thread-local with a destructor |
 //! | `heap/slow` | the fields that report a long wait | numbers for reports |
 //! | `dynamic` | atomics, thread-locals, `RwLock` | no model has dynamic objects |
-//! | `memory/ranges` | `RANGES` | a static, which a fork holds |
+//! | `memory/ranges` | `RANGES` | a static |
+//! | `base/settings_lock` | mutex | a static, which survives a fork |
 //! | `memory/space` | the headers of pages | memory of the system |
 //! | `base/environment` | `OnceLock` | a static that is read once |
 //! | `base/system` | `AtomicBool` | a static |
@@ -57,6 +58,9 @@
 /// Only for code that no model runs: see the table above.
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use parking_lot::RwLock;
+
+/// `parking_lot`'s lock in a static, for code that no model runs: see the table above.
+pub(crate) use parking_lot::Mutex as StaticMutex;
 
 /// The primitives for real memory.
 #[cfg(not(all(test, loom)))]

@@ -3,8 +3,7 @@
 //! A fork stops the world. Then it takes the locks that unattached threads take too, because no
 //! stop waits for these threads: the registry of the coordinator, the spare mutators, the job slot,
 //! the mutex of the collector lock, and the locks of the model ([`ObjectModel::lock_for_fork`]).
-//! Last it takes the lock of the process's list of ranges, which a thread that makes a heap may
-//! want under any other lock.
+//! Last it takes the lock of settings, which is the [innermost](crate::base::settings_lock).
 //!
 //! A fork by an attached thread ([`ModelMutator::prepare_fork`]) stops the heap of that thread. A
 //! fork by a detached thread ([`ModelHeap::prepare_fork`]) stops any number of heaps: first all of
@@ -28,6 +27,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::event::{During, guarded, panic_message};
+use crate::base::settings_lock::SettingsHold;
 use crate::base::sync::Aside;
 use crate::base::text::words;
 use crate::collect::reclaim;
@@ -39,7 +39,6 @@ use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{ModelMutator, SpareMutator};
 use crate::heap::spares::Spares;
-use crate::memory::space::RangesHold;
 use crate::safepoint::{Ended, ForkGuard, StopError, WorldStopped, lock};
 
 impl<M: ObjectModel> ModelMutator<M> {
@@ -57,9 +56,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// A stop does not wait for threads that are not attached. During the fork they may attach and
     /// detach, and use the data that the model's [`lock_for_fork`](ObjectModel::lock_for_fork)
-    /// locks. They must not name a [root](crate::model::ModelHeap::known_root), change a heap's
-    /// settings or hooks: the child could inherit a lock that a thread of the parent holds. A
-    /// thread that makes or ends a heap meanwhile waits for the end of the fork.
+    /// locks. A thread that names a [root](crate::model::ModelHeap::known_root), uses a heap's
+    /// settings or hooks, or makes or ends a heap, waits for the end of the fork.
     ///
     /// The standard library locks a mutex of its own while a thread of a Rust program starts or
     /// ends. If that happens during the fork, the child inherits the mutex locked, and the threads
@@ -73,8 +71,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub fn prepare_fork(&mut self) -> Result<ModelFork<'_, M>, StopError> {
         let this = &*self;
         let held = HeldHeap::new(this.core(), this.stop_for_fork()?)?;
-        let ranges = Some(RangesHold::new());
-        Ok(ModelFork { held: Some(held), mutator: this, ranges, known: Some(Aside::all()) })
+        let settings = Some(SettingsHold::new());
+        Ok(ModelFork { held: Some(held), mutator: this, settings, known: Some(Aside::all()) })
     }
 }
 
@@ -195,7 +193,7 @@ impl<M: ObjectModel> Remains<'_, M> {
 pub struct ModelFork<'a, M: ObjectModel> {
     held: Option<HeldHeap<'a, M>>,
     mutator: &'a ModelMutator<M>,
-    ranges: Option<RangesHold>,
+    settings: Option<SettingsHold>,
     /// Excludes the locks above from the thread's count of held locks. Dropped after them.
     known: Option<Aside>,
 }
@@ -250,7 +248,7 @@ impl<M: ObjectModel> ModelDetachedFork<'_, M> {
 
 impl<M: ObjectModel> Drop for ModelFork<'_, M> {
     fn drop(&mut self) {
-        drop(self.ranges.take());
+        drop(self.settings.take());
         let remains = self.held.take().and_then(HeldHeap::release);
         drop(self.known.take());
         if let Some(remains) = remains {
@@ -271,13 +269,13 @@ impl<M: ObjectModel> fmt::Debug for ModelFork<'_, M> {
 #[must_use = "the worlds stay stopped until `parent` or `child` is called"]
 pub struct ModelDetachedFork<'a, M: ObjectModel> {
     heaps: Vec<(&'a ModelHeap<M>, HeldHeap<'a, M>)>,
-    ranges: Option<RangesHold>,
+    settings: Option<SettingsHold>,
     /// Excludes the locks above from the thread's count of held locks. Dropped after them.
     known: Option<Aside>,
 }
 
 impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
-    /// `lock_more` takes locks of the caller, between those of the heaps and that of the ranges.
+    /// `lock_more` takes locks of the caller, between those of the heaps and that of settings.
     pub(crate) fn new<L>(
         heaps: impl ExactSizeIterator<Item = &'a ModelHeap<M>>,
         lock_more: impl FnOnce() -> L,
@@ -298,8 +296,8 @@ impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
             held.push((heap, HeldHeap::new(&heap.0.core, world)?));
         }
         let more = lock_more();
-        let ranges = Some(RangesHold::new());
-        Ok((Self { heaps: held, ranges, known: Some(Aside::all()) }, more))
+        let settings = Some(SettingsHold::new());
+        Ok((Self { heaps: held, settings, known: Some(Aside::all()) }, more))
     }
 
     /// Resumes the worlds in the parent. Call it also if `fork` failed. In the child it does the
@@ -326,7 +324,7 @@ impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
 
 impl<M: ObjectModel> Drop for ModelDetachedFork<'_, M> {
     fn drop(&mut self) {
-        drop(self.ranges.take());
+        drop(self.settings.take());
         let heaps = std::mem::take(&mut self.heaps);
         // All worlds run before code of the model is called.
         let mut remains: Vec<_> = heaps

@@ -3,11 +3,12 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::base::error::Fault;
 use crate::base::fallible;
+use crate::base::settings_lock::SettingsHold;
 use crate::dynamic::dictionary::Attributes;
 use crate::dynamic::instance::DEFAULTS;
 use crate::dynamic::object::RawObject;
@@ -17,8 +18,6 @@ use crate::memory::arena::class_for;
 /// A built-in type. Its record is made at the first use.
 pub struct Builtin {
     cell: OnceLock<&'static TypeRecord>,
-    /// Held while the record is made.
-    making: Mutex<()>,
     make: fn() -> Result<TypeRecord, Fault>,
 }
 
@@ -30,7 +29,7 @@ impl fmt::Debug for Builtin {
 
 impl Builtin {
     pub(super) const fn new(make: fn() -> Result<TypeRecord, Fault>) -> Self {
-        Self { cell: OnceLock::new(), making: Mutex::new(()), make }
+        Self { cell: OnceLock::new(), make }
     }
 
     /// Its record. It exists in a process that has made a heap.
@@ -50,7 +49,7 @@ impl Builtin {
         if let Some(record) = self.cell.get() {
             return Ok(record);
         }
-        let _one = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = SettingsHold::new();
         if let Some(record) = self.cell.get() {
             return Ok(record);
         }

@@ -330,7 +330,7 @@ pub(super) fn check_fields(
 /// error that the guards find is unraisable.
 #[inline]
 pub(super) fn guarded(m: &Mutator, during: During, object: Obj<'_>, f: impl FnOnce()) {
-    match raw(m).core().hooks.guards.get() {
+    match raw(m).core().hooks.guards() {
         None => f(),
         Some(&guards) => run_between(guards, m, during, object, f),
     }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::base::fallible::{self, NoMemory};
+use crate::base::settings_lock::SettingsHold;
 use crate::base::sync::Mutex;
 use crate::dynamic::dictionary::Attributes;
 use crate::dynamic::object::{
@@ -373,6 +374,7 @@ impl TypeRecord {
 /// memory for a copy.
 fn kept(name: &str) -> &'static str {
     static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
+    let _held = SettingsHold::new();
     let mut names = NAMES.get_or_init(Mutex::default).lock();
     if let Some(known) = names.get(name) {
         return known;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::event::{During, Hook};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::hooks::Hooks;
-use crate::base::sync::Mutex;
+use crate::base::settings_lock::Setting;
 
 /// The time at which a progress callback is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ type Callback = Hook<dyn Fn(CallbackPhase, &CallbackInfo) + Send + Sync>;
 
 /// The registered callbacks.
 #[derive(Default)]
-pub(super) struct Callbacks(Mutex<List>);
+pub(super) struct Callbacks(Setting<List>);
 
 #[derive(Default)]
 struct List {
@@ -70,20 +70,21 @@ impl fmt::Debug for Callbacks {
 
 impl Callbacks {
     pub(super) fn add(&self, callback: Callback) -> Result<u64, NoMemory> {
-        let mut callbacks = self.0.lock();
-        // An error releases the lock, and then drops `callback`: a parameter is dropped last.
-        callbacks.list.try_reserve(1)?;
-        callbacks.last += 1;
-        let id = callbacks.last;
-        callbacks.list.push((id, callback));
-        Ok(id)
+        let mut callback = Some(callback);
+        // After an error the callback is dropped without the lock.
+        self.0.with(|callbacks| {
+            callbacks.list.try_reserve(1)?;
+            callbacks.last += 1;
+            let id = callbacks.last;
+            callbacks.list.extend(callback.take().map(|callback| (id, callback)));
+            Ok(id)
+        })
     }
 
     pub(super) fn remove(&self, id: u64) -> bool {
-        let removed = {
-            let list = &mut self.0.lock().list;
+        let removed = self.0.with(|List { list, .. }| {
             list.iter().position(|(other, _)| *other == id).map(|at| list.remove(at))
-        };
+        });
         // Dropped without the lock: the callback has captured data of the user.
         removed.is_some()
     }
@@ -95,10 +96,9 @@ impl Callbacks {
                 hooks.unraisable(During::CollectionCallback, "", message);
             }
         };
-        let (list, last) = {
-            let callbacks = self.0.lock();
+        let (list, last) = self.0.with(|callbacks| {
             (fallible::collect(callbacks.list.iter().map(|(_, f)| f.clone())), callbacks.last)
-        };
+        });
         if let Ok(list) = list {
             return list.into_iter().for_each(call);
         }
@@ -106,12 +106,11 @@ impl Callbacks {
         // of their ids. A callback that is removed meanwhile is not called.
         let mut before = 0;
         loop {
-            let callbacks = self.0.lock();
-            let next = callbacks.list.iter().find(|(id, _)| (before + 1..=last).contains(id));
-            let Some((id, callback)) = next.map(|(id, callback)| (*id, callback.clone())) else {
-                return;
-            };
-            drop(callbacks);
+            let next = self.0.with(|callbacks| {
+                let next = callbacks.list.iter().find(|(id, _)| (before + 1..=last).contains(id));
+                next.map(|(id, callback)| (*id, callback.clone()))
+            });
+            let Some((id, callback)) = next else { return };
             before = id;
             call(callback);
         }

@@ -6,7 +6,8 @@ use std::fmt;
 
 use crate::base::event::{self, During, Hook};
 use crate::base::hooks::Hooks;
-use crate::base::sync::{AtomicU32, Mutex, Ordering};
+use crate::base::settings_lock::Setting;
+use crate::base::sync::{AtomicU32, Ordering};
 
 /// A line at the start and one at the end of each collection.
 pub const DEBUG_STATS: u32 = 1;
@@ -26,7 +27,7 @@ type Line = Hook<dyn Fn(&str) + Send + Sync>;
 pub(super) struct DebugLines {
     /// Relaxed: independent of other data.
     flags: AtomicU32,
-    sink: Mutex<Option<Line>>,
+    sink: Setting<Option<Line>>,
 }
 
 impl fmt::Debug for DebugLines {
@@ -49,13 +50,13 @@ impl DebugLines {
     }
 
     pub(super) fn set_sink(&self, sink: Option<Line>) {
-        // The statement releases the lock. The old value is dropped after that.
-        let _old = std::mem::replace(&mut *self.sink.lock(), sink);
+        // The old sink is dropped without the lock.
+        drop(self.sink.with(|place| std::mem::replace(place, sink)));
     }
 
     /// Writes a debugging line to the sink. Without a sink it goes to stderr.
     pub(super) fn write(&self, hooks: &Hooks, line: fmt::Arguments<'_>) {
-        let sink = self.sink.lock().clone();
+        let sink = self.sink.with(|place| place.clone());
         match sink {
             Some(sink) => {
                 let line = crate::base::text::in_words(line);

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::base::event::Hook;
-use crate::base::sync::Mutex;
+use crate::base::settings_lock::Setting;
 
 /// With more new objects than this many times the threshold, a collection is due anyway.
 pub(super) const OVERRUN_LIMIT: usize = 40;
@@ -17,7 +17,7 @@ pub(super) type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
 /// source of memory use.
 #[derive(Default)]
 pub(super) struct MemoryCondition {
-    source: Mutex<Option<Source>>,
+    source: Setting<Option<Source>>,
 }
 
 struct Source {
@@ -36,28 +36,24 @@ impl MemoryCondition {
     /// Sets or removes the source.
     pub(super) fn set_source(&self, source: Option<MemorySource>) {
         let source = source.map(|source| Source { last: ask(&source), source });
-        // The statement releases the lock. The old source is dropped after that.
-        let _old = std::mem::replace(&mut *self.source.lock(), source);
+        // The old source is dropped without the lock.
+        drop(self.source.with(|place| std::mem::replace(place, source)));
     }
 
     /// Records the memory use after a collection, while the world runs.
     pub(super) fn remember(&self) {
-        let source = self.source.lock().as_ref().map(|slot| slot.source.clone());
+        let source = self.source.with(|place| place.as_ref().map(|slot| slot.source.clone()));
         // Called without the lock: the source is user code.
-        if let Some(now) = source.map(|source| ask(&source))
-            && let Some(slot) = &mut *self.source.lock()
-        {
-            slot.last = now;
-        }
+        let Some(now) = source.map(|source| ask(&source)) else { return };
+        self.source.with(|place| place.iter_mut().for_each(|slot| slot.last = now));
     }
 
     /// Whether memory use has grown by a tenth since the last collection, or so many objects are
     /// new that a collection is due anyway.
     pub(super) fn holds(&self, t0: u32, new: usize) -> bool {
-        let (source, last) = match &*self.source.lock() {
-            Some(slot) => (slot.source.clone(), slot.last),
-            None => return true,
-        };
+        let known =
+            self.source.with(|place| place.as_ref().map(|slot| (slot.source.clone(), slot.last)));
+        let Some((source, last)) = known else { return true };
         if new > OVERRUN_LIMIT * t0 as usize {
             return true;
         }

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::sync::Mutex;
+use crate::base::settings_lock::Setting;
 use crate::object::type_info::Object;
 
 /// The named roots of one heap.
@@ -18,7 +18,7 @@ use crate::object::type_info::Object;
 /// the reference is dropped. So an object that is listed while the world is stopped is alive until
 /// the world resumes.
 #[derive(Debug, Default)]
-pub(crate) struct KnownRoots(Mutex<RootTable>);
+pub(crate) struct KnownRoots(Setting<RootTable>);
 
 #[derive(Debug, Default)]
 struct RootTable {
@@ -29,20 +29,20 @@ struct RootTable {
 impl KnownRoots {
     /// Adds a root. The key removes it.
     pub(crate) fn add(&self, object: Object) -> u64 {
-        let mut entries = self.0.lock();
-        entries.last += 1;
-        let key = entries.last;
-        entries.by_key.insert(key, object);
-        key
+        self.0.with(|entries| {
+            entries.last += 1;
+            entries.by_key.insert(entries.last, object);
+            entries.last
+        })
     }
 
     /// Removes a root.
     pub(crate) fn remove(&self, key: u64) {
-        self.0.lock().by_key.remove(&key);
+        self.0.with(|entries| entries.by_key.remove(&key));
     }
 
     /// The present roots.
     pub(crate) fn list(&self) -> Result<Vec<Object>, NoMemory> {
-        fallible::collect(self.0.lock().by_key.values().copied())
+        self.0.with(|entries| fallible::collect(entries.by_key.values().copied()))
     }
 }

@@ -96,6 +96,7 @@
 use std::sync::Arc;
 
 use crate::base::event::CollectionKind;
+use crate::base::settings_lock::Setting;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::heap::observer::{Figures, PacingRule, Ruling};
 use crate::heap::policy::{Pacing, RuleNumbers};
@@ -123,7 +124,7 @@ const LONG_DEFERRAL: usize = 400;
 /// A heap's pace: its policy and its counters. All counters are relaxed: they only advise.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    policy: crate::base::sync::Mutex<Pacing>,
+    policy: Setting<Pacing>,
     /// The heap's limit in bytes.
     limit: usize,
     /// New objects between two collections: the policy's number, or the one that the heap has
@@ -178,7 +179,7 @@ pub(crate) struct Pace {
 impl Pace {
     pub(crate) fn new(policy: Pacing, rule: Option<Arc<dyn PacingRule>>, limit: usize) -> Self {
         let pace = Self {
-            policy: crate::base::sync::Mutex::new(policy),
+            policy: Setting::new(policy),
             limit,
             period: AtomicUsize::new(Self::first_objects(&policy)),
             slices: AtomicUsize::new(1),
@@ -220,7 +221,7 @@ impl Pace {
     }
 
     pub(crate) fn policy(&self) -> Pacing {
-        *self.policy.lock()
+        self.policy.with(|policy| *policy)
     }
 
     pub(crate) fn set_policy(&self, policy: Pacing) {
@@ -229,23 +230,23 @@ impl Pace {
 
     /// Changes the policy under its lock.
     pub(crate) fn change_policy(&self, change: impl FnOnce(&mut Pacing)) {
-        let mut current = self.policy.lock();
-        let mut policy = *current;
-        change(&mut policy);
-        if current.automatic != policy.automatic {
-            if policy.automatic {
-                self.deferrals.fetch_sub(1, Ordering::Relaxed);
-            } else {
-                self.deferrals.fetch_add(1, Ordering::Relaxed);
+        self.policy.with(|policy| {
+            let was_automatic = policy.automatic;
+            change(policy);
+            if was_automatic != policy.automatic {
+                if policy.automatic {
+                    self.deferrals.fetch_sub(1, Ordering::Relaxed);
+                } else {
+                    self.deferrals.fetch_add(1, Ordering::Relaxed);
+                }
             }
-        }
-        *current = policy;
-        self.period.store(Self::first_objects(&policy), Ordering::Relaxed);
-        self.slices.store(1, Ordering::Relaxed);
-        self.unseen.store(0, Ordering::Relaxed);
-        self.young_objects.store(Self::first_objects(&policy), Ordering::Relaxed);
-        self.young_bytes.store(Self::first_bytes(&policy), Ordering::Relaxed);
-        self.allow_growth(&policy);
+            self.period.store(Self::first_objects(policy), Ordering::Relaxed);
+            self.slices.store(1, Ordering::Relaxed);
+            self.unseen.store(0, Ordering::Relaxed);
+            self.young_objects.store(Self::first_objects(policy), Ordering::Relaxed);
+            self.young_bytes.store(Self::first_bytes(policy), Ordering::Relaxed);
+            self.allow_growth(policy);
+        });
     }
 
     /// Decides the growth beyond which a full collection is due.
@@ -515,7 +516,7 @@ impl Pace {
         // due one after another.
         self.old_objects.fetch_add(kept, Ordering::Relaxed);
         self.old_bytes.store(self.settled_bytes(), Ordering::Relaxed);
-        self.allow_growth(&self.policy.lock());
+        self.policy.with(|policy| self.allow_growth(policy));
     }
 
     /// Resets the numbers of new objects and bytes: they were collected, promoted, or given up.
@@ -532,7 +533,11 @@ impl Pace {
         self.unreclaimed.store(dead, Ordering::Relaxed);
         let survivors = candidates - dead.min(candidates);
         let grown = self.grown_objects.fetch_add(survivors, Ordering::Relaxed) + survivors;
-        let policy = self.policy.lock();
+        self.policy.with(|policy| self.learn_from_young(policy, candidates, dead, grown));
+    }
+
+    /// The period after a young collection, with which the old set has grown by `grown`.
+    fn learn_from_young(&self, policy: &Pacing, candidates: usize, dead: usize, grown: usize) {
         if policy.rule.is_some() {
             return;
         }
@@ -555,7 +560,7 @@ impl Pace {
             } else {
                 slices
             };
-        self.begin_period(&policy, next, slices);
+        self.begin_period(policy, next, slices);
     }
 
     /// Begins a period after a collection: sets the thresholds that the heap has learned from it.
@@ -598,7 +603,7 @@ impl Pace {
         let grown = self.grown_objects.swap(0, Ordering::Relaxed);
         self.old_objects.fetch_add(grown.saturating_add(new), Ordering::Relaxed);
         self.old_bytes.store(self.settled_bytes(), Ordering::Relaxed);
-        self.allow_growth(&self.policy.lock());
+        self.policy.with(|policy| self.allow_growth(policy));
     }
 
     /// A full collection traversed `candidates`, of which `dead` were unreachable.
@@ -611,16 +616,17 @@ impl Pace {
         self.old_objects.store(candidates - dead.min(candidates), Ordering::Relaxed);
         self.old_bytes.store(self.settled_bytes(), Ordering::Relaxed);
         self.is_old_open.store(true, Ordering::Relaxed);
-        let policy = self.policy.lock();
-        self.allow_growth(&policy);
-        if policy.rule.is_none() {
-            let slices = if lean { self.slices.load(Ordering::Relaxed) } else { 1 };
-            // The heap may be smaller than when it learned the period.
-            let old = self.old_objects.load(Ordering::Relaxed);
-            let period =
-                self.period.load(Ordering::Relaxed).min(policy.young_objects.max(old / 16));
-            self.begin_period(&policy, period, slices);
-        }
+        self.policy.with(|policy| {
+            self.allow_growth(policy);
+            if policy.rule.is_none() {
+                let slices = if lean { self.slices.load(Ordering::Relaxed) } else { 1 };
+                // The heap may be smaller than when it learned the period.
+                let old = self.old_objects.load(Ordering::Relaxed);
+                let period =
+                    self.period.load(Ordering::Relaxed).min(policy.young_objects.max(old / 16));
+                self.begin_period(policy, period, slices);
+            }
+        });
     }
 
     /// New cells since the last collection.

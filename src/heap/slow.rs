@@ -26,7 +26,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::event::{self, Hook, LongestCall, SlowWait};
-use crate::base::sync::{Mutex, const_thread_local};
+use crate::base::settings_lock::Setting;
+use crate::base::sync::const_thread_local;
 use crate::safepoint::{SlowStop, SlowStopKind, StopPurpose, ThreadInfo};
 
 const_thread_local! {
@@ -39,8 +40,8 @@ type Report<R> = Hook<dyn Fn(&R) + Send + Sync>;
 /// A heap's hooks for slow waits.
 #[derive(Default)]
 pub(crate) struct SlowHooks {
-    stop: Mutex<Option<Report<SlowStop>>>,
-    lock: Mutex<Option<Report<SlowLock>>>,
+    stop: Setting<Option<Report<SlowStop>>>,
+    lock: Setting<Option<Report<SlowLock>>>,
 }
 
 impl fmt::Debug for SlowHooks {
@@ -49,14 +50,14 @@ impl fmt::Debug for SlowHooks {
     }
 }
 
-fn set<R>(place: &Mutex<Option<Report<R>>>, hook: Report<R>) {
-    let old = place.lock().replace(hook);
+fn set<R>(place: &Setting<Option<Report<R>>>, hook: Report<R>) {
+    let old = place.with(|place| place.replace(hook));
     // Without the lock: the hook has captured data of the user.
     drop(old);
 }
 
-fn tell<R: fmt::Display>(place: &Mutex<Option<Report<R>>>, heap: &str, report: &R) {
-    let hook = place.lock().clone();
+fn tell<R: fmt::Display>(place: &Setting<Option<Report<R>>>, heap: &str, report: &R) {
+    let hook = place.with(|place| place.clone());
     match hook {
         // The result is ignored: a panic of the hook is not repeated.
         Some(hook) => drop(hook.call(|hook| hook(report))),

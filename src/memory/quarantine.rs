@@ -24,6 +24,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ptr::NonNull;
 
+use crate::base::settings_lock::SettingsHold;
 use crate::base::stress::{Stress, StressStats};
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
 use crate::memory::shape::Cell;
@@ -258,6 +259,8 @@ impl Quarantine {
     pub(crate) fn add_figures(&self, stats: &mut StressStats) {
         stats.poisoned = self.poisoned.load(Ordering::Relaxed);
         stats.checked = self.checked.load(Ordering::Relaxed);
+        // A thread that is not attached may ask, so a fork must wait for it.
+        let _held = SettingsHold::new();
         stats.quarantined = self.entries.lock().cells.len();
     }
 }

@@ -68,8 +68,8 @@ use crate::memory::pool::{HeapWord, PagePool};
 pub(crate) use crate::memory::pool::{PoolView, SpaceError};
 use crate::memory::quarantine::{Quarantine, TypeNamer, freed_twice};
 use crate::memory::range::{Range, ReserveError};
+pub(crate) use crate::memory::ranges::is_in_any_heap;
 use crate::memory::ranges::{self, word_at};
-pub(crate) use crate::memory::ranges::{RangesHold, is_in_any_heap};
 use crate::memory::reserved::{AddressMap, Reserved};
 pub(crate) use crate::memory::shape::{
     Cell, GRANULE, MAX_ALIGN, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,

@@ -26,9 +26,8 @@ impl Mutator {
     /// had run do not run again.
     ///
     /// A stop does not wait for threads that are not attached. During the fork they may drop
-    /// references, attach and detach. They must not name a [root](crate::Heap::known_root), change
-    /// a heap's settings or hooks: the child could inherit a lock that a thread of the parent
-    /// holds. A thread that makes or ends a heap meanwhile waits for the end of the fork.
+    /// references, attach and detach. A thread that names a [root](crate::Heap::known_root), uses a
+    /// heap's settings or hooks, or makes or ends a heap, waits for the end of the fork.
     ///
     /// The standard library locks a mutex of its own while a thread of a Rust program starts or
     /// ends. If that happens during the fork, the child inherits the mutex locked, and the threads
@@ -68,7 +67,7 @@ impl Heap {
     }
 
     /// [`prepare_fork`](Self::prepare_fork) for a caller with locks of its own, under which threads
-    /// may make a heap. `lock_more` takes them.
+    /// may use settings. `lock_more` takes them.
     #[doc(hidden)]
     pub fn prepare_fork_with<L>(
         heaps: &[Self],
@@ -84,9 +83,9 @@ impl Heap {
 /// It must not be leaked, for example by [`std::mem::forget`]: the world would stay stopped, and
 /// the heap's locks would stay locked. This thread then panics when it takes one of these locks:
 /// when it collects, detaches, reads statistics, or drops its mutator. Other threads wait for ever
-/// when they attach or reach a safepoint, or make or end any heap. A thread that starts to wait for
-/// one of the heap's locks after the leak reports the wait on standard error after one second. A
-/// thread that had already parked for the fork reports nothing.
+/// when they attach or reach a safepoint, and when they use settings or hooks of any heap. A thread
+/// that starts to wait for one of the heap's locks after the leak reports the wait on standard
+/// error after one second. A thread that had already parked for the fork reports nothing.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct Fork<'a>(ModelFork<'a, Managed>);
 

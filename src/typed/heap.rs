@@ -198,7 +198,7 @@ impl Heap {
     ///
     /// The given guards, if the heap already has guards. The existing guards stay.
     pub fn set_call_guards(&self, guards: CallGuards) -> Result<(), CallGuards> {
-        self.core().hooks.guards.set(guards)
+        self.core().hooks.set_guards(guards)
     }
 
     /// Whether both handles refer to the same heap.

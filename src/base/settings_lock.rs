@@ -1,0 +1,101 @@
+//! The lock of everything that a thread may use without being attached: settings and hooks of
+//! heaps, and lists of the process.
+//!
+//! No stop waits for such a thread, so the child of a fork could inherit its lock locked. A fork
+//! therefore holds the lock ([`ForkHold`](crate::base::settings_lock::SettingsHold)). It is a lock
+//! of std, which the child can release, and it is one for the process: the data are many, and each
+//! is used for a moment only, by cold paths. No code of the user runs under it, and nothing waits
+//! under it, so it is the innermost of all locks.
+//!
+//! The thread that forks uses the data meanwhile. So the lock knows its thread ([`IS_HELD`]), and a
+//! thread may take it again.
+
+#![forbid(unsafe_code)]
+
+#[cfg(not(all(test, any(loom, shuttle))))]
+use std::cell::Cell;
+#[cfg(not(all(test, any(loom, shuttle))))]
+use std::sync::PoisonError;
+
+use crate::base::sync::Mutex;
+
+#[cfg(not(all(test, any(loom, shuttle))))]
+static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[cfg(not(all(test, any(loom, shuttle))))]
+thread_local! {
+    /// Whether this thread holds [`LOCK`]. Without a destructor, so that a thread can fork until
+    /// its end.
+    static IS_HELD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread holds the lock while this lives.
+#[derive(Debug)]
+#[must_use = "the lock is released when this is dropped"]
+pub(crate) struct SettingsHold {
+    /// `None`: the thread held it already.
+    #[cfg(not(all(test, any(loom, shuttle))))]
+    outermost: Option<std::sync::MutexGuard<'static, ()>>,
+}
+
+#[cfg(not(all(test, any(loom, shuttle))))]
+impl SettingsHold {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        let is_outermost = !IS_HELD.get();
+        let outermost = is_outermost.then(|| LOCK.lock().unwrap_or_else(PoisonError::into_inner));
+        IS_HELD.set(true);
+        Self { outermost }
+    }
+}
+
+#[cfg(not(all(test, any(loom, shuttle))))]
+impl Drop for SettingsHold {
+    #[inline]
+    fn drop(&mut self) {
+        IS_HELD.set(self.outermost.is_none());
+    }
+}
+
+/// All threads of a model are one of the system, which must not wait for itself. Their data have
+/// the locks of the tool.
+#[cfg(all(test, any(loom, shuttle)))]
+impl SettingsHold {
+    pub(crate) fn new() -> Self {
+        Self {}
+    }
+}
+
+/// A setting or a hook, under the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Setting<T>(Mutex<T>);
+
+impl<T> Setting<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    /// Calls `f` with the value. `f` calls no code of the user, and does not use this value again.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let _held = SettingsHold::new();
+        f(&mut self.0.lock())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_that_holds_the_lock_uses_a_setting_and_others_wait() {
+        let setting = Setting::new(1);
+        let is_locked = || std::thread::scope(|s| s.spawn(|| LOCK.try_lock().is_err()).join());
+        let hold = SettingsHold::new();
+        setting.with(|value| *value += 1);
+        assert!(is_locked().expect("a thread"));
+        drop(hold);
+        assert!(!IS_HELD.get());
+        assert_eq!(setting.with(|value| *value), 2);
+        assert!(!IS_HELD.get());
+    }
+}

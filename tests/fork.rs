@@ -533,10 +533,7 @@ fn a_child_waits_for_no_lost_thread_that_used_settings() {
     let made = || Heap::builder().reserve(1 << 26).build().expect("a heap");
     let heap = made();
     let stop = AtomicBool::new(false);
-    // A detached thread does all of this.
-    let uses_settings = |root: &Gc<Node>| {
-        drop(made());
-        drop(heap.known_root(root.clone()));
+    let uses_settings = || {
         heap.set_pacing(heap.pacing().with_full_minimum(1_000));
         heap.on_unraisable(|_| ());
         heap.on_slow_stop(|_| ());
@@ -561,21 +558,25 @@ fn a_child_waits_for_no_lost_thread_that_used_settings() {
         assert_eq!(child_says(pid), 0);
     }
     std::thread::scope(|scope| {
-        let user = || {
-            let mut m = heap.attach();
-            let root = ring(&m, 1);
-            m.detach(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    uses_settings(&root);
-                }
-            });
-        };
-        (0..2).for_each(|_| drop(scope.spawn(user)));
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                uses_settings();
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop(made());
+            }
+        });
         let _over = Over(&stop);
         for _ in 0..children(20) {
             let mut m = heap.attach();
             let root = ring(&m, 1);
-            let uses_settings = || uses_settings(&root);
+            let uses_settings = || {
+                uses_settings();
+                drop(heap.known_root(root.clone()));
+                drop(made());
+            };
             forked(m.prepare_fork(), &uses_settings);
             let m = m.into_detached();
             forked(Heap::prepare_fork(std::slice::from_ref(&heap)), &uses_settings);

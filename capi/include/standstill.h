@@ -47,7 +47,8 @@
  *
  * NOT CHECKED. The program must pass valid pointers. The library detects wild pointers
  * (STANDSTILL_E_FOREIGN_POINTER) and stale pointers (STANDSTILL_E_FREED_POINTER) only in checked
- * mode. Checked mode is on by default in debug builds of the library. The environment variable
+ * mode. It does not detect that a type has lost a reference too many while it has instances.
+ * Checked mode is on by default in debug builds of the library. The environment variable
  * STANDSTILL_CHECKED (1 or 0) changes the default. The field `checked` of standstill_heap_options
  * sets the mode of one heap and overrides both.
  *
@@ -1173,8 +1174,9 @@ typedef int (*gcvisitobjects_t)(PyObject *object, void *arg);
 
 /* PyUnstable_GC_VisitObjects: calls `callback` once for each object that is tracked at the start of
  * the call, also for frozen ones, but not for those that a running collection will clear. The world
- * runs meanwhile; automatic collections do not. The call is a safepoint. Without memory for a list
- * of the objects it visits none, and the unraisable hook receives an error.
+ * runs meanwhile; automatic collections do not. The call is a safepoint, but no collection starts
+ * at it: a program that only visits collects nothing. Without memory for a list of the objects it
+ * visits none, and the unraisable hook receives an error.
  * Misuse: STANDSTILL_E_NOT_ALLOWED_HERE (in a destructor, finalizer, or callback of another kind).
  * Since: 3.12. Traversal: refused. */
 STANDSTILL_UNSTABLE void PyUnstable_GC_VisitObjects(gcvisitobjects_t callback, void *arg);
@@ -1303,10 +1305,10 @@ STANDSTILL_STABLE int Py_IsInitialized(void);
  * A thread that forks in a destructor, finalizer, clear handler, callback or hook cannot stop the
  * worlds, nor can it in a traverse handler. It cannot either if memory is short, or if a thread has
  * ended attached to one of the heaps. The fork happens all the same, but the child may not use the
- * library: it calls exec or _exit. No other thread may make or free a heap during a fork: the child
- * could wait for ever when it makes one itself, and in checked mode also when it allocates. After a
- * fork in an atexit handler or in the destructor of a pthread key, the child reports that it cannot
- * repair its heaps, because its thread is ending.
+ * library: it calls exec or _exit. After a fork in an atexit handler or in the destructor of a
+ * pthread key, the child reports that it cannot repair its heaps, because its thread is ending.
+ *
+ * Other threads may use all of the library meanwhile. What must not change during the fork waits.
  *
  * The library registers its handlers when a thread attaches for the first time. Those that the
  * program has registered before with pthread_atfork run while the worlds are stopped. There the

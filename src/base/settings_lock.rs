@@ -2,10 +2,10 @@
 //! heaps, and lists of the process.
 //!
 //! No stop waits for such a thread, so the child of a fork could inherit its lock locked. A fork
-//! therefore holds the lock ([`ForkHold`](crate::base::settings_lock::SettingsHold)). It is a lock
-//! of std, which the child can release, and it is one for the process: the data are many, and each
-//! is used for a moment only, by cold paths. No code of the user runs under it, and nothing waits
-//! under it, so it is the innermost of all locks.
+//! therefore holds the lock ([`SettingsHold`]). It is a lock of std, which the child can release,
+//! and it is one for the process: the data are many, and each is used for a moment only, by cold
+//! paths. No code of the user runs under it, and nothing waits under it, so it is the innermost of
+//! all locks.
 //!
 //! The thread that forks uses the data meanwhile. So the lock knows its thread ([`IS_HELD`]), and a
 //! thread may take it again.
@@ -53,7 +53,9 @@ impl SettingsHold {
 impl Drop for SettingsHold {
     #[inline]
     fn drop(&mut self) {
-        IS_HELD.set(self.outermost.is_none());
+        if self.outermost.is_some() {
+            IS_HELD.set(false);
+        }
     }
 }
 

@@ -135,7 +135,8 @@ impl Services {
     /// and other threads can change objects meanwhile.
     ///
     /// Until the visit is finished, the heap starts no collection, and on all threads the
-    /// collecting calls of this module do nothing. The setting of [`enable`](Self::enable) is kept
+    /// collecting calls of this module do nothing. A program that only visits, without a safepoint
+    /// between two visits, collects nothing. The setting of [`enable`](Self::enable) is kept
     /// and may be changed. [`Mutator::collect`] still collects, which is harmless.
     ///
     /// If `f` panics, the references are dropped, automatic collections are possible again, and the

@@ -65,6 +65,7 @@ impl Hooks {
         self.guards.set(guards)
     }
 
+    #[cfg(feature = "cpython")]
     pub(crate) fn guards(&self) -> Option<&CallGuards> {
         self.guards.get()
     }

@@ -8,6 +8,7 @@
 //! | while another thread waits for the second stop of its collection | `garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child` |
 //! | while another thread clears, after a finalizer has saved an object | `what_a_finalizer_has_saved_dies_in_the_child_too` |
 //! | while other threads make heaps, name roots and change settings | `a_child_waits_for_no_lost_thread_that_used_settings` |
+//! | none: it is held | `a_thread_that_uses_a_setting_waits_for_the_end_of_a_fork` |
 //! | while another thread writes to standard error | `what_the_library_says_in_a_child_waits_for_no_lost_thread` |
 //! | while another thread visits all objects | `a_child_collects_also_if_a_lost_thread_was_visiting_all_objects` |
 //! | left by `exit`, in the child or the parent | `a_process_that_exits_inside_a_fork_ends_with_its_own_status` |
@@ -582,6 +583,21 @@ fn a_child_waits_for_no_lost_thread_that_used_settings() {
             forked(Heap::prepare_fork(std::slice::from_ref(&heap)), &uses_settings);
             drop(m);
         }
+    });
+}
+
+#[test]
+fn a_thread_that_uses_a_setting_waits_for_the_end_of_a_fork() {
+    let heap = Heap::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let mut m = heap.attach();
+        let fork = m.prepare_fork().expect("the world stops");
+        scope.spawn(|| tell.send(heap.pacing()).expect("a reader"));
+        // A slow machine can hide a fault here, and cannot cause a failure.
+        assert!(told.recv_timeout(std::time::Duration::from_millis(100)).is_err());
+        fork.parent();
+        told.recv().expect("the thread goes on");
     });
 }
 

@@ -273,6 +273,48 @@ fn a_thread_comes_back_from_a_detach_that_keeps_a_guard() {
 }
 
 /// The mutator ends, and with it the attachment. The guard outlives both.
+/// Keeps a guard when it dies.
+#[derive(Trace)]
+struct Keeper;
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        keep_guard();
+    }
+}
+
+/// Another thread has dropped the last reference to an object of this one, which destroys it before
+/// it detaches, so too late for the first check.
+#[test]
+fn a_thread_stays_attached_if_what_it_does_before_it_leaves_keeps_a_guard() {
+    let (heap, elsewhere, census) = (heap(), heap(), Census::new());
+    let mut m = heap.attach();
+    let for_the_owner = |m: &Mutator| {
+        let keeper = m.alloc(Keeper);
+        std::thread::scope(|scope| {
+            scope.spawn(|| heap.attach_scoped(|_| drop(keeper)));
+        });
+    };
+    for_the_owner(&m);
+    assert!(!is_traversing() && m.may_park());
+    m = m.into_detached().expect_err("it has kept a guard");
+    has_one_mutator(&m, &census, &elsewhere);
+
+    for_the_owner(&m);
+    let detach = catch_unwind(AssertUnwindSafe(|| m.detach(|| panic!("it has detached"))));
+    let payload = detach.unwrap_err();
+    assert!(payload.downcast_ref::<String>().unwrap().contains("inside a traversal"));
+    has_one_mutator(&m, &census, &elsewhere);
+
+    let inside = m.scope(|_, m| {
+        for_the_owner(m);
+        current()
+    });
+    assert_ne!(inside, 0);
+    has_one_mutator(&m, &census, &elsewhere);
+    ends_well(m, &census);
+}
+
 #[test]
 fn a_mutator_ends_before_the_guard_that_a_detach_has_kept() {
     let (heap, elsewhere, census) = (heap(), heap(), Census::new());

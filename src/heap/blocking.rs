@@ -125,10 +125,11 @@ impl<M: ObjectModel> ModelMutator<M> {
         );
         impl<M: ObjectModel> Drop for DetachAtEnd<'_, M> {
             fn drop(&mut self) {
-                // Otherwise `f` has leaked a guard that forbids a detach, and the thread waits
-                // attached.
-                if self.0.may_park() {
-                    let away = self.0.step_out();
+                // Otherwise `f` or a hook has leaked a guard that forbids a detach, and the thread
+                // waits attached.
+                if self.0.may_park()
+                    && let Some(away) = self.0.step_out()
+                {
                     *self.1 = Some((set_inside_detach(true), away));
                 }
             }

@@ -59,7 +59,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[track_caller]
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.refuse_lent();
-        let away = self.step_out();
+        let away = self.step_out().expect(
+            "`Mutator::detach` inside a traversal or a stop of this thread; detach when that is over",
+        );
         let _reattach = Reattach::new(self, set_inside_detach(true), away);
         f()
     }
@@ -74,14 +76,16 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Errors
     ///
-    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`.
+    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`, or a hook that runs
+    /// before the thread leaves keeps a [`TraversalGuard`](safepoint::TraversalGuard).
     #[inline]
     pub fn into_detached(self) -> Result<ModelDetached<M>, Self> {
         if !self.may_park() {
             return Err(self);
         }
+        let Some(away) = self.step_out() else { return Err(self) };
         // The mutator is inside the result now, so no code relies on the attachment.
-        self.step_out().disarm();
+        away.disarm();
         Ok(ModelDetached(self))
     }
 
@@ -95,7 +99,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// meanwhile. They do not collect.
     ///
     /// Returns `false` if the thread is detached already, holds a stop, is inside a traversal or a
-    /// destructor, or keeps another thread suspended. Nothing has changed then.
+    /// destructor, or keeps another thread suspended, also if a hook that runs before it leaves has
+    /// begun the traversal. Nothing has changed then.
     ///
     /// # Safety
     ///
@@ -113,8 +118,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         if !may_leave {
             return false;
         }
+        let Some(away) = self.step_out() else { return false };
         // The caller promises that no code relies on the attachment.
-        self.step_out().disarm();
+        away.disarm();
         true
     }
 
@@ -150,31 +156,29 @@ impl<M: ObjectModel> ModelMutator<M> {
         attached
     }
 
-    /// Detaches, after this thread has answered every request that only it can answer. A panic
-    /// leaves the thread attached.
-    #[track_caller]
-    pub(super) fn step_out(&self) -> Away {
+    /// Detaches, after this thread has answered every request that only it can answer. `None`: the
+    /// thread is attached, and in a traversal or a stop, which a hook may have begun: that of the
+    /// answer, or of a wait at the gate. A panic leaves the thread attached, too.
+    pub(super) fn step_out(&self) -> Option<Away> {
         let participant = self.participant();
         let mut answered = 0;
         loop {
             if self.poll() & MODEL_REQUESTS != 0 {
                 self.answer();
             }
-            let (away, requests) = participant.step_away().expect(
-                "`Mutator::detach` inside a traversal or a stop of this thread; detach when that is over",
-            );
+            let (away, requests) = participant.step_away()?;
             // Another thread may have raised a request meanwhile, while this thread was still
             // attached.
             let requests = requests & MODEL_REQUESTS;
             self.leave_runtime();
             if requests == 0 {
-                return away;
+                return Some(away);
             }
             answered += 1;
             if answered > 1 && requests & !M::SHARED_REQUESTS == 0 {
                 // Each further answer would give other threads time to raise the next request.
                 self.core().coordinator.poke_attached(requests);
-                return away;
+                return Some(away);
             }
             away.disarm();
             participant.come_back();

@@ -23,7 +23,8 @@ impl Mutator {
     ///
     /// # Errors
     ///
-    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`.
+    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`, or a hook that runs
+    /// before the thread leaves keeps a [`TraversalGuard`](crate::safepoint::TraversalGuard).
     pub fn into_detached(self) -> Result<Detached, Self> {
         self.into_raw().into_detached().map(Detached).map_err(Self::from_raw)
     }

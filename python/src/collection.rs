@@ -33,7 +33,7 @@ use standstill::{Collect, CollectionReport, Heap, Pacing};
 
 use crate::layout as c;
 use crate::model::{Python, StopTimes};
-use crate::pressure::{self, Automatic};
+use crate::pressure::{self, Pressure};
 use crate::stop::Collecting;
 use crate::{automatic, counts, python, switch};
 
@@ -152,10 +152,7 @@ pub unsafe fn collect(
     expected: Option<HashSet<usize>>,
 ) -> Outcome {
     let Some(heap) = heap() else { return Outcome::nothing() };
-    // Only an automatic collection holds other threads up. A collection of this thread holds this
-    // thread up.
-    let is_automatic = automatic::is_current();
-    if is_automatic && !switch::runs() {
+    if automatic::is_current() && !switch::runs() {
         // A block of `defer` has begun since it was due.
         return Outcome::nothing();
     }
@@ -177,7 +174,7 @@ pub unsafe fn collect(
     }
     let begun = Instant::now();
     // SAFETY: as the caller says.
-    let automatic = is_automatic.then(|| unsafe { Automatic::begin(interpreter) });
+    let pressure = switch::runs().then(|| unsafe { Pressure::begin(interpreter) });
     model.checked.expect(expected);
     drop(model.take_stop_times());
     model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
@@ -191,7 +188,7 @@ pub unsafe fn collect(
         model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
         result = search();
     }
-    drop(automatic);
+    drop(pressure);
     // SAFETY: as the caller says.
     unsafe { python::report_error() };
     model.checked.expect(None);

@@ -1,9 +1,9 @@
-//! Back pressure: threads that make garbage faster than the package's thread clears it are held up.
+//! Back pressure: threads that make garbage faster than a collection clears it are held up.
 //!
-//! CPython collects on a thread that allocates, and that thread makes no garbage meanwhile. An
-//! automatic collection of this package runs on a thread of its own. While it runs finalizers and
-//! clears, all other threads run, and could make more garbage than it clears: each collection would
-//! find more than the last.
+//! One thread runs finalizers and clears: the package's own, or one that calls `gc.collect()`. All
+//! other threads run meanwhile, and could make more garbage than it clears: each collection would
+//! find more than the last, and `gc.collect()` would take longer each time. CPython does nothing
+//! against this, because there the thread that allocates collects, and makes no garbage meanwhile.
 //!
 //! # When
 //!
@@ -15,8 +15,9 @@
 //! - [`FEW`].
 //!
 //! Then each thread that allocates is *asked* to pause. The further the number is above that limit,
-//! the longer the pauses are ([`SHORTEST`] to [`LONGEST`]). Between two pauses a thread runs until
-//! the next look of the collecting thread ([`LOOK`]), and makes [`BUSY`] objects at least.
+//! the longer the pauses are ([`SHORTEST`] to [`LONGEST`], by [`STEEPNESS`]). Between two pauses a
+//! thread runs until the next look of the collecting thread ([`LOOK`]), and makes [`BUSY`] objects
+//! at least.
 //!
 //! # How
 //!
@@ -96,6 +97,11 @@ const LOOK: Duration = Duration::from_millis(1);
 const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest pause that a thread is asked for.
 const LONGEST: Duration = Duration::from_millis(200);
+/// The power of the distance from the limit with which pauses grow. If a collection's limit is half
+/// of the new objects that it began with, and as many are new again, a pause is nearly the longest.
+/// So the next collection finds hardly more than this one, even if other programs keep the
+/// collecting thread from its core, so that the threads run for long between two looks.
+const STEEPNESS: i32 = 4;
 /// A pause ends if the collection has made no progress for so long.
 const STALL: Duration = Duration::from_millis(20);
 /// How often a paused thread looks whether the pause is over.
@@ -107,11 +113,11 @@ const BUSY: isize = 16;
 /// The collecting thread reads the clock once for so many objects.
 const CLOCK: u64 = 16;
 
-/// The number of the automatic collection that runs. 0: none.
+/// The number of the collection that runs. 0: none that holds threads up.
 static RUNNING: AtomicU64 = AtomicU64::new(0);
-/// The number of the last automatic collection.
+/// The number of the last such collection.
 static LAST: AtomicU64 = AtomicU64::new(0);
-/// How many objects automatic collections have finalized, cleared or released.
+/// How many objects such collections have finalized, cleared or released.
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 /// The type of requests. Null: threads are not held up.
 static REQUEST: AtomicPtr<PyTypeObject> = AtomicPtr::new(std::ptr::null_mut());
@@ -119,7 +125,7 @@ static REQUEST: AtomicPtr<PyTypeObject> = AtomicPtr::new(std::ptr::null_mut());
 static PAUSES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 thread_local! {
-    /// The automatic collection that runs on this thread.
+    /// The collection that runs on this thread.
     static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
 }
 
@@ -142,7 +148,7 @@ struct Seen {
     until: Instant,
 }
 
-/// An automatic collection, for its thread.
+/// A collection, for its thread.
 struct Watch {
     interpreter: *mut c::PyInterpreterState,
     /// The state of this thread.
@@ -190,10 +196,10 @@ pub unsafe fn prepare() -> bool {
     true
 }
 
-/// Notes an automatic collection on this thread until it is dropped.
-pub struct Automatic(());
+/// Notes a collection on this thread until it is dropped.
+pub struct Pressure(());
 
-impl Automatic {
+impl Pressure {
     /// # Safety
     ///
     /// This thread collects, and is attached.
@@ -216,7 +222,7 @@ impl Automatic {
     }
 }
 
-impl Drop for Automatic {
+impl Drop for Pressure {
     fn drop(&mut self) {
         // Relaxed: paused threads look again.
         RUNNING.store(0, Ordering::Relaxed);
@@ -267,15 +273,14 @@ pub fn stopped(new: c_int) {
 /// This thread collects, and is attached.
 #[inline(always)]
 pub unsafe fn progressed() {
-    // Relaxed: this thread, or the collecting thread before it, has written it. Only automatic
-    // collections hold threads up.
+    // Relaxed: this thread, or the collecting thread before it, has written it.
     if RUNNING.load(Ordering::Relaxed) != 0 {
         // SAFETY: as the caller says.
         unsafe { count_progress() };
     }
 }
 
-/// An automatic collection has finalized, cleared or released an object.
+/// A collection that holds threads up has finalized, cleared or released an object.
 ///
 /// # Safety
 ///
@@ -319,7 +324,8 @@ impl Watch {
             if !switch::runs() || kind.is_null() || new <= limit {
                 return;
             }
-            let long = SHORTEST.mul_f64(new as f64 / limit as f64).min(LONGEST);
+            let times = (new as f64 / limit as f64).powi(STEEPNESS);
+            let long = SHORTEST.mul_f64(times.min(LONGEST.div_duration_f64(SHORTEST)));
             let now = Instant::now();
             let mut asked = Vec::new();
             // Without memory a thread is not asked.

@@ -1,4 +1,4 @@
-"""Threads that make garbage faster than an automatic collection clears it are held up."""
+"""Threads that make garbage faster than a collection clears it are held up."""
 
 import pathlib
 import subprocess
@@ -137,6 +137,33 @@ print("end")
 # The threads are daemons, and go on until the interpreter ends.
 """)
     assert out == ["end"]
+
+
+def test_a_collection_that_the_program_requests_holds_other_threads_up():
+    out = good(PROGRAM + """
+# No automatic collection begins.
+gc.set_threshold(0)
+threads = start()
+for _ in range(10):
+    gc.collect()
+    if held(): break
+print(held() > 0, standstill_gc.stats()["last"]["automatic"], flush=True)
+os._exit(0)
+""")
+    assert out == ["True", "False"]
+
+
+def test_a_collection_holds_nobody_up_while_automatic_ones_are_disabled():
+    out = good(PROGRAM + """
+gc.disable()
+threads = start()
+for _ in range(3):
+    time.sleep(.05)
+    gc.collect()
+print(held(), flush=True)
+os._exit(0)
+""")
+    assert out == ["0"]
 
 
 def test_who_makes_little_garbage_is_not_held_up():

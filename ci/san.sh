@@ -151,9 +151,9 @@ left_out() {
 
 # Not `ui`, which runs only the compiler; not `fork`: its child starts threads, which
 # ThreadSanitizer refuses.
-quick_threads=(--test={threads,traps,coordinator,dynamic,services,model,helping,reclaim}
-    --test={slices,oracle_threads})
-quick_memory=(--test={threads,hostile,dynamic,sizes,regressions,slices,oracle}
+quick_threads=(--test={threads,thread_words,traps,coordinator,dynamic,services,model,helping}
+    --test={reclaim,slices,oracle_threads})
+quick_memory=(--test={threads,thread_words,hostile,dynamic,sizes,regressions,slices,oracle}
     --test={oracle_threads,stress_modes})
 more_threads=(--test={hostile,memory,scenarios,regressions,events,derive,detached,laws,oracle})
 more_memory=(--test={traps,services,model,memory,scenarios})

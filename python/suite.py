@@ -170,7 +170,9 @@ def main(arguments=None):
         notes, report = folder / "notes", folder / "report.xml"
         notes.mkdir()
         (folder / "sitecustomize.py").write_text(SITECUSTOMIZE.format(notes=str(notes)))
-        paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+        # A test may start the interpreter from which the virtual environment was made.
+        packages = sysconfig.get_path("platlib")
+        paths = [str(folder), packages, *filter(None, [os.environ.get("PYTHONPATH")])]
         suite = subprocess.Popen(
             [sys.executable, "-m", "test", f"-j{options.jobs}", "-W", "--timeout", options.timeout,
              "--junit-xml", str(report), "--tempdir", str(folder),

@@ -23,6 +23,9 @@ if ((status == 0)) || ! grep -q 'detected memory leaks' "$out/leaks.log"; then
     exit 1
 fi
 
+# At a fork the AddressSanitizer of GCC 12 does not hold the locks of its allocator. In the test
+# that is left out, other threads allocate at that time, so its child sometimes waits for ever.
 STANDSTILL_CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=undefined' \
     ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp:print_suppressions=0" \
-    timeout --kill-after=30 600 cargo test --quiet -p standstill-capi --test conformance
+    timeout --kill-after=30 600 cargo test --quiet -p standstill-capi --test conformance -- \
+    --skip the_child_attaches_although_other_threads_did_so_at_the_fork

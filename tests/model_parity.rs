@@ -11,7 +11,7 @@ mod common;
 #[path = "common/forked.rs"]
 mod forked;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, PoisonError, mpsc};
@@ -24,7 +24,9 @@ use standstill::model::{
     ClaimRef, Count, DeadObject, ForkLocks, Live, ModelDetached, ModelHeap, ModelMutator, Object,
     ObjectModel, Reserved, Stopped, StoppedWorld, Tracer, World,
 };
-use standstill::safepoint::{SlowStopKind, StopError, ThreadId};
+use standstill::safepoint::{
+    SlowStopKind, StopError, ThreadId, TraversalGuard, is_traversing, traversing,
+};
 use standstill::{AttachError, Collect, CollectError, CollectionEvent, Heap, HeapBuilder, Pacing};
 
 /// An object: a count, and one reference.
@@ -53,6 +55,10 @@ struct Links {
     fails_in_fork: AtomicBool,
     attached: AtomicUsize,
 }
+
+/// The request at which a thread begins a traversal, which ends with `KEPT`.
+const KEEP_GUARD: u32 = 1 << 8;
+thread_local!(static KEPT: Cell<Option<TraversalGuard>> = const { Cell::new(None) });
 
 type Mutator = ModelMutator<Links>;
 type LinkHeap = ModelHeap<Links>;
@@ -168,6 +174,12 @@ unsafe impl ObjectModel for Links {
     fn destroy_merged(&self, dead: DeadObject, m: &Mutator) {
         self.header(dead.object()).count.store(1, SeqCst);
         self.drop_ref(dead.object(), m);
+    }
+
+    fn answer(&self, requests: u32, _: &Mutator) {
+        if requests & KEEP_GUARD != 0 {
+            KEPT.set(Some(traversing()));
+        }
     }
 
     fn attached(&self, _: &Mutator) {
@@ -369,6 +381,21 @@ fn a_thread_does_not_leave_while_its_mutator_is_lent() {
     assert!(!unsafe { m.leave_for_now() });
     drop(guard);
     assert!(m.may_park());
+}
+
+/// Row 1. The model answers after the first look whether the thread may leave.
+#[test]
+fn a_thread_stays_attached_if_its_model_keeps_a_guard_before_it_leaves() {
+    let heap = heap();
+    let m = heap.attach();
+    m.raise(KEEP_GUARD);
+    assert!(m.may_park());
+    // SAFETY: nothing is used until the thread comes back.
+    assert!(!unsafe { m.leave_for_now() });
+    assert!(is_traversing());
+    KEPT.take();
+    // SAFETY: as above.
+    assert!(unsafe { m.leave_for_now() } && m.come_back());
 }
 
 /// Row 1. A program may drop the mutator in its place.

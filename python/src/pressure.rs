@@ -3,7 +3,8 @@
 //! One thread runs finalizers and clears: the package's own, or one that calls `gc.collect()`. All
 //! other threads run meanwhile, and could make more garbage than it clears: each collection would
 //! find more than the last, and `gc.collect()` would take longer each time. CPython does nothing
-//! against this, because there the thread that allocates collects, and makes no garbage meanwhile.
+//! against this. A thread that allocates collects there, so one thread makes no garbage meanwhile;
+//! with four, memory grows without limit.
 //!
 //! # When
 //!

@@ -76,8 +76,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Errors
     ///
-    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`, or a hook that runs
-    /// before the thread leaves keeps a [`TraversalGuard`](safepoint::TraversalGuard).
+    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`, or what the thread
+    /// runs before it leaves keeps a [`TraversalGuard`](safepoint::TraversalGuard): a hook, or a
+    /// destructor of an object whose last reference another thread has dropped.
     #[inline]
     pub fn into_detached(self) -> Result<ModelDetached<M>, Self> {
         if !self.may_park() {
@@ -99,8 +100,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// meanwhile. They do not collect.
     ///
     /// Returns `false` if the thread is detached already, holds a stop, is inside a traversal or a
-    /// destructor, or keeps another thread suspended, also if a hook that runs before it leaves has
-    /// begun the traversal. Nothing has changed then.
+    /// destructor, or keeps another thread suspended, also if a hook or a destructor that runs
+    /// before it leaves has begun the traversal. Nothing has changed then.
     ///
     /// # Safety
     ///
@@ -157,8 +158,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Detaches, after this thread has answered every request that only it can answer. `None`: the
-    /// thread is attached, and in a traversal or a stop, which a hook may have begun: that of the
-    /// answer, or of a wait at the gate. A panic leaves the thread attached, too.
+    /// thread is attached, and in a traversal or a stop, which the answer, or a hook of a wait
+    /// at the gate, may have begun. A panic leaves the thread attached, too.
     pub(super) fn step_out(&self) -> Option<Away> {
         let participant = self.participant();
         let mut answered = 0;

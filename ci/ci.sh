@@ -60,15 +60,14 @@ expect 0 60 'needs "a check" "touch made" test -e made' -u STANDSTILL_SKIPPED CI
 expect 0 60 'skipped "a check" "an installer"' "STANDSTILL_SKIPPED=$recorded"
 grep -qxF "$(printf 'ci/planted.sh: a check\tan installer')" "$recorded"
 
-# The scripts that run by turns exist. In the separate repository each prints its arguments.
-eval "$(sed -n '/^turns=(/,/^)/p' .ci/run)"
-for one in ${turns[*]}; do
-    name="${one%%:*}"
+# The scripts of a full run exist. In the separate repository each prints its name.
+eval "$(grep '^long=(' .ci/run)"
+for name in "${long[@]}"; do
     [[ -e "ci/$name.sh" ]] || {
         echo ".ci/run: there is no ci/$name.sh" >&2
         exit 1
     }
-    printf 'echo "a turn: %s $*"\n' "$name" >"$place/ci/$name.sh"
+    printf 'echo "long: %s"\n' "$name" >"$place/ci/$name.sh"
 done
 
 # .ci/run reads that record: it fails, and names the check and the installer at the end.
@@ -84,16 +83,14 @@ if ((ended != 3)) || ! tail -n 6 "$place/log" | grep -q 'install: an installer' 
     echo '.ci/run does not fail when a check did not run' >&2
     exit 1
 fi
-# A commit runs one turn, and names the others; with STANDSTILL_ALL=1 it runs all.
-ran="$(grep -c '^a turn: ' "$place/log")"
-all=(${turns[*]})
-if ((ran == 0 || ran >= ${#all[@]})) || ! grep -q '^not drawn by this commit' "$place/log"; then
+# A commit runs none of the long scripts, and names them; a full run has them all.
+if grep -q '^long: ' "$place/log" || ! grep -qxF "only ci/full.sh runs: ${long[*]}" "$place/log"; then
     cat "$place/log" >&2
-    echo ".ci/run ran $ran of ${#all[@]} scripts that run by turns" >&2
+    echo '.ci/run runs a script of a full run, or does not name them' >&2
     exit 1
 fi
-(cd "$place" && env -u STANDSTILL_LIMITED -u CARGO_TARGET_DIR STANDSTILL_ALL=1 PATH="$place/bin:$PATH" bash .ci/run) >"$place/log" 2>&1 || true
-diff <(printf '%s\n' "${all[@]}" | sort) <(sed -n 's/^a turn: //p' "$place/log" | sed 's/ *$//; s/ /:/' | sort)
+(cd "$place" && env -u STANDSTILL_LIMITED -u CARGO_TARGET_DIR STANDSTILL_FULL=1 PATH="$place/bin:$PATH" bash .ci/run) >"$place/log" 2>&1 || true
+diff <(printf '%s\n' "${long[@]}") <(sed -n 's/^long: //p' "$place/log")
 # A check that something outside of the project is missing for does not fail, and is named.
 printf 'set -euo pipefail\nsource ci/common.bash\nlimited 60 "$@"\nabsent "a check" "a reason"\n' >"$place/ci/planted.sh"
 ended=0

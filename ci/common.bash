@@ -5,7 +5,7 @@
 #   skipped NAME INSTALL            records a check that did not run
 #   absent NAME WHY                 the same, where something outside of this project is missing
 #   nightly                         prints the name of the nightly toolchain; fails without one
-#   drawn SHARE NAME...             prints some of the names, drawn by the commit
+#   is_full                         whether ci/full.sh runs the script
 #   $target                         the folder that cargo builds into
 #
 # A check that did not run is a failure: the script runs its other checks and ends with status 3.
@@ -37,23 +37,9 @@ nightly() {
     rustup toolchain list 2>/dev/null | grep -oE '^nightly[^ ]*' | head -n 1 | grep .
 }
 
-# drawn SHARE NAME...: one SHARE-th of the names, at least one, drawn by the commit, so that a few
-# commits run them all. Names the others on stderr. With STANDSTILL_ALL=1: all names.
-drawn() {
-    local share="$1" commit name count
-    shift
-    if [[ "${STANDSTILL_ALL:-}" == 1 ]]; then
-        printf '%s\n' "$@"
-        return
-    fi
-    commit="$(git rev-parse HEAD)"
-    count=$((($# + share - 1) / share))
-    for name; do
-        printf '%s %s\n' "$(sha256sum <<<"$commit $name" | cut -c 1-16)" "$name"
-    done | sort | cut -d ' ' -f 2- | awk -v count="$count" '
-        NR <= count { print }
-        NR > count { others = others " " $0 }
-        END { if (others) print "not drawn by this commit (STANDSTILL_ALL=1 runs all):" others >"/dev/stderr" }'
+# Whether this is a full run, which checks more and takes longer.
+is_full() {
+    [[ "${STANDSTILL_FULL:-}" == 1 ]]
 }
 
 omitted=0

@@ -2,10 +2,7 @@
 """Makes docs/generated/conformance.md: each row of the conformance table with the tests that show it.
 
 The rows are in ci/conformance-rows.tsv: id, section, item, note. A note has the reason why a row is
-shown in part only ("partly: ...") or not at all ("n/a: ..."). A row is *shown* if
-docs/generated/conformance-mutants.tsv has a change of the code under which a test of the row fails
-(`ci/mutants.sh --rows` finds these changes). A row with tests, but without such a change, is
-*tested*.
+shown in part only ("partly: ...") or not at all ("n/a: ..."). A row is *shown* if it has a test.
 The name of a test begins with the ids of its rows: s_055_track_twice_is_reported, s_172_to_174_...,
 u_33_u_35_..., d_01_..., g_74_....
 
@@ -18,7 +15,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROWS = ROOT / "ci/conformance-rows.tsv"
-MUTANTS = ROOT / "docs/generated/conformance-mutants.tsv"
 PAGE = ROOT / "docs/generated/conformance.md"
 
 SECTIONS = {
@@ -107,16 +103,6 @@ def rows():
     return found
 
 
-def mutants():
-    """The change that breaks each row, in words."""
-    found = {}
-    for line in MUTANTS.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            row, change, _ = line.split("\t")
-            found[row] = change
-    return found
-
-
 def link(name, path):
     return f"[{name}](../../{path.relative_to(ROOT).as_posix()})"
 
@@ -142,8 +128,7 @@ def main():
                 shown[key].append((name, path, kind))
 
     lines = []
-    broken_by = mutants()
-    counts = {"shown": 0, "tested": 0, "partly": 0, "not applicable": 0, "missing": 0}
+    counts = {"shown": 0, "partly": 0, "not applicable": 0, "missing": 0}
     section = None
     for key, (row, in_section, item, note) in table.items():
         if in_section != section:
@@ -156,10 +141,8 @@ def main():
             complaints.append(f"{row}: no test")
         elif note.startswith("partly:"):
             state, counted = f"partly: {note[7:].strip()}", "partly"
-        elif row in broken_by:
-            state, counted = f"shown; fails with {broken_by[row]}".replace("|", chr(92) + "|"), "shown"
         else:
-            state, counted = "tested", "tested"
+            state, counted = "shown", "shown"
         counts[counted] += 1
         named = "<br>".join(f"{link(name, path)} ({kind})" for name, path, kind in shown[key])
         lines.append(f"| {row} | {item.replace('|', chr(92) + '|')} | {state} | {named} |")
@@ -167,13 +150,8 @@ def main():
         "# Conformance",
         "",
         "Made by `ci/conformance.py` from `ci/conformance-rows.tsv` and the names of the tests; do not edit. Each row is a",
-                "requirement: S from CPython's page on supporting cyclic garbage collection, D where its versions disagree, U a further",
+        "requirement: S from CPython's page on supporting cyclic garbage collection, D where its versions disagree, U a further",
         "expectation of the page's users, G a scenario of CPython's own tests.",
-        "",
-        "*Shown*: `ci/mutants.sh --rows` makes the change that stands in the row, and a test of the row fails. Of the changes that",
-        "a row's tests reach, it is one that few other tests reach. So most concern the row. A general change shows",
-        "only that the test can fail. *Tested*: a test has the row's name, and the runner of mutants cannot break it: a snippet that",
-        "compiles or must not compile, and tests that take long.",
         "",
         ", ".join(f"{count} {state}" for state, count in counts.items() if count) + ".",
     ]

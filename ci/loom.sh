@@ -2,21 +2,21 @@
 # Runs the models of the protocols (loom_tests/), and the mutations that they must catch
 # (loom_tests/mutations.toml).
 #
-# Without arguments: every interleaving with up to 2 preemptions (LOOM_MAX_PREEMPTIONS sets another
-# bound), the check that the table of mutations fits the code, and a sample of the mutations. With
-# --full: every interleaving, except where a model states a bound, and all mutations.
+# Every interleaving with up to 2 preemptions (LOOM_MAX_PREEMPTIONS sets another bound), and the
+# check that the table of mutations fits the code. With STANDSTILL_FULL=1: every interleaving,
+# except where a model states a bound, and all mutations.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 
 limit=600
-[[ "${1:-}" != --full ]] || limit=7200
+! is_full || limit=7200
 limited "$((2 * limit + 600))" "$@"
-case "${1:-}" in
-    '') export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-2}" ;;
-    --full) export LOOM_FULL=1 ;;
-    *) echo "usage: ci/loom.sh [--full]" >&2 && exit 2 ;;
-esac
+if is_full; then
+    export LOOM_FULL=1
+else
+    export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-2}"
+fi
 
 models() {
     RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" \
@@ -43,8 +43,8 @@ echo "$found models, $executions executions, $depth, in $((SECONDS - begun)) s"
 
 # The mutations need no depth: a model catches its mutations within its bound.
 unset LOOM_FULL
-if [[ "${1:-}" == --full ]]; then
+if is_full; then
     ci/mutations.py --all
 else
-    ci/mutations.py --sample 6
+    ci/mutations.py --check
 fi

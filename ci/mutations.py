@@ -4,7 +4,6 @@
     ci/mutations.py --check         the table fits the code: every text occurs once, every model
                                     exists, every ordering is in the table
     ci/mutations.py --all           every mutation
-    ci/mutations.py --sample N      N of them, drawn by --seed, or by the commit
     ci/mutations.py ID...           these
     ci/mutations.py --survey ID...  prints the model that fails first, without the table (no ID: for
                                     all mutations)
@@ -21,7 +20,6 @@ Nothing outside the target folder is written, except docs/generated/mutations.md
 import argparse
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -417,8 +415,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--sample", type=int, metavar="N")
-    parser.add_argument("--seed")
     parser.add_argument("--survey", action="store_true")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--thorough", action="store_true")
@@ -435,12 +431,6 @@ def main():
     print(f"the table fits the code: {len(rows)} mutations, {len(models())} models")
     if asked.all:
         chosen = rows
-    elif asked.sample is not None:
-        head = ["git", "rev-parse", "HEAD"]
-        commit = subprocess.run(head, cwd=ROOT, capture_output=True, text=True).stdout
-        seed = asked.seed or commit.strip()
-        chosen = random.Random(seed).sample(rows, min(asked.sample, len(rows)))
-        print(f"a sample, by the seed {seed}")
     else:
         chosen = [row for row in rows if row.id in asked.id]
         strangers = set(asked.id) - {row.id for row in rows}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The Python package (python/): its wheels for both versions of CPython, and its tests: half of the
-# files with one version and half with the other, drawn by the commit, or all with both, with
-# STANDSTILL_ALL=1. CPython's own tests run with both, greenlet's with 3.15.
+# The Python package (python/): its wheel for CPython 3.14, and some of its tests. With
+# STANDSTILL_FULL=1: the wheels for both versions, all tests and CPython's own ones with both, and
+# greenlet's with 3.15.
 #
 #     ci/python.sh [OPTION...]    options of CPython's `configure`, for example --with-pydebug
 #
@@ -13,7 +13,12 @@ source ci/common.bash
 limited 3000 "$@"
 
 sources="${CPYTHON_SOURCES:-../shared/cpython}"
-archives=("$sources"/cpython-3.1[45]*.tar.xz)
+files=(python/tests/test_{interface,references,switch,fork_and_exit,oracle}.py)
+archives=("$sources"/cpython-3.14*.tar.xz)
+if is_full; then
+    archives=("$sources"/cpython-3.1[45]*.tar.xz)
+    files=(python/tests/test_*.py)
+fi
 if [[ ! -e "${archives[0]}" ]]; then
     # The sources are no part of the project, and no other check needs them.
     absent 'the Python package' "there are no sources of CPython in $sources"
@@ -38,7 +43,7 @@ version() {
         exit 0
     fi
     # Packages with extensions, where wheels for this version exist.
-    for package in numpy pydantic django sympy greenlet; do
+    ! is_full || for package in numpy pydantic django sympy greenlet; do
         "$place/bin/python" -m pip install --quiet --only-binary :all: "$package" \
             || echo "-- no wheel of $package for this version: its test is skipped"
     done
@@ -58,6 +63,7 @@ version() {
     # Without pytest's cache, a file of the checkout that both versions would write.
     timeout --kill-after=30 900 "$place/bin/python" -m pytest --quiet -p no:cacheprovider --durations=5 "$@"
     echo "-- tested in $((SECONDS - begun)) s"
+    is_full || return 0
     begun=$SECONDS
     # CPython's own tests. Their output is long: it is shown if one fails that should not.
     suite="$place/suite.log"
@@ -76,7 +82,7 @@ version() {
         mkdir -p "$place/enabled"
         echo 'import standstill_gc; standstill_gc.enable()' >"$place/enabled/sitecustomize.py"
         modules=(gc greenlet generator generator_nested throw tracing weakref contextvars cpp)
-        [[ "${STANDSTILL_ALL:-}" != 1 ]] || modules+=(leaks interpreter_shutdown)
+        modules+=(leaks interpreter_shutdown)
         if ! (
             export PYTHONPATH="$place/enabled" REPRO_SECONDS=1
             "$place/bin/python" -P -c 'import sys; assert sys.modules["standstill_gc"].installed()' &&
@@ -99,16 +105,11 @@ for archive in "${archives[@]}"; do
 done
 # The versions at once: most of a build, and most tests, keep one core busy. Each line of output
 # begins with its version.
-files=(python/tests/test_*.py)
-some=("${files[@]}")
-((${#pythons[@]} < 2)) || mapfile -t some < <(drawn 2 "${files[@]}" 2>/dev/null)
 declare -A running=()
 for python in "${pythons[@]}"; do
     name="$("$python" -c 'import platform; print(platform.python_version())')"
-    version "$python" "${some[@]}" 2>&1 | sed -u "s/^/$name: /" &
+    version "$python" "${files[@]}" 2>&1 | sed -u "s/^/$name: /" &
     running[$name]=$!
-    # The other files for the other version.
-    [[ "${STANDSTILL_ALL:-}" == 1 ]] || mapfile -t some < <(printf '%s\n' "${files[@]}" "${some[@]}" | sort | uniq -u)
 done
 status=0
 for name in "${!running[@]}"; do

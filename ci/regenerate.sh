@@ -3,7 +3,7 @@
 # the tables beside it: seconds. With CI=true it fails if a page changes: the page was stale.
 #
 # With --run it first runs the programs that write the tables: minutes for the tests of states and
-# pointers, hours for the mutations and the mutants. Read each line that changes.
+# pointers, an hour for the mutations. Read each line that changes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -18,7 +18,6 @@ if [[ "${1:-}" == --run ]]; then
     STATES_BLESS=1 cargo test --quiet --test states
     POINTERS_BLESS=1 cargo test --quiet -p standstill-capi --test pointers
     ci/mutations.py --all --markdown
-    ci/mutants.sh --rows
 fi
 
 pages() {

@@ -1,28 +1,23 @@
 #!/usr/bin/env bash
-# ThreadSanitizer over the tests with threads, AddressSanitizer and LeakSanitizer over the tests of
-# memory: the unit tests, half of the other programs, drawn by the commit, and the C program. With
-# STANDSTILL_ALL=1: all programs.
+# ThreadSanitizer over tests with threads, AddressSanitizer and LeakSanitizer over tests of memory,
+# and the C program. With STANDSTILL_FULL=1: the unit tests and more programs, for longer.
 #
-#     ci/san.sh [--full] [thread|address]    --full: more programs, for longer
+#     ci/san.sh [thread|address]
 #
 # Needs a nightly toolchain and the source of std.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 
-full=
 limit=600 seconds=1 rounds=200 sanitizers='thread address'
-for word in "$@"; do
-    case "$word" in
-        --full)
-            full=yes
-            export STANDSTILL_ALL=1
-            limit=1800 seconds=10 rounds=2000
-            ;;
-        thread | address) sanitizers="$word" ;;
-        *) echo 'usage: ci/san.sh [--full] [thread|address]' >&2 && exit 2 ;;
-    esac
-done
+if is_full; then
+    limit=1800 seconds=10 rounds=2000
+fi
+case "${1:-}" in
+    '') ;;
+    thread | address) sanitizers="$1" ;;
+    *) echo 'usage: ci/san.sh [thread|address]' >&2 && exit 2 ;;
+esac
 limited "$((6 * limit))" "$@"
 triple=x86_64-unknown-linux-gnu
 folder="$target"
@@ -46,7 +41,7 @@ needs 'ThreadSanitizer over the tests with threads, with the source of std' \
 
 export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-$seconds}"
 # Random programs: proptest's own default is 256.
-[[ -n "$full" ]] || export PROPTEST_CASES="${PROPTEST_CASES:-64}"
+is_full || export PROPTEST_CASES="${PROPTEST_CASES:-64}"
 # Instrumented frames are several times as large; tests that want a small stack ask for one.
 export RUST_MIN_STACK="${RUST_MIN_STACK:-16777216}"
 # A report needs lines, no variables.
@@ -137,7 +132,7 @@ c_program() {
 left_out() {
     case "$sanitizer $1" in
         # Minutes, and most of it on one thread.
-        'thread --lib') [[ -n "$full" ]] || echo --skip=a_stop_takes_no_more_steps ;;
+        'thread --lib') is_full || echo --skip=a_stop_takes_no_more_steps ;;
         # Ten million objects one after the other, on one thread.
         'thread laws') echo --skip=law_7_ ;;
         # The amount of garbage at a time depends on the speed of each thread.
@@ -145,18 +140,20 @@ left_out() {
         # LeakSanitizer cannot attach to a program with more rights than its caller.
         'address stress_modes') echo --skip=a_program_with_more_rights ;;
         # Minutes, most of them on one thread.
-        *' oracle') [[ -n "$full" ]] || echo --skip=every_graph_of_three --skip=large_random_graphs ;;
+        *' oracle') is_full || echo --skip=every_graph_of_three --skip=large_random_graphs ;;
     esac
 }
 
 # Not `ui`, which runs only the compiler; not `fork`: its child starts threads, which
 # ThreadSanitizer refuses.
-quick_threads=(--test={threads,thread_words,traps,coordinator,dynamic,services,model,helping}
-    --test={reclaim,slices,oracle_threads})
-quick_memory=(--test={threads,thread_words,hostile,dynamic,sizes,regressions,slices,oracle}
-    --test={oracle_threads,stress_modes})
-more_threads=(--test={hostile,memory,scenarios,regressions,events,derive,detached,laws,oracle})
-more_memory=(--test={traps,services,model,memory,scenarios})
+under_threads=(--test={thread_words,traps,dynamic,oracle_threads})
+under_memory=(--test={thread_words,hostile,dynamic})
+if is_full; then
+    under_threads+=(--lib --test={threads,coordinator,services,model,helping,reclaim,slices,memory})
+    under_threads+=(--test={hostile,scenarios,regressions,events,derive,detached,laws,oracle})
+    under_memory+=(--lib --test={threads,sizes,regressions,slices,oracle,oracle_threads,traps})
+    under_memory+=(--test={stress_modes,services,model,memory,scenarios})
+fi
 
 under_thread() {
     with thread
@@ -176,8 +173,7 @@ RUST
     if [[ ! -d "$source" ]]; then
         tests --lib
     else
-        mapfile -t some < <(drawn 2 "${quick_threads[@]}")
-        tests --lib "${some[@]}" ${full:+"${more_threads[@]}"}
+        tests "${under_threads[@]}"
         c_program
     fi
 }
@@ -202,8 +198,7 @@ fn main() {
     planted();
 }
 RUST
-    mapfile -t some < <(drawn 2 "${quick_memory[@]}")
-    tests --lib "${some[@]}" ${full:+"${more_memory[@]}"}
+    tests "${under_memory[@]}"
     c_program
 }
 

@@ -8,8 +8,9 @@
 //!
 //! A model runs once for each interleaving of its threads, and for each value that a relaxed load
 //! may return. A *preemption* suspends a thread that could go on. `ci/loom.sh` allows 2 preemptions
-//! in an execution, or the number that a model [needs](Model::at_least). `ci/loom.sh --full` has no
-//! bound, but some models would take too long: they state [their own bound](Model::at_most).
+//! in an execution, or the number that a model [needs](Model::at_least). With `STANDSTILL_FULL=1`
+//! it has no bound, but some models would take too long: they state
+//! [their own bound](Model::at_most).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -40,8 +40,6 @@ needs 'ThreadSanitizer over the tests with threads, with the source of std' \
     "rustup component add rust-src --toolchain $toolchain" test -d "$source" || true
 
 export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-$seconds}"
-# Random programs: proptest's own default is 256.
-is_full || export PROPTEST_CASES="${PROPTEST_CASES:-64}"
 # Instrumented frames are several times as large; tests that want a small stack ask for one.
 export RUST_MIN_STACK="${RUST_MIN_STACK:-16777216}"
 # A report needs lines, no variables.

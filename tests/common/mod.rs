@@ -490,6 +490,11 @@ pub(crate) fn deadline(name: &str) -> impl Sized + use<> {
     watch
 }
 
+/// Whether `ci/full.sh` runs the tests: then the longest ones run in full.
+pub(crate) fn is_full() -> bool {
+    std::env::var_os("STANDSTILL_FULL").is_some()
+}
+
 /// The duration of a stress test: `default`, or the value of `STANDSTILL_STRESS_SECS`.
 pub(crate) fn stress_time(default: Duration) -> Duration {
     match std::env::var("STANDSTILL_STRESS_SECS") {

@@ -2,7 +2,7 @@
 //!
 //! | variable | what it says |
 //! |---|---|
-//! | `PROPTEST_CASES` | how many programs each test runs: 256 |
+//! | `PROPTEST_CASES` | how many programs each test runs: 256; a quarter of them unless [`is_full`] |
 //! | `STANDSTILL_ORACLE_SECS` | how long `soak` runs; without, it does not |
 //! | `STANDSTILL_ORACLE_LAST` | a folder where each thread leaves its program before it runs: for failures that end the process |
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use crate::common::deadline;
+use crate::common::{deadline, is_full};
 use crate::driver::run;
 use crate::program::{Program, Step, VARIETIES, Variety};
 
@@ -57,7 +57,8 @@ fn check(programs: impl Strategy<Value = Program>, cases: u32) -> usize {
 
 fn random_programs(variety: Variety) {
     let _watch = deadline("oracle");
-    let steps = check(programs(variety, 120, 3), ProptestConfig::default().cases);
+    let cases = ProptestConfig::default().cases / if is_full() { 1 } else { 4 };
+    let steps = check(programs(variety, 120, 3), cases);
     println!("{steps} steps on a heap that is {variety:?}");
 }
 

@@ -7,14 +7,13 @@
     ci/mutations.py ID...           these
     ci/mutations.py --survey ID...  prints the model that fails first, without the table (no ID: for
                                     all mutations)
-    ci/mutations.py --markdown      with --all: writes docs/generated/mutations.md
     ci/mutations.py --thorough      with the others: runs explained mutations against every model,
                                     and not only against those that catch another mutation of the
                                     same file
 
 The table is loom_tests/mutations.toml. All its mutations are woven into one copy of the tree, each
 behind a switch. The copy is built once, and an environment variable selects the mutation of a run.
-Nothing outside the target folder is written, except docs/generated/mutations.md by --markdown.
+Nothing outside the target folder is written.
 """
 
 import argparse
@@ -31,7 +30,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "loom_tests" / "mutations.toml"
-PAGE = ROOT / "docs" / "generated" / "mutations.md"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target" / "loom"))
 # A model that takes longer under a mutation than this is taken for one that never ends.
 SECONDS = 60
@@ -68,7 +66,6 @@ class Row:
     models: list = field(default_factory=list)
     green: str = ""
     also: list = field(default_factory=list)
-    what: str = ""
     start: int = 0
     end: int = 0
 
@@ -99,7 +96,6 @@ def read_table():
                     models=entry.get("models", []),
                     green=entry.get("green", ""),
                     also=entry.get("also", []),
-                    what=entry.get("what", ""),
                 )
             )
     return rows, unseen
@@ -325,7 +321,7 @@ def seeing(row, rows):
 
 
 def try_all(chosen, rows, texts, thorough):
-    """Runs the mutations; comes back: rows, failing models and seconds, and whether all is as the table says."""
+    """Runs the mutations. Returns whether all is as the table says."""
     program, whole = build(rows, texts), True
     asked = {
         row.id: row.models or (sorted(models()) if thorough else seeing(row, rows))
@@ -335,7 +331,7 @@ def try_all(chosen, rows, texts, thorough):
         if run(program, name)[0]:
             print(f"{name} fails without any mutation", flush=True)
             whole = False
-    results = []
+    counts = Counter()
     for row in chosen:
         begun = time.monotonic()
         if row.green:
@@ -348,13 +344,10 @@ def try_all(chosen, rows, texts, thorough):
             missing = [name for name in row.models if name not in failing]
             verdict = ", ".join(failing) if fits else f"NOT CAUGHT by {', '.join(missing)}"
         whole &= fits
-        seconds = time.monotonic() - begun
-        results.append((row, failing, seconds))
-        print(f"{row.id}: {verdict} ({seconds:.1f} s)", flush=True)
-    caught = sum(1 for row, failing, _ in results if failing and not row.green)
-    green = sum(1 for row, failing, _ in results if row.green and not failing)
-    print(f"{len(results)} mutations: {caught} caught, {green} explained, {len(results) - caught - green} amiss")
-    return results, whole
+        counts["amiss" if not fits else "explained" if row.green else "caught"] += 1
+        print(f"{row.id}: {verdict} ({time.monotonic() - begun:.1f} s)", flush=True)
+    print(f"{len(chosen)} mutations: " + ", ".join(f"{counts[name]} {name}" for name in ("caught", "explained", "amiss")))
+    return whole
 
 
 def survey(chosen, rows, texts):
@@ -373,50 +366,12 @@ def survey(chosen, rows, texts):
             print(f"{row.id}: GREEN", flush=True)
 
 
-def tell(row, texts):
-    """What a mutation does, in a table's cell."""
-    if row.what:
-        return row.what
-    code = lambda text: "`" + " ".join(text.split()).replace("|", "\\|") + "`"
-    return f"{code(row.replace)} becomes {code(row.by)}" if row.by.strip() else f"no {code(row.replace)}"
-
-
-def page(results, unseen, texts):
-    """Writes the page with the results."""
-    caught = sum(1 for row, failing, _ in results if failing)
-    lines = [
-                "# Weakened protocols",
-        "",
-        "Made by `ci/mutations.py --all --markdown`; do not edit. Each row is one change of the code that the models of",
-        "`loom_tests/` see: an ordering made weaker, or a check removed. The table is `loom_tests/mutations.toml`,",
-        "and `ci/mutations.py --check` fails if an ordering of the library is not in it.",
-        "",
-        f"{len(results)} mutations: {caught} make a model fail, {len(results) - caught} are explained. Of the models that fail, the table",
-        "names one. An explained mutation was run against all models that catch another mutation of the same file.",
-        "Seconds are those of the failing model, on a busy machine with two cores.",
-        "",
-    ]
-    for file in dict.fromkeys(row.file for row, _, _ in results):
-        mine = [result for result in results if result[0].file == file]
-        lines += [f"## `{file}`", "", "| id | in | change | fails | s |", "|---|---|---|---|---|"]
-        for row, failing, seconds in mine:
-            place = f"`{function_of(texts[file], row.start)}`" if row.within else ""
-            change = tell(row, texts) if row.within else f"{', '.join(row.also)} together"
-            fails = ", ".join(f"`{name}`" for name in failing) if failing else f"none: {row.green}"
-            lines.append(f"| {row.id} | {place} | {change} | {fails} | {seconds:.1f} |")
-        lines.append("")
-    lines += ["## Files without a model", "", "| file | why |", "|---|---|"]
-    lines += [f"| `{file}` | {why} |" for file, why in unseen.items()]
-    PAGE.write_text("\n".join(lines) + "\n")
-
-
 def main():
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--survey", action="store_true")
-    parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--thorough", action="store_true")
     parser.add_argument("id", nargs="*")
     asked = parser.parse_args()
@@ -438,10 +393,7 @@ def main():
             raise Stale(f"there is no mutation {', '.join(sorted(strangers))}")
     if not chosen:
         return True
-    results, whole = try_all(chosen, rows, texts, asked.thorough)
-    if asked.markdown and asked.all and whole:
-        page(results, unseen, texts)
-    return whole
+    return try_all(chosen, rows, texts, asked.thorough)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """The inventory of unsafe code: the rule that each block relies on, and the tests of each rule.
 
-    ci/unsafe.py            writes docs/generated/unsafe.md
-    ci/unsafe.py --check    fails if the page is stale, if a block, an implementation or an
-                            attribute has no `SAFETY:` comment that leads to a rule, if an unsafe
-                            function has no `# Safety` section, or if a rule of
-                            ci/unsafe-rules.toml is not stated in its file or names a missing test
+    ci/unsafe.py            fails if a block, an implementation or an attribute has no `SAFETY:`
+                            comment that leads to a rule, if an unsafe function has no `# Safety`
+                            section, or if a rule of ci/unsafe-rules.toml is not stated in its file
+                            or names a missing test
+    ci/unsafe.py --page     prints the inventory as a page of Markdown
     ci/unsafe.py --map      prints for each folder the unsafe blocks outside tests and the files
                             with any
 
-Both check the map: `src/lib.rs` and `capi/src/lib.rs` deny unsafe code. The `mod` line of a file
-with unsafe code allows it. A file without any forbids it, and one with unsafe code only in tests
-forbids it outside tests.
+The first two check the map: `src/lib.rs` and `capi/src/lib.rs` deny unsafe code. The `mod` line of
+a file with unsafe code allows it. A file without any forbids it, and one with unsafe code only in
+tests forbids it outside tests.
 
 A comment leads to a rule by naming it ("rule *counted*", "rules *counted* and *typed*"), by "the
 caller" in an unsafe function (the block then relies on the function's `# Safety` section), by "as
@@ -32,13 +32,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "ci/unsafe-rules.toml"
-PAGE = ROOT / "docs/generated/unsafe.md"
 TREES = ("src", "capi/src", "derive/src")
 CALLER = "caller"
 
 
 class Stale(Exception):
-    """Code, rules and page do not fit each other."""
+    """Code and rules do not fit each other."""
 
 
 @dataclass
@@ -552,7 +551,7 @@ def page(sources, rules, left):
     lines = [
         "# Unsafe code",
         "",
-        "Made by `ci/unsafe.py`; do not edit. Every use of `unsafe` in `src/`, `capi/src/` and `derive/src/`, with the rule that it relies",
+        "Made by `ci/unsafe.py --page`. Every use of `unsafe` in `src/`, `capi/src/` and `derive/src/`, with the rule that it relies",
         "on. Each has a `SAFETY:` comment, and the script fails if one does not lead to a rule, or a rule names a test that does",
         "not exist (`ci/unsafe.sh`). The script cannot decide whether a comment is true: that is for readers, and for the tests of",
         "the rule.",
@@ -648,7 +647,7 @@ def asked(source, resolver, unsafe):
 def main():
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--page", action="store_true")
     parser.add_argument("--map", action="store_true")
     asked_for = parser.parse_args()
     table = tomllib.loads(RULES.read_text())
@@ -663,11 +662,8 @@ def main():
             problems.append(f"rule {rule['word']}: nothing relies on it")
     if problems:
         raise Stale("\n".join(problems))
-    text = page(sources, rules, table["left"])
-    if not asked_for.check:
-        PAGE.write_text(text)
-    elif not PAGE.exists() or PAGE.read_text() != text:
-        raise Stale(f"{PAGE.relative_to(ROOT)} is out of date: run ci/unsafe.py")
+    if asked_for.page:
+        return print(page(sources, rules, table["left"]), end="")
     count = sum(len(source.sites) for source in sources)
     print(f"{count} unsafe places, {len(rules)} rules: each place leads to a rule, each rule to a test")
 

@@ -7,7 +7,7 @@
 #![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
 
 // Rules of unsafe code that belong to no single file. Each place that cites one keeps it by itself.
-// docs/generated/unsafe.md lists all rules with their tests.
+// ci/unsafe-rules.toml lists all rules with their tests.
 //
 // * **bounds**: the code nearby has checked the precondition of the operation: it has compared
 //   a length or an index, made room, or excluded null. Some operations have no precondition, such

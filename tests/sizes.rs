@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use common::deadline;
+use common::{deadline, is_full};
 use standstill::dynamic::{self, Flags, RawObject, Type, TypeSpec, VisitProc};
 use standstill::{
     AnyGc, Code, Gc, GcSlice, HeaderSlice, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Stress,
@@ -374,7 +374,8 @@ fn dynamic_objects(mode: &str) {
         let heap = heap(mode);
         let mut m = heap.attach();
         let shared = (!kind.is_in_type()).then(|| kind.new_type(&m, 0));
-        each(&format!("{kind:?}"), &sizes(&boundaries, kind.part == Part::Items(1)), |size| {
+        let fine = kind.part == Part::Items(1) && (mode == MODES[0] || is_full());
+        each(&format!("{kind:?}"), &sizes(&boundaries, fine), |size| {
             let own = shared.is_none().then(|| kind.new_type(&m, size));
             dynamic_neighbours(&mut m, kind, shared.as_ref().or(own.as_ref()).unwrap(), size);
         });
@@ -498,6 +499,7 @@ fn every_slice_in_each_mode() {
         let heap = heap(mode);
         let mut m = heap.attach();
         let mut all = |what: &str, fine, f: &mut dyn FnMut(&mut Mutator, usize)| {
+            let fine = fine && (mode == MODES[0] || is_full());
             each(&format!("{mode}, {what}"), &sizes(&boundaries, fine), |size| f(&mut m, size));
         };
         all("bytes behind a word", false, &mut |m, size| {

@@ -464,8 +464,8 @@ pub(crate) fn on_every_heap_attached(scenario: impl Fn(&Lab, &mut Mutator)) {
 
 // ----------------------------------------------------------------------------------- odds and ends
 
-/// Ends the process, naming the test, if it is still running after five minutes: a deadlock in the
-/// code under test must fail, not hang. Nothing is measured with it.
+/// Ends the process, naming the test, if it is still running after five minutes, or 20 in a full
+/// run: a deadlock in the code under test must fail, not hang. Nothing is measured with it.
 #[must_use]
 pub(crate) fn deadline(name: &str) -> impl Sized + use<> {
     struct Watch(Arc<(Mutex<bool>, Condvar)>);
@@ -478,7 +478,8 @@ pub(crate) fn deadline(name: &str) -> impl Sized + use<> {
     let name = format!("{} ({name})", std::thread::current().name().unwrap_or("?"));
     let done = Arc::new((Mutex::new(false), Condvar::new()));
     let watch = Watch(done.clone());
-    let limit = Duration::from_secs(300).max(stress_time(Duration::ZERO) * 3);
+    let limit = Duration::from_secs(if is_full() { 1200 } else { 300 })
+        .max(stress_time(Duration::ZERO) * 3);
     std::thread::spawn(move || {
         let (over, changed) = &*done;
         let (over, _) =

@@ -1,20 +1,16 @@
 #!/usr/bin/env bash
 # Whole programs under random schedules (shuttle_tests/), against the oracle: SHUTTLE_SCHEDULES
-# schedules of each kind for a test, 700, or 20,000 with --full. A further word selects tests.
+# schedules of each kind for a test, 700, or 5,000 with STANDSTILL_FULL=1. A word selects tests.
 # SHUTTLE_REPLAY=FILE replays the schedule that a failure has written.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 
-limit=900
-[[ "${1:-}" != --full ]] || limit=7200
-limited "$limit" "$@"
-
-schedules=700
-if [[ "${1:-}" == --full ]]; then
-    schedules=20000
-    shift
+limit=900 schedules=700
+if is_full; then
+    limit=7200 schedules=5000
 fi
+limited "$limit" "$@"
 export SHUTTLE_SCHEDULES="${SHUTTLE_SCHEDULES:-$schedules}"
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg shuttle"
 # The library's own assertions are on: they are steps too.

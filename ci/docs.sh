@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The documentation: rustdoc prints no warning, and every link in a Markdown file to a file of this
-# repository leads to one. The README is also the root page on docs.rs, so its links are absolute.
+# repository leads to one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -55,9 +55,6 @@ while read -r where target; do
         '#'*) to="$page" ;;
         /*) to=".${target%%#*}" ;;
     esac
-    if [[ "$page" == README.md && "$target" != /* && "$target" != '#'* ]]; then
-        complain "$where: a relative link, which docs.rs would not find: $target"
-    fi
     if [[ ! -e "$to" ]]; then
         complain "$where: no such file: $target"
     elif [[ "$target" == *'#'* ]] && ! anchors "$to" | grep -qxF -- "${target#*#}"; then

@@ -7,9 +7,8 @@
 //! `expected.tsv`. Afterwards the heaps must be sound and empty, and every object destroyed once:
 //! objects that are left alive are part of the outcome.
 //!
-//! `ci/states.py` makes `docs/generated/states.md` from `expected.tsv`. It fails if a public
-//! function has no row. To write the table anew: `STATES_BLESS=1 cargo test --test states`. Then
-//! review every line that changed.
+//! `ci/states.py` fails if a public function has no row. To write the table anew: `STATES_BLESS=1
+//! cargo test --test states`. Then review every line that changed.
 
 #![cfg(not(loom))]
 #![allow(clippy::unit_arg, reason = "a row is one expression, whatever it gives")]

@@ -7,9 +7,8 @@
 //! such an argument. A process that dies without a word, or hangs, is a crash, and no crash is
 //! expected. The functions for traverse handlers are called in one.
 //!
-//! `ci/states.py` makes `docs/generated/pointers.md` from `expected.tsv`. To write the table anew:
-//! `POINTERS_BLESS=1 cargo test -p standstill-capi --test pointers`. Then review every line that
-//! changed.
+//! To write the table anew: `POINTERS_BLESS=1 cargo test -p standstill-capi --test pointers`. Then
+//! review every line that changed.
 
 #[path = "../library/mod.rs"]
 mod library;

@@ -1,7 +1,7 @@
 //! Objects with types made at run time: the safe functions.
 //!
 //! Its `unsafe` functions have contracts that forbid the wrong states; the C functions on top of
-//! them are held to account in `docs/generated/pointers.md`.
+//! them are tested with wrong pointers in `capi/tests/pointers`.
 
 use standstill::dynamic::{
     self, BASE, Class, Flags, METATYPE, MODULE, ModuleSpec, RawObject, Type, TypeSpec, WEAKREF,

@@ -842,7 +842,7 @@ fn law_7_a_long_list_is_marked_and_collected_on_a_small_stack() {
 /// The same with a finalizer that resurrects its far end: the second look is as deep as the first.
 #[test]
 fn law_7_a_long_list_is_resurrected_on_a_small_stack() {
-    const LENGTH: usize = 100_000;
+    let length = if is_full() { 300_000 } else { 100_000 };
     on_stack(SMALL_STACK, || {
         on_every_heap_attached(|lab, m| {
             if lab.stress {
@@ -851,9 +851,9 @@ fn law_7_a_long_list_is_resurrected_on_a_small_stack() {
             let shelf = Shelf::new();
             let mut first = fin(m, &lab.census, 0, |_, _| ());
             let last = first.clone();
-            for name in 1..LENGTH {
+            for name in 1..length {
                 let next = first;
-                first = if name + 1 < LENGTH {
+                first = if name + 1 < length {
                     thing(m, &lab.census, name)
                 } else {
                     let shelf = shelf.clone();
@@ -864,16 +864,15 @@ fn law_7_a_long_list_is_resurrected_on_a_small_stack() {
             link(m, &last, &first);
             drop((first, last));
             let report = m.collect();
-            assert_eq!((report.finalized, report.resurrected), (LENGTH, LENGTH));
+            assert_eq!((report.finalized, report.resurrected), (length, length));
             drop(shelf.take());
-            assert_eq!(m.collect().collected, LENGTH);
+            assert_eq!(m.collect().collected, length);
         });
     });
 }
 
 #[test]
 fn law_7_a_large_random_graph_is_collected_on_a_small_stack() {
-    const N: usize = 200_000;
     struct Vertex([GcCell<Option<Gc<Vertex>>>; 2]);
     static DEAD: AtomicUsize = AtomicUsize::new(0);
     impl Trace for Vertex {
@@ -889,17 +888,18 @@ fn law_7_a_large_random_graph_is_collected_on_a_small_stack() {
             DEAD.fetch_add(1, SeqCst);
         }
     }
-    on_stack(SMALL_STACK, || {
+    let n = if is_full() { 1_000_000 } else { 200_000 };
+    on_stack(SMALL_STACK, move || {
         let heap = big_heap();
         let mut m = heap.attach();
         // Two graphs of half the size, one of them held by a single vertex.
         let mut rng = Rng::new(7);
         let all: Vec<_> =
-            (0..N).map(|_| m.alloc(Vertex([GcCell::default(), GcCell::default()]))).collect();
+            (0..n).map(|_| m.alloc(Vertex([GcCell::default(), GcCell::default()]))).collect();
         let mut edges = Vec::new();
         for (i, vertex) in all.iter().enumerate() {
             for slot in &vertex.0 {
-                let to = i / (N / 2) * (N / 2) + rng.below(N / 2);
+                let to = i / (n / 2) * (n / 2) + rng.below(n / 2);
                 slot.set(&m, Some(all[to].clone()));
                 edges.push((i, to));
             }
@@ -908,14 +908,14 @@ fn law_7_a_large_random_graph_is_collected_on_a_small_stack() {
         drop(all);
         // Objects outside of cycles, and not behind one, have died by count.
         let by_count = DEAD.load(SeqCst);
-        let reached = reachable(N, &edges, &[0]).into_iter().filter(|&seen| seen).count();
+        let reached = reachable(n, &edges, &[0]).into_iter().filter(|&seen| seen).count();
         let report = m.collect();
-        assert_eq!(report.unreachable, N - by_count - reached);
-        assert!(report.unreachable > N / 4, "the other half is one large knot");
-        assert_eq!(DEAD.load(SeqCst), N - reached);
+        assert_eq!(report.unreachable, n - by_count - reached);
+        assert!(report.unreachable > n / 4, "the other half is one large knot");
+        assert_eq!(DEAD.load(SeqCst), n - reached);
         drop(root);
         m.collect();
-        assert_eq!(DEAD.load(SeqCst), N);
+        assert_eq!(DEAD.load(SeqCst), n);
     });
 }
 

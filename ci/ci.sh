@@ -47,7 +47,8 @@ expect() {
         exit 1
     }
 }
-export -n STANDSTILL_SKIPPED
+# This script may be part of a full run, which the scripts below are not.
+export -n STANDSTILL_SKIPPED STANDSTILL_FULL
 recorded="$place/recorded"
 expect 0 60 'true'
 expect 1 60 'false'

@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
-limited 600 "$@"
+limited "$(is_full && echo 1800 || echo 600)" "$@"
 
 features=(derive cpython parallel tracing model-check)
 sets=('' derive)

@@ -151,7 +151,7 @@ def main():
         "",
         "Made by `ci/conformance.py` from `ci/conformance-rows.tsv` and the names of the tests; do not edit. Each row is a",
         "requirement: S from CPython's page on supporting cyclic garbage collection, D where its versions disagree, U a further",
-        "expectation of the page's users, G a scenario of CPython's own tests.",
+        "expectation of the page's users, G a scenario of CPython's own tests. A row is *shown* if a test has its name.",
         "",
         ", ".join(f"{count} {state}" for state, count in counts.items() if count) + ".",
     ]

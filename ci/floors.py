@@ -3,20 +3,15 @@
 
 The sources of the Python package (python/) have no floors; the limit of lines holds there too.
 
-    ci/floors.py            checks the rules below; says what breaks them
-    ci/floors.py --edges    prints the upward imports and the circles, file by file
-    ci/floors.py --write    writes the names of the files into the layout of docs/architecture.md
+Files of one folder may know each other. The system layer, src/base/system, is the only place with
+a `cfg` of the platform. The layout of docs/architecture.md has a line for each folder, with its
+floor, and the `mod.rs` of a folder says what each of its files is.
 
-The system layer, src/base/system, is the only place with a `cfg` of the platform.
-
-The layout of docs/architecture.md is a line for each folder, with its floor, and below it the names
-of its files. It must equal the tree. Comments, documentation and test modules do not count. An
-exception that nothing needs is an error.
+Comments, documentation and test modules do not count. An exception that nothing needs is an error.
 """
 
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,22 +32,6 @@ FLOORS = [
 EXCEPTIONS = {
     ("collect/api", "model_check"): "it is the public module `model`, in which users look for `check`",
     ("model_check/built_in_dynamic", "dynamic"): "a test: the built-in model with dynamic objects",
-}
-
-# Files that import from each other: why. No other circle may exist.
-CIRCLES = {
-    "the seam": (
-        {"heap/core", "heap/model", "heap/mutator", "heap/runtime_stop", "heap/world"},
-        "the signatures of the trait ObjectModel name the mutator and the world, which are generic over the trait",
-    ),
-    "handles": (
-        {"typed/finalizer", "typed/gc", "typed/trace"},
-        "a handle is traced, its type table traces the values of objects, and a type's finalizer gets a handle",
-    ),
-    "dynamic types": (
-        {"dynamic/object", "dynamic/record"},
-        "types are objects, and objects have types",
-    ),
 }
 
 # Lines of a file, with its tests.
@@ -163,64 +142,17 @@ def imports(name, exported):
     return {to for to in found if to and to != name}
 
 
-def circles(edges):
-    """Groups of files that import from each other, by Tarjan's algorithm."""
-    index, low, stack, on, found = {}, {}, [], set(), []
-
-    def visit(name):
-        index[name] = low[name] = len(index)
-        stack.append(name)
-        on.add(name)
-        for to in sorted(edges[name]):
-            if to not in index:
-                visit(to)
-                low[name] = min(low[name], low[to])
-            elif to in on:
-                low[name] = min(low[name], index[to])
-        if low[name] == index[name]:
-            group = []
-            while True:
-                member = stack.pop()
-                on.discard(member)
-                group.append(member)
-                if member == name:
-                    break
-            if len(group) > 1:
-                found.append(sorted(group))
-
-    for name in edges:
-        if name not in index:
-            visit(name)
-    return found
-
-
 def layout():
-    """The layout of docs/architecture.md: its text, and the text that the tree gives."""
+    """The folders in the layout of docs/architecture.md, each with its floor."""
     page = PAGE.read_text()
-    start = page.index("```text\nbase/") + len("```text\n")
-    end = page.index("```", start)
-    found, expected = page[start:end], ""
-    listed = {line.split("/")[0]: line for line in found.splitlines() if not line.startswith(" ")}
-    for number, folders in enumerate(FLOORS):
-        order = list(listed)
-        for folder in sorted(folders, key=lambda name: order.index(name) if name in order else 99):
-            line = listed.get(folder, f"{folder}/")
-            words = re.sub(r"^\S+\s+(?:\d\s+)?", "", line) if folder in listed else ""
-            expected += f"{folder + '/':14} {number}  {words}\n"
-            names = [name.removeprefix(f"{folder}/") for name in FILES if name.split("/")[0] == folder]
-            names.sort(key=lambda name: (name != "mod", name))
-            expected += textwrap.fill(" ".join(names), 100, initial_indent=" " * 18, subsequent_indent=" " * 18) + "\n"
-    return page, found, expected
+    lines = page[page.index("```text\nbase/") + len("```text\n") :].partition("```")[0].splitlines()
+    return [tuple(line.split()[:2]) for line in lines if line and not line.startswith(" ")]
 
 
 def main():
-    if sys.argv[1:] == ["--write"]:
-        page, found, expected = layout()
-        PAGE.write_text(page.replace(found, expected))
     exported = exports()
     floor = {folder: number for number, folders in enumerate(FLOORS) for folder in folders}
     edges = {name: imports(name, exported) for name in FILES}
-    show = sys.argv[1:] == ["--edges"]
     failures, used = [], set()
     for name, targets in edges.items():
         folder = name.split("/")[0]
@@ -233,8 +165,7 @@ def main():
                 continue
             if (name, other) in EXCEPTIONS:
                 used.add((name, other))
-                if not show:
-                    continue
+                continue
             failures.append(f"src/{name}.rs (floor {floor[folder]}) imports from src/{to}.rs (floor {floor.get(other)})")
         for package, allowed in PACKAGES.items():
             if re.search(rf"(?<!\w){package}::", code(FILES[name])) and name not in allowed:
@@ -253,36 +184,18 @@ def main():
                 failures.append(f"{file}: a cfg of {', '.join(sorted(words - allowed))}, which belongs to src/{SYSTEM}")
     for file in PLATFORM_EXCEPTIONS.keys() - excused:
         failures.append(f"{file} needs no exception for a cfg of the platform any more")
-    known = set()
-    for group in circles(edges):
-        names = [name for name, (files, _) in CIRCLES.items() if files >= set(group)]
-        known.update(names)
-        if names and not show:
-            continue
-        failures.append(f"a circle of files: {', '.join(group)}")
-        if show:
-            for name in group:
-                failures.append(f"    {name} -> {' '.join(sorted(edges[name] & set(group)))}")
-    for name in CIRCLES.keys() - known:
-        failures.append(f"the circle '{name}' in ci/floors.py is gone")
     for path in sorted([*SRC.rglob("*.rs"), *(ROOT / "python/src").rglob("*.rs")]):
         lines = len(path.read_text().splitlines())
         if lines > LONGEST:
             failures.append(f"{path.relative_to(ROOT)} has {lines} lines, more than {LONGEST}")
     for pair in EXCEPTIONS.keys() - used:
         failures.append(f"the exception {pair} in ci/floors.py is not needed any more")
-    _, found, expected = layout()
-    if found != expected:
-        listed, present = set(found.split()), set(expected.split())
-        gone, new = sorted(listed - present), sorted(present - listed)
-        words = "".join(f"; {what}: {' '.join(names)}" for what, names in (("gone", gone), ("new", new)) if names)
-        failures.append(f"the layout in docs/architecture.md differs from src/{words}. Run ci/floors.py --write")
+    listed, present = set(layout()), {(f"{folder}/", str(number)) for folder, number in floor.items()}
+    if listed != present:
+        failures.append(f"the layout in docs/architecture.md has {sorted(listed)}, and ci/floors.py {sorted(present)}")
     if failures:
         sys.exit("\n".join(failures))
-    print(
-        f"no folder of src/ imports upwards but for {len(EXCEPTIONS)} exceptions, "
-        f"and no files form a circle but for {len(CIRCLES)}, with reasons"
-    )
+    print(f"no folder of src/ imports upwards but for {len(EXCEPTIONS)} exceptions, with reasons")
 
 
 main()

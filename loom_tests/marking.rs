@@ -1,10 +1,8 @@
 //! Marking with several workers: the tables of `collect/candidates.rs`.
 //!
-//! * unmarked, seen by two workers, marked: `loom_a_seen_candidate_is_marked_once`
-//! * seen while another worker takes the page: the same
-//! * unmarked, marked at once by two workers: `loom_a_candidate_is_marked_once_without_its_page`
-//! * some candidates of a word marked meanwhile: `loom_a_word_loses_a_candidate_to_another_worker`
+//! * unmarked, met by two workers, marked: `loom_a_candidate_is_in_the_list_of_one_worker`
 //! * marked, and unmarked by another worker's store: `loom_a_plain_mark_loses_no_traversal`
+//! * an assumed root that two workers meet: `loom_each_edge_to_an_assumed_root_is_noted`
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,9 +12,12 @@ use loom::thread;
 
 use super::Model;
 use crate::base::event::CollectionKind;
-use crate::collect::candidates::{Candidates, WorkerMarks};
+use crate::collect::candidates::Candidates;
 use crate::collect::scope::Scope;
-use crate::heap::mark_tables::{WORD, each_bit};
+use crate::heap::mark_tables::each_bit;
+use crate::heap::mutator::World;
+use crate::heap::remembered::FoundRoot;
+use crate::managed::Managed;
 use crate::memory::address_map::Index;
 use crate::memory::space::PAGE_GRANULES;
 use crate::{Gc, GcCell, Heap, Pacing, Trace, Tracer};
@@ -31,14 +32,14 @@ impl Trace for Node {
 }
 
 /// The candidates of a heap with two objects on one page, and the granules of the objects.
-fn with_two(f: impl FnOnce(Arc<Candidates>, [usize; 2])) {
+fn with_two(f: impl FnOnce(&World<'_, Managed>, Candidates, [usize; 2]) -> Candidates) {
     let heap = Heap::builder().pacing(Pacing::manual()).workers(2).build().unwrap();
     let m = heap.attach();
     let nodes = [0, 1].map(|_| m.alloc(Node(GcCell::new(None))));
     let world = m.raw().stop_here().expect("a stop");
     let space = &world.core().space;
     let scope = Scope::new(space, CollectionKind::Full).expect("memory");
-    let candidates = Arc::new(Candidates::new(&world, &scope, 2).expect("memory"));
+    let candidates = Candidates::new(&world, &scope, 2).expect("memory");
     let granules: Vec<usize> = scope
         .pages()
         .iter()
@@ -51,112 +52,9 @@ fn with_two(f: impl FnOnce(Arc<Candidates>, [usize; 2])) {
         .collect();
     let granules: [usize; 2] = granules.try_into().expect("two objects");
     assert_eq!(granules[0] / PAGE_GRANULES, granules[1] / PAGE_GRANULES);
-    f(Arc::clone(&candidates), granules);
-    Arc::into_inner(candidates).expect("no other thread").close(&world, &scope);
+    f(&world, candidates, granules).close(&world, &scope);
     drop(world);
     drop(nodes);
-}
-
-/// A worker sees a candidate. Returns whether it had not seen it, and it was unmarked.
-fn see(marks: WorkerMarks<'_>, target: usize) -> bool {
-    marks.see(target / WORD, 1 << (target % WORD)) != 0
-}
-
-/// A worker meets edges to `targets`, and marks the candidates of the pages that it queues.
-fn meet_and_take(marks: WorkerMarks<'_>, targets: &[usize], marked: &mut Vec<usize>) {
-    let mut new = Vec::new();
-    for &target in targets {
-        if marks.is_unseen(target) && see(marks, target) {
-            new.push(target / PAGE_GRANULES);
-        }
-    }
-    WorkerMarks::before_queueing::<true>();
-    for page in new {
-        if marks.queue::<true>(page) {
-            take(marks, page, marked);
-        }
-    }
-}
-
-fn take(marks: WorkerMarks<'_>, page: usize, marked: &mut Vec<usize>) {
-    marks.mark_page::<true>(page as u32, |first, bits| {
-        each_bit(first, bits, |granule| marked.push(granule));
-    });
-}
-
-/// One worker takes a page from its queue, because of one object. Another worker meets an edge to
-/// each of the two objects on the page. Each object is marked, by one worker.
-///
-/// Mutations: no fence on either side; a mark by a load and a store; a page that is taken stays
-/// queued; a worker overlooks the table of the other.
-#[test]
-fn loom_a_seen_candidate_is_marked_once() {
-    Model::new().check(|| {
-        with_two(|candidates, [one, two]| {
-            assert!(candidates.see_root(one));
-            let theirs = {
-                let candidates = Arc::clone(&candidates);
-                thread::spawn(move || {
-                    let mut marked = Vec::new();
-                    meet_and_take(candidates.worker(1), &[two, one], &mut marked);
-                    marked
-                })
-            };
-            let mut marked = Vec::new();
-            take(candidates.worker(0), one / PAGE_GRANULES, &mut marked);
-            marked.extend(theirs.join().unwrap());
-            marked.sort_unstable();
-            assert_eq!(marked, [one, two]);
-        });
-    });
-}
-
-/// One worker takes a page on which it has seen both objects. Another worker marks one of them
-/// without its page. Each object is marked, by one worker.
-///
-/// Mutation: a worker marks nothing if some of the candidates that it found unmarked are marked.
-#[test]
-fn loom_a_word_loses_a_candidate_to_another_worker() {
-    Model::new().check(|| {
-        with_two(|candidates, [one, two]| {
-            assert!(candidates.see_root(one) && !candidates.see_root(two));
-            let theirs = {
-                let candidates = Arc::clone(&candidates);
-                thread::spawn(move || {
-                    let marks = candidates.worker(1);
-                    see(marks, one) && marks.mark::<true>(one)
-                })
-            };
-            let mut marked = Vec::new();
-            take(candidates.worker(0), one / PAGE_GRANULES, &mut marked);
-            if theirs.join().unwrap() {
-                marked.push(one);
-            }
-            marked.sort_unstable();
-            assert_eq!(marked, [one, two]);
-        });
-    });
-}
-
-/// Two workers follow an edge to the same object, without its page.
-///
-/// Mutations: a mark by a load and a store; the load that comes before decides.
-#[test]
-fn loom_a_candidate_is_marked_once_without_its_page() {
-    Model::new().check(|| {
-        with_two(|candidates, [one, _]| {
-            let follow = move |candidates: &Candidates, worker: usize| {
-                let marks = candidates.worker(worker);
-                see(marks, one) && marks.mark::<true>(one)
-            };
-            let theirs = {
-                let candidates = Arc::clone(&candidates);
-                thread::spawn(move || follow(&candidates, 1))
-            };
-            let mine = follow(&candidates, 0);
-            assert_eq!(usize::from(mine) + usize::from(theirs.join().unwrap()), 1);
-        });
-    });
 }
 
 /// Addresses that name granules, for workers that are not given the space.
@@ -177,12 +75,50 @@ impl Index for Names {
     }
 }
 
-/// The granules that a worker marks which meets edges to `targets`.
-fn meet_all(marks: WorkerMarks<'_>, targets: &[usize]) -> Vec<usize> {
+/// A worker meets edges to `targets`. Returns the granules that it marks, and its entries for edges
+/// to assumed roots.
+fn mark_all(candidates: &Candidates, exactly: bool, targets: &[usize]) -> (Vec<usize>, Vec<u32>) {
     let edges: Vec<usize> = targets.iter().map(|target| target + 1).collect();
-    let mut marked = Vec::new();
-    marks.mark_all::<true>(&edges, Names, &mut marked).expect("memory");
-    marked.iter().map(|object| Names.granule(object.address())).collect()
+    let (mut met, mut marked, mut noted) = Default::default();
+    candidates
+        .mark_all(exactly, &edges, Names, Some(&mut noted), &mut met, &mut marked)
+        .expect("memory");
+    (marked.iter().map(|object| Names.granule(object.address())).collect(), noted)
+}
+
+/// Two workers meet edges to `targets` each. Returns the candidates, and what both have marked and
+/// noted, in order.
+fn by_two(
+    candidates: Candidates,
+    exactly: bool,
+    [mine, theirs]: [[usize; 2]; 2],
+) -> (Candidates, Vec<usize>, Vec<u32>) {
+    let candidates = Arc::new(candidates);
+    let other = {
+        let candidates = Arc::clone(&candidates);
+        thread::spawn(move || mark_all(&candidates, exactly, &theirs))
+    };
+    let (mut marked, mut noted) = mark_all(&candidates, exactly, &mine);
+    let (also_marked, also_noted) = other.join().unwrap();
+    marked.extend(also_marked);
+    noted.extend(also_noted);
+    marked.sort_unstable();
+    (Arc::into_inner(candidates).expect("no other thread"), marked, noted)
+}
+
+/// Two workers meet edges to the same two objects. Each object is in one worker's list.
+///
+/// Mutations: a worker marks by a load and a store; the load that comes before decides.
+#[test]
+fn loom_a_candidate_is_in_the_list_of_one_worker() {
+    Model::new().check(|| {
+        with_two(|_, candidates, [one, two]| {
+            let (candidates, marked, _) = by_two(candidates, true, [[one, two], [two, one]]);
+            assert_eq!(marked, [one, two]);
+            assert!(![one, two].iter().any(|&at| candidates.is_unmarked(at)));
+            candidates
+        });
+    });
 }
 
 /// Two workers meet edges to the same two objects, and use plain marks. Each object is marked by a
@@ -194,19 +130,35 @@ fn loom_a_plain_mark_loses_no_traversal() {
     let losses = Arc::new(AtomicUsize::new(0));
     let lost = Arc::clone(&losses);
     Model::new().check(move || {
-        with_two(|candidates, [one, two]| {
-            let theirs = {
-                let candidates = Arc::clone(&candidates);
-                thread::spawn(move || meet_all(candidates.worker(1), &[two, one]))
-            };
-            let mut marked = meet_all(candidates.worker(0), &[one, two]);
-            marked.extend(theirs.join().unwrap());
-            marked.sort_unstable();
+        with_two(|_, candidates, [one, two]| {
+            let (candidates, mut marked, _) = by_two(candidates, false, [[one, two], [two, one]]);
             marked.dedup();
             assert_eq!(marked, [one, two]);
             let unmarked = [one, two].iter().filter(|&&at| candidates.is_unmarked(at)).count();
             lost.fetch_add(unmarked, Relaxed);
+            candidates
         });
     });
     assert!(losses.load(Relaxed) > 0, "no mark was lost");
+}
+
+/// Two workers meet an edge each to an assumed root, and to another object. Both edges to the root
+/// are noted, and neither worker traverses it again.
+///
+/// Mutation: edges to assumed roots are not noted.
+#[test]
+fn loom_each_edge_to_an_assumed_root_is_noted() {
+    Model::new().check(|| {
+        with_two(|world, mut candidates, [root, other]| {
+            let roots = [FoundRoot { granule: root as u32, inside: 0 }];
+            let pages = world.core().space.high_water();
+            candidates.assume(pages, &roots, true).expect("memory");
+            assert!(candidates.mark_alone(root));
+            let (mut candidates, marked, noted) =
+                by_two(candidates, true, [[root, other], [other, root]]);
+            assert_eq!((marked, noted), (vec![other], vec![root as u32; 2]));
+            candidates.assume(pages, &roots, false).expect("memory");
+            candidates
+        });
+    });
 }

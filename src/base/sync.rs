@@ -97,7 +97,7 @@ mod plain {
 #[cfg(not(all(test, any(loom, shuttle))))]
 mod real {
     pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
     };
 
     pub(crate) use crate::base::held::{Aside, CountedGuard, are_locks_held};

@@ -413,7 +413,7 @@ mod tests {
     fn assert_tables_are_back(m: &Mutator) {
         let core = m.raw().core();
         let (tables, pages) = (core.workers.take_mark_tables(), core.space.high_water());
-        assert!(tables.queued.len() >= pages, "the memory of the tables is kept");
+        assert!(tables.fits(pages), "the memory of the tables is kept");
         assert!(tables.are_zero());
         assert!(core.space.counts().iter().all(|byte| byte.load(Ordering::Relaxed) == 0));
         core.workers.give_mark_tables(tables);

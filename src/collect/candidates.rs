@@ -1,46 +1,27 @@
 //! The candidates of a collection, and the marks of its workers.
 //!
-//! Each table has one bit for each granule, except `queued`, which has a byte for each page:
+//! Each table has one bit for each granule:
 //!
 //! | table | its bit is set | while marking, written by |
 //! |---|---|---|
 //! | `unmarked` | for a candidate that no worker has marked | the worker that marks the candidate |
-//! | `unseen`, one for each worker | for a candidate to which the worker has met no edge | that worker |
-//! | `assumed` | for an [assumed root](super::remembered) | no thread |
-//! | `queued` | for a page that waits in a queue | the workers that queue or take it |
+//! | `assumed` | for an [assumed root](super::assumed) | no thread |
 //!
 //! Counting marks an outside candidate that refers to nothing: the worker that counts a page is the
 //! only one that accesses its words then.
 //!
-//! A worker marks each reachable candidate, and traverses it: once, except with *plain marks*.
-//! After marking, the unmarked candidates are the unreachable ones. No step of marking writes a
-//! state byte.
-//!
-//! # Pages as units of work
-//!
-//! A worker that meets an edge clears the target's bit in its own table `unseen`, and puts the
-//! target's page into its queue, unless the page is in a queue. A worker that takes a page from a
-//! queue marks all unmarked candidates of the page that some worker has seen, in the order of
-//! memory. So objects are traversed page by page, and a queue needs no more room than there are
-//! pages.
-//!
-//! Two rules make this right with several workers:
-//!
-//! * *Marked once.* A worker marks candidates by a `fetch_and` of a word of `unmarked`. The old
-//!   word tells which candidates the worker has marked.
-//! * *Seen, then queued.* A worker clears bits in `unseen`, passes a fence, and reads `queued`. A
-//!   worker that takes a page clears `queued`, passes a fence, and reads `unseen` of all workers.
-//!   Both fences are `SeqCst`. So the first worker finds that the page is not queued, and queues
-//!   it, or the second worker finds the object seen.
-//!
-//! A single worker needs neither the `fetch_and` nor the fences. It may mark a candidate without
-//! clearing its bit in `unseen`: a later edge to the candidate then finds it marked.
+//! A worker that meets an edge to an unmarked candidate marks the candidate and adds it to its
+//! list, so that one worker traverses it, once. For example, A and B both refer to C, one worker
+//! traverses A, and another one B: both find C unmarked, and one of them must get it. So with
+//! several workers the mark is a `fetch_and`, whose old word tells the worker that came first. With
+//! one worker it is a load and a store. After marking, the unmarked candidates are the unreachable
+//! ones. No step of marking writes a state byte.
 //!
 //! # Plain marks
 //!
 //! A `fetch_and` takes long if another processor has written the word. So before counting, if the
-//! model allows it ([`ObjectModel::OVERLAPPING_TRAVERSALS`]), workers mark by a load and a store of
-//! the word. Two workers that write one word at the same time have two effects:
+//! model allows it ([`ObjectModel::OVERLAPPING_TRAVERSALS`]), several workers mark as a single one
+//! does. Two workers that write one word at the same time have two effects:
 //!
 //! * *An object is traversed twice*: both workers load its bit before one of them stores. So the
 //!   number of traversals is not the number of marked candidates, which are counted afterwards.
@@ -62,11 +43,11 @@
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
-use crate::base::sync::{AtomicU64, AtomicUsize, Ordering, fence};
+use crate::base::sync::{AtomicUsize, Ordering};
 use crate::collect::adjustments::Adjustments;
 use crate::collect::scope::{Scope, Selection, granules_of};
 use crate::collect::table::plainly;
-use crate::heap::mark_tables::{BitWords, Bits, MarkTables, PAGE_WORDS, WORD};
+use crate::heap::mark_tables::{MarkTables, PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::heap::remembered::FoundRoot;
@@ -79,13 +60,11 @@ use crate::object::type_info::Object;
 /// The candidates of one collection.
 pub(crate) struct Candidates {
     tables: MarkTables,
-    /// Workers that mark or have marked: a worker with a greater number has seen nothing.
-    joined: AtomicUsize,
     /// The number of candidates.
     pub(crate) count: usize,
     /// The number of tracked objects on the pages of the scope.
     pub(crate) tracked: usize,
-    /// The number of tables in `unseen` that this collection uses.
+    /// The number of workers.
     workers: usize,
     /// The corrections of their counts. None before [`adjust`](Self::adjust).
     pub(crate) adjustments: Adjustments,
@@ -101,10 +80,9 @@ impl Candidates {
         let core = world.core();
         let pages = core.space.high_water();
         let mut tables = core.workers.take_mark_tables();
-        tables.fit(pages, workers)?;
-        let joined = AtomicUsize::new(1);
+        tables.unmarked.fit(pages)?;
         let adjustments = Adjustments::default();
-        let mut candidates = Self { tables, joined, count: 0, tracked: 0, workers, adjustments };
+        let mut candidates = Self { tables, count: 0, tracked: 0, workers, adjustments };
         candidates.find(world, scope);
         Ok(candidates)
     }
@@ -152,9 +130,6 @@ impl Candidates {
                 count += bits.count_ones() as usize;
                 // Relaxed: the return of the workers orders the tables before their use.
                 unmarked[at].store(bits, Ordering::Relaxed);
-                for unseen in &self.tables.unseen[..self.workers] {
-                    unseen.page(page)[at].store(bits, Ordering::Relaxed);
-                }
             };
             if states.len() < PAGE_GRANULES {
                 // The one object of a large page.
@@ -200,14 +175,11 @@ impl Candidates {
 
     /// Zeroes the tables, and gives their memory back.
     pub(crate) fn close<M: ObjectModel>(self, world: &World<'_, M>, scope: &Scope) {
-        let MarkTables { unmarked, unseen, assumed: _, queued } = &self.tables;
         for &page in scope.pages() {
             steps::took(1);
             // Relaxed: no other thread uses the tables, and the collector lock orders the next use.
-            queued[page as usize].store(0, Ordering::Relaxed);
-            for bits in unseen[..self.workers].iter().chain([unmarked]) {
-                bits.page(page).iter().for_each(|word| word.store(0, Ordering::Relaxed));
-            }
+            let words = self.tables.unmarked.page(page);
+            words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         world.core().workers.give_mark_tables(self.tables);
     }
@@ -226,10 +198,10 @@ impl Candidates {
         is_unmarked
     }
 
-    /// Marks an unmarked candidate, while candidates are counted. Only this worker accesses its
-    /// page.
+    /// Marks an unmarked candidate, while candidates are counted, or a root. Only this worker
+    /// accesses its page.
     #[inline(always)]
-    pub(crate) fn mark_counted(&self, granule: usize) {
+    pub(crate) fn mark_on_page(&self, granule: usize) {
         self.tables.unmarked.remove(granule);
     }
 
@@ -291,181 +263,64 @@ impl Candidates {
         })
     }
 
-    /// Makes a candidate seen, as if worker 0 had met an edge to it, and its page queued, while no
-    /// worker marks. Returns whether the page was not queued. Only this thread accesses the page.
-    pub(crate) fn see_root(&self, granule: usize) -> bool {
-        self.tables.unseen[0].remove(granule);
-        let queued = &self.tables.queued[granule / PAGE_GRANULES];
-        // Relaxed, both: the start of marking orders the tables before their use. No other thread
-        // accesses the page's byte between the two.
-        let is_queued = queued.load(Ordering::Relaxed) != 0;
-        queued.store(1, Ordering::Relaxed);
-        !is_queued
-    }
-
-    /// The marks of one worker.
-    pub(crate) fn worker(&self, index: usize) -> WorkerMarks<'_> {
-        // Relaxed: the fences order it. A worker that takes a page reads the number after the
-        // fence, as it reads `unseen`.
-        self.joined.fetch_max(index + 1, Ordering::Relaxed);
-        WorkerMarks { candidates: self, own: &self.tables.unseen[index] }
-    }
-}
-
-/// The accesses of one worker to the tables.
-#[derive(Clone, Copy)]
-pub(crate) struct WorkerMarks<'a> {
-    candidates: &'a Candidates,
-    own: &'a Bits,
-}
-
-impl<'a> WorkerMarks<'a> {
-    /// Whether this worker has to look at an edge's target. Without a branch, because the answer
-    /// cannot be predicted.
-    #[inline(always)]
-    pub(crate) fn is_unseen(&self, target: usize) -> bool {
-        self.own.contains(target)
-    }
-
-    /// The address that `is_unseen` reads.
-    #[inline(always)]
-    pub(crate) fn entry(&self, target: usize) -> *const u8 {
-        self.own.entry(target)
-    }
-
-    /// The table that [`is_unseen`](Self::is_unseen) reads.
-    pub(crate) fn unseen(&self) -> BitWords<'a> {
-        self.own.words()
-    }
-
-    /// Marks the candidates that edges lead to, and adds those that were not marked to a list. The
-    /// targets stay unseen. `SHARED`: other workers mark, too, by *plain marks*, which the module's
-    /// page describes.
+    /// Marks the candidates that edges lead to, and adds those that were not marked to `list`. Adds
+    /// an entry to `to_assumed` for each edge to an assumed root, if there are some: these roots
+    /// are marked. `exactly`: other workers mark, and each candidate must be in one list.
     ///
-    /// A function of its own: all that its loop needs is in registers.
+    /// The first loop only reads, because most targets are marked: a loop that also wrote would
+    /// wait for the store buffer at each word that is not in the caches, and would move cache lines
+    /// between the workers. `met` is the memory of the edges that it keeps.
+    ///
+    /// A function of its own, so that all that its loops need is in registers.
     #[inline(never)]
-    pub(crate) fn mark_all<const SHARED: bool>(
+    pub(crate) fn mark_all(
         &self,
+        exactly: bool,
         edges: &[usize],
         origin: impl Index,
+        to_assumed: Option<&mut Vec<u32>>,
+        met: &mut Vec<usize>,
         list: &mut Vec<Object>,
     ) -> Result<(), NoMemory> {
-        let unmarked = self.candidates.tables.unmarked.words();
-        let object = |edge| Object::new(origin.target(edge));
-        if !SHARED {
-            return fallible::extend_kept(list, edges.iter(), |&edge| {
-                (object(edge), unmarked.take(origin.granule(edge)))
-            });
+        let (unmarked, assumed) = (self.tables.unmarked.words(), self.tables.assumed.words());
+        let granule = |edge: &usize| origin.granule(*edge);
+        met.clear();
+        if let Some(to_assumed) = to_assumed {
+            fallible::extend_kept(met, edges.iter(), |edge| {
+                (*edge, unmarked.bit(granule(edge)) | assumed.bit(granule(edge)))
+            })?;
+            fallible::extend_kept(to_assumed, met.iter(), |edge| {
+                (granule(edge) as u32, assumed.bit(granule(edge)))
+            })?;
+        } else {
+            fallible::extend_kept(met, edges.iter(), |edge| (*edge, unmarked.bit(granule(edge))))?;
         }
-        let spare = AtomicU64::new(0);
-        fallible::extend_kept(list, edges.iter(), |&edge| {
-            (object(edge), unmarked.take_plainly(origin.granule(edge), &spare))
-        })
-    }
-
-    /// Removes a mark, as a worker does that has loaded the word before the mark.
-    pub(crate) fn lose_mark(&self, target: usize) {
-        self.candidates.unmark(target);
-    }
-
-    /// Makes candidates of one word of the tables seen. Returns those that this worker had not
-    /// seen, and that were not marked a moment ago. None of them is an assumed root: an assumed
-    /// root stays unseen, so that each edge to it is met.
-    #[inline(always)]
-    pub(crate) fn see(&self, word: usize, bits: u64) -> u64 {
-        let new = self.own.take_bits(word, bits);
-        new & self.candidates.tables.unmarked.bits(word)
-    }
-
-    /// Whether the target of an edge is marked, or is no candidate.
-    #[inline(always)]
-    pub(crate) fn is_marked(&self, target: usize) -> bool {
-        !self.candidates.is_unmarked(target)
-    }
-
-    /// Whether the target of an edge is an assumed root. There are some.
-    #[inline(always)]
-    pub(crate) fn is_assumed(&self, target: usize) -> bool {
-        self.candidates.is_assumed(target)
-    }
-
-    /// Marks one candidate. Returns `false` if another worker has marked it.
-    #[inline(always)]
-    pub(crate) fn mark<const SHARED: bool>(&self, target: usize) -> bool {
-        let (word, bit) = (&self.candidates.tables.unmarked.word(target), 1 << (target % WORD));
-        mark_bits::<SHARED>(word, bit) != 0
-    }
-
-    /// Comes between the candidates that this worker has seen and the queueing of their pages.
-    #[inline(always)]
-    pub(crate) fn before_queueing<const SHARED: bool>() {
-        if SHARED {
-            fence(Ordering::SeqCst);
+        let object = |edge: &usize| Object::new(origin.target(*edge));
+        if exactly {
+            fallible::extend_kept(list, met.iter(), |edge| {
+                (object(edge), unmarked.take_exactly(granule(edge)))
+            })
+        } else {
+            fallible::extend_kept(list, met.iter(), |edge| {
+                (object(edge), unmarked.take(granule(edge)))
+            })
         }
     }
 
-    /// Makes a page queued. Returns `false` if it is in a queue.
-    #[inline(always)]
-    pub(crate) fn queue<const SHARED: bool>(&self, page: usize) -> bool {
-        let queued = &self.candidates.tables.queued[page];
-        // Relaxed, here and in `mark_page`: the fences order the flag and `unseen`.
-        if queued.load(Ordering::Relaxed) != 0 {
-            return false;
-        }
-        if SHARED {
-            return queued.swap(1, Ordering::Relaxed) == 0;
-        }
-        queued.store(1, Ordering::Relaxed);
-        true
+    /// The memory of a worker's list, which is empty.
+    pub(crate) fn take_list(&self) -> Vec<Object> {
+        self.tables.lists.lock().pop().unwrap_or_default()
     }
 
-    /// Marks the seen candidates of a page that was in a queue. Calls `f` with each word's first
-    /// granule and the bits of the marked candidates.
-    #[inline(always)]
-    pub(crate) fn mark_page<const SHARED: bool>(&self, page: u32, mut f: impl FnMut(usize, u64)) {
-        let MarkTables { unmarked, unseen, queued, .. } = &self.candidates.tables;
-        queued[page as usize].store(0, Ordering::Relaxed);
-        let mut workers = 1;
-        if SHARED {
-            fence(Ordering::SeqCst);
-            workers = self.candidates.joined.load(Ordering::Relaxed);
-        }
-        let (own, first) = (unseen[0].page(page), page as usize * PAGE_GRANULES);
-        for (at, word) in unmarked.page(page).iter().enumerate() {
-            // Relaxed: a candidate that is unmarked here may be marked meanwhile. `mark_bits`
-            // decides.
-            let is_unmarked = word.load(Ordering::Relaxed);
-            if is_unmarked == 0 {
-                continue;
-            }
-            let mut not_seen = own[at].load(Ordering::Relaxed);
-            for unseen in &unseen[1..workers] {
-                not_seen &= unseen.page(page)[at].load(Ordering::Relaxed);
-            }
-            let wanted = is_unmarked & !not_seen;
-            if wanted != 0 {
-                let marked = mark_bits::<SHARED>(word, wanted);
-                f(first + at * WORD, marked);
-            }
+    /// Keeps the memory of a worker's list for the next worker.
+    pub(crate) fn keep_list(&self, mut list: Vec<Object>) {
+        list.clear();
+        let mut lists = self.tables.lists.lock();
+        // Without memory for its place, the list is freed.
+        if lists.try_reserve(1).is_ok() {
+            lists.push(list);
         }
     }
-}
-
-/// Clears `bits` of a word of `unmarked`. Returns those that this worker has cleared.
-#[inline(always)]
-fn mark_bits<const SHARED: bool>(word: &AtomicU64, bits: u64) -> u64 {
-    // Relaxed: the atomicity of the change decides which worker marks a candidate. The objects do
-    // not change in a stop.
-    if SHARED {
-        if word.load(Ordering::Relaxed) & bits == 0 {
-            // Without a write: the workers would move the cache line to and fro.
-            return 0;
-        }
-        return word.fetch_and(!bits, Ordering::Relaxed) & bits;
-    }
-    let before = word.load(Ordering::Relaxed);
-    word.store(before & !bits, Ordering::Relaxed);
-    before & bits
 }
 
 /// The bits of the selected states. At most 64 states.
@@ -523,8 +378,6 @@ mod tests {
     use crate::collect::scope::object_at;
     use crate::collect::scope::tests::{granules, stopped};
     use crate::heap::mark_tables::each_bit;
-    use crate::memory::reserved::Reserved;
-    use crate::memory::space::Space;
     use crate::object::state::{DYING, FROZEN, FULL, LIVE, OLD, StateByte, TRACKED, UNREACHABLE};
 
     /// Bytes of all kinds, at all places.
@@ -626,91 +479,65 @@ mod tests {
                 candidates.assume(pages, &roots, true).expect("memory");
                 assert!(candidates.is_assumed(all[3]) && !candidates.is_assumed(all[4]));
                 candidates.assume(pages, &roots, false).expect("memory");
-                assert!(candidates.see_root(all[0]), "the first on its page");
-                assert!(!candidates.see_root(all[1]), "the page is queued");
+                candidates.mark_on_page(all[0]);
+                assert!(!candidates.is_unmarked(all[0]) && candidates.is_unmarked(all[1]));
                 assert!(candidates.mark_alone(all[2]) && !candidates.mark_alone(all[2]));
                 candidates.close(world, scope);
                 let tables = world.core().workers.take_mark_tables();
                 assert!(tables.are_zero(), "{workers} workers");
-                assert_eq!(tables.unseen.len(), 3, "the tables of more workers are kept");
                 world.core().workers.give_mark_tables(tables);
             }
         });
     }
 
-    /// For one worker and for several.
+    /// Each candidate is marked once, and each edge to an assumed root is noted.
     #[test]
     fn an_edge_leads_to_something_new_once() {
-        fn check<const SHARED: bool>(
-            space: &Space<Reserved>,
-            candidates: &Candidates,
-            all: &[usize],
-        ) {
-            let marks = candidates.worker(0);
-            let bit = |target: usize| 1 << (target % WORD);
-            let see = |target: usize| marks.see(target / WORD, bit(target)) != 0;
-            let [one, two, three] = [all[0], all[1], all[2]];
-            assert!(see(one));
-            assert!(!see(one), "seen");
-            assert!(marks.mark::<SHARED>(one));
-            assert!(!marks.mark::<SHARED>(one));
-            assert!(candidates.mark_alone(two));
-            assert!(!see(two), "marked by another worker");
-            assert!(!marks.is_unseen(two));
-            assert!(marks.is_assumed(three) && !marks.is_assumed(two));
-            // A page: only the seen and unmarked objects are marked, in the order of memory.
-            // Several candidates of a word are seen at once.
-            for &at in [all[9], all[5], all[7]].iter() {
-                assert!(see(at));
-            }
-            let alike = |&&at: &&usize| at / WORD == all[20] / WORD;
-            let bits = all[15..].iter().filter(alike).fold(0, |bits, &at| bits | bit(at));
-            assert!(candidates.mark_alone(all[20]));
-            assert_eq!(marks.see(all[20] / WORD, bits), bits & !bit(all[20]));
-            assert_eq!(marks.see(all[20] / WORD, bits), 0);
-            let page = all[5] / PAGE_GRANULES;
-            assert!(marks.queue::<SHARED>(page) && !marks.queue::<SHARED>(page));
-            let mut marked = Vec::new();
-            for _ in 0..2 {
-                marks.mark_page::<SHARED>(page as u32, |first, bits| {
-                    each_bit(first, bits, |granule| marked.push(granule));
-                });
-            }
-            let together = all[15..].iter().filter(alike).filter(|&&at| at != all[20]);
-            let together: Vec<usize> = together.copied().collect();
-            assert!(together.len() > 1);
-            assert_eq!(marked, [&[all[5], all[7], all[9]][..], &together].concat());
-            assert!(marks.queue::<SHARED>(page), "it was taken");
-            // Marked at once: each candidate once. It stays unseen. An edge to it is known later.
-            let [new, old] = [all[11], all[12]];
-            assert!(candidates.mark_alone(old));
-            let mut list = Vec::new();
-            let edges = [new, old, new, 0].map(|granule| space.address(granule));
-            marks.mark_all::<SHARED>(&edges, space.origin(), &mut list).expect("memory");
-            assert_eq!(list, [object_at(space, new)]);
-            assert!(!candidates.is_unmarked(new) && marks.is_unseen(new));
-            assert!(!see(new));
-            assert!(candidates.is_unmarked(all[14]), "of the same word");
-            marks.lose_mark(old);
-            assert!(candidates.is_unmarked(old));
-        }
         stopped(|world, scope| {
             let space = &world.core().space;
             let pages = space.high_water();
-            for is_shared in [false, true] {
+            for (exactly, assumes) in [(false, false), (false, true), (true, false), (true, true)] {
                 let mut candidates = Candidates::new(world, scope, 2).expect("memory");
                 let all = unmarked(&candidates, scope);
-                let roots = [FoundRoot { granule: all[2] as u32, inside: 0 }];
-                candidates.assume(pages, &roots, true).expect("memory");
                 assert_eq!(candidates.count_unmarked(world, scope), all.len());
-                if is_shared {
-                    check::<true>(space, &candidates, &all);
-                } else {
-                    check::<false>(space, &candidates, &all);
+                let [new, old, root] = [all[11], all[12], all[2]];
+                let roots = [FoundRoot { granule: root as u32, inside: 0 }];
+                candidates.assume(pages, &roots, true).expect("memory");
+                assert!(candidates.mark_alone(old) && candidates.mark_alone(root));
+                let (mut list, mut met, mut noted) = Default::default();
+                let edges = [new, old, root, new, 0, root, all[20]];
+                let edges = edges.map(|granule| space.address(granule));
+                for round in 1..3 {
+                    let to_assumed = assumes.then_some(&mut noted);
+                    let (origin, list) = (space.origin(), &mut list);
+                    candidates
+                        .mark_all(exactly, &edges, origin, to_assumed, &mut met, list)
+                        .expect("memory");
+                    assert_eq!(*list, [new, all[20]].map(|at| object_at(space, at)));
+                    assert_eq!(noted, vec![root as u32; if assumes { 2 * round } else { 0 }]);
                 }
+                assert!(!candidates.is_unmarked(new));
+                assert!(candidates.is_unmarked(all[14]), "of the same word");
+                candidates.unmark(old);
+                assert!(candidates.is_unmarked(old));
                 let unmarked = unmarked(&candidates, scope).len();
                 assert_eq!(candidates.count_unmarked(world, scope), unmarked);
                 candidates.assume(pages, &roots, false).expect("memory");
+                candidates.close(world, scope);
+            }
+        });
+    }
+
+    /// The memory of a worker's list comes back with the tables, and the next worker has it.
+    #[test]
+    fn the_memory_of_lists_is_kept() {
+        stopped(|world, scope| {
+            for capacity in [0, 1_000] {
+                let candidates = Candidates::new(world, scope, 1).expect("memory");
+                let mut list = candidates.take_list();
+                assert!(list.is_empty() && list.capacity() >= capacity);
+                list.extend((0..1_000).map(|_| object_at(&world.core().space, 0)));
+                candidates.keep_list(list);
                 candidates.close(world, scope);
             }
         });

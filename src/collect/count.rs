@@ -377,7 +377,7 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
                 }
                 Count::Exact(n) => spill(spills, granule, claims - n),
                 Count::Outside => match leaves {
-                    Some(candidates) if !has_edges => candidates.mark_counted(granule),
+                    Some(candidates) if !has_edges => candidates.mark_on_page(granule),
                     _ => fallible::push(outside, granule as u32)?,
                 },
                 Count::Immortal => fallible::push(immortal, granule as u32)?,

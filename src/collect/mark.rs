@@ -106,9 +106,7 @@ pub(crate) fn mark_before_counting<M: ObjectModel>(
     roots.retain(|&granule| candidates.mark_alone(granule as usize));
     let marking = Marking { world, candidates, counts: None, inside, leaves };
     let mut work = Vec::new();
-    for chunk in roots.chunks(CHUNK) {
-        fallible::push(&mut work, Piece::Objects(fallible::collect(chunk.iter().copied())?))?;
-    }
+    add_pieces(&mut work, &roots)?;
     let mut done = marking.run(work, workers)?;
     if M::OVERLAPPING_TRAVERSALS {
         // No count shows why these objects are alive, so they keep no lost mark.
@@ -124,6 +122,14 @@ pub(crate) fn mark_before_counting<M: ObjectModel>(
     Ok(done)
 }
 
+/// Makes pieces of work from marked objects.
+fn add_pieces(work: &mut Vec<Piece>, objects: &[u32]) -> Result<(), NoMemory> {
+    for chunk in objects.chunks(CHUNK) {
+        fallible::push(work, Piece::Objects(fallible::collect(chunk.iter().copied())?))?;
+    }
+    Ok(())
+}
+
 /// The phase `Mark`. Marks the objects that the roots reach. Afterwards the unmarked candidates are
 /// unreachable.
 pub(crate) fn mark<M: ObjectModel>(
@@ -136,7 +142,10 @@ pub(crate) fn mark<M: ObjectModel>(
     counts.unreadable.sort_unstable();
     let leaves = Leaves::Traverse;
     let marking = Marking { world, candidates, counts: Some(&*counts), inside: None, leaves };
-    let work = fallible::collect(roots.pages.into_iter().map(Piece::Pages))?;
+    let mut work = Vec::new();
+    for found in roots.found {
+        add_pieces(&mut work, &found)?;
+    }
     let mut unreadable = marking.run(work, workers)?.unreadable_now;
     for _ in 0..RETRIES {
         if unreadable.is_empty() {
@@ -215,7 +224,7 @@ impl<M: ObjectModel> Marking<'_, M> {
                     steps::took(1);
                     marker.run(piece, &pool)?;
                 }
-                all.lock().add(marker.done)
+                all.lock().add(marker.finish())
             });
             if let Err(abandoned) = result.and_then(|marked| Ok(marked?)) {
                 // Relaxed: a hint to finish. The lock protects the reason.
@@ -241,7 +250,6 @@ mod tests {
     use crate::collect::Collect;
     use crate::collect::marker::granule;
     use crate::collect::scope::Scope;
-    use crate::memory::space::PAGE_GRANULES;
     use crate::object::state;
     use crate::object::type_info::Object;
 
@@ -262,11 +270,8 @@ mod tests {
             things.iter().rev().map(|&thing| granule(space, thing)).collect();
         for is_known in [true, false] {
             let candidates = Candidates::new(&world, &scope, 1).expect("memory");
-            let pages = unreadable.iter().filter_map(|&granule| {
-                let page = granule as usize / PAGE_GRANULES;
-                candidates.see_root(granule as usize).then_some(page as u32)
-            });
-            let roots = Roots { pages: vec![pages.collect()], ..Roots::default() };
+            unreadable.iter().for_each(|&granule| candidates.mark_on_page(granule as usize));
+            let roots = Roots { found: vec![unreadable.clone()], ..Roots::default() };
             let known = if is_known { unreadable.clone() } else { unreadable[1..].to_vec() };
             let mut counts = Counts { unreadable: known, ..Counts::default() };
             let marked = mark(&world, &candidates, &mut counts, roots, 1);
@@ -327,11 +332,10 @@ mod tests {
     }
 
     /// A named root refers to a leaf. The leaf does refer to an object: the collection keeps the
-    /// object. Counting treats the edge to a leaf as any other: it finds the leaf of garbage. In a
-    /// small heap the tables count as far. Its workers queue pages, and traverse the leaf.
+    /// object. Counting treats the edge to a leaf as any other: it finds the leaf of garbage.
     #[test]
     fn a_leaf_is_marked_without_a_traversal_before_counting() {
-        for (heap, times) in [(scripted_heap(), 0), (small_heap(1), 1), (small_heap(2), 1)] {
+        for (heap, times) in [(scripted_heap(), 0), (small_heap(1), 0), (small_heap(2), 0)] {
             let Some(heap) = heap else { return };
             let mut m = heap.attach();
             let named = Script::thing(&m, 'r', "", "k");

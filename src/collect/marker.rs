@@ -1,28 +1,17 @@
 //! The marking of one worker.
 //!
-//! A worker has a list of objects that it has marked, and a queue of pages:
+//! A worker has a list of objects that it has marked. It takes the last ones, traverses them a
+//! batch at a time, and marks the targets of their edges: those that were not marked join the list.
+//! For example, A refers to B and C, B to D, and C to E. After A the list is B, C. The worker takes
+//! both, and the list is D, E. In a large heap it takes only the last 4,096 objects: so it finishes
+//! a part of the heap, which is in the caches, before it begins the next one.
 //!
-//! 1. It takes pages from the queue until the list is long enough, and marks the candidates of
-//!    these pages that a worker has seen. The list has them in the order of memory.
-//! 2. It traverses the objects of the list, a batch at a time. An object is prefetched a few
-//!    batches before its traversal. One loop handles the edges of a batch, so that no branch
-//!    depends on the number of edges of an object, which is unpredictable. If another worker is
-//!    idle, an object with many edges does not delay it: this worker gives pages away in between.
-//! 3. It queues the pages of the objects that it has seen for the first time.
+//! An object is prefetched a few batches before its traversal. One loop handles the edges of a
+//! batch, so that no branch depends on the number of edges of an object, which is unpredictable.
 //!
-//! Before it takes pages, it reads the [long slices](crate::object::long_slice) of the objects that
-//! it has traversed.
-//!
-//! While the queue is empty and the worker sees few objects, it marks them at once, without their
-//! pages: so it follows a linked list, and the first levels of a tree.
-//!
-//! A single worker always marks a target when it meets an edge to it, unless the heap is much
-//! larger than the caches, or edges to assumed roots are counted: to find the seen objects of a
-//! page takes more time than the order of memory saves there. It takes the end of a long list
-//! first. So it finishes a part of the heap, which is in the caches, before it begins the next one.
-//!
-//! With [plain marks](super::candidates#plain-marks) each of several workers marks a target at
-//! once, too, under the same conditions. It gives half of its list to an idle worker.
+//! If another worker is idle, a worker gives half of its list away, also in between the edges of
+//! one object. Before it takes objects, it reads the [long slices](crate::object::long_slice) of
+//! the objects that it has traversed.
 //!
 //! If some objects are traversed on one thread alone ([`ObjectModel::serial`]), the other workers
 //! mark such an object and leave it in their results. When marking is over, it begins again with
@@ -30,31 +19,22 @@
 //!
 //! [Candidates](super::candidates) has the tables, and the reason why no object is lost.
 
-use std::collections::VecDeque;
-
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::stress::{MaybeStrain, Stress};
 use crate::base::sync::Ordering;
 use crate::collect::assumed::Inside;
-use crate::collect::candidates::{Candidates, WorkerMarks};
+use crate::collect::candidates::Candidates;
 use crate::collect::count::Counts;
-use crate::collect::pool::{Piece, Pool, give_half};
-use crate::collect::scope::{object_at, objects_of};
-use crate::collect::table::{Delay, is_far};
+use crate::collect::pool::{Piece, Pool};
+use crate::collect::scope::object_at;
 use crate::collect::traversal::{BATCH_PART, prefetch_each, traverse_batch};
-use crate::heap::mark_tables::{BitWords, PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::address_map::Index;
 use crate::memory::reserved::AddressMap;
-use crate::memory::space::{PAGE_GRANULES, Space};
+use crate::memory::space::Space;
 use crate::object::live::Stopped;
 use crate::object::type_info::{Object, Tracer};
-
-/// With fewer objects in its list, a worker takes another page. The first objects of a list are
-/// prefetched too late, so lists are long.
-const LIST_MIN: usize = 1024;
 
 /// The most objects that a single worker traverses before it follows the objects that it has
 /// marked meanwhile.
@@ -65,10 +45,6 @@ const SHARED_LIST_MAX: usize = 1024;
 
 /// The fewest objects that are given away.
 const GIVEN_MIN: usize = 64;
-
-/// The most objects that a worker follows without queueing their pages, if it is not alone or the
-/// tables are far.
-const DIRECT_MAX: usize = 64;
 
 /// The number of objects between the prefetch of an object and its traversal.
 const PREFETCH_DISTANCE: usize = 4 * BATCH_PART;
@@ -88,9 +64,8 @@ const EDGES_MAX: usize = 4096;
 /// [`Tracer::visit_leaf`]: crate::Tracer::visit_leaf
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaves {
-    /// A leaf is marked and not traversed, where a worker marks each target at once. Counting must
-    /// follow: if the leaf does refer to candidates, counting does not find these references, so
-    /// the candidates are roots.
+    /// A leaf is marked and not traversed. Counting must follow: if the leaf does refer to
+    /// candidates, counting does not find these references, so the candidates are roots.
     Skip,
     /// As other objects.
     Traverse,
@@ -100,7 +75,11 @@ pub(crate) enum Leaves {
 pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     space: &'a Space<M::Addresses>,
     model: &'a M,
-    marks: WorkerMarks<'a>,
+    candidates: &'a Candidates,
+    /// Whether each candidate must be marked by one worker.
+    exactly: bool,
+    /// Whether marks may be lost: other workers mark, and not exactly.
+    loses_marks: bool,
     /// The result of counting, if counting is complete.
     counts: Option<&'a Counts>,
     tracer: &'a mut Tracer,
@@ -110,11 +89,9 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     list: Vec<Object>,
     /// Whether this is the thread that has stopped the world.
     is_first: bool,
-    /// Empty. Its memory is that of the next list.
-    spare: Vec<Object>,
-    pages: VecDeque<u32>,
-    /// Targets that were unseen when the worker met an edge to them.
-    seen: Vec<u32>,
+    /// Memory for the objects that are traversed next, and for the edges that are followed.
+    taken: Vec<Object>,
+    met: Vec<usize>,
     /// An entry for each edge to an assumed root that is not counted yet.
     to_assumed: Vec<u32>,
     /// Whether the model prefetches the contents of objects.
@@ -123,12 +100,7 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     verifies: bool,
     stress: Stress,
     strain: &'a MaybeStrain,
-    /// Whether the tables are so large that their words are prefetched.
-    far: bool,
-    /// Whether this worker marks each target when it meets an edge to it. It queues no pages then.
-    marks_at_once: bool,
-    delay: Delay,
-    pub(super) done: Done,
+    done: Done,
 }
 
 /// The results of a worker.
@@ -183,37 +155,45 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         tracer: &'a mut Tracer,
     ) -> Self {
         let core = world.core();
-        let far = is_far(world, core.space.counts().len());
         // Edges that are compared are read at once.
         let compares = counts.is_some_and(|counts| !counts.kept.is_empty());
         if M::STABLE_DURING_STOP && !compares {
             tracer.long = core.stress.shrink(LONG);
         }
-        let marks_at_once = !far && inside.is_none() && (!SHARED || plain_marks::<M>(counts));
+        // An object that is traversed twice might count an edge to an assumed root twice. Objects
+        // without a mark are counted, so plain marks come before counting.
+        let plainly = M::OVERLAPPING_TRAVERSALS
+            && M::STABLE_DURING_STOP
+            && counts.is_none()
+            && inside.is_none();
         let verifies = core.model.verifies_traversals();
-        tracer.skips_leaves = leaves == Leaves::Skip && marks_at_once && !verifies;
+        tracer.skips_leaves = leaves == Leaves::Skip && !verifies;
         Self {
             space: &core.space,
             model: &core.model,
-            marks: candidates.worker(worker),
+            candidates,
+            exactly: SHARED && !plainly,
+            loses_marks: SHARED && plainly,
             counts,
             tracer,
             inside,
-            list: Vec::new(),
+            list: candidates.take_list(),
             is_first: worker == 0,
-            spare: Vec::new(),
-            pages: VecDeque::new(),
-            seen: Vec::new(),
+            taken: Vec::new(),
+            met: Vec::new(),
             to_assumed: Vec::new(),
             prefetches: core.model.prefetches(),
             verifies,
             stress: core.stress,
             strain: &core.under,
-            far,
-            marks_at_once,
-            delay: Delay::default(),
             done: Done::default(),
         }
+    }
+
+    /// Ends the marking of this worker.
+    pub(super) fn finish(self) -> Done {
+        self.candidates.keep_list(self.list);
+        self.done
     }
 
     /// Does a piece of work, and all work that comes from it. Gives work away while another worker
@@ -221,14 +201,10 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     pub(super) fn run(&mut self, work: Piece, pool: &Pool) -> Result<(), NoMemory> {
         match work {
             Piece::Objects(granules) => {
-                let (space, objects) = (self.space, granules.iter());
-                let objects = objects.map(|&granule| object_at(space, granule as usize));
-                self.list = fallible::collect(objects)?;
+                self.list.try_reserve(granules.len())?;
+                let objects = granules.iter().map(|&at| object_at(self.space, at as usize));
+                self.list.extend(objects);
                 self.maybe_lose_marks(0);
-            }
-            Piece::Pages(pages) => {
-                self.pages.try_reserve(pages.len())?;
-                self.pages.extend(pages);
             }
             Piece::LongSlice(slots) => self.tracer.add_slots(slots)?,
         }
@@ -239,7 +215,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     pub(super) fn run_serial(&mut self, granules: Vec<u32>, pool: &Pool) -> Result<(), NoMemory> {
         let (space, objects) = (self.space, granules.iter());
         let objects = objects.map(|&granule| object_at(space, granule as usize));
-        self.traverse_objects(fallible::collect(objects)?, pool)?;
+        self.traverse_objects(&fallible::collect(objects)?, pool)?;
         self.follow(pool)
     }
 
@@ -247,13 +223,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     fn follow(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         loop {
             self.read_slices(pool)?;
-            self.fill()?;
             if self.list.is_empty() {
-                self.meet_delayed()?;
-                if self.list.is_empty() && self.pages.is_empty() {
-                    return Ok(());
-                }
-                continue;
+                return Ok(());
             }
             self.traverse_list(pool)?;
             // Relaxed: a hint.
@@ -280,13 +251,10 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
     }
 
-    /// Gives the older half of the queued pages away, or of the list. The newer objects are more
-    /// likely in this worker's caches.
+    /// Gives the older half of the list away. The newer objects are more likely in this worker's
+    /// caches.
     #[cold]
     fn give_targets(&mut self, pool: &Pool) {
-        if !self.marks_at_once {
-            return give_half(&mut self.pages, pool);
-        }
         let give = self.list.len() / 2;
         let granules = self.list[..give].iter().map(|&object| granule(self.space, object));
         // Without memory for the piece, this worker keeps the work.
@@ -302,8 +270,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// Reads the long slices that were noted, in pieces.
     ///
     /// All of them before the worker traverses a target: so it traverses the targets in the order
-    /// of the slice, or of their pages. Otherwise it would follow the edges of the first ones
-    /// through all the heap.
+    /// of the slice. Otherwise it would follow the edges of the first ones through all the heap.
     fn read_slices(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         // Relaxed: a hint.
         while !(SHARED && pool.failed.load(Ordering::Relaxed))
@@ -317,44 +284,22 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         Ok(())
     }
 
-    /// Takes pages from the queue until the list is long enough.
-    fn fill(&mut self) -> Result<(), NoMemory> {
-        while self.list.len() < self.stress.shrink(LIST_MIN)
-            && let Some(page) = self.pages.pop_front()
-        {
-            steps::took(1);
-            self.list.try_reserve(PAGE_GRANULES)?;
-            let (origin, list) = (self.space.origin(), &mut self.list);
-            self.marks.mark_page::<SHARED>(page, |first, bits| {
-                list.extend(objects_of(origin, (first, bits)));
-            });
-        }
+    /// Traverses the last objects of the list. Afterwards the list has the objects that were marked
+    /// meanwhile, behind those that were not taken.
+    fn traverse_list(&mut self, pool: &Pool) -> Result<(), NoMemory> {
+        let most = self.stress.shrink(if SHARED { SHARED_LIST_MAX } else { LIST_MAX });
+        let mut taken = std::mem::take(&mut self.taken);
+        let rest = self.list.len().saturating_sub(most);
+        taken.try_reserve(self.list.len() - rest)?;
+        taken.extend(self.list.drain(rest..));
+        self.traverse_objects(&taken, pool)?;
+        taken.clear();
+        self.taken = taken;
         Ok(())
     }
 
-    /// Removes the objects from the list that are traversed next: all, or the last ones if this
-    /// worker marks at once.
-    fn take_list(&mut self) -> Result<Vec<Object>, NoMemory> {
-        let mut taken = std::mem::take(&mut self.spare);
-        let most = self.stress.shrink(if SHARED { SHARED_LIST_MAX } else { LIST_MAX });
-        if !self.marks_at_once || self.list.len() <= most {
-            std::mem::swap(&mut taken, &mut self.list);
-        } else {
-            taken.try_reserve(most)?;
-            taken.extend(self.list.drain(self.list.len() - most..));
-        }
-        Ok(taken)
-    }
-
-    /// Traverses objects of the list. Afterwards the list has the objects that were marked
-    /// meanwhile, behind those that were not taken.
-    fn traverse_list(&mut self, pool: &Pool) -> Result<(), NoMemory> {
-        let objects = self.take_list()?;
-        self.traverse_objects(objects, pool)
-    }
-
     /// Traverses objects that are in no list.
-    fn traverse_objects(&mut self, mut objects: Vec<Object>, pool: &Pool) -> Result<(), NoMemory> {
+    fn traverse_objects(&mut self, objects: &[Object], pool: &Pool) -> Result<(), NoMemory> {
         let model = self.model;
         // Whether this worker leaves some of these objects to the first one.
         let leaves = M::HAS_SERIAL && !self.is_first;
@@ -363,15 +308,15 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         let mut rest = Vec::new();
         self.done.traversed += objects.len();
         let prefetch_part =
-            |first| part(&objects, first).iter().for_each(|object| object.prefetch());
+            |first| part(objects, first).iter().for_each(|object| object.prefetch());
         (0..PREFETCH_DISTANCE).step_by(BATCH_PART).for_each(prefetch_part);
         for first in (0..objects.len()).step_by(BATCH_PART) {
             prefetch_part(first + PREFETCH_DISTANCE);
-            let ahead = part(&objects, first + CONTENTS_DISTANCE);
+            let ahead = part(objects, first + CONTENTS_DISTANCE);
             if self.prefetches && !leaves_any(ahead) {
                 prefetch_each(model, candidates(ahead), self.tracer);
             }
-            let mut few = part(&objects, first);
+            let mut few = part(objects, first);
             if leaves_any(few) {
                 self.leave_serial(few, &mut rest)?;
                 few = &rest;
@@ -384,8 +329,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
                 return Ok(());
             }
         }
-        objects.clear();
-        self.spare = objects;
         Ok(())
     }
 
@@ -452,13 +395,13 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// Adds the uncounted references to the edges. Not those to assumed roots, which are marked:
     /// the edges to assumed roots are counted.
     fn add_uncounted(&mut self) -> Result<(), NoMemory> {
-        let (space, marks, assumes) = (self.space, &self.marks, self.inside.is_some());
-        if SHARED && self.marks_at_once {
+        let (space, candidates, assumes) = (self.space, self.candidates, self.inside.is_some());
+        if self.loses_marks {
             for target in self.tracer.all_uncounted() {
                 fallible::push(&mut self.done.uncounted, space.granule(target) as u32)?;
             }
         }
-        let is_assumed = |target| assumes && marks.is_assumed(space.granule(target));
+        let is_assumed = |target| assumes && candidates.is_assumed(space.granule(target));
         self.tracer.add_uncounted(|target| !is_assumed(target))
     }
 
@@ -509,8 +452,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
     }
 
-    /// Looks at the targets of all edges in the tracer. If the tables are far, their words are
-    /// prefetched first, and the targets wait in a ring.
+    /// Marks the targets of all edges in the tracer. Counts the edges to assumed roots.
     #[inline(always)]
     fn meet_edges(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let mut from = 0;
@@ -525,25 +467,14 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             let edges = &edges[..edges.len().min(EDGES_MAX)];
             from += edges.len();
             steps::took(edges.len());
-            let (origin, marks, delay) = (self.space.origin(), self.marks, &mut self.delay);
-            if self.marks_at_once {
-                let first = self.list.len();
-                marks.mark_all::<SHARED>(edges, origin, &mut self.list)?;
-                self.maybe_lose_marks(first);
-                continue;
+            let (origin, first) = (self.space.origin(), self.list.len());
+            let to_assumed = self.inside.map(|_| &mut self.to_assumed);
+            let (met, list) = (&mut self.met, &mut self.list);
+            self.candidates.mark_all(self.exactly, edges, origin, to_assumed, met, list)?;
+            if let Some(inside) = self.inside {
+                inside.count(&mut self.to_assumed)?;
             }
-            let targets = edges.iter().map(|&edge| origin.granule(edge));
-            if self.far {
-                fallible::extend_kept(&mut self.seen, targets, |target| {
-                    match delay.swap(target, marks.entry(target)) {
-                        Some(target) => (target as u32, marks.is_unseen(target).into()),
-                        None => (0, 0),
-                    }
-                })?;
-            } else {
-                add_unseen(&mut self.seen, targets, marks.unseen())?;
-            }
-            self.meet_seen()?;
+            self.maybe_lose_marks(first);
         }
     }
 
@@ -556,7 +487,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
         steps::took(leaves.len());
         let first = self.list.len();
-        self.marks.mark_all::<SHARED>(leaves, self.space.origin(), &mut self.list)?;
+        let (origin, met, list) = (self.space.origin(), &mut self.met, &mut self.list);
+        self.candidates.mark_all(self.exactly, leaves, origin, None, met, list)?;
         self.maybe_lose_marks(first);
         self.done.traversed += self.list.len() - first;
         self.list.truncate(first);
@@ -568,136 +500,13 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     /// index `first` on.
     #[inline(always)]
     fn maybe_lose_marks(&self, first: usize) {
-        if SHARED
-            && self.marks_at_once
+        if self.loses_marks
             && let Some(strain) = self.strain
         {
             let lost = self.list[first..].iter().filter(|_| strain.loses_mark());
-            lost.for_each(|&object| self.marks.lose_mark(granule(self.space, object) as usize));
+            lost.for_each(|&object| self.candidates.unmark(granule(self.space, object) as usize));
         }
     }
-
-    /// Looks at the delayed targets.
-    #[cold]
-    fn meet_delayed(&mut self) -> Result<(), NoMemory> {
-        self.seen.try_reserve(Delay::LEN)?;
-        let (seen, marks) = (&mut self.seen, self.marks);
-        self.delay.drain(|target| {
-            if marks.is_unseen(target) {
-                seen.push(target as u32);
-            }
-        });
-        self.meet_seen()
-    }
-
-    /// Marks the candidates in `seen`, or queues their pages. Counts the edges to assumed
-    /// roots.
-    #[inline(never)]
-    fn meet_seen(&mut self) -> Result<(), NoMemory> {
-        steps::took(self.seen.len());
-        let many = if SHARED || self.far { DIRECT_MAX } else { usize::MAX };
-        let most = self.stress.shrink(many);
-        if self.pages.is_empty() && self.list.len() + self.seen.len() <= most {
-            self.mark_seen()?;
-        } else {
-            self.queue_seen()?;
-        }
-        self.seen.clear();
-        if let Some(inside) = self.inside {
-            inside.count(&mut self.to_assumed)?;
-        }
-        Ok(())
-    }
-
-    /// Moves the assumed roots from `seen` to `to_assumed`.
-    fn take_assumed(&mut self) -> Result<(), NoMemory> {
-        let mut others = 0;
-        for at in 0..self.seen.len() {
-            let target = self.seen[at];
-            if self.marks.is_assumed(target as usize) {
-                fallible::push(&mut self.to_assumed, target)?;
-            } else {
-                self.seen[others] = target;
-                others += 1;
-            }
-        }
-        self.seen.truncate(others);
-        Ok(())
-    }
-
-    /// Marks the candidates in `seen`, without their pages. The assumed roots in it go to
-    /// `to_assumed`.
-    fn mark_seen(&mut self) -> Result<(), NoMemory> {
-        let (marks, assumes) = (self.marks, self.inside.is_some());
-        self.list.try_reserve(self.seen.len())?;
-        for &seen in &self.seen {
-            let target = seen as usize;
-            if marks.is_marked(target) {
-                if assumes && marks.is_assumed(target) {
-                    fallible::push(&mut self.to_assumed, seen)?;
-                } else {
-                    marks.see(target / WORD, 1 << (target % WORD));
-                }
-                continue;
-            }
-            marks.see(target / WORD, 1 << (target % WORD));
-            if marks.mark::<SHARED>(target) {
-                self.list.push(object_at(self.space, target));
-            }
-        }
-        Ok(())
-    }
-
-    /// Queues the pages of the candidates in `seen`. The assumed roots in it go to `to_assumed`.
-    fn queue_seen(&mut self) -> Result<(), NoMemory> {
-        if self.inside.is_some() {
-            self.take_assumed()?;
-        }
-        let marks = self.marks;
-        let mut pages = 0;
-        let mut at = 0;
-        while let Some(&target) = self.seen.get(at) {
-            // The targets of one object often lie side by side. The loads and stores of one word
-            // would wait for each other.
-            let word = target as usize / WORD;
-            let mut bits = 0;
-            while let Some(&target) = self.seen.get(at)
-                && target as usize / WORD == word
-            {
-                bits |= 1 << (target as usize % WORD);
-                at += 1;
-            }
-            let page = (word / PAGE_WORDS) as u32;
-            if marks.see(word, bits) != 0 && (pages == 0 || self.seen[pages - 1] != page) {
-                self.seen[pages] = page;
-                pages += 1;
-            }
-        }
-        if pages > 0 {
-            WorkerMarks::before_queueing::<SHARED>();
-            self.pages.try_reserve(pages)?;
-            let pages = self.seen[..pages].iter();
-            self.pages.extend(pages.filter(|&&page| marks.queue::<SHARED>(page as usize)));
-        }
-        Ok(())
-    }
-}
-
-/// Adds the targets whose bits are set to a list.
-///
-/// A function of its own: all that its loop needs is in registers.
-#[inline(never)]
-fn add_unseen(
-    list: &mut Vec<u32>,
-    targets: impl ExactSizeIterator<Item = usize>,
-    unseen: BitWords<'_>,
-) -> Result<(), NoMemory> {
-    fallible::extend_kept(list, targets, |target| (target as u32, unseen.bit(target)))
-}
-
-/// Whether several workers use plain marks, where edges to assumed roots are not counted.
-fn plain_marks<M: ObjectModel>(counts: Option<&Counts>) -> bool {
-    M::OVERLAPPING_TRAVERSALS && M::STABLE_DURING_STOP && counts.is_none()
 }
 
 /// At most [`BATCH_PART`] elements of the list, from number `first` on.

@@ -1,21 +1,17 @@
 //! The work that marking workers share.
 //!
-//! A worker that finds another worker idle gives half of its queued pages away, half of its list of
-//! objects, or half of a long slice. A worker may join at any time or never, so no worker waits for
+//! A worker that finds another worker idle gives half of its list of objects away, or half of a
+//! long slice. A worker may join at any time or never, so no worker waits for
 //! a thread that the system starts late.
 //!
-//! The pool is a vector under a lock: a worker gives many pages at a time, and the growth of a
+//! The pool is a vector under a lock: a worker gives many objects at a time, and the growth of a
 //! lock-free queue could not be refused. A long list has one object at a time to traverse, so one
 //! worker marks it.
 
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
-
 use crossbeam_utils::CachePadded;
 
-use crate::base::fallible;
-use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
 use crate::object::long_slice::LongSlice;
 
@@ -24,8 +20,6 @@ use crate::object::long_slice::LongSlice;
 pub(crate) enum Piece {
     /// The granules of claimed objects, which are to be traversed.
     Objects(Vec<u32>),
-    /// Pages that are marked as queued.
-    Pages(Vec<u32>),
     /// A part of a long slice of an object that was traversed.
     LongSlice(LongSlice),
 }
@@ -108,22 +102,6 @@ impl Pool {
     }
 }
 
-/// Gives the older half of a queue of pages away. The newer pages are more likely in this worker's
-/// caches.
-#[cold]
-#[inline(never)]
-pub(crate) fn give_half(pages: &mut VecDeque<u32>, pool: &Pool) {
-    let give = pages.len() / 2;
-    // Without memory for the piece, this worker keeps the work.
-    if give > 0
-        && let Ok(piece) = fallible::collect(pages.range(..give).copied())
-        && pool.give(Piece::Pages(piece)).is_ok()
-    {
-        steps::took(give);
-        pages.drain(..give);
-    }
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
@@ -135,12 +113,12 @@ mod tests {
         let waiting = || pool.waiting.load(Ordering::Relaxed);
         pool.joined.store(2, Ordering::Relaxed);
         for chunk in [1, 2] {
-            pool.give(Piece::Pages(vec![chunk])).expect("memory");
+            pool.give(Piece::Objects(vec![chunk])).expect("memory");
             assert_eq!(waiting(), chunk as usize);
         }
-        assert_eq!(pool.take(), Some(Piece::Pages(vec![2])));
+        assert_eq!(pool.take(), Some(Piece::Objects(vec![2])));
         assert_eq!((idle(), waiting()), (0, 1), "who has work is not idle");
-        assert_eq!(pool.steal(), Some(Piece::Pages(vec![1])));
+        assert_eq!(pool.steal(), Some(Piece::Objects(vec![1])));
         assert_eq!((pool.steal(), waiting()), (None, 0));
         // The other worker gives its work away while this worker waits, and then also has none.
         std::thread::scope(|scope| {
@@ -172,35 +150,11 @@ mod tests {
             let pool = Pool::new();
             pool.idle.store(idle, Ordering::Relaxed);
             for _ in 0..waiting {
-                pool.give(Piece::Pages(vec![])).expect("memory");
+                pool.give(Piece::Objects(vec![])).expect("memory");
             }
             pool.wants_work()
         };
         assert_eq!([wants(0, 0), wants(0, 1), wants(1, 1), wants(2, 3)], [false; 4]);
         assert_eq!([wants(1, 0), wants(2, 1)], [true; 2]);
-    }
-
-    /// A worker with all pages in its queue, and another that takes each piece at once.
-    #[test]
-    fn half_of_the_pages_are_given_away_the_oldest_first_at_linear_cost() {
-        for n in [0, 1, 2, 3, 100, 10_007] {
-            let pool = Pool::new();
-            let mut pages: VecDeque<u32> = (0..n as u32).collect();
-            let mut given = Vec::new();
-            let ((), steps) = steps::during(|| {
-                while pages.len() > 1 {
-                    let half = pages.len() / 2;
-                    give_half(&mut pages, &pool);
-                    let Some(Piece::Pages(piece)) = pool.steal() else { panic!("pages") };
-                    assert_eq!(piece.len(), half);
-                    given.extend(piece);
-                }
-                give_half(&mut pages, &pool);
-            });
-            assert!(pool.steal().is_none(), "a worker keeps its last page");
-            assert!(steps <= 2 * n, "{steps} steps to give {n} away");
-            given.extend(pages);
-            assert!(given.into_iter().eq(0..n as u32), "each once, the oldest first");
-        }
     }
 }

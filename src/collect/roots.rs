@@ -4,7 +4,7 @@
 //! outside the set. A positive one means that a traversal reported too many references; then the
 //! object is kept. A candidate without a count (immortal, outside, or dying) is a root, too.
 //! Counting has marked those outside objects that refer to nothing, so they are none. The phase
-//! makes the roots *seen*, as if a worker had met an edge to them, and zeroes the side table.
+//! marks the roots, and zeroes the side table.
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
@@ -18,7 +18,6 @@ use crate::heap::mark_tables::{WORD, each_bit};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
 use crate::heap::remembered::FoundRoot;
-use crate::memory::space::PAGE_GRANULES;
 use crate::object::state::StateByte;
 
 /// The byte of a root without a count. No root with this byte is remembered, so the model is not
@@ -28,8 +27,8 @@ const NO_COUNT: i8 = i8::MIN;
 /// The candidates from which marking starts.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
-    /// The pages with roots, by worker.
-    pub(crate) pages: Vec<Vec<u32>>,
+    /// The roots, which are marked, by worker.
+    pub(crate) found: Vec<Vec<u32>>,
     /// The candidates with more visits than references.
     pub(crate) overvisited: Vec<u32>,
     /// The roots of a full collection, for the next one.
@@ -72,13 +71,13 @@ pub(crate) fn roots<M: ObjectModel>(
     let is_full = scope.selection == Selection::Full;
     let most = if is_full { most_roots(candidates.count) } else { 0 };
     world.share(workers, &|worker| {
-        let (pages, overvisited, remembered) = Default::default();
+        let (found, overvisited, remembered) = Default::default();
         let mut mine =
-            Share { world, candidates, sums: &counts.spills, most, pages, overvisited, remembered };
+            Share { world, candidates, sums: &counts.spills, most, found, overvisited, remembered };
         let visited = share.of(worker).flatten().try_for_each(|&page| mine.visit(page));
-        let Share { pages, mut overvisited, mut remembered, .. } = mine;
+        let Share { found, mut overvisited, mut remembered, .. } = mine;
         let (all, result) = &mut *all.lock();
-        let added = if pages.is_empty() { Ok(()) } else { fallible::push(&mut all.pages, pages) };
+        let added = if found.is_empty() { Ok(()) } else { fallible::push(&mut all.found, found) };
         let listed = fallible::append(&mut all.overvisited, &mut overvisited);
         let kept = fallible::append(&mut all.remembered, &mut remembered);
         *result = result.and(visited).and(added).and(listed).and(kept);
@@ -105,7 +104,7 @@ struct Share<'a, M: ObjectModel> {
     sums: &'a Spills,
     /// The most roots that are remembered. One more shows that there are too many.
     most: usize,
-    pages: Vec<u32>,
+    found: Vec<u32>,
     overvisited: Vec<u32>,
     remembered: Vec<FoundRoot>,
 }
@@ -140,10 +139,8 @@ impl<M: ObjectModel> Share<'_, M> {
     /// Adds a root.
     #[inline(always)]
     fn add(&mut self, granule: usize, remainder: i8) -> Result<(), NoMemory> {
-        if self.candidates.see_root(granule) {
-            let page = granule / PAGE_GRANULES;
-            fallible::push(&mut self.pages, page as u32)?;
-        }
+        self.candidates.mark_on_page(granule);
+        fallible::push(&mut self.found, granule as u32)?;
         if remainder > 0 {
             fallible::push(&mut self.overvisited, granule as u32)?;
         } else if remainder != NO_COUNT && self.remembered.len() <= self.most {
@@ -236,18 +233,11 @@ mod tests {
                     list
                 };
                 assert_eq!(sorted(roots.overvisited), with(|sum| sum > 0), "{workers} workers");
-                // Each root is seen, and its page is queued, once.
-                let mut seen = Vec::new();
-                let mut pages = roots.pages.concat();
-                assert!(roots.pages.iter().all(|pages| !pages.is_empty()));
-                for &page in &pages {
-                    all.worker(0).mark_page::<false>(page, |first, bits| {
-                        each_bit(first, bits, |granule| seen.push(granule as u32));
-                    });
-                }
-                assert_eq!(sorted(seen), with(|sum| sum != 0), "{workers} workers");
-                pages.sort_unstable();
-                assert!(pages.is_sorted_by(|a, b| a < b), "each page once");
+                // Each root is marked, and listed once.
+                assert!(roots.found.iter().all(|found| !found.is_empty()));
+                let found = sorted(roots.found.concat());
+                assert_eq!(found, with(|sum| sum != 0), "{workers} workers");
+                assert!(found.iter().all(|&root| !all.is_unmarked(root as usize)));
                 // The objects of this heap have one reference each, so those with a sum of -1 are
                 // remembered with no reference from inside.
                 let remembered =

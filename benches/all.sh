@@ -29,7 +29,6 @@ pauses() {
 }
 echo "$(git describe --always --dirty) of $(git log -1 --format=%cs)" >"$out/version"
 cargo run --release --manifest-path benches/versus/Cargo.toml -- --out "$out" ${ROUNDS:+--rounds "$ROUNDS"} "${quick[@]}"
-pauses limit -- shapes
 pauses limit -- growth
 pauses heaps -- "${python[@]}" "${heaps[@]}"
 pauses stops --

@@ -62,124 +62,97 @@ impl Args {
 struct Row {
     name: &'static str,
     unit: &'static str,
-    /// The most that the project wants.
-    goal: Option<f64>,
     /// One value a round.
     measure: fn(&Args) -> Vec<f64>,
 }
 
-const fn row(
-    name: &'static str,
-    unit: &'static str,
-    goal: Option<f64>,
-    measure: fn(&Args) -> Vec<f64>,
-) -> Row {
-    Row { name, unit, goal, measure }
+const fn row(name: &'static str, unit: &'static str, measure: fn(&Args) -> Vec<f64>) -> Row {
+    Row { name, unit, measure }
 }
 
 const ROWS: &[Row] = &[
-    row("stop and resume, alone", "µs", None, |args| idle(args, 0)),
-    row("stop and resume, 1,000 threads detached", "µs", Some(2.0), |args| idle(args, 1000)),
-    row("the same, of a heap", "µs", Some(2.0), |args| idle_heap(args, 1000)),
-    row("stop and resume, one thread running", "µs", Some(5.0), |args| {
+    row("stop and resume, alone", "µs", |args| idle(args, 0)),
+    row("stop and resume, 1,000 threads detached", "µs", |args| idle(args, 1000)),
+    row("the same, of a heap", "µs", |args| idle_heap(args, 1000)),
+    row("stop and resume, one thread running", "µs", |args| {
         running(args, Duration::ZERO, |stop| stop.whole)
     }),
-    row("of it, until it stands still", "µs", None, |args| {
+    row("of it, until it stands still", "µs", |args| {
         running(args, Duration::ZERO, |stop| stop.time_to_stop)
     }),
-    row(
-        "the same stop and resume, with 100 µs between them, those left out",
-        "µs",
-        None,
-        |args| running(args, HELD, |stop| stop.whole),
-    ),
-    row("from that resumption until the thread runs", "µs", None, |args| {
+    row("the same stop and resume, with 100 µs between them, those left out", "µs", |args| {
+        running(args, HELD, |stop| stop.whole)
+    }),
+    row("from that resumption until the thread runs", "µs", |args| {
         running(args, HELD, |stop| stop.until_it_runs)
     }),
-    row("the same stop and resume, of a heap", "µs", Some(5.0), running_heap),
-    row("attach and detach", "ns", Some(13.0), detach),
-    row("detach and attach, of a heap", "ns", Some(10.0), detach_heap),
-    row("detach and attach, of a model's mutator that is moved", "ns", None, detach_moved),
-    row("detach and attach, of a model's mutator in its place", "ns", None, detach_in_place),
-    row("two exchanges of one atomic word: the limit of both", "ns", None, exchanges),
-    row("attach to a heap, and drop the mutator", "ns", Some(300.0), |args| {
-        attach_heap(args, |_| ())
-    }),
-    row("the same, and allocate and drop an object in between", "ns", None, |args| {
+    row("the same stop and resume, of a heap", "µs", running_heap),
+    row("attach and detach", "ns", detach),
+    row("detach and attach, of a heap", "ns", detach_heap),
+    row("detach and attach, of a model's mutator that is moved", "ns", detach_moved),
+    row("detach and attach, of a model's mutator in its place", "ns", detach_in_place),
+    row("two exchanges of one atomic word: the limit of both", "ns", exchanges),
+    row("attach to a heap, and drop the mutator", "ns", |args| attach_heap(args, |_| ())),
+    row("the same, and allocate and drop an object in between", "ns", |args| {
         attach_heap(args, attach)
     }),
-    row("safepoint poll", "ns", None, poll),
-    row("young collection, 10,000 new beside 10,000,000 old: stopped", "ms", None, |args| {
+    row("safepoint poll", "ns", poll),
+    row("young collection, 10,000 new beside 10,000,000 old: stopped", "ms", |args| {
         young(args, |report| report.stops[0])
     }),
-    row("the same: from start to end", "ms", Some(1.0), |args| {
-        young(args, |report| report.duration)
+    row("the same: from start to end", "ms", |args| young(args, |report| report.duration)),
+    row("young collection asked for every 20 ms, beside 64 busy threads", "ms", |args| {
+        starved(args, true)
     }),
-    row(
-        "young collection asked for every 20 ms, beside 64 busy threads",
-        "ms",
-        Some(50.0),
-        |args| starved(args, true),
-    ),
-    row("the same, with requests that do not wait", "ms", Some(50.0), |args| starved(args, false)),
-    row("array of 1,000,000 objects: two workers by one", "x", Some(0.55), |args| {
-        array(args, 1_000_000)
-    }),
-    row("array of 4,000,000 objects: two workers by one", "x", Some(0.55), |args| {
-        array(args, 4_000_000)
-    }),
-    row("first weak reference to each of 100,000 objects", "ns", Some(60.0), |args| {
-        downgrade(args, 100_000)
-    }),
-    row("first weak reference to each of 3,000,000 objects", "ns", Some(60.0), |args| {
+    row("the same, with requests that do not wait", "ms", |args| starved(args, false)),
+    row("array of 1,000,000 objects: two workers by one", "x", |args| array(args, 1_000_000)),
+    row("array of 4,000,000 objects: two workers by one", "x", |args| array(args, 4_000_000)),
+    row("first weak reference to each of 100,000 objects", "ns", |args| downgrade(args, 100_000)),
+    row("first weak reference to each of 3,000,000 objects", "ns", |args| {
         downgrade(args, 3_000_000)
     }),
-    row("garbage with a weak reference each, by garbage without", "x", Some(1.3), weak_garbage),
-    row("allocate and drop objects of 160 kB, 32 together", "µs", Some(2.0), large),
-    row("memory of 955 objects, left of 2,000,000", "MiB", Some(10.0), churned),
-    row("memory of 1,000,000 objects with 48 bytes, at rest", "bytes/object", None, |_| {
+    row("garbage with a weak reference each, by garbage without", "x", weak_garbage),
+    row("allocate and drop objects of 160 kB, 32 together", "µs", large),
+    row("memory of 955 objects, left of 2,000,000", "MiB", churned),
+    row("memory of 1,000,000 objects with 48 bytes, at rest", "bytes/object", |_| {
         memory(1, Fate::Live, |memory| memory.at_rest)
     }),
-    row("at the peak of a collection, all live, 1 worker", "bytes/object", Some(75.0), |_| {
+    row("at the peak of a collection, all live, 1 worker", "bytes/object", |_| {
         memory(1, Fate::Live, |memory| memory.peak)
     }),
-    row("at the peak of a collection, all live, 2 workers", "bytes/object", None, |_| {
+    row("at the peak of a collection, all live, 2 workers", "bytes/object", |_| {
         memory(2, Fate::Live, |memory| memory.peak)
     }),
-    row("at the peak of a collection, all garbage, 1 worker", "bytes/object", Some(75.0), |_| {
+    row("at the peak of a collection, all garbage, 1 worker", "bytes/object", |_| {
         memory(1, Fate::Garbage, |memory| memory.peak)
     }),
-    row("at the peak of a collection, all garbage, 2 workers", "bytes/object", None, |_| {
+    row("at the peak of a collection, all garbage, 2 workers", "bytes/object", |_| {
         memory(2, Fate::Garbage, |memory| memory.peak)
     }),
-    row("full collection of a random graph, a range", "ns/object", None, |args| {
+    row("full collection of a random graph, a range", "ns/object", |args| {
         full::<Reserved>(args, Graph::Random)
     }),
-    row("full collection of a random graph, segments", "ns/object", None, |args| {
+    row("full collection of a random graph, segments", "ns/object", |args| {
         full::<Segments>(args, Graph::Random)
     }),
-    row("full collection of a local graph, a range", "ns/object", None, |args| {
+    row("full collection of a local graph, a range", "ns/object", |args| {
         full::<Reserved>(args, Graph::Local)
     }),
-    row("full collection of a local graph, segments", "ns/object", None, |args| {
+    row("full collection of a local graph, segments", "ns/object", |args| {
         full::<Segments>(args, Graph::Local)
     }),
-    row("allocate and free an object of a model, a range", "ns", None, allocate::<Reserved>),
-    row("allocate and free an object of a model, segments", "ns", None, allocate::<Segments>),
-    row("a thousand heaps with one object each, ranges", "µs/heap", None, heaps::<Reserved>),
-    row("a thousand heaps with one object each, segments", "µs/heap", None, heaps::<Segments>),
-    row("addresses of each of a thousand heaps, ranges", "MiB", None, |_| {
+    row("allocate and free an object of a model, a range", "ns", allocate::<Reserved>),
+    row("allocate and free an object of a model, segments", "ns", allocate::<Segments>),
+    row("a thousand heaps with one object each, ranges", "µs/heap", heaps::<Reserved>),
+    row("a thousand heaps with one object each, segments", "µs/heap", heaps::<Segments>),
+    row("addresses of each of a thousand heaps, ranges", "MiB", |_| {
         each_heap::<Reserved>("VmSize:")
     }),
-    row("addresses of each of a thousand heaps, segments", "MiB", None, |_| {
+    row("addresses of each of a thousand heaps, segments", "MiB", |_| {
         each_heap::<Segments>("VmSize:")
     }),
-    row("memory of each of a thousand heaps, ranges", "MiB", None, |_| {
-        each_heap::<Reserved>("VmRSS:")
-    }),
-    row("memory of each of a thousand heaps, segments", "MiB", None, |_| {
-        each_heap::<Segments>("VmRSS:")
-    }),
+    row("memory of each of a thousand heaps, ranges", "MiB", |_| each_heap::<Reserved>("VmRSS:")),
+    row("memory of each of a thousand heaps, segments", "MiB", |_| each_heap::<Segments>("VmRSS:")),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -191,7 +164,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&args.out)?;
     let mut lines = String::new();
     let mut table = format!("## Stops\n\n{}; {} rounds.\n\n", machine::describe(), args.rounds());
-    table += "| | median | least | greatest | goal |\n|---|---:|---:|---:|---:|\n";
+    table += "| | median | least | greatest |\n|---|---:|---:|---:|\n";
     for (number, row) in ROWS.iter().enumerate() {
         if !args.only.is_empty() && !args.only.iter().any(|part| row.name.contains(part)) {
             continue;
@@ -199,7 +172,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         let figure = Figure {
             name: row.name.to_owned(),
             unit: row.unit.to_owned(),
-            goal: row.goal,
             values: apart(&args, number)?,
         };
         eprintln!("{}", figure.line());
@@ -217,19 +189,17 @@ fn main() -> Result<(), Box<dyn Error>> {
 struct Figure {
     name: String,
     unit: String,
-    goal: Option<f64>,
     values: Vec<f64>,
 }
 
 impl Figure {
     /// Its line in the table.
     fn line(&self) -> String {
-        let Self { name, unit, goal, values } = self;
+        let Self { name, unit, values } = self;
         let Some(Spread { median, least, greatest }) = spread(values) else {
-            return format!("| {name} | | | | |");
+            return format!("| {name} | | | |");
         };
-        let goal = goal.map_or_else(String::new, |goal| format!("{goal}"));
-        format!("| {name} | {median:.2} {unit} | {least:.2} | {greatest:.2} | {goal} |")
+        format!("| {name} | {median:.2} {unit} | {least:.2} | {greatest:.2} |")
     }
 }
 

@@ -156,7 +156,7 @@ pub(crate) fn weak_garbage(args: &Args) -> Vec<f64> {
     (0..args.rounds()).map(|_| collect(true) / collect(false)).collect()
 }
 
-/// 160 kB that are not written as a whole: that would take longer than the goal.
+/// 160 kB that are not written as a whole: that would take most of the time.
 #[derive(Trace)]
 struct Large {
     #[trace(skip)]

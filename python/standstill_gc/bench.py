@@ -641,7 +641,7 @@ def table(report):
             rows = [
                 (f"{case['title']}: latency {p}", {
                     n: {p: r["latency"][p]} for n, r in case["rows"].items()}, p)
-                for p in next(iter(case["rows"].values()))["latency"]
+                for p in ("p50", "p99", "p99.9")
             ]
         for title, row, key in rows:
             base = row["gc.collect"][key]
@@ -658,101 +658,9 @@ def table(report):
     return "\n".join(lines) + "\n"
 
 
-CORES = (8, 16, 64)
-
-
-def serial_share(one, two):
-    """The share of a pause that a second thread does not shorten, by Amdahl's law: from the times
-    with one thread and with two."""
-    return min(1.0, max(0.0, 2 * two / one - 1))
-
-
-def expected(report):
-    """What to expect of more cores, as a table in Markdown; empty without figures of one and two
-    threads."""
-    lines = []
-    for case in report["cases"]:
-        rows = case["rows"]
-        key = {"held": "median", "garbage": "stopped"}.get(case["kind"])
-        if key is None or "1 thread" not in rows or "2 threads" not in rows:
-            continue
-        one, two, base = (rows[n][key] for n in ("1 thread", "2 threads", "gc.collect"))
-        share = serial_share(one, two)
-        ratios = [(share + (1 - share) / cores) * one / base for cores in CORES]
-        title = case["title"] + (", stopped" if key == "stopped" else "")
-        cells = [title, f"{share:.0%}", *(f"{ratio:.2f}" for ratio in ratios)]
-        lines.append("| " + " | ".join(cells) + " |")
-    if not lines:
-        return ""
-    return "\n".join([
-        "Expected pauses with more cores, as a share of CPython's. They are computed, not measured: by "
-        "Amdahl's law, from the share of the pause that the second thread did not shorten here. This "
-        "share contains what the two threads lose to each other, so it is an upper bound of the serial "
-        "part. A bound of the machine, such as the bandwidth of its memory, is not in the figures.", "",
-        "| | serial | " + " | ".join(f"{cores} cores" for cores in CORES) + " |",
-        "|---|--:|" + "--:|" * len(CORES), *lines,
-    ]) + "\n"
-
-
-def freed(report):
-    """The times in which the interpreter frees the objects of the garbage cases without a
-    collector, as a table in Markdown; empty without such figures."""
-    lines = []
-    for case in report["cases"]:
-        if "freed" in case:
-            seconds, base = case["freed"], case["rows"]["gc.collect"]["median"]
-            cells = [case["title"], _milliseconds(seconds), f"{seconds / base:.2f}"]
-            lines.append("| " + " | ".join(cells) + " |")
-    if not lines:
-        return ""
-    return "\n".join([
-        "The same objects without cycles, freed by their reference counts alone, finalizers "
-        "included. One thread frees garbage. So this share would remain if it took no time to find "
-        "garbage.", "", "| | milliseconds | share of gc.collect |", "|---|--:|--:|", *lines,
-    ]) + "\n"
-
-
-def alone(report):
-    """This package's times before CPython's collector has run in the process, as a table in Markdown;
-    empty without such figures."""
-    lines = []
-    for case in report["cases"]:
-        if "alone" in case and case["kind"] == "held":
-            base = case["rows"]["gc.collect"]["median"]
-            cells = [case["title"]]
-            for seconds in case["alone"].values():
-                cells += [_milliseconds(seconds), f"{seconds / base:.2f}"]
-            lines.append("| " + " | ".join(cells) + " |")
-    if not lines:
-        return ""
-    names = [name for name in report["cases"][0]["rows"] if name != "gc.collect"]
-    return "\n".join([
-        "The same collections before `gc.collect()` has run in the process, and their shares of it. "
-        "CPython's collector leaves less work for the next collection, also for one of this package: it "
-        "stops to track some tuples, and adds counts that threads keep. A program that uses the package "
-        "alone has these times.", "",
-        "| | " + " | ".join(f"{name} | ratio" for name in names) + " |",
-        "|---|" + "--:|" * (2 * len(names)), *lines,
-    ]) + "\n"
-
-
-def hashed(report):
-    """The times in which threads hash, as a sentence; empty without such figures."""
-    one = report.get("hashed", {}).get("1 thread")
-    if one is None or len(report["hashed"]) < 2:
-        return ""
-    others = ", ".join(
-        f"{seconds / one:.2f} with {name}"
-        for name, seconds in report["hashed"].items() if name != "1 thread")
-    return (
-        "What more threads gain on this machine: to hash memory, each thread a part of its own, took "
-        f"this share of the time of one thread, as a median between the cases: {others}.\n")
-
-
 def text(report):
     """All of a report, in Markdown."""
-    parts = (part(report) for part in (summary, table, alone, hashed, freed, expected))
-    return "\n".join(filter(None, parts))
+    return summary(report) + "\n" + table(report)
 
 
 # -------------------------------------------------------------------------------------- the picture

@@ -334,7 +334,7 @@ fn loom_allocation_makes_a_page_young() {
 
 /// Makes young objects old without a traversal.
 fn promote(m: &mut Mutator, _: [Object; 2]) -> usize {
-    crate::collect::promote_now(m).unwrap();
+    crate::collect::promotion::promote_now(m).unwrap();
     0
 }
 

@@ -36,13 +36,19 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::fallible::NoMemory;
+use crate::base::event::Phase;
+use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicU8, Mutex, Ordering};
 use crate::collect::adjustments::Adjustments;
 use crate::collect::candidates::Candidates;
+use crate::collect::count::Counts;
+use crate::collect::mark::mark_before_counting;
+use crate::collect::marker::Leaves;
 use crate::collect::scope::stopped_at;
+use crate::collect::search::Search;
 use crate::collect::table::{Spills, add_shared};
+use crate::collect::traversal::Abandoned;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::World;
 use crate::heap::remembered::FoundRoot;
@@ -57,19 +63,96 @@ const CANDIDATES_PER_ROOT: usize = 8;
 /// The most attempts that assume roots. With stable traversals the second one succeeds, unless
 /// marks are lost: the same edges lead to the roots that are left. Traversals that differ could
 /// refute one root in each attempt, and a stop would take quadratic time.
-pub(crate) const MOST_ATTEMPTS: usize = 2;
+const MOST_ATTEMPTS: usize = 2;
 
 /// The most roots that a collection of so many candidates remembers.
 pub(crate) fn most_roots(candidates: usize) -> usize {
     LEAST.max(candidates / CANDIDATES_PER_ROOT)
 }
 
+/// Counts the references from the candidates that neither `Premark` nor the assumed roots of a full
+/// collection reach. Returns the assumed roots that are roots: what they reach is marked.
+pub(crate) fn count<M: ObjectModel>(
+    search: &mut Search<'_, '_, M>,
+) -> Result<(Counts, Vec<FoundRoot>), Abandoned> {
+    let mut assumed =
+        if search.is_full() { take(search.world, &search.candidates) } else { Vec::new() };
+    let mut attempts = 0;
+    loop {
+        if let Some(counts) = count_beside(search, &mut assumed)? {
+            return Ok((counts, assumed));
+        }
+        attempts += 1;
+        if attempts == MOST_ATTEMPTS {
+            assumed.clear();
+        }
+        search.begin_again()?;
+        // With plain marks, a root of the last attempt may be marked this time.
+        assumed.retain(|root| search.candidates.is_unmarked(root.granule as usize));
+    }
+}
+
+/// Marks from the assumed roots, counts the edges of the other candidates, and checks the
+/// assumption.
+///
+/// `None`: not all assumed roots are roots. `assumed` has those that are. The same edges lead to
+/// them in the next attempt, unless a field becomes readable or unreadable, a traversal differs, or
+/// a mark is lost. Then the list gets shorter again.
+fn count_beside<M: ObjectModel>(
+    search: &mut Search<'_, '_, M>,
+    assumed: &mut Vec<FoundRoot>,
+) -> Result<Option<Counts>, Abandoned> {
+    let (mut marked, mut spills) = (search.known_alive, Spills::default());
+    if !assumed.is_empty() {
+        let space = &search.world.core().space;
+        let (pages, inside) = (space.high_water(), Inside::new(space.counts()));
+        search.candidates.assume(pages, assumed, true)?;
+        let done = {
+            let _phase = search.phase(Phase::Premark);
+            let roots = fallible::collect(assumed.iter().map(|root| root.granule))?;
+            mark_before_counting(search, roots, Some(&inside), Leaves::Traverse)
+        };
+        search.candidates.assume(pages, assumed, false)?;
+        let done = done?;
+        if done.must_compare {
+            assumed.clear();
+            return Ok(None);
+        }
+        marked += done.traversed;
+        spills = inside.into_spills();
+    }
+    let counts = search.count(marked, spills)?;
+    let adjustments = &search.candidates.adjustments;
+    let proven = check(search.world, adjustments, assumed, &counts.spills);
+    let all_are = proven == assumed.len();
+    assumed.truncate(proven);
+    Ok(all_are.then_some(counts))
+}
+
+/// Remembers the roots of a full collection for the next one: the assumed roots that are `proven`,
+/// and those that counting has found.
+pub(crate) fn remember<M: ObjectModel>(
+    search: &Search<'_, '_, M>,
+    mut proven: Vec<FoundRoot>,
+    mut found: Vec<FoundRoot>,
+    counts: &Counts,
+) {
+    // A collection that counts all objects finds these faults again.
+    let compares = M::STABLE_DURING_STOP && !counts.kept.is_empty();
+    if !search.is_full() || compares || !search.overvisited.is_empty() {
+        return;
+    }
+    // If many objects are roots, marking from roots saves little. Without memory for both lists,
+    // the next collection assumes nothing either.
+    let are_few = proven.len() + found.len() <= most_roots(search.candidates.count);
+    if are_few && fallible::append(&mut proven, &mut found).is_ok() {
+        search.world.core().remembered.set(proven);
+    }
+}
+
 /// The remembered roots that may be roots again: unmarked candidates with more references than were
-/// found inside.
-pub(crate) fn take<M: ObjectModel>(
-    world: &World<'_, M>,
-    candidates: &Candidates,
-) -> Vec<FoundRoot> {
+/// found inside. The heap remembers none until this collection has found its own.
+fn take<M: ObjectModel>(world: &World<'_, M>, candidates: &Candidates) -> Vec<FoundRoot> {
     let mut roots = world.core().remembered.take();
     steps::took(roots.len());
     roots.retain(|root| {
@@ -130,7 +213,7 @@ impl<'a> Inside<'a> {
 /// Checks the assumed roots when all edges to them are counted. Moves the roots that are none to
 /// the end of the list, sets the exact numbers of the others, and returns their number. Zeroes the
 /// bytes of all.
-pub(crate) fn check<M: ObjectModel>(
+fn check<M: ObjectModel>(
     world: &World<'_, M>,
     adjustments: &Adjustments,
     assumed: &mut [FoundRoot],
@@ -282,7 +365,8 @@ mod tests {
                 (root, inner)
             })
             .collect();
-        let full = |m: &mut _| crate::collect::collect(m, Collect::full()).expect("a stop");
+        let full =
+            |m: &mut _| crate::collect::collection::collect(m, Collect::full()).expect("a stop");
         for _ in 0..2 {
             assert_eq!(full(&mut m).unreachable, 0);
         }

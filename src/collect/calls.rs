@@ -115,8 +115,9 @@ mod tests {
     use std::sync::Arc;
 
     use crate::base::sync::{AtomicUsize, Ordering};
+    use crate::collect::Collect;
+    use crate::collect::collection::{collect, collect_due};
     use crate::collect::script::tests::{Script, scripted_heap};
-    use crate::collect::{Collect, collect, collect_due};
     use crate::heap::mutator::MODEL_REQUESTS;
 
     /// Methods that may run code of the runtime, as the script names their calls.

@@ -5,11 +5,9 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Mutex;
-use crate::collect::candidates::Candidates;
-use crate::collect::mark;
-use crate::collect::marker::Leaves;
 use crate::collect::rules::{self, Claims};
-use crate::collect::scope::{Scope, claimed, object_at, state_of};
+use crate::collect::scope::{claimed, object_at, state_of};
+use crate::collect::search::Search;
 use crate::collect::sweep::Swept;
 use crate::collect::traversal::{Abandoned, type_name};
 use crate::heap::model::ObjectModel;
@@ -265,31 +263,27 @@ fn exempt<M: ObjectModel>(
         legacy: fallible::collect(legacy.iter().map(|o| o.object()))?,
         ..Exempt::default()
     };
-    let scope = Scope::of_claimed(&core.space, objects)?;
-    let candidates = Candidates::new(world, &scope, 1)?;
     let granules = legacy.iter().map(|object| core.space.granule(object.address()) as u32);
-    let reached = fallible::collect(granules)
-        .map_err(Abandoned::from)
-        .and_then(|roots| {
-            mark::mark_before_counting(world, &candidates, roots, None, Leaves::Traverse, 1)
-        })
-        .and_then(|done| match done.unreadable_now.first() {
-            None => Ok(candidates.take_marked(world, objects)?),
-            Some(&granule) => Err(Abandoned {
-                during: crate::During::Traverse,
-                reason: "a field that leads from a legacy finalizer cannot be read now".into(),
-                type_name: type_name(world, object_at(&core.space, granule as usize)),
-            }),
-        });
-    candidates.close(world, &scope);
-    found.objects = reached?;
+    let granules = fallible::collect(granules)?;
+    let search = Search::among(world, objects, 1)?;
+    let reached = search.mark_from(granules).and_then(|unreadable| match unreadable.first() {
+        None => Ok(search.take_marked(objects)?),
+        Some(&granule) => Err(Abandoned {
+            during: crate::During::Traverse,
+            reason: "a field that leads from a legacy finalizer cannot be read now".into(),
+            type_name: type_name(world, object_at(&core.space, granule as usize)),
+        }),
+    });
+    found.objects = search.close(reached)?;
     Ok(found)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests {
     use super::*;
+    use crate::collect::candidates::Candidates;
     use crate::collect::reclaim;
+    use crate::collect::scope::Scope;
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Raw, Script, are_ordinary, scripted_heap};
     use crate::heap::model_heap::ModelHeap;
@@ -299,7 +293,7 @@ pub(crate) mod tests {
     use crate::base::event::CollectionKind;
     use crate::base::sync::Ordering;
     use crate::collect::Collect;
-    use crate::collect::collect_due;
+    use crate::collect::collection::collect_due;
     use crate::collect::sweep::sweep;
     use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
     use crate::{Heap, Pacing};
@@ -549,7 +543,8 @@ pub(crate) mod tests {
                 if by_the_heap {
                     collect_due(&mut m, Collect::full()).expect("a turn");
                 } else {
-                    let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
+                    let report = crate::collect::collection::collect(&mut m, Collect::full())
+                        .expect("a stop");
                     assert!(
                         report.time_to_stop > std::time::Duration::ZERO,
                         "it waited for the other thread"

@@ -11,7 +11,7 @@ mod tests {
     use crate::base::event::CollectionKind;
     use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
     use crate::collect::Collect;
-    use crate::collect::collect;
+    use crate::collect::collection::collect;
     use crate::object::type_info::Tracer;
     use crate::{AnyGc, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 

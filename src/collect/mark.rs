@@ -1,26 +1,23 @@
 //! `Phase::Premark` and `Phase::Mark`: marking from roots.
 //!
-//! Both phases run the same code. `Premark` comes before counting. It starts from the named roots
-//! and from the roots of the last collection. Objects that it reaches are not counted. `Mark`
-//! starts from the roots that counting found.
+//! Both phases run the same code. `Premark` comes before counting, and starts from named roots,
+//! roots of the model, and assumed roots. `Mark` comes after it, and starts from the roots that
+//! counting has found.
 
 #![forbid(unsafe_code)]
 
-use crate::base::event::{self, EnteredSpan, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering, yield_now};
 use crate::collect::assumed::Inside;
-use crate::collect::candidates::Candidates;
 use crate::collect::count::Counts;
 use crate::collect::marker::{Done, Leaves, Marker};
 use crate::collect::pool::{Piece, Pool};
 use crate::collect::roots::Roots;
-use crate::collect::scope::{Scope, Selection, object_at};
+use crate::collect::scope::object_at;
+use crate::collect::search::Search;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of, type_name};
 use crate::heap::model::ObjectModel;
-use crate::heap::mutator::World;
-use crate::heap::remembered::FoundRoot;
 
 /// Attempts to read a field that counting could read and marking could not.
 const RETRIES: usize = 100;
@@ -28,86 +25,24 @@ const RETRIES: usize = 100;
 /// Roots in a piece of work.
 const CHUNK: usize = 2048;
 
-/// The first part of the phase `Premark`: marks the objects that the roots of the model reach
-/// (`reported`), and in a full collection those that named roots reach. They are not counted, and
-/// stay alive. Returns their number.
-///
-/// If a field is unreadable, its targets stay candidates. They have a reference that counting does
-/// not find, so they are roots.
-pub(crate) fn mark_from_named<M: ObjectModel>(
-    world: &World<'_, M>,
-    candidates: &Candidates,
-    scope: &Scope,
-    reported: &[u32],
-    workers: usize,
-) -> Result<usize, Abandoned> {
-    let is_full = scope.selection == Selection::Full;
-    let named = if is_full { world.core().roots.list()? } else { Vec::new() };
-    let space = &world.core().space;
-    let named = named.iter().map(|object| space.granule(object.address()) as u32);
-    let mut granules = fallible::collect(named)?;
-    granules.try_reserve(reported.len()).map_err(NoMemory::from)?;
-    granules.extend(reported);
-    let _phase = premark(&granules);
-    let done = mark_before_counting(world, candidates, granules, None, Leaves::Skip, workers)?;
-    Ok(if M::OVERLAPPING_TRAVERSALS && workers > 1 {
-        // Some objects may have been traversed twice.
-        candidates.count - candidates.count_unmarked(world, scope)
-    } else {
-        done.traversed
-    })
-}
-
-/// The result of [`mark_from_assumed`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Marked {
-    /// All objects that the assumed roots reach: so many.
-    All(usize),
-    /// One of these objects must be counted, because the collector compares its traversals.
-    MustCompare,
-}
-
-/// The second part: marks the objects that assumed roots reach, and counts the edges that lead to
-/// assumed roots.
-pub(crate) fn mark_from_assumed<M: ObjectModel>(
-    world: &World<'_, M>,
-    candidates: &Candidates,
-    assumed: &[FoundRoot],
-    inside: &Inside<'_>,
-    workers: usize,
-) -> Result<Marked, Abandoned> {
-    let granules = fallible::collect(assumed.iter().map(|root| root.granule))?;
-    let _phase = premark(&granules);
-    let inside = Some(inside);
-    let done =
-        mark_before_counting(world, candidates, granules, inside, Leaves::Traverse, workers)?;
-    Ok(if done.must_compare { Marked::MustCompare } else { Marked::All(done.traversed) })
-}
-
-/// Enters the phase `Premark`, if there are roots.
-fn premark(roots: &[u32]) -> Option<EnteredSpan> {
-    (!roots.is_empty()).then(|| event::phase(Phase::Premark))
-}
-
 /// Marks the objects that `roots` reach, without the result of counting. Afterwards no immortal
 /// object is marked, except skipped leaves.
 pub(crate) fn mark_before_counting<M: ObjectModel>(
-    world: &World<'_, M>,
-    candidates: &Candidates,
+    search: &Search<'_, '_, M>,
     mut roots: Vec<u32>,
     inside: Option<&Inside<'_>>,
     leaves: Leaves,
-    workers: usize,
 ) -> Result<Done, Abandoned> {
+    let candidates = &search.candidates;
     if roots.is_empty() {
         return Ok(Done::default());
     }
     steps::took(roots.len());
     roots.retain(|&granule| candidates.mark_alone(granule as usize));
-    let marking = Marking { world, candidates, counts: None, inside, leaves };
+    let marking = Marking { search, counts: None, inside, leaves };
     let mut work = Vec::new();
     add_pieces(&mut work, &roots)?;
-    let mut done = marking.run(work, workers)?;
+    let mut done = marking.run(work, search.workers)?;
     if M::OVERLAPPING_TRAVERSALS {
         // No count shows why these objects are alive, so they keep no lost mark.
         for &granule in roots.iter().chain(&done.uncounted) {
@@ -133,20 +68,18 @@ fn add_pieces(work: &mut Vec<Piece>, objects: &[u32]) -> Result<(), NoMemory> {
 /// The phase `Mark`. Marks the objects that the roots reach. Afterwards the unmarked candidates are
 /// unreachable.
 pub(crate) fn mark<M: ObjectModel>(
-    world: &World<'_, M>,
-    candidates: &Candidates,
+    search: &Search<'_, '_, M>,
     counts: &mut Counts,
     roots: Roots,
-    workers: usize,
 ) -> Result<(), Abandoned> {
     counts.unreadable.sort_unstable();
     let leaves = Leaves::Traverse;
-    let marking = Marking { world, candidates, counts: Some(&*counts), inside: None, leaves };
+    let marking = Marking { search, counts: Some(&*counts), inside: None, leaves };
     let mut work = Vec::new();
     for found in roots.found {
         add_pieces(&mut work, &found)?;
     }
-    let mut unreadable = marking.run(work, workers)?.unreadable_now;
+    let mut unreadable = marking.run(work, search.workers)?.unreadable_now;
     for _ in 0..RETRIES {
         if unreadable.is_empty() {
             return Ok(());
@@ -161,22 +94,21 @@ pub(crate) fn mark<M: ObjectModel>(
     match unreadable.first() {
         None => Ok(()),
         Some(&granule) => {
-            let object = object_at(&world.core().space, granule as usize);
-            Err(Abandoned::locked(type_name(world, object)))
+            let object = object_at(&search.world.core().space, granule as usize);
+            Err(Abandoned::locked(type_name(search.world, object)))
         }
     }
 }
 
 /// The data that the workers of one marking share.
-struct Marking<'a, M: ObjectModel> {
-    world: &'a World<'a, M>,
-    candidates: &'a Candidates,
+struct Marking<'a, 'w, M: ObjectModel> {
+    search: &'a Search<'a, 'w, M>,
     counts: Option<&'a Counts>,
     inside: Option<&'a Inside<'a>>,
     leaves: Leaves,
 }
 
-impl<M: ObjectModel> Marking<'_, M> {
+impl<M: ObjectModel> Marking<'_, '_, M> {
     /// Does `work`, and all work that comes from it.
     fn run(&self, work: Vec<Piece>, workers: usize) -> Result<Done, Abandoned> {
         let run = if workers > 1 { Self::run_with::<true> } else { Self::run_with::<false> };
@@ -196,7 +128,7 @@ impl<M: ObjectModel> Marking<'_, M> {
         serial: Vec<u32>,
         workers: usize,
     ) -> Result<Done, Abandoned> {
-        let Self { world, candidates, counts, inside, leaves } = *self;
+        let Self { search: &Search { world, ref candidates, .. }, counts, inside, leaves } = *self;
         let pool = Pool::new();
         for piece in work {
             pool.give(piece).map_err(|_| NoMemory)?;
@@ -265,18 +197,18 @@ mod tests {
         let things: Vec<Object> = (0..5).map(|_| Script::thing(&m, 'h', "", "h")).collect();
         let world = m.stop_here().expect("no other thread");
         let space = &world.core().space;
-        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
         let unreadable: Vec<u32> =
             things.iter().rev().map(|&thing| granule(space, thing)).collect();
         for is_known in [true, false] {
-            let candidates = Candidates::new(&world, &scope, 1).expect("memory");
-            unreadable.iter().for_each(|&granule| candidates.mark_on_page(granule as usize));
+            let scope = Scope::new(space, CollectionKind::Full).expect("memory");
+            let search = Search::begin(&world, scope, 1).expect("memory");
+            let mark_root = |&granule: &u32| search.candidates.mark_on_page(granule as usize);
+            unreadable.iter().for_each(mark_root);
             let roots = Roots { found: vec![unreadable.clone()], ..Roots::default() };
             let known = if is_known { unreadable.clone() } else { unreadable[1..].to_vec() };
             let mut counts = Counts { unreadable: known, ..Counts::default() };
-            let marked = mark(&world, &candidates, &mut counts, roots, 1);
-            assert_eq!(marked.is_ok(), is_known, "{marked:?}");
-            candidates.close(&world, &scope);
+            let marked = mark(&search, &mut counts, roots);
+            assert_eq!(search.close(marked).is_ok(), is_known);
         }
         drop(world);
     }
@@ -324,7 +256,8 @@ mod tests {
             [root, other].iter().for_each(|&object| heap.model().drop_ref(object, &m));
             let traversed = |m: &Raw| Script::of(m, named, |thing| thing.traversed);
             let before = traversed(&m);
-            let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
+            let report =
+                crate::collect::collection::collect(&mut m, Collect::full()).expect("a stop");
             assert_eq!((report.known_alive, report.unreachable), (1, 2));
             assert_eq!(traversed(&m) - before, 2, "once in each attempt");
             heap.forget_root(key);
@@ -461,7 +394,8 @@ mod tests {
                     list.iter().map(|&o| Script::of(m, o, |thing| thing.traversed)).collect()
                 };
                 let before = traversed(&m);
-                let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
+                let report =
+                    crate::collect::collection::collect(&mut m, Collect::full()).expect("a stop");
                 assert_eq!((report.candidates, report.unreachable), (5, 0));
                 let after = traversed(&m);
                 assert_eq!(after[0], 0, "an untracked object");

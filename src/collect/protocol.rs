@@ -9,9 +9,10 @@ mod tests {
     use crate::collect::script::tests::{Script, are_ordinary, heap_with, scripted_heap};
 
     use crate::Pacing;
-    use crate::collect::promote;
+    use crate::collect::collection::collect_due;
+    use crate::collect::promotion::promote;
+    use crate::collect::promotion::promote_now;
     use crate::collect::{Collect, CollectError};
-    use crate::collect::{collect_due, promote_now};
     use crate::heap::pacing::Due;
     use crate::safepoint::StopError;
 
@@ -170,7 +171,8 @@ mod tests {
         m.core().pace.taken(7, 0);
         assert_eq!(m.core().pace.new_objects(), 7);
         let before = heap.stats();
-        let Err(CollectError::Stop(error)) = crate::collect::collect(&mut m, Collect::full())
+        let Err(CollectError::Stop(error)) =
+            crate::collect::collection::collect(&mut m, Collect::full())
         else {
             panic!("a thread is gone")
         };
@@ -212,7 +214,7 @@ mod tests {
         let mut m = heap.attach();
         m.core().pace.taken(7, 0);
         let lent = m.lend();
-        let found = crate::collect::collect(&mut m, Collect::full()).map(|_| ());
+        let found = crate::collect::collection::collect(&mut m, Collect::full()).map(|_| ());
         assert_eq!(found, Err(CollectError::Stop(StopError::NoSafepoint)));
         assert_eq!(promote_now(&mut m), Err(StopError::NoSafepoint));
         assert_eq!(m.core().pace.new_objects(), 7);
@@ -271,7 +273,8 @@ mod tests {
             let other = heap.clone();
             let waits = scope.spawn(move || {
                 let mut m = other.attach();
-                let busy = crate::collect::collect(&mut m, Collect::full().wait(false)).map(|_| ());
+                let busy = crate::collect::collection::collect(&mut m, Collect::full().wait(false))
+                    .map(|_| ());
                 sender.send(busy).expect("a receiver");
                 collect(&mut m, Collect::young())
             });
@@ -373,7 +376,8 @@ mod tests {
             || {
                 for garbage in [0, 2] {
                     Script::ring(&m, &[('a', ""), ('b', "")][..garbage]);
-                    let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
+                    let report = crate::collect::collection::collect(&mut m, Collect::full())
+                        .expect("a stop");
                     assert_eq!(report.collected, garbage);
                     collect_due(&mut m, Collect::full()).expect("a turn");
                 }

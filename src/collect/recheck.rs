@@ -1,14 +1,11 @@
 //! `Phase::Recheck`: finding the objects that finalizers have made reachable again.
 
 use crate::base::event::{self, During, Phase};
-use crate::collect::candidates::Candidates;
 use crate::collect::claim::{Exempt, Reclaimers};
 use crate::collect::finalize::Pending;
-use crate::collect::marker::Leaves;
-use crate::collect::scope::{Scope, claimed, state_of};
-use crate::collect::table::{self, Spills};
+use crate::collect::scope::{claimed, state_of};
+use crate::collect::search::Search;
 use crate::collect::traversal::Abandoned;
-use crate::collect::{count, mark, roots, uncounted};
 use crate::heap::model::{Found, ObjectModel, Verdict};
 use crate::heap::mutator::ModelMutator;
 use crate::heap::mutator::World;
@@ -76,37 +73,16 @@ pub(crate) fn recheck<M: ObjectModel>(
     (garbage, abandoned)
 }
 
-/// Moves the objects out that are reachable from outside the set or no longer tracked. The phases
-/// `Premark` to `Mark` find them, with the claimed objects as candidates.
+/// Moves the objects out that are reachable from outside the set or no longer tracked.
 fn take_reachable<M: ObjectModel>(
     world: &World<'_, M>,
     objects: &mut Vec<ClaimRef>,
     most: usize,
 ) -> Result<Vec<ClaimRef>, Abandoned> {
-    let core = world.core();
-    let scope = Scope::of_claimed(&core.space, objects)?;
-    let cells = scope.cells(&core.space);
-    let workers = core.workers.plan_workers(cells, core.serial_below).min(most);
-    let mut candidates = Candidates::new(world, &scope, workers)?;
-    let found = mark_reachable(world, &scope, &mut candidates, workers)
-        .and_then(|()| Ok(candidates.take_marked(world, objects)?));
-    candidates.close(world, &scope);
-    found.inspect_err(|_| table::wipe(&core.space, scope.pages()))
-}
-
-/// Marks the claimed objects that are reachable from outside the set.
-fn mark_reachable<M: ObjectModel>(
-    world: &World<'_, M>,
-    scope: &Scope,
-    candidates: &mut Candidates,
-    workers: usize,
-) -> Result<(), Abandoned> {
-    let outside = uncounted::roots_of_claimed(world, candidates)?;
-    mark::mark_before_counting(world, candidates, outside, None, Leaves::Skip, workers)?;
-    candidates.adjust(world)?;
-    let mut counts = count::count(world, scope, candidates, Spills::default(), workers)?;
-    let roots = roots::roots(world, scope, candidates, &mut counts, workers)?;
-    mark::mark(world, candidates, &mut counts, roots, workers)
+    let mut search = Search::among(world, objects, most)?;
+    let marked = search.mark_reachable();
+    let taken = marked.and_then(|()| Ok(search.take_marked(objects)?));
+    search.close(taken)
 }
 
 /// Keeps the whole set, because the world cannot be stopped for the recheck.
@@ -159,7 +135,7 @@ mod tests {
     use super::*;
     use crate::collect::Collect;
     use crate::collect::claim::tests::{heap, things};
-    use crate::collect::collect_due;
+    use crate::collect::collection::collect_due;
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Script, are_ordinary, scripted_heap};
     use crate::object::state::UNREACHABLE;

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use crate::base::event::{self, CollectionReport, guarded};
 use crate::base::stress::{Step, maybe_yield};
-use crate::collect::{self, Collect, CollectError, StoppedCollection, reclaim};
+use crate::collect::collection::{collect, collect_due};
+use crate::collect::{Collect, CollectError, StoppedCollection, promotion, reclaim};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
@@ -63,18 +64,18 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
             // An error of an automatic collection has no caller to receive it.
             let result = match self.core().pace.due() {
-                _ if stressed => Some(collect::collect_due(self, Collect::full())),
+                _ if stressed => Some(collect_due(self, Collect::full())),
                 Due::Nothing => None,
                 Due::Promotion | Due::Young
                     if !M::COLLECTS_YOUNG && !self.core().space.is_tight() =>
                 {
-                    collect::skip_young(self);
+                    promotion::skip_young(self);
                     None
                 }
                 // If memory is short, a collection that frees garbage is better than a promotion.
-                Due::Promotion if !self.core().space.is_tight() => Some(collect::promote(self)),
-                Due::Promotion | Due::Young => Some(collect::collect_due(self, Collect::young())),
-                Due::Full => Some(collect::collect_due(self, Collect::full())),
+                Due::Promotion if !self.core().space.is_tight() => Some(promotion::promote(self)),
+                Due::Promotion | Due::Young => Some(collect_due(self, Collect::young())),
+                Due::Full => Some(collect_due(self, Collect::full())),
             };
             if matches!(result, Some(Err(CollectError::Busy))) {
                 self.slow_down();
@@ -185,7 +186,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
         // Before the wait for the end of another thread's collection.
         self.participant().may_stop()?;
-        collect::collect(self, what)
+        collect(self, what)
     }
 }
 

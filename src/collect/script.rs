@@ -495,7 +495,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn collect(m: &mut Raw, what: Collect) -> (CollectionReport, Vec<String>) {
-        let report = crate::collect::collect(m, what).expect("the world stops");
+        let report = crate::collect::collection::collect(m, what).expect("the world stops");
         assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
         m.core().collector_lock.release();
         assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");

@@ -11,14 +11,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::event::{CollectionKind, CollectionReport};
-use crate::collect::reclaim::{self, CollectorGuard};
-use crate::collect::{
-    Collect, CollectError, FirstStop, ReclaimedBy, calls, find_in_stop, find_rest, open_report,
-    return_memory,
-};
+use crate::collect::collection::{Collection, FirstStop, ReclaimedBy, first_stop};
+use crate::collect::reclaim::CollectorGuard;
+use crate::collect::request::{Collect, CollectError};
+use crate::collect::{calls, open_report};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
-use crate::heap::reclaim_queue::OpenReport;
 
 /// The first half of a collection, which a thread has run inside its own stop of the runtime. See
 /// [`ModelMutator::collect_stopped`](crate::model::ModelMutator::collect_stopped).
@@ -27,10 +25,9 @@ use crate::heap::reclaim_queue::OpenReport;
 /// runs.
 #[must_use = "the runtime is resumed first, and then the collection is finished"]
 pub struct StoppedCollection<'m, M: ObjectModel> {
-    m: &'m mut ModelMutator<M>,
     kind: CollectionKind,
     /// `None`: the rest has run.
-    rest: Option<(FirstStop<M>, OpenReport)>,
+    rest: Option<(Collection<'m, M>, FirstStop<M>)>,
 }
 
 impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
@@ -42,12 +39,13 @@ impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
             return Err(CollectError::Busy);
         }
         let guard = CollectorGuard(&core);
-        let mut open = open_report::open(m, what);
-        m.free_left_memory();
-        let Some(world) = m.stop_in_runtime_stop()? else { return Err(CollectError::Busy) };
-        let first = find_in_stop(world, &mut open.report, ReclaimedBy::Collector, what.workers);
+        let mut begun = Collection::begin(m, what, ReclaimedBy::Collector);
+        begun.m.free_left_memory();
+        let Some(world) = begun.m.stop_in_runtime_stop()? else { return Err(CollectError::Busy) };
+        let report = &mut begun.open.report;
+        let first = first_stop(world, report, ReclaimedBy::Collector, what.workers);
         std::mem::forget(guard);
-        Ok(Self { kind: what.kind, m, rest: Some((first, open)) })
+        Ok(Self { kind: what.kind, rest: Some((begun, first)) })
     }
 
     /// Runs the rest of the collection: the start callbacks, weak callbacks, finalizers, the
@@ -59,28 +57,15 @@ impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
 
     /// Runs the rest, unless it has run.
     fn run_rest(&mut self) -> Option<CollectionReport> {
-        let (first, mut open) = self.rest.take()?;
-        let m = &mut *self.m;
-        let core = Arc::clone(m.core());
+        let (collection, first) = self.rest.take()?;
+        let core = Arc::clone(collection.m.core());
         let guard = CollectorGuard(&core);
-        let begun = calls::begin_holding_up(m);
-        open_report::announce(m, &open);
-        let entered = open.span.enter();
-        let found = find_rest(m, &mut open.report, first);
-        drop(entered);
-        let report = match found {
-            Ok(Some(garbage)) => {
-                open.report.uncollectable = garbage.kept;
-                let report = reclaim::at_once(garbage, open, m);
-                return_memory(m);
-                report
-            }
-            Ok(None) => open_report::close(m, open, None),
-            Err(refused) => open_report::close(m, open, Some(&refused)),
-        };
+        let begun = calls::begin_holding_up(collection.m);
+        open_report::announce(collection.m, &collection.open);
+        let (m, report) = collection.finish(first);
         drop(guard);
         calls::report_held_up(m, begun);
-        Some(report)
+        report
     }
 }
 
@@ -92,6 +77,6 @@ impl<M: ObjectModel> Drop for StoppedCollection<'_, M> {
 
 impl<M: ObjectModel> fmt::Debug for StoppedCollection<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("StoppedCollection").field(&self.m).finish()
+        f.debug_struct("StoppedCollection").field("kind", &self.kind).finish_non_exhaustive()
     }
 }

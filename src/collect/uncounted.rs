@@ -32,17 +32,19 @@
 use crate::base::fallible;
 use crate::base::steps;
 use crate::collect::candidates::Candidates;
-use crate::collect::scope::live;
+use crate::collect::scope::{Selection, live};
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::object::state;
 use crate::object::type_info::Object;
 
-/// The granules of the candidates that the model reports as roots. No candidate is marked yet.
+/// The granules of the candidates that the model reports as roots, and of the claimed objects that
+/// uncounted references from other objects lead to. No candidate is marked yet.
 pub(crate) fn roots<M: ObjectModel>(
     world: &World<'_, M>,
     candidates: &Candidates,
+    selection: Selection,
 ) -> Result<Vec<u32>, Abandoned> {
     let space = &world.core().space;
     let granule = |object: Object| {
@@ -62,17 +64,7 @@ pub(crate) fn roots<M: ObjectModel>(
         world.core().model.roots(world, &is_candidate, &mut report);
     })?;
     result?;
-    Ok(found)
-}
-
-/// The granules of the claimed objects that uncounted references from other objects, or of the
-/// model, lead to. No candidate is marked yet.
-pub(crate) fn roots_of_claimed<M: ObjectModel>(
-    world: &World<'_, M>,
-    candidates: &Candidates,
-) -> Result<Vec<u32>, Abandoned> {
-    let mut found = roots(world, candidates)?;
-    if M::RECHECKS_UNCOUNTED {
+    if M::RECHECKS_UNCOUNTED && selection == Selection::Claimed {
         let (space, model) = (&world.core().space, &world.core().model);
         guard_traversal(world, &mut tracer_of(world), |tracer| {
             let mut result = Ok(());

@@ -434,7 +434,7 @@ mod tests {
         let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             if promotes {
                 assert!(m.core().collector_lock.try_acquire());
-                crate::collect::promote_now(&mut m).unwrap();
+                crate::collect::promotion::promote_now(&mut m).unwrap();
             } else {
                 assert_eq!(m.try_collect(crate::Collect::full()).unwrap().collected, 2);
             }

@@ -204,7 +204,7 @@ fn everything_that_many_edges_lead_to_is_found() {
                 let objects = fan(&m, width);
                 Script::of(&m, objects[0], |thing| thing.traversals = traversals);
                 for what in [Collect::young(), Collect::full(), Collect::full()] {
-                    let report = crate::collect::collect(&mut m, what).expect("a stop");
+                    let report = crate::collect::collection::collect(&mut m, what).expect("a stop");
                     assert_eq!((report.unreachable, report.abandoned), (0, None));
                 }
                 heap.model().drop_ref(objects[0], &m);

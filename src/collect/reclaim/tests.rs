@@ -15,7 +15,7 @@ use std::sync::mpsc;
 
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
 use crate::collect::Collect;
-use crate::collect::collect_due;
+use crate::collect::collection::collect_due;
 use crate::object::type_info::Tracer;
 use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
 

@@ -1,0 +1,353 @@
+//! One collection, from its request to its report.
+//!
+//! [`Collection::run`] and [`Collection::finish`] call the phases in their order. The
+//! [module above](super) explains the phases.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::base::event::{CollectionKind, CollectionReport};
+use crate::base::sync::Ordering;
+use crate::base::text::words;
+use crate::collect::claim::{self, Reclaimers, Unreachable};
+use crate::collect::finalize::{self, Pending};
+use crate::collect::recheck::{self, Garbage};
+use crate::collect::reclaim::{self, CollectorGuard};
+use crate::collect::request::{Collect, CollectError};
+use crate::collect::scope::{Scope, stopped_at};
+use crate::collect::search::Search;
+use crate::collect::sweep::Swept;
+use crate::collect::traversal::Abandoned;
+use crate::collect::{calls, listing, open_report, rules, stop, verify};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::{COLLECT, ModelMutator, World};
+use crate::heap::reclaim_queue::{GARBAGE_BATCH, OpenReport, Owner};
+use crate::memory::sparse::VISITED_TOGETHER;
+use crate::object::live::DeadObject;
+use crate::safepoint::{StopError, StopPurpose};
+
+/// The threads that reclaim the garbage of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReclaimedBy {
+    /// The collecting thread, before its call returns.
+    Collector,
+    /// All mutators, in batches, after the call returns.
+    Mutators,
+}
+
+/// Acquires the collector lock. The thread waits for it as a requester.
+fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>, purpose: StopPurpose) {
+    if m.core().collector_lock.try_acquire() {
+        return;
+    }
+    let core = Arc::clone(m.core());
+    let mut request = core.collector_lock.request();
+    while !acquire_helping(m, || request.try_acquire()) {
+        m.detach(|| {
+            while let Some(overdue) = request.wait(core.coordinator.slow_stop()) {
+                core.coordinator.report_collecting(purpose, overdue.waited, &overdue.by);
+            }
+        });
+    }
+}
+
+/// Acquires the collector lock by `try_acquire`. If a reclaim queue holds the lock, the thread
+/// first reclaims all batches of the queue that no other thread has taken.
+fn acquire_helping<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    try_acquire: impl Fn() -> bool,
+) -> bool {
+    try_acquire() || (reclaim::reclaim(m, Owner::Any, usize::MAX) && try_acquire())
+}
+
+/// Runs a collection that a thread has requested.
+pub(crate) fn collect<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    what: Collect,
+) -> Result<CollectionReport, CollectError> {
+    let begun = Instant::now();
+    if what.wait {
+        acquire_lock(m, StopPurpose::Collection);
+    }
+    let core = Arc::clone(m.core());
+    if !what.wait && !acquire_helping(m, || core.collector_lock.try_acquire()) {
+        // The thread that has the lock may be stopping the world. It would wait for ever for a
+        // thread whose only safepoints are its collections.
+        m.park();
+        m.slow_down();
+        return Err(CollectError::Busy);
+    }
+    let guard = CollectorGuard(&core);
+    // This thread has reclaimed the garbage, so there is a report.
+    Ok(run(m, what, ReclaimedBy::Collector, guard, begun.elapsed())?
+        .unwrap_or_else(|| CollectionReport::new(what.kind)))
+}
+
+/// Runs a collection that is due, unless another thread collects. The call may return before all
+/// garbage is reclaimed.
+pub(crate) fn collect_due<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    what: Collect,
+) -> Result<(), CollectError> {
+    let core = Arc::clone(m.core());
+    if !core.collector_lock.try_acquire() {
+        return Err(CollectError::Busy);
+    }
+    run(m, what, ReclaimedBy::Mutators, CollectorGuard(&core), Duration::ZERO)?;
+    Ok(())
+}
+
+/// Runs a collection, for which the thread has `waited`. `None`: the mutators reclaim its garbage,
+/// and the last of them closes the report. Reports if this holds up the thread for long.
+fn run<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    what: Collect,
+    by: ReclaimedBy,
+    guard: CollectorGuard<'_, M>,
+    waited: Duration,
+) -> Result<Option<CollectionReport>, StopError> {
+    let begun = calls::begin_holding_up(m);
+    let mut collection = Collection::begin(m, what, by);
+    collection.open.report.waited = waited;
+    let result = collection.run();
+    let is_handed_over = matches!(result, Ok(None));
+    if is_handed_over {
+        std::mem::forget(guard);
+    } else {
+        drop(guard);
+    }
+    calls::report_held_up(m, begun);
+    if !is_handed_over {
+        return result;
+    }
+    // This thread reclaims all garbage of a small collection, and closes it. If memory is short, it
+    // reclaims all of its own garbage.
+    let mine = Owner::This(m.thread_id());
+    let first = if m.core().space.is_tight() { usize::MAX } else { reclaim::RECLAIMED_FIRST };
+    reclaim::reclaim(m, mine, first);
+    reclaim::reclaim(m, mine, GARBAGE_BATCH);
+    if m.core().collector_lock.is_reclaiming() {
+        m.raise(COLLECT);
+    }
+    Ok(None)
+}
+
+/// The result of the first stop: the unreachable objects, and those that the merge found dead.
+pub(crate) type FirstStop<M> = (Result<Unreachable<M>, Abandoned>, Vec<DeadObject>);
+
+/// A collection whose report is open. Its thread holds the collector lock.
+pub(crate) struct Collection<'m, M: ObjectModel> {
+    pub(super) m: &'m mut ModelMutator<M>,
+    pub(super) open: OpenReport,
+    by: ReclaimedBy,
+    /// The most threads that may work on it.
+    most: usize,
+}
+
+impl<'m, M: ObjectModel> Collection<'m, M> {
+    pub(super) fn begin(m: &'m mut ModelMutator<M>, what: Collect, by: ReclaimedBy) -> Self {
+        let open = open_report::open(m, what);
+        Self { m, open, by, most: what.workers }
+    }
+
+    /// Runs all phases. `None`: the mutators reclaim the garbage, and the last of them releases the
+    /// collector lock.
+    fn run(mut self) -> Result<Option<CollectionReport>, StopError> {
+        open_report::announce(self.m, &self.open);
+        let first = {
+            let _entered = self.open.span.enter();
+            prepare(self.m);
+            self.m.free_left_memory();
+            let world = self.m.stop_for(StopPurpose::Collection);
+            world.map(|world| first_stop(world, &mut self.open.report, self.by, self.most))
+        };
+        match first {
+            Ok(first) => Ok(self.finish(first).1),
+            Err(refused) => {
+                open_report::close(self.m, self.open, Some(&refused));
+                Err(refused)
+            }
+        }
+    }
+
+    /// Runs the phases after the first stop. Returns the mutator, and the result of
+    /// [`run`](Self::run).
+    pub(super) fn finish(
+        mut self,
+        (found, dead): FirstStop<M>,
+    ) -> (&'m mut ModelMutator<M>, Option<CollectionReport>) {
+        let entered = self.open.span.enter();
+        stop::destroy_merged(dead, self.m);
+        calls::resumed(self.m);
+        let unreachable = match found {
+            Ok(unreachable) => unreachable,
+            Err(abandoned) => {
+                self.m.core().pace.after_nothing(self.open.report.kind);
+                self.abandon(abandoned);
+                drop(entered);
+                let report = open_report::close(self.m, self.open, None);
+                return (self.m, Some(report));
+            }
+        };
+        let mut pending = finalize::finalize(unreachable, self.m);
+        if let Some(failure) = pending.failure.take() {
+            self.abandon(failure);
+        }
+        self.open.report.finalized = pending.finalized;
+        let garbage =
+            if pending.needs_recheck { self.recheck(pending) } else { pending.untouched() };
+        let garbage = recheck::judge(garbage, self.m);
+        self.open.report.resurrected = garbage.resurrected;
+        self.open.report.uncollectable = garbage.kept;
+        drop(entered);
+        self.reclaim(garbage)
+    }
+
+    /// The second stop. Keeps all objects of the set if there can be none, or if it fails.
+    fn recheck(&mut self, mut pending: Pending) -> Garbage {
+        let (m, report) = (&mut *self.m, &mut self.open.report);
+        let checked = match m.stop_for(StopPurpose::Collection) {
+            Ok(world) => {
+                let mut dead = Vec::new();
+                let merged = stop::merge_counts(&world, &mut dead).map_err(Abandoned::from);
+                let listed = merged.and_then(|()| {
+                    // The recheck looks at members alone, or traverses all objects.
+                    if M::RECHECKS_UNCOUNTED {
+                        listing::list(&world, report.workers)
+                    } else {
+                        Ok(())
+                    }
+                });
+                let checked = listed.map(|()| {
+                    rules::watched(&world, || {
+                        recheck::recheck(&world, pending.take(), report.workers)
+                    })
+                });
+                stop::resume(world, report);
+                stop::destroy_merged(dead, m);
+                calls::resumed(m);
+                checked
+            }
+            // A thread has ended without detaching since the first stop, or a finalizer has kept a
+            // loan or a stop.
+            Err(error) => Err(Abandoned::collection(words!(
+                "the world cannot be stopped again after the finalizers and callbacks: {error}"
+            ))),
+        };
+        let (garbage, abandoned) =
+            checked.unwrap_or_else(|why| (recheck::keep_all(pending, m), Some(why)));
+        if let Some(abandoned) = abandoned {
+            self.abandon(abandoned);
+        }
+        garbage
+    }
+
+    /// The phase `Clear`, on this thread or on all mutators.
+    fn reclaim(self, garbage: Garbage) -> (&'m mut ModelMutator<M>, Option<CollectionReport>) {
+        let Self { m, open, by, .. } = self;
+        let is_shared = by == ReclaimedBy::Mutators && !garbage.objects.is_empty();
+        let mine =
+            if is_shared { reclaim::hand_over(garbage, open, m) } else { Some((garbage, open)) };
+        let report = mine.map(|(garbage, open)| reclaim::at_once(garbage, open, m));
+        if by == ReclaimedBy::Collector {
+            return_memory(m);
+        }
+        (m, report)
+    }
+
+    fn abandon(&mut self, why: Abandoned) {
+        open_report::abandon(self.m, &mut self.open.report, why);
+    }
+}
+
+/// The model drops deferred references. Nothing is claimed yet, so a panic leaves the collection.
+pub(super) fn prepare<M: ObjectModel>(m: &ModelMutator<M>) {
+    let _lent = m.lend_to_model();
+    m.model().prepare(m);
+}
+
+/// Runs the phases of the first stop on at most `most` threads, and ends it.
+pub(super) fn first_stop<M: ObjectModel>(
+    world: World<'_, M>,
+    report: &mut CollectionReport,
+    by: ReclaimedBy,
+    most: usize,
+) -> FirstStop<M> {
+    // Relaxed: figures.
+    let totals = &world.core().totals;
+    totals.collections.fetch_add(1, Ordering::Relaxed);
+    totals.young.fetch_add(usize::from(report.kind == CollectionKind::Young), Ordering::Relaxed);
+    let mut dead = Vec::new();
+    let found = find(&world, report, &mut dead, by, most);
+    stop::resume(world, report);
+    (found, dead)
+}
+
+/// The phases of the first stop, `Merge` to `Claim`.
+fn find<M: ObjectModel>(
+    world: &World<'_, M>,
+    report: &mut CollectionReport,
+    dead: &mut Vec<DeadObject>,
+    by: ReclaimedBy,
+    most: usize,
+) -> Result<Unreachable<M>, Abandoned> {
+    // First, because it adopts memory: objects elsewhere have no adjusted counts.
+    listing::list(world, most)?;
+    stop::merge_counts(world, dead)?;
+    verify::stressed(world, "before a collection");
+    let unreachable = rules::watched(world, || {
+        let mut search = Search::begin(world, Scope::new(&world.core().space, report.kind)?, most)?;
+        report.workers = search.workers;
+        report.tracked = search.candidates.tracked;
+        report.candidates = search.candidates.count;
+        let marked = search.mark_reachable();
+        report.known_alive = search.known_alive;
+        report.overvisited = search.overvisited.len();
+        for object in search.overvisited.iter().filter_map(|&at| stopped_at(world, at as usize)) {
+            world.core().model.overvisited(object);
+        }
+        let swept = marked.and_then(|()| Ok(search.sweep()?));
+        Ok::<_, Abandoned>(claim(world, search.close(swept)?, report, by))
+    })?;
+    verify::stressed(world, "in a collection");
+    Ok(unreachable)
+}
+
+/// The phase `Claim`.
+fn claim<M: ObjectModel>(
+    world: &World<'_, M>,
+    found: Swept<'_>,
+    report: &mut CollectionReport,
+    by: ReclaimedBy,
+) -> Unreachable<M> {
+    let core = world.core();
+    report.unreachable = found.objects.len();
+    match report.kind {
+        CollectionKind::Young => core.pace.after_young(report.candidates, report.unreachable),
+        CollectionKind::Full => core.pace.after_full(report.candidates, report.unreachable),
+    }
+    // Garbage of at most one batch is not worth sharing.
+    let reclaimers = if by == ReclaimedBy::Mutators && report.unreachable > GARBAGE_BATCH {
+        Reclaimers::of_parked(world)
+    } else {
+        Reclaimers::default()
+    };
+    let claimed = claim::claim(world, found, reclaimers, report.workers);
+    core.collector_lock.set_claimed();
+    claimed
+}
+
+/// Returns the memory of this thread's sparse pages to the system, if a full collection has begun a
+/// [round](crate::memory::sparse), and then the memory of the tables. The caller holds the
+/// collector lock.
+fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
+    let core = Arc::clone(m.core());
+    while m.arena(|arena| arena.visit_pages(&core.space, VISITED_TOGETHER)) {
+        m.wait_parked();
+    }
+    if core.space.return_tables() {
+        core.workers.forget_tables();
+    }
+}

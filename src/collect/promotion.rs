@@ -1,0 +1,71 @@
+//! Promotions: new objects become old without a collection.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::base::event::{self, CollectionKind};
+use crate::base::sync::Ordering;
+use crate::collect::collection::prepare;
+use crate::collect::reclaim::CollectorGuard;
+use crate::collect::request::CollectError;
+use crate::collect::{calls, open_report, stop, sweep, verify};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
+use crate::heap::pacing::Due;
+use crate::safepoint::{StopError, StopPurpose};
+
+/// A young collection or a promotion is due, and the model has neither: the new objects count as
+/// old from now on, so that a full collection becomes due. If another thread collects, it counts
+/// them.
+pub(crate) fn skip_young<M: ObjectModel>(m: &ModelMutator<M>) {
+    let core = m.core();
+    if core.collector_lock.try_acquire() {
+        let _guard = CollectorGuard(core);
+        core.pace.skip_young();
+    }
+}
+
+/// Makes all new objects old without traversing them, if a promotion is due and no other thread
+/// collects: see [`pacing`](crate::heap::pacing). A promotion is no collection, so it calls no
+/// callbacks. Its stop merges counts, as the first stop of a collection does.
+pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
+    let core = Arc::clone(m.core());
+    if !core.collector_lock.try_acquire() {
+        return Err(CollectError::Busy);
+    }
+    let _guard = CollectorGuard(&core);
+    // Another thread may have collected or promoted since this thread found the promotion due.
+    if core.pace.due() != Due::Promotion {
+        return Ok(());
+    }
+    Ok(promote_now(m)?)
+}
+
+/// Promotes all new objects. The caller holds the collector lock.
+pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), StopError> {
+    let core = Arc::clone(m.core());
+    let _span = event::promotion(&core.name);
+    prepare(m);
+    m.free_left_memory();
+    let mut dead = Vec::new();
+    let world = m
+        .stop_for(StopPurpose::Promotion)
+        .inspect_err(|error| open_report::stop_failed(&core, CollectionKind::Young, error))?;
+    #[expect(
+        clippy::let_underscore_must_use,
+        reason = "without memory for its list, the next collection merges"
+    )]
+    let _ = stop::merge_counts(&world, &mut dead);
+    let promoted = sweep::promote(&world);
+    core.pace.after_promotion(promoted);
+    // Relaxed: figures.
+    core.totals.promotions.fetch_add(1, Ordering::Relaxed);
+    verify::stressed(&world, "after a promotion");
+    let stopped = world.elapsed();
+    drop(world);
+    stop::destroy_merged(dead, m);
+    calls::resumed(m);
+    event::promoted(promoted, stopped);
+    Ok(())
+}

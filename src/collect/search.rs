@@ -1,0 +1,185 @@
+//! The search for unreachable objects, in a stop.
+//!
+//! A search has *candidates*: objects whose references it examines. It finds those that no
+//! reference from outside of the candidates reaches. For example, a handle refers to A, A to B, and
+//! C and D refer to each other. Each of the four has a count of 1. Two workers search:
+//!
+//! 1. `Count`: the first worker traverses A and B, the second one C and D. They find one reference
+//!    each to B, C and D. None leads to A, so A's reference comes from outside: A is a *root*.
+//! 2. `Mark`: one worker marks A, traverses it, meets the edge to B, and marks B. The other worker
+//!    finds no work.
+//! 3. C and D are not marked: they are unreachable.
+//!
+//! `Premark` comes before counting, because an object that is marked by then need not be counted: it
+//! marks what is known to be reachable.
+//!
+//! Three searches differ only in their candidates. A collection searches among all objects that it
+//! may collect. The [recheck](super::recheck) searches among the objects that it has claimed,
+//! because finalizers may have made some of them reachable. And the [claim](super::claim) searches
+//! for the claimed objects that legacy finalizers reach, by marking alone.
+
+#![forbid(unsafe_code)]
+
+use crate::base::event::{self, EnteredSpan, Phase};
+use crate::base::fallible::{self, NoMemory};
+use crate::collect::candidates::Candidates;
+use crate::collect::count::{self, Counts};
+use crate::collect::marker::Leaves;
+use crate::collect::roots::{self, Roots};
+use crate::collect::scope::{Scope, Selection};
+use crate::collect::sweep::{self, Swept};
+use crate::collect::table::{self, Spills};
+use crate::collect::traversal::Abandoned;
+use crate::collect::{assumed, mark, uncounted};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::object::live::ClaimRef;
+
+/// With fewer unmarked candidates on a page than these, on average, one worker counts all of them.
+const FEW_ON_PAGE: usize = 64;
+
+/// A search in one stop. Its tables are zeroed by [`close`](Self::close).
+pub(crate) struct Search<'a, 'w, M: ObjectModel> {
+    pub(super) world: &'a World<'w, M>,
+    pub(super) scope: Scope,
+    pub(super) candidates: Candidates,
+    pub(crate) workers: usize,
+    /// The granules of the candidates that the model has reported as roots.
+    reported: Vec<u32>,
+    /// The number of candidates that named roots, and the roots of the model, reach.
+    pub(crate) known_alive: usize,
+    /// The candidates with more visits than references.
+    pub(crate) overvisited: Vec<u32>,
+}
+
+impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
+    /// Begins a search on at most `most` threads. No candidate is marked.
+    pub(crate) fn begin(
+        world: &'a World<'w, M>,
+        mut scope: Scope,
+        most: usize,
+    ) -> Result<Self, NoMemory> {
+        let core = world.core();
+        let cells = scope.cells(&core.space);
+        let workers = core.workers.plan_workers(cells, core.serial_below).min(most);
+        if workers > 1 && cells < core.serial_below {
+            scope.sort_by_home(&core.space)?;
+        }
+        let candidates = Candidates::new(world, &scope, workers)?;
+        let (reported, overvisited) = Default::default();
+        Ok(Self { world, scope, candidates, workers, reported, known_alive: 0, overvisited })
+    }
+
+    /// Begins a search among claimed objects, which are in the order of memory.
+    pub(crate) fn among(
+        world: &'a World<'w, M>,
+        claimed: &[ClaimRef],
+        most: usize,
+    ) -> Result<Self, NoMemory> {
+        Self::begin(world, Scope::of_claimed(&world.core().space, claimed)?, most)
+    }
+
+    /// The phases `Premark` to `Mark`: marks the candidates that are reachable from outside.
+    pub(crate) fn mark_reachable(&mut self) -> Result<(), Abandoned> {
+        self.reported = uncounted::roots(self.world, &self.candidates, self.scope.selection)?;
+        self.premark()?;
+        let (mut counts, proven) = assumed::count(self)?;
+        if counts.traversed == 0 {
+            // There are no candidates, or premarking has reached all of them.
+            assumed::remember(self, proven, Vec::new(), &counts);
+            return Ok(());
+        }
+        let mut roots = self.roots(&mut counts)?;
+        assumed::remember(self, proven, std::mem::take(&mut roots.remembered), &counts);
+        let _phase = self.phase(Phase::Mark);
+        mark::mark(self, &mut counts, roots)
+    }
+
+    /// Marks the candidates that the roots of the model reach, and in a full collection those that
+    /// named roots reach. They are not counted, and stay alive.
+    ///
+    /// If a field is unreadable, its targets stay candidates. They have a reference that counting
+    /// does not find, so they are roots.
+    fn premark(&mut self) -> Result<(), Abandoned> {
+        let core = self.world.core();
+        let named = if self.is_full() { core.roots.list()? } else { Vec::new() };
+        let named = named.iter().map(|object| core.space.granule(object.address()) as u32);
+        let mut roots = fallible::collect(named)?;
+        roots.try_reserve(self.reported.len()).map_err(NoMemory::from)?;
+        roots.extend(&self.reported);
+        let traversed = {
+            let _phase = if roots.is_empty() { None } else { self.phase(Phase::Premark) };
+            mark::mark_before_counting(self, roots, None, Leaves::Skip)?.traversed
+        };
+        self.known_alive = if M::OVERLAPPING_TRAVERSALS && self.workers > 1 {
+            // Some objects may have been traversed twice.
+            self.candidates.count - self.candidates.count_unmarked(self.world, &self.scope)
+        } else {
+            traversed
+        };
+        Ok(self.candidates.adjust(self.world)?)
+    }
+
+    /// Begins again behind `Premark`, because an assumption has failed.
+    pub(super) fn begin_again(&mut self) -> Result<(), Abandoned> {
+        table::wipe(&self.world.core().space, self.scope.pages());
+        self.candidates.find(self.world, &self.scope);
+        self.premark()
+    }
+
+    /// Counts the references from the unmarked candidates. `marked` is the number of the others,
+    /// and `spills` has the carries of bytes that are not 0 before.
+    pub(super) fn count(&self, marked: usize, spills: Spills) -> Result<Counts, Abandoned> {
+        let _phase = self.phase(Phase::Count);
+        let all = self.candidates.count;
+        // It takes longer to add up the tables of several workers than to count few candidates.
+        let few = (FEW_ON_PAGE * self.scope.pages().len()).min(all / 4);
+        let workers = if all - marked < few { 1 } else { self.workers };
+        count::count(self.world, &self.scope, &self.candidates, spills, workers)
+    }
+
+    /// Finds the unmarked candidates with references that counting has not found.
+    fn roots(&mut self, counts: &mut Counts) -> Result<Roots, Abandoned> {
+        let _phase = self.phase(Phase::Roots);
+        let (world, workers) = (self.world, self.workers);
+        let mut roots = roots::roots(world, &self.scope, &self.candidates, counts, workers)?;
+        self.overvisited = std::mem::take(&mut roots.overvisited);
+        Ok(roots)
+    }
+
+    /// Marks the candidates that `roots` reach, and nothing else. Returns those with an unreadable
+    /// field, whose targets are unknown.
+    pub(crate) fn mark_from(&self, roots: Vec<u32>) -> Result<Vec<u32>, Abandoned> {
+        Ok(mark::mark_before_counting(self, roots, None, Leaves::Traverse)?.unreadable_now)
+    }
+
+    /// The phase `Sweep`: lists the unmarked candidates, and ages all objects of the scope.
+    pub(crate) fn sweep(&self) -> Result<Swept<'a>, NoMemory> {
+        sweep::sweep(self.world, &self.scope, &self.candidates, self.workers)
+    }
+
+    /// Moves the claimed objects out that are marked.
+    pub(crate) fn take_marked(
+        &self,
+        objects: &mut Vec<ClaimRef>,
+    ) -> Result<Vec<ClaimRef>, NoMemory> {
+        self.candidates.take_marked(self.world, objects)
+    }
+
+    /// Ends the search, and zeroes its tables: those of counting only after a failure, because the
+    /// phase `Roots` zeroes them otherwise.
+    pub(crate) fn close<T>(self, result: Result<T, Abandoned>) -> Result<T, Abandoned> {
+        self.candidates.close(self.world, &self.scope);
+        result.inspect_err(|_| table::wipe(&self.world.core().space, self.scope.pages()))
+    }
+
+    /// Whether this is the search of a full collection.
+    pub(super) fn is_full(&self) -> bool {
+        self.scope.selection == Selection::Full
+    }
+
+    /// Enters a phase. A search among claimed objects is a part of another phase.
+    pub(super) fn phase(&self, phase: Phase) -> Option<EnteredSpan> {
+        (self.scope.selection != Selection::Claimed).then(|| event::phase(phase))
+    }
+}

@@ -10,8 +10,8 @@
 //!    finds no work.
 //! 3. C and D are not marked: they are unreachable.
 //!
-//! `Premark` comes before counting, because an object that is marked by then need not be counted: it
-//! marks what is known to be reachable.
+//! `Premark` comes before counting, because an object that is marked by then need not be counted:
+//! it marks what is known to be reachable.
 //!
 //! Three searches differ only in their candidates. A collection searches among all objects that it
 //! may collect. The [recheck](super::recheck) searches among the objects that it has claimed,

@@ -40,7 +40,7 @@ unsafe extern "C" fn misuse(report: *const standstill_misuse, _: *mut c_void) {
 }
 
 unsafe extern "C" fn unraisable(report: *const standstill_unraisable, _: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: a report of the library's, with texts.
     let (kind, message) =
         unsafe { (CStr::from_ptr((*report).kind), CStr::from_ptr((*report).message)) };
     let report = format!("unraisable {} {}", kind.to_string_lossy(), message.to_string_lossy());

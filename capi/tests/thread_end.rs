@@ -31,7 +31,7 @@ unsafe extern "C" fn misuse(report: *const standstill_misuse, _: *mut c_void) {
 }
 
 unsafe extern "C" fn unraisable(report: *const standstill_unraisable, _: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: a report of the library's, with texts.
     unsafe { note("unraisable", (*report).kind, (*report).message) };
 }
 

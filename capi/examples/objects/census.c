@@ -6,7 +6,7 @@
 
 enum { BORN = 1, FINALIZED = 2, DIED = 4 };
 
-/* Pages of it that nobody uses take no memory. */
+/* Pages of it that no thread uses take no memory. */
 #define LIMIT (UINT64_C(1) << 27)
 /* Serials are handed out up to here; the rest is for threads that are in the middle of a round. */
 #define ENOUGH (LIMIT - (UINT64_C(1) << 22))

@@ -5,7 +5,7 @@
 typedef struct {
     PyObject_HEAD
     uint64_t serial;
-    /* Set before others see the object, and emptied by the clear handler, when nobody can reach it any more: no
+    /* Set before others see the object, and emptied by the clear handler, when no thread can reach it any more: no
      * mutex. */
     PyObject *args;
     PyObject *kw;
@@ -84,7 +84,7 @@ PyObject *Local_ForThread(PyObject *op, PyObject *thread_name)
     if (mine != NULL) {
         return mine;
     }
-    /* Nobody else uses this name, so nobody else puts anything there meanwhile. */
+    /* No other thread uses this name, so none puts a value there meanwhile. */
     mine = Dict_New(Py_TYPE(self->dict));
     if (mine != NULL && Dict_Set(self->dict, thread_name, mine) < 0) {
         Py_CLEAR(mine);

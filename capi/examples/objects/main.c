@@ -292,7 +292,7 @@ static void one_round(Worker *w, unsigned long round)
     }
     Py_XSETREF(*kept, make_known(w));
 
-    /* What came back to life is let go, for good. */
+    /* The resurrected objects are dropped. */
     PyObject *node = List_Pop(w->returned);
     if (node != NULL) {
         CHECK(PyObject_GC_IsFinalized(node));
@@ -423,7 +423,7 @@ int main(int argc, char **argv)
     }
     Py_END_ALLOW_THREADS
 
-    /* Let go of everything, and collect until nothing is found. */
+    /* Drop all references, and collect until nothing is found. */
     nodes_return_to(NULL);
     Py_CLEAR(shared);
     PyObject *node;

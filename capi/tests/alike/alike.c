@@ -344,7 +344,7 @@ static void heap_types(void)
     say("bad spec", PyType_FromSpec(&bad_spec) == NULL);
     say("an error is set", PyErr_Occurred() != NULL);
     PyErr_Clear();
-    /* What else a library makes of a type, and lets go of now, is its own affair. */
+    /* A library may make other objects for a type, and drop them now. */
     (void)PyGC_Collect();
 }
 

@@ -23,7 +23,6 @@ static Row *gc_row(Py_ssize_t n) {
     return r;
 }
 
-/* S-20 */
 static void s_020_memory_from_elsewhere_is_reported_and_not_tracked(void) {
     long long before = LIVE();
     Pair *foreign = calloc(1, sizeof(Pair) + 64);
@@ -36,7 +35,6 @@ static void s_020_memory_from_elsewhere_is_reported_and_not_tracked(void) {
     free(foreign);
 }
 
-/* S-21 */
 static void s_021_gc_new_gives_an_object_of_the_type(void) {
     long long before = LIVE();
     PyTypeObject *heap_type = heap_pair_type("check.Heap", 0, NULL);
@@ -95,7 +93,6 @@ static void s_021_gc_new_evaluates_its_arguments_once(void) {
     Py_DECREF(r);
 }
 
-/* S-22 */
 static void s_022_the_body_is_zero(void) {
     int round;
     for (round = 0; round < 3; round++) { /* in memory that was used before, too */
@@ -108,7 +105,6 @@ static void s_022_the_body_is_zero(void) {
     }
 }
 
-/* S-23 */
 static void s_023_an_object_starts_untracked_and_can_be_dropped(void) {
     long long before = LIVE();
     Pair *p = PyObject_GC_New(Pair, &Pair_Type);
@@ -124,7 +120,6 @@ static void s_023_an_object_starts_untracked_and_can_be_dropped(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-24 */
 static void s_024_each_allocator_is_for_its_kind_of_type(void) {
     long long before = LIVE();
     CHECK(PyObject_GC_New(Leaf, &Leaf_Type) == NULL);
@@ -160,7 +155,6 @@ static void s_025_a_constructor_through_the_slot_honours_a_subclass(void) {
     Py_DECREF(p);
 }
 
-/* S-26 */
 static void s_026_an_empty_slot_works_without_an_allocator_of_ones_own(void) {
     static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Plain", .tp_basicsize = sizeof(Pair), .tp_flags = GC_TYPE,
                                 .tp_traverse = pair_traverse, .tp_clear = pair_clear};
@@ -171,8 +165,7 @@ static void s_026_an_empty_slot_works_without_an_allocator_of_ones_own(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-27 */
-static void s_027_what_is_allocated_is_freed(void) {
+static void s_027_objects_of_all_allocators_are_freed(void) {
     long long before;
     size_t bytes;
     int i;
@@ -192,7 +185,6 @@ static void s_027_what_is_allocated_is_freed(void) {
     CHECK_INT(standstill_live_bytes(), bytes);
 }
 
-/* S-28 */
 static void s_028_generic_alloc_zeroes_and_sets_the_sizes(void) {
     Pair *p = (Pair *)PyType_GenericAlloc(&Pair_Type, 0);
     Row *r = (Row *)PyType_GenericAlloc(&Row_Type, 6);
@@ -221,7 +213,6 @@ static void s_028_generic_alloc_refuses_bad_sizes(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-29 */
 static void s_029_generic_alloc_tracks_and_survives_a_collection_while_empty(void) {
     Pair *p = (Pair *)Pair_Type.tp_alloc(&Pair_Type, 0);
     CHECK_INT(PyObject_GC_IsTracked((PyObject *)p), 1);
@@ -232,7 +223,6 @@ static void s_029_generic_alloc_tracks_and_survives_a_collection_while_empty(voi
     Py_DECREF(p);
 }
 
-/* S-30 */
 static void s_030_a_custom_slot_is_called_once_for_each_construction(void) {
     int i;
     ready(&Counting_Type);
@@ -267,7 +257,6 @@ static void s_031_a_custom_free_is_called_once_for_each_object(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-32 */
 static void s_032_gc_newvar_has_room_for_the_items(void) {
     static const Py_ssize_t sizes[] = {0, 1, 1000};
     size_t i;
@@ -319,7 +308,6 @@ static void s_032_the_size_is_rounded_up_to_pointers(void) {
         }
 }
 
-/* S-33 */
 static void s_033_gc_newvar_refuses_bad_sizes(void) {
     long long before = LIVE();
     size_t bytes = standstill_live_bytes();
@@ -335,7 +323,6 @@ static void s_033_gc_newvar_refuses_bad_sizes(void) {
     CHECK_INT(standstill_live_bytes(), bytes);
 }
 
-/* S-34 */
 static void s_034_the_slot_gives_the_same_layout(void) {
     Row *by_slot = row(4), *by_hand = gc_row(4);
     CHECK_INT(Py_SIZE(by_slot), Py_SIZE(by_hand));
@@ -345,7 +332,6 @@ static void s_034_the_slot_gives_the_same_layout(void) {
     Py_DECREF(by_hand);
 }
 
-/* S-35, S-36 */
 static void s_035_extra_bytes_begin_at_the_basic_size(void) {
     static const size_t sizes[] = {0, 1, 8, 100, 4000};
     size_t i, at;
@@ -432,7 +418,6 @@ static void s_037_a_reference_in_the_tail_that_is_not_traversed_leaks(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-38 */
 static void s_038_the_tail_goes_with_the_object(void) {
     size_t bytes;
     PyObject *o = PyUnstable_Object_GC_NewWithExtraData(&Pair_Type, 100);
@@ -445,7 +430,7 @@ static void s_038_the_tail_goes_with_the_object(void) {
     CHECK_INT(standstill_live_bytes(), bytes);
 }
 
-/* S-39: the form to prefer, with a number of fields that varies. */
+/* The form to prefer, with a number of fields that varies. */
 static void s_039_items_do_the_same_in_the_stable_way(void) {
     long long before = LIVE();
     Row *r = row(3);
@@ -455,13 +440,12 @@ static void s_039_items_do_the_same_in_the_stable_way(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-40: the symbol is there; its tag is shown by a snippet. */
+/* The symbol is there; its tag is shown by a snippet. */
 static void s_040_the_extra_data_allocator_is_exported(void) {
     PyObject *(*function)(PyTypeObject *, size_t) = PyUnstable_Object_GC_NewWithExtraData;
     CHECK(function != NULL);
 }
 
-/* S-41 */
 static void s_041_a_resize_keeps_the_items(void) {
     long long before = LIVE();
     Row *r = gc_row(4);
@@ -507,7 +491,6 @@ static void resize_without_memory(void) {
 
 static void s_042_a_resize_without_memory_leaves_the_object(void) { in_small_heap(resize_without_memory); }
 
-/* S-43 */
 static void s_043_a_tracked_object_is_not_resized(void) {
     Row *r = gc_row(4);
     PyObject_GC_Track(r);
@@ -518,8 +501,7 @@ static void s_043_a_tracked_object_is_not_resized(void) {
     Py_DECREF(r);
 }
 
-/* S-44 */
-static void s_044_what_has_no_items_is_not_resized(void) {
+static void s_044_an_object_without_items_is_not_resized(void) {
     Pair *p = PyObject_GC_New(Pair, &Pair_Type);
     Leaf *l = leaf();
     CHECK(PyObject_GC_Resize(Pair, p, 2) == NULL);
@@ -553,7 +535,6 @@ static void s_045_a_plain_object_with_items_is_not_resized(void) {
     Py_DECREF(v);
 }
 
-/* S-46 */
 static void s_046_an_object_that_others_hold_is_not_resized(void) {
     Row *r = gc_row(4);
     PyObject *weak;
@@ -570,7 +551,7 @@ static void s_046_an_object_that_others_hold_is_not_resized(void) {
     Py_DECREF(r);
 }
 
-/* A weak reference that is gone, or that was cleared with its callback, keeps nobody from a resize. */
+/* A weak reference that is gone, or that was cleared with its callback, prevents no resize. */
 static void s_046_an_object_that_had_weak_references_is_resized(void) {
     long long before = LIVE();
     long called = 0;
@@ -602,7 +583,6 @@ static void s_046_an_object_that_had_weak_references_is_resized(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-47 */
 static void s_047_new_items_are_zero(void) {
     Row *r = gc_row(2);
     Py_ssize_t i;
@@ -651,7 +631,6 @@ static void s_047_cut_references_are_reported(void) {
     Py_DECREF(r);
 }
 
-/* S-48 */
 static void s_048_plain_objects_are_modelled_alike(void) {
     long long before = LIVE();
     Leaf *l = PyObject_New(Leaf, &Leaf_Type);
@@ -669,7 +648,6 @@ static void s_048_plain_objects_are_modelled_alike(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-49 */
 static void s_049_an_allocation_never_collects(void) {
     int i;
     CHECK_INT(standstill_gc_set_threshold(1, 0, 0), 0);
@@ -720,7 +698,7 @@ const struct test alloc_tests[] = {
     TEST(s_024_each_allocator_is_for_its_kind_of_type),
     TEST(s_025_a_constructor_through_the_slot_honours_a_subclass),
     TEST(s_026_an_empty_slot_works_without_an_allocator_of_ones_own),
-    TEST(s_027_what_is_allocated_is_freed),
+    TEST(s_027_objects_of_all_allocators_are_freed),
     TEST(s_028_generic_alloc_zeroes_and_sets_the_sizes),
     TEST(s_028_generic_alloc_refuses_bad_sizes),
     TEST(s_029_generic_alloc_tracks_and_survives_a_collection_while_empty),
@@ -742,7 +720,7 @@ const struct test alloc_tests[] = {
     TEST(s_041_a_bad_new_size_leaves_the_object),
     TEST(s_042_a_resize_without_memory_leaves_the_object),
     TEST(s_043_a_tracked_object_is_not_resized),
-    TEST(s_044_what_has_no_items_is_not_resized),
+    TEST(s_044_an_object_without_items_is_not_resized),
     TEST(s_045_a_plain_object_with_items_is_not_resized),
     TEST(s_046_an_object_that_others_hold_is_not_resized),
     TEST(s_046_an_object_that_had_weak_references_is_resized),

@@ -805,8 +805,8 @@ static uint64_t collections(void) {
     return stats[0].collections + stats[1].collections + stats[2].collections;
 }
 
-/* A thread that is attached to another heap collects nothing in the one that it frees, and the hook is told. */
-static void a_heap_freed_from_another_says_what_is_left(void) {
+/* A thread that is attached to another heap collects nothing in the one that it frees, and the hook is called. */
+static void a_heap_freed_from_another_reports_the_remaining_objects(void) {
     int cycles;
     for (cycles = 0; cycles < 2; cycles++) {
         standstill_heap *heap = standstill_heap_new(NULL);
@@ -1075,7 +1075,7 @@ static PyTypeObject Answering_Type = {TYPE_HEAD .tp_name = "check.Answering", .t
                                       .tp_dealloc = pair_dealloc, .tp_flags = GC_TYPE,
                                       .tp_traverse = answering_traverse};
 
-/* An error that no caller receives is told with where it happened. */
+/* An error that no caller receives is reported with its place. */
 static void an_ignored_error_names_the_kind_of_handler(void) {
     PyObject *callback = standstill_Callback_New(failing_callback, NULL), *weak;
     Pair *target = pair(NULL, NULL), *answering;
@@ -1367,7 +1367,7 @@ static PyTypeObject Kept_Type = {TYPE_HEAD .tp_name = "check.KeptByClear", .tp_b
                                  .tp_flags = GC_TYPE, .tp_traverse = pair_traverse, .tp_clear = keeping_clear};
 
 /* A type without a dealloc handler is cleared at its end. What its clear handler keeps is not freed under that reference. */
-static void what_a_clear_handler_keeps_at_the_end_is_not_freed(void) {
+static void an_object_that_its_clear_handler_keeps_is_not_freed(void) {
     long long before = LIVE();
     ready(&Kept_Type);
     handler_step = 0;
@@ -1418,7 +1418,7 @@ static void a_visitor_that_has_found_something_says_so_from_then_on(void) {
 
 /* Other borders ---------------------------------------------------------------------------------------------------- */
 
-static void messages_name_the_function_and_what_was_wrong(void) {
+static void messages_name_the_function_and_the_mistake(void) {
     PyObject *none = Py_None, *found, *one = (PyObject *)leaf(), *out;
     static int token;
     PyType_Slot slots[] = {{Py_tp_token, &token}, {0, NULL}};
@@ -1436,7 +1436,7 @@ static void messages_name_the_function_and_what_was_wrong(void) {
     CHECK_INT(PyWeakref_GetRef(one, &out), -1);
     CHECK(strstr(standstill_error_message(), "this is no weak reference") != NULL);
     EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
-    found = standstill_gc_get_referrers(&none, 1); /* static objects are nobody's */
+    found = standstill_gc_get_referrers(&none, 1); /* no object counts as a referrer of a static one */
     CHECK_INT(PyTuple_Size(found), 0);
     Py_DECREF(found);
     PyErr_SetString(PyExc_ValueError, "value");
@@ -1518,7 +1518,7 @@ const struct test answers_tests[] = {
     TEST(a_module_is_named_by_its_spec),
     TEST(slots_of_a_module_are_known_or_refused),
     TEST(an_exception_matches_itself_and_its_bases),
-    TEST_AS(a_heap_freed_from_another_says_what_is_left, UNCHECKED_ONLY),
+    TEST_AS(a_heap_freed_from_another_reports_the_remaining_objects, UNCHECKED_ONLY),
     TEST_AS(a_heap_is_as_its_options_say, BARE),
     TEST(ensure_attaches_until_its_release),
     TEST(ensure_takes_up_the_attachment_that_was_put_down_last),
@@ -1538,9 +1538,9 @@ const struct test answers_tests[] = {
     TEST(a_dying_object_is_not_upgraded),
     TEST(a_collection_in_a_finalizer_does_nothing),
     TEST(a_chain_of_objects_dies_one_after_the_other),
-    TEST(what_a_clear_handler_keeps_at_the_end_is_not_freed),
+    TEST(an_object_that_its_clear_handler_keeps_is_not_freed),
     TEST(a_visitor_that_has_found_something_says_so_from_then_on),
-    TEST(messages_name_the_function_and_what_was_wrong),
+    TEST(messages_name_the_function_and_the_mistake),
     TEST_AS(a_tuple_does_not_lose_items_unseen, CHECKED_ONLY),
     TEST(a_later_heap_knows_of_legacy_finalizers),
     TEST_AS(options_that_are_not_given_are_off, BARE),

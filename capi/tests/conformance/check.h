@@ -167,7 +167,7 @@ Row *row(Py_ssize_t n); /* tracked, empty */
 
 /* A ring of n pairs. `a` of each refers to the next. The caller owns a reference to the first. */
 Pair *ring_of(PyTypeObject *type, int n);
-/* The same, but nobody owns a reference. The result is an address to compare with. */
+/* The same, without a reference from outside. The result is an address to compare with. */
 Pair *garbage_ring_of(PyTypeObject *type, int n);
 #define ring(n) ring_of(&Pair_Type, n)
 #define garbage_ring(n) garbage_ring_of(&Pair_Type, n)

@@ -11,7 +11,6 @@ static PyTypeObject Unclearable_Type = {
     .tp_traverse = pair_traverse,
 };
 
-/* S-165 */
 static void s_165_a_garbage_cycle_of_three_gives_3(void) {
     long long before = LIVE();
     Pair *kept = ring(2);
@@ -199,7 +198,6 @@ static void s_169_errors_go_to_the_unraisable_hook(void) {
     CHECK(last_unraisable.function[0] != 0);
 }
 
-/* S-170 */
 static void s_170_a_pending_error_stays(void) {
     garbage_ring(2);
     PyErr_SetString(PyExc_ValueError, "before");
@@ -209,7 +207,6 @@ static void s_170_a_pending_error_stays(void) {
     EXPECT_ERROR(STANDSTILL_E_CUSTOM);
 }
 
-/* S-171 */
 static void s_171_the_module_function_collects_while_disabled(void) {
     long long before = LIVE();
     garbage_ring(3);
@@ -220,7 +217,6 @@ static void s_171_the_module_function_collects_while_disabled(void) {
     PyGC_Enable();
 }
 
-/* S-172, S-173, S-174 */
 static void s_172_enable_gives_the_state_before(void) {
     PyGC_Disable();
     CHECK_INT(PyGC_Enable(), 0);
@@ -257,7 +253,7 @@ static void s_172_s_173_the_switch_works_in_callbacks_and_a_running_collection_f
     CHECK_INT(standstill_gc_remove_callback(id), 0);
 }
 
-/* Each change of state is told to exactly one caller. */
+/* Exactly one caller learns of each change of state. */
 static long turned_on, turned_off;
 static void flip(void *arg) {
     long i;
@@ -305,7 +301,6 @@ static void s_174_a_suspension_does_not_show(void) {
     Py_DECREF(p);
 }
 
-/* S-175 */
 static void s_175_all_three_are_exported(void) {
     int (*functions[3])(void);
     functions[0] = PyGC_Enable;

@@ -75,7 +75,6 @@ static void s_066_a_dealloc_without_untrack_is_reported(void) {
     CHECK_INT(calls.traversed, 0);
 }
 
-/* S-67 */
 static void s_067_nothing_is_left_of_100000_objects(void) {
     long long before = LIVE();
     size_t bytes;
@@ -89,7 +88,6 @@ static void s_067_nothing_is_left_of_100000_objects(void) {
     CHECK_INT(calls.freed, 100001);
 }
 
-/* S-68 */
 static void s_068_the_count_of_the_type_is_as_before(void) {
     PyTypeObject *type = heap_pair_type("check.Counted", 0, NULL);
     Py_ssize_t before = Py_REFCNT((PyObject *)type);
@@ -123,7 +121,6 @@ static void s_068_a_forgotten_type_reference_leaks_the_type_only(void) {
     Py_DECREF(weak);
 }
 
-/* S-69 */
 static void s_069_del_gives_memory_back_and_does_nothing_else(void) {
     Leaf *l = leaf();
     size_t bytes = standstill_live_bytes();
@@ -178,7 +175,6 @@ static void s_070_del_past_a_free_slot_of_its_own_frees_once_too(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-71 */
 static void s_071_del_of_a_plain_object_is_reported(void) {
     Leaf *l = leaf();
     l->number = 71;
@@ -189,7 +185,6 @@ static void s_071_del_of_a_plain_object_is_reported(void) {
     Py_DECREF(l);
 }
 
-/* S-72 */
 static void s_072_the_plain_free_of_a_container_is_reported(void) {
     Pair *p = untracked();
     p->tag = 72;
@@ -200,7 +195,6 @@ static void s_072_the_plain_free_of_a_container_is_reported(void) {
     Py_DECREF(p);
 }
 
-/* S-73 */
 static void s_073_del_of_a_tracked_object_is_reported_and_done(void) {
     long long before = LIVE();
     Pair *p = pair(NULL, NULL);
@@ -212,7 +206,6 @@ static void s_073_del_of_a_tracked_object_is_reported_and_done(void) {
     CHECK_INT(calls.traversed, 0);
 }
 
-/* S-74 */
 static void s_074_del_with_references_left_is_reported(void) {
     long long before = LIVE();
     Pair *p = untracked();

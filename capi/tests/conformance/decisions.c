@@ -294,7 +294,7 @@ static void d_23_all_three_take_void_pointers(void) {
     CHECK(functions[0] && functions[1] && functions[2]);
 }
 
-static void d_24_what_is_no_container_is_not_tracked(void) {
+static void d_24_objects_other_than_containers_are_not_tracked(void) {
     PyObject *number = PyLong_FromLong(1);
     Leaf *l = leaf();
     CHECK_INT(PyObject_GC_IsTracked(number), 0);
@@ -367,7 +367,7 @@ const struct test decisions_tests[] = {
     TEST(d_21_frozen_objects_are_visited),
     TEST(d_22_the_flag_belongs_to_the_user),
     TEST(d_23_all_three_take_void_pointers),
-    TEST(d_24_what_is_no_container_is_not_tracked),
+    TEST(d_24_objects_other_than_containers_are_not_tracked),
     TEST(d_25_traverse_is_called_for_garbage_collected_objects),
     TEST(d_26_weak_references_without_callback_are_cleared_after_finalizers),
     TEST(d_27_the_lost_words_name_the_flag),

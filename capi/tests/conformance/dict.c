@@ -34,7 +34,6 @@ static PyTypeObject *dict_type_with(traverseproc traverse) {
 
 static int stop_at(PyObject *object, void *arg) { return object == *(PyObject **)arg ? 55 : 0; }
 
-/* S-117 */
 static void s_117_a_cycle_through_an_attribute_is_collected(void) {
     long long before = LIVE();
     PyTypeObject *type = dict_type_with(dict_traverse);
@@ -62,7 +61,6 @@ static void s_117_the_flag_needs_a_container_heap_type(void) {
     EXPECT_ERROR(STANDSTILL_E_BAD_FLAGS);
 }
 
-/* S-118 */
 static void s_118_visiting_passes_the_visitors_value_on(void) {
     PyTypeObject *type = dict_type_with(dict_traverse);
     Pair *p = pair_of(type, NULL, NULL), *plain = pair(NULL, NULL);
@@ -78,7 +76,6 @@ static void s_118_visiting_passes_the_visitors_value_on(void) {
     Py_DECREF(type);
 }
 
-/* S-119 */
 static void s_119_a_stop_inside_the_dictionary_stops_the_handler(void) {
     PyTypeObject *type = dict_type_with(dict_traverse);
     PyObject *l = (PyObject *)leaf();
@@ -111,7 +108,6 @@ static void a_dictionary_ends_with_the_memory_of_its_object(void) {
     Py_DECREF(type);
 }
 
-/* S-120 */
 static void s_120_forgetting_the_dictionary_leaks_and_no_more(void) {
     PyTypeObject *type = dict_type_with(heap_pair_traverse);
     Pair *p = pair_of(type, NULL, NULL);
@@ -129,7 +125,6 @@ static void s_120_forgetting_the_dictionary_leaks_and_no_more(void) {
     Py_DECREF(type);
 }
 
-/* S-121 */
 static void s_121_clearing_drops_the_attributes(void) {
     PyTypeObject *type = dict_type_with(dict_traverse);
     Pair *p = pair_of(type, NULL, NULL), *plain = pair(NULL, NULL);

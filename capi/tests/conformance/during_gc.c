@@ -104,7 +104,6 @@ static void ask(void (*function)(void)) {
     Py_DECREF(p);
 }
 
-/* S-140 */
 static void s_140_each_of_the_eight_is_refused_outside(void) {
     PyTypeObject *found = &Pair_Type;
     void *token = &token;
@@ -196,7 +195,6 @@ static void s_141_the_answers_are_those_of_the_counterparts(void) {
     drop();
 }
 
-/* S-142, S-144 */
 static void s_142_no_count_changes(void) {
     Py_ssize_t before[6], after[6];
     int i;
@@ -453,7 +451,6 @@ static void s_153_a_module_by_its_token_through_a_base(void) {
     drop();
 }
 
-/* S-154 */
 static void s_154_all_eight_are_exported(void) {
     CHECK(PyObject_GetTypeData_DuringGC != NULL && PyObject_GetItemData_DuringGC != NULL);
     CHECK(PyType_GetModuleState_DuringGC != NULL && PyModule_GetState_DuringGC != NULL);

@@ -37,7 +37,6 @@ static void an_error_keeps_its_exception_type(void) {
 
 static void sets_and_ends(void *arg) { PyErr_SetString(arg, "left behind"); }
 
-/* A thread that ends with an error in its indicator drops the exception. */
 static void an_error_that_a_thread_leaves_drops_its_exception_type(void) {
     PyType_Slot none[] = {{0, NULL}};
     long long before = LIVE();
@@ -140,7 +139,7 @@ static void an_unattached_thread_makes_a_type_with_bases_ready(void) {
     Py_DECREF(bases);
 }
 
-/* Questions about objects of another heap are an error, and nothing is printed for it. */
+/* Nothing is printed for it. */
 static void questions_about_another_heap_are_an_error(void) {
     standstill_heap_options options;
     standstill_heap *other;
@@ -297,7 +296,7 @@ static void misusing_hook(const standstill_misuse *misuse, void *arg) {
 }
 static void asks_once(void) { Py_REFCNT(NULL); }
 
-/* A mistake inside a hook is not told to the hook: it is written. */
+/* A mistake inside a hook is not reported to the hook: it is written. */
 static void a_hook_is_not_called_inside_a_hook(void) {
     standstill_set_misuse_hook(misusing_hook, NULL);
     CHECK_INT(lines_of(asks_once, "misuse"), 2);
@@ -525,8 +524,7 @@ static void audit(const char *event, void *arg) {
     audited++;
 }
 
-/* The audit hook is told until it is taken out. */
-static void an_audit_hook_is_told_until_it_is_taken_out(void) {
+static void an_audit_hook_is_called_until_it_is_removed(void) {
     standstill_gc_set_audit_hook(audit, &audited);
     Py_XDECREF(standstill_gc_get_objects(-1));
     CHECK_INT(audited, 1);
@@ -574,7 +572,6 @@ static void names_no_type(const standstill_misuse *misuse, void *arg) {
     nested_calls++;
 }
 
-/* A report of nothing has neither type nor object. */
 static void a_report_about_nothing_names_neither_type_nor_object(void) {
     standstill_set_misuse_hook(names_no_type, &nested_calls);
     nested_calls = 0;
@@ -647,7 +644,7 @@ static void remembers(const char *phase, const standstill_gc_info *info, void *a
     }
 }
 
-/* A progress callback is told how many objects the collection has looked at, and so are the sums. */
+/* A progress callback receives the number of objects that the collection has looked at, and the sums contain it. */
 static void callbacks_are_told_of_candidates(void) {
     standstill_gc_stats before[3], after[3];
     unsigned long long some;
@@ -696,7 +693,6 @@ static void a_visit_cannot_be_left_attached_to_nothing(void) {
 
 /* Heaps ------------------------------------------------------------------------------------------------------------ */
 
-/* The default heap stays, whoever wants it gone. */
 static void the_default_heap_is_not_freed(void) {
     standstill_heap *heap = standstill_default_heap();
     CHECK(heap != NULL);
@@ -818,7 +814,7 @@ const struct test guarantees_tests[] = {
     TEST(a_stop_that_lasts_is_told_to_the_hook_or_on_stderr),
     TEST(a_visitor_that_comes_too_late_is_told_to_the_hook_or_on_stderr),
     TEST(debug_lines_go_to_the_sink_or_to_stderr),
-    TEST(an_audit_hook_is_told_until_it_is_taken_out),
+    TEST(an_audit_hook_is_called_until_it_is_removed),
     TEST(an_ignored_error_is_written_where_no_hook_takes_it),
     TEST(a_report_about_nothing_names_neither_type_nor_object),
     TEST(errors_of_bases_and_attributes),

@@ -30,7 +30,6 @@ static int type_visits(void *object) {
     return n;
 }
 
-/* S-111 */
 static void s_111_a_type_whose_dict_refers_to_an_instance_is_collected_with_it(void) {
     long long before = LIVE();
     PyTypeObject *type = heap_pair_type("check.Own", 0, NULL);
@@ -215,7 +214,6 @@ static void s_114_a_visit_of_a_static_type_has_no_effect(void) {
     CHECK_INT(Py_REFCNT((PyObject *)&type), count);
 }
 
-/* S-115 */
 static void s_115_a_type_that_is_never_visited_leaks_and_no_more(void) {
     PyType_Slot slots[] = {{Py_tp_traverse, FN(pair_traverse)}, {0, NULL}};
     PyTypeObject *type = heap_pair_type("check.Unvisited", 0, slots);

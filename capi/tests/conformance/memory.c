@@ -78,7 +78,7 @@ static void a_type_becomes_ready_when_there_is_memory(void) {
 /* std's handle of a thread takes memory that cannot be refused: a thread is attached once before. */
 static int attaches(void) { return standstill_attach(check_heap) == 0; }
 static void detaches(void) { MUST(standstill_detach() == 0); }
-static void is_told_what_it_was_for(void) {
+static void the_error_names_the_function(void) {
     CHECK(strstr(standstill_error_message(), "standstill_attach") != NULL);
     an_error_of_memory();
 }
@@ -86,7 +86,7 @@ static void attaches_on_a_new_thread(void *arg) {
     (void)arg;
     MUST(attaches());
     detaches();
-    with_ever_more_memory(attaches, is_told_what_it_was_for, detaches);
+    with_ever_more_memory(attaches, the_error_names_the_function, detaches);
 }
 static void a_thread_attaches_when_there_is_memory(void) {
     run_on_raw_thread(attaches_on_a_new_thread);

@@ -13,7 +13,6 @@ static int has_symbol(const char *name) {
     return found;
 }
 
-/* S-190 */
 static void s_190_varnew_is_no_symbol(void) {
 #ifdef PyObject_GC_VarNew
     CHECK(0);
@@ -23,7 +22,6 @@ static void s_190_varnew_is_no_symbol(void) {
     CHECK(!has_symbol("standstill_PyObject_GC_VarNew"));
 }
 
-/* S-191, S-192 */
 static void s_191_the_macro_form_of_track_is_absent(void) {
 #ifdef _PyObject_GC_TRACK
     CHECK(0);
@@ -39,7 +37,6 @@ static void s_192_the_macro_form_of_untrack_is_absent(void) {
     CHECK(!has_symbol("standstill__PyObject_GC_UNTRACK"));
 }
 
-/* S-193 */
 static void s_193_the_macros_stand_on_functions(void) {
     PyObject *(*new_function)(PyTypeObject *) = _PyObject_GC_New;
     PyVarObject *(*new_var)(PyTypeObject *, Py_ssize_t) = _PyObject_GC_NewVar;

@@ -24,7 +24,6 @@ static struct walk walk_to(const void *sought) {
     return walk;
 }
 
-/* S-176 */
 static void s_176_a_tracked_object_is_visited_once(void) {
     Pair *p = pair(NULL, NULL);
     CHECK_INT(walk_to(p).hits, 1);
@@ -45,7 +44,6 @@ static void s_176_null_and_a_detached_thread_are_reported(void) {
     CHECK_INT(walk.n, 0);
 }
 
-/* S-177 */
 static void s_177_frozen_and_unreachable_objects_are_visited(void) {
     Pair *frozen = pair(NULL, NULL), *garbage, *untracked = PyObject_GC_New(Pair, &Pair_Type);
     MUST(untracked != NULL);
@@ -90,8 +88,8 @@ static void s_177_objects_that_a_running_collection_found_are_left_out(void) {
     Py_DECREF(kept);
 }
 
-/* S-178: the set is the same, whatever the order. */
-static void s_178_the_set_is_what_counts(void) {
+/* The set is the same in any order. */
+static void s_178_two_walks_visit_the_same_number_of_objects(void) {
     Pair *p = ring(10);
     struct walk first = walk_to(p), again = walk_to(p);
     CHECK_INT(first.n, again.n);
@@ -269,7 +267,6 @@ static void s_183_the_callback_may_wait_for_another_thread(void) {
     Py_DECREF(p);
 }
 
-/* S-185 */
 static void s_185_without_memory_nothing_is_visited(void) {
     Pair *p = ring(1000);
     struct walk walk;
@@ -284,7 +281,6 @@ static void s_185_without_memory_nothing_is_visited(void) {
     PyGC_Collect();
 }
 
-/* S-186 */
 static void s_186_the_answer_0_stops(void) {
     Pair *p = ring(5);
     struct walk walk;
@@ -310,7 +306,6 @@ static void s_186_the_argument_is_handed_on(void) {
     PyGC_Collect();
 }
 
-/* S-187 */
 static void s_187_function_and_type_are_there(void) {
     void (*visit)(gcvisitobjects_t, void *) = PyUnstable_GC_VisitObjects;
     gcvisitobjects_t callback = check_arg;
@@ -318,7 +313,6 @@ static void s_187_function_and_type_are_there(void) {
     CHECK(visit && as);
 }
 
-/* S-188 */
 static void s_188_another_answer_stops_and_is_reported(void) {
     static const int answers[] = {2, -1, 1000};
     Pair *p = ring(5);
@@ -341,7 +335,7 @@ const struct test objects_tests[] = {
     TEST(s_176_null_and_a_detached_thread_are_reported),
     TEST(s_177_frozen_and_unreachable_objects_are_visited),
     TEST(s_177_objects_that_a_running_collection_found_are_left_out),
-    TEST(s_178_the_set_is_what_counts),
+    TEST(s_178_two_walks_visit_the_same_number_of_objects),
     TEST(s_179_objects_made_by_the_callback_are_not_visited),
     TEST(s_179_an_object_released_by_the_callback_is_still_visited),
     TEST(s_180_nothing_is_collected_meanwhile),

@@ -2,7 +2,6 @@
 
 #include "check.h"
 
-/* S-78 */
 static void s_078_is_gc_answers_1_or_0(void) {
     PyTypeObject *heap_type = heap_pair_type("check.Heap", 0, NULL);
     PyObject *number = PyLong_FromLong(1), *text = PyUnicode_FromString("x"), *tuple = PyTuple_New(0);
@@ -41,8 +40,7 @@ static void s_078_a_test_of_the_type_decides_for_each_object(void) {
     Py_DECREF(p);
 }
 
-/* S-79 */
-static void s_079_what_is_no_container_is_never_tracked(void) {
+static void s_079_objects_other_than_containers_are_never_tracked(void) {
     PyObject *objects[3];
     int i;
     objects[0] = PyLong_FromLong(1);
@@ -57,7 +55,6 @@ static void s_079_what_is_no_container_is_never_tracked(void) {
     EXPECT_MISUSE(STANDSTILL_E_NOT_GC_OBJECT, 3);
 }
 
-/* S-80 */
 static void s_080_is_tracked_follows_track_and_untrack(void) {
     Pair *p = PyObject_GC_New(Pair, &Pair_Type);
     Leaf *l = leaf();
@@ -130,7 +127,6 @@ static void s_081_is_finalized_is_0_without_a_finalizer_and_for_null(void) {
     Py_DECREF(l);
 }
 
-/* S-82 */
 static void s_082_both_queries_are_exported(void) {
     int (*tracked)(PyObject *) = PyObject_GC_IsTracked;
     int (*finalized)(PyObject *) = PyObject_GC_IsFinalized;
@@ -140,7 +136,7 @@ static void s_082_both_queries_are_exported(void) {
 const struct test queries_tests[] = {
     TEST(s_078_is_gc_answers_1_or_0),
     TEST(s_078_a_test_of_the_type_decides_for_each_object),
-    TEST(s_079_what_is_no_container_is_never_tracked),
+    TEST(s_079_objects_other_than_containers_are_never_tracked),
     TEST(s_080_is_tracked_follows_track_and_untrack),
     TEST(s_081_is_finalized_after_a_collection),
     TEST(s_081_is_finalized_after_count_0),

@@ -468,7 +468,7 @@ static void g_86_extra_data_holds_a_traversed_reference(void) {
 }
 
 /* Queries. */
-static void g_22_what_is_tracked(void) {
+static void g_22_containers_are_tracked_and_other_objects_are_not(void) {
     static PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT, .m_name = "module"};
     PyTypeObject *type = heap_pair_type("check.User", 0, NULL);
     PyObject *number = PyLong_FromLong(1), *text = PyUnicode_FromString("x"), *module = PyModule_Create(&definition);
@@ -534,7 +534,7 @@ const struct test scenarios_tests[] = {
     TEST(g_07_a_class_of_two_bases),
     TEST(g_09_a_legacy_finalizer_in_a_cycle),
     TEST(g_14_saveall_keeps_the_cycle),
-    TEST(g_22_what_is_tracked),
+    TEST(g_22_containers_are_tracked_and_other_objects_are_not),
     TEST_AS(g_26_uncollectable_objects_at_the_end_are_printed, BARE),
     TEST(g_27_a_cycle_off_a_module_is_finalized),
     TEST(g_28_statistics_are_printed),

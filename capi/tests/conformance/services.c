@@ -19,7 +19,6 @@ static int contains(PyObject *tuple, const void *object) {
     return n;
 }
 
-/* U-01 */
 static void u_01_collect_takes_a_generation(void) {
     long long before = LIVE();
     CHECK_INT(standstill_gc_collect(3), -1);
@@ -38,7 +37,6 @@ static void u_01_collect_takes_a_generation(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* U-02 */
 static void u_02_everything_comes_in_three_generations(void) {
     int thresholds[3] = {-1, -1, -1};
     Py_ssize_t counts[3] = {-1, -1, -1};
@@ -50,7 +48,6 @@ static void u_02_everything_comes_in_three_generations(void) {
     CHECK(thresholds[2] >= 0 && counts[2] >= 0 && stats[2].collections != UINT64_MAX);
 }
 
-/* U-03 */
 static void u_03_both_views_of_the_switch_agree(void) {
     CHECK_INT(standstill_gc_disable(), 1);
     CHECK_INT(PyGC_IsEnabled(), 0);
@@ -61,7 +58,6 @@ static void u_03_both_views_of_the_switch_agree(void) {
     CHECK_INT(PyGC_IsEnabled(), 1);
 }
 
-/* U-04 */
 static void u_04_thresholds_are_kept(void) {
     int out[3];
     CHECK_INT(standstill_gc_get_threshold(out), 0);
@@ -184,7 +180,6 @@ static void u_07_counts_are_exact_over_threads(void) {
     Py_DECREF(kept);
 }
 
-/* U-08 */
 static void u_08_statistics_are_the_sums_of_the_results(void) {
     standstill_gc_stats before[3], after[3];
     Py_ssize_t sum = 0;
@@ -262,7 +257,6 @@ static void u_09_a_change_takes_effect_in_the_next_phase(void) {
     CHECK(strcmp(phases, "en") == 0);
 }
 
-/* U-10 */
 static void u_10_debug_flags_make_the_round(void) {
     CHECK_INT(standstill_gc_get_debug(), 0);
     CHECK_INT(standstill_gc_set_debug(STANDSTILL_GC_DEBUG_STATS | STANDSTILL_GC_DEBUG_SAVEALL), 0);
@@ -372,7 +366,6 @@ static void u_14_saveall_keeps_everything_whole(void) {
     CHECK_INT(calls.finalized, 2);
 }
 
-/* U-15 */
 static void u_15_leak_is_the_three_of_them(void) {
     CHECK_INT(STANDSTILL_GC_DEBUG_LEAK, STANDSTILL_GC_DEBUG_COLLECTABLE | STANDSTILL_GC_DEBUG_UNCOLLECTABLE |
                                             STANDSTILL_GC_DEBUG_SAVEALL);
@@ -380,7 +373,6 @@ static void u_15_leak_is_the_three_of_them(void) {
     CHECK_INT(standstill_gc_get_debug(), 38);
 }
 
-/* U-16, U-17 */
 static void u_16_an_object_with_a_legacy_finalizer_ends_up_in_garbage(void) {
     Pair *p, *got;
     ready(&Legacy_Type);
@@ -399,7 +391,7 @@ static void u_16_an_object_with_a_legacy_finalizer_ends_up_in_garbage(void) {
     CHECK_INT(calls.freed, 3);
 }
 
-static void u_17_what_it_reaches_is_kept_and_counted(void) {
+static void u_17_objects_that_a_legacy_finalizer_reaches_are_kept_and_counted(void) {
     Pair *legacy, *plain, *reached;
     ready(&Legacy_Type);
     reached = pair(NULL, NULL);
@@ -421,7 +413,6 @@ static void u_17_what_it_reaches_is_kept_and_counted(void) {
     CHECK_INT(calls.freed, 3);
 }
 
-/* U-18, U-19, U-20 */
 static void u_18_frozen_garbage_survives(void) {
     long long before = LIVE();
     garbage_ring(2);
@@ -521,8 +512,7 @@ static void u_21_the_child_of_a_fork_collects(void) {
     PyGC_Collect();
 }
 
-/* U-22 */
-static void u_22_get_objects_lists_what_is_tracked(void) {
+static void u_22_get_objects_lists_tracked_objects(void) {
     Pair *p = pair(NULL, NULL), *garbage = garbage_ring(1), *frozen;
     PyObject *number = PyLong_FromLong(5), *found = standstill_gc_get_objects(-1), *young;
     MUST(found != NULL);
@@ -551,7 +541,6 @@ static void u_22_get_objects_lists_what_is_tracked(void) {
     PyGC_Collect();
 }
 
-/* U-23 */
 static void u_23_get_referrers_finds_the_containers(void) {
     Leaf *x = leaf();
     Pair *holding = pair(x, x), *other = pair(NULL, NULL), *frozen;
@@ -576,7 +565,6 @@ static void u_23_get_referrers_finds_the_containers(void) {
     Py_DECREF(x);
 }
 
-/* U-24 */
 static void u_24_get_referents_lists_members(void) {
     PyObject *text = PyUnicode_FromString("text"), *objects[3], *found;
     Leaf *l = leaf();
@@ -600,7 +588,6 @@ static void u_24_get_referents_lists_members(void) {
     Py_DECREF(text);
 }
 
-/* U-25 */
 static void u_25_both_views_of_an_object_agree(void) {
     Pair *p = pair(NULL, NULL);
     PyObject *number = PyLong_FromLong(3);
@@ -698,8 +685,7 @@ static void u_28_finalizers_run_with_the_world_running(void) {
     CHECK_INT(PyGC_Collect(), 1);
 }
 
-/* U-29 */
-static void u_29_only_what_is_reachable_again_survives(void) {
+static void u_29_only_resurrected_objects_survive(void) {
     Pair *p, *inner;
     ready(&Saving_Type);
     inner = pair(NULL, NULL);
@@ -819,7 +805,6 @@ static void u_32_a_weak_reference_never_gives_a_cleared_object(void) {
     CHECK_INT(calls.freed, 60 * 16 * 2);
 }
 
-/* U-33 */
 static void u_33_only_callbacks_of_reachable_weak_references_run(void) {
     long outside = 0, inside = 0;
     Pair *p = ring(2);
@@ -990,7 +975,6 @@ static void u_37_a_collection_without_memory_changes_nothing(void) {
     }
 }
 
-/* U-38 */
 static void u_38_a_cycle_at_exit_is_finalized(void) {
     int id;
     PyTypeObject *type = &Finalized_Type;
@@ -1027,7 +1011,6 @@ static void u_39_a_drop_of_another_thread_counts_at_once(void) {
 
 /* U-40 is about an optional speed-up, which is shown on random graphs in Rust. */
 
-/* U-41 */
 static void u_41_immortal_objects_are_never_collected(void) {
     PyTypeObject *type = heap_pair_type("check.Immortal", 0, NULL);
     PyObject_SetAttrString((PyObject *)type, "static", (PyObject *)&Pair_Type);
@@ -1064,7 +1047,6 @@ static void u_44_py_clear_sets_the_field_first(void) {
     Py_CLEAR(*next);
 }
 
-/* U-45 */
 static void u_45_a_deep_drop_returns(void) {
     Pair *head = NULL;
     long i;
@@ -1183,13 +1165,13 @@ const struct test services_tests[] = {
     TEST(u_14_saveall_keeps_everything_whole),
     TEST(u_15_leak_is_the_three_of_them),
     TEST(u_16_an_object_with_a_legacy_finalizer_ends_up_in_garbage),
-    TEST(u_17_what_it_reaches_is_kept_and_counted),
+    TEST(u_17_objects_that_a_legacy_finalizer_reaches_are_kept_and_counted),
     TEST(u_18_frozen_garbage_survives),
     TEST(u_18_frozen_objects_are_roots),
     TEST(u_19_unfrozen_garbage_is_collected),
     TEST(u_20_the_number_of_frozen_objects),
     TEST(u_21_the_child_of_a_fork_collects),
-    TEST(u_22_get_objects_lists_what_is_tracked),
+    TEST(u_22_get_objects_lists_tracked_objects),
     TEST(u_23_get_referrers_finds_the_containers),
     TEST(u_24_get_referents_lists_members),
     TEST(u_25_both_views_of_an_object_agree),
@@ -1197,7 +1179,7 @@ const struct test services_tests[] = {
     TEST(u_26_of_plain_objects_too),
     TEST(u_27_finalizers_see_whole_objects),
     TEST(u_28_finalizers_run_with_the_world_running),
-    TEST(u_29_only_what_is_reachable_again_survives),
+    TEST(u_29_only_resurrected_objects_survive),
     TEST(u_30_resurrection_from_count_0),
     TEST(u_31_a_failing_finalizer_stops_nothing),
     TEST(u_32_a_weak_reference_never_gives_a_cleared_object),

@@ -291,7 +291,7 @@ static void numbers_that_no_memory_has_are_refused(void) {
         CHECK(PyUnstable_Object_GC_NewWithExtraData(&Pair_Type, (size_t)many[i]) == NULL);
         EXPECT_ERROR(STANDSTILL_E_MEMORY);
     }
-    /* The number of items lies where anybody can write to it. */
+    /* Any code can write to the number of items. */
     r->ob_base.ob_size = 1 << 20;
     CHECK(PyObject_GC_Resize(Row, r, 1) == NULL);
     EXPECT_ERROR(STANDSTILL_E_BAD_SIZE);

@@ -28,7 +28,6 @@ static int seen(const void *object) {
     return sought.times;
 }
 
-/* S-51 */
 static void s_051_an_untracked_cycle_is_collected_once_it_is_tracked(void) {
     long long before = LIVE();
     Pair *p = untracked();
@@ -41,7 +40,6 @@ static void s_051_an_untracked_cycle_is_collected_once_it_is_tracked(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-52 */
 static void s_052_track_makes_an_object_tracked(void) {
     Pair *p = untracked();
     CHECK_INT(PyObject_GC_IsTracked((PyObject *)p), 0);
@@ -57,7 +55,6 @@ static void s_052_track_of_null_is_reported(void) {
     EXPECT_MISUSE(STANDSTILL_E_NULL_ARGUMENT, 1);
 }
 
-/* S-53 */
 static void s_053_a_constructor_that_tracks_last_is_never_caught(void) {
     standstill_heap_options options;
     standstill_heap *heap;
@@ -113,7 +110,6 @@ static void s_053_an_address_outside_the_heap_is_not_followed(void) {
     Py_DECREF(p);
 }
 
-/* S-54 */
 static void s_054_track_with_a_dangling_field_is_reported(void) {
     Pair *p = untracked(), *dead = untracked();
     p->a = (PyObject *)dead;
@@ -128,7 +124,6 @@ static void s_054_track_with_a_dangling_field_is_reported(void) {
     Py_DECREF(p);
 }
 
-/* S-55 */
 static void s_055_track_twice_is_reported(void) {
     Pair *p = untracked(), *q = pair(NULL, NULL);
     PyObject_GC_Track(p);
@@ -146,7 +141,6 @@ static void s_055_track_twice_is_reported(void) {
     Py_DECREF(q);
 }
 
-/* S-56 */
 static void s_056_track_of_a_plain_object_is_reported(void) {
     PyObject *number = PyLong_FromLong(7);
     Leaf *l = leaf();
@@ -170,7 +164,7 @@ static void making_finalizer(PyObject *self) {
         garbage_ring(2);
 }
 
-static void s_057_what_a_finalizer_makes_is_left_to_the_next_collection(void) {
+static void s_057_objects_that_a_finalizer_makes_are_left_to_the_next_collection(void) {
     static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Maker", .tp_basicsize = sizeof(Pair), .tp_base = &Pair_Type,
                                 .tp_finalize = making_finalizer};
     long long before = LIVE();
@@ -293,7 +287,6 @@ static void s_059_no_change_of_a_neighbouring_attribute_is_lost(void) {
     CHECK_INT(finalized_meanwhile, 0);
 }
 
-/* S-60 */
 static void s_060_an_untracked_object_is_not_traversed(void) {
     Pair *p = pair(NULL, NULL);
     PyObject_GC_UnTrack(p);
@@ -312,7 +305,6 @@ static void s_060_untrack_of_null_and_of_a_plain_object_is_reported(void) {
     Py_DECREF(l);
 }
 
-/* S-61 */
 static void s_061_an_object_can_be_tracked_again(void) {
     long long before = LIVE();
     Pair *p = ring(2);
@@ -329,7 +321,6 @@ static void s_061_an_object_can_be_tracked_again(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-62 */
 static void s_062_untrack_twice_is_silent(void) {
     Pair *p = pair(NULL, NULL);
     PyObject_GC_UnTrack(p);
@@ -387,7 +378,6 @@ static void s_064_an_object_that_a_finalizer_untracks_is_not_cleared(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-65 */
 static void s_065_a_reference_from_an_untracked_object_keeps_a_cycle(void) {
     long long before = LIVE();
     Pair *holding = untracked(), *p = ring(3);
@@ -411,7 +401,7 @@ const struct test track_tests[] = {
     TEST_AS(s_054_track_with_a_dangling_field_is_reported, CHECKED_ONLY),
     TEST(s_055_track_twice_is_reported),
     TEST(s_056_track_of_a_plain_object_is_reported),
-    TEST(s_057_what_a_finalizer_makes_is_left_to_the_next_collection),
+    TEST(s_057_objects_that_a_finalizer_makes_are_left_to_the_next_collection),
     TEST(s_058_immortal_objects_are_roots_and_not_tracked),
     TEST(s_059_two_threads_toggle_one_object),
     TEST(s_059_no_change_of_a_neighbouring_attribute_is_lost),

@@ -7,14 +7,13 @@
 
 #define GC_TYPE (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC)
 
-/* S-01 */
 static void s_001_a_type_that_does_not_opt_in_keeps_its_cycles(void) {
     Pair *a = pair(NULL, NULL);
     Holder *h = holder(a);
     long long before;
     set_a(a, h);
     Py_DECREF(h);
-    Py_DECREF(a); /* a <-> h, nobody else refers to them */
+    Py_DECREF(a); /* a <-> h, no other object refers to them */
     before = LIVE();
     CHECK_INT(PyGC_Collect(), 0);
     CHECK_INT(LIVE(), before);
@@ -24,7 +23,6 @@ static void s_001_a_type_that_does_not_opt_in_keeps_its_cycles(void) {
     CHECK_INT(calls.freed, 1);
 }
 
-/* S-02 */
 static void s_002_the_flag_of_a_ready_type_is_fixed(void) {
     Pair *p;
     CHECK((Pair_Type.tp_flags & Py_TPFLAGS_HAVE_GC) != 0);
@@ -43,7 +41,6 @@ static void s_002_the_flag_of_a_ready_type_is_fixed(void) {
     Py_DECREF(p);
 }
 
-/* S-03 */
 static void s_003_flag_and_handler_make_a_container_type(void) {
     Pair *p = pair(NULL, NULL);
     PyGC_Collect();
@@ -68,7 +65,6 @@ static void s_003_a_handler_without_the_flag_is_never_called(void) {
     Py_DECREF(p);
 }
 
-/* S-04 */
 static void s_004_a_cycle_of_mutable_objects_is_freed(void) {
     long long before = LIVE();
     garbage_ring(2);
@@ -190,7 +186,6 @@ static void s_006_a_write_after_readiness_has_no_effect(void) {
     Pair_Type.tp_traverse = pair_traverse;
 }
 
-/* S-07 */
 static void s_007_sizes_are_those_asked_for(void) {
     Row *r = row(5);
     Pair *p = pair(NULL, NULL);
@@ -248,7 +243,6 @@ static void s_007_a_damaged_header_stops_the_process_with_its_address(void) {
         stops_the_process(how);
 }
 
-/* S-08 */
 static void s_008_a_type_and_its_instances_die_together(void) {
     long long before = LIVE();
     PyTypeObject *type = heap_pair_type("check.Own", 0, NULL);
@@ -281,7 +275,7 @@ static void s_008_a_type_with_instances_outlives_its_last_reference(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-09: names, argument orders and results, as pointers of exactly these types. */
+/* Names, argument orders and results, as pointers of exactly these types. */
 static void s_009_the_stable_functions_have_their_types(void) {
     void (*track)(void *) = PyObject_GC_Track;
     void (*untrack)(void *) = PyObject_GC_UnTrack;
@@ -311,7 +305,6 @@ static void s_009_the_stable_functions_have_their_types(void) {
     CHECK(type_data && item_data && type_state && state && token && base && module && by_token);
 }
 
-/* S-11 */
 static void s_011_ready_twice_gives_0_twice(void) {
     static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Twice", .tp_basicsize = sizeof(Leaf)};
     PyTypeObject after;
@@ -351,7 +344,6 @@ static void s_011_null_is_an_error(void) {
     EXPECT_ERROR(STANDSTILL_E_NULL_ARGUMENT);
 }
 
-/* S-12 */
 static void s_012_a_bad_spec_leaks_nothing(void) {
     PyType_Slot no_traverse[] = {{Py_tp_clear, FN(pair_clear)}, {0, NULL}};
     PyType_Spec spec = {"check.Bad", sizeof(Pair), 0, GC_TYPE, no_traverse};
@@ -375,7 +367,6 @@ static void s_012_a_good_spec_is_ready_at_once(void) {
     Py_DECREF(type);
 }
 
-/* S-13 */
 static void s_013_a_child_without_flag_and_handlers_inherits_all_three(void) {
     static PyTypeObject child = {TYPE_HEAD .tp_name = "check.Child", .tp_basicsize = sizeof(Pair) + 8,
                                  .tp_base = &Pair_Type, .tp_flags = Py_TPFLAGS_BASETYPE};
@@ -412,7 +403,6 @@ static void s_013_a_container_base_that_is_not_the_primary_one_is_refused(void) 
     Py_DECREF(container);
 }
 
-/* S-14 */
 static void s_014_handlers_without_the_flag_under_a_container_base_are_refused(void) {
     static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Halfway", .tp_basicsize = sizeof(Pair),
                                 .tp_base = &Pair_Type, .tp_traverse = pair_traverse};
@@ -425,7 +415,6 @@ static void s_014_handlers_without_the_flag_under_a_container_base_are_refused(v
     EXPECT_ERROR(STANDSTILL_E_HANDLERS_WITHOUT_FLAG);
 }
 
-/* S-15 */
 static void s_015_a_child_with_the_flag_inherits_no_handler(void) {
     static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Alone", .tp_basicsize = sizeof(Pair), .tp_flags = GC_TYPE,
                                 .tp_base = &Pair_Type, .tp_traverse = pair_traverse};
@@ -441,7 +430,6 @@ static void s_015_a_child_with_the_flag_needs_a_traverse_of_its_own(void) {
     EXPECT_ERROR(STANDSTILL_E_MISSING_TRAVERSE);
 }
 
-/* S-16 */
 static void s_016_the_flag_without_a_traverse_handler_is_an_error(void) {
     static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Mute", .tp_basicsize = sizeof(Pair), .tp_flags = GC_TYPE};
     PyType_Slot none[] = {{0, NULL}};
@@ -453,7 +441,6 @@ static void s_016_the_flag_without_a_traverse_handler_is_an_error(void) {
     EXPECT_ERROR(STANDSTILL_E_MISSING_TRAVERSE);
 }
 
-/* S-17 */
 static void s_017_a_container_type_gets_the_containers_free(void) {
     static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Default", .tp_basicsize = sizeof(Pair), .tp_flags = GC_TYPE,
                                 .tp_dealloc = pair_dealloc, .tp_traverse = pair_traverse};
@@ -470,7 +457,6 @@ static void s_017_the_plain_free_in_a_container_base_is_refused(void) {
     EXPECT_ERROR(STANDSTILL_E_BAD_FREE);
 }
 
-/* S-18 */
 static void s_018_an_empty_alloc_slot_is_filled(void) {
     static PyTypeObject parent = {TYPE_HEAD .tp_name = "check.Parent", .tp_basicsize = sizeof(Leaf),
                                   .tp_flags = Py_TPFLAGS_BASETYPE, .tp_alloc = alloc_6};
@@ -482,7 +468,6 @@ static void s_018_an_empty_alloc_slot_is_filled(void) {
     CHECK(child.tp_alloc == alloc_6);
 }
 
-/* S-19 */
 static void s_019_a_missing_dealloc_is_supplied(void) {
     static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Generic", .tp_basicsize = sizeof(Pair), .tp_flags = GC_TYPE,
                                 .tp_traverse = pair_traverse, .tp_clear = pair_clear, .tp_finalize = pair_finalize};
@@ -618,7 +603,7 @@ static void the_name_of_a_type_is_utf_8(void) {
     EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
 }
 
-static void a_string_that_nobody_has_filled_is_empty(void) {
+static void an_allocated_string_is_empty(void) {
     PyObject *empty = PyUnicode_Type.tp_alloc(&PyUnicode_Type, 0);
     const char *text;
     MUST(empty != NULL);
@@ -661,7 +646,7 @@ const struct test types_tests[] = {
     TEST(s_019_a_missing_dealloc_is_supplied),
     TEST(s_019_the_supplied_dealloc_calls_that_of_a_c_base),
     TEST(a_type_derived_from_tuple_may_have_fields_of_its_own),
-    TEST(a_string_that_nobody_has_filled_is_empty),
+    TEST(an_allocated_string_is_empty),
     TEST(items_behind_the_fields_of_a_base_are_refused),
     TEST(misuse_of_an_unready_type_is_reported),
     TEST(questions_about_an_unready_type_are_errors),

@@ -61,7 +61,6 @@ static void s_083_a_visitor_that_was_kept_does_nothing(void) {
     Py_DECREF(q);
 }
 
-/* S-84 */
 static void s_084_every_service_sees_the_same_list(void) {
     Pair *a = pair(NULL, NULL), *b = pair(NULL, NULL), *p;
     PyObject *objects[1], *found;
@@ -90,7 +89,6 @@ static void s_084_every_service_sees_the_same_list(void) {
     CHECK_INT(calls.freed, 3);
 }
 
-/* S-85 */
 static void s_085_a_visitor_of_ones_own_sees_the_direct_referents(void) {
     Leaf *l = leaf();
     Pair *q = pair(l, NULL), *p = pair(q, l);
@@ -234,7 +232,6 @@ static void s_087_a_handler_that_goes_on_is_answered_alike(void) {
     forget_misuses(); /* checked mode reports a handler that visits an object twice */
 }
 
-/* S-88 */
 static void s_088_tracked_objects_are_traversed_and_others_are_not(void) {
     Pair *p = pair(NULL, NULL), *q = PyObject_GC_New(Pair, &Pair_Type);
     PyGC_Collect();
@@ -247,7 +244,6 @@ static void s_088_tracked_objects_are_traversed_and_others_are_not(void) {
     Py_DECREF(q);
 }
 
-/* S-89 */
 static void s_089_only_direct_contents(void) {
     Pair *third = pair(NULL, NULL), *second = pair(third, NULL), *first = pair(second, NULL);
     PyObject *objects[1], *found;
@@ -460,7 +456,6 @@ static void s_096_a_long_chain_is_collected_on_a_small_stack(void) {
     Py_END_ALLOW_THREADS
 }
 
-/* S-97 */
 static void s_097_a_cycle_of_two_is_cleared(void) {
     long long before = LIVE();
     garbage_ring(2);
@@ -562,7 +557,6 @@ static void s_100_an_error_in_clear_does_not_stop_the_collection(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-101 */
 static void s_101_clearing_twice_is_clearing_once(void) {
     Leaf *l = leaf();
     Pair *p = pair(l, l);
@@ -742,7 +736,6 @@ static void s_107_a_handler_visits_each_member_it_owns(void) {
     CHECK_INT(LIVE(), before);
 }
 
-/* S-108, S-109 */
 static void s_108_a_member_that_is_only_a_string_may_be_skipped(void) {
     long long before = LIVE();
     Pair *p;

@@ -57,7 +57,6 @@ static void s_122_a_borrowed_field_that_is_visited_does_no_damage(void) {
     forget_misuses();
 }
 
-/* S-123 */
 static void s_123_an_object_with_weak_references_is_collected(void) {
     long long before = LIVE();
     long counter = 0;

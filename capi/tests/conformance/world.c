@@ -216,7 +216,6 @@ static void s_157_a_handler_runs_on_other_threads_too(void) {
     CHECK_INT(on_another_thread, 1);
 }
 
-/* S-158 */
 static void s_158_a_collection_may_start_at_any_safe_point(void) {
     standstill_heap_options options = STANDSTILL_HEAP_OPTIONS_INIT;
     standstill_heap *heap;
@@ -279,7 +278,7 @@ static void be_detached(void *arg) {
     Py_END_ALLOW_THREADS
 }
 
-static void s_160_a_detached_thread_delays_nobody(void) {
+static void s_160_a_detached_thread_delays_no_collection(void) {
     thread t;
     start(&t, be_detached, NULL);
     wait_for(&is_detached);
@@ -504,7 +503,7 @@ static void s_164_garbage_of_one_heap_is_not_seen_by_another(void) {
     CHECK_INT(PyGC_Collect(), 2);
 }
 
-/* A thread that blocks while it is attached holds up every stop. The hook is told which one it is, and since when. */
+/* A thread that blocks while it is attached holds up every stop. The hook receives its name and the time of its wait. */
 #ifdef __linux__
 extern int pthread_setname_np(pthread_t id, const char *name);
 #endif
@@ -644,7 +643,7 @@ const struct test world_tests[] = {
     TEST(s_157_a_handler_runs_on_other_threads_too),
     TEST(s_158_a_collection_may_start_at_any_safe_point),
     TEST(s_159_finalizers_run_with_the_world_running),
-    TEST(s_160_a_detached_thread_delays_nobody),
+    TEST(s_160_a_detached_thread_delays_no_collection),
     TEST(s_160_a_thread_that_comes_back_waits_for_the_stop),
     TEST(s_161_a_stop_inside_a_stop_is_refused),
     TEST(s_162_eight_threads_pause_in_all_ways),

@@ -10,7 +10,7 @@ pub(crate) struct Library(Pointer);
 
 // SAFETY: a handle for `dlsym`, which may be called from anywhere.
 unsafe impl Send for Library {}
-// SAFETY: as above.
+// SAFETY: a handle for `dlsym`, which may be called from anywhere.
 unsafe impl Sync for Library {}
 
 impl Library {

@@ -34,8 +34,8 @@ pub(crate) const OBJECTS: &[&str] = &[
 pub(crate) const HEAPS: &[&str] = &["null", "zeroed", "random", "stack", "freed"];
 pub(crate) const THREADS: &[&str] = &["null", "zeroed", "random", "stack", "freed"];
 
-/// The wrong values that make sense for a parameter: where nobody can tell, as for texts, null and
-/// nothing else.
+/// The wrong values that make sense for a parameter: where no check can tell, for example for
+/// texts, only null.
 pub(crate) fn wrongs(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Object | Kind::Type | Kind::Array => OBJECTS,
@@ -343,7 +343,7 @@ impl Cast {
             "the type of types" => self.library.address("standstill_PyType_Type"),
             "a weak reference" => self.weakref,
             "None" => self.library.address("standstill__Py_NoneStruct"),
-            _ => unreachable!("{what} is made by whoever calls"),
+            _ => unreachable!("{what} is made by the caller"),
         }
     }
 }

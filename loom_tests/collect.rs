@@ -18,7 +18,7 @@
 //!   `collection_meets_a_moving_edge`, `young_collection_meets_a_moving_edge`
 //! * claim, clear, release, against the last drop: `collection_meets_the_last_drop`
 //! * finalizers; recheck: an object is resurrected, alone, or with the objects that it reaches:
-//!   `resurrection_meets_a_taker`, `resurrection_keeps_what_it_reaches`
+//!   `resurrection_meets_a_taker`, `a_resurrected_object_keeps_the_objects_it_reaches`
 //! * young against full: `young_meets_full`
 //! * ageing; pages made young again by a tracked object, a new object, a freed cell:
 //!   `late_tracking_meets_a_young_collection`, `allocation_makes_a_page_young`,
@@ -70,7 +70,7 @@ fn new_cycle(m: &Mutator, finalizer: bool) -> Object {
 }
 
 fn assert_whole(m: &Mutator, object: Object) {
-    assert!(!m.model().body(object, |body| body.cleared), "cleared while somebody holds it");
+    assert!(!m.model().body(object, |body| body.cleared), "cleared while a thread holds it");
 }
 
 fn collect(m: &mut Mutator, _: [Object; 2]) -> usize {
@@ -443,7 +443,7 @@ fn loom_collection_meets_a_birth_and_an_end() {
 
 /// A finalizer gives a reference away. The objects reachable from it are resurrected, too.
 #[test]
-fn loom_resurrection_keeps_what_it_reaches() {
+fn loom_a_resurrected_object_keeps_the_objects_it_reaches() {
     let make = |m: &mut Mutator| {
         let [one, two] = [new(m, true), new(m, false)];
         set(m, one, Some(two));

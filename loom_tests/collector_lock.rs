@@ -143,6 +143,6 @@ fn loom_the_lock_goes_to_the_requester() {
             lock.release();
         }
         other.join().unwrap();
-        assert!(lock.try_acquire(), "nobody has it");
+        assert!(lock.try_acquire(), "no thread has it");
     });
 }

@@ -20,12 +20,13 @@
 //! * last local drop, nothing shared: dead: `owners_last_drop_meets_a_stranger`,
 //!   `owner_takes_the_last`, `owner_releases_garbage_that_had_a_weak_reference`
 //! * last local drop, something shared: biased to merged: `owners_last_drop_meets_a_stranger`,
-//!   `a_former_owner_comes_back`, `two_strangers_share_what_the_owner_leaves`
+//!   `a_former_owner_comes_back`, `the_owner_and_two_other_threads_drop_the_last_references`
 //! * foreign drop, above zero: `owners_last_drop_meets_a_stranger`
 //! * foreign drop, below zero: biased to queued: `queue_of_two_strangers`,
 //!   `owner_and_stranger_count`
-//! * foreign drop that met another: biased to queued: `two_strangers_share_what_the_owner_leaves`
-//! * last drop of a merged object: dead: `two_strangers_share_what_the_owner_leaves`
+//! * foreign drop that met another: biased to queued:
+//!   `the_owner_and_two_other_threads_drop_the_last_references`
+//! * last drop of a merged object: dead: `the_owner_and_two_other_threads_drop_the_last_references`
 //! * drop of a merged, queued object: the queue decides: `a_queued_object_waits_for_its_queue`
 //! * merge by the owner: queued to merged: `queue_of_two_strangers`
 //! * merge by a thread that has suspended the owner: `stranger_merges_for_a_detached_owner`
@@ -39,7 +40,7 @@
 //!   `two_mutators_adopt`, `an_adopter_leaves_again`, `an_adopter_ends`,
 //!   `an_adopter_meets_an_upgrade`, `an_adopted_object_is_claimed`, `an_adopter_has_no_room`
 //! * revival for a finalizer: merged or dead to biased: `revival_meets_an_upgrade`,
-//!   `a_finalizer_drops_what_a_stranger_counted`
+//!   `a_finalizer_drops_a_reference_that_another_thread_counted`
 //! * an object becomes shared for life, by its owner, or merged: `an_owner_shares_its_object`,
 //!   `a_queued_object_is_not_shared`, `a_merged_object_is_shared_for_life`
 //! * clone, drop and upgrade of an object that is shared for life:
@@ -233,7 +234,7 @@ impl Object {
             OWNER => &self.queue,
             STRANGER => &self.queues[0],
             OTHER => &self.queues[1],
-            _ => panic!("queued for nobody: {id}"),
+            _ => panic!("queued for no owner: {id}"),
         }
     }
 
@@ -524,7 +525,7 @@ fn loom_two_threads_make_one_record() {
 /// Mutations: `drop_merged` is `Acquire` alone, or returns `Dead` one reference early; a contended
 /// drop queues an object that its owner is merging (without `owner != NO_OWNER`).
 #[test]
-fn loom_two_strangers_share_what_the_owner_leaves() {
+fn loom_the_owner_and_two_other_threads_drop_the_last_references() {
     let make = || {
         let object = Object::new();
         object.clone_ref(STRANGER);
@@ -854,7 +855,7 @@ fn loom_revival_meets_an_upgrade() {
 ///
 /// Mutation: the finalizer's own reference is dropped as a local one, for any owner of the object.
 #[test]
-fn loom_a_finalizer_drops_what_a_stranger_counted() {
+fn loom_a_finalizer_drops_a_reference_that_another_thread_counted() {
     let owner = |object: &Object| match object.with(Header::drop_local) {
         Dropped::Dead => {
             object.with(|header| header.revive(OWNER));
@@ -962,7 +963,7 @@ fn loom_an_adopter_meets_a_foreign_drop() {
 
 /// Two mutators adopt an object whose owner has ended. One of them becomes the owner.
 ///
-/// Mutations: `adopt` replaces the owner's id without a check, or names nobody.
+/// Mutations: `adopt` replaces the owner's id without a check, or names no owner.
 #[test]
 fn loom_two_mutators_adopt() {
     fn adopts(object: &Object, me: u64) {

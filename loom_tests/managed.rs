@@ -13,13 +13,13 @@
 //! # Transitions
 //!
 //! * queued for an attached owner, which is requested and merges at a safepoint:
-//!   `stranger_drops_what_the_owner_counted`
+//!   `another_thread_drops_a_reference_that_the_owner_counted`
 //! * the owner is detached, is suspended, and another thread merges:
 //!   `stranger_merges_while_the_owner_is_detached`
 //! * the owner detaches between the two: `a_detached_owner_leaves_nothing_undone`
 //! * the owner ends and closes its queue: `owner_ends_before_a_stranger_drops`
 //! * a collection merges queues, and counts merged objects: `a_collection_merges_the_queues`,
-//!   `a_collection_counts_what_was_merged`
+//!   `a_collection_sees_the_merged_count`
 //! * an object whose owner has ended, adopted against unattached threads and other mutators:
 //!   `an_adopter_meets_unattached_threads`, `an_owner_ends_while_mutators_use_its_object`
 //! * deferred, drained by an attach, a safepoint, a collection, the end of the heap:
@@ -104,7 +104,7 @@ pub(super) fn world() -> (Heap, Mutator, Gc<Value>, Arc<Plain>) {
 /// Mutations: `enqueue` sends no request to the owner, or merges on its behalf without a
 /// suspension; `answer` does not merge.
 #[test]
-fn loom_stranger_drops_what_the_owner_counted() {
+fn loom_another_thread_drops_a_reference_that_the_owner_counted() {
     model(|| {
         let (heap, mut m, object, destroyed) = world();
         let theirs = object.clone();
@@ -478,7 +478,7 @@ fn cycle() -> (Heap, Mutator, Gc<Node>, Arc<Plain>) {
 /// A thread drops a reference that the owner counted, of an object that refers to itself. After the
 /// merge the object is garbage.
 #[test]
-fn loom_a_collection_counts_what_was_merged() {
+fn loom_a_collection_sees_the_merged_count() {
     Model::new().at_most(4).check(|| {
         let (heap, mut m, object, destroyed) = cycle();
         let theirs = object.clone();
@@ -510,7 +510,7 @@ fn loom_weak_handle_meets_a_collection() {
             if let Some(object) = weak.upgrade(&m) {
                 object.value.touch();
                 m.safepoint();
-                assert!(object.edge.get(&m).is_some(), "cleared while somebody holds it");
+                assert!(object.edge.get(&m).is_some(), "cleared while a thread holds it");
             }
         });
         let first = m.try_collect(Collect::full()).unwrap();
@@ -632,7 +632,7 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
                 assert_eq!(
                     after,
                     Dropped::Dead,
-                    "somebody took the handler's count for a reference"
+                    "a thread took the handler's count for a reference"
                 );
                 managed::clear_weak_references(m.raw(), header.as_ref());
                 m.raw().model().types.get(0).value(header).cast::<Value>().drop_in_place();

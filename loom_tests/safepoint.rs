@@ -31,7 +31,7 @@
 //!   `acknowledgement_during_a_suspension`
 //! * suspended while it waits for another stop: `suspension_of_a_waiting_requester`
 //! * a late LookOut of a guard: `late_acknowledgement`
-//! * request bits raised and taken: `a_request_carries_what_was_written`, `poke_meets_attach`,
+//! * request bits raised and taken: `a_request_shows_the_writes_before_it`, `poke_meets_attach`,
 //!   `poke_meets_detach`
 //! * a requester spins before it sleeps: `stop_checks_before_it_sleeps`
 //! * orphaned, then ended, or not: `a_thread_ends_before_its_participant`,
@@ -465,7 +465,10 @@ fn loom_owed_a_turn() {
             let was_parked = p[0].load(Relaxed);
             drop(stopped);
             let stopped = me.stop().unwrap();
-            assert!(!was_parked || p[1].load(Relaxed), "stopped twice without a turn");
+            assert!(
+                !was_parked || p[1].load(Relaxed),
+                "stopped twice and did not run between the stops"
+            );
             drop(stopped);
         });
         if me.poll() & STOP != 0 {
@@ -480,7 +483,7 @@ fn loom_owed_a_turn() {
 
 /// A thread that takes a request sees the writes made before the request was raised.
 #[test]
-fn loom_a_request_carries_what_was_written() {
+fn loom_a_request_shows_the_writes_before_it() {
     model(|| {
         let world = World::new();
         let me = world.attached();
@@ -513,7 +516,7 @@ fn loom_poke_meets_detach() {
             matches!(c.suspend(id), Suspend::Suspended(_))
         });
         let seen = me.detach_and_poll().expect("it can") != 0;
-        assert!(poker.join().unwrap() || seen, "nobody sees to the request");
+        assert!(poker.join().unwrap() || seen, "no thread answers the request");
     });
 }
 
@@ -718,7 +721,7 @@ fn loom_a_thread_ends_before_its_participant() {
         assert!(me.detach());
         ending.join().unwrap();
         me.attach().unwrap();
-        assert!(try_to_stop(&world, &me), "nobody is left");
+        assert!(try_to_stop(&world, &me), "no other thread is left");
         assert_eq!(world.touches(), 2 + usize::from(stopped));
     });
 }
@@ -829,7 +832,7 @@ fn loom_a_detach_past_the_exit_watcher() {
         assert!(me.detach());
         ending.join().unwrap();
         me.attach().unwrap();
-        assert!(try_to_stop(&world, &me), "nobody is attached");
+        assert!(try_to_stop(&world, &me), "no other thread is attached");
         assert_eq!(world.touches(), 2 + usize::from(stopped));
     });
 }

@@ -6,11 +6,11 @@
 //!
 //! # Transitions
 //!
-//! * stored, against a reader: `what_is_stored_in_a_slot_is_whole`
+//! * stored, against a reader: `an_object_in_a_slot_is_whole`
 //! * swapped out, against a swap: `two_threads_swap`
 //! * swapped out and dropped, against a reader: `a_reader_meets_a_swap`
 //! * exchanged by comparison, by the thread that wins and by the thread that loses:
-//!   `one_of_two_sets_a_slot`, `an_exchange_sees_what_came_before_the_store`
+//!   `one_of_two_sets_a_slot`, `an_exchange_sees_the_writes_before_the_store`
 //! * emptied, against a reader that detaches and comes back:
 //!   `a_reader_comes_back_while_a_slot_is_emptied`
 //! * emptied from another heap, against a reader at a safepoint:
@@ -45,7 +45,7 @@ fn slots<const N: usize>() -> (Heap, Mutator, Arc<[AtomicGc<Value>; N]>, Arc<Pla
 ///
 /// Mutation: the load is relaxed.
 #[test]
-fn loom_what_is_stored_in_a_slot_is_whole() {
+fn loom_an_object_in_a_slot_is_whole() {
     model(|| {
         let (heap, mut m, object, destroyed) = world();
         drop(object);
@@ -125,7 +125,7 @@ unsafe impl Send for Beside {}
 ///
 /// Mutations: the exchange has no acquire; the store has no release.
 #[test]
-fn loom_an_exchange_sees_what_came_before_the_store() {
+fn loom_an_exchange_sees_the_writes_before_the_store() {
     model(|| {
         let (heap, mut m, object, _) = world();
         let slot = Arc::new(AtomicGc::new(None));

@@ -2,8 +2,8 @@
 //!
 //! | transition | model |
 //! |---|---|
-//! | every sequence of transitions, with up to three guards | `loom_the_words_say_what_the_thread_has_done` |
-//! | attach, wait at the gate, park, wait for another stop, detach, end | `loom_a_thread_is_current_as_what_it_is_attached_as` |
+//! | every sequence of transitions, with up to three guards | `loom_the_thread_words_agree_with_the_steps_of_the_thread` |
+//! | attach, wait at the gate, park, wait for another stop, detach, end | `loom_the_current_id_is_that_of_the_attached_participant` |
 //! | park and come back with a guard that the work of the stop has kept | `loom_a_parked_thread_keeps_a_guard` |
 
 use std::cell::RefCell;
@@ -163,7 +163,7 @@ fn after(words: &Words, done: Done, step: Step) -> Option<(Words, Done)> {
 
 /// All sequences of steps, of any length: each pair of words and deeds is entered once.
 #[test]
-fn loom_the_words_say_what_the_thread_has_done() {
+fn loom_the_thread_words_agree_with_the_steps_of_the_thread() {
     let (mut seen, mut open) = (HashSet::new(), vec![(Words::new(), Done::default())]);
     while let Some((words, done)) = open.pop() {
         done.check(&words);
@@ -177,7 +177,7 @@ fn loom_the_words_say_what_the_thread_has_done() {
 }
 
 #[test]
-fn loom_a_thread_is_current_as_what_it_is_attached_as() {
+fn loom_the_current_id_is_that_of_the_attached_participant() {
     model(|| {
         let coordinator = Coordinator::<()>::new();
         let other = {

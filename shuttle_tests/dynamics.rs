@@ -92,7 +92,7 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
             dynamic::Obj::new(object).clear_managed_dict();
             drop(dynamic::Obj::new(object).share());
             ENDED.set(ENDED.get() + 1);
-            dynamic::free(m, object, Family::Container).expect("nobody refers to it");
+            dynamic::free(m, object, Family::Container).expect("no object refers to it");
             drop(type_object.map(|ty| dynamic::from_raw(ty)));
         })
         .expect("handlers run attached");
@@ -119,7 +119,7 @@ impl Shared {
 
     /// The body of an object. This thread owns a reference to the object.
     fn body(&self, object: &AnyGc, m: &Mutator) -> Gc<Body> {
-        let body = object.attribute(m, "body").expect("an object was cleared that somebody holds");
+        let body = object.attribute(m, "body").expect("an object was cleared that a thread holds");
         let body = body.downcast::<Body>(m).unwrap_or_else(|_| panic!("another object lies there"));
         assert!(body.id < self.counts.born.load(Relaxed));
         body

@@ -221,8 +221,8 @@ fn an_adopted_object_is_like_any_other() {
     });
 }
 
-/// Nobody is attached any more, and the heap is closed: an object of an adopter dies with its last
-/// handle.
+/// No thread is attached any more, and the heap is closed: an object of an adopter dies with its
+/// last handle.
 #[test]
 fn an_adopted_object_outlives_the_heap() {
     let heap = Heap::new();

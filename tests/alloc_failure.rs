@@ -744,7 +744,7 @@ fn collecting_with_weak_references() {
 }
 
 #[test]
-fn collecting_what_other_threads_have_dropped() {
+fn collecting_objects_that_other_threads_have_dropped() {
     let _alone = one_at_a_time();
     let mut state = State::new(builder());
     mixed(&mut state, 20);

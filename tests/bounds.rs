@@ -175,17 +175,17 @@ fn feed(call: impl Fn(&Heap, &mut Option<Mutator>)) {
 }
 
 #[test]
-fn a_safepoint_drops_what_was_deferred_when_it_began() {
+fn a_safepoint_drops_the_references_deferred_before_it() {
     feed(|_, m| m.as_mut().unwrap().safepoint());
 }
 
 #[test]
-fn a_detach_drops_what_was_deferred_when_it_began() {
+fn a_detach_drops_the_references_deferred_before_it() {
     feed(|_, m| m.as_mut().unwrap().detach(|| ()));
 }
 
 #[test]
-fn an_attach_drops_what_was_deferred_when_it_began() {
+fn an_attach_drops_the_references_deferred_before_it() {
     feed(|heap, m| {
         *m = None;
         *m = Some(heap.attach());
@@ -193,7 +193,7 @@ fn an_attach_drops_what_was_deferred_when_it_began() {
 }
 
 #[test]
-fn a_collection_drops_what_was_deferred_when_it_began() {
+fn a_collection_drops_the_references_deferred_before_it() {
     feed(|_, m| {
         m.as_mut().unwrap().collect();
     });

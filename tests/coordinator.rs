@@ -131,7 +131,7 @@ fn stress() {
                 for id in &ids {
                     let id = *id.lock().unwrap();
                     if let Some(Suspend::Suspended(guard)) = id.map(|id| coordinator.suspend(id)) {
-                        *guard.try_lock().expect("nobody else acts for it") += 1;
+                        *guard.try_lock().expect("no other thread acts for it") += 1;
                     }
                 }
                 thread::yield_now();
@@ -145,7 +145,7 @@ fn stress() {
                     worlds.iter().for_each(World::check);
                     let mut n = 0;
                     stopped.threads(|_, count| {
-                        drop(count.try_lock().expect("nobody acts for it"));
+                        drop(count.try_lock().expect("no thread acts for it"));
                         n += 1;
                     });
                     assert!(n >= 1);
@@ -294,7 +294,7 @@ fn back_to_back_stops_starve_no_thread() {
             for turn in &turns {
                 assert!(
                     turn.load(Relaxed) >= stop.saturating_sub(1),
-                    "a thread was not given its turn"
+                    "a thread did not run between two stops"
                 );
             }
         }
@@ -323,7 +323,7 @@ fn requesters_take_turns() {
 }
 
 #[test]
-fn a_slow_stop_names_who_is_missing() {
+fn a_slow_stop_names_its_stragglers() {
     let coordinator = Coordinator::with_config(Config {
         slow_stop: Duration::from_millis(1),
         name: Some("test".into()),
@@ -339,7 +339,7 @@ fn a_slow_stop_names_who_is_missing() {
             move || {
                 let me = attached(&coordinator, ());
                 started.send(me.id()).unwrap();
-                // Deaf until it has been reported twice.
+                // It reaches no safepoint until it has been reported twice.
                 while reports.load(SeqCst) < 2 {
                     thread::yield_now();
                 }
@@ -371,7 +371,7 @@ fn a_slow_stop_names_who_is_missing() {
 
 /// A wait of no time at all would double for ever without growing.
 #[test]
-fn reports_of_a_slow_stop_begin_after_a_millisecond_and_get_rarer_whatever_the_interval() {
+fn reports_of_a_slow_stop_begin_after_a_millisecond_and_get_rarer_for_any_interval() {
     let coordinator =
         Coordinator::with_config(Config { slow_stop: Duration::ZERO, ..Config::default() });
     let (go_on, wait) = mpsc::channel();
@@ -504,7 +504,7 @@ fn a_thread_that_waits_for_a_stop_or_a_suspension_names_its_thread() {
 }
 
 #[test]
-fn a_thread_that_leaks_its_participant_fails_every_stop_and_holds_nobody() {
+fn a_thread_that_leaks_its_participant_fails_every_stop_and_blocks_no_thread() {
     let coordinator = Coordinator::new();
     let me = attached(&coordinator, ());
     let bystander = coordinator.register(());
@@ -908,7 +908,7 @@ fn a_forked_child_has_one_thread_and_a_world() {
     assert_eq!(coordinator.threads(), 0);
 }
 
-/// Threads that waited for the end of the fork's stop are owed a turn before the next stop. The
+/// Threads that waited for the end of the fork's stop must run before the next stop. The
 /// child has none of them.
 #[cfg(all(unix, not(miri)))]
 #[test]

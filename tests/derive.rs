@@ -305,7 +305,7 @@ enum Shape {
 }
 
 #[test]
-fn enums_show_what_their_variant_holds() {
+fn enums_show_the_fields_of_their_variant() {
     carries_a_cycle(|hub| Shape::Pair(hub.clone(), Box::new(Shape::Pair(hub, Box::default()))));
     carries_a_cycle(|hub| Shape::List {
         items: vec![

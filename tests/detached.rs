@@ -156,7 +156,7 @@ fn a_detach_in_the_destructor_of_a_thread_local_comes_back() {
         &heap,
         move |m| {
             let slot = Arc::new(AtomicGc::new(Some(m.alloc(7u64))));
-            send.send(m.alloc(Empties(slot))).expect("somebody waits");
+            send.send(m.alloc(Empties(slot))).expect("the receiver waits");
             wait.recv().expect("a word");
         },
         move |mut m| {
@@ -164,13 +164,13 @@ fn a_detach_in_the_destructor_of_a_thread_local_comes_back() {
             let detached =
                 catch_unwind(AssertUnwindSafe(|| m.detach(|| safepoint::current() == 0)));
             let attached = safepoint::current() != 0;
-            told.send((detached.ok(), attached)).expect("somebody waits");
+            told.send((detached.ok(), attached)).expect("the receiver waits");
         },
     );
     // By a thread that is not attached: the other is asked to do it.
     drop(receive.recv().expect("an object"));
     go.send(()).expect("it waits");
-    assert_eq!(tell.recv().expect("its word"), (Some(true), true));
+    assert_eq!(tell.recv().expect("a message"), (Some(true), true));
     thread.join().expect("a thread");
     heap.attach().collect();
     assert_eq!(heap.stats().live_objects, 0);
@@ -187,7 +187,7 @@ fn no_stop_passes_a_thread_that_works_in_the_destructor_of_a_thread_local() {
         |_| (),
         move |mut m| {
             let step = |m: Option<&mut Mutator>, what: &'static str| {
-                tell.send(what).expect("somebody waits");
+                tell.send(what).expect("the receiver waits");
                 match m {
                     Some(m) => m.detach(|| next.recv()),
                     None => next.recv(),
@@ -203,7 +203,7 @@ fn no_stop_passes_a_thread_that_works_in_the_destructor_of_a_thread_local() {
     );
     let mut m = heap.attach();
     for expected in ["attached", "detached", "attached", "gone"] {
-        let what = m.detach(|| told.recv()).expect("its word");
+        let what = m.detach(|| told.recv()).expect("a message");
         assert_eq!(what, expected);
         // The message can come before the thread has detached. No thread waits for a thread that
         // ends attached.
@@ -226,7 +226,7 @@ struct Tells(#[trace(skip)] mpsc::Sender<&'static str>);
 
 impl Drop for Tells {
     fn drop(&mut self) {
-        self.0.send("destroyed").expect("somebody waits");
+        self.0.send("destroyed").expect("the receiver waits");
         panic!("a destructor at the end of a mutator");
     }
 }
@@ -237,7 +237,7 @@ fn a_detached_mutator_that_is_dropped_elsewhere_ends_with_the_next_mutator() {
     let (a, b) = (Heap::new(), Heap::new());
     let (tell, told) = mpsc::channel();
     let reports = tell.clone();
-    a.on_unraisable(move |_| reports.send("reported").expect("somebody waits"));
+    a.on_unraisable(move |_| reports.send("reported").expect("the receiver waits"));
     let m = a.attach();
     garbage(&m);
     let kept = m.alloc(Tells(tell));

@@ -347,7 +347,7 @@ fn code_of(result: Result<&'static TypeRecord, standstill::Fault>) -> Code {
 
 /// Makes a static type; the handlers are a pair's, or none.
 fn ready(spec: &TypeSpec) -> Result<&'static TypeRecord, standstill::Fault> {
-    // SAFETY: see above.
+    // SAFETY: the handlers are a pair's, or none.
     unsafe { dynamic::ready_static(spec, std::ptr::null_mut()) }
 }
 
@@ -524,7 +524,7 @@ fn s_035_extra_bytes_are_zero_and_writable() {
 }
 
 #[test]
-fn s_073_s_074_freeing_what_is_tracked_or_referred_to() {
+fn s_073_s_074_freeing_a_tracked_or_referenced_object() {
     let heap = heap();
     let m = heap.attach();
     let record = static_pair(false);
@@ -678,7 +678,7 @@ fn s_148_to_s_153_modules_types_and_tokens() {
     // SAFETY: this thread is attached.
     let by_token = unsafe { dynamic::type_module_by_token(sub.record(), 0x77) };
     assert_eq!(by_token, Some(dynamic::as_raw(&module)));
-    // SAFETY: as above.
+    // SAFETY: this thread is attached.
     let by_token = unsafe { dynamic::type_module_by_token(sub.record(), 1) };
     assert_eq!(by_token, None);
     assert!(std::ptr::eq(dynamic::base_by_token(sub.record(), 0x99).unwrap(), ty.record()));
@@ -773,7 +773,7 @@ fn s_059_tracking_and_finalizing_at_once_lose_nothing() {
                     }
                 }
                 if i % 2 == 0 {
-                    // SAFETY: as above.
+                    // SAFETY: a living object, which `all` keeps alive.
                     unsafe { dynamic::Obj::new(dynamic::as_raw(object)).untrack(&m).unwrap() };
                 }
                 m.safepoint();
@@ -787,7 +787,7 @@ fn s_059_tracking_and_finalizing_at_once_lose_nothing() {
                 break;
             }
             if let Some(object) = all.get(at).map(dynamic::as_raw) {
-                // SAFETY: as above.
+                // SAFETY: a living object, which `all` keeps alive.
                 unsafe {
                     if !dynamic::Obj::new(object).is_finalized(&m) {
                         dynamic::Obj::new(object).call_finalizer(&m);
@@ -799,7 +799,7 @@ fn s_059_tracking_and_finalizing_at_once_lose_nothing() {
     });
     assert!(finalized > 0);
     for (i, object) in all.iter().enumerate() {
-        // SAFETY: as above.
+        // SAFETY: a living object, which `all` keeps alive.
         unsafe {
             assert_eq!(dynamic::Obj::new(dynamic::as_raw(object)).is_tracked(&m), i % 2 == 1);
             finalized -= usize::from(dynamic::Obj::new(dynamic::as_raw(object)).is_finalized(&m));
@@ -1084,7 +1084,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn what_dies_with_an_object_dies_also_when_a_destructor_panics() {
+fn objects_that_die_with_another_die_also_when_a_destructor_panics() {
     let _watch = deadline("bombs");
     for dealloc in [false, true] {
         let record = static_pair(dealloc);
@@ -1123,13 +1123,13 @@ fn what_dies_with_an_object_dies_also_when_a_destructor_panics() {
 /// Handlers are C functions, also those that are written in Rust, and no panic may pass through
 /// one.
 #[test]
-fn what_a_handler_lets_go_of_by_a_typed_handle_may_panic() {
+fn a_typed_object_that_a_handler_drops_may_panic() {
     let _watch = deadline("typed bombs");
     static KEPT: Mutex<Vec<Gc<Bomb>>> = Mutex::new(Vec::new());
     unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
         let kept = KEPT.lock().unwrap().pop();
         drop(kept);
-        // SAFETY: as for this.
+        // SAFETY: a pair, whose clear handler is called.
         unsafe { pair_clear(object) }
     }
     let mut spec = pair_spec("tests.Keeper");
@@ -1296,7 +1296,7 @@ fn an_object_that_its_dealloc_handler_has_not_freed_is_not_told_at_the_end_of_it
 /// A dealloc handler that has taken a reference to its object still has it: the memory stays, and
 /// references to the object remain valid.
 #[test]
-fn s_074_a_dealloc_handler_cannot_free_what_it_has_given_away() {
+fn s_074_a_dealloc_handler_cannot_free_its_object_while_references_remain() {
     let _watch = deadline("given away");
     static CODE: Mutex<Option<Code>> = Mutex::new(None);
     unsafe extern "C" fn dealloc(object: *mut RawObject) {
@@ -1328,7 +1328,7 @@ fn s_074_a_dealloc_handler_cannot_free_what_it_has_given_away() {
 /// After any change of the count by a dealloc handler, a weak reference leads to its object no
 /// more. Here another thread tries while the handler has a reference.
 #[test]
-fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
+fn a_weak_reference_to_an_object_in_its_dealloc_handler_is_dead() {
     let _watch = deadline("upgrade in dealloc");
     static COUNTED: Barrier = Barrier::new(2);
     static ASKED: Barrier = Barrier::new(2);
@@ -1380,7 +1380,7 @@ fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
 /// An object of a heap that is merged and immortal looks like a static one by its count, and is
 /// none.
 #[test]
-fn an_immortal_type_that_nobody_owns_goes_on_being_a_type() {
+fn an_immortal_type_without_an_owner_remains_a_type() {
     let _watch = deadline("immortal type");
     let heap = heap();
     let m = heap.attach();

@@ -64,7 +64,7 @@ fn bare_spec(name: &str) -> TypeSpec {
 // -------------------------------------------------------------------------------- in a traversal
 
 #[test]
-fn in_a_traversal_what_makes_or_changes_objects_is_refused_and_does_nothing() {
+fn in_a_traversal_calls_that_make_or_change_objects_are_refused_and_do_nothing() {
     let heap = heap();
     let m = heap.attach();
     let (class, bytes) = (Class::new("tests.Node").make(&m).unwrap(), bytes_type(&m));
@@ -155,7 +155,7 @@ fn objects_of_another_heap_are_refused() {
     drop(m);
     let mut m = other.attach();
     assert!(object.attribute(&m, "name").unwrap() == object);
-    // SAFETY: as above.
+    // SAFETY: the object lives, and no other thread uses it.
     assert!(unsafe { dynamic::Obj::new(foreign).is_tracked(&m) });
     object.set_attribute(&m, "name", None).unwrap();
     drop((object, class));
@@ -458,7 +458,7 @@ fn handlers_of_the_library_bear_null_and_objects_that_are_not_whole() {
 // ---------------------------------------------------------------------------------------- classes
 
 #[test]
-fn a_class_is_what_its_description_says() {
+fn a_class_has_the_base_module_and_finalizer_of_its_description() {
     let _watch = deadline("classes");
     static FINALIZED: AtomicUsize = AtomicUsize::new(0);
     fn finalizer(_: &AnyGc, _: &Mutator) {
@@ -946,7 +946,7 @@ fn a_resize_copies_no_more_than_the_object_has_room_for() {
 /// An object with items is tracked by its allocator too: its constructor may track it once more,
 /// and once only.
 #[test]
-fn a_constructor_may_track_what_its_allocator_has_tracked() {
+fn a_constructor_may_track_an_object_that_its_allocator_has_tracked() {
     for checked in [false, true] {
         let (heap, reports) = recorded(checked);
         let m = heap.attach();
@@ -992,7 +992,6 @@ unsafe extern "C" fn end_in_common(object: *mut RawObject) {
     });
 }
 
-/// A dealloc handler ends an object by the common cases alone.
 #[test]
 fn the_common_cases_end_an_object_in_its_dealloc_handler() {
     let heap = heap();
@@ -1476,7 +1475,7 @@ fn simple_objects_end_by_their_free_function_and_rest_in_checked_mode() {
 
 /// The face of a type is its runtime's, up to the last byte.
 #[test]
-fn a_face_is_written_by_nobody_else() {
+fn the_library_writes_nothing_to_the_face_of_a_type() {
     let heap = heap();
     let m = heap.attach();
     let head = size_of::<RawObject>();

@@ -346,7 +346,7 @@ impl Oracle<'_> {
 /// Resizing, items, attributes, weak references with callbacks, tracking, finalizers and counts,
 /// against plain maps.
 #[test]
-fn instances_are_what_the_model_says_after_every_step() {
+fn instances_agree_with_plain_maps_after_every_step() {
     let _watch = deadline("the oracle of instances");
     for seed in 1..=30u64 {
         // The memory that the end of the last heap left there.
@@ -566,8 +566,7 @@ fn all_attributes_of_a_dying_object_are_dropped_whichever_panics() {
     assert_eq!(live(&heap), 1);
 }
 
-/// In the generic end of an object the attributes are gone when its clear handler runs. An
-/// attribute that the handler sets dies with the object.
+/// An attribute that the handler sets dies with the object.
 #[test]
 fn attributes_are_gone_when_the_clear_handler_of_a_dying_object_runs() {
     thread_local! {
@@ -876,7 +875,7 @@ fn an_object_that_a_finalizer_untracks_does_not_count_as_resurrected() {
 
 /// When the world cannot be stopped for the second look, everything is kept, and counted as that.
 #[test]
-fn what_is_kept_because_the_world_cannot_be_stopped_counts_as_resurrected() {
+fn objects_kept_because_the_world_cannot_be_stopped_count_as_resurrected() {
     let heap = heap(false);
     let seen = Arc::new(AtomicUsize::new(usize::MAX));
     heap.on_collection({
@@ -950,10 +949,8 @@ fn weak_callbacks_come_in_the_order_of_memory() {
     }
 }
 
-/// An object that a clear handler has taken out of the tracked set is not cleared by the collector
-/// any more.
 #[test]
-fn what_a_clear_handler_untracks_is_not_cleared() {
+fn an_object_that_a_clear_handler_untracks_is_not_cleared() {
     unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
         CLEARED.with_borrow_mut(|all| all.push(object as usize));
         if let Some(other) = NonNull::new(TO_UNTRACK.take()) {

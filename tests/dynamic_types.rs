@@ -214,7 +214,7 @@ fn with_items(spec: &mut TypeSpec) {
 /// Where a slot's value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
-    Nobody,
+    NoType,
     Own,
     Base,
     Default,
@@ -226,16 +226,16 @@ enum From {
 /// that of the header.
 fn expected(slot: usize, given: u32, own_gc: bool, heap_type: bool, base: Kind) -> From {
     let own = given & (1 << slot) != 0;
-    let inherited = if base.slots && !base.root { From::Base } else { From::Nobody };
+    let inherited = if base.slots && !base.root { From::Base } else { From::NoType };
     match slot {
         _ if own => From::Own,
         // Traverse and clear come with the flag, from the same type.
-        0 | 1 if own_gc || !base.gc => From::Nobody,
+        0 | 1 if own_gc || !base.gc => From::NoType,
         0 if heap_type && !base.heap_type => From::Library,
         0 => From::Base,
         1 => inherited,
         // The slots that are set in `slots` are the type's own.
-        2 => From::Nobody,
+        2 => From::NoType,
         3..=5 => inherited,
         6 if base.root => From::Default,
         6 => {
@@ -314,7 +314,7 @@ fn every_slot_comes_from_where_the_rules_say() {
                     ..Slots::default()
                 });
                 let place = match found[slot] {
-                    0 => From::Nobody,
+                    0 => From::NoType,
                     f if f == own_numbers[slot] => From::Own,
                     f if f == base_numbers[slot] => From::Base,
                     f if f == default[slot] => From::Default,
@@ -534,7 +534,7 @@ unsafe extern "C" fn state_traverse(
 }
 
 unsafe extern "C" fn state_clear(module: *mut RawObject) -> c_int {
-    // SAFETY: as above; the state owned the reference.
+    // SAFETY: a living module, whose state owned the reference.
     unsafe {
         if let Some(held) = NonNull::new(state(module).take()) {
             drop(dynamic::from_raw(held));
@@ -544,7 +544,7 @@ unsafe extern "C" fn state_clear(module: *mut RawObject) -> c_int {
 }
 
 unsafe extern "C" fn state_free(module: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: a module, whose state owned the reference.
     unsafe { state_clear(module.cast()) };
 }
 
@@ -598,7 +598,7 @@ fn a_module_just_read_from_a_type_outlives_the_clearing_of_the_type_by_another_t
             let module = unsafe { dynamic::type_module_by_token(class.record(), 7) }.unwrap();
             read.send(()).unwrap();
             is_cleared.recv().unwrap();
-            // SAFETY: as above.
+            // SAFETY: this thread is attached.
             let now = unsafe { dynamic::type_module_by_token(class.record(), 7) };
             assert_eq!(now, None);
             assert!(!FREED.load(SeqCst), "this thread has passed no safepoint");

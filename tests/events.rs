@@ -348,7 +348,7 @@ fn s_015_a_type_without_the_clear_handler_of_its_base_is_noted() {
         spec.name = "tests.Child".into();
         spec.bases = vec![dynamic::Type::from_static(base)];
         spec.slots.clear = None;
-        // SAFETY: as above.
+        // SAFETY: handlers for attributes, of which objects of these types have none.
         unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.expect("a child");
     });
     let notes: Vec<_> = seen.iter().filter(|(message, _)| message == note).collect();

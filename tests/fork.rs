@@ -2,14 +2,14 @@
 //!
 //! | the fork | test |
 //! |---|---|
-//! | by an attached thread, while others run | `the_child_collects_what_other_threads_left_and_goes_on` |
+//! | by an attached thread, while others run | `the_child_collects_the_garbage_of_lost_threads_and_goes_on` |
 //! | by a detached thread, of several heaps | `a_detached_thread_forks_and_its_child_collects_in_each_heap` |
 //! | while another thread is in any phase of a collection | `in_each_phase_of_another_threads_collection_the_child_collects` |
 //! | while another thread waits for the second stop of its collection | `garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child` |
-//! | while another thread clears, after a finalizer has saved an object | `what_a_finalizer_has_saved_dies_in_the_child_too` |
+//! | while another thread clears, after a finalizer has saved an object | `an_object_that_a_finalizer_has_saved_dies_in_the_child_too` |
 //! | while other threads make heaps, name roots and change settings | `a_child_waits_for_no_lost_thread_that_used_settings` |
 //! | none: it is held | `a_thread_that_uses_a_setting_waits_for_the_end_of_a_fork` |
-//! | while another thread writes to standard error | `what_the_library_says_in_a_child_waits_for_no_lost_thread` |
+//! | while another thread writes to standard error | `a_message_of_the_library_in_a_child_waits_for_no_lost_thread` |
 //! | while another thread visits all objects | `a_child_collects_also_if_a_lost_thread_was_visiting_all_objects` |
 //! | left by `exit`, in the child or the parent | `a_process_that_exits_inside_a_fork_ends_with_its_own_status` |
 //!
@@ -55,8 +55,8 @@ fn child_says(pid: libc::pid_t) -> i32 {
 }
 
 #[test]
-fn the_child_collects_what_other_threads_left_and_goes_on() {
-    if !is_alone("the_child_collects_what_other_threads_left_and_goes_on") {
+fn the_child_collects_the_garbage_of_lost_threads_and_goes_on() {
+    if !is_alone("the_child_collects_the_garbage_of_lost_threads_and_goes_on") {
         return;
     }
     let heap = Heap::builder()
@@ -317,8 +317,8 @@ impl Trace for Saved {
 
 /// The lost collection has no reference to an object that is no garbage any more.
 #[test]
-fn what_a_finalizer_has_saved_dies_in_the_child_too() {
-    if !is_alone("what_a_finalizer_has_saved_dies_in_the_child_too") {
+fn an_object_that_a_finalizer_has_saved_dies_in_the_child_too() {
+    if !is_alone("an_object_that_a_finalizer_has_saved_dies_in_the_child_too") {
         return;
     }
     for _ in 0..children(3) {
@@ -602,8 +602,8 @@ fn a_thread_that_uses_a_setting_waits_for_the_end_of_a_fork() {
 }
 
 #[test]
-fn what_the_library_says_in_a_child_waits_for_no_lost_thread() {
-    if !is_alone("what_the_library_says_in_a_child_waits_for_no_lost_thread") {
+fn a_message_of_the_library_in_a_child_waits_for_no_lost_thread() {
+    if !is_alone("a_message_of_the_library_in_a_child_waits_for_no_lost_thread") {
         return;
     }
     let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");

@@ -267,7 +267,7 @@ proptest! {
     /// Exactly the objects that are reachable by a list of all references, which is kept beside the
     /// heap, live on, each with its buffers.
     #[test]
-    fn what_vectors_lead_to_lives_and_nothing_else(
+    fn objects_reachable_through_vectors_live_and_all_others_die(
         count in 1..120usize,
         edges in proptest::collection::vec(any::<(usize, usize, usize)>(), 0..600),
         held in proptest::collection::vec(any::<usize>(), 0..4),

@@ -77,7 +77,7 @@ impl Drop for Member {
 }
 
 #[test]
-fn a_destructor_of_garbage_reads_what_it_refers_to() {
+fn a_destructor_of_garbage_reads_the_object_it_refers_to() {
     let read = Arc::new(AtomicUsize::new(0));
     let heap = Heap::new();
     let mut m = heap.attach();

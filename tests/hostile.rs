@@ -165,7 +165,7 @@ fn a_traversal_that_differs_each_time() {
 }
 
 #[test]
-fn a_traversal_that_shows_what_is_not_its_own() {
+fn a_traversal_that_shows_references_of_a_static() {
     // A handle in a static, to an object of any heap, that every object shows: the most confusing
     // reference possible. Only the static holds its object.
     static BAIT: Mutex<Vec<AnyGc>> = Mutex::new(Vec::new());
@@ -284,8 +284,8 @@ fn a_traversal_that_drops_handles_of_its_own_heap() {
     thread_local! { static NONE: RefCell<()> = const { RefCell::new(()) }; }
     for lab in labs() {
         let _watch = deadline(lab.name);
-        let loot: Arc<Mutex<Vec<Gc<Hostile>>>> = Arc::default();
-        let from = loot.clone();
+        let kept: Arc<Mutex<Vec<Gc<Hostile>>>> = Arc::default();
+        let from = kept.clone();
         let trick: Trick = Arc::new(move |this, tracer, call| {
             NONE.with(|none| drop(none.borrow_mut()));
             if call % 5 == 0 {
@@ -298,14 +298,14 @@ fn a_traversal_that_drops_handles_of_its_own_heap() {
         let mut m = lab.heap.attach();
         for seed in 0..20 {
             let held = graph(&m, &lab.census, 40, seed, &on, &trick);
-            loot.lock().unwrap().extend(held);
+            kept.lock().unwrap().extend(held);
             for _ in 0..10 {
                 m.collect();
                 m.safepoint();
             }
         }
         on.store(false, SeqCst);
-        let rest = std::mem::take(&mut *loot.lock().unwrap());
+        let rest = std::mem::take(&mut *kept.lock().unwrap());
         drop(rest);
         m.collect();
         m.collect();

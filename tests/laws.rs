@@ -78,43 +78,43 @@ fn law_1_a_live_object_that_looks_like_garbage_is_cleared_and_not_freed() {
     });
 }
 
-/// A handle that does not even belong to the object, shown as its own.
 #[test]
-fn law_1_somebody_elses_handle_shown_as_ones_own() {
-    struct Thief {
-        loot: Arc<Mutex<Option<Gc<Node>>>>,
+fn law_1_a_traversal_may_show_a_handle_that_its_object_does_not_hold() {
+    struct Shows {
+        other: Arc<Mutex<Option<Gc<Node>>>>,
     }
-    impl Trace for Thief {
+    impl Trace for Shows {
         fn traverse(this: &Self, tracer: &mut Tracer) {
-            if let Ok(loot) = this.loot.try_lock() {
-                Trace::traverse(&*loot, tracer);
+            if let Ok(other) = this.other.try_lock() {
+                Trace::traverse(&*other, tracer);
             }
         }
     }
     on_every_heap_attached(|lab, m| {
-        let victim = node(m, &lab.census, 0);
+        let target = node(m, &lab.census, 0);
         let tail = node(m, &lab.census, 1);
-        link(m, &victim, &tail);
+        link(m, &target, &tail);
         drop(tail);
-        let loot = Arc::new(Mutex::new(Some(victim)));
-        let thief = m.alloc(Thief { loot: loot.clone() });
-        // The thief is alive, so the victim is reached through it.
+        let other = Arc::new(Mutex::new(Some(target)));
+        let shows = m.alloc(Shows { other: other.clone() });
+        // The object that shows the handle is alive, so the collection reaches the target.
         assert_eq!(m.collect().unreachable, 0);
-        // The thief is garbage. Objects that seem to have only the thief's references die with it.
+        // The object that shows the handle is garbage. Objects that seem to have only its
+        // references die with it.
         let report = {
-            drop(thief);
-            let thief = m.alloc(vec![GcCell::new(Vec::<AnyGc>::new())]);
-            let inner = m.alloc(Thief { loot: loot.clone() });
-            thief[0].lock(m).extend([AnyGc::from(thief.clone()), AnyGc::from(inner)]);
-            drop(thief);
+            drop(shows);
+            let shows = m.alloc(vec![GcCell::new(Vec::<AnyGc>::new())]);
+            let inner = m.alloc(Shows { other: other.clone() });
+            shows[0].lock(m).extend([AnyGc::from(shows.clone()), AnyGc::from(inner)]);
+            drop(shows);
             m.collect()
         };
         assert_eq!(report.unreachable, 4);
-        let victim = loot.lock().unwrap().take().expect("still there");
-        assert_eq!(victim.name(), 0);
-        assert!(edge_names(m, &victim).is_empty(), "cleared");
+        let target = other.lock().unwrap().take().expect("still there");
+        assert_eq!(target.name(), 0);
+        assert!(edge_names(m, &target).is_empty(), "cleared");
         assert_eq!(lab.census.dead_names(), [1], "its tail died by count");
-        drop(victim);
+        drop(target);
         assert_eq!(lab.census.dead_names(), [0, 1]);
     });
 }
@@ -278,8 +278,12 @@ fn law_2_a_panicking_traversal_abandons_the_collection() {
             }
             assert_eq!(chain(m, &head), [5, 6, 7]);
             m.collect();
-            assert_eq!(lab.census.dead_names(), [0, 1, 2, 3, 4], "the next honest one collects");
-            assert_eq!(lab.census.finalized_names(), [0, 1, 2, 3, 4], "nobody is finalized twice");
+            assert_eq!(lab.census.dead_names(), [0, 1, 2, 3, 4], "the next traversal is correct");
+            assert_eq!(
+                lab.census.finalized_names(),
+                [0, 1, 2, 3, 4],
+                "no object is finalized twice"
+            );
             assert_eq!(chain(m, &head), [5, 6, 7]);
         });
     }
@@ -385,7 +389,7 @@ fn attempted(lab: &Lab, m: &mut Mutator, attempt: impl Fn() + Send + Sync + 'sta
     on.store(false, SeqCst);
     if report.abandoned.is_some() {
         assert_eq!(report.collected, 0);
-        assert!(!lab.reports().is_empty(), "somebody is told");
+        assert!(!lab.reports().is_empty(), "the heap reports it");
         assert_eq!(m.collect().collected, 3);
     } else {
         lab.reports();
@@ -655,10 +659,10 @@ fn law_3_and_5_finalizers_callbacks_clear_and_destructors_run_with_the_world_run
 }
 
 #[test]
-fn law_5_nobody_waits_for_somebody_elses_user_code() {
+fn law_5_no_thread_waits_for_user_code_of_another_thread() {
     on_every_heap(|lab| {
         if lab.stress {
-            return; // as above
+            return; // a safepoint of the helper would wait for a collection that waits for it
         }
         with_helper(lab, |m, helper| {
             // An iterator that feeds an allocation, and a constructor that gets its own weak

@@ -123,7 +123,7 @@ fn a_full_heap_collects_and_goes_on() {
 }
 
 #[test]
-fn what_can_never_fit_is_refused_as_such() {
+fn an_object_that_can_never_fit_is_refused_as_too_large() {
     let heap = Heap::builder().reserve(64 * MIB).limit(16 * MIB).build().unwrap();
     let mut m = heap.attach();
     let error = m.try_alloc_slice((), (0..200 * MIB).map(|_| 0u8)).expect_err("200 MB in 64");
@@ -474,7 +474,7 @@ fn objects_without_size() {
     on_every_heap_attached(|_, m| {
         let before = DROPS.load(SeqCst);
         let kept: Vec<_> = (0..1000).map(|_| m.alloc(Nothing)).collect();
-        assert_eq!(set(kept.iter().map(Gc::as_ptr)).len(), 1000, "each is somebody");
+        assert_eq!(set(kept.iter().map(Gc::as_ptr)).len(), 1000, "each has its own address");
         let weak = Gc::downgrade(&kept[500], m);
         m.safepoint();
         assert!(weak.upgrade(m).expect("alive") == kept[500]);
@@ -589,21 +589,21 @@ fn trait_objects() {
 // -------------------------------------------------------------------------------- leaks, no more
 
 #[test]
-fn immortals_are_counted_by_nobody() {
+fn immortal_objects_are_not_counted() {
     on_every_heap(|lab| {
-        let god = lab.heap.attach_scoped(|m| {
-            let god = node(m, &lab.census, 0);
-            Gc::immortalize(&god, m);
-            assert_eq!(Gc::strong_count(&god, m), usize::MAX);
-            god
+        let immortal = lab.heap.attach_scoped(|m| {
+            let immortal = node(m, &lab.census, 0);
+            Gc::immortalize(&immortal, m);
+            assert_eq!(Gc::strong_count(&immortal, m), usize::MAX);
+            immortal
         });
         std::thread::scope(|scope| {
             for attached in [true, true, false] {
-                let god = &god;
+                let immortal = &immortal;
                 scope.spawn(move || {
                     let mut m = attached.then(|| lab.heap.attach());
                     for _ in 0..10_000 {
-                        let clones = (god.clone(), god.clone());
+                        let clones = (immortal.clone(), immortal.clone());
                         drop(clones.0);
                         std::mem::forget(clones.1);
                         // A drop too many, which a wrong use of `unsafe` could make, is survived as
@@ -616,9 +616,9 @@ fn immortals_are_counted_by_nobody() {
             }
         });
         lab.heap.attach_scoped(|m| {
-            assert_eq!(Gc::strong_count(&god, m), usize::MAX);
-            assert_eq!(god.name(), 0);
-            drop(god);
+            assert_eq!(Gc::strong_count(&immortal, m), usize::MAX);
+            assert_eq!(immortal.name(), 0);
+            drop(immortal);
             m.collect();
             assert_eq!(lab.census.alive(), 1);
         });

@@ -514,7 +514,7 @@ fn acyclic_objects_die_by_count<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-fn rings_are_collected_and_what_is_held_is_not<const STABLE: bool>() {
+fn rings_are_collected_and_held_objects_are_not<const STABLE: bool>() {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
     let held = ring(&m, 0, 10);
@@ -587,7 +587,7 @@ fn young_collections_ignore_old_objects<const STABLE: bool>() {
 
 /// Memory may be requested before a stop, and become an object after it. Then the object is new,
 /// and a young collection traverses it.
-fn what_is_published_after_a_stop_is_new<const STABLE: bool>() {
+fn an_object_published_after_a_stop_is_new<const STABLE: bool>() {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
     let late = m.allocate(size_of::<Header>() + size_of::<AtomicPtr<u8>>(), 32).unwrap();
@@ -901,11 +901,11 @@ macro_rules! for_both {
 
 for_both! {
     acyclic_objects_die_by_count;
-    rings_are_collected_and_what_is_held_is_not;
+    rings_are_collected_and_held_objects_are_not;
     hubs_are_counted_exactly;
     young_collections_ignore_old_objects;
     tracking_late_and_no_more;
-    what_is_published_after_a_stop_is_new;
+    an_object_published_after_a_stop_is_new;
     finalizers_bring_objects_back_once;
     weak_references_end_with_their_target;
     drops_that_were_put_off_are_merged;
@@ -1029,7 +1029,7 @@ fn memory_is_aligned_as_asked_or_refused() {
 }
 
 #[test]
-fn traversals_that_change_their_mind_lose_nothing_when_the_model_says_so() {
+fn changing_traversals_of_a_model_that_declares_them_lose_nothing() {
     for lights in [0b0101, 0b1010] {
         assert_eq!(flicker::<false>(lights, 0), 0);
         assert_eq!(flicker::<false>(lights, usize::MAX), 0);
@@ -1043,7 +1043,7 @@ fn traversals_that_change_their_mind_lose_nothing_when_the_model_says_so() {
 /// wrong, so the test above can fail. These collections traverse an object twice, to count and to
 /// mark.
 #[test]
-fn traversals_that_break_their_word_clear_what_is_reachable() {
+fn changing_traversals_of_a_model_that_claims_stability_clear_reachable_objects() {
     assert_eq!(flicker::<true>(0b0101, usize::MAX), 6);
     assert_eq!(flicker::<true>(0b1010, usize::MAX), 0);
     assert!(flicker_and_rise::<true>(0b0011));

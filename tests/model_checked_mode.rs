@@ -430,7 +430,7 @@ fn each_breach_names_its_rule_its_method_and_its_object() {
 }
 
 #[test]
-fn what_the_program_could_have_done_too_is_reported_and_the_collection_ends() {
+fn a_fault_that_the_program_could_have_made_is_reported_and_the_collection_ends() {
     let doubts: [(Fault, &str, &str, &[usize]); 3] = [
         (ReleaseDropsNothing, "rule 1", "`release`", &[0, 1]),
         (ClearDoesNothing, "the contract of `clear`", "a cycle of 2 objects", &[0, 1]),

@@ -371,13 +371,13 @@ fn a_thread_does_not_leave_while_its_mutator_is_lent() {
     // SAFETY: nothing is used until the thread comes back; it does not leave.
     let left = Mutator::with_current(|m| unsafe { m.leave_for_now() });
     assert_eq!(left, Some(false));
-    // SAFETY: as above.
+    // SAFETY: nothing is used until the thread comes back.
     let (left, guard) = (unsafe { m.leave_for_now() }, Mutator::current());
     assert!(left && guard.is_none());
     assert!(m.come_back());
     let guard = Mutator::current().unwrap();
     assert!(!guard.may_park());
-    // SAFETY: as above.
+    // SAFETY: nothing is used until the thread comes back.
     assert!(!unsafe { m.leave_for_now() });
     drop(guard);
     assert!(m.may_park());
@@ -394,7 +394,7 @@ fn a_thread_stays_attached_if_its_model_keeps_a_guard_before_it_leaves() {
     assert!(!unsafe { m.leave_for_now() });
     assert!(is_traversing());
     KEPT.take();
-    // SAFETY: as above.
+    // SAFETY: nothing is used until the thread comes back.
     assert!(unsafe { m.leave_for_now() } && m.come_back());
 }
 
@@ -418,7 +418,7 @@ fn a_mutator_that_is_dropped_while_its_thread_is_away_ends() {
 
 /// Row 1. The destructor of the thread-local drops the mutator on the ending thread.
 #[test]
-fn a_thread_that_ends_while_it_is_away_stops_nobody() {
+fn a_thread_that_ends_while_it_is_away_delays_no_stop() {
     let _deadline = deadline("the end of a thread that is away");
     let heap = heap();
     let theirs = heap.clone();
@@ -576,8 +576,8 @@ fn fork(m: &mut Mutator, repairs: bool, child: impl FnOnce(&mut Mutator)) -> i32
 
 /// Row 10.
 #[test]
-fn the_child_of_a_fork_takes_over_what_other_threads_were_about_to_drop() {
-    if !is_alone("the_child_of_a_fork_takes_over_what_other_threads_were_about_to_drop") {
+fn the_child_of_a_fork_drops_references_whose_drop_lost_threads_had_put_off() {
+    if !is_alone("the_child_of_a_fork_drops_references_whose_drop_lost_threads_had_put_off") {
         return;
     }
     let _deadline = deadline("a fork of a model's heap");
@@ -809,7 +809,7 @@ fn a_finalizer_may_block_while_other_threads_go_on() {
                 other.safepoint();
                 garbage(&other);
             }
-            // Nobody else collects meanwhile.
+            // No other thread collects meanwhile.
             let busy = other.try_collect(Collect::full().wait(false));
             assert_eq!(busy.unwrap_err(), CollectError::Busy);
             go.send(()).unwrap();
@@ -1009,7 +1009,7 @@ fn a_stop_is_refused_to_a_thread_that_may_not_wait() {
         let _traversing = standstill::safepoint::traversing();
         assert!(m.stop_owned().is_err());
     }
-    // SAFETY: the thread uses nothing while it is away, and as above.
+    // SAFETY: the thread uses no object while it is away or after a stop.
     unsafe {
         assert!(m.leave_for_now());
         assert_eq!(m.stop_inside().unwrap_err(), StopError::NotAttached);
@@ -1044,7 +1044,7 @@ fn a_finalizer_stops_the_world() {
         let before = seen.load(SeqCst);
         std::thread::sleep(Duration::from_millis(2));
         let stood = seen.load(SeqCst) == before;
-        // SAFETY: as above.
+        // SAFETY: the finalizer uses no reference to an object afterwards.
         let nested = unsafe { m.stop_inside() }.unwrap_err();
         drop(world);
         *unpoisoned(&to) = Some((refused, stood, nested));

@@ -441,7 +441,7 @@ macro_rules! on_all {
     };
 }
 
-// References that nobody counts.
+// References without a count.
 
 #[test]
 fn an_uncounted_reference_keeps_its_target_alive_while_its_source_lives() {
@@ -543,7 +543,7 @@ fn a_model_that_cannot_name_old_holders_has_full_collections_only() {
 }
 
 #[test]
-fn a_young_collection_keeps_what_old_holders_refer_to() {
+fn a_young_collection_keeps_young_objects_that_old_objects_refer_to() {
     for workers in [1, 3] {
         let heap = heap::<true, true>(workers);
         let mut m = heap.attach();
@@ -578,7 +578,7 @@ fn a_heap_without_young_collections_collects_by_itself() {
 }
 
 #[test]
-fn what_a_legacy_finalizer_reaches_by_uncounted_references_is_kept() {
+fn a_legacy_finalizer_keeps_objects_that_it_reaches_by_uncounted_references() {
     fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
         let heap = heap::<YOUNG, STABLE>(workers);
         let mut m = heap.attach();
@@ -897,7 +897,7 @@ fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, 
 }
 
 #[test]
-fn collections_keep_what_the_definition_keeps() {
+fn collections_keep_the_objects_that_the_definition_keeps() {
     fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
         compare_random_graphs::<YOUNG, STABLE>(workers, false);
     }
@@ -906,14 +906,14 @@ fn collections_keep_what_the_definition_keeps() {
 
 /// Only several workers lose marks, and only of a stable model.
 #[test]
-fn collections_keep_what_the_definition_keeps_if_marks_are_lost() {
+fn collections_keep_the_objects_that_the_definition_keeps_if_marks_are_lost() {
     compare_random_graphs::<false, true>(3, true);
     compare_random_graphs::<true, true>(3, true);
 }
 
 /// A wide graph that three workers mark together, with serial objects, and with garbage beside it.
 #[test]
-fn several_workers_mark_what_roots_reach() {
+fn several_workers_mark_the_objects_that_roots_reach() {
     for loses_marks in [false, true] {
         let mut stress = Stress::none();
         if loses_marks {

@@ -330,7 +330,7 @@ fn an_object_that_is_not_this_collections_stays_tracked_and_is_asked_again() {
 
 /// Row 7: also if the last collection has remembered it as a root, or if a known root reaches it.
 #[test]
-fn an_object_outside_is_kept_whatever_reaches_it_first() {
+fn an_object_outside_is_kept_even_if_a_root_reaches_it_first() {
     for heap in heaps() {
         let mut m = heap.attach();
         let first = object(&m, 0);
@@ -420,7 +420,7 @@ fn a_tracked_object_with_count_0_is_no_garbage_and_keeps_its_references() {
             for _ in 0..2 {
                 let report = m.try_collect(what()).unwrap();
                 assert_eq!((report.unreachable, report.overvisited), (0, 0));
-                assert_eq!(body(parked).count.load(Relaxed), 0, "nobody took a reference");
+                assert_eq!(body(parked).count.load(Relaxed), 0, "no thread took a reference");
                 assert!(is_tracked(&m, parked));
             }
             m.verify().unwrap();
@@ -473,7 +473,7 @@ fn the_memory_of_a_dead_object_stays_until_it_is_freed() {
         // The grace period is over.
         heap.model().waits.store(false, Relaxed);
         for dead in heap.model().waiting.lock().unwrap().drain(..) {
-            // SAFETY: nobody reads it any more.
+            // SAFETY: no thread reads it any more.
             unsafe { m.free(dead.as_ptr()) };
         }
         others.into_iter().chain([held]).for_each(|other| heap.model().drop_ref(other, &m));
@@ -694,7 +694,7 @@ fn memory_is_freed_on_a_thread_that_is_not_attached_also_in_a_stop() {
         let unpublished = Object::new(m.allocate(40, 8).unwrap());
         objects.push(unpublished);
         let free = |objects: &[Object]| {
-            // SAFETY: as before.
+            // SAFETY: no reference to them is left, and each is freed once.
             objects.iter().for_each(|o| unsafe { heap.free_from_anywhere(o.as_ptr()) });
         };
         let (first, second) = objects.split_at(20);
@@ -775,7 +775,7 @@ fn many_threads_free_from_anywhere_while_others_allocate_and_collect() {
 
 /// Rules 2 and 3: a model that breaks one learns which, and where.
 #[test]
-fn free_from_anywhere_refuses_what_is_no_dead_object_of_the_heap() {
+fn free_from_anywhere_refuses_addresses_other_than_dead_objects_of_the_heap() {
     let checked = Stress::none().poison(true);
     let heap = builder().stress(checked).build_with(Bodies::default()).unwrap();
     let m = heap.attach();
@@ -927,7 +927,7 @@ fn the_name_of_a_type_is_made_at_run_time() {
     let source = object(&m, 0);
     let target = object(&m, 0);
     link(source, 0, target);
-    // A reference that nobody counts.
+    // A reference without a count.
     heap.model().drop_ref(target, &m);
     heap.model().drop_ref(target, &m);
     let error = m.verify().unwrap_err();

@@ -36,7 +36,7 @@ const MUTATORS: usize = 3;
 const STEPS: usize = 4_000;
 /// References that all threads know.
 const PLACES: usize = 96;
-/// References that one thread keeps in its hands, at most.
+/// The most references that one thread holds.
 const HELD: usize = 24;
 /// How often an object refers to others, at most: more, and one knot holds everything.
 const EDGES: usize = 5;
@@ -724,7 +724,7 @@ fn composed(f: impl FnOnce()) {
     if let Some(text) = panic_text(f)
         && !text.contains(ON_PURPOSE)
     {
-        die(&format!("a panic that nobody meant: {text}"));
+        die(&format!("an unexpected panic: {text}"));
     }
 }
 
@@ -872,7 +872,7 @@ fn rounds(name: &str, hostile: bool, builder: HeapBuilder) {
     let heap = builder.reserve(1 << 30).pacing(pacing).build().expect("a heap");
     heap.on_misuse(move |fault| {
         if !(hostile && fault.code == Code::OverVisited) {
-            die(&format!("a mistake that nobody made: {fault:?}"));
+            die(&format!("a false report of misuse: {fault:?}"));
         }
     });
     let world = heap.attach_scoped(|m| World::new(hostile, m));
@@ -883,7 +883,7 @@ fn rounds(name: &str, hostile: bool, builder: HeapBuilder) {
             let expected =
                 text.contains(ON_PURPOSE) || world.is_hostile() && text.contains("abandoned");
             if !expected {
-                die(&format!("a report that nobody expects: {text}"));
+                die(&format!("an unexpected report: {text}"));
             }
         }
     });
@@ -970,7 +970,7 @@ fn come_and_go(heap: &Heap, world: &Arc<World>, seed: u64) {
                 if life % 2 == 0 {
                     composed(|| drop(m));
                 }
-                send.send(held).expect("somebody receives");
+                send.send(held).expect("the receiver waits");
             });
         }
     });

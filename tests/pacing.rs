@@ -370,7 +370,7 @@ fn each_byte_that_was_counted_is_subtracted_once() {
 }
 
 #[test]
-fn what_another_thread_drops_is_subtracted_too() {
+fn external_bytes_fall_when_another_thread_drops_the_objects() {
     let Some(heap) = heap(Pacing::manual()) else { return };
     let m = heap.attach();
     let objects: Vec<_> = (0..8).map(|_| m.alloc(vec![0_u8; MIB])).collect();

@@ -97,7 +97,7 @@ fn most_new_objects_are_promoted_without_a_traversal_or_a_report() {
 }
 
 #[test]
-fn what_was_promoted_is_old_and_a_full_collection_finds_it() {
+fn promoted_garbage_is_old_and_a_full_collection_finds_it() {
     let Some(heap) = heap(pacing(), Stress::none()) else { return };
     let census = Census::new();
     let mut m = heap.attach();

@@ -144,7 +144,7 @@ fn garbage_of_an_ended_thread_is_reclaimed_by_other_threads() {
         });
     });
     let mut m = heap.attach();
-    assert!(deaths.all() < MANY, "nobody has come by");
+    assert!(deaths.all() < MANY, "no thread has reclaimed all of them");
     m.collect();
     assert_eq!(deaths.all(), MANY);
 }
@@ -353,7 +353,7 @@ fn figures_agree_with_destructors<const FINALIZER: bool>(threads: usize) {
 }
 
 #[test]
-fn what_reports_call_collected_is_what_destructors_count() {
+fn reports_count_the_collected_objects_that_destructors_count() {
     for threads in [1, 2, 4] {
         figures_agree_with_destructors::<false>(threads);
         figures_agree_with_destructors::<true>(threads);

@@ -325,7 +325,7 @@ fn a_plain_value_thrown_inside_a_collection_is_freed() {
 /// `GcCell<T>` was `Sync` for a `T` that is only `Send`, and two workers shared a value that must
 /// not be shared.
 #[test]
-fn a_cell_shares_only_what_may_be_shared() {
+fn a_cell_is_sync_only_if_its_value_is_sync() {
     trait AmbiguousIfSync<A> {
         fn is_not_sync() {}
     }
@@ -484,7 +484,7 @@ impl Trace for Shows {
     }
 }
 
-/// As above, without a collection of the other heap.
+/// A collection read the cell without its lock, and another thread changed the content meanwhile.
 #[test]
 fn a_cell_of_another_heaps_object_is_not_changed_while_it_is_read() {
     let (one, two) = (manual(), manual());
@@ -704,7 +704,7 @@ impl Drop for Chain {
 
 /// A reference was lost if a destructor retired it while its thread's mutator was ending.
 #[test]
-fn what_is_retired_while_a_mutator_ends_is_freed() {
+fn a_reference_retired_while_a_mutator_ends_is_dropped() {
     let heap = Heap::new();
     let m = heap.attach();
     let slot = Arc::new(AtomicGc::new(Some(m.alloc("x".to_owned()))));
@@ -884,14 +884,14 @@ struct DropsInTraverse(Mutex<Option<Gc<String>>>);
 
 impl Trace for DropsInTraverse {
     fn traverse(this: &Self, _: &mut Tracer) {
-        drop(this.0.lock().expect("nobody panics").take());
+        drop(this.0.lock().expect("no thread panics with the lock").take());
     }
 }
 
 /// A reference dropped in another heap's traversal was deferred, and neither it nor any after it
 /// announced.
 #[test]
-fn what_another_heaps_traversal_defers_is_drained() {
+fn references_deferred_in_another_heaps_traversal_are_dropped() {
     let (here, there) = (Heap::new(), Heap::new());
     let (send, receive) = mpsc::channel();
     let stop = AtomicBool::new(false);
@@ -900,7 +900,7 @@ fn what_another_heaps_traversal_defers_is_drained() {
         s.spawn(move || {
             let mut m = there.attach();
             send.send((m.alloc("a".to_owned()), m.alloc("b".to_owned())))
-                .expect("somebody listens");
+                .expect("the receiver waits");
             while !stop.load(SeqCst) {
                 m.safepoint();
                 std::thread::yield_now();
@@ -1389,8 +1389,8 @@ fn an_object_that_is_merged_in_its_finalizer_dies_all_the_same() {
     impl Trace for Mortal {
         const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, _| {
             let mortal = this;
-            mortal.begun.send(()).expect("somebody listens");
-            drop(mortal.gift.lock().unwrap().recv().expect("somebody gives"));
+            mortal.begun.send(()).expect("the receiver waits");
+            drop(mortal.gift.lock().unwrap().recv().expect("the sender sends"));
         }));
         fn traverse(_: &Self, _: &mut Tracer) {}
     }

@@ -157,9 +157,9 @@ fn scribble(depth: usize) -> usize {
 }
 
 #[test]
-fn a_closed_heap_destroys_all_that_dies_whatever_its_reports_meet() {
+fn a_closed_heap_destroys_all_dead_objects_even_if_its_reports_fail() {
     let Some(part) = role() else {
-        let test = "a_closed_heap_destroys_all_that_dies_whatever_its_reports_meet";
+        let test = "a_closed_heap_destroys_all_dead_objects_even_if_its_reports_fail";
         for (part, stderr) in [("full", full()), ("subscriber", Stdio::null())] {
             let status = play(test, part, stderr);
             assert_eq!(status.code(), Some(0), "{part}: {status}");
@@ -235,7 +235,7 @@ fn a_hook_that_is_replaced_may_set_hooks_as_it_is_dropped() {
             let other = heap.clone();
             set(&heap, Box::new(OnDrop(move || set(&other, Box::new(())))));
             set(&heap, Box::new(()));
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the receiver waits");
         });
         assert!(told.recv_timeout(Duration::from_secs(20)).is_ok(), "`{name}` hangs");
     }
@@ -416,7 +416,7 @@ struct Lasts {
 
 impl Drop for Lasts {
     fn drop(&mut self) {
-        self.tell.send(()).expect("somebody waits");
+        self.tell.send(()).expect("the receiver waits");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -467,7 +467,7 @@ fn everything() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut m = heap.attach();
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the receiver waits");
             std::thread::sleep(Duration::from_millis(20));
             m.safepoint();
         });
@@ -482,7 +482,7 @@ fn everything() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut m = heap.attach();
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the receiver waits");
             m.detach(|| std::thread::sleep(Duration::from_millis(5)));
         });
         m.detach(|| told.recv()).expect("attached");
@@ -513,7 +513,7 @@ fn everything() {
         scope.spawn(|| {
             let m = heap.attach();
             let locked = cell.next.lock(&m);
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the receiver waits");
             std::thread::sleep(Duration::from_millis(20));
             drop(locked);
         });
@@ -546,7 +546,7 @@ fn everything() {
     spec.name = "tests.Child".into();
     spec.bases = vec![dynamic::Type::from_static(base)];
     spec.slots.clear = None;
-    // SAFETY: as above.
+    // SAFETY: handlers for attributes, of which objects of these types have none.
     unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.expect("a child");
 
     drop((named, live, watch, slow, class));
@@ -686,7 +686,7 @@ fn a_subscriber_that_fails_where_no_pool_can_start_changes_nothing() {
 /// receives, once, the number of remaining objects. If no remaining object could be in a cycle,
 /// there is no report.
 #[test]
-fn a_heap_that_ends_without_a_last_collection_says_what_is_left() {
+fn a_heap_that_ends_without_a_last_collection_reports_the_remaining_objects() {
     #[derive(Trace)]
     struct Node(GcCell<Option<Gc<Node>>>);
 

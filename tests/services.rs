@@ -147,7 +147,7 @@ fn code<T: std::fmt::Debug>(result: Result<T, standstill::Fault>) -> Code {
 // ------------------------------------------------------------------- PyGC_Collect, enable, disable
 
 #[test]
-fn s_165_collects_in_full_and_returns_what_was_found() {
+fn s_165_collects_in_full_and_returns_the_number_of_found_objects() {
     let heap = manual();
     let mut m = heap.attach();
     ring(&m, 3);
@@ -167,7 +167,7 @@ impl Trace for Fixed {
 }
 
 #[test]
-fn s_166_what_could_not_be_collected_counts_and_what_is_reachable_again_does_not() {
+fn s_166_uncollectable_objects_count_as_found() {
     let heap = manual();
     let mut m = heap.attach();
     ring(&m, 2);
@@ -302,7 +302,7 @@ fn dawdle(this: &Gc<Dawdler>, m: &Mutator) {
 }
 
 #[test]
-fn s_177_what_a_running_collection_found_is_left_out() {
+fn s_177_garbage_of_a_running_collection_is_left_out() {
     let heap = manual();
     let mut m = heap.attach();
     let (tell, told) = mpsc::channel();
@@ -381,7 +381,7 @@ fn s_180_nothing_collects_by_itself_meanwhile_and_the_switch_is_the_users() {
 }
 
 #[test]
-fn what_becomes_due_in_a_visit_is_collected_at_the_next_safepoint() {
+fn a_collection_that_becomes_due_in_a_visit_runs_at_the_next_safepoint() {
     let heap = builder().pacing(Pacing::default().with_young_objects(10)).build().expect("a heap");
     let mut m = heap.attach();
     let _held = node(&m, None);
@@ -478,7 +478,7 @@ fn s_184_a_panic_ends_the_visit() {
     }));
     assert!(result.is_err() && visits == 3);
     assert!(!services.is_visiting());
-    assert!(held.iter().all(|gc| Gc::strong_count(gc, &m) == 1), "everything was let go of");
+    assert!(held.iter().all(|gc| Gc::strong_count(gc, &m) == 1), "all references were dropped");
     ring(&m, 2);
     assert_eq!(services.collect_generation(&mut m, 2), Ok(2));
 }
@@ -692,7 +692,7 @@ fn u_06_runs_wait_for_memory_to_grow() {
 }
 
 #[test]
-fn u_07_counts_are_exact_whoever_has_allocated() {
+fn u_07_counts_are_exact_for_objects_of_all_threads() {
     const N: usize = 777;
     let heap = manual();
     let services = heap.services();
@@ -1030,7 +1030,7 @@ fn u_22_objects_by_generation() {
 }
 
 #[test]
-fn u_23_and_24_who_refers_to_whom() {
+fn u_23_and_24_services_list_referrers_and_referents() {
     let heap = manual();
     let services = heap.services();
     let mut m = heap.attach();
@@ -1091,7 +1091,7 @@ fn u_38_the_last_collection_is_quiet_and_remaining_objects_are_reported() {
 }
 
 #[test]
-fn u_38_a_heap_that_nobody_asked_for_services_tells_nothing() {
+fn u_38_a_heap_without_report_leaks_reports_no_remaining_object() {
     for ask in [false, true] {
         let heap = manual();
         let failures = Log::of_unraisable(&heap);
@@ -1475,7 +1475,7 @@ fn questions_about_objects_of_another_heap_are_refused_with_their_address() {
 
 /// Freezing and unfreezing, at any age and in any state, and the numbers meanwhile.
 #[test]
-fn a_freeze_covers_all_ages_and_its_end_covers_what_was_untracked() {
+fn a_freeze_covers_all_ages_and_its_end_covers_untracked_objects() {
     let heap = manual();
     let services = heap.services();
     let mut m = heap.attach();

@@ -561,7 +561,7 @@ fn a_thread_that_waits_for_a_leaked_fork_says_so_on_standard_error() {
 // --------------------------------------------------------------------------------- leaked mutators
 
 #[test]
-fn stats_and_reports_name_who_leaked_a_mutator() {
+fn stats_and_reports_name_the_threads_that_leaked_a_mutator() {
     let heap = builder().build().expect("a heap");
     let (tell, told) = mpsc::channel();
     heap.on_slow_stop(move |slow: &SlowStop| tell.send(slow.clone()).expect("the test listens"));
@@ -825,7 +825,7 @@ fn join_recv_and_scope_hold_up_no_stop() {
     let thread = std::thread::spawn(move || sender.send(collect()));
     assert_eq!(m.recv(&receiver), Ok(1));
     m.join(thread).expect("no panic").expect("a receiver");
-    assert_eq!(m.recv(&receiver), Err(mpsc::RecvError), "nobody sends any more");
+    assert_eq!(m.recv(&receiver), Err(mpsc::RecvError), "no sender is left");
     let done = AtomicUsize::new(0);
     let result = m.scope(|s, m| {
         garbage(m);

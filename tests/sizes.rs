@@ -713,7 +713,7 @@ fn an_instance_of_a_size_that_no_memory_has_is_refused() {
 }
 
 #[test]
-fn no_more_is_copied_than_an_object_has_whatever_its_number_of_items_says() {
+fn a_resize_copies_no_more_than_the_object_has_if_its_number_of_items_is_wrong() {
     for (mode, dict) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let heap = heap(mode);
         let m = heap.attach();
@@ -730,14 +730,16 @@ fn no_more_is_copied_than_an_object_has_whatever_its_number_of_items_says() {
             unsafe { dynamic::Obj::new(object.raw()).untrack(&m) }.unwrap();
             for wrong in [size as isize * 2 + 100, isize::MAX, isize::MIN] {
                 *count = wrong;
-                // SAFETY: as above.
+                // SAFETY: an untracked object of this thread, which stays as it is when this
+                // fails.
                 let refused = unsafe { dynamic::resize(&m, object.raw(), 10) }.unwrap_err();
                 assert_eq!(refused.code, Code::BadSize);
                 assert!(refused.text.contains(&wrong.to_string()), "{refused}");
             }
             *count = before;
             for wrong in [-1, isize::MIN, isize::MAX, isize::MAX / 2] {
-                // SAFETY: as above.
+                // SAFETY: an untracked object of this thread, which stays as it is when this
+                // fails.
                 let refused = unsafe { dynamic::resize(&m, object.raw(), wrong) }.unwrap_err();
                 let code = if wrong < 0 { Code::BadSize } else { Code::Memory };
                 assert_eq!(refused.code, code, "{wrong} items");
@@ -751,7 +753,7 @@ fn no_more_is_copied_than_an_object_has_whatever_its_number_of_items_says() {
 }
 
 #[test]
-fn a_heap_works_whatever_numbers_it_was_built_with() {
+fn a_heap_works_with_any_numbers_in_its_builder() {
     let _watch = deadline("numbers of builders");
     let edge = [0, 1, 2, PAGE, usize::MAX / 2, usize::MAX - 1, usize::MAX];
     let times = [Duration::ZERO, Duration::from_nanos(1), Duration::MAX];

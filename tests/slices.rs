@@ -90,7 +90,7 @@ proptest! {
     /// Exactly the objects that are reachable by a list of all references, which is kept beside the
     /// heap, live on.
     #[test]
-    fn what_slices_lead_to_lives_and_nothing_else(
+    fn objects_reachable_through_slices_live_and_all_others_die(
         sizes in proptest::collection::vec(0..20usize, 1..120),
         edges in proptest::collection::vec(any::<(usize, usize, usize)>(), 0..600),
         held in proptest::collection::vec(any::<usize>(), 0..4),
@@ -155,7 +155,7 @@ fn a_cell_among_others_that_is_locked_for_ever() {
         }
         assert!(seen.iter().all(|weak| weak.upgrade(&m).is_some()));
         drop(cells);
-        assert_eq!(m.collect().collected, size, "the cells died, and let go of them");
+        assert_eq!(m.collect().collected, size, "the cells died, and dropped them");
     }
 }
 

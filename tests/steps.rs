@@ -27,7 +27,7 @@ fn a_weak_reference_to_a_plain_value_ends_with_it() {
 
 /// Inside a traversal a thread has no mutator: its drops are deferred, and not counted.
 #[test]
-fn inside_a_traversal_nobody_is_current() {
+fn inside_a_traversal_no_mutator_is_current() {
     let heap = heap();
     let mut m = heap.attach();
     let me = safepoint::current();
@@ -100,8 +100,8 @@ fn a_mutator_that_a_destructor_drops_lasts_until_all_have_ended() {
             detached.recv().unwrap();
             MINE.set(Some(heap.attach()));
             let elsewhere = Coordinator::<()>::new();
-            let somebody = elsewhere.register(());
-            let Suspend::Suspended(guard) = elsewhere.suspend(somebody.id()) else {
+            let idle = elsewhere.register(());
+            let Suspend::Suspended(guard) = elsewhere.suspend(idle.id()) else {
                 panic!("it is detached")
             };
             // A thread that keeps another suspended suspends no second one: the object waits in its

@@ -168,12 +168,12 @@ fn a_field_that_leads_to_no_object_is_found() {
     // SAFETY: a handle is one word. No code reads it until it is restored.
     let before = unsafe { field.read() };
     for wrong in [before + 8, before + (1 << 20)] {
-        // SAFETY: as above.
+        // SAFETY: a handle is one word. No code reads it until it is restored.
         unsafe { field.write(wrong) };
         let text = panic_of(|| m.collect());
         assert!(text.contains("Node") && text.contains("where no object is"), "{text}");
     }
-    // SAFETY: as above.
+    // SAFETY: a handle is one word. No code reads it until it is restored.
     unsafe { field.write(before) };
     m.collect();
 }
@@ -254,21 +254,21 @@ fn a_write_after_the_free_is_found_by_the_next_collection() {
         let memory = header(&object);
         drop(object);
         m.collect();
-        // SAFETY: as above.
+        // SAFETY: mapped memory, which no other code uses.
         unsafe { memory.add(24).write(1) };
         let text = panic_of(|| m.collect());
         assert!(
             text.contains("before a collection") && text.contains("after it was freed"),
             "{text}"
         );
-        // SAFETY: as above.
+        // SAFETY: mapped memory, which no other code uses.
         unsafe { memory.add(24).write(0xde) };
         m.collect();
     }
 }
 
 #[test]
-fn what_other_threads_free_is_poisoned_too() {
+fn objects_that_other_threads_free_are_poisoned_too() {
     let heap = heap(Stress::none().poison(true).verify(true));
     let mut m = heap.attach();
     let objects: Vec<_> = (0..500).map(|_| node(&m)).collect();
@@ -457,7 +457,7 @@ fn threads_yield_in_the_steps_of_the_protocols() {
     for step in
         ["attach", "detach", "safepoint", "stop", "resume", "hold", "weak", "adopt", "defer"]
     {
-        assert!(steps[step] > 0, "nobody came by {step}: {stats:?}");
+        assert!(steps[step] > 0, "no thread reached {step}: {stats:?}");
     }
     let all: u64 = steps.values().sum();
     assert!(stats.yields > 0 && stats.yields < all, "{stats:?}");
@@ -570,8 +570,8 @@ fn says_checked() -> bool {
 
 #[test]
 #[cfg_attr(miri, ignore = "starts processes")]
-fn checked_mode_is_off_where_the_variable_says_no_in_whatever_word() {
-    const NAME: &str = "checked_mode_is_off_where_the_variable_says_no_in_whatever_word";
+fn checked_mode_is_off_for_each_word_that_means_no() {
+    const NAME: &str = "checked_mode_is_off_for_each_word_that_means_no";
     let words = [
         ("0", false),
         ("false", false),

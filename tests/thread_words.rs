@@ -286,7 +286,7 @@ impl Drop for Keeper {
 /// Another thread has dropped the last reference to an object of this one, which destroys it before
 /// it detaches, so too late for the first check.
 #[test]
-fn a_thread_stays_attached_if_what_it_does_before_it_leaves_keeps_a_guard() {
+fn a_thread_stays_attached_if_a_destructor_keeps_a_guard_before_the_detach() {
     let (heap, elsewhere, census) = (heap(), heap(), Census::new());
     let mut m = heap.attach();
     let for_the_owner = |m: &Mutator| {

@@ -310,7 +310,7 @@ fn stress<const FINAL: bool>(lab: &Lab, secs: u64) {
                     let seed = 1000 * (line + 1) + generation;
                     let left = std::thread::spawn(move || {
                         life.mutate(seed, Some(500));
-                        // It ends with an object in its hands, which another thread drops.
+                        // It ends with a handle as its result, which another thread drops.
                         life.heap.attach_scoped(|m| life.make(m))
                     });
                     drop(left.join().expect("a short life"));

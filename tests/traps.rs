@@ -379,7 +379,7 @@ fn trap_a_cell_locked_by_two_threads() {
 
 /// "A thread kept waiting by back-to-back stops gets its turn before it can be stopped again."
 #[test]
-fn trap_back_to_back_stops_starve_nobody() {
+fn trap_back_to_back_stops_starve_no_thread() {
     let _watch = deadline("back-to-back stops");
     let heap = small().build().unwrap();
     let done = AtomicBool::new(false);
@@ -562,10 +562,10 @@ fn trap_tracking_against_freezing() {
 }
 
 /// "*Has weak references* is set before the first weak reference exists, because the owner's last
-/// drop must see it." Another thread makes the first weak reference and lets go; then the owner
-/// drops.
+/// drop must see it." Another thread makes the first weak reference and drops its handle; then the
+/// owner drops.
 #[test]
-fn trap_the_owners_last_drop_and_somebody_elses_first_weak_reference() {
+fn trap_the_owners_last_drop_and_the_first_weak_reference_of_another_thread() {
     let heap = small().build().unwrap();
     let census = Census::new();
     let _watch = deadline("weak");
@@ -908,7 +908,7 @@ fn trap_the_owner_ends_while_others_drop() {
                             link(&m, &gc, &gc);
                         }
                     }
-                    // It ends right here, with its objects in other hands.
+                    // It ends here, while other threads hold its objects.
                 });
                 for _ in 0..2 {
                     scope.spawn(move || {

@@ -450,7 +450,7 @@ pub(crate) fn on_every_heap(scenario: impl Fn(&Lab)) {
             "objects alive at the end of the scenario"
         );
         let reports = lab.reports();
-        assert!(reports.is_empty(), "reports nobody asked for: {reports:#?}");
+        assert!(reports.is_empty(), "unexpected reports: {reports:#?}");
     }
 }
 
@@ -622,7 +622,7 @@ fn root_region(address: usize) {
     unsafe extern "C" {
         fn __lsan_register_root_region(begin: *const c_void, size: usize);
     }
-    // SAFETY: as above.
+    // SAFETY: the function only reads the mapped parts of the region.
     unsafe {
         __lsan_register_root_region(std::ptr::without_provenance(address - BEFORE), BEFORE + BYTES)
     };

@@ -177,7 +177,7 @@ fn threads_end_in_every_way_while_others_collect() {
     over.store(true, SeqCst);
     let collections: usize =
         collectors.into_iter().map(|thread| thread.join().expect("a collector")).sum();
-    assert!(collections > 0, "nobody collected meanwhile");
+    assert!(collections > 0, "no thread collected meanwhile");
     drop(std::mem::take(&mut *shelf.lock().unwrap()));
     assert_empty(&heap, &mut heap.attach(), &alive);
 }
@@ -271,7 +271,7 @@ fn a_thread_that_is_long_in_coming_is_named_and_corrupts_nothing() {
         let thread = std::thread::Builder::new().name("busy".into()).spawn(move || {
             let mut m = heap.attach();
             let kept = ring(&m, &alive, 100);
-            is_attached.send(()).expect("somebody listens");
+            is_attached.send(()).expect("the receiver waits");
             let mut made = 0;
             while !named.load(SeqCst) {
                 // It allocates, links, counts and destroys all the time.

@@ -74,8 +74,8 @@ pub(crate) struct Store {
     pages: BTreeMap<usize, Page>,
     /// Pages without blocks.
     unused: Vec<usize>,
-    /// Segments that were returned to the system. Nobody can access them, and nobody else gets
-    /// their addresses: the heap has adopted them for its life.
+    /// Segments that were returned to the system. No code can access them, and no other
+    /// mapping gets their addresses: the heap has adopted them for its life.
     returned: Vec<usize>,
 }
 
@@ -345,7 +345,7 @@ impl<const RECHECKS: bool> Blocks<RECHECKS> {
 
 // SAFETY: 1. `count` is the number of references. 2. `drop_ref` frees, at 0. 3. only attached
 // threads lower counts. 4. `traverse` reports references in slots: they are counted, or lead to
-// atoms, which nobody lists. 5. no count is pending. 6. no method reaches a safepoint. 7. a
+// atoms, which are not listed. 5. no count is pending. 6. no method reaches a safepoint. 7. a
 // traversal reports the slots without counts.
 unsafe impl<const RECHECKS: bool> ObjectModel for Blocks<RECHECKS> {
     type Local = ();

@@ -3,7 +3,7 @@
 //! The objects of the model, [`Blocks`], lie in memory of an allocator of its own. A page of 64 KiB
 //! has blocks of one size, and the allocator knows which blocks are in use. The heap learns about
 //! them in stops alone. Other pages contain *atoms*: blocks of 16 bytes to which objects refer and
-//! which nobody lists.
+//! which are not listed.
 #![cfg(not(loom))]
 
 mod blocks;
@@ -88,10 +88,9 @@ fn round() -> impl Strategy<Value = Round> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// A collection finds the objects that a search does not reach. Blocks are used again, for
-    /// objects of other sizes too, and memory returns to the system.
+    /// Blocks are used again, for objects of other sizes too, and memory returns to the system.
     #[test]
-    fn a_collection_of_listed_objects_finds_what_a_search_does_not_reach(
+    fn a_collection_of_listed_objects_finds_those_that_a_search_does_not_reach(
         rounds in prop::collection::vec(round(), 1..6),
     ) {
         on_heaps(|heap, m| {

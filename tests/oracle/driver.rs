@@ -111,7 +111,7 @@ impl Mate {
                 // that.
                 let next = m.as_mut().expect("attached").detach(|| {
                     if let Some(shift) = finished.take() {
-                        answers.send(shift).expect("somebody waits");
+                        answers.send(shift).expect("the receiver waits");
                     }
                     mine.recv()
                 });
@@ -125,7 +125,7 @@ impl Mate {
 
     fn end(self) {
         drop(self.shifts);
-        self.thread.join().expect("it ends well");
+        self.thread.join().expect("no panic");
     }
 }
 
@@ -524,7 +524,7 @@ impl Run {
                 None
             }
         };
-        let go = || std::thread::spawn(thread).join().expect("it ends well");
+        let go = || std::thread::spawn(thread).join().expect("no panic");
         let back = if detached { m.detach(go) } else { go() };
         match errand {
             Errand::Drop | Errand::DropAttached => self.model.put(place, None),

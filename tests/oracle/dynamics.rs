@@ -167,7 +167,7 @@ unsafe extern "C" fn free(object: *mut c_void) {
         unsafe {
             let object = NonNull::new_unchecked(object.cast::<RawObject>());
             drop(Box::from_raw(parts(object).0.get()));
-            dynamic::free(m, object, Family::Container).expect("nobody uses it any more");
+            dynamic::free(m, object, Family::Container).expect("no reference is left");
         }
     })
     .expect("handlers run attached");

@@ -60,7 +60,7 @@ pub(crate) enum Kind {
     Reach,
     /// The finalizer makes a new object, which refers to it, and is referred to.
     Breed,
-    /// The finalizer lets go of all that it refers to.
+    /// The finalizer drops all references of its object.
     Cut,
     /// The finalizer panics.
     Throw,

@@ -89,7 +89,7 @@ fn a_weak_reference_that_is_garbage_with_its_target_does_not_call() {
 }
 
 #[test]
-fn what_cannot_be_cleared_is_uncollectable_again_and_again() {
+fn an_object_that_cannot_be_cleared_is_uncollectable_in_each_collection() {
     replay_on_all(&[
         Alloc(0, List, Stubborn),
         Link(0, 0),

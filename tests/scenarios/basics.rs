@@ -173,7 +173,7 @@ impl Stubborn {
 }
 
 #[test]
-fn g_09_what_cannot_be_cleared_stays_and_everything_else_goes() {
+fn g_09_garbage_that_cannot_be_cleared_stays_and_all_other_garbage_is_collected() {
     on_every_heap_attached(|lab, m| {
         Stubborn::garbage(m, &lab.census, 1);
         drop(ring(m, &lab.census, 10, 2));
@@ -411,7 +411,7 @@ fn reachable_cycles_are_left_alone() {
 }
 
 #[test]
-fn garbage_lets_go_of_what_it_refers_to_outside() {
+fn garbage_drops_its_references_to_living_objects() {
     on_every_heap_attached(|lab, m| {
         let kept = node(m, &lab.census, 0);
         let garbage = ring(m, &lab.census, 1, 4);

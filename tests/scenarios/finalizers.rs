@@ -13,7 +13,7 @@ enum Does {
     Nothing,
     /// Puts itself on the shelf.
     Survive,
-    /// Lets go of its references.
+    /// Drops its references.
     Break,
 }
 
@@ -60,12 +60,12 @@ fn ring_of(lab: &Lab, m: &mut Mutator, what: &[Does]) {
     drop(members);
     let report = m.collect();
 
-    let everyone: Vec<usize> = (0..n).collect();
+    let all: Vec<usize> = (0..n).collect();
     assert_eq!(report.finalized, n);
-    assert_eq!(lab.census.finalized_names(), everyone, "each is finalized once");
+    assert_eq!(lab.census.finalized_names(), all, "each is finalized once");
     assert_eq!(insane.load(SeqCst), 0, "links were damaged before a finalizer ran");
     lab.census.assert_finalizers_came_first();
-    assert_eq!((calls.count(), calls.saw()), (n, 0), "callbacks run once each and see nobody");
+    assert_eq!((calls.count(), calls.saw()), (n, 0), "callbacks run once each and see no object");
     let survivors = shelf.take();
     let names = set(survivors.iter().map(|gc| gc.name()));
     assert_eq!(names, set((0..n).filter(|&i| what[i] == Survive)));
@@ -97,11 +97,11 @@ fn ring_of(lab: &Lab, m: &mut Mutator, what: &[Does]) {
     }
     drop(survivors);
     let report = m.collect();
-    assert_eq!(report.finalized, 0, "nobody is finalized twice");
+    assert_eq!(report.finalized, 0, "no object is finalized twice");
     assert_eq!(report.resurrected, 0);
     assert_eq!(lab.census.alive(), 0);
     assert_eq!(lab.census.finalized(), n);
-    assert_eq!(lab.census.dead_names(), everyone);
+    assert_eq!(lab.census.dead_names(), all);
     assert!(plain.iter().all(|weak| weak.upgrade(m).is_none()));
     assert_eq!(calls.count(), n, "no callback runs twice");
 }
@@ -380,10 +380,9 @@ fn g_72_grouped_resurrectors_plain_members_and_breakers() {
     on_every_heap_attached(|lab, m| ring_of(lab, m, &[Nothing, Survive, Nothing, Break]));
 }
 
-/// While its finalizer runs an object is tracked, finalized, counted, and can be had through plain
-/// weak references.
+/// Its plain weak references can be upgraded meanwhile.
 #[test]
-fn what_a_finalizer_sees_of_its_own_object() {
+fn an_object_is_tracked_finalized_and_counted_while_its_finalizer_runs() {
     on_every_heap_attached(|lab, m| {
         let seen = Arc::new(AtomicUsize::new(0));
         for cyclic in [false, true] {
@@ -408,7 +407,7 @@ fn what_a_finalizer_sees_of_its_own_object() {
 }
 
 /// An object that a finalizer untracks leaves the garbage: it is neither cleared nor counted, and
-/// the collector only lets go of it.
+/// the collector only drops its reference.
 #[test]
 fn a_finalizer_that_untracks_a_peer() {
     on_every_heap_attached(|lab, m| {

@@ -523,23 +523,23 @@ fn an_erased_handle_knows_its_type() {
 #[test]
 fn immortal_objects_are_roots_for_ever() {
     on_every_heap_attached(|lab, m| {
-        let god = node(m, &lab.census, 0);
+        let immortal = node(m, &lab.census, 0);
         let held = ring(m, &lab.census, 1, 2);
-        link(m, &god, &held[0]);
-        link(m, &god, &god);
-        Gc::immortalize(&god, m);
-        let weak = Gc::downgrade(&god, m);
-        drop((god, held));
+        link(m, &immortal, &held[0]);
+        link(m, &immortal, &immortal);
+        Gc::immortalize(&immortal, m);
+        let weak = Gc::downgrade(&immortal, m);
+        drop((immortal, held));
         let report = m.collect();
         assert_eq!((report.unreachable, lab.census.alive()), (0, 3));
-        let god = weak.upgrade(m).expect("immortal");
+        let immortal = weak.upgrade(m).expect("immortal");
         for _ in 0..1000 {
-            drop(god.clone());
+            drop(immortal.clone());
         }
-        assert_eq!(edge_names(m, &god), [1, 0]);
-        drop(cut(m, &god));
-        drop(god);
-        assert_eq!(m.collect().collected, 2, "what it let go of dies");
+        assert_eq!(edge_names(m, &immortal), [1, 0]);
+        drop(cut(m, &immortal));
+        drop(immortal);
+        assert_eq!(m.collect().collected, 2, "the objects that it dropped die");
         assert_eq!(weak.upgrade(m).expect("immortal").name(), 0);
         lab.leaves_behind(1);
     });

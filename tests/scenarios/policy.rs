@@ -252,7 +252,7 @@ fn g_55_switched_off_it_never_collects() {
 }
 
 /// Each live set is traversed in full again only after it has grown by a share of itself, so the
-/// work is in proportion to the growth. And it is traversed, so no garbage starves.
+/// work is in proportion to the growth. And it is traversed, so each garbage object is found.
 #[test]
 fn building_a_large_heap_neither_starves_nor_runs_away() {
     on_paced_heaps(|lab, m| {
@@ -276,7 +276,7 @@ fn building_a_large_heap_neither_starves_nor_runs_away() {
         while lab.census.dead() < 200_000 {
             kept.push(node(m, &lab.census, kept.len()));
             m.safepoint();
-            assert!(kept.len() < 500_000, "old garbage starves");
+            assert!(kept.len() < 500_000, "old garbage is not found");
         }
     });
 }
@@ -332,7 +332,6 @@ fn a_guard_defers_automatic_collections_only() {
     });
 }
 
-/// Every safepoint of a heap under stress collects.
 #[test]
 fn stress_collects_at_every_safepoint() {
     on_every_heap_attached(|lab, m| {

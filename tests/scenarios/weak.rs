@@ -322,7 +322,7 @@ fn an_upgraded_weak_reference_is_a_root() {
         let members = ring(m, &lab.census, 0, 3);
         let weak = Gc::downgrade(&members[1], m);
         drop(members);
-        let strong = weak.upgrade(m).expect("nobody collected yet");
+        let strong = weak.upgrade(m).expect("no collection yet");
         assert_eq!(m.collect().unreachable, 0);
         drop(strong);
         assert_eq!(m.collect().collected, 3);
@@ -330,7 +330,6 @@ fn an_upgraded_weak_reference_is_a_root() {
     });
 }
 
-/// The record of a dead object is not that of the next object at its address.
 #[test]
 fn an_object_at_the_address_of_a_dead_one_has_a_record_of_its_own() {
     on_every_heap_attached(|lab, m| {

@@ -373,7 +373,7 @@ fn cell(state: State, call: Call) -> String {
         let ended = scope.spawn(|| threads.register(2).id()).join().expect("an id");
         scope.spawn(|| {
             let idle = threads.register(1);
-            tell.send(idle.id()).expect("somebody waits for it");
+            tell.send(idle.id()).expect("the receiver waits");
             over.wait();
         });
         let idle = told.recv().expect("an id");

@@ -1,4 +1,4 @@
-//! A cell must be able to let go of its reference, and a `Gc` is never null.
+//! The collector takes the reference out of a cell, and a `Gc` is never null.
 
 use standstill::{Gc, GcCell, Trace};
 

@@ -1,4 +1,4 @@
-//! Nobody knows which field of a union is the live one.
+//! No code can tell which field of a union is the live one.
 
 use standstill::Trace;
 

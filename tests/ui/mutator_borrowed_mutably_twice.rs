@@ -1,4 +1,4 @@
-//! Whoever can reach a safepoint is alone with the mutator.
+//! A call that can reach a safepoint borrows the mutator mutably.
 
 use standstill::{Heap, Mutator};
 

@@ -93,7 +93,7 @@ if _is_first_import:
 # CPython's own functions, also if `gc` has those of an earlier import of this package.
 _cpython = dict(zip(_NAMES, _own))
 
-# The most threads, if nobody says otherwise: also as ``PYTHON_CPU_COUNT`` says.
+# The most threads, unless a call sets another number. ``PYTHON_CPU_COUNT`` can lower it.
 _cores = _os.process_cpu_count() or 1
 _checked = _os.environ.get("STANDSTILL_GC_CHECKED", "") not in ("", "0")
 
@@ -337,7 +337,7 @@ def set_checked(checked):
 
 
 def _collect_checked(generation, limit):
-    """Both collectors in turn, and nobody between them."""
+    """Both collectors in turn, without another collection between them."""
     here = object()
     try:
         if _checking.setdefault("by", here) is not here:

@@ -114,7 +114,7 @@ CHECKED = """
 """
 
 
-def test_checked_mode_keeps_and_reports_what_cpython_has_not_found_twice():
+def test_checked_mode_keeps_and_reports_objects_that_cpython_has_not_found_twice():
     done = run(textwrap.dedent(CHECKED) + textwrap.dedent("""
         standstill_gc._expected = lambda generation: []
         alive = make()
@@ -133,7 +133,7 @@ def test_checked_mode_keeps_and_reports_what_cpython_has_not_found_twice():
     assert before == "" and "the Node at 0x" in after and "is kept" in after
 
 
-def test_checked_mode_clears_what_both_have_found_beside_new_garbage():
+def test_checked_mode_clears_objects_that_both_have_found_beside_new_garbage():
     """Another thread, or a finalizer, makes garbage between the two searches."""
     assert good(textwrap.dedent(CHECKED) + textwrap.dedent("""
         made = []

@@ -176,7 +176,7 @@ def test_saveall_keeps_garbage(collect):
 
 
 @both
-def test_saveall_returns_what_it_has_found(collect):
+def test_saveall_returns_the_number_of_found_objects(collect):
     gc.set_debug(gc.DEBUG_SAVEALL)
     cycles(1000)
     before = gc.get_stats()[2]
@@ -255,7 +255,7 @@ def test_frozen_objects_stay(collect):
 
 
 @both
-def test_what_frozen_objects_refer_to_stays(collect):
+def test_objects_that_frozen_objects_refer_to_stay(collect):
     holder = Node()
     gc.freeze()
     holder.young = young = Node()

@@ -263,7 +263,7 @@ def after(graph, collect, *, rounds=2):
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @hypothesis.given(graph=graphs)
 @examples
-def test_what_survives_is_the_same(threads, graph):
+def test_the_same_objects_survive_both_collectors(threads, graph):
     theirs = after(graph, cpython)
     ours = after(graph, lambda: standstill_gc.collect(threads=threads))
     assert ours == theirs

@@ -104,7 +104,7 @@ for end, begin in ((gc.disable, gc.enable),
     assert out == ["0", "0"]
 
 
-def test_nobody_is_held_up_while_a_thread_defers():
+def test_no_thread_is_held_up_while_a_thread_defers():
     out = good(PROGRAM + """
 threads = start()
 wait_for(lambda: held() > 3)
@@ -153,7 +153,7 @@ os._exit(0)
     assert out == ["True", "False"]
 
 
-def test_a_collection_holds_nobody_up_while_automatic_ones_are_disabled():
+def test_a_collection_holds_no_thread_up_while_automatic_ones_are_disabled():
     out = good(PROGRAM + """
 gc.disable()
 threads = start()
@@ -166,7 +166,7 @@ os._exit(0)
     assert out == ["0"]
 
 
-def test_who_makes_little_garbage_is_not_held_up():
+def test_a_thread_that_makes_little_garbage_is_not_held_up():
     out = good(PROGRAM + """
 over.set()
 for _ in range(200):

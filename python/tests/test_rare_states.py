@@ -146,7 +146,7 @@ def test_an_object_in_destruction_is_outside(threads, Thing):
     del thing
     count = ctypes.c_uint32.from_address(address + HEADER["local"])
     assert count.value == 1
-    # Nobody refers to it, as in its destruction, which has not yet untracked it.
+    # No object refers to it. So it is in its destruction, before that untracks it.
     count.value = 0
     collect(threads)
     count.value = 1

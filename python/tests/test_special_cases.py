@@ -640,7 +640,7 @@ def test_an_immortal_object_stays_and_keeps_its_members(threads):
     assert member() is None
 
 
-def test_frozen_objects_stay_and_keep_what_they_reach(threads):
+def test_frozen_objects_stay_and_keep_the_objects_they_reach(threads):
     frozen = cycle()
     gc.freeze()
     member = cycle()
@@ -664,7 +664,7 @@ def test_live_objects_are_not_written(threads, Thing):
         assert old == new, thing
 
 
-def test_legacy_finalizers_keep_what_they_reach(threads):
+def test_legacy_finalizers_keep_the_objects_they_reach(threads):
     testcapi = pytest.importorskip("_testcapi")
 
     @testcapi.with_tp_del
@@ -893,7 +893,7 @@ def test_a_callback_that_looks_and_one_that_raises(Thing):
     assert with_both(program).count("ValueError") == 3
 
 
-def test_resurrection_keeps_what_is_reached_and_runs_finalizers_once(Thing):
+def test_resurrected_objects_keep_the_objects_they_reach_and_finalizers_run_once(Thing):
     def program(collect, say):
         saved = []
 
@@ -976,7 +976,7 @@ def test_garbage_is_not_shown_to_finalizers_and_survivors_are_shown_again():
     with_both(program)
 
 
-def test_what_a_program_can_ask_about_finalized_objects():
+def test_is_finalized_is_true_after_the_finalizer():
     def program(collect, say):
         saved = []
 

@@ -40,7 +40,7 @@ pub(crate) const ROWS: &[Row] = &[
         here(|m| each(|| drop(black_box(m.alloc(Link::default())))))
     }),
     row("allocate and keep, 48 bytes", allocate_and_keep),
-    row("drop what was kept, 48 bytes", drop_what_was_kept),
+    row("drop what was kept, 48 bytes", drop_kept),
     row("untrack and track", untrack_and_track),
     row("clone and drop, owner", || here(|m| clone_and_drop(&m.alloc(Plain::new())))),
     row("clone and drop, not the owner", || {
@@ -144,7 +144,7 @@ fn made_elsewhere<T: Send>(
             let mut m = heap.attach();
             let made = make(&m);
             m.detach(move || {
-                sender.send(made).expect("somebody waits");
+                sender.send(made).expect("the receiver waits");
                 let _ = wait.recv();
             });
         });
@@ -187,7 +187,7 @@ fn allocate_and_keep() -> usize {
     })
 }
 
-fn drop_what_was_kept() -> usize {
+fn drop_kept() -> usize {
     here(|m| {
         let kept: Vec<_> = (0..TIMES).map(|_| m.alloc(Plain::new())).collect();
         measured(|| drop(kept));

@@ -159,7 +159,7 @@ impl Graph {
     ///
     /// When there is no such root, or no worker.
     pub fn mark(&mut self, roots: &[u32], workers: usize) -> Marked {
-        assert!(workers > 0, "somebody has to work");
+        assert!(workers > 0, "a mark needs a worker");
         self.marks.words().fill(0);
         let mut begin = Vec::new();
         for root in roots {
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_visits_what_a_naive_search_visits() {
+    fn a_mark_visits_the_nodes_that_a_naive_search_visits() {
         let mut random = SplitMix::new(42);
         for round in 0..60 {
             let nodes = 1 + random.below(if round < 50 { 200 } else { 20_000 });
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_hold_what_they_are_given() {
+    fn nodes_have_their_rounded_sizes_and_all_their_edges() {
         // The size is rounded to 16, and to the edges: node 1 has 5 of them.
         let edges: Vec<_> = (0..5).map(|to| (1, to)).collect();
         let graph = Graph::new(&[17, 16, 48, 64, 32], &edges);

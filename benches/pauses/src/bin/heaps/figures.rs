@@ -11,7 +11,7 @@ pub(crate) struct Figures {
     /// How long the world was stopped in each of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) held_stopped_ms: Vec<f64>,
-    /// From letting go of the root to the end of the collection after it: nothing is left then.
+    /// From the drop of the root to the end of the collection after it: nothing is left then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dropped_ms: Option<f64>,
     /// The part of that time for the collection. Counting has freed some objects before it.
@@ -36,7 +36,7 @@ pub(crate) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workers: Option<usize>,
     pub(crate) round: usize,
-    /// `ok`, or why there are no figures to believe.
+    /// `ok`, or why the figures are not valid.
     pub(crate) outcome: String,
     #[serde(flatten)]
     pub(crate) figures: Figures,

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_a_part_of_it_is_refused() {
+    fn a_written_graph_is_read_and_a_part_of_it_is_refused() {
         let graph = Graph { offsets: vec![0, 2, 2, 3], targets: vec![1, 2, 0] };
         let file = std::env::temp_dir().join(format!("heaps-test-{}.graph", std::process::id()));
         graph.write(&file).unwrap();

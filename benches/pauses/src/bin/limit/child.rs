@@ -22,7 +22,7 @@ pub(crate) enum Task {
     IdealSize(growth::Task),
 }
 
-/// Starts a child, and hands over its lines as they come. Its complaints go where ours go.
+/// Starts a child, and hands over its lines as they come. Its standard error is ours.
 pub(crate) fn run<Line: DeserializeOwned>(
     task: &Task,
     mut each: impl FnMut(Line) -> Result<(), Box<dyn Error>>,

@@ -67,7 +67,7 @@ enum What {
     Held,
     /// How long the world was stopped in it.
     HeldStopped,
-    /// Letting go of everything, and the collection that frees it.
+    /// The drop of all references, and the collection that frees it.
     Dropped,
     /// How long the world was stopped in it.
     DroppedStopped,

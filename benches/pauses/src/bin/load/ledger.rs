@@ -58,7 +58,7 @@ thread_local! {
     // Without a destructor: objects may die as late as the end of their thread.
     static WRITER: Writer = {
         let page: &'static Page = Box::leak(Box::default());
-        let mut pages = PAGES.lock().expect("nobody panics with the list");
+        let mut pages = PAGES.lock().expect("no thread panics with the list locked");
         pages.push(page);
         Writer { page, next: Cell::new(pages.len() as u64 * BLOCK) }
     };
@@ -101,7 +101,7 @@ impl Tally {
     /// The sums so far: exact once the threads that write are joined.
     pub(crate) fn now() -> Self {
         let mut tally = Self::default();
-        for page in &*PAGES.lock().expect("nobody panics with the list") {
+        for page in &*PAGES.lock().expect("no thread panics with the list locked") {
             let read = |from: &AtomicU64| from.load(Ordering::Relaxed);
             tally.born += read(&page.born.count);
             tally.dead += read(&page.dead.count);

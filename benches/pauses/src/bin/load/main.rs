@@ -170,7 +170,7 @@ fn measure(args: &Args, threads: usize) -> Result<Outcome, Box<dyn Error>> {
     let last = heap.attach().collect();
     let end = Tally::now();
     if !end.is_settled() {
-        return Err(format!("not everybody has died once: {end:?}").into());
+        return Err(format!("not each object has died once: {end:?}").into());
     }
 
     let collections = observer.take();

@@ -147,7 +147,7 @@ impl Observer {
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().expect("nobody panics with the notes")
+        self.noted.lock().expect("no thread panics with the notes locked")
     }
 }
 

@@ -29,7 +29,7 @@ const SUMMARY: &[Column] = &[
     ("young", |o| o.run.young.count.to_string()),
     ("full", |o| o.run.full.count.to_string()),
     ("world stopped", |o| percent(o.run.paused_s() / o.run.seconds)),
-    ("somebody collects", |o| percent(o.run.collecting_s() / o.run.seconds)),
+    ("a thread collects", |o| percent(o.run.collecting_s() / o.run.seconds)),
     ("mutators blocked", |o| percent(o.run.blocked_s / o.run.seconds / o.threads as f64)),
     ("cores, own", |o| format!("{:.2}", o.cores.0)),
     ("others'", |o| format!("{:.2}", o.cores.1)),

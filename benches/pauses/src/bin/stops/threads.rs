@@ -58,7 +58,7 @@ pub(crate) fn idle(args: &Args, threads: usize) -> Vec<f64> {
     let measure = || {
         let me = coordinator.register(());
         me.attach().expect("nothing forbids it");
-        each(args, 1000, || drop(me.stop().expect("nobody has gone")))
+        each(args, 1000, || drop(me.stop().expect("no thread has leaked its mutator")))
     };
     in_us(beside(threads, detached, measure))
 }
@@ -67,7 +67,7 @@ pub(crate) fn idle_heap(args: &Args, threads: usize) -> Vec<f64> {
     let heap = Heap::new();
     let measure = || {
         let mut m = heap.attach();
-        each(args, 1000, || m.prepare_fork().expect("nobody has gone").parent())
+        each(args, 1000, || m.prepare_fork().expect("no thread has leaked its mutator").parent())
     };
     in_us(beside(threads, || heap.attach().into_detached().expect("it may park"), measure))
 }
@@ -147,7 +147,7 @@ pub(crate) fn running(args: &Args, held: Duration, value: fn(RunningStop) -> f64
     };
     let me = attached();
     let stop = || {
-        let world = me.stop().expect("nobody has gone");
+        let world = me.stop().expect("no thread has leaked its mutator");
         let standing = Instant::now();
         while standing.elapsed() < held {
             std::hint::spin_loop();
@@ -165,7 +165,7 @@ pub(crate) fn running_heap(args: &Args) -> Vec<f64> {
     };
     let mut m = heap.attach();
     let stop = || {
-        m.prepare_fork().expect("nobody has gone").parent();
+        m.prepare_fork().expect("no thread has leaked its mutator").parent();
         None
     };
     beside_running(args, poller, stop, Duration::ZERO, |stop| stop.whole)

@@ -1,6 +1,6 @@
 //! A day of a busy server in a few minutes: threads that come and go serve requests, each of which
 //! leaves cycles, weak references with callbacks, finalizers (some of which bring their object
-//! back), references in other threads' hands and buffers; they detach, collect by hand now and
+//! back), references held by other threads, and buffers; they detach, collect by hand now and
 //! then, and let unattached threads drop references. It fails if memory grows after the warm-up, or
 //! if an object is left at the end.
 //!
@@ -169,7 +169,7 @@ fn serve(m: &Mutator, server: &Arc<Server>, random: &mut Random) {
                     drop(next.weak.replace(m, Some(Gc::downgrade(&old, m))));
                 }
             }
-            6 => assert!(next.buffer.iter().all(|&byte| byte == 0), "somebody wrote into a buffer"),
+            6 => assert!(next.buffer.iter().all(|&byte| byte == 0), "a thread wrote into a buffer"),
             _ => {}
         }
         all.push(next);
@@ -181,7 +181,7 @@ fn serve(m: &Mutator, server: &Arc<Server>, random: &mut Random) {
 }
 
 /// The life of one thread.
-fn live(heap: &Heap, server: &Arc<Server>, seed: usize, undertaker: &mpsc::SyncSender<Gc<Item>>) {
+fn live(heap: &Heap, server: &Arc<Server>, seed: usize, dropper: &mpsc::SyncSender<Gc<Item>>) {
     server.tally.threads.fetch_add(1, Relaxed);
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (seed as u64 + 1) << 7);
     let mut m = heap.attach();
@@ -192,7 +192,7 @@ fn live(heap: &Heap, server: &Arc<Server>, seed: usize, undertaker: &mpsc::SyncS
             0..8 => m.detach(std::thread::yield_now),
             8..12 => {
                 if let Some(old) = server.cached(random.below(CACHE)) {
-                    m.detach(|| undertaker.send(old)).expect("somebody drops it");
+                    m.detach(|| dropper.send(old)).expect("the receiver drops it");
                 }
             }
             12 => drop(m.try_collect(Collect::young().wait(false))),
@@ -229,7 +229,7 @@ fn main() -> ExitCode {
         cache: Mutex::new(vec![None; CACHE]),
         over: AtomicBool::new(false),
     });
-    let (undertaker, dead) = mpsc::sync_channel::<Gc<Item>>(64);
+    let (dropper, dead) = mpsc::sync_channel::<Gc<Item>>(64);
     // It is never attached.
     let drops = std::thread::spawn(move || dead.into_iter().for_each(drop));
 
@@ -240,9 +240,8 @@ fn main() -> ExitCode {
     while begun.elapsed() < length {
         threads.retain(|thread| !thread.is_finished());
         while threads.len() < options.threads {
-            let (heap, server, undertaker) =
-                (heap.clone(), Arc::clone(&server), undertaker.clone());
-            threads.push(std::thread::spawn(move || live(&heap, &server, seed, &undertaker)));
+            let (heap, server, dropper) = (heap.clone(), Arc::clone(&server), dropper.clone());
+            threads.push(std::thread::spawn(move || live(&heap, &server, seed, &dropper)));
             seed += 1;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -273,7 +272,7 @@ fn main() -> ExitCode {
     }
     server.over.store(true, Relaxed);
     threads.into_iter().for_each(|thread| thread.join().expect("a thread that serves"));
-    drop(undertaker);
+    drop(dropper);
     drops.join().expect("the thread that drops");
     let mut m = heap.attach();
     // Finalizers put items back into the cache; each does so once.

@@ -155,7 +155,7 @@ fn prints_a_table() {
 }
 
 #[test]
-fn help_says_what_it_does() {
+fn help_names_the_options_and_the_exit_status() {
     let output = Command::new(env!("CARGO_BIN_EXE_replay")).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     for part in
@@ -189,7 +189,7 @@ fn assert_edit_refused(name: &str, from: &str, to: &str, place: &str, reason: &s
 }
 
 #[test]
-fn refuses_what_is_no_file() {
+fn refuses_missing_files_directories_and_empty_files() {
     let missing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("replay-there-is-no-such-file");
     assert_refused(&missing, "open: ", "");
     assert_refused(Path::new(env!("CARGO_TARGET_TMPDIR")), "open: ", "directory");
@@ -228,7 +228,7 @@ fn refuses_broken_zstd() {
 }
 
 #[test]
-fn refuses_what_is_not_the_json_of_a_snapshot() {
+fn refuses_text_that_is_not_the_json_of_a_snapshot() {
     for length in [1, 30, GOOD.len() / 2, GOOD.len() - 3] {
         let cut = file("cut.heapsnapshot", &GOOD.as_bytes()[..length]);
         assert_refused(&cut, "", "truncated");

@@ -74,26 +74,27 @@ phases="$(awk '
         sub(/\.$/, "", words)
         printf "| `%s` | %s | %s |\n", $0, world, words
         text = ""
-    }' src/base/phase.rs)"
+    }' src/report/event.rs)"
 listed="$(sed -n '/^| `name` | world |/,/^$/p' docs/tracing.md | tail -n +3)"
 if [[ "$phases" != "$listed" ]]; then
     diff <(echo "$listed") <(echo "$phases") >&2 || true
-    complain 'docs/tracing.md: the table of phases differs from `Phase` in src/base/phase.rs'
+    complain 'docs/tracing.md: the table of phases differs from `Phase` in src/report/event.rs'
 fi
 
-# The table of methods in docs/model.md has a row for each documented method of `ObjectModel`.
+# The table of methods in docs/model.md has a row for each documented method of `ObjectModel` and
+# its parts.
 methods="$(awk '
-    /^pub unsafe trait ObjectModel/ { inside = 1; next }
-    inside && /^\}/ { exit }
+    /^pub (unsafe )?trait / { inside = 1; next }
+    inside && /^\}/ { inside = 0 }
     inside && /#\[doc\(hidden\)\]/ { hidden = 1 }
     inside && /^    const / { hidden = 0 }
     inside && /^    fn / { if (!hidden) { sub(/^    fn /, ""); sub(/[^a-z_].*/, ""); print } hidden = 0 }
-    ' src/heap/model.rs | sort)"
+    ' src/heap/model.rs src/heap/parts/*.rs | sort)"
 listed="$(sed -n '/^| method | called |/,/^$/p' docs/model.md | tail -n +3 | cut -d'|' -f2 |
     grep -o '`[a-z_]*`' | tr -d '\`' | sort)"
 if [[ -z "$methods" || "$methods" != "$listed" ]]; then
     diff <(echo "$listed") <(echo "$methods") >&2 || true
-    complain 'docs/model.md: the table of methods differs from `ObjectModel` in src/heap/model.rs'
+    complain 'docs/model.md: the table of methods differs from `ObjectModel` and its parts'
 fi
 
 # docs/fork.md has a row for each lock.

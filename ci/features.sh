@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 limited "$(is_full && echo 1800 || echo 600)" "$@"
 
-features=(derive cpython parallel tracing model-check)
+features=(derive cpython parallel tracing)
 sets=('' derive)
 ! is_full || for one in "${features[@]}"; do
     rest="$(printf '%s,' "${features[@]/$one/}")"

@@ -27,8 +27,7 @@ def code(path):
 def main():
     types, verbs = defaultdict(list), defaultdict(list)
     for path in sorted((ROOT / "src").rglob("*.rs")):
-        # `no_event.rs` stands in for `event.rs` in a build without `tracing`.
-        if path.stem in ("tests", "no_event") or "tests" in path.parts:
+        if path.stem == "tests" or "tests" in path.parts:
             continue
         text = code(path)
         name = str(path.relative_to(ROOT))

@@ -97,22 +97,13 @@ impl Pairs {
 // `traverse` reports the fields, which are counted. 5: no count is pending anywhere. 6: no method
 // reaches a safepoint: all get the mutator as `&`. 7: all references are counted.
 unsafe impl ObjectModel for Pairs {
-    /// The data of a mutator that others can read: none.
-    type Local = ();
-    /// The private data of a mutator: none.
-    type Private = ();
-    /// There are no weak references, so there are no callbacks.
-    type Callback = ();
-
     /// All objects lie in memory of the heap.
     type Addresses = Reserved;
 
+    type Parts = ();
+
     /// In a stop no thread changes a field.
     const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.view(*object).count.load(Relaxed) as i64)
@@ -133,10 +124,6 @@ unsafe impl ObjectModel for Pairs {
 
     fn release(&self, reference: ClaimRef, m: &Mutator) {
         self.drop_reference(reference.object(), m);
-    }
-
-    fn has_finalizer(&self, _: Live<'_>) -> bool {
-        false
     }
 
     fn clear(&self, object: Live<'_>, m: &Mutator) {
@@ -199,7 +186,7 @@ fn main() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use standstill::model_check::{Journal, ObjectSpec, Specimen};
+    use standstill_model_check::{Journal, ObjectSpec, Specimen};
     use std::sync::Arc;
 
     impl Specimen for Pairs {
@@ -234,6 +221,6 @@ mod tests {
 
     #[test]
     fn pairs_break_no_rule() {
-        println!("{}", standstill::model::check::<Pairs>().unwrap());
+        println!("{}", standstill_model_check::check::<Pairs>().unwrap());
     }
 }

@@ -46,7 +46,8 @@ use loom::thread;
 use super::Model;
 use super::tiny::{Mutator, Tiny, set, try_new};
 use crate::base::sync::Ordering;
-use crate::model::{ModelHeap, Object};
+use crate::model::ModelHeap;
+use crate::object::address::Object;
 use crate::{Collect, CollectError, Heap, Pacing};
 
 /// A tracked object with one reference.
@@ -516,7 +517,7 @@ fn loom_a_requester_finishes_the_reclaim_queue() {
 /// As the heap does: part of the garbage goes to the reclaim queue. The thread reclaims it at its
 /// next safepoints, or another thread does.
 fn collect_by_itself(m: &mut Mutator, _: [Object; 2]) -> usize {
-    let _ = crate::collect::collect_due(m, Collect::full());
+    let _ = crate::collect::collection::collect_due(m, Collect::full());
     m.safepoint();
     0
 }

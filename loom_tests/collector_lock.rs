@@ -19,10 +19,11 @@ use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
 use super::Model;
-use crate::base::event::{self, CollectionKind, CollectionReport};
 use crate::heap::collector_lock::CollectorLock;
 use crate::heap::reclaim_queue::{OpenReport, Owner, ReclaimQueue, Task, ThreadGarbage};
-use crate::object::type_info::Object;
+use crate::object::address::Object;
+use crate::report::event;
+use crate::report::facts::{CollectionKind, CollectionReport};
 use crate::safepoint::{Coordinator, ThreadId};
 
 /// The objects of the queue. The model never dereferences them.

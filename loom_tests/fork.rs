@@ -23,7 +23,8 @@ use loom::thread;
 
 use super::managed::world;
 use super::{Model, model};
-use crate::base::sync::{AtomicBool, Ordering, watch_locks};
+use crate::base::model_sync::watch_locks;
+use crate::base::sync::{AtomicBool, Ordering};
 use crate::{AtomicGc, Heap, Mutator, Pacing, Trace};
 
 /// The parent's part of a fork.

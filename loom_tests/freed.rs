@@ -1,6 +1,6 @@
 //! Threads without a mutator give memory back, while an attached thread takes it.
 //!
-//! The page of [`heap::freed`](crate::heap::freed) describes the stack. `Memory::users` is a loom
+//! The page of [`heap::freed`](crate::heap::alloc) describes the stack. `Memory::users` is a loom
 //! cell for each piece of memory. So a model fails if memory is taken twice, or without an ordering
 //! after the last thread that used it.
 //!
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use crate::heap::freed::Freed;
+use crate::heap::alloc::Freed;
 
 /// Pieces of memory, and the stack.
 struct Memory {

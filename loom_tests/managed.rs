@@ -47,10 +47,10 @@ use loom::thread;
 use super::{Model, model};
 use crate::base::stress::Stress;
 use crate::base::sync::UnsafeCell;
-use crate::managed;
 use crate::object::header::Dropped;
 use crate::{
     AnyGc, AtomicGc, Collect, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef,
+    managed,
 };
 
 /// A value. Its uses must happen before its destruction.

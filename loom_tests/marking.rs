@@ -11,15 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread;
 
 use super::Model;
-use crate::base::event::CollectionKind;
 use crate::collect::candidates::Candidates;
 use crate::collect::scope::Scope;
-use crate::heap::mark_tables::each_bit;
-use crate::heap::mutator::World;
-use crate::heap::remembered::FoundRoot;
+use crate::heap::mark_tables::{FoundRoot, each_bit};
+use crate::heap::world::World;
 use crate::managed::Managed;
 use crate::memory::address_map::Index;
-use crate::memory::space::PAGE_GRANULES;
+use crate::memory::shape::PAGE_GRANULES;
+use crate::report::facts::CollectionKind;
 use crate::{Gc, GcCell, Heap, Pacing, Trace, Tracer};
 
 /// A tracked object, so a candidate.

@@ -34,6 +34,20 @@ mod thread_words;
 mod tiny;
 mod tracked;
 
+// What `tiny` uses: the library, its primitives under loom, and a function.
+use crate as standstill;
+use crate::base::sync;
+
+/// Makes a new object known. Published as typed objects are, which rely on the marks of magazines.
+///
+/// # Safety
+///
+/// As for `ModelMutator::publish`.
+unsafe fn publish(m: &tiny::Mutator, object: crate::model::Object) {
+    // SAFETY: as the caller says.
+    unsafe { m.publish_as(object, crate::object::state::TRACKED) };
+}
+
 /// The stack of a model's main thread, in words, as loom's generators count it.
 const STACK: usize = 0x8000;
 
@@ -81,7 +95,7 @@ impl Model {
         let f = Arc::new(f);
         builder.check(move || {
             count.fetch_add(1, Relaxed);
-            crate::base::sync::begin_execution();
+            crate::base::model_sync::begin_execution();
             // On a thread of its own: the stack of loom's first thread is too small for an
             // unoptimised collection.
             let f = Arc::clone(&f);

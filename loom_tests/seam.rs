@@ -20,9 +20,10 @@ use loom::thread;
 
 use super::model;
 use crate::base::sync::{AtomicBool, Ordering, UnsafeCell};
-use crate::model::{
-    ClaimRef, Count, Live, ModelHeap, ModelMutator, ObjectModel, Reserved, Stopped, Tracer,
-};
+use crate::memory::reserved::Reserved;
+use crate::model::{Count, ModelHeap, ModelMutator, ObjectModel, RuntimeStop, Threads};
+use crate::object::live::{ClaimRef, Live, Stopped};
+use crate::object::tracer::Tracer;
 use crate::safepoint::{Config, Coordinator, ThreadId};
 use crate::{Heap, Pacing};
 
@@ -77,14 +78,14 @@ fn loom_a_runtimes_word_loses_no_stop() {
 }
 
 #[derive(Default)]
-struct Threads {
+struct Running {
     running: usize,
     stopping: bool,
 }
 
 /// A runtime, and data that only a thread which has stopped it changes.
 struct Runtime {
-    threads: Mutex<Threads>,
+    threads: Mutex<Running>,
     changed: Condvar,
     data: UnsafeCell<usize>,
 }
@@ -154,20 +155,8 @@ struct Own(Arc<Runtime>);
 // SAFETY: there is no object.
 unsafe impl ObjectModel for Own {
     type Addresses = Reserved;
-    type Local = ();
-    type Callback = ();
-    type Private = ();
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
-    const STOPS_RUNTIME: bool = true;
-
-    fn local(&self) {
-        while !self.0.comes_back() {
-            self.0.wait();
-        }
-    }
-
-    fn private(&self) {}
 
     fn count(&self, _: Stopped<'_>) -> Count {
         Count::Outside
@@ -181,35 +170,37 @@ unsafe impl ObjectModel for Own {
         drop(reference);
     }
 
-    fn has_finalizer(&self, _: Live<'_>) -> bool {
-        false
-    }
-
     fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
+}
 
-    fn stop_runtime(&self, (): &()) -> Result<(), Cow<'static, str>> {
-        self.0.stop();
+crate::parts!(Own: Threads, RuntimeStop);
+
+impl Threads<Own> for Own {
+    fn ending(model: &Self, _: &ModelMutator<Self>) {
+        model.0.leave();
+    }
+}
+
+impl RuntimeStop<Own> for Own {
+    fn stop_runtime(model: &Self, (): &()) -> Result<(), Cow<'static, str>> {
+        model.0.stop();
         Ok(())
     }
 
-    fn resume_runtime(&self, (): &()) {
-        self.0.resume();
+    fn resume_runtime(model: &Self, (): &()) {
+        model.0.resume();
     }
 
-    fn leaving(&self, (): &()) {
-        self.0.leave();
+    fn leaving(model: &Self, (): &()) {
+        model.0.leave();
     }
 
-    fn comes_back(&self, (): &()) -> bool {
-        self.0.comes_back()
+    fn comes_back(model: &Self, (): &()) -> bool {
+        model.0.comes_back()
     }
 
-    fn wait_for_runtime(&self, (): &()) {
-        self.0.wait();
-    }
-
-    fn ending(&self, _: &ModelMutator<Self>) {
-        self.0.leave();
+    fn wait_for_runtime(model: &Self, (): &()) {
+        model.0.wait();
     }
 }
 

@@ -1,17 +1,19 @@
 //! The object model of the models of [whole collections](super::collect): an atomic count, and a
 //! body with one reference that only a stop or exclusive access protects.
 //!
-//! Under loom its primitives are loom's. In an ordinary test they are the real ones, and the
-//! conformance kit checks the same source: `the_model_of_loom_breaks_no_rule` in
-//! `src/model_check/loom_model.rs`.
+//! Under loom its primitives are loom's. The conformance kit includes the same source and checks it
+//! with the real ones: `the_model_of_loom_breaks_no_rule` in
+//! `model_check/tests/models/loom_model.rs`. So the names that differ come from the parent module.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 
-use crate::OutOfMemory;
-use crate::base::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
-use crate::model::{ClaimRef, Count, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer};
-use crate::safepoint::ThreadId;
+use super::standstill::OutOfMemory;
+use super::standstill::model::{
+    ClaimRef, Count, Finalizers, Live, ModelMutator, Object, ObjectModel, Reserved, Stopped, Tracer,
+};
+use super::standstill::safepoint::ThreadId;
+use super::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
 
 pub(crate) type Mutator = ModelMutator<Tiny>;
 
@@ -79,16 +81,9 @@ impl Tiny {
 // drop.
 // 4. edges are counted. 5. nothing is pending. 6. nothing here reaches a safepoint.
 unsafe impl ObjectModel for Tiny {
-    type Local = ();
-    type Callback = ();
-    type Private = ();
-    type Addresses = crate::memory::reserved::Reserved;
-
+    type Addresses = Reserved;
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.node(*object).count.load(Ordering::Relaxed) as i64)
@@ -120,14 +115,18 @@ unsafe impl ObjectModel for Tiny {
             self.drop_ref(target, m);
         }
     }
+}
 
-    fn has_finalizer(&self, object: Live<'_>) -> bool {
-        self.node(*object).finalizer
+super::standstill::parts!(Tiny: Finalizers);
+
+impl Finalizers<Tiny> for Tiny {
+    fn has_finalizer(model: &Self, object: Live<'_>) -> bool {
+        model.node(*object).finalizer
     }
 
-    fn finalize(&self, object: Live<'_>, _: &Mutator) {
-        if self.asked.as_ref().is_none_or(|asked| asked(*object)) {
-            *self.revived.lock() = Some(self.add_ref(*object));
+    fn finalize(model: &Self, object: Live<'_>, _: &Mutator) {
+        if model.asked.as_ref().is_none_or(|asked| asked(*object)) {
+            *model.revived.lock() = Some(model.add_ref(*object));
         }
     }
 }
@@ -145,8 +144,7 @@ pub(crate) fn try_new(m: &Mutator, finalizer: bool) -> Result<Object, OutOfMemor
     unsafe {
         cell.write(Node { count: AtomicUsize::new(1), finalizer, body });
         let object = Object::new(NonNull::cast(cell));
-        // Published as typed objects are, which rely on the marks of magazines.
-        m.publish_as(object, crate::object::state::TRACKED);
+        super::publish(m, object);
         m.model().born.fetch_add(1, Relaxed);
         Ok(object)
     }

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
-// `base::event` writes the lines. It ignores write errors, at which the macros would panic.
+// `base::outside` writes the lines. It ignores write errors, at which the macros would panic.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 #![cfg_attr(not(test), warn(clippy::let_underscore_must_use))]
 // Models build the library only for its tests and use only a part of it.
@@ -20,39 +20,40 @@
 //   requires of its value the bounds that `Arc` and `Mutex` require. Code that dereferences a bare
 //   address cites another rule.
 
-// Floor 0: no domain.
+// Floor 0: no domain. Memory that can be refused, locks, the system, test modes.
 mod base;
-// Floor 1: threads; memory; single objects.
+// Floor 1: what the program is told. Errors, reports, hooks, spans.
+mod report;
+// Floor 2: three subjects that do not know each other.
+/// Bytes: address ranges, pages, one allocator for each thread.
 mod memory;
+/// One object: its header, state byte, type and weak record.
 mod object;
+// Threads that can be stopped.
 pub mod safepoint;
-// Floor 2: the state that the threads of a heap share.
+// Floor 3: the state that the threads of a heap share.
 mod heap;
-// Floor 3: collections; the built-in model.
+// Floor 4: collections; the built-in model.
 mod collect;
 #[allow(unsafe_code)]
 mod managed;
-// Floor 4: the typed API for Rust.
+// Floor 5: the typed API for Rust.
 mod typed;
-// Floor 5: types made at run time; CPython's gc module.
+// Floor 6: types made at run time; CPython's gc module.
 #[cfg(all(feature = "cpython", not(all(test, loom))))]
 pub mod dynamic;
 #[cfg(feature = "cpython")]
 pub mod gc_module;
-// Floor 5 too: the kit that checks object models.
-#[cfg(all(feature = "model-check", not(all(test, any(loom, shuttle)))))]
-pub mod model_check;
 
-pub use base::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
-pub use base::hooks::CallGuards;
-pub use base::report::{
+pub use report::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
+pub use report::facts::{
     CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, Unraisable,
 };
+pub use report::hooks::CallGuards;
 /// Allocation that may be refused, for the C library.
 #[doc(hidden)]
 pub mod fallible {
     pub use crate::base::fallible::*;
-    pub use crate::base::text::*;
 }
 pub use collect::api as model;
 /// The examples of the guide are tests.
@@ -63,27 +64,27 @@ pub use collect::{Collect, CollectError, StoppedCollection};
 pub use typed::any::{AnyGc, GcDyn};
 pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};
-pub use typed::detached::Detached;
 pub use typed::finalizer::Finalizer;
 pub use typed::fork::{DetachedFork, Fork};
 pub use typed::gc::Gc;
 pub use typed::gc_vec::GcVec;
-pub use typed::heap::Heap;
-pub use typed::known_root::KnownRoot;
-pub use typed::mutator::Mutator;
+pub use typed::heap::{Heap, KnownRoot};
+#[doc(hidden)]
+pub use typed::kit;
+pub use typed::mutator::{Detached, Mutator};
 pub use typed::weak::{GcWeak, WeakCallback, WeakRef};
 /// Lines on standard error, for the C library.
 #[doc(hidden)]
 pub mod stderr {
-    pub use crate::base::event::is_warning_enabled;
     pub use crate::base::outside::{abort, line};
+    pub use crate::report::event::is_warning_enabled;
 }
 pub use base::stress::{ParseStressError, Stress, StressStats};
 #[cfg(feature = "cpython")]
 pub use gc_module::Thresholds;
 pub use heap::blocking::Join;
 pub use heap::model_heap::HeapStats;
-pub use heap::policy::Pacing;
+pub use heap::pacing::Pacing;
 pub use heap::settings::DeferGuard;
 pub use heap::slow::{CellWait, SlowLock};
 #[doc(hidden)]
@@ -99,7 +100,7 @@ pub use typed::trace::Trace;
 pub use typed::trace::{AnySkipped, Skipped};
 
 /// The parts that the highest floor adds to a heap of typed objects.
-static EXTENSIONS: typed::extensions::Extensions = typed::extensions::Extensions {
+static EXTENSIONS: typed::heap::Extensions = typed::heap::Extensions {
     #[cfg(all(feature = "cpython", not(all(test, loom))))]
     dynamic: Some(dynamic::EXTENSION),
     #[cfg(not(all(feature = "cpython", not(all(test, loom)))))]

@@ -29,7 +29,8 @@ use std::sync::{Arc, Mutex};
 use common::{Census, Fin, Node, fin, link, node, ring};
 use standstill::gc_module::{CallbackInfo, DEBUG_SAVEALL, Services, Visit};
 use standstill::model::{
-    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer, World,
+    ClaimRef, Count, Finalizers, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
+    Tracer, Uncounted, Verdicts, World,
 };
 use standstill::safepoint::{StopError, ThreadId};
 use standstill::{
@@ -867,29 +868,10 @@ impl<const STABLE: bool> Slots<STABLE> {
 // slots are counted, or reported as uncounted. The referents of uncounted slots die together with
 // the objects that have these slots.
 unsafe impl<const STABLE: bool> ObjectModel for Slots<STABLE> {
-    type Local = ();
-    type Callback = ();
-    type Private = ();
     type Addresses = standstill::model::Reserved;
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = STABLE;
     const OVERLAPPING_TRAVERSALS: bool = STABLE;
-    const UNCOUNTED_EDGES: bool = STABLE;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
-
-    fn roots(
-        &self,
-        _: &World<'_, Self>,
-        _: &dyn Fn(Object) -> bool,
-        report: &mut dyn FnMut(Object),
-    ) {
-        if let Some(root) = *self.root.lock().expect("no panic") {
-            report(root);
-        }
-    }
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(cells(*object).count.load(SeqCst) as i64)
@@ -919,17 +901,40 @@ unsafe impl<const STABLE: bool> ObjectModel for Slots<STABLE> {
     fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         Self::empty(*object, m);
     }
+}
 
-    fn has_finalizer(&self, object: Live<'_>) -> bool {
+standstill::parts!(impl[const STABLE: bool] Slots<STABLE>: Finalizers, Verdicts, Uncounted);
+
+impl<const STABLE: bool> Finalizers<Slots<STABLE>> for Slots<STABLE> {
+    fn has_finalizer(_: &Self, object: Live<'_>) -> bool {
         cells(*object).kind == Kind::Final
     }
 
-    fn has_legacy(&self) -> bool {
+    fn finalize(_: &Self, _: Live<'_>, _: &ModelMutator<Self>) {}
+}
+
+impl<const STABLE: bool> Verdicts<Slots<STABLE>> for Slots<STABLE> {
+    fn has_legacy(_: &Self) -> bool {
         true
     }
 
-    fn legacy(&self, object: Stopped<'_>) -> bool {
+    fn legacy(_: &Self, object: Stopped<'_>) -> bool {
         cells(*object).kind == Kind::Legacy
+    }
+}
+
+impl<const STABLE: bool> Uncounted<Slots<STABLE>> for Slots<STABLE> {
+    const PRESENT: bool = STABLE;
+
+    fn roots(
+        model: &Self,
+        _: &World<'_, Self>,
+        _: &dyn Fn(Object) -> bool,
+        report: &mut dyn FnMut(Object),
+    ) {
+        if let Some(root) = *model.root.lock().expect("no panic") {
+            report(root);
+        }
     }
 }
 

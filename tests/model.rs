@@ -20,8 +20,8 @@ use std::sync::{Arc, Barrier, Mutex};
 #[allow(unused_imports, reason = "the other program has another one")]
 use standstill::model::Reserved as Addresses;
 use standstill::model::{
-    ClaimRef, Count, DeadObject, Ends, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
-    Tracer, World,
+    Batches, Checks, ClaimRef, Count, DeadObject, Ends, Finalizers, Live, ModelHeap, ModelMutator,
+    Object, ObjectModel, SplitCounts, Stopped, ThreadData, Threads, Tracer, WeakRefs, World,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, CollectionReport, Heap, HeapBuilder, OutOfMemory, Pacing};
@@ -214,20 +214,9 @@ impl<const STABLE: bool> Nodes<STABLE> {
 // counted. 5. `merge` drops the deferred references of every mutator, and returns the objects with
 // the count 0. 6. nothing here reaches a safepoint: no method gets the mutator exclusively.
 unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
-    type Local = Mutex<Vec<Object>>;
-    type Callback = usize;
-    type Private = Dying;
     type Addresses = crate::Addresses;
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = STABLE;
-
-    fn local(&self) -> Self::Local {
-        Mutex::default()
-    }
-
-    fn private(&self) -> Dying {
-        Dying::default()
-    }
 
     fn count(&self, object: Stopped<'_>) -> Count {
         let header = self.header(*object);
@@ -265,27 +254,6 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         }
     }
 
-    /// A model with traversals that differ within a stop keeps all objects that it has shown.
-    fn verifies_traversals(&self) -> bool {
-        STABLE
-    }
-
-    fn verifies_traversal(&self, object: Stopped<'_>) -> bool {
-        self.header(*object).kind.load(Relaxed) & DOUBTED != 0
-    }
-
-    /// Those with as many slots as the first, in two portions.
-    fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-        if self.idle.load(Relaxed) {
-            return;
-        }
-        let len = |object: &Object| self.header(*object).len;
-        let alike = objects.iter().take_while(|object| len(object) == len(&objects[0])).count();
-        for some in objects[..alike].chunks(alike.div_ceil(2)) {
-            tracer.each(some, ends, |object, tracer| self.traverse(object, tracer));
-        }
-    }
-
     fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
         self.add_ref(*object);
     }
@@ -303,23 +271,45 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         }
     }
 
-    fn has_finalizer(&self, object: Live<'_>) -> bool {
-        self.header(*object).kind.load(Relaxed) & RISES != 0
+    fn type_name(&self, _: Live<'_>) -> Cow<'static, str> {
+        "node".into()
+    }
+}
+
+standstill::parts!(
+    impl[const STABLE: bool] Nodes<STABLE>:
+    ThreadData, Threads, SplitCounts, Batches, Finalizers, WeakRefs, Checks
+);
+
+impl<const STABLE: bool> ThreadData<Nodes<STABLE>> for Nodes<STABLE> {
+    type Local = Mutex<Vec<Object>>;
+    type Private = Dying;
+
+    fn local(_: &Self) -> Self::Local {
+        Mutex::default()
     }
 
-    fn finalize(&self, object: Live<'_>, _: &ModelMutator<Self>) {
-        self.census.finalized.fetch_add(1, Relaxed);
-        self.risen.lock().unwrap().push(self.add_ref(*object));
+    fn private(_: &Self) -> Option<Dying> {
+        Some(Dying::default())
+    }
+}
+
+impl<const STABLE: bool> Threads<Nodes<STABLE>> for Nodes<STABLE> {
+    fn ending(model: &Self, m: &ModelMutator<Self>) {
+        model.flush(m);
+        assert!(!model.fails.load(Relaxed), "the end of a mutator, as asked");
+    }
+}
+
+impl<const STABLE: bool> SplitCounts<Nodes<STABLE>> for Nodes<STABLE> {
+    fn prepare(model: &Self, m: &ModelMutator<Self>) {
+        model.flush(m);
     }
 
-    fn prepare(&self, m: &ModelMutator<Self>) {
-        self.flush(m);
-    }
-
-    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
+    fn merge(model: &Self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         world.locals(|_, pending| {
             for object in std::mem::take(&mut *pending.lock().unwrap()) {
-                if self.header(object).count.fetch_sub(1, AcqRel) == 1 {
+                if model.header(object).count.fetch_sub(1, AcqRel) == 1 {
                     // SAFETY: rule 5: the count is 0, and no thread knows the object.
                     dead.push(unsafe { DeadObject::new(object) });
                 }
@@ -327,33 +317,67 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         });
     }
 
-    fn pending(&self, world: &World<'_, Self>) -> usize {
+    fn pending(_: &Self, world: &World<'_, Self>) -> usize {
         let mut pending = 0;
         world.locals(|_, objects| pending += objects.lock().unwrap().len());
         pending
     }
 
-    fn destroy_merged(&self, dead: DeadObject, m: &ModelMutator<Self>) {
-        self.destroy(dead.object(), m);
+    fn destroy_merged(model: &Self, dead: DeadObject, m: &ModelMutator<Self>) {
+        model.destroy(dead.object(), m);
+    }
+}
+
+impl<const STABLE: bool> Batches<Nodes<STABLE>> for Nodes<STABLE> {
+    /// Those with as many slots as the first, in two portions.
+    fn traverse_each(
+        model: &Self,
+        objects: &[Stopped<'_>],
+        tracer: &mut Tracer,
+        ends: &mut Ends<'_>,
+    ) {
+        if model.idle.load(Relaxed) {
+            return;
+        }
+        let len = |object: &Object| model.header(*object).len;
+        let alike = objects.iter().take_while(|object| len(object) == len(&objects[0])).count();
+        for some in objects[..alike].chunks(alike.div_ceil(2)) {
+            tracer.each(some, ends, |object, tracer| model.traverse(object, tracer));
+        }
+    }
+}
+
+impl<const STABLE: bool> Finalizers<Nodes<STABLE>> for Nodes<STABLE> {
+    fn has_finalizer(model: &Self, object: Live<'_>) -> bool {
+        model.header(*object).kind.load(Relaxed) & RISES != 0
     }
 
-    fn has_weak(&self, object: Live<'_>) -> bool {
-        self.weak.lock().unwrap().contains_key(&object.address())
+    fn finalize(model: &Self, object: Live<'_>, _: &ModelMutator<Self>) {
+        model.census.finalized.fetch_add(1, Relaxed);
+        model.risen.lock().unwrap().push(model.add_ref(*object));
+    }
+}
+
+impl<const STABLE: bool> WeakRefs<Nodes<STABLE>> for Nodes<STABLE> {
+    type Callback = usize;
+
+    fn has_weak(model: &Self, object: Live<'_>) -> bool {
+        model.weak.lock().unwrap().contains_key(&object.address())
     }
 
-    fn callbacks(&self, object: Stopped<'_>) -> usize {
-        self.weak.lock().unwrap().get(&object.address()).map_or(0, Vec::len)
+    fn callbacks(model: &Self, object: Stopped<'_>) -> usize {
+        model.weak.lock().unwrap().get(&object.address()).map_or(0, Vec::len)
     }
 
     fn take_callbacks(
-        &self,
+        model: &Self,
         object: Stopped<'_>,
         _: &dyn Fn(Object) -> bool,
         _: &World<'_, Self>,
         due: &mut Vec<usize>,
     ) {
         // The weak references lie outside the heap: they are never garbage themselves.
-        if let Some(weak) = self.weak.lock().unwrap().get_mut(&object.address()) {
+        if let Some(weak) = model.weak.lock().unwrap().get_mut(&object.address()) {
             for weak in weak.extract_if(.., |weak| weak.callback.is_some()) {
                 *weak.target.lock().unwrap() = None;
                 due.extend(weak.callback);
@@ -361,29 +385,30 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         }
     }
 
-    fn call_back(&self, callback: usize, _: &ModelMutator<Self>) {
-        self.census.called_back.lock().unwrap().push(callback);
+    fn call_back(model: &Self, callback: usize, _: &ModelMutator<Self>) {
+        model.census.called_back.lock().unwrap().push(callback);
     }
 
-    fn clear_weak(&self, object: Stopped<'_>) {
-        self.forget_weak(*object);
+    fn clear_weak(model: &Self, object: Stopped<'_>) {
+        model.forget_weak(*object);
+    }
+}
+
+impl<const STABLE: bool> Checks<Nodes<STABLE>> for Nodes<STABLE> {
+    /// A model with traversals that differ within a stop keeps all objects that it has shown.
+    fn verifies_traversals(_: &Self) -> bool {
+        STABLE
     }
 
-    fn type_name(&self, _: Live<'_>) -> Cow<'static, str> {
-        "node".into()
-    }
-
-    fn ending(&self, m: &ModelMutator<Self>) {
-        self.flush(m);
-        assert!(!self.fails.load(Relaxed), "the end of a mutator, as asked");
+    fn verifies_traversal(model: &Self, object: Stopped<'_>) -> bool {
+        model.header(*object).kind.load(Relaxed) & DOUBTED != 0
     }
 }
 
 /// What the conformance kit can use of the model.
-#[cfg(feature = "model-check")]
 mod specimen {
     use super::*;
-    use standstill::model_check::{Abilities, Journal, ObjectSpec, Specimen};
+    use standstill_model_check::{Abilities, Journal, ObjectSpec, Specimen};
 
     impl<const STABLE: bool> Specimen for Nodes<STABLE> {
         type Weak = Weak;
@@ -430,8 +455,8 @@ mod specimen {
 
     #[test]
     fn the_model_breaks_no_rule() {
-        standstill::model::check::<Nodes<true>>().unwrap();
-        standstill::model::check::<Nodes<false>>().unwrap();
+        standstill_model_check::check::<Nodes<true>>().unwrap();
+        standstill_model_check::check::<Nodes<false>>().unwrap();
     }
 }
 

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
 
 use standstill::model::{
-    ClaimRef, Count, DeadObject, Ends, Live, ModelMutator, Object, ObjectModel, Reserved, Stopped,
-    Tracer, World,
+    Batches, ClaimRef, Count, DeadObject, Ends, Finalizers, Live, ModelMutator, Object,
+    ObjectModel, Reserved, SplitCounts, Stopped, Tracer, WeakRefs, World,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap, Pacing, Stress};
@@ -152,16 +152,9 @@ impl Pairs {
 // SAFETY: the rules of `ObjectModel` hold without a fault, as in the example. With one, the
 // collection ends before it relies on the rule.
 unsafe impl ObjectModel for Pairs {
-    type Local = ();
-    type Private = ();
-    type Callback = ();
     type Addresses = Reserved;
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
 
     fn count(&self, object: Stopped<'_>) -> Count {
         let Pair { count, asked, .. } = Self::view(*object);
@@ -210,14 +203,6 @@ unsafe impl ObjectModel for Pairs {
         }
     }
 
-    fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-        tracer.each(objects, ends, |object, tracer| {
-            if !self.is(TraverseEachReportsLess) {
-                self.traverse(object, tracer);
-            }
-        });
-    }
-
     fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
         let victim = NonNull::new(self.victim.load(Relaxed)).map(Object::new);
         if let Some(victim) = victim.filter(|_| self.is(ClaimLowersAnother)) {
@@ -255,43 +240,70 @@ unsafe impl ObjectModel for Pairs {
         }
     }
 
-    fn pending(&self, _: &World<'_, Self>) -> usize {
-        let dead = self.dead.lock().unwrap().len();
-        if self.is(PendingIsTooLow) { 0 } else { dead }
+    fn type_name(&self, _: Live<'_>) -> Cow<'static, str> {
+        assert!(!self.is(TypeNamePanics), "a name, on purpose");
+        "pair".into()
+    }
+}
+
+standstill::parts!(Pairs: SplitCounts, Batches, Finalizers, WeakRefs);
+
+impl SplitCounts<Pairs> for Pairs {
+    fn pending(model: &Self, _: &World<'_, Self>) -> usize {
+        let dead = model.dead.lock().unwrap().len();
+        if model.is(PendingIsTooLow) { 0 } else { dead }
     }
 
-    fn merge(&self, _: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
+    fn merge(model: &Self, _: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         // SAFETY: the count is 0, or the fault is to be found.
         dead.extend(
-            self.dead.lock().unwrap().drain(..).map(|object| unsafe { DeadObject::new(object) }),
+            model.dead.lock().unwrap().drain(..).map(|object| unsafe { DeadObject::new(object) }),
         );
     }
+}
 
-    fn has_weak(&self, _: Live<'_>) -> bool {
-        matches!(self.fault, CallbacksIsTooLow | ClearWeakFrees | ClearWeakFreesInTheRecheck)
+impl Batches<Pairs> for Pairs {
+    fn traverse_each(
+        model: &Self,
+        objects: &[Stopped<'_>],
+        tracer: &mut Tracer,
+        ends: &mut Ends<'_>,
+    ) {
+        tracer.each(objects, ends, |object, tracer| {
+            if !model.is(TraverseEachReportsLess) {
+                model.traverse(object, tracer);
+            }
+        });
+    }
+}
+
+impl Finalizers<Pairs> for Pairs {
+    fn has_finalizer(model: &Self, _: Live<'_>) -> bool {
+        model.is(ClearWeakFreesInTheRecheck)
     }
 
-    fn has_finalizer(&self, _: Live<'_>) -> bool {
-        self.is(ClearWeakFreesInTheRecheck)
+    fn finalize(_: &Self, _: Live<'_>, _: &ModelMutator<Self>) {}
+}
+
+impl WeakRefs<Pairs> for Pairs {
+    type Callback = ();
+
+    fn has_weak(model: &Self, _: Live<'_>) -> bool {
+        matches!(model.fault, CallbacksIsTooLow | ClearWeakFrees | ClearWeakFreesInTheRecheck)
     }
 
-    fn clear_weak(&self, _: Stopped<'_>) {
-        self.free_the_victim();
+    fn clear_weak(model: &Self, _: Stopped<'_>) {
+        model.free_the_victim();
     }
 
     fn take_callbacks(
-        &self,
+        model: &Self,
         _: Stopped<'_>,
         _: &dyn Fn(Object) -> bool,
         _: &World<'_, Self>,
         due: &mut Vec<()>,
     ) {
-        due.extend(self.is(CallbacksIsTooLow).then_some(()));
-    }
-
-    fn type_name(&self, _: Live<'_>) -> Cow<'static, str> {
-        assert!(!self.is(TypeNamePanics), "a name, on purpose");
-        "pair".into()
+        due.extend(model.is(CallbacksIsTooLow).then_some(()));
     }
 }
 

@@ -21,8 +21,9 @@ use common::child::is_alone;
 use common::deadline;
 use forked::on_new_thread;
 use standstill::model::{
-    ClaimRef, Count, DeadObject, ForkLocks, Live, ModelDetached, ModelHeap, ModelMutator, Object,
-    ObjectModel, Reserved, Stopped, StoppedWorld, Tracer, World,
+    ClaimRef, Count, DeadObject, Finalizers, ForkLocks, Forks, Live, Local, ModelDetached,
+    ModelHeap, ModelMutator, Object, ObjectModel, Reserved, SplitCounts, Stopped, StoppedWorld,
+    ThreadData, Threads, Tracer, World,
 };
 use standstill::safepoint::{
     SlowStopKind, StopError, ThreadId, TraversalGuard, is_traversing, traversing,
@@ -99,17 +100,8 @@ impl Links {
 // `finalize` calls code of the test, and that gets a shared reference to the mutator.
 unsafe impl ObjectModel for Links {
     type Addresses = Reserved;
-    type Local = Mutex<Vec<Object>>;
-    type Private = ();
-    type Callback = ();
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) -> Self::Local {
-        Mutex::default()
-    }
-
-    fn private(&self) {}
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.header(*object).count.load(SeqCst) as i64)
@@ -137,33 +129,55 @@ unsafe impl ObjectModel for Links {
             self.drop_ref(Object::new(next), m);
         }
     }
+}
 
-    fn has_finalizer(&self, _: Live<'_>) -> bool {
-        unpoisoned(&self.finalizer).is_some()
+standstill::parts!(Links: ThreadData, Threads, SplitCounts, Finalizers, Forks);
+
+impl ThreadData<Links> for Links {
+    type Local = Mutex<Vec<Object>>;
+    type Private = ();
+
+    fn local(_: &Self) -> Self::Local {
+        Mutex::default()
     }
 
-    fn finalize(&self, _: Live<'_>, m: &Mutator) {
-        let finalizer = unpoisoned(&self.finalizer).take();
-        if let Some(finalizer) = finalizer {
-            finalizer(m);
+    fn private(_: &Self) -> Option<()> {
+        Some(())
+    }
+}
+
+impl Threads<Links> for Links {
+    fn answer(_: &Self, requests: u32, _: &Mutator) {
+        if requests & KEEP_GUARD != 0 {
+            KEPT.set(Some(traversing()));
         }
     }
 
-    fn prepare(&self, m: &Mutator) {
-        self.drain(m.local(), m);
-        self.drain(&self.dropped_outside, m);
+    fn attached(model: &Self, _: &Mutator) {
+        model.attached.fetch_add(1, SeqCst);
     }
 
-    fn pending(&self, world: &World<'_, Self>) -> usize {
+    fn ending(model: &Self, m: &Mutator) {
+        model.drain(m.local(), m);
+    }
+}
+
+impl SplitCounts<Links> for Links {
+    fn prepare(model: &Self, m: &Mutator) {
+        model.drain(m.local(), m);
+        model.drain(&model.dropped_outside, m);
+    }
+
+    fn pending(_: &Self, world: &World<'_, Self>) -> usize {
         let mut pending = 0;
         world.locals(|_, local| pending += unpoisoned(local).len());
         pending
     }
 
-    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
+    fn merge(model: &Self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         world.locals(|_, local| {
             for object in std::mem::take(&mut *unpoisoned(local)) {
-                if self.header(object).count.fetch_sub(1, SeqCst) == 1 {
+                if model.header(object).count.fetch_sub(1, SeqCst) == 1 {
                     // SAFETY: rule 5: the count is 0, and no thread knows the object.
                     dead.push(unsafe { DeadObject::new(object) });
                 }
@@ -171,38 +185,39 @@ unsafe impl ObjectModel for Links {
         });
     }
 
-    fn destroy_merged(&self, dead: DeadObject, m: &Mutator) {
-        self.header(dead.object()).count.store(1, SeqCst);
-        self.drop_ref(dead.object(), m);
+    fn destroy_merged(model: &Self, dead: DeadObject, m: &Mutator) {
+        model.header(dead.object()).count.store(1, SeqCst);
+        model.drop_ref(dead.object(), m);
+    }
+}
+
+impl Finalizers<Links> for Links {
+    fn has_finalizer(model: &Self, _: Live<'_>) -> bool {
+        unpoisoned(&model.finalizer).is_some()
     }
 
-    fn answer(&self, requests: u32, _: &Mutator) {
-        if requests & KEEP_GUARD != 0 {
-            KEPT.set(Some(traversing()));
+    fn finalize(model: &Self, _: Live<'_>, m: &Mutator) {
+        let finalizer = unpoisoned(&model.finalizer).take();
+        if let Some(finalizer) = finalizer {
+            finalizer(m);
         }
     }
+}
 
-    fn attached(&self, _: &Mutator) {
-        self.attached.fetch_add(1, SeqCst);
-    }
-
-    fn ending(&self, m: &Mutator) {
-        self.drain(m.local(), m);
-    }
-
-    fn lock_for_fork(&self) -> ForkLocks<'_> {
-        if self.forks_without_lock.load(SeqCst) {
+impl Forks<Links> for Links {
+    fn lock_for_fork(model: &Self) -> ForkLocks<'_> {
+        if model.forks_without_lock.load(SeqCst) {
             return ForkLocks::none();
         }
-        ForkLocks::new(unpoisoned(&self.dropped_outside))
+        ForkLocks::new(unpoisoned(&model.dropped_outside))
     }
 
-    fn forked(&self, lost: ThreadId, local: &Self::Local, m: &Mutator) {
-        self.lost.fetch_add(1, SeqCst);
+    fn forked(model: &Self, lost: ThreadId, local: &Local<Self>, m: &Mutator) {
+        model.lost.fetch_add(1, SeqCst);
         assert_ne!(lost, m.thread_id());
         let theirs = std::mem::take(&mut *unpoisoned(local));
         unpoisoned(m.local()).extend(theirs);
-        if self.fails_in_fork.load(SeqCst) {
+        if model.fails_in_fork.load(SeqCst) {
             // Without the panic hook: another thread of the parent may have held its lock.
             std::panic::resume_unwind(Box::new("the repair of the model, as asked"));
         }

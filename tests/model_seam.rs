@@ -12,8 +12,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use standstill::model::{
-    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Reserved, Stopped, Tracer,
-    World,
+    Adjusted, Batches, Checks, ClaimRef, Count, Finalizers, Live, ModelHeap, ModelMutator, Object,
+    ObjectModel, PollWord, Reserved, RuntimeStop, Serial, Stopped, ThreadData, Threads, Tracer,
+    Uncounted, Verdicts, World,
 };
 use standstill::safepoint::{STOP, StopError, ThreadId};
 use standstill::{Collect, CollectError, CollectionKind, CollectionReport, Heap, HeapBuilder};
@@ -55,7 +56,7 @@ const SLOTS: usize = 4;
 /// A runtime with threads and stops of its own.
 #[derive(Default)]
 struct Runtime {
-    state: Mutex<Threads>,
+    state: Mutex<Running>,
     changed: Condvar,
     refuses: AtomicBool,
     panics: AtomicBool,
@@ -63,7 +64,7 @@ struct Runtime {
 }
 
 #[derive(Default)]
-struct Threads {
+struct Running {
     /// The threads that run.
     running: usize,
     /// A thread has stopped the others, or is about to.
@@ -211,7 +212,7 @@ impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
 
 impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
     fn note_serial(&self, object: Stopped<'_>) {
-        if self.serial(object) {
+        if <Self as Serial<Self>>::serial(self, object) {
             let elsewhere = *self.collector.lock().unwrap() != Some(thread::current().id());
             self.traversals[usize::from(elsewhere)].fetch_add(1, Relaxed);
         }
@@ -225,25 +226,9 @@ impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
 // objects.
 unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, STABLE> {
     type Addresses = Reserved;
-    type Local = Arc<Word>;
-    type Callback = ();
-    type Private = ();
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = STABLE;
-    const OWN_POLL_WORD: bool = true;
-    const UNCOUNTED_EDGES: bool = true;
-    const COLLECTS_YOUNG: bool = YOUNG;
-    const ADJUSTS_COUNTS: bool = true;
-    const HAS_SERIAL: bool = true;
     const OVERLAPPING_TRAVERSALS: bool = true;
-    const STOPS_RUNTIME: bool = true;
-
-    fn local(&self) -> Arc<Word> {
-        self.runtime.enter();
-        Arc::default()
-    }
-
-    fn private(&self) {}
 
     fn count(&self, object: Stopped<'_>) -> Count {
         match header(*object).kind.load(Relaxed) & (FOREVER | OUTSIDE) {
@@ -251,14 +236,6 @@ unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, S
             OUTSIDE => Count::Outside,
             _ => Count::Immortal,
         }
-    }
-
-    fn prefetches(&self) -> bool {
-        true
-    }
-
-    fn prefetch(&self, object: Stopped<'_>, _: &mut Tracer) {
-        self.note_serial(object);
     }
 
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
@@ -301,93 +278,149 @@ unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, S
         counted(*object).for_each(|target| self.drop_ref(target));
         slots(*object).iter().for_each(|slot| slot.store(null_mut(), Relaxed));
     }
+}
 
-    fn has_finalizer(&self, object: Live<'_>) -> bool {
+standstill::parts!(
+    impl[const YOUNG: bool, const STABLE: bool] Seam<YOUNG, STABLE>:
+    ThreadData, Threads, Adjusted, Batches, Serial, Finalizers, Verdicts, Checks, Uncounted,
+    RuntimeStop, PollWord
+);
+
+impl<const YOUNG: bool, const STABLE: bool> ThreadData<Seam<YOUNG, STABLE>>
+    for Seam<YOUNG, STABLE>
+{
+    type Local = Arc<Word>;
+    type Private = ();
+
+    fn local(model: &Self) -> Arc<Word> {
+        model.runtime.enter();
+        Arc::default()
+    }
+
+    fn private(_: &Self) -> Option<()> {
+        Some(())
+    }
+}
+
+impl<const YOUNG: bool, const STABLE: bool> Threads<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+    fn ending(model: &Self, _: &ModelMutator<Self>) {
+        model.runtime.leave();
+    }
+}
+
+impl<const YOUNG: bool, const STABLE: bool> Adjusted<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+    fn adjustments(model: &Self, _: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
+        let elsewhere = model.elsewhere.lock().unwrap();
+        elsewhere.values().for_each(|&(object, part)| report(object, part));
+        // An object outside the heap, for example of a class that all heaps share.
+        report(Object::new(std::ptr::NonNull::from(model).cast()), 1);
+    }
+}
+
+impl<const YOUNG: bool, const STABLE: bool> Batches<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+    fn prefetches(_: &Self) -> bool {
+        true
+    }
+
+    fn prefetch_each(model: &Self, objects: &[Stopped<'_>], _: &mut Tracer) {
+        objects.iter().for_each(|&object| model.note_serial(object));
+    }
+}
+
+impl<const YOUNG: bool, const STABLE: bool> Serial<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+    fn serial(_: &Self, object: Stopped<'_>) -> bool {
+        header(*object).kind.load(Relaxed) & SERIAL != 0
+    }
+}
+
+impl<const YOUNG: bool, const STABLE: bool> Finalizers<Seam<YOUNG, STABLE>>
+    for Seam<YOUNG, STABLE>
+{
+    fn has_finalizer(_: &Self, object: Live<'_>) -> bool {
         header(*object).kind.load(Relaxed) & FINALIZES != 0
     }
 
-    fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
-        assert!(!self.runtime.stops(), "finalizers run in a runtime that runs");
-        let act = self.finalizer.lock().unwrap().take();
+    fn finalize(model: &Self, object: Live<'_>, m: &ModelMutator<Self>) {
+        assert!(!model.runtime.stops(), "finalizers run in a runtime that runs");
+        let act = model.finalizer.lock().unwrap().take();
         if let Some(act) = act {
             act(*object, m);
         }
     }
+}
 
-    fn has_legacy(&self) -> bool {
+impl<const YOUNG: bool, const STABLE: bool> Verdicts<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+    fn has_legacy(_: &Self) -> bool {
         true
     }
 
-    fn legacy(&self, object: Stopped<'_>) -> bool {
+    fn legacy(_: &Self, object: Stopped<'_>) -> bool {
         header(*object).kind.load(Relaxed) & LEGACY != 0
     }
+}
 
-    fn overvisited(&self, _: Stopped<'_>) {
-        self.overvisited.fetch_add(1, Relaxed);
+impl<const YOUNG: bool, const STABLE: bool> Checks<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+    fn overvisited(model: &Self, _: Stopped<'_>) {
+        model.overvisited.fetch_add(1, Relaxed);
     }
+}
 
-    fn requested(_: ThreadId, local: &Arc<Word>, bits: u32) {
-        local.bits.fetch_or(bits, Relaxed);
-        local.set.fetch_or(true, Release);
-    }
+impl<const YOUNG: bool, const STABLE: bool> Uncounted<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+    const COLLECTS_YOUNG: bool = YOUNG;
 
     fn roots(
-        &self,
+        model: &Self,
         _: &World<'_, Self>,
         traverses: &dyn Fn(Object) -> bool,
         report: &mut dyn FnMut(Object),
     ) {
-        self.roots.lock().unwrap().iter().for_each(|&object| report(object));
+        model.roots.lock().unwrap().iter().for_each(|&object| report(object));
         if YOUNG {
-            let alive = self.alive.lock().unwrap();
+            let alive = model.alive.lock().unwrap();
             let others = alive.values().filter(|&&object| !traverses(object));
             others.for_each(|&object| bare(object).for_each(&mut *report));
         }
     }
+}
 
-    fn adjustments(&self, _: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
-        let elsewhere = self.elsewhere.lock().unwrap();
-        elsewhere.values().for_each(|&(object, part)| report(object, part));
-        // An object outside the heap, for example of a class that all heaps share.
-        report(Object::new(std::ptr::NonNull::from(self).cast()), 1);
-    }
-
-    fn serial(&self, object: Stopped<'_>) -> bool {
-        header(*object).kind.load(Relaxed) & SERIAL != 0
-    }
-
-    fn stop_runtime(&self, _: &Arc<Word>) -> Result<(), std::borrow::Cow<'static, str>> {
-        if self.runtime.refuses.load(Relaxed) {
+impl<const YOUNG: bool, const STABLE: bool> RuntimeStop<Seam<YOUNG, STABLE>>
+    for Seam<YOUNG, STABLE>
+{
+    fn stop_runtime(model: &Self, _: &Arc<Word>) -> Result<(), std::borrow::Cow<'static, str>> {
+        if model.runtime.refuses.load(Relaxed) {
             return Err("it is starting".into());
         }
-        assert!(!self.runtime.panics.load(Relaxed), "a stop, on purpose");
-        self.runtime.stop();
-        *self.collector.lock().unwrap() = Some(thread::current().id());
-        self.runtime.log("stop");
+        assert!(!model.runtime.panics.load(Relaxed), "a stop, on purpose");
+        model.runtime.stop();
+        *model.collector.lock().unwrap() = Some(thread::current().id());
+        model.runtime.log("stop");
         Ok(())
     }
 
-    fn resume_runtime(&self, _: &Arc<Word>) {
-        self.runtime.log("resume");
-        self.runtime.resume();
+    fn resume_runtime(model: &Self, _: &Arc<Word>) {
+        model.runtime.log("resume");
+        model.runtime.resume();
     }
 
-    fn leaving(&self, _: &Arc<Word>) {
-        self.runtime.leave();
+    fn leaving(model: &Self, _: &Arc<Word>) {
+        model.runtime.leave();
     }
 
-    fn comes_back(&self, _: &Arc<Word>) -> bool {
-        let mut state = self.runtime.state.lock().unwrap();
+    fn comes_back(model: &Self, _: &Arc<Word>) -> bool {
+        let mut state = model.runtime.state.lock().unwrap();
         state.running += usize::from(!state.stopping);
         !state.stopping
     }
 
-    fn wait_for_runtime(&self, _: &Arc<Word>) {
-        self.runtime.wait();
+    fn wait_for_runtime(model: &Self, _: &Arc<Word>) {
+        model.runtime.wait();
     }
+}
 
-    fn ending(&self, _: &ModelMutator<Self>) {
-        self.runtime.leave();
+impl<const YOUNG: bool, const STABLE: bool> PollWord<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+    fn requested(_: ThreadId, local: &Arc<Word>, bits: u32) {
+        local.bits.fetch_or(bits, Relaxed);
+        local.set.fetch_or(true, Release);
     }
 }
 
@@ -650,15 +683,8 @@ struct Forgetful;
 // SAFETY: as `Seam`, but rule 7: its constant is missing, and the collector notices.
 unsafe impl ObjectModel for Forgetful {
     type Addresses = Reserved;
-    type Local = ();
-    type Callback = ();
-    type Private = ();
-
+    type Parts = ();
     const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
 
     fn count(&self, _: Stopped<'_>) -> Count {
         Count::Exact(0)
@@ -675,10 +701,6 @@ unsafe impl ObjectModel for Forgetful {
         drop(reference);
     }
 
-    fn has_finalizer(&self, _: Live<'_>) -> bool {
-        false
-    }
-
     fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
 }
 
@@ -692,7 +714,7 @@ fn an_uncounted_reference_without_the_constant_abandons_the_collection() {
     unsafe { m.publish(Object::new(cell), true) };
     let report = m.try_collect(Collect::full()).unwrap();
     let reason = report.abandoned.unwrap();
-    assert!(reason.contains("whose `UNCOUNTED_EDGES` is false"), "{reason}");
+    assert!(reason.contains("without the part `Uncounted`"), "{reason}");
 }
 
 #[test]
@@ -1215,11 +1237,11 @@ fn a_collection_inside_a_stop_of_the_runtime_does_not_wait_for_another() {
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     // The finalizer waits detached, so the runtime can be stopped meanwhile.
     let act: Act<true, true> = Box::new(move |_, m| {
-        m.model().leaving(m.local());
+        Seam::<true, true>::leaving(m.model(), m.local());
         sender.send(()).unwrap();
         wait.recv().unwrap();
-        while !m.model().comes_back(m.local()) {
-            m.model().wait_for_runtime(m.local());
+        while !Seam::<true, true>::comes_back(m.model(), m.local()) {
+            Seam::<true, true>::wait_for_runtime(m.model(), m.local());
         }
     });
     *heap.model().finalizer.lock().unwrap() = Some(act);

@@ -197,16 +197,9 @@ impl Cells {
 // and addresses at which no object of the heap is. 5. no count is pending. 6. no method reaches a
 // safepoint.
 unsafe impl ObjectModel for Cells {
-    type Local = ();
-    type Callback = ();
-    type Private = ();
     type Addresses = Addresses;
-
+    type Parts = ();
     const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.header(*object).count.load(Relaxed) as i64)
@@ -233,10 +226,6 @@ unsafe impl ObjectModel for Cells {
 
     fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>) {
         self.drop_ref(reference.object(), m);
-    }
-
-    fn has_finalizer(&self, _: Live<'_>) -> bool {
-        false
     }
 
     fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {

@@ -16,8 +16,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use standstill::model::{
-    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectFlags, ObjectModel, Reserved,
-    Stopped, Tracer, World,
+    ClaimRef, Count, Finalizers, Live, ModelHeap, ModelMutator, Object, ObjectFlags, ObjectModel,
+    Reserved, Stopped, Tracer, WeakRefs, World,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap, HeapBuilder, OutOfMemory, Pacing, Stress};
@@ -112,15 +112,8 @@ impl Bodies {
 // exclusively.
 unsafe impl ObjectModel for Bodies {
     type Addresses = Reserved;
-    type Local = ();
-    type Callback = ();
-    type Private = ();
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
 
     fn count(&self, object: Stopped<'_>) -> Count {
         *self.asked.lock().unwrap().entry(*object).or_default() += 1;
@@ -163,43 +156,51 @@ unsafe impl ObjectModel for Bodies {
         }
     }
 
-    fn has_finalizer(&self, object: Live<'_>) -> bool {
+    fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
+        format!("body of interpreter {}", body(*object).interpreter).into()
+    }
+}
+
+standstill::parts!(Bodies: Finalizers, WeakRefs);
+
+impl Finalizers<Bodies> for Bodies {
+    fn has_finalizer(_: &Self, object: Live<'_>) -> bool {
         body(*object).flags.load(Relaxed) & (FINALIZED | LEAVES) != 0
     }
 
-    fn finalize(&self, object: Live<'_>, _: &Mutator) {
+    fn finalize(model: &Self, object: Live<'_>, _: &Mutator) {
         let flags = &body(*object).flags;
         if flags.load(Relaxed) & LEAVES != 0 {
             flags.fetch_or(OUTSIDE, Relaxed);
         }
         if flags.load(Relaxed) & WEAK != 0 {
-            assert!(!self.clears_early.load(Relaxed), "cleared before the finalizers");
+            assert!(!model.clears_early.load(Relaxed), "cleared before the finalizers");
         }
-        self.finalized.lock().unwrap().push(*object);
+        model.finalized.lock().unwrap().push(*object);
     }
+}
 
-    fn has_weak(&self, object: Live<'_>) -> bool {
+impl WeakRefs<Bodies> for Bodies {
+    type Callback = ();
+
+    fn has_weak(_: &Self, object: Live<'_>) -> bool {
         body(*object).flags.load(Relaxed) & WEAK != 0
     }
 
     fn take_callbacks(
-        &self,
+        model: &Self,
         object: Stopped<'_>,
         _: &dyn Fn(Object) -> bool,
         _: &World<'_, Self>,
         _: &mut Vec<()>,
     ) {
-        if self.clears_early.load(Relaxed) {
+        if model.clears_early.load(Relaxed) {
             body(*object).flags.fetch_and(!WEAK, Relaxed);
         }
     }
 
-    fn clear_weak(&self, object: Stopped<'_>) {
+    fn clear_weak(_: &Self, object: Stopped<'_>) {
         body(*object).flags.fetch_and(!WEAK, Relaxed);
-    }
-
-    fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
-        format!("body of interpreter {}", body(*object).interpreter).into()
     }
 }
 

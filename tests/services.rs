@@ -18,6 +18,7 @@ use standstill::gc_module::{
 };
 use standstill::model::{
     ClaimRef, Count, Found, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer, Verdict,
+    Verdicts,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{
@@ -1315,16 +1316,9 @@ impl Slotted {
 // SAFETY: counts hold all references, lowered by attached threads alone; `drop_ref` frees, at 0;
 // slots are counted.
 unsafe impl ObjectModel for Slotted {
-    type Local = ();
-    type Callback = ();
-    type Private = ();
     type Addresses = standstill::model::Reserved;
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.cells(*object).count.load(Relaxed) as i64)
@@ -1351,31 +1345,31 @@ unsafe impl ObjectModel for Slotted {
         self.drop_ref(reference.object(), m);
     }
 
-    fn has_finalizer(&self, _: Live<'_>) -> bool {
-        false
-    }
-
     fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         self.empty(*object, m);
     }
+}
 
-    fn has_legacy(&self) -> bool {
+standstill::parts!(Slotted: Verdicts);
+
+impl Verdicts<Slotted> for Slotted {
+    fn has_legacy(_: &Self) -> bool {
         true
     }
 
-    fn legacy(&self, object: Stopped<'_>) -> bool {
-        self.cells(*object).legacy != 0
+    fn legacy(model: &Self, object: Stopped<'_>) -> bool {
+        model.cells(*object).legacy != 0
     }
 
-    fn judge(&self, found: &Found<'_>, _: &ModelMutator<Self>) -> Verdict {
+    fn judge(model: &Self, found: &Found<'_>, _: &ModelMutator<Self>) -> Verdict {
         let Found { garbage, uncollectable, legacy, .. } = found;
         let objects = |list: &[Live<'_>]| list.iter().map(|live| live.object()).collect();
-        self.judged.lock().unwrap().push([
+        model.judged.lock().unwrap().push([
             objects(garbage),
             objects(uncollectable),
             objects(legacy),
         ]);
-        match self.keeps.load(SeqCst) {
+        match model.keeps.load(SeqCst) {
             0 => Verdict::Clear,
             1 => Verdict::Keep,
             _ => panic!("undecided"),

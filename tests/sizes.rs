@@ -594,7 +594,10 @@ fn a_slice_has_as_many_items_as_were_promised_or_none() {
             panic!("{has} items instead of {says}");
         };
         let text = payload.downcast_ref::<String>().unwrap();
-        assert!(text.contains(&format!("gave {has} items and had promised {says}")), "{text}");
+        assert!(
+            text.contains(&format!("returned {has} items, but its length was {says}")),
+            "{text}"
+        );
         assert_eq!(std::sync::Arc::strong_count(&made), 1, "an item was lost");
         assert_eq!(heap.stats().live_objects, 0);
     }

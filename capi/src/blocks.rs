@@ -1,9 +1,9 @@
 //! Blocks of memory that objects own outside the heap: `PyMem_Malloc` and its relatives.
 //!
-//! A block comes from the process's allocator, and its bytes count as memory outside the heap. Its
-//! *front*, 16 bytes before it, has its size, so that its end subtracts what its birth has added.
-//! It also has a mark, which depends on the address. So other pointers are recognized:
-//! `PyObject_Free` takes blocks and plain objects.
+//! A block comes from the process's allocator, and its bytes count as memory outside the heap. The
+//! 16 bytes before it, its *front*, have its size, so that a free subtracts what the allocation has
+//! added. They also have a mark, which depends on the address. It distinguishes blocks from other
+//! pointers, because `PyObject_Free` takes both blocks and plain objects.
 
 use std::alloc::{self, Layout};
 use std::ffi::c_void;

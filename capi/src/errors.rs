@@ -1,13 +1,13 @@
 //! Errors: the indicator of the thread, reports of misuse, the unraisable hook.
 //!
 //! Each thread has its own indicator. While the collector calls a handler, the indicator is set
-//! aside: the handler starts with an empty one. An error that the handler leaves there is reported
-//! as unraisable.
+//! aside, so that the handler starts with an empty one, and an error that the handler leaves there
+//! is reported as unraisable.
 //!
 //! The hooks belong to the process. While a hook runs, the mutator is lent, so the hook cannot
 //! reach a safepoint. No hook is called in a stop: misuse in a traverse handler is reported when
-//! the world runs again. The hook for slow stops is the exception: the requester calls it while it
-//! waits for its own stop, and so does a thread that waits for the end of another one's.
+//! the world runs again. Only the hook for slow stops is called by the requester while it waits for
+//! its own stop, and by a thread that waits for the end of another one's.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -263,7 +263,7 @@ fn put_something_back(over_nothing: bool) -> Option<Cow<'static, str>> {
 }
 
 /// Connects the reports of a heap to the hooks of the process.
-pub(crate) fn dress(heap: &Heap) -> Result<(), NoMemory> {
+pub(crate) fn connect_hooks(heap: &Heap) -> Result<(), NoMemory> {
     heap.try_on_misuse(deliver)?;
     heap.try_on_unraisable(|what| {
         let Unraisable { during, type_name, address, message, .. } = what;
@@ -271,7 +271,7 @@ pub(crate) fn dress(heap: &Heap) -> Result<(), NoMemory> {
     })?;
     heap.try_on_slow_stop(slow_stop)?;
     heap.set_call_guards(CallGuards { enter: set_aside, leave: put_back })
-        .expect("a heap of this library, dressed once");
+        .expect("a new heap has no call guards");
     Ok(())
 }
 
@@ -663,83 +663,4 @@ export! {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_that_does_not_fit_in_is_cut_between_two_characters() {
-        let of = |text: &str| {
-            let mut beginning = Beginning { bytes: [0; 120], len: 0 };
-            let result = write!(beginning, "{text}");
-            (
-                result.is_ok(),
-                Text::Beginning(beginning).as_c_str().to_str().expect("UTF-8").to_owned(),
-            )
-        };
-        assert_eq!(of("short"), (true, "short".to_owned()));
-        assert_eq!(of("one\0two"), (true, "one?two".to_owned()), "a 0 would end it");
-        let full = "a".repeat(119);
-        assert_eq!(of(&full), (true, full.clone()), "a 0 has room behind it");
-        assert_eq!(of(&format!("{full}b")), (false, full));
-        let wide = "\u{e9}".repeat(59);
-        assert_eq!(of(&format!("{wide}\u{e9}")), (false, wide), "half of a character is none");
-    }
-
-    #[test]
-    fn each_kind_of_unraisable_error_has_a_name() {
-        let names = [
-            (During::Traverse, "traverse handler"),
-            (During::Finalize, "finalizer"),
-            (During::WeakCallback, "weak reference callback"),
-            (During::Clear, "clear handler"),
-            (During::Drop, "deallocator"),
-            (During::CollectionCallback, "collection callback"),
-            (During::DebugSink, "debug sink"),
-            (During::AuditHook, "audit hook"),
-            (During::Collect, "collection"),
-            (During::Shutdown, "heap's end"),
-        ];
-        for (during, name) in names {
-            assert_eq!(kind(during), name);
-        }
-    }
-
-    /// Indicators that were set aside come back in the opposite order. At each depth the indicator
-    /// starts empty.
-    #[test]
-    fn errors_and_their_absence_are_set_aside_in_any_order() {
-        let put = |text: Option<&'static str>| {
-            let new = text.map(|text| Indicator {
-                code: Code::Custom,
-                exception: Exception::System.object(),
-                held: None,
-                message: Text::new(text),
-            });
-            with(|errors| errors.now = new).expect("a thread that is not ending");
-        };
-        let now =
-            || with(|errors| errors.now.as_ref().map(|now| now.message.to_string())).flatten();
-        // Bit `depth` of the pattern says whether an error is set at this depth.
-        for pattern in 0..1u32 << 5 {
-            let at = |depth: u32| {
-                (pattern >> depth & 1 != 0).then_some(["a", "b", "c", "d", "e"][depth as usize])
-            };
-            for depth in 0..5 {
-                put(at(depth));
-                assert_eq!(IS_SET.get(), at(depth).is_some());
-                set_aside();
-                assert_eq!((now(), IS_SET.get()), (None, false), "pattern {pattern:b}");
-            }
-            for depth in (0..5).rev() {
-                // The error that was left there comes out, once.
-                let left = (depth % 2 == 0).then_some("left");
-                put(left);
-                assert_eq!(put_back().as_deref(), left, "pattern {pattern:b}, depth {depth}");
-                assert_eq!(now().as_deref(), at(depth), "pattern {pattern:b}, depth {depth}");
-                assert_eq!(IS_SET.get(), at(depth).is_some());
-            }
-            put(None);
-            assert_eq!(EMPTY_ASIDE.get(), 0);
-        }
-    }
-}
+mod tests;

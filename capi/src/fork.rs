@@ -2,9 +2,9 @@
 //! one.
 //!
 //! The system calls handlers before and after each `fork`. The first handler detaches the thread,
-//! if it is attached. It stops the worlds of all heaps, and then takes the locks of this library:
-//! `docs/fork.md` lists them. In the parent, the second handler releases all this again. In the
-//! child it also removes what the other threads have left: their objects become unowned, and their
+//! if it is attached, stops the worlds of all heaps, and takes the locks of this library, which
+//! `docs/fork.md` lists. In the parent, the second handler releases all this again. In the child it
+//! also removes what the other threads have left: their objects become unowned, and their
 //! collections are abandoned. Then the thread attaches again.
 //!
 //! Nothing is prepared if the thread forks where it cannot detach, in a destructor, a finalizer, a

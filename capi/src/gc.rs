@@ -1,5 +1,4 @@
-//! The services of the `gc` module. They work on the heap to which the calling
-//! thread is attached.
+//! The services of the `gc` module. They work on the heap to which the calling thread is attached.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void};

@@ -34,8 +34,8 @@ pub struct PyVarObject {
 pub struct ShownRecord(AtomicPtr<TypeRecord>);
 
 impl ShownRecord {
-    /// The record, or null. Acquire: pairs with the release in `set`. A thread that
-    /// finds the record reads the complete record and the type's complete members.
+    /// The record, or null. Acquire: pairs with the release in `set`. A thread that finds the
+    /// record reads the complete record and the type's complete members.
     #[inline(always)]
     pub fn get(&self) -> *const TypeRecord {
         self.0.load(Ordering::Acquire)

@@ -17,9 +17,9 @@
 //!    the fault as misuse instead.
 //! 4. It catches panics: no panic crosses into C.
 //!
-//! The macro `export!` converts the pointers that `#[given(…)]` names: they are `call::Given` in
-//! the body. Its methods check a pointer and return a proof: `Head` or `Obj` for an object, `Face`
-//! for a type. So most bodies need no unsafe code.
+//! The macro `export!` converts the pointers that `#[given(…)]` names, so that they are
+//! `call::Given` in the body. Its methods check a pointer and return a proof: `Head` or `Obj` for
+//! an object, `Face` for a type. So most bodies need no unsafe code.
 //!
 //! The functions that run for every object
 //! ([`PyType_GenericAlloc`](objects::standstill_PyType_GenericAlloc), counting, tracking) do the
@@ -27,8 +27,8 @@
 //!
 //! # Terms
 //!
-//! A type has two parts. Its *face* is the `PyTypeObject` that C reads. Its *record* is the
-//! library's [`TypeRecord`](standstill::dynamic::TypeRecord). Each points to the other.
+//! A type has two parts, each of which points to the other: its *face* is the `PyTypeObject` that C
+//! reads, and its *record* is the library's [`TypeRecord`](standstill::dynamic::TypeRecord).
 //!
 //! # Rules
 //!
@@ -36,13 +36,13 @@
 //!
 //! * **argument**: a pointer from C is NULL, or valid as the header says. In checked mode the
 //!   library has looked it up.
-//! * **record**: `ss_own` of a type is null, or the address of the type's record. The record
-//!   lives as long as the type.
-//! * **thread**: the thread's mutator pointer is null, or points to the mutator that this
-//!   thread attached. No other thread uses this mutator. The pointer is null while a caller up the
-//!   stack has the mutator exclusively.
-//! * **statics**: one thread writes the exported statics while the library starts. Afterwards
-//!   only type readiness writes to them.
+//! * **record**: `ss_own` of a type is null, or the address of the type's record. The record lives
+//!   as long as the type.
+//! * **thread**: the thread's mutator pointer is null, or points to the mutator that this thread
+//!   attached. No other thread uses this mutator. The pointer is null while a caller up the stack
+//!   has the mutator exclusively.
+//! * **statics**: one thread writes the exported statics while the library starts. Afterwards only
+//!   type readiness writes to them.
 
 #![deny(unsafe_code)]
 #![warn(clippy::let_underscore_must_use)]
@@ -60,35 +60,60 @@ compile_error!(
     "the C ABI of standstill needs Unix: it uses `pthread_atfork`, and types of 64 bits"
 );
 
-#[allow(unsafe_code)]
-pub mod blocks;
-#[allow(unsafe_code)]
-pub mod builtins;
-#[allow(unsafe_code)]
-pub(crate) mod call;
-#[allow(unsafe_code)]
-pub mod dict;
-#[allow(unsafe_code)]
-pub mod during_gc;
-#[allow(unsafe_code)]
-pub mod errors;
-#[allow(unsafe_code)]
-mod fork;
-#[allow(unsafe_code)]
-pub mod gc;
+/// The structs of the header.
 #[allow(unsafe_code)]
 pub mod layout;
+
+/// How a function that C calls checks its pointers, and catches faults and panics.
 #[allow(unsafe_code)]
-pub mod modules;
+pub(crate) mod call;
+
+/// The error indicator of a thread, reports of misuse, the unraisable hook.
 #[allow(unsafe_code)]
-pub mod objects;
-#[allow(unsafe_code)]
-pub mod thread;
-#[allow(unsafe_code)]
-pub mod types;
-#[allow(unsafe_code)]
-pub mod weakrefs;
+pub mod errors;
+
+/// Heaps: the default heap of the process, and others.
 #[allow(unsafe_code)]
 pub mod world;
+
+/// The calling thread: how it attaches, detaches and comes back.
+#[allow(unsafe_code)]
+pub mod thread;
+
+/// Forks of the process.
+#[allow(unsafe_code)]
+mod fork;
+
+/// Objects: counts, allocation, tracking, queries, destruction, weak references.
+#[allow(unsafe_code)]
+pub mod objects;
+
+/// Attributes of objects.
+#[allow(unsafe_code)]
+pub mod dict;
+
+/// Types, made ready from the structs that a program has filled.
+#[allow(unsafe_code)]
+pub mod types;
+
+/// The built-in types and objects, in exported statics.
+#[allow(unsafe_code)]
+pub mod builtins;
+
+/// Modules, with a state that the methods of their types can reach.
+#[allow(unsafe_code)]
+pub mod modules;
+
+/// The functions of Python's module `gc`.
+#[allow(unsafe_code)]
+pub mod gc;
+
+/// The functions that a traverse handler may call.
+#[allow(unsafe_code)]
+pub mod during_gc;
+
+/// Blocks of memory outside the heap, which objects own.
+#[allow(unsafe_code)]
+pub mod blocks;
 
 pub use layout::{PyObject, PyTypeObject, PyVarObject};

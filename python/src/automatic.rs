@@ -18,7 +18,8 @@
 //! | [`REQUEST`] | meaning | changed by |
 //! |---|---|---|
 //! | `NONE` | no call is pending, or it does nothing | |
-//! | `MADE` | a call is pending | the package's thread, from `NONE`, and back if it shall end or the place changes |
+//! | `MADE` | a call is pending | the package's thread, from `NONE`, and back if it shall end or
+//! the place changes |
 //! | `RUNS` | a thread collects | that thread, from `MADE`, and to `NONE` at the end |
 //!
 //! An exception that arrives in the call, for example `KeyboardInterrupt`, leaves it, because it

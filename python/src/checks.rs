@@ -7,9 +7,12 @@
 //! |---|---|
 //! | the version was tested | another meaning of the same structures |
 //! | the functions exist | an interpreter that was linked in another way |
-//! | the layouts agree with `_PyRuntime.debug_offsets`, the interpreter's own table of offsets | headers of another build: another version, `Py_DEBUG`, another compiler |
-//! | in one stop, each page of the allocator is [`plausible`] | another allocator, for example of a build with ThreadSanitizer |
-//! | in the same stop, [`pages`](crate::pages) finds the same tracked objects as `PyUnstable_GC_VisitObjects` | a fault of the enumeration |
+//! | the layouts agree with `_PyRuntime.debug_offsets`, the interpreter's own table of offsets |
+//! headers of another build: another version, `Py_DEBUG`, another compiler |
+//! | in one stop, each page of the allocator is [`plausible`] | another allocator, for example of a
+//! build with ThreadSanitizer |
+//! | in the same stop, [`pages`](crate::pages) finds the same tracked objects as
+//! `PyUnstable_GC_VisitObjects` | a fault of the enumeration |
 //!
 //! They run in this order, because each relies on those before it. The first that fails gives the
 //! reason. The package is then not active, and CPython's collector stays.

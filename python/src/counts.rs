@@ -6,8 +6,10 @@
 //! |---|---|---|
 //! | `ob_ref_local` | the owner of the object | read; written by a claim |
 //! | `ob_ref_shared >> 2` | all other threads | read; written by a claim |
-//! | `_Py_REF_DEFERRED` in the shared part, if the object's references may be deferred | | subtracted |
-//! | a table of each thread, by the object's *unique id* (types, code, dictionaries of modules) | that thread | an adjustment |
+//! | `_Py_REF_DEFERRED` in the shared part, if the object's references may be deferred | |
+//! subtracted |
+//! | a table of each thread, by the object's *unique id* (types, code, dictionaries of modules) |
+//! that thread | an adjustment |
 //!
 //! Each thread also has queues of objects with a count that their owner has to *merge*. A queue has
 //! a reference to each of its objects, which the owner drops.

@@ -7,11 +7,14 @@
 //! |---|---|
 //! | [`layout`] | the interpreter's structures, from its headers |
 //! | [`checks`], [`plausible`] | the conditions under which the package becomes active |
-//! | [`stop`], [`pages`], [`counts`], [`frames`], [`foreign`], [`traversals`], [`weak`], [`finalizers`] | one aspect of the interpreter each |
+//! | [`stop`], [`pages`], [`counts`], [`frames`], [`foreign`], [`traversals`], [`weak`],
+//! [`finalizers`] | one aspect of the interpreter each |
 //! | [`model`] | all of them, as standstill's object model |
 //! | [`collection`] | one collection |
-//! | [`switch`], [`block`] | which collector the process uses, and whether automatic collections run; blocks of `defer` |
-//! | [`automatic`] | the package's thread, which runs automatic collections, or requests them of a thread of the program |
+//! | [`switch`], [`block`] | which collector the process uses, and whether automatic collections
+//! run; blocks of `defer` |
+//! | [`automatic`] | the package's thread, which runs automatic collections, or requests them of a
+//! thread of the program |
 //! | [`signals`] | no signal arrives at that thread |
 //! | [`pressure`] | threads that make garbage too fast are held up |
 //! | [`checked`] | the comparison with CPython's collector |

@@ -2,11 +2,15 @@
 //!
 //! | the collector asks for | answer |
 //! |---|---|
-//! | all objects ([`ObjectModel::list`]) | the blocks in use on the allocator's [pages](crate::pages). No object is read |
-//! | a [count](crate::counts) | of tracked objects that are not frozen. All others are *outside*: kept, and not traversed |
-//! | references | `tp_traverse`, with [deferred references](crate::frames) apart, also those that [extension modules](crate::foreign) show |
+//! | all objects ([`Lists::list`](standstill::model::Lists::list)) | the blocks in use on the
+//! allocator's [pages](crate::pages). No object is read |
+//! | a [count](crate::counts) | of tracked objects that are not frozen. All others are *outside*:
+//! kept, and not traversed |
+//! | references | `tp_traverse`, with [deferred references](crate::frames) apart, also those that
+//! [extension modules](crate::foreign) show |
 //! | roots | the stacks of all threads, and tables of the interpreter |
-//! | a claim | one reference. The collecting thread owns the object until the release, and deferred references become counted ones |
+//! | a claim | one reference. The collecting thread owns the object until the release, and deferred
+//! references become counted ones |
 //! | weak references, finalizers, clearing | the interpreter's own functions, in its own order |
 //!
 //! # Which thread may touch which field
@@ -24,8 +28,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use standstill::model::{
-    ClaimRef, Count, DeadObject, Ends, Found, ListedMemory, Live, ModelMutator, Object, ObjectList,
-    ObjectModel, Segments, Stopped, Tracer, Verdict, World,
+    Adjusted, Batches, ClaimRef, Count, DeadObject, Ends, Finalizers, Found, ListedMemory, Lists,
+    Live, ModelMutator, Object, ObjectList, ObjectModel, RuntimeStop, Segments, Serial,
+    SplitCounts, Stopped, Tracer, Uncounted, Verdict, Verdicts, WeakRefs, World,
 };
 use standstill::safepoint::ThreadId;
 
@@ -212,140 +217,12 @@ impl Python {
 // no method collects. 7: deferred references of objects are reported by traversals, those of
 // threads as roots.
 unsafe impl ObjectModel for Python {
-    type Local = ();
-    type Callback = weak::Callback;
-    type Private = ();
     type Addresses = Segments;
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
-    const UNCOUNTED_EDGES: bool = true;
-    // A claimed object has lost its deferred counting: all later references to it are counted. If
-    // it has deferred counting again, it is kept.
-    const RECHECKS_UNCOUNTED: bool = false;
-    const ADJUSTS_COUNTS: bool = true;
-    const HAS_SERIAL: bool = true;
+
     // The traversals of types that are not serial only read.
     const OVERLAPPING_TRAVERSALS: bool = true;
-    const LISTS_OBJECTS: bool = true;
-    const STOPS_RUNTIME: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
-
-    fn stop_runtime(&self, (): &()) -> Result<(), Cow<'static, str>> {
-        let begun = Instant::now();
-        // SAFETY: this thread is attached to the interpreter.
-        unsafe { (self.stop.stop)(self.interpreter) };
-        let mut times = self.lock_stop_times();
-        times.to_stop += begun.elapsed();
-        times.begun = Some(begun);
-        Ok(())
-    }
-
-    fn resume_runtime(&self, (): &()) {
-        // SAFETY: this thread has stopped it, and the workers have ended their work.
-        #[cfg(py315)]
-        unsafe {
-            crate::foreign::HOLDERS.count_claimed();
-        }
-        // SAFETY: this thread has stopped it.
-        unsafe { (self.stop.start)(self.interpreter) };
-        let mut times = self.lock_stop_times();
-        if let Some(begun) = times.begun.take()
-            && times.pauses.try_reserve(1).is_ok()
-        {
-            times.pauses.push(begun.elapsed());
-        }
-    }
-
-    fn list_parts(
-        &self,
-        _: &World<'_, Self>,
-        memory: &ListedMemory<'_>,
-    ) -> Result<usize, Cow<'static, str>> {
-        self.reset_counters();
-        // SAFETY: the world is stopped, by this thread.
-        #[cfg(py315)]
-        unsafe {
-            crate::foreign::redirect()?;
-        }
-        // Garbage dies soon after this stop if its last references are in delayed decrements.
-        // SAFETY: the world is stopped.
-        unsafe { counts::each_thread(self.interpreter, |thread| c::ss_settle(thread.cast())) };
-        // SAFETY: the world is stopped.
-        let pages = unsafe { Pages::list(self.interpreter, self.prefix) };
-        let pages = pages.map_err(|_| "no memory for the list of pages")?;
-        self.adopt(&pages, memory)?;
-        let parts = pages.pages().len().div_ceil(TOGETHER);
-        self.has_listed.store(true, Ordering::Relaxed);
-        *self.pages.write().map_err(|_| "another list has failed")? = pages;
-        Ok(parts)
-    }
-
-    fn list(&self, part: usize, list: &mut ObjectList<'_>) {
-        let Ok(pages) = self.pages.read() else { return };
-        let rest = &pages.pages()[part * TOGETHER..];
-        let mine = &rest[..rest.len().min(TOGETHER)];
-        let mut used = 0;
-        // SAFETY: in the stop that has made the list. A block in use has an object, or will have
-        // one: until then it is not tracked. Pages have slices of their own.
-        unsafe {
-            pages.blocks(mine, |blocks| {
-                list.add_blocks(blocks);
-                used += in_use(blocks);
-            });
-        }
-        self.figures.blocks.fetch_add(used, Ordering::Relaxed);
-    }
-
-    fn roots(
-        &self,
-        _: &World<'_, Self>,
-        _: &dyn Fn(Object) -> bool,
-        report: &mut dyn FnMut(Object),
-    ) {
-        // SAFETY: the world is stopped.
-        let are_read = unsafe {
-            frames::roots(self.interpreter, &mut |object| {
-                report(Object::new(NonNull::new_unchecked(object.cast())));
-            })
-        };
-        // A claimed object has lost its deferred counting. If a finalizer has enabled it again,
-        // some references to the object may be uncounted.
-        let is_first = self.has_listed.swap(false, Ordering::Relaxed);
-        self.keep_deferred.store(!are_read || !is_first, Ordering::Relaxed);
-    }
-
-    fn merge(&self, _: &World<'_, Self>, _: &mut Vec<DeadObject>) {
-        // An object without another reference dies in `resumed`, or is garbage.
-        if let Ok(mut taken) = self.taken.lock() {
-            // SAFETY: the world is stopped, by this thread.
-            unsafe { counts::take_queues(self.interpreter, &mut taken.0) };
-        }
-    }
-
-    fn adjustments(&self, _: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
-        let mut report = |object: *mut c::PyObject, by| {
-            // SAFETY: tables and queues have no null pointers.
-            report(unsafe { Object::new(NonNull::new_unchecked(object.cast())) }, by);
-        };
-        // SAFETY: the world is stopped.
-        unsafe { counts::adjustments(self.interpreter, &mut report) };
-        if let Ok(taken) = self.taken.lock() {
-            taken.0.iter().for_each(|&object| report(object, -1));
-        }
-    }
-
-    fn resumed(&self, _: &ModelMutator<Self>) {
-        let taken = self.taken.lock().map(|mut taken| std::mem::take(&mut *taken));
-        for object in taken.unwrap_or_default().0 {
-            // SAFETY: the reference of a queue, on an attached thread.
-            unsafe { pyo3_ffi::Py_DECREF(object.cast()) };
-        }
-        // SAFETY: this thread is attached.
-        unsafe { python::report_error() };
-    }
 
     #[inline(always)]
     fn count(&self, object: Stopped<'_>) -> Count {
@@ -377,20 +254,6 @@ unsafe impl ObjectModel for Python {
         unsafe { Traverse::new(self.known.of_classes).tracked(op(*object), tracer) };
     }
 
-    #[inline(always)]
-    fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-        let mut traverse = Traverse::new(self.known.of_classes);
-        // SAFETY: as above.
-        tracer.each(objects, ends, |object, tracer| unsafe {
-            traverse.tracked(op(*object), tracer);
-        });
-    }
-
-    fn serial(&self, object: Stopped<'_>) -> bool {
-        // SAFETY: as above.
-        unsafe { counts::is_tracked(op(*object)) && !self.known.is_known(op(*object)) }
-    }
-
     fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
         // SAFETY: the world is stopped, and the collector claims each object once.
         unsafe {
@@ -416,111 +279,6 @@ unsafe impl ObjectModel for Python {
             counts::release(object);
             pressure::progressed();
         }
-    }
-
-    fn has_weak(&self, object: Live<'_>) -> bool {
-        // SAFETY: the world is stopped.
-        unsafe { weak::concerns(op(object.object())) }
-    }
-
-    fn callbacks(&self, object: Stopped<'_>) -> usize {
-        // SAFETY: the world is stopped.
-        unsafe { weak::callbacks(op(*object)) }
-    }
-
-    fn take_callbacks(
-        &self,
-        object: Stopped<'_>,
-        is_unreachable: &dyn Fn(Object) -> bool,
-        _: &World<'_, Self>,
-        due: &mut Vec<weak::Callback>,
-    ) {
-        if self.checked.differs() {
-            return;
-        }
-        let is_garbage = |object: *mut c::PyObject| {
-            NonNull::new(object.cast()).is_some_and(|object| is_unreachable(Object::new(object)))
-        };
-        // SAFETY: the world is stopped, by this thread.
-        unsafe { weak::take_callbacks(op(*object), self.clear_weak, is_garbage, due) };
-    }
-
-    fn call_back(&self, callback: weak::Callback, _: &ModelMutator<Self>) {
-        // SAFETY: this thread is attached to the interpreter.
-        unsafe {
-            weak::call(callback);
-            pressure::progressed();
-        }
-    }
-
-    fn clear_weak(&self, object: Stopped<'_>) {
-        if self.checked.differs() {
-            return;
-        }
-        // SAFETY: the world is stopped, by this thread.
-        unsafe { weak::clear_all(op(*object), self.clear_weak) };
-    }
-
-    fn has_finalizer(&self, object: Live<'_>) -> bool {
-        // Also if its finalizer has run before. Such an object may be in a list that does not
-        // count, from which another thread takes it after the first stop: `asyncio.all_tasks()`
-        // does so. The second stop keeps it then.
-        // SAFETY: the object is alive.
-        unsafe { self.streams.has_finalizer(op(object.object())) }
-    }
-
-    fn finalize(&self, object: Live<'_>, _: &ModelMutator<Self>) {
-        let object = op(object.object());
-        // SAFETY: the claim's reference, on an attached thread.
-        unsafe {
-            if !self.checked.differs()
-                && counts::set_finalized(object)
-                && let Some(finalize) = (*(*object).ob_type).tp_finalize
-            {
-                // One thread adds.
-                let finalized = self.figures.finalized.load(Ordering::Relaxed);
-                self.figures.finalized.store(finalized + 1, Ordering::Relaxed);
-                finalize(object);
-                python::report_error();
-            }
-            pressure::progressed();
-        }
-    }
-
-    fn has_legacy(&self) -> bool {
-        self.has_legacy.load(Ordering::Relaxed)
-    }
-
-    fn legacy(&self, object: Stopped<'_>) -> bool {
-        // SAFETY: the object is alive.
-        unsafe { (*(*op(*object)).ob_type).tp_del.is_some() }
-    }
-
-    fn judge(&self, found: &Found<'_>, _: &ModelMutator<Self>) -> Verdict {
-        let garbage = || found.garbage.iter().map(|object| op(object.object()));
-        self.checked.report();
-        if self.checked.differs() {
-            return Verdict::Keep;
-        }
-        self.figures.uncollectable.store(found.uncollectable.len(), Ordering::Relaxed);
-        // SAFETY: this thread is attached to the interpreter, and the objects are claimed.
-        unsafe {
-            let state = &raw const (*self.interpreter).gc;
-            let debug = i64::from((*state).debug);
-            if debug & c::SS_DEBUG_COLLECTABLE != 0 {
-                garbage().for_each(|object| python::debug_line("collectable", object));
-            }
-            for object in found.uncollectable.iter().map(|object| op(object.object())) {
-                if debug & c::SS_DEBUG_UNCOLLECTABLE != 0 {
-                    python::debug_line("uncollectable", object);
-                }
-                let is_legacy = (*(*object).ob_type).tp_del.is_some();
-                if is_legacy || debug & c::SS_DEBUG_SAVEALL != 0 {
-                    python::append_or_forget((*state).garbage, object);
-                }
-            }
-        }
-        Verdict::Clear
     }
 
     fn clear(&self, object: Live<'_>, _: &ModelMutator<Self>) {
@@ -549,5 +307,275 @@ unsafe impl ObjectModel for Python {
     fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
         // SAFETY: the object is alive, and so is its type.
         unsafe { python::type_name(op(object.object())).into() }
+    }
+}
+
+standstill::parts!(
+    Python:
+    SplitCounts, Adjusted, Batches, Serial, Finalizers, Verdicts, WeakRefs, Uncounted, Lists,
+    RuntimeStop
+);
+
+impl SplitCounts<Python> for Python {
+    fn merge(model: &Self, _: &World<'_, Self>, _: &mut Vec<DeadObject>) {
+        // An object without another reference dies in `resumed`, or is garbage.
+        if let Ok(mut taken) = model.taken.lock() {
+            // SAFETY: the world is stopped, by this thread.
+            unsafe { counts::take_queues(model.interpreter, &mut taken.0) };
+        }
+    }
+
+    fn resumed(model: &Self, _: &ModelMutator<Self>) {
+        let taken = model.taken.lock().map(|mut taken| std::mem::take(&mut *taken));
+        for object in taken.unwrap_or_default().0 {
+            // SAFETY: the reference of a queue, on an attached thread.
+            unsafe { pyo3_ffi::Py_DECREF(object.cast()) };
+        }
+        // SAFETY: this thread is attached.
+        unsafe { python::report_error() };
+    }
+}
+
+impl Adjusted<Python> for Python {
+    fn adjustments(model: &Self, _: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
+        let mut report = |object: *mut c::PyObject, by| {
+            // SAFETY: tables and queues have no null pointers.
+            report(unsafe { Object::new(NonNull::new_unchecked(object.cast())) }, by);
+        };
+        // SAFETY: the world is stopped.
+        unsafe { counts::adjustments(model.interpreter, &mut report) };
+        if let Ok(taken) = model.taken.lock() {
+            taken.0.iter().for_each(|&object| report(object, -1));
+        }
+    }
+}
+
+impl Batches<Python> for Python {
+    #[inline(always)]
+    fn traverse_each(
+        model: &Self,
+        objects: &[Stopped<'_>],
+        tracer: &mut Tracer,
+        ends: &mut Ends<'_>,
+    ) {
+        let mut traverse = Traverse::new(model.known.of_classes);
+        // SAFETY: as above.
+        tracer.each(objects, ends, |object, tracer| unsafe {
+            traverse.tracked(op(*object), tracer);
+        });
+    }
+}
+
+impl Serial<Python> for Python {
+    fn serial(model: &Self, object: Stopped<'_>) -> bool {
+        // SAFETY: as above.
+        unsafe { counts::is_tracked(op(*object)) && !model.known.is_known(op(*object)) }
+    }
+}
+
+impl Finalizers<Python> for Python {
+    fn has_finalizer(model: &Self, object: Live<'_>) -> bool {
+        // Also if its finalizer has run before. Such an object may be in a list that does not
+        // count, from which another thread takes it after the first stop: `asyncio.all_tasks()`
+        // does so. The second stop keeps it then.
+        // SAFETY: the object is alive.
+        unsafe { model.streams.has_finalizer(op(object.object())) }
+    }
+
+    fn finalize(model: &Self, object: Live<'_>, _: &ModelMutator<Self>) {
+        let object = op(object.object());
+        // SAFETY: the claim's reference, on an attached thread.
+        unsafe {
+            if !model.checked.differs()
+                && counts::set_finalized(object)
+                && let Some(finalize) = (*(*object).ob_type).tp_finalize
+            {
+                // One thread adds.
+                let finalized = model.figures.finalized.load(Ordering::Relaxed);
+                model.figures.finalized.store(finalized + 1, Ordering::Relaxed);
+                finalize(object);
+                python::report_error();
+            }
+            pressure::progressed();
+        }
+    }
+}
+
+impl Verdicts<Python> for Python {
+    fn has_legacy(model: &Self) -> bool {
+        model.has_legacy.load(Ordering::Relaxed)
+    }
+
+    fn legacy(_: &Self, object: Stopped<'_>) -> bool {
+        // SAFETY: the object is alive.
+        unsafe { (*(*op(*object)).ob_type).tp_del.is_some() }
+    }
+
+    fn judge(model: &Self, found: &Found<'_>, _: &ModelMutator<Self>) -> Verdict {
+        let garbage = || found.garbage.iter().map(|object| op(object.object()));
+        model.checked.report();
+        if model.checked.differs() {
+            return Verdict::Keep;
+        }
+        model.figures.uncollectable.store(found.uncollectable.len(), Ordering::Relaxed);
+        // SAFETY: this thread is attached to the interpreter, and the objects are claimed.
+        unsafe {
+            let state = &raw const (*model.interpreter).gc;
+            let debug = i64::from((*state).debug);
+            if debug & c::SS_DEBUG_COLLECTABLE != 0 {
+                garbage().for_each(|object| python::debug_line("collectable", object));
+            }
+            for object in found.uncollectable.iter().map(|object| op(object.object())) {
+                if debug & c::SS_DEBUG_UNCOLLECTABLE != 0 {
+                    python::debug_line("uncollectable", object);
+                }
+                let is_legacy = (*(*object).ob_type).tp_del.is_some();
+                if is_legacy || debug & c::SS_DEBUG_SAVEALL != 0 {
+                    python::append_or_forget((*state).garbage, object);
+                }
+            }
+        }
+        Verdict::Clear
+    }
+}
+
+impl WeakRefs<Python> for Python {
+    type Callback = weak::Callback;
+
+    fn has_weak(_: &Self, object: Live<'_>) -> bool {
+        // SAFETY: the world is stopped.
+        unsafe { weak::concerns(op(object.object())) }
+    }
+
+    fn callbacks(_: &Self, object: Stopped<'_>) -> usize {
+        // SAFETY: the world is stopped.
+        unsafe { weak::callbacks(op(*object)) }
+    }
+
+    fn take_callbacks(
+        model: &Self,
+        object: Stopped<'_>,
+        is_unreachable: &dyn Fn(Object) -> bool,
+        _: &World<'_, Self>,
+        due: &mut Vec<weak::Callback>,
+    ) {
+        if model.checked.differs() {
+            return;
+        }
+        let is_garbage = |object: *mut c::PyObject| {
+            NonNull::new(object.cast()).is_some_and(|object| is_unreachable(Object::new(object)))
+        };
+        // SAFETY: the world is stopped, by this thread.
+        unsafe { weak::take_callbacks(op(*object), model.clear_weak, is_garbage, due) };
+    }
+
+    fn call_back(_: &Self, callback: weak::Callback, _: &ModelMutator<Self>) {
+        // SAFETY: this thread is attached to the interpreter.
+        unsafe {
+            weak::call(callback);
+            pressure::progressed();
+        }
+    }
+
+    fn clear_weak(model: &Self, object: Stopped<'_>) {
+        if model.checked.differs() {
+            return;
+        }
+        // SAFETY: the world is stopped, by this thread.
+        unsafe { weak::clear_all(op(*object), model.clear_weak) };
+    }
+}
+
+impl Uncounted<Python> for Python {
+    // A claimed object has lost its deferred counting: all later references to it are counted. If
+    // it has deferred counting again, it is kept.
+    const RECHECKS: bool = false;
+
+    fn roots(
+        model: &Self,
+        _: &World<'_, Self>,
+        _: &dyn Fn(Object) -> bool,
+        report: &mut dyn FnMut(Object),
+    ) {
+        // SAFETY: the world is stopped.
+        let are_read = unsafe {
+            frames::roots(model.interpreter, &mut |object| {
+                report(Object::new(NonNull::new_unchecked(object.cast())));
+            })
+        };
+        // A claimed object has lost its deferred counting. If a finalizer has enabled it again,
+        // some references to the object may be uncounted.
+        let is_first = model.has_listed.swap(false, Ordering::Relaxed);
+        model.keep_deferred.store(!are_read || !is_first, Ordering::Relaxed);
+    }
+}
+
+impl Lists<Python> for Python {
+    fn list_parts(
+        model: &Self,
+        _: &World<'_, Self>,
+        memory: &ListedMemory<'_>,
+    ) -> Result<usize, Cow<'static, str>> {
+        model.reset_counters();
+        // SAFETY: the world is stopped, by this thread.
+        #[cfg(py315)]
+        unsafe {
+            crate::foreign::redirect()?;
+        }
+        // Garbage dies soon after this stop if its last references are in delayed decrements.
+        // SAFETY: the world is stopped.
+        unsafe { counts::each_thread(model.interpreter, |thread| c::ss_settle(thread.cast())) };
+        // SAFETY: the world is stopped.
+        let pages = unsafe { Pages::list(model.interpreter, model.prefix) };
+        let pages = pages.map_err(|_| "no memory for the list of pages")?;
+        model.adopt(&pages, memory)?;
+        let parts = pages.pages().len().div_ceil(TOGETHER);
+        model.has_listed.store(true, Ordering::Relaxed);
+        *model.pages.write().map_err(|_| "another list has failed")? = pages;
+        Ok(parts)
+    }
+
+    fn list(model: &Self, part: usize, list: &mut ObjectList<'_>) {
+        let Ok(pages) = model.pages.read() else { return };
+        let rest = &pages.pages()[part * TOGETHER..];
+        let mine = &rest[..rest.len().min(TOGETHER)];
+        let mut used = 0;
+        // SAFETY: in the stop that has made the list. A block in use has an object, or will have
+        // one: until then it is not tracked. Pages have slices of their own.
+        unsafe {
+            pages.blocks(mine, |blocks| {
+                list.add_blocks(blocks);
+                used += in_use(blocks);
+            });
+        }
+        model.figures.blocks.fetch_add(used, Ordering::Relaxed);
+    }
+}
+
+impl RuntimeStop<Python> for Python {
+    fn stop_runtime(model: &Self, (): &()) -> Result<(), Cow<'static, str>> {
+        let begun = Instant::now();
+        // SAFETY: this thread is attached to the interpreter.
+        unsafe { (model.stop.stop)(model.interpreter) };
+        let mut times = model.lock_stop_times();
+        times.to_stop += begun.elapsed();
+        times.begun = Some(begun);
+        Ok(())
+    }
+
+    fn resume_runtime(model: &Self, (): &()) {
+        // SAFETY: this thread has stopped it, and the workers have ended their work.
+        #[cfg(py315)]
+        unsafe {
+            crate::foreign::HOLDERS.count_claimed();
+        }
+        // SAFETY: this thread has stopped it.
+        unsafe { (model.stop.start)(model.interpreter) };
+        let mut times = model.lock_stop_times();
+        if let Some(begun) = times.begun.take()
+            && times.pauses.try_reserve(1).is_ok()
+        {
+            times.pauses.push(begun.elapsed());
+        }
     }
 }

@@ -14,7 +14,8 @@
 //! | its tag | that of the heap |
 //! | the page before | the one that has led to it. So a list of pages has no circle |
 //! | its numbers | `used <= capacity <= reserved`, and all blocks lie inside of the page |
-//! | its two lists of free blocks | have `capacity - used` blocks together, each a block of the page |
+//! | its two lists of free blocks | have `capacity - used` blocks together, each a block of the
+//! page |
 //! | the blocks that other threads have freed | are blocks of the page, and not more than `used` |
 //!
 //! The page is read into a copy first, which a test may alter: [`Alter`].

@@ -46,7 +46,8 @@
 //! |---|---|
 //! | the collection has ended | nothing is left to clear |
 //! | its time has passed | no thread waits without limit |
-//! | no object was finalized or cleared for [`STALL`] | a finalizer may wait for a lock that the paused thread holds |
+//! | no object was finalized or cleared for [`STALL`] | a finalizer may wait for a lock that the
+//! paused thread holds |
 //! | a signal, an exception or a call is pending for the thread | it must arrive |
 //! | automatic collections are disabled or uninstalled, or a block of `defer` begins | |
 //!
@@ -60,9 +61,11 @@
 //! | | written by | read by |
 //! |---|---|---|
 //! | `WATCH` | the collecting thread; it is local to that thread | the same |
-//! | `RUNNING`, `PROGRESS` | the collecting thread; in the child of a fork its only thread | paused threads |
+//! | `RUNNING`, `PROGRESS` | the collecting thread; in the child of a fork its only thread | paused
+//! threads |
 //! | a request | the collecting thread, before it drops the request | the thread that destroys it |
-//! | `gc.alloc_count`, `brc.tid` | each thread its own, without atomic instructions | the collecting thread, atomically: any value will do |
+//! | `gc.alloc_count`, `brc.tid` | each thread its own, without atomic instructions | the
+//! collecting thread, atomically: any value will do |
 //!
 //! If a request is still in its queue at the next stop, that stop takes it out, and the
 //! collecting thread destroys it. A request of a thread that has ended is destroyed at once.

@@ -2,8 +2,10 @@
 //!
 //! | thread | action | meaning |
 //! |---|---|---|
-//! | the collecting thread | sets `interp->gc.collecting` | CPython's collector returns at once, and so does another call of this one |
-//! | the same thread | `_PyEval_StopTheWorld` | all other threads of the interpreter are parked, or detached from it |
+//! | the collecting thread | sets `interp->gc.collecting` | CPython's collector returns at once,
+//! and so does another call of this one |
+//! | the same thread | `_PyEval_StopTheWorld` | all other threads of the interpreter are parked, or
+//! detached from it |
 //!
 //! Both are CPython's own, so CPython's collector and this one never run at the same time.
 

@@ -10,7 +10,8 @@
 //! |---|---|
 //! | `installed` | the functions of `gc` are the package's |
 //! | `enabled` | the program wants automatic collections, by `gc.enable` and `gc.disable` |
-//! | `blocks` | the open blocks of `defer`: the address of each block's object, and the thread that began the block |
+//! | `blocks` | the open blocks of `defer`: the address of each block's object, and the thread that
+//! began the block |
 //!
 //! *Covered* means that the package is installed or that a block is open.
 //!
@@ -28,8 +29,10 @@
 //!
 //! | lock | held for | while it is held |
 //! |---|---|---|
-//! | [`STATE`] | each access to the three fields | the thread is attached, runs no Python, and does not detach |
-//! | [`Change`] | the whole of `install`, `uninstall` and an import | the thread may detach; an audit hook may run Python |
+//! | [`STATE`] | each access to the three fields | the thread is attached, runs no Python, and does
+//! not detach |
+//! | [`Change`] | the whole of `install`, `uninstall` and an import | the thread may detach; an
+//! audit hook may run Python |
 //!
 //! A fork stops the world first, so `STATE` is free in the child. `Change` may belong to a thread
 //! that does not exist there. The child frees it, and sets the names of `gc` anew.
@@ -38,7 +41,8 @@
 //! |---|---|---|
 //! | [`RUNS`] | the holder of `STATE` | any thread |
 //! | [`WORKER`] | the holder of `Change` | the package's threads |
-//! | [`PLACE`] | the holder of `Change` | the package's threads, and a thread that gets their request |
+//! | [`PLACE`] | the holder of `Change` | the package's threads, and a thread that gets their
+//! request |
 //! | [`KEPT`] | the first import, once | any thread |
 //! | [`NEWEST`], [`THREAD`], [`LIMIT`] | the holder of `Change` | the same |
 //! | [`MAIN`] | the holder of `Change`; the child of a fork | the child of a fork |

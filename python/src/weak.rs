@@ -4,9 +4,11 @@
 //!
 //! | | 3.14 | 3.15 |
 //! |---|---|---|
-//! | first stop | all weak references to garbage are cleared, and garbage weak references | those with a callback |
+//! | first stop | all weak references to garbage are cleared, and garbage weak references | those
+//! with a callback |
 //! | then | callbacks, finalizers | callbacks, finalizers |
-//! | second stop | weak references that finalizers have made | all others, and garbage weak references |
+//! | second stop | weak references that finalizers have made | all others, and garbage weak
+//! references |
 //!
 //! A callback is called if its weak reference is not garbage itself. The list of an object begins
 //! with its newest weak reference. The callbacks of an object are called in the other order, the

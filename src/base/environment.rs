@@ -1,21 +1,20 @@
 //! The environment variables of heaps: `STANDSTILL_CHECKED` and `STANDSTILL_STRESS`.
 //!
-//! A process reads both once, when it makes its first [`HeapBuilder`](crate::HeapBuilder). A C
-//! program may change its environment later, and reading it then is not safe. If the process has
-//! more rights than its caller (setuid, setgid, file capabilities) it reads neither, because the
-//! caller chose the environment.
+//! A process reads both once, when it makes its first [`HeapBuilder`](crate::HeapBuilder), because
+//! a C program may change its environment later, and reading it then is not safe. If the process
+//! has more rights than its caller (setuid, setgid, file capabilities) it reads neither, because
+//! the caller chose the environment.
 //!
-//! An invalid variable is ignored as a whole, with one line on standard error. No heap fails
-//! because of it.
+//! An invalid variable is ignored as a whole, with one line on standard error, so that no heap
+//! fails because of it.
 
 #![forbid(unsafe_code)]
 
 use std::sync::OnceLock;
 
-use crate::base::event;
 use crate::base::settings_lock::SettingsHold;
 use crate::base::stress::{STRESS_VARIABLE, Stress};
-use crate::base::system;
+use crate::base::{outside, system};
 
 /// Switches checked mode for all heaps whose builder does not set it.
 const CHECKED_VARIABLE: &str = "STANDSTILL_CHECKED";
@@ -47,7 +46,7 @@ impl Environment {
             let (this, complaints) =
                 Self::of(value(CHECKED_VARIABLE).as_deref(), value(STRESS_VARIABLE).as_deref());
             for complaint in complaints {
-                event::line(format_args!("standstill: {complaint}"));
+                outside::line(format_args!("standstill: {complaint}"));
             }
             this
         })
@@ -73,30 +72,4 @@ impl Environment {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_value_that_makes_no_sense_is_ignored_with_a_complaint() {
-        let checked = |value| {
-            let (read, complaints) = Environment::of(value, None);
-            assert!(read.stress.is_none());
-            (read.checked, complaints.len())
-        };
-        assert_eq!((checked(None), checked(Some(""))), ((None, 0), (None, 0)));
-        for yes in ["1", "true", "TRUE", "yes", "on"] {
-            assert_eq!(checked(Some(yes)), (Some(true), 0), "{yes}");
-        }
-        for no in ["0", "false", "False", "no", "off"] {
-            assert_eq!(checked(Some(no)), (Some(false), 0), "{no}");
-        }
-        for odd in ["2", "-1", "ture", " 1"] {
-            assert_eq!(checked(Some(odd)), (None, 1), "{odd}");
-        }
-        let (read, complaints) = Environment::of(Some("1"), Some("verify,poisn"));
-        assert_eq!((read.checked, read.stress), (Some(true), Stress::none()));
-        assert!(complaints[0].contains("poisn") && complaints[0].contains(STRESS_VARIABLE));
-        let (read, complaints) = Environment::of(None, Some("verify"));
-        assert_eq!((read.stress, complaints.len()), (Stress::none().verify(true), 0));
-    }
-}
+mod tests;

@@ -1,13 +1,18 @@
 //! Allocations that can fail.
 //!
 //! A program that runs out of memory needs its collector most. A collection must therefore not end
-//! the process if one of its own lists cannot grow, as std's containers would. All lists that grow
-//! during a collection use this module, or `try_reserve` ahead of many pushes. A failure is a
+//! the process if one of its own lists cannot grow, as std's containers would. So all lists that
+//! grow during a collection use this module, or `try_reserve` ahead of many pushes. A failure is a
 //! value: [`NoMemory`] goes up to the phase, which abandons the collection.
 //! `tests/alloc_failure.rs` refuses each allocation in turn. It lists the allocations inside std
 //! and other packages whose failure still ends the process.
+//!
+//! Texts grow in the same way. A message that there is no memory for becomes [`NO_WORDS`].
 
+use std::borrow::Cow;
 use std::collections::TryReserveError;
+use std::ffi::{CStr, CString};
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 /// Memory could not be allocated. It has no text, because a text would take memory.
@@ -156,49 +161,96 @@ pub(crate) fn seems_to_have(bytes: usize) -> bool {
     Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
+/// A text that grows while there is memory.
+#[derive(Default)]
+struct Growing(String);
 
-    #[test]
-    fn what_is_too_much_is_refused_and_changes_nothing() {
-        let mut list = vec![1u8, 2];
-        assert_eq!(zeroes(isize::MAX as usize), Err(NoMemory));
-        assert_eq!(zeroes(usize::MAX), Err(NoMemory));
-        assert!(!seems_to_have(isize::MAX as usize));
-        assert_eq!(list.try_reserve(usize::MAX).map_err(NoMemory::from), Err(NoMemory));
-        assert_eq!(list, [1, 2]);
-    }
-
-    #[test]
-    fn of_several_values_the_kept_ones_are_added() {
-        for kept in [0u32, 0b1, 0b101_0110, 0b111_1111] {
-            let mut list = vec![9];
-            let is_kept = |at: usize| (kept >> at & 1) as u8;
-            extend_kept(&mut list, 0..7, |at| (at, is_kept(at))).unwrap();
-            let expected: Vec<usize> =
-                std::iter::once(9).chain((0..7).filter(|&at| is_kept(at) != 0)).collect();
-            assert_eq!(list, expected);
-        }
-        let mut numbers: Vec<u64> = Vec::new();
-        let too_many = [(); usize::MAX];
-        assert_eq!(extend_kept(&mut numbers, too_many.iter(), |()| (0, 1)), Err(NoMemory));
-        assert!(numbers.is_empty());
-    }
-
-    #[test]
-    fn enough_room_is_kept() {
-        let mut list = Vec::new();
-        push(&mut list, 1).unwrap();
-        append(&mut list, &mut vec![2, 3]).unwrap();
-        assert_eq!(list, collect(1..4).unwrap());
-        let mut other = Vec::new();
-        append(&mut other, &mut list).unwrap();
-        assert_eq!((other.len(), list.len()), (3, 0));
-        assert_eq!(zeroes(1000).unwrap(), vec![0; 1000]);
-        assert_eq!(zeroes(0).unwrap(), []);
-        assert_eq!(owned("memory").unwrap(), "memory");
-        assert_eq!((*boxed([7; 9]).unwrap(), *boxed(()).unwrap()), ([7; 9], ()));
-        assert!(seems_to_have(1));
+impl fmt::Write for Growing {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        self.0.try_reserve(more.len()).map_err(|_| fmt::Error)?;
+        self.0.push_str(more);
+        Ok(())
     }
 }
+
+/// The text, formatted. `None`: there is no memory for it.
+pub fn written(text: impl fmt::Display) -> Option<String> {
+    let mut growing = Growing::default();
+    write!(growing, "{text}").is_ok().then_some(growing.0)
+}
+
+/// Replaces a message that there is no memory for.
+pub const NO_WORDS: &str = "there is no memory for a message";
+
+/// See [`words!`](crate::words).
+pub fn in_words(text: fmt::Arguments<'_>) -> Cow<'static, str> {
+    match text.as_str() {
+        Some(text) => Cow::Borrowed(text),
+        None => written(text).map_or(Cow::Borrowed(NO_WORDS), Cow::Owned),
+    }
+}
+
+/// As `format!`, for messages. [`NO_WORDS`](fallible::NO_WORDS) if there is no memory for the
+/// message.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! words {
+    ($($text:tt)*) => { $crate::fallible::in_words(format_args!($($text)*)) };
+}
+
+pub(crate) use words;
+
+/// The length of a formatted text.
+struct TextLength(usize);
+
+impl fmt::Write for TextLength {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        self.0 += more.len();
+        Ok(())
+    }
+}
+
+/// The text, formatted for C: null bytes are replaced, and one is appended.
+pub fn c_text(text: impl fmt::Display) -> Result<CString, NoMemory> {
+    struct Bytes(Vec<u8>);
+    impl fmt::Write for Bytes {
+        fn write_str(&mut self, more: &str) -> fmt::Result {
+            // A text may be longer when it is formatted again. It then gets no more room.
+            let room = self.0.capacity() - self.0.len() - 1;
+            self.0.extend(more.bytes().take(room).map(|byte| if byte == 0 { b'?' } else { byte }));
+            Ok(())
+        }
+    }
+    let mut length = TextLength(0);
+    write!(length, "{text}").map_err(|_| NoMemory)?;
+    let mut bytes = Bytes(Vec::new());
+    bytes.0.try_reserve_exact(length.0 + 1)?;
+    write!(bytes, "{text}").map_err(|_| NoMemory)?;
+    // Fills the capacity, because a vector with spare capacity would be reallocated.
+    bytes.0.resize(bytes.0.capacity(), 0);
+    CString::from_vec_with_nul(bytes.0).map_err(|_| NoMemory)
+}
+
+/// A copy of a text for C.
+pub fn c_copy(text: &CStr) -> Result<CString, NoMemory> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(text.to_bytes_with_nul().len())?;
+    bytes.extend_from_slice(text.to_bytes_with_nul());
+    CString::from_vec_with_nul(bytes).map_err(|_| NoMemory)
+}
+
+/// A text that may not be UTF-8, with a replacement character for invalid bytes.
+pub fn lossy(bytes: &[u8]) -> Result<Cow<'_, str>, NoMemory> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Ok(Cow::Borrowed(text));
+    }
+    let mut text = Growing::default();
+    for chunk in bytes.utf8_chunks() {
+        let sign = if chunk.invalid().is_empty() { "" } else { "\u{fffd}" };
+        write!(text, "{}{sign}", chunk.valid()).map_err(|_| NoMemory)?;
+    }
+    Ok(Cow::Owned(text.0))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

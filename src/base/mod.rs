@@ -1,36 +1,45 @@
-//! Code without a domain: synchronization, errors, reports, allocation that can fail, test modes.
+//! What a reader of any Rust project understands: memory that can be refused, locks and atomics,
+//! the system, calls of foreign code, and the modes and counters of tests.
 //!
-//! No module here refers to heaps, objects or collections, except in documentation.
+//! No module here refers to heaps, objects or collections, except in documentation. The modes of
+//! [`stress`] and the counter of [`steps`] stay here although collections gave them their names,
+//! because memory and safepoints obey them.
 
-pub(crate) mod environment;
-pub(crate) mod error;
-#[cfg(feature = "tracing")]
-pub(crate) mod event;
+// Memory of the process.
+
+/// Allocations that can fail, and texts in such memory.
 #[allow(unsafe_code)]
 pub(crate) mod fallible;
-#[cfg(not(all(test, any(loom, shuttle))))]
-mod held;
-pub(crate) mod hooks;
-#[cfg(all(test, any(loom, shuttle)))]
-pub(crate) mod model_sync;
-#[cfg(not(feature = "tracing"))]
-pub(crate) mod no_event;
+/// A pointer that owns its value and is set once.
 #[allow(unsafe_code)]
 pub(crate) mod once_box;
-pub(crate) mod outside;
-pub(crate) mod phase;
-#[allow(unsafe_code)]
-pub(crate) mod prefetch;
-pub(crate) mod report;
-pub(crate) mod settings_lock;
+/// Values that several owners share, whose allocation can fail.
 #[allow(unsafe_code)]
 pub(crate) mod shared;
-pub(crate) mod steps;
-pub(crate) mod stress;
+
+// Threads of the process.
+
+/// The versions of `sync` for models, under loom and shuttle.
+#[cfg(all(test, any(loom, shuttle)))]
+pub(crate) mod model_sync;
+/// The one lock of settings, hooks and lists of the process, which a fork holds.
+pub(crate) mod settings_lock;
+/// Locks, atomics and thread-locals, which models replace.
 pub(crate) mod sync;
+
+// The world outside.
+
+/// The environment variables, which a process reads once.
+pub(crate) mod environment;
+/// Calls of foreign code: without a lock, and without a panic that unwinds into the library.
+pub(crate) mod outside;
+/// The operating system, and the processor's prefetch.
 #[allow(unsafe_code)]
 pub(crate) mod system;
-pub(crate) mod text;
 
-#[cfg(not(feature = "tracing"))]
-pub(crate) use no_event as event;
+// Tests.
+
+/// A count of steps, by which tests find work in a stop that grows too fast.
+pub(crate) mod steps;
+/// The stress modes, which make rare schedules frequent and hidden faults visible.
+pub(crate) mod stress;

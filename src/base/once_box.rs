@@ -9,7 +9,7 @@ use crate::base::sync::{AtomicPtr, Ordering};
 /// A pointer that owns its value. It is null, or set once. Zeroed memory is a null one.
 ///
 /// It is `Send` and `Sync` for the same values as std's `OnceLock`. So it is `Sync` only if the
-/// value is also `Send`: one thread may set the value, and another thread may drop it.
+/// value is also `Send`, because one thread may set the value and another thread may drop it.
 #[repr(transparent)]
 pub(crate) struct OnceBox<T>(AtomicPtr<T>, PhantomData<OnceLock<Box<T>>>);
 
@@ -82,43 +82,4 @@ impl<T> Drop for OnceBox<T> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use std::cell::Cell;
-    use std::sync::MutexGuard;
-
-    use super::*;
-
-    /// Whether `T` is `Send`, and whether it is `Sync`. A type's own constant comes before that of
-    /// a trait.
-    struct Is<T>(PhantomData<T>);
-
-    trait Not {
-        const SEND: bool = false;
-        const SYNC: bool = false;
-    }
-
-    impl<T> Not for Is<T> {}
-
-    impl<T: Send> Is<T> {
-        const SEND: bool = true;
-    }
-
-    impl<T: Sync> Is<T> {
-        const SYNC: bool = true;
-    }
-
-    macro_rules! is {
-        ($type:ty) => {
-            (Is::<$type>::SEND, Is::<$type>::SYNC)
-        };
-    }
-
-    #[test]
-    fn a_value_that_stays_on_its_thread_is_not_shared_by_its_owner() {
-        assert_eq!(is!(OnceBox<u8>), (true, true));
-        assert_eq!(is!(MutexGuard<'static, u8>), (false, true));
-        assert_eq!(is!(OnceBox<MutexGuard<'static, u8>>), (false, false));
-        assert_eq!(is!(OnceBox<Cell<u8>>), (true, false));
-        assert_eq!(is!(OnceBox<*const u8>), (false, false));
-    }
-}
+mod tests;

@@ -1,8 +1,8 @@
 //! Calls of foreign code: `tracing` subscribers, hooks, standard error.
 //!
-//! The library calls foreign code only through this file. Such code can panic, and it can call the
-//! library. Two rules hold for each such call, and for each drop of a foreign value (a hook, a
-//! span, a panic's payload):
+//! Foreign code can panic, and it can call the library, so the library calls it only through this
+//! file. Two rules hold for each such call, and for each drop of a foreign value (a hook, a span, a
+//! panic's payload):
 //!
 //! * *It does not unwind into the library.* [`call_outside`] calls subscribers, [`Hook::call`]
 //!   calls hooks, and [`line`] writes lines. Each catches a panic. The panic hook of the process
@@ -48,7 +48,7 @@ pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>
 }
 
 /// Calls foreign code and catches its panic, which the panic hook has printed.
-pub(super) fn call_outside(f: impl FnOnce()) {
+pub(crate) fn call_outside(f: impl FnOnce()) {
     if let Err(payload) = guarded(f) {
         panic_message(payload);
     }

@@ -2,12 +2,12 @@
 //! heaps, and lists of the process.
 //!
 //! No stop waits for such a thread, so the child of a fork could inherit its lock locked. A fork
-//! therefore holds the lock ([`SettingsHold`]). It is a lock of std, which the child can release,
-//! and it is one for the process: the data are many, and each is used for a moment only, by cold
-//! paths. No code of the user runs under it, and nothing waits under it, so it is the innermost of
-//! all locks.
+//! therefore holds the lock ([`SettingsHold`]). It is a lock of std, because the child can release
+//! that. There is one for the process, because the data are many, and each is used for a moment
+//! only, by cold paths. No code of the user runs under it, and nothing waits under it, so it is the
+//! innermost of all locks.
 //!
-//! The thread that forks uses the data meanwhile. So the lock knows its thread ([`IS_HELD`]), and a
+//! The thread that forks uses the data meanwhile, so the lock knows its thread ([`IS_HELD`]), and a
 //! thread may take it again.
 
 #![forbid(unsafe_code)]
@@ -85,19 +85,4 @@ impl<T> Setting<T> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_thread_that_holds_the_lock_uses_a_setting_and_others_wait() {
-        let setting = Setting::new(1);
-        let is_locked = || std::thread::scope(|s| s.spawn(|| LOCK.try_lock().is_err()).join());
-        let hold = SettingsHold::new();
-        setting.with(|value| *value += 1);
-        assert!(is_locked().expect("a thread"));
-        drop(hold);
-        assert!(!IS_HELD.get());
-        assert_eq!(setting.with(|value| *value), 2);
-        assert!(!IS_HELD.get());
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use crate::base::fallible::{NoMemory, boxed};
 use crate::base::sync::{AtomicPtr, Ordering};
 
-/// A value with several owners, as an [`Arc`]. Unlike an `Arc`, its allocation can fail as a value.
+/// A value with several owners. It is an [`Arc`] whose allocation can fail as a value.
 ///
 /// | field | access |
 /// |---|---|
@@ -231,27 +231,6 @@ impl<T> Drop for SharedSlot<T> {
 unsafe impl<T: Send + Sync> Send for SharedSlot<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for SharedSlot<T> {}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    #[test]
-    fn the_last_owner_gets_the_value_or_drops_it() {
-        let witness = Arc::new(());
-        let first = Shared::new(Arc::clone(&witness)).unwrap();
-        let second = first.clone();
-        assert!(first.into_inner().is_none());
-        assert_eq!(Arc::strong_count(&witness), 2);
-        let (value, room) = second.into_inner().expect("the last");
-        assert_eq!(Arc::strong_count(&witness), 2);
-        drop(value);
-        assert_eq!(Arc::strong_count(&witness), 1);
-        let last = Shared::new_in(room, Arc::clone(&witness));
-        drop(last.clone());
-        assert_eq!(Arc::strong_count(&witness), 2);
-        drop(last);
-        assert_eq!(Arc::strong_count(&witness), 1);
-    }
-}
+mod tests;

@@ -34,6 +34,12 @@
 //! All files use std's `Arc` and `Cell`. The models check no ordering of the primitives in this
 //! table. `docs/memory-ordering.md` argues these orderings.
 //!
+//! # Held locks
+//!
+//! Debug builds count the locks that each thread holds, so that
+//! [`outside`](crate::base::outside) can refuse to call foreign code under a lock. Release builds
+//! and models do not count.
+//!
 //! # Differences under loom
 //!
 //! * loom treats a `SeqCst` access as acquire and release only. The atomics here wrap loom's and
@@ -85,12 +91,6 @@ mod plain {
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
-
-        /// Calls `f` with a pointer that is valid for reads while no other thread writes.
-        #[cfg(all(test, not(shuttle), feature = "model-check"))]
-        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-            f(self.0.get())
-        }
     }
 }
 
@@ -100,10 +100,102 @@ mod real {
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
     };
 
-    pub(crate) use crate::base::held::{Aside, CountedGuard, are_locks_held};
+    use std::ops::{Deref, DerefMut};
 
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::thread::yield_now;
+
+    #[cfg(debug_assertions)]
+    thread_local! {
+        /// Negative if a lock was dropped while it was [set aside](Aside).
+        static HELD: std::cell::Cell<i32> = const { std::cell::Cell::new(0) };
+    }
+
+    #[inline(always)]
+    fn add(_locks: i32) {
+        #[cfg(debug_assertions)]
+        HELD.set(HELD.get() + _locks);
+    }
+
+    /// Whether this thread holds a lock of the library. Always `false` in release builds.
+    #[inline(always)]
+    pub(crate) fn are_locks_held() -> bool {
+        #[cfg(debug_assertions)]
+        return HELD.get() > 0;
+        #[cfg(not(debug_assertions))]
+        false
+    }
+
+    /// Counts one lock while it lives. It has no destructor in release builds.
+    #[derive(Debug)]
+    struct HeldLock;
+
+    #[cfg(debug_assertions)]
+    impl Drop for HeldLock {
+        fn drop(&mut self) {
+            add(-1);
+        }
+    }
+
+    /// A lock's guard, which is counted while it lives.
+    #[derive(Debug)]
+    pub(crate) struct CountedGuard<G>(G, HeldLock);
+
+    impl<G> CountedGuard<G> {
+        #[inline(always)]
+        pub(crate) fn new(guard: G) -> Self {
+            add(1);
+            Self(guard, HeldLock)
+        }
+
+        /// Passes the guard through `f`, which returns it, as a wait for a condition does.
+        pub(crate) fn through<R>(self, f: impl FnOnce(G) -> (G, R)) -> (Self, R) {
+            let Self(guard, held) = self;
+            let (guard, result) = f(guard);
+            (Self(guard, held), result)
+        }
+    }
+
+    impl<G: Deref> Deref for CountedGuard<G> {
+        type Target = G::Target;
+
+        #[inline(always)]
+        fn deref(&self) -> &G::Target {
+            &self.0
+        }
+    }
+
+    impl<G: DerefMut> DerefMut for CountedGuard<G> {
+        #[inline(always)]
+        fn deref_mut(&mut self) -> &mut G::Target {
+            &mut self.0
+        }
+    }
+
+    /// While this lives, the locks that this thread held before do not count. A fork needs this
+    /// for its locks, and so do the traverse handlers that must be called one at a time.
+    #[must_use = "the locks count again when this is dropped"]
+    #[derive(Debug)]
+    pub(crate) struct Aside {
+        #[cfg(debug_assertions)]
+        locks: i32,
+    }
+
+    impl Aside {
+        pub(crate) fn all() -> Self {
+            #[cfg(debug_assertions)]
+            return Self { locks: HELD.replace(0) };
+            #[cfg(not(debug_assertions))]
+            Self {}
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    impl Drop for Aside {
+        fn drop(&mut self) {
+            add(self.locks);
+        }
+    }
 
     pub(crate) type MutexGuard<'a, T> = CountedGuard<parking_lot::MutexGuard<'a, T>>;
 
@@ -163,48 +255,4 @@ pub(crate) use real::*;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 #[cfg(debug_assertions)]
-mod tests {
-    use super::*;
-    use crate::safepoint::lock;
-
-    #[test]
-    fn each_lock_counts_as_long_as_it_is_held() {
-        let (mutex, rw, survives_forks) = (Mutex::new(1), RwLock::new(2), lock::ForkMutex::new(3));
-        assert!(!are_locks_held());
-        let first = mutex.lock();
-        assert!(are_locks_held());
-        let second = rw.write();
-        drop(first);
-        assert!(are_locks_held());
-        drop(second);
-        assert!(!are_locks_held());
-        let third = rw.try_read();
-        assert!(are_locks_held());
-        drop(third);
-        let condition = lock::ForkCondvar::new();
-        let (fourth, timed_out) =
-            condition.wait_for(survives_forks.lock(), std::time::Duration::from_millis(1));
-        assert!(timed_out && are_locks_held());
-        drop(fourth);
-        assert!(!are_locks_held());
-    }
-
-    #[test]
-    fn a_lock_that_is_set_aside_does_not_count_and_others_do() {
-        let (outer, inner) = (Mutex::new(1), Mutex::new(2));
-        let held = outer.lock();
-        let aside = Aside::all();
-        assert!(!are_locks_held());
-        let second = inner.lock();
-        assert!(are_locks_held());
-        drop(second);
-        assert!(!are_locks_held());
-        drop(aside);
-        assert!(are_locks_held());
-        // Dropped in the other order, as the locks of a fork are.
-        let aside = Aside::all();
-        drop(held);
-        drop(aside);
-        assert!(!are_locks_held());
-    }
-}
+mod tests;

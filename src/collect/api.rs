@@ -26,7 +26,7 @@
 //! An object may have memory in front of its address: see
 //! [`allocate_at`](ModelMutator::allocate_at).
 //!
-//! A model that [lists its objects](ObjectModel::LISTS_OBJECTS) calls none of these functions. An
+//! A model that [lists its objects](Lists) calls none of these functions. An
 //! object is in the heap if the last list has it, and its other states are answers of
 //! [`ObjectModel::count`].
 //!
@@ -54,11 +54,11 @@
 //! * [`Tracer::uncounted`]: the traversed object refers to the target and holds no counted
 //!   reference to it, as the frame of a generator does. The target stays alive while the source is
 //!   alive. Counting ignores the reference.
-//! * [`ObjectModel::roots`]: objects that uncounted references from outside keep alive, such as the
+//! * [`Uncounted::roots`]: objects that uncounted references from outside keep alive, such as the
 //!   references on the threads' stacks.
-//! * [`ObjectModel::adjustments`]: a count is the sum of the object's own number and of numbers in
+//! * [`Adjusted::adjustments`]: a count is the sum of the object's own number and of numbers in
 //!   other places.
-//! * [`ObjectModel::serial`]: some objects are traversed on the collecting thread alone.
+//! * [`Serial::serial`]: some objects are traversed on the collecting thread alone.
 //!
 //! An object that holds uncounted references is tracked. If one of its fields cannot be read
 //! ([`Tracer::unreadable`]), its traversal still reports all its uncounted references: nothing else
@@ -69,11 +69,11 @@
 //! # A poll word of the runtime
 //!
 //! An interpreter checks one word, its own, and not also the one behind
-//! [`ModelMutator::safepoint`]. With [`ObjectModel::OWN_POLL_WORD`] the heap tells the runtime to
+//! [`ModelMutator::safepoint`]. With [`PollWord`] the heap tells the runtime to
 //! set that word.
 //!
 //! 1. Any thread raises bits in the mutator's poll word, and then calls
-//!    [`ObjectModel::requested`], which sets the runtime's word by a read-modify-write with
+//!    [`PollWord::requested`], which sets the runtime's word by a read-modify-write with
 //!    `Release`.
 //! 2. The mutator's thread polls the runtime's word, relaxed. If it is set, the thread clears it,
 //!    by a read-modify-write with `Acquire`, and then calls [`ModelMutator::safepoint`], which
@@ -89,13 +89,13 @@
 //! # A stop of the runtime
 //!
 //! A runtime may have threads that are not mutators of the heap, and stop them itself. With
-//! [`ObjectModel::STOPS_RUNTIME`] each stop of the heap is two stops:
+//! [`RuntimeStop`] each stop of the heap is two stops:
 //!
-//! 1. The thread leaves the runtime ([`ObjectModel::leaving`]), waits for the mutators of the heap,
-//!    and comes back to the runtime ([`ObjectModel::comes_back`]).
-//! 2. It stops the runtime ([`ObjectModel::stop_runtime`]).
+//! 1. The thread leaves the runtime ([`RuntimeStop::leaving`]), waits for the mutators of the heap,
+//!    and comes back to the runtime ([`RuntimeStop::comes_back`]).
+//! 2. It stops the runtime ([`RuntimeStop::stop_runtime`]).
 //! 3. It does its work.
-//! 4. It resumes the runtime, and then the mutators ([`ObjectModel::resume_runtime`]).
+//! 4. It resumes the runtime, and then the mutators ([`RuntimeStop::resume_runtime`]).
 //!
 //! If the runtime cannot stop, nothing has changed, and the collection ends with
 //! [`StopError::Refused`](crate::safepoint::StopError::Refused).
@@ -110,7 +110,7 @@
 //! * A thread that waits for the heap (at a safepoint, for its own stop, detached) does not run in
 //!   the runtime. The library calls `leaving` before, and `comes_back` after. If `comes_back`
 //!   returns `false`, the thread detaches once more and calls
-//!   [`ObjectModel::wait_for_runtime`].
+//!   [`RuntimeStop::wait_for_runtime`].
 //! * A thread that the runtime stops waits for the end of that stop detached from the heap, inside
 //!   [`ModelMutator::detach`].
 //! * A thread that has stopped the runtime for another reason does not attach, reach a safepoint,
@@ -128,17 +128,21 @@ pub use crate::collect::fork::{ModelDetachedFork, ModelFork};
 pub use crate::heap::core::MODEL_REQUESTS;
 pub use crate::heap::current::{CurrentMutator, UnlentMutator};
 pub use crate::heap::detach::ModelDetached;
-pub use crate::heap::fork_locks::ForkLocks;
 pub use crate::heap::listed::{Blocks, ListedMemory, ObjectList};
-pub use crate::heap::model::{Count, Found, ObjectModel, Verdict};
+pub use crate::heap::model::{Count, ObjectModel};
 pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
-pub use crate::heap::stopped_world::StoppedWorld;
+pub use crate::heap::parts::ForkLocks;
+pub use crate::heap::parts::{
+    Adjusted, Batches, Checks, Finalizers, Forks, Found, Lists, Local, Parts, PollWord, Private,
+    RuntimeStop, Serial, SplitCounts, ThreadData, Threads, Uncounted, Verdict, Verdicts, WeakRefs,
+};
+pub use crate::heap::world::StoppedWorld;
 pub use crate::heap::world::World;
-pub use crate::memory::reserved::{AddressMap, Reserved};
+pub use crate::memory::address_map::AddressMap;
+pub use crate::memory::reserved::Reserved;
 pub use crate::memory::segments::{AdoptError, Segments};
-#[cfg(all(feature = "model-check", not(all(test, any(loom, shuttle)))))]
-pub use crate::model_check::check;
+pub use crate::object::address::Object;
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 pub use crate::object::state::ObjectFlags;
-pub use crate::object::type_info::{Ends, Object, Tracer};
+pub use crate::object::tracer::{Ends, Tracer};

@@ -9,14 +9,16 @@
 
 use std::sync::Arc;
 
-use crate::base::event::{self, During, Phase};
-use crate::base::steps;
+use crate::base::{outside, steps};
 use crate::collect::calls::{self, CallClock, MEASURED_TOGETHER, all_cleared, call};
 use crate::collect::scope::state_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
+use crate::heap::parts::*;
 use crate::object::live::{ClaimRef, ClaimRefs, Live, prefetch_ahead};
 use crate::object::state;
+use crate::report::event::{self, Phase};
+use crate::report::facts::During;
 
 /// Objects between two reads of the poll word.
 pub(super) const POLL_DISTANCE: usize = 256;
@@ -52,7 +54,7 @@ pub(crate) fn clear_all<M: ObjectModel>(
 ) {
     let _phase = event::phase(Phase::Clear);
     steps::took(objects.len());
-    call(m, During::Clear, "clearing", |model| model.clearing(m, garbage));
+    call(m, During::Clear, "clearing", |model| BatchesOf::<M>::clearing(model, m, garbage));
     let mut next = 0;
     while next < objects.len() {
         if m.poll() != 0 {
@@ -66,7 +68,7 @@ pub(crate) fn clear_all<M: ObjectModel>(
         let few = objects.len().min(next + m.core().stress.shrink(POLL_DISTANCE));
         let _lent = m.lend();
         let core = m.core();
-        let result = event::guarded(|| {
+        let result = outside::guarded(|| {
             while next < few {
                 let (first, end) = (next, few.min(next + together));
                 while next < end {
@@ -75,11 +77,11 @@ pub(crate) fn clear_all<M: ObjectModel>(
                     next += 1;
                     // Otherwise a clear handler, or a destructor that it caused, has untracked the
                     // object. A listed object stays tracked until it is released.
-                    if M::LISTS_OBJECTS
+                    if ListsOf::<M>::PRESENT
                         || state_of(&core.space, object.object()).get() & state::TRACKED != 0
                     {
                         core.model.clear(object, m);
-                        core.model.cleared(m, false);
+                        BatchesOf::<M>::cleared(&core.model, m, false);
                     }
                 }
                 let name = || core.model.type_name(objects[first]);
@@ -89,7 +91,7 @@ pub(crate) fn clear_all<M: ObjectModel>(
         if let Err(payload) = result {
             let object = objects[next - 1];
             let name = core.model.type_name(object);
-            let text = event::panic_message(payload);
+            let text = outside::panic_message(payload);
             core.hooks.unraisable_at(During::Clear, name, object.address(), text);
         }
     }
@@ -139,7 +141,7 @@ pub(crate) fn release_each<M: ObjectModel>(claims: ClaimRefs<'_>, m: &ModelMutat
 }
 
 fn release<M: ObjectModel>(claim: ClaimRef, m: &ModelMutator<M>) {
-    if M::LISTS_OBJECTS {
+    if ListsOf::<M>::PRESENT {
         state_of(&m.core().space, claim.object()).death();
     }
     m.model().release(claim, m);

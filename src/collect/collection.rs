@@ -5,27 +5,33 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::event::{CollectionKind, CollectionReport};
+use crate::base::fallible::{NoMemory, words};
 use crate::base::sync::Ordering;
-use crate::base::text::words;
+use crate::collect::calls::call;
 use crate::collect::claim::{self, Reclaimers, Unreachable};
 use crate::collect::finalize::{self, Pending};
 use crate::collect::recheck::{self, Garbage};
 use crate::collect::reclaim::{self, CollectorGuard};
-use crate::collect::request::{Collect, CollectError};
-use crate::collect::scope::{Scope, stopped_at};
+use crate::collect::scope::{Scope, state_of, stopped_at};
 use crate::collect::search::Search;
 use crate::collect::sweep::Swept;
 use crate::collect::traversal::Abandoned;
-use crate::collect::{calls, listing, open_report, rules, stop, verify};
+use crate::collect::{calls, listing, open_report, rules, verify};
+use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
-use crate::heap::mutator::{COLLECT, ModelMutator, World};
+use crate::heap::mutator::ModelMutator;
+use crate::heap::parts::*;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, OpenReport, Owner};
+use crate::heap::world::World;
 use crate::memory::sparse::VISITED_TOGETHER;
 use crate::object::live::DeadObject;
+use crate::object::state;
+use crate::report::event::{self, Phase};
+use crate::report::facts::{CollectionKind, CollectionReport, During};
 use crate::safepoint::{StopError, StopPurpose};
 
 /// The threads that reclaim the garbage of a collection.
@@ -179,7 +185,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         (found, dead): FirstStop<M>,
     ) -> (&'m mut ModelMutator<M>, Option<CollectionReport>) {
         let entered = self.open.span.enter();
-        stop::destroy_merged(dead, self.m);
+        destroy_merged(dead, self.m);
         calls::resumed(self.m);
         let unreachable = match found {
             Ok(unreachable) => unreachable,
@@ -211,10 +217,10 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         let checked = match m.stop_for(StopPurpose::Collection) {
             Ok(world) => {
                 let mut dead = Vec::new();
-                let merged = stop::merge_counts(&world, &mut dead).map_err(Abandoned::from);
+                let merged = merge_counts(&world, &mut dead).map_err(Abandoned::from);
                 let listed = merged.and_then(|()| {
                     // The recheck looks at members alone, or traverses all objects.
-                    if M::RECHECKS_UNCOUNTED {
+                    if UncountedOf::<M>::RECHECKS {
                         listing::list(&world, report.workers)
                     } else {
                         Ok(())
@@ -225,8 +231,8 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
                         recheck::recheck(&world, pending.take(), report.workers)
                     })
                 });
-                stop::resume(world, report);
-                stop::destroy_merged(dead, m);
+                resume(world, report);
+                destroy_merged(dead, m);
                 calls::resumed(m);
                 checked
             }
@@ -265,7 +271,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
 /// The model drops deferred references. Nothing is claimed yet, so a panic leaves the collection.
 pub(super) fn prepare<M: ObjectModel>(m: &ModelMutator<M>) {
     let _lent = m.lend_to_model();
-    m.model().prepare(m);
+    SplitCountsOf::<M>::prepare(m.model(), m);
 }
 
 /// Runs the phases of the first stop on at most `most` threads, and ends it.
@@ -281,7 +287,7 @@ pub(super) fn first_stop<M: ObjectModel>(
     totals.young.fetch_add(usize::from(report.kind == CollectionKind::Young), Ordering::Relaxed);
     let mut dead = Vec::new();
     let found = find(&world, report, &mut dead, by, most);
-    stop::resume(world, report);
+    resume(world, report);
     (found, dead)
 }
 
@@ -295,7 +301,7 @@ fn find<M: ObjectModel>(
 ) -> Result<Unreachable<M>, Abandoned> {
     // First, because it adopts memory: objects elsewhere have no adjusted counts.
     listing::list(world, most)?;
-    stop::merge_counts(world, dead)?;
+    merge_counts(world, dead)?;
     verify::stressed(world, "before a collection");
     let unreachable = rules::watched(world, || {
         let mut search = Search::begin(world, Scope::new(&world.core().space, report.kind)?, most)?;
@@ -306,7 +312,7 @@ fn find<M: ObjectModel>(
         report.known_alive = search.known_alive;
         report.overvisited = search.overvisited.len();
         for object in search.overvisited.iter().filter_map(|&at| stopped_at(world, at as usize)) {
-            world.core().model.overvisited(object);
+            ChecksOf::<M>::overvisited(&world.core().model, object);
         }
         let swept = marked.and_then(|()| Ok(search.sweep()?));
         Ok::<_, Abandoned>(claim(world, search.close(swept)?, report, by))
@@ -349,5 +355,136 @@ fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
     }
     if core.space.return_tables() {
         core.workers.forget_tables();
+    }
+}
+
+/// Makes all counts exact. An object with count 0 is dying from now on, and not a candidate.
+pub(crate) fn merge_counts<M: ObjectModel>(
+    world: &World<'_, M>,
+    dead: &mut Vec<DeadObject>,
+) -> Result<(), NoMemory> {
+    let _phase = event::phase(Phase::Merge);
+    let core = world.core();
+    let before = dead.len();
+    let limit = SplitCountsOf::<M>::pending(&core.model, world);
+    dead.try_reserve(limit)?;
+    SplitCountsOf::<M>::merge(&core.model, world, dead);
+    rules::merged(world, &dead[before..], limit);
+    for object in &dead[before..] {
+        state_of(&core.space, object.object()).set(state::DYING);
+    }
+    Ok(())
+}
+
+/// Resumes the world. The report gets the duration of the stop.
+pub(crate) fn resume<M: ObjectModel>(world: World<'_, M>, report: &mut CollectionReport) {
+    report.time_to_stop = report.time_to_stop.max(world.time_to_stop());
+    let since = Instant::now();
+    let stopped = world.elapsed();
+    drop(world);
+    if report.stops.try_reserve(1).is_ok() {
+        report.stops.push(stopped + since.elapsed().min(Duration::from_millis(1)));
+    }
+}
+
+/// Destroys the objects that a merge has found dead, also when the collection was abandoned.
+pub(crate) fn destroy_merged<M: ObjectModel>(dead: Vec<DeadObject>, m: &ModelMutator<M>) {
+    for object in dead {
+        state_of(&m.core().space, object.object()).unset(state::DYING);
+        call(m, During::Drop, "destroy_merged", |model| {
+            SplitCountsOf::<M>::destroy_merged(model, object, m)
+        });
+    }
+}
+
+/// The extent of a collection, and its behaviour while another thread is collecting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collect {
+    pub(super) kind: CollectionKind,
+    pub(super) wait: bool,
+    /// The number for records and callbacks.
+    pub(super) generation: u8,
+    /// The callbacks of the services are not called.
+    pub(super) quiet: bool,
+    /// The most threads that may work on it.
+    pub(super) workers: usize,
+}
+
+impl Collect {
+    /// All objects that are tracked and not frozen.
+    pub fn full() -> Self {
+        Self {
+            kind: CollectionKind::Full,
+            wait: true,
+            generation: 2,
+            quiet: false,
+            workers: usize::MAX,
+        }
+    }
+
+    /// The objects since the last collection or [promotion](crate::HeapStats::promotions).
+    pub fn young() -> Self {
+        Self {
+            kind: CollectionKind::Young,
+            wait: true,
+            generation: 0,
+            quiet: false,
+            workers: usize::MAX,
+        }
+    }
+
+    /// Whether to wait, detached, until another thread's collection ends, and then collect (the
+    /// default). Otherwise the call returns [`CollectError::Busy`]. It is a safepoint all the same:
+    /// if the other thread stops the world, the call waits for the end of that stop.
+    pub fn wait(mut self, wait: bool) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// The most threads that may work on this collection, with the collecting thread. The heap has
+    /// a limit of its own: [`HeapBuilder::workers`](crate::HeapBuilder::workers). 0 counts as 1.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// Sets the number to a value other than the default of the kind.
+    #[cfg(feature = "cpython")]
+    pub(crate) fn named(mut self, generation: u8) -> Self {
+        self.generation = generation;
+        self
+    }
+
+    /// Disables the callbacks of the services.
+    pub(crate) fn quietly(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+}
+
+/// The reason why no collection ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CollectError {
+    /// Another thread is collecting, and the request was not to wait.
+    Busy,
+    /// The world cannot be stopped.
+    Stop(StopError),
+}
+
+impl fmt::Display for CollectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("another thread is collecting"),
+            Self::Stop(error) => write!(f, "the world cannot be stopped: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CollectError {}
+
+impl From<StopError> for CollectError {
+    fn from(error: StopError) -> Self {
+        Self::Stop(error)
     }
 }

@@ -11,8 +11,9 @@
 //! A batch of objects is traversed before its edges are counted. One loop over hundreds of edges
 //! has no unpredictable end, as a loop over the edges of one object has.
 //!
-//! Objects that are traversed on one thread alone ([`ObjectModel::serial`]) wait until all workers
-//! have finished. Then the first worker counts those that other workers have left.
+//! Objects that are traversed on one thread alone
+//! ([`Serial::serial`](crate::model::Serial::serial)) wait until all workers have finished. Then
+//! the first worker counts those that other workers have left.
 
 use crate::collect::work_list::WorkCursor;
 use crate::object::live::Stopped;
@@ -30,11 +31,12 @@ use crate::collect::traversal::{
 use crate::heap::helpers::Worker;
 use crate::heap::mark_tables::PAGE_WORDS;
 use crate::heap::model::{Count, ObjectModel};
-use crate::heap::mutator::World;
+use crate::heap::parts::*;
+use crate::heap::world::World;
 use crate::memory::address_map::Index;
-use crate::memory::space::PAGE_GRANULES;
+use crate::memory::shape::PAGE_GRANULES;
 use crate::object::state::StateByte;
-use crate::object::type_info::Tracer;
+use crate::object::tracer::Tracer;
 
 /// Objects that are traversed before their edges are counted.
 const BATCH: usize = 64;
@@ -63,8 +65,9 @@ pub(crate) struct Counts {
     pub(crate) unreadable: Vec<u32>,
     /// The counted edges of some objects, by granule. A model without
     /// [`ObjectModel::STABLE_DURING_STOP`] has all objects here, because marking must follow the
-    /// counted edges. Other models have the objects that [`ObjectModel::verifies_traversal`]
-    /// selects. Marking compares their second traversal with these edges.
+    /// counted edges. Other models have the objects that
+    /// [`Checks::verifies_traversal`](crate::model::Checks::verifies_traversal) selects. Marking
+    /// compares their second traversal with these edges.
     pub(crate) kept: HashMap<u32, Box<[u32]>>,
     /// Objects that other workers have left to the first worker.
     pub(super) serial: Vec<u32>,
@@ -146,7 +149,7 @@ pub(crate) fn count<M: ObjectModel>(
         }
     });
     let (mut counts, tables) = std::mem::take(&mut *total.lock());
-    if M::HAS_SERIAL && failed.lock().is_none() {
+    if SerialOf::<M>::PRESENT && failed.lock().is_none() {
         let serial = work.count_serial(&mut counts);
         *failed.lock() = serial.err();
     }
@@ -198,7 +201,7 @@ impl<M: ObjectModel> Work<'_, M> {
     ) -> Result<(), NoMemory> {
         let Self { world, .. } = self;
         let origin = world.core().space.origin();
-        let leaves = M::HAS_SERIAL && worker.index != 0;
+        let leaves = SerialOf::<M>::PRESENT && worker.index != 0;
         let selection = self.scope.selection;
         let mut counter = Counter::<_, ALL>::new(world, origin, selection, table, counts);
         let mut candidates: Vec<Stopped<'_>> = Vec::new();
@@ -267,8 +270,10 @@ impl<M: ObjectModel> Work<'_, M> {
         objects: &[Stopped<'_>],
     ) -> Result<(), NoMemory> {
         let (origin, model) = (counter.origin, &self.world.core().model);
-        let (verifies, prefetches) = (model.verifies_traversals(), model.prefetches());
-        let leaves_any = |few: &[Stopped<'_>]| leaves && few.iter().any(|&o| model.serial(o));
+        let (verifies, prefetches) =
+            (ChecksOf::<M>::verifies_traversals(model), BatchesOf::<M>::prefetches(model));
+        let leaves_any =
+            |few: &[Stopped<'_>]| leaves && few.iter().any(|&o| SerialOf::<M>::serial(model, o));
         let mut rest = Vec::new();
         // In a full collection candidates are adjacent. The hardware prefetches them, but
         // only up to the end of its page. In a young collection they are far apart.
@@ -282,7 +287,7 @@ impl<M: ObjectModel> Work<'_, M> {
             }
             counter.counts.traversed += batch.len();
             tracer.clear();
-            if M::UNCOUNTED_EDGES {
+            if UncountedOf::<M>::PRESENT {
                 tracer.forget_uncounted();
             }
             let mut ends = [0; BATCH];
@@ -372,9 +377,7 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
             let has_edges = std::mem::replace(&mut start, end) != end;
             match model.count(object) {
                 Count::Exact(n @ 1..128) => add(table, granule, (claims - n) as i8, spills),
-                Count::Exact(0) if !M::UNCOUNTED_EDGES && !M::ADJUSTS_COUNTS => {
-                    fallible::push(dying, granule as u32)?
-                }
+                Count::Exact(0) if zero_is_dying::<M>() => fallible::push(dying, granule as u32)?,
                 Count::Exact(n) => spill(spills, granule, claims - n),
                 Count::Outside => match leaves {
                     Some(candidates) if !has_edges => candidates.mark_on_page(granule),
@@ -398,7 +401,7 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
         rest.clear();
         rest.try_reserve(batch.len())?;
         for &object in batch {
-            if model.serial(object) {
+            if SerialOf::<M>::serial(model, object) {
                 let granule = self.origin.granule(object.address()) as u32;
                 fallible::push(&mut self.counts.serial, granule)?;
             } else {
@@ -421,7 +424,7 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
         for (&object, &end) in objects.iter().zip(ends) {
             let own = tracer.edges()[start..end as usize].iter().copied();
             start = end as usize;
-            if !M::STABLE_DURING_STOP || model.verifies_traversal(object) {
+            if !M::STABLE_DURING_STOP || ChecksOf::<M>::verifies_traversal(model, object) {
                 let uncounted = || tracer.uncounted_of(object.object());
                 let mut kept = Vec::new();
                 // Exactly: to shrink the list would request memory that cannot be refused.
@@ -535,148 +538,4 @@ fn merge_tables<M: ObjectModel>(
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::collect::scope::tests::{granules, stopped};
-
-    /// Arbitrary positive and negative numbers of a signed byte.
-    fn numbers(seed: usize) -> impl Fn(usize) -> i8 {
-        move |at| ((at * 31 + seed * 17) % 251) as u8 as i8
-    }
-
-    #[test]
-    fn the_counts_of_all_workers_are_added_up_exactly() {
-        stopped(|world, scope| {
-            let space = &world.core().space;
-            let (table, workers) = (space.counts(), &world.core().workers);
-            let granules = granules(world, scope);
-            for helpers in [0, 1, 3] {
-                let expected =
-                    |at| (0..=helpers).map(|seed| i64::from(numbers(seed)(at))).sum::<i64>();
-                for &at in &granules {
-                    table[at].store(numbers(0)(at) as u8, Ordering::Relaxed);
-                }
-                let private = |seed| {
-                    let mut table = workers.take_table(table.len()).expect("memory");
-                    assert!(
-                        table.iter().all(|&byte| byte == 0),
-                        "a table that was used before is zero"
-                    );
-                    granules.iter().for_each(|&at| table[at] = numbers(seed)(at) as u8);
-                    table
-                };
-                let tables: Vec<_> = (1..=helpers).map(private).collect();
-                // The earlier carries of the workers' bytes are kept.
-                let mut counts = Counts::default();
-                counts.spills.add(granules[7] as u32, 256);
-                counts.spills.add(granules[8] as u32, -256);
-                merge_tables(world, scope, helpers + 1, tables, &mut counts).expect("memory");
-                for (place, &at) in granules.iter().enumerate() {
-                    let carry =
-                        counts.spills.carries.get(&(at as u32)).copied().unwrap_or_default();
-                    let before =
-                        [256, -256].get(place.wrapping_sub(7)).copied().unwrap_or_default();
-                    let sum = i64::from(table[at].load(Ordering::Relaxed) as i8) + carry - before;
-                    assert_eq!(sum, expected(at), "granule {at}, {helpers} tables");
-                }
-                // A kept table has its full length. A new table would have length 1.
-                let again: Vec<_> =
-                    (0..helpers).map(|_| workers.take_table(1).expect("memory")).collect();
-                again.into_iter().for_each(|again| {
-                    assert_eq!(again.len(), table.len(), "it is kept");
-                    assert!(again.iter().all(|&byte| byte == 0), "it is left zero");
-                    workers.give_table(again);
-                });
-            }
-            // The only sum of two signed bytes that overflows to 0.
-            table[granules[5]].store(-128i8 as u8, Ordering::Relaxed);
-            let mut private = vec![0; table.len()];
-            private[granules[5]] = -128i8 as u8;
-            let mut counts = Counts::default();
-            merge_tables(world, scope, 2, vec![private], &mut counts).expect("memory");
-            assert_eq!(counts.spills.carries, HashMap::from([(granules[5] as u32, -256)]));
-            let mut lost = Counts::default();
-            lost.spills.lost = true;
-            assert!(merge_tables(world, scope, 2, vec![vec![0; table.len()]], &mut lost).is_err());
-        });
-    }
-
-    #[test]
-    fn what_workers_found_is_put_together_and_a_loss_is_not_forgotten() {
-        let some = |first: u32| {
-            let mut counts = Counts { traversed: 5, ..Counts::default() };
-            counts.spills.add(7, 256);
-            counts.spills.add(first, -256);
-            counts.immortal.push(first + 1);
-            counts.outside.push(first + 4);
-            counts.dying.push(first + 5);
-            counts.unreadable.push(first + 2);
-            counts.kept.insert(first + 3, Box::new([first]));
-            counts
-        };
-        let mut all = some(100);
-        all.add(some(200)).expect("memory");
-        assert_eq!(all.traversed, 10);
-        assert_eq!(all.spills.carries, HashMap::from([(7, 512), (100, -256), (200, -256)]));
-        assert_eq!(
-            (all.immortal.as_slice(), all.unreadable.as_slice()),
-            (&[101, 201][..], &[102, 202][..])
-        );
-        assert_eq!(
-            (all.outside.as_slice(), all.dying.as_slice()),
-            (&[104, 204][..], &[105, 205][..])
-        );
-        let kept: HashMap<u32, Box<[u32]>> =
-            HashMap::from([(103, [100].into()), (203, [200].into())]);
-        assert_eq!(all.kept, kept);
-        let mut lost = some(1);
-        lost.spills.lost = true;
-        assert!(all.add(lost).is_err());
-        assert!(all.add(some(2)).is_err(), "nor later");
-    }
-
-    /// The second traversal is that of marking.
-    #[test]
-    fn marking_does_not_traverse_an_outside_object_without_edges() {
-        use crate::collect::Collect;
-        use crate::collect::script::tests::{Script, collect, scripted_heap};
-
-        for (has, edges, traversals) in [("o", 0, 1), ("o", 1, 2), ("od", 0, 2), ("i", 0, 2)] {
-            let Some(heap) = scripted_heap() else { return };
-            let mut m = heap.attach();
-            let object = Script::thing(&m, 'l', has, "s");
-            let target = Script::thing(&m, 't', "o", "s");
-            (0..edges).for_each(|_| Script::link(&m, object, target));
-            let (report, _) = collect(&mut m, Collect::full());
-            assert_eq!((report.candidates, report.unreachable), (2, 0));
-            let traversed = Script::of(&m, object, |thing| thing.traversed);
-            assert_eq!(traversed, traversals, "{has}, {edges} edges");
-        }
-    }
-
-    /// Each of the two workers waits for the other in its first traversal.
-    #[cfg(feature = "parallel")]
-    #[test]
-    fn each_worker_but_the_first_counts_into_a_table_of_its_own_which_is_kept() {
-        use crate::collect::Collect;
-        use crate::collect::script::tests::{Script, collect};
-        use crate::object::type_info::Object;
-        use crate::{Heap, Pacing};
-
-        let builder =
-            Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
-        let heap = builder.build_with(Script::default()).expect("a heap");
-        let mut m = heap.attach();
-        let objects: Vec<Object> =
-            (0..16).map(|_| Script::sized(&m, 60_000, 'o', "", "s")).collect();
-        heap.model().state().meets = 2;
-        let (report, _) = collect(&mut m, Collect::full());
-        assert_eq!((report.workers, report.candidates, report.unreachable), (2, 16, 0));
-        assert_eq!(heap.model().state().there.len(), 2);
-        // A kept table is as long as the heap's table.
-        let table = m.core().workers.take_table(1).expect("memory");
-        assert_eq!(table.len(), m.core().space.counts().len());
-        assert!(table.iter().all(|&byte| byte == 0));
-        objects.iter().for_each(|&object| heap.model().drop_ref(object, &m));
-    }
-}
+mod tests;

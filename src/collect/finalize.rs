@@ -2,15 +2,18 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::event::{self, During, Phase};
+use crate::base::outside;
 use crate::collect::calls::CallClock;
 use crate::collect::claim::{Exempt, Reclaimers, Unreachable};
 use crate::collect::scope::state_of;
 use crate::collect::traversal::Abandoned;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
+use crate::heap::parts::*;
 use crate::object::live::ClaimRef;
 use crate::object::state;
+use crate::report::event::{self, Phase};
+use crate::report::facts::During;
 
 /// Unreachable objects after their finalizers have run. Some may be reachable again.
 #[must_use]
@@ -48,8 +51,10 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
     {
         let _phase = event::phase(Phase::Callbacks);
         for callback in callbacks {
-            if let Err(payload) = event::guarded(|| core.model.call_back(callback, m)) {
-                core.hooks.unraisable(During::WeakCallback, "", event::panic_message(payload));
+            if let Err(payload) =
+                outside::guarded(|| WeakRefsOf::<M>::call_back(&core.model, callback, m))
+            {
+                core.hooks.unraisable(During::WeakCallback, "", outside::panic_message(payload));
             }
             clock.lap(m, During::WeakCallback, 1, || "".into());
         }
@@ -58,9 +63,9 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
     for reference in &pending.objects {
         let object = reference.live();
         // A model that lists its objects remembers itself which finalizers have run.
-        let state = (!M::LISTS_OBJECTS).then(|| state_of(&core.space, reference.object()));
+        let state = (!ListsOf::<M>::PRESENT).then(|| state_of(&core.space, reference.object()));
         if state.is_some_and(|state| state.get() & state::FINALIZED != 0)
-            || !core.model.has_finalizer(object)
+            || !FinalizersOf::<M>::has_finalizer(&core.model, object)
         {
             continue;
         }
@@ -70,9 +75,11 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
             continue;
         }
         pending.finalized += 1;
-        if let Err(payload) = event::guarded(|| core.model.finalize(object, m)) {
+        if let Err(payload) =
+            outside::guarded(|| FinalizersOf::<M>::finalize(&core.model, object, m))
+        {
             let name = core.model.type_name(object);
-            let text = event::panic_message(payload);
+            let text = outside::panic_message(payload);
             core.hooks.unraisable_at(During::Finalize, name, object.address(), text);
         }
         clock.lap(m, During::Finalize, 1, || core.model.type_name(object));
@@ -81,35 +88,4 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use crate::collect::Collect;
-    use crate::collect::script::tests::collect;
-    use crate::collect::script::tests::{Script, are_ordinary, scripted_heap};
-
-    #[test]
-    fn callbacks_alone_require_a_recheck() {
-        let Some(heap) = scripted_heap() else { return };
-        let mut m = heap.attach();
-        let ring = Script::ring(&m, &[('a', "c"), ('b', "")]);
-        let brought_back = ring[0];
-        heap.model()
-            .when("call back a", move |m| Script::of(m, brought_back, |thing| thing.count += 1));
-        let (report, calls) = collect(&mut m, Collect::full());
-        let end = "stop: 2 stops, 2 unreachable, 0 finalized, 2 resurrected, 0 collected, 0 uncollectable";
-        assert_eq!(calls.last().map(String::as_str), Some(end));
-        assert_eq!(report.finalized, 0);
-        are_ordinary(&m, &ring[1..], 1);
-    }
-
-    #[test]
-    fn a_finalizer_that_another_thread_runs_first_is_not_run_again() {
-        let Some(heap) = scripted_heap() else { return };
-        let mut m = heap.attach();
-        Script::ring(&m, &[('a', "fr"), ('b', "f")]);
-        let (report, calls) = collect(&mut m, Collect::full());
-        let finalized: Vec<&String> =
-            calls.iter().filter(|what| what.starts_with("finalize")).collect();
-        assert_eq!(finalized, ["finalize b"]);
-        assert_eq!(report.finalized, 1);
-    }
-}
+mod tests;

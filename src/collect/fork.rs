@@ -2,8 +2,9 @@
 //!
 //! A fork stops the world. Then it takes the locks that unattached threads take too, because no
 //! stop waits for these threads: the registry of the coordinator, the spare mutators, the job slot,
-//! the mutex of the collector lock, and the locks of the model ([`ObjectModel::lock_for_fork`]).
-//! Last it takes the lock of settings, which is the [innermost](crate::base::settings_lock).
+//! the mutex of the collector lock, and the locks of the model
+//! ([`Forks::lock_for_fork`](crate::model::Forks::lock_for_fork)). Last it takes the lock of
+//! settings, which is the [innermost](crate::base::settings_lock).
 //!
 //! A fork by an attached thread ([`ModelMutator::prepare_fork`]) stops the heap of that thread. A
 //! fork by a detached thread ([`ModelHeap::prepare_fork`]) stops any number of heaps: first all of
@@ -14,7 +15,8 @@
 //! In the parent the fork releases all of this again. In the child it first removes the places of
 //! other threads among helpers, readers and waiters. Then it removes the remains of each lost
 //! thread: its entry in the registry, its arena, and its data of the model
-//! ([`ObjectModel::forked`]). The model is called last, when the heap is whole.
+//! ([`Forks::forked`](crate::model::Forks::forked)). The model is called last, when the heap is
+//! whole.
 //!
 //! A fork does not wait for a collection. The collecting thread may be in its second stop, or may
 //! have left in a finalizer that waits for the forking thread. The child abandons the collection of
@@ -26,19 +28,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::event::{During, guarded, panic_message};
+use crate::base::fallible::words;
+use crate::base::outside::{guarded, panic_message};
 use crate::base::settings_lock::SettingsHold;
 use crate::base::sync::Aside;
-use crate::base::text::words;
 use crate::collect::reclaim;
 use crate::heap::collector_lock::{LockState, LostCollection};
 use crate::heap::core::{Core, MutatorShared};
-use crate::heap::fork_locks::ForkLocks;
 use crate::heap::helpers::JobState;
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{ModelMutator, SpareMutator};
+use crate::heap::parts::{ForkLocks, *};
 use crate::heap::spares::Spares;
+use crate::report::facts::During;
 use crate::safepoint::{Ended, ForkGuard, StopError, WorldStopped, lock};
 
 impl<M: ObjectModel> ModelMutator<M> {
@@ -55,9 +58,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// objects again, and a later collection finds them. Finalizers that had run do not run again.
     ///
     /// A stop does not wait for threads that are not attached. During the fork they may attach and
-    /// detach, and use the data that the model's [`lock_for_fork`](ObjectModel::lock_for_fork)
-    /// locks. A thread that names a [root](crate::model::ModelHeap::known_root), uses a heap's
-    /// settings or hooks, or makes or ends a heap, waits for the end of the fork.
+    /// detach, and use the data that the model's
+    /// [`lock_for_fork`](crate::model::Forks::lock_for_fork) locks. A thread that names a
+    /// [root](crate::model::ModelHeap::known_root), uses a heap's settings or hooks, or makes or
+    /// ends a heap, waits for the end of the fork.
     ///
     /// The standard library locks a mutex of its own while a thread of a Rust program starts or
     /// ends. If that happens during the fork, the child inherits the mutex locked, and the threads
@@ -103,7 +107,7 @@ type Held<'a, T> = (lock::ForkHold<'a>, lock::Guard<'a, T>);
 
 /// Locks that unattached threads take too. If the child inherited one of them locked by another
 /// thread, it would wait for that lock for ever.
-struct Lists<'a, M: ObjectModel> {
+struct HeldForFork<'a, M: ObjectModel> {
     _model: ForkLocks<'a>,
     _spares: Held<'a, Spares<SpareMutator<M>>>,
     _job_slot: Option<Held<'a, JobState>>,
@@ -112,7 +116,7 @@ struct Lists<'a, M: ObjectModel> {
 /// A stopped heap, with its locks.
 struct HeldHeap<'a, M: ObjectModel> {
     core: &'a Arc<Core<M>>,
-    lists: Lists<'a, M>,
+    lists: HeldForFork<'a, M>,
     guard: ForkGuard<'a, MutatorShared<M>>,
     collector_lock: Held<'a, LockState>,
 }
@@ -131,11 +135,11 @@ impl<'a, M: ObjectModel> HeldHeap<'a, M> {
         world: WorldStopped<'a, MutatorShared<M>>,
     ) -> Result<Self, StopError> {
         let guard = world.keep_for_fork();
-        let model = core.model.lock_for_fork();
+        let model = ForksOf::<M>::lock_for_fork(&core.model);
         if !model.are_held() {
             return Err(StopError::NoMemory);
         }
-        let lists = Lists {
+        let lists = HeldForFork {
             _model: model,
             _spares: core.spares.lock_for_fork(),
             _job_slot: core.workers.job_slot().map(|slot| slot.lock_for_fork()),
@@ -175,7 +179,8 @@ impl<M: ObjectModel> Remains<'_, M> {
             if let Some(observer) = &core.observer {
                 (0..observer.forget_thread(ended.id())).for_each(|_| core.pace.allow_collections());
             }
-            let repaired = guarded(|| core.model.forked(ended.id(), &ended.data().local, m));
+            let repaired =
+                guarded(|| ForksOf::<M>::forked(&core.model, ended.id(), &ended.data().local, m));
             report(repaired.and_then(|()| guarded(|| drop(ended))));
         }
         // After the lost threads are no owners any more.
@@ -204,9 +209,9 @@ impl<M: ObjectModel> ModelFork<'_, M> {
     pub fn parent(self) {}
 
     /// Repairs the heap in the child, where this thread is the heap's only thread. Calls
-    /// [`ObjectModel::forked`] for each mutator of another thread, and then these mutators are
-    /// gone. Abandons the collection of another thread, if there was one. The helper threads for
-    /// collections are started again on demand.
+    /// [`Forks::forked`](crate::model::Forks::forked) for each mutator of another thread, and then
+    /// these mutators are gone. Abandons the collection of another thread, if there was one. The
+    /// helper threads for collections are started again on demand.
     ///
     /// # Panics
     ///

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::object::address::Object;
 use std::borrow::Cow;
 
 use crate::base::fallible::NoMemory;
@@ -12,10 +13,12 @@ use crate::collect::scope::{live, stopped_at, visible};
 use crate::collect::traversal::guard_traversal;
 use crate::collect::verify::{self, Depth};
 use crate::heap::model::ObjectModel;
-use crate::heap::mutator::{ModelMutator, World};
+use crate::heap::mutator::ModelMutator;
+use crate::heap::parts::*;
+use crate::heap::world::World;
 use crate::object::live::Stopped;
 use crate::object::state::{DYING, FROZEN, ObjectFlags, TRACKED};
-use crate::object::type_info::{Object, Tracer};
+use crate::object::tracer::Tracer;
 
 /// Calls `f` with each tracked object except the frozen ones, and those that a running collection
 /// is about to clear.
@@ -92,7 +95,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let result = listing::list(&world, usize::MAX).map(|()| f(&world));
         drop(world);
         let _lent = self.lend_to_model();
-        self.model().resumed(self);
+        SplitCountsOf::<M>::resumed(self.model(), self);
         match result {
             Ok(result) => result,
             Err(abandoned) => panic!("the objects cannot be listed: {}", abandoned.reason),
@@ -111,7 +114,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// If the world cannot be stopped: in a finalizer, callback, traversal, `with_current` or
     /// another stop, or if another thread has ended without dropping its mutator. If the model
-    /// [cannot list its objects](ObjectModel::list_parts).
+    /// [cannot list its objects](crate::model::Lists::list_parts).
     #[track_caller]
     pub fn objects(&mut self, mut f: impl FnMut(Stopped<'_>, ObjectFlags)) {
         self.inspect(|world| {
@@ -179,7 +182,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// # Panics
     ///
     /// If the world cannot be stopped; see [`objects`](Self::objects). If the model
-    /// [lists its objects](ObjectModel::LISTS_OBJECTS).
+    /// [lists its objects](crate::model::Lists).
     #[track_caller]
     pub fn freeze(&mut self) -> usize {
         self.assert_not_listed("freeze");
@@ -191,7 +194,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// # Panics
     ///
     /// If the world cannot be stopped; see [`objects`](Self::objects). If the model
-    /// [lists its objects](ObjectModel::LISTS_OBJECTS).
+    /// [lists its objects](crate::model::Lists).
     #[track_caller]
     pub fn unfreeze(&mut self) {
         self.assert_not_listed("unfreeze");
@@ -210,7 +213,8 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Checks the whole heap for damage. It looks for these defects:
     ///
-    /// * damaged tables, and headers for which [`ObjectModel::check`] returns an error;
+    /// * damaged tables, and headers for which [`Checks::check`](crate::model::Checks::check)
+    ///   returns an error;
     /// * references to addresses without an object (rules 2 and 4 of [`ObjectModel`]);
     /// * overvisited objects, which traversals visit more often than references to them exist
     ///   (rules 1 and 4);

@@ -1,24 +1,24 @@
 //! Listing the objects of a runtime that knows them itself.
 //!
 //! Objects in adopted memory are registered one by one, or the model *lists* them
-//! ([`ObjectModel::LISTS_OBJECTS`]): the allocator of the runtime knows which of its blocks are in
+//! ([`Lists`](crate::model::Lists)): the allocator of the runtime knows which of its blocks are in
 //! use, and nobody tells the heap about births and deaths.
 //!
 //! # When objects are listed
 //!
 //! In each stop that looks at objects: the first stop of a collection, the second one if it
-//! traverses all objects ([`ObjectModel::RECHECKS_UNCOUNTED`]), and inspections. Other stops, such
-//! as those of a fork, list nothing.
+//! traverses all objects ([`Uncounted::RECHECKS`](crate::model::Uncounted::RECHECKS)), and
+//! inspections. Other stops, such as those of a fork, list nothing.
 //!
 //! # Steps
 //!
-//! 1. [`ObjectModel::list_parts`], on the collecting thread: the model adopts memory that is new,
-//!    and divides its pages into parts.
+//! 1. [`Lists::list_parts`](crate::model::Lists::list_parts), on the collecting thread: the model
+//!    adopts memory that is new, and divides its pages into parts.
 //! 2. The workers clear the state bytes of all adopted pages, except those of *members*: objects
 //!    with `UNREACHABLE`, which a running collection holds.
-//! 3. [`ObjectModel::list`], on the workers, each part once: the bytes of the objects become
-//!    `LIVE | TRACKED`. No page of the heap belongs to two parts, so each byte and each bit has one
-//!    writer.
+//! 3. [`Lists::list`](crate::model::Lists::list), on the workers, each part once: the bytes of the
+//!    objects become `LIVE | TRACKED`. No page of the heap belongs to two parts, so each byte and
+//!    each bit has one writer.
 //!
 //! Listing reads no object. Whether a listed object takes part is the answer of
 //! [`ObjectModel::count`], which the collector asks only about objects that it has not reached from
@@ -49,10 +49,12 @@ use crate::collect::table::exclusively;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
 use crate::heap::listed::{ListedMemory, ObjectList};
 use crate::heap::model::ObjectModel;
-use crate::heap::mutator::World;
+use crate::heap::parts::*;
+use crate::heap::world::World;
 use crate::memory::address_map::Map;
 use crate::memory::segments::Segments;
-use crate::memory::space::{PAGE_GRANULES, PageKind, Space};
+use crate::memory::shape::{PAGE_GRANULES, PageKind};
+use crate::memory::space::Space;
 use crate::object::state::UNREACHABLE;
 
 /// Has the model list its objects, if it does so, on at most `most` threads. The collection has
@@ -60,18 +62,18 @@ use crate::object::state::UNREACHABLE;
 pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<(), Abandoned> {
     const {
         assert!(
-            !M::LISTS_OBJECTS || (<M::Addresses as Map>::ADOPTS && !M::COLLECTS_YOUNG),
+            !ListsOf::<M>::PRESENT || (<M::Addresses as Map>::ADOPTS && !collects_young::<M>()),
             "a model that lists its objects has `type Addresses = Segments`, and no young \
              collections"
         );
     }
     let core = world.core();
     let Some(space) = core.space.adopting() else { return Ok(()) };
-    if !M::LISTS_OBJECTS {
+    if !ListsOf::<M>::PRESENT {
         return Ok(());
     }
     let parts = guard_traversal(world, &mut tracer_of(world), |_| {
-        core.model.list_parts(world, &ListedMemory::new(space))
+        ListsOf::<M>::list_parts(&core.model, world, &ListedMemory::new(space))
     })?;
     let parts = parts.map_err(Abandoned::collection)?;
     let pages = space.high_water();
@@ -92,7 +94,7 @@ pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<
             let mut list = ObjectList::new(space);
             while let Some(part) = take(&next, parts) {
                 steps::took(1);
-                core.model.list(part, &mut list);
+                ListsOf::<M>::list(&core.model, part, &mut list);
             }
         });
         if let Err(abandoned) = listed {

@@ -13,9 +13,10 @@
 //! one object. Before it takes objects, it reads the [long slices](crate::object::long_slice) of
 //! the objects that it has traversed.
 //!
-//! If some objects are traversed on one thread alone ([`ObjectModel::serial`]), the other workers
-//! mark such an object and leave it in their results. When marking is over, it begins again with
-//! these objects as the first worker's list. Marking ends, so the last round comes.
+//! If some objects are traversed on one thread alone
+//! ([`Serial::serial`](crate::model::Serial::serial)), the other workers mark such an object and
+//! leave it in their results. When marking is over, it begins again with these objects as the first
+//! worker's list. Marking ends, so the last round comes.
 //!
 //! [Candidates](super::candidates) has the tables, and the reason why no object is lost.
 
@@ -30,11 +31,13 @@ use crate::collect::pool::{Piece, Pool};
 use crate::collect::scope::object_at;
 use crate::collect::traversal::{BATCH_PART, prefetch_each, traverse_batch};
 use crate::heap::model::ObjectModel;
-use crate::heap::mutator::World;
-use crate::memory::reserved::AddressMap;
+use crate::heap::parts::*;
+use crate::heap::world::World;
+use crate::memory::address_map::AddressMap;
 use crate::memory::space::Space;
+use crate::object::address::Object;
 use crate::object::live::Stopped;
-use crate::object::type_info::{Object, Tracer};
+use crate::object::tracer::Tracer;
 
 /// The most objects that a single worker traverses before it follows the objects that it has
 /// marked meanwhile.
@@ -166,7 +169,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             && M::STABLE_DURING_STOP
             && counts.is_none()
             && inside.is_none();
-        let verifies = core.model.verifies_traversals();
+        let verifies = ChecksOf::<M>::verifies_traversals(&core.model);
         tracer.skips_leaves = leaves == Leaves::Skip && !verifies;
         Self {
             space: &core.space,
@@ -182,7 +185,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             taken: Vec::new(),
             met: Vec::new(),
             to_assumed: Vec::new(),
-            prefetches: core.model.prefetches(),
+            prefetches: BatchesOf::<M>::prefetches(&core.model),
             verifies,
             stress: core.stress,
             strain: &core.under,
@@ -302,9 +305,10 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     fn traverse_objects(&mut self, objects: &[Object], pool: &Pool) -> Result<(), NoMemory> {
         let model = self.model;
         // Whether this worker leaves some of these objects to the first one.
-        let leaves = M::HAS_SERIAL && !self.is_first;
-        let leaves_any =
-            |few: &[Object]| leaves && candidates(few).iter().any(|&o| model.serial(o));
+        let leaves = SerialOf::<M>::PRESENT && !self.is_first;
+        let leaves_any = |few: &[Object]| {
+            leaves && candidates(few).iter().any(|&o| SerialOf::<M>::serial(model, o))
+        };
         let mut rest = Vec::new();
         self.done.traversed += objects.len();
         let prefetch_part =
@@ -339,7 +343,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         rest.clear();
         rest.try_reserve(few.len())?;
         for &object in few {
-            if self.model.serial(candidates(&[object])[0]) {
+            if SerialOf::<M>::serial(self.model, candidates(&[object])[0]) {
                 fallible::push(&mut self.done.serial, granule(self.space, object))?;
                 self.done.traversed -= 1;
             } else {
@@ -354,7 +358,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     fn traverse(&mut self, objects: &[Stopped<'_>]) -> Result<(), NoMemory> {
         steps::took(objects.len());
         self.tracer.clear();
-        if M::UNCOUNTED_EDGES {
+        if UncountedOf::<M>::PRESENT {
             self.tracer.forget_uncounted();
         }
         if !M::STABLE_DURING_STOP
@@ -372,7 +376,9 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         match self.counts {
             None => {
                 if self.verifies {
-                    let compares = |&object: &Stopped<'_>| self.model.verifies_traversal(object);
+                    let compares = |&object: &Stopped<'_>| {
+                        ChecksOf::<M>::verifies_traversal(self.model, object)
+                    };
                     self.done.must_compare |= objects.iter().any(compares);
                 }
                 let is_immortal = |&object: &Stopped<'_>| self.model.is_immortal(object);
@@ -389,7 +395,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             }
             Some(_) => {}
         }
-        if M::UNCOUNTED_EDGES { self.add_uncounted() } else { Ok(()) }
+        if UncountedOf::<M>::PRESENT { self.add_uncounted() } else { Ok(()) }
     }
 
     /// Adds the uncounted references to the edges. Not those to assumed roots, which are marked:

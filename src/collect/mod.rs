@@ -28,7 +28,7 @@
 //!   objects lose their weak references.
 //! * Judge ([`recheck::judge`]): the model may keep the garbage.
 //! * `Clear` ([`clear`], [`reclaim`]): clears each object, then releases each. The counts free the
-//!   objects. The model may clear some of them after the others (`ObjectModel::after_clear`), and
+//!   objects. The model may clear some of them after the others (`SplitCounts::after_clear`), and
 //!   may ask for a stop in between, to examine the cleared ones.
 //! * Close ([`open_report`]): calls the stop callbacks. Then the collector lock is released.
 //!
@@ -62,16 +62,12 @@ pub mod api;
 
 // The driver: a collection from its request to its report.
 pub(crate) mod collection;
-// The kind of a collection that a thread requests.
-pub(crate) mod request;
 // The open report, and the callbacks around a collection.
 pub(crate) mod open_report;
 // The first half of a collection, inside a stop of the runtime.
 pub(crate) mod stopped;
 // New objects become old without a collection.
 pub(crate) mod promotion;
-// The beginning and the end of each stop: merging counts, resuming the world.
-pub(crate) mod stop;
 
 // The search for unreachable objects: `Premark` to `Sweep`.
 pub(crate) mod search;
@@ -90,8 +86,6 @@ pub(crate) mod listing;
 pub(crate) mod traversal;
 // The roots and references that no count shows.
 pub(crate) mod uncounted;
-// Corrections of counts.
-pub(crate) mod adjustments;
 // The roots of the last full collection, as an assumption about this one.
 pub(crate) mod assumed;
 // `Count`.
@@ -145,17 +139,7 @@ pub(crate) mod rules;
 // The heap checks the counts of released objects.
 pub(crate) mod released;
 
-// A model for tests whose behaviour is a script.
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod script;
-// Tests with random graphs.
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod graph;
-// Tests of the collector's calls to the model.
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod protocol;
-
-pub use self::request::{Collect, CollectError};
+pub use self::collection::{Collect, CollectError};
 #[cfg(feature = "cpython")]
 pub(crate) use self::scope::{live, visible};
 pub use self::stopped::StoppedCollection;

@@ -4,21 +4,23 @@
 
 use std::time::Instant;
 
-use crate::base::event::{self, CollectionEvent, CollectionKind, CollectionReport};
 use crate::base::sync::Ordering;
-use crate::collect::request::Collect;
+use crate::collect::collection::Collect;
 use crate::collect::traversal::Abandoned;
 use crate::collect::verify;
+use crate::heap::core::{COLLECT, Core};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
-use crate::heap::mutator::{COLLECT, Core};
+use crate::heap::parts::*;
 use crate::heap::reclaim_queue::OpenReport;
+use crate::report::event;
+use crate::report::facts::{CollectionEvent, CollectionKind, CollectionReport};
 use crate::safepoint::StopError;
 
 /// Opens the report. The caller holds the collector lock. A heap without young collections runs a
 /// full one.
 pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenReport {
-    let kind = if M::COLLECTS_YOUNG { what.kind } else { CollectionKind::Full };
+    let kind = if collects_young::<M>() { what.kind } else { CollectionKind::Full };
     let mut report = CollectionReport::new(kind);
     report.generation = usize::from(what.generation);
     let span = event::collection(kind, &m.core().name);
@@ -101,7 +103,7 @@ pub(crate) fn abandon<M: ObjectModel>(
     m.core().hooks.unraisable(
         why.during,
         why.type_name,
-        crate::base::text::words!("the collection was abandoned: {}", why.reason),
+        crate::base::fallible::words!("the collection was abandoned: {}", why.reason),
     );
     report.abandoned = Some(why.reason);
 }

@@ -4,15 +4,15 @@
 
 use std::sync::Arc;
 
-use crate::base::event::{self, CollectionKind};
 use crate::base::sync::Ordering;
-use crate::collect::collection::prepare;
+use crate::collect::collection::{CollectError, prepare};
 use crate::collect::reclaim::CollectorGuard;
-use crate::collect::request::CollectError;
-use crate::collect::{calls, open_report, stop, sweep, verify};
+use crate::collect::{calls, collection, open_report, sweep, verify};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
+use crate::report::event;
+use crate::report::facts::CollectionKind;
 use crate::safepoint::{StopError, StopPurpose};
 
 /// A young collection or a promotion is due, and the model has neither: the new objects count as
@@ -56,7 +56,7 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
         clippy::let_underscore_must_use,
         reason = "without memory for its list, the next collection merges"
     )]
-    let _ = stop::merge_counts(&world, &mut dead);
+    let _ = collection::merge_counts(&world, &mut dead);
     let promoted = sweep::promote(&world);
     core.pace.after_promotion(promoted);
     // Relaxed: figures.
@@ -64,7 +64,7 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     verify::stressed(&world, "after a promotion");
     let stopped = world.elapsed();
     drop(world);
-    stop::destroy_merged(dead, m);
+    collection::destroy_merged(dead, m);
     calls::resumed(m);
     event::promoted(promoted, stopped);
     Ok(())

@@ -23,28 +23,29 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use crate::base::event::{CollectionReport, During, guarded};
 use crate::base::fallible::{self, NoMemory};
+use crate::base::outside::guarded;
 use crate::base::steps;
 use crate::collect::calls::{self, call};
 use crate::collect::claim::Reclaimers;
 use crate::collect::clear::{clear_all, release_all, release_each, uncounted};
-use crate::collect::open_report;
 use crate::collect::recheck::Garbage;
 use crate::collect::released::{HeldGarbage, examine, survivors};
 use crate::collect::scope::{object_at, state_of, stopped_at};
-use crate::collect::stop;
+use crate::collect::{collection, open_report};
 use crate::heap::collector_lock::LostCollection;
+use crate::heap::core::{COLLECT, Core};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
-use crate::heap::mutator::{COLLECT, Core};
+use crate::heap::parts::*;
 use crate::heap::reclaim_queue::{
     GARBAGE_BATCH, GarbageBatch, OpenReport, Owner, ReclaimQueue, Released, Task, ThreadGarbage,
 };
-use crate::memory::space::PAGE_GRANULES;
+use crate::memory::shape::PAGE_GRANULES;
+use crate::object::address::Object;
 use crate::object::live::{ClaimRef, ClaimRefs};
 use crate::object::state::{DYING, StateByte, UNREACHABLE};
-use crate::object::type_info::Object;
+use crate::report::facts::{CollectionReport, During};
 use crate::safepoint::StopPurpose;
 
 /// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
@@ -312,7 +313,8 @@ fn settle<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     report: &mut CollectionReport,
 ) {
-    let needs_stop = call(m, During::Clear, "after_clear", |model| model.after_clear(m));
+    let needs_stop =
+        call(m, During::Clear, "after_clear", |model| SplitCountsOf::<M>::after_clear(model, m));
     let core = Arc::clone(m.core());
     let keep = |released: &mut [ThreadGarbage], mask: u8| {
         for part in &mut *released {
@@ -337,18 +339,18 @@ fn settle<M: ObjectModel>(
     let (mut dead, mut claimed) = (Vec::new(), false);
     // Without a stop, or without memory, the objects die later.
     if let Ok(world) = m.stop_for(StopPurpose::Collection) {
-        if stop::merge_counts(&world, &mut dead).is_ok() && any_left {
+        if collection::merge_counts(&world, &mut dead).is_ok() && any_left {
             // Without those that threads have destroyed before they parked, and those in `dead`.
             claimed = keep(released, UNREACHABLE | DYING);
             for &object in released.iter().flat_map(|part| &part.objects) {
                 let granule = core.space.granule(object.address());
                 if let Some(object) = stopped_at(&world, granule) {
-                    core.model.claim_ref_for_any(object, world.requester());
+                    SplitCountsOf::<M>::claim_ref_for_any(&core.model, object, world.requester());
                 }
             }
         }
-        stop::resume(world, report);
-        stop::destroy_merged(dead, m);
+        collection::resume(world, report);
+        collection::destroy_merged(dead, m);
         calls::resumed(m);
     }
     if claimed {
@@ -360,7 +362,7 @@ fn settle<M: ObjectModel>(
             }
         });
     }
-    if !M::LISTS_OBJECTS {
+    if !ListsOf::<M>::PRESENT {
         released.iter().for_each(|part| survivors(m, &part.objects));
     }
 }

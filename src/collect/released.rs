@@ -6,22 +6,27 @@
 
 #![forbid(unsafe_code)]
 
+use crate::collect::collection;
+use crate::object::address::Object;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::base::event::{During, guarded};
+use crate::base::outside::guarded;
 use crate::collect::calls;
 use crate::collect::inspect::edges_of;
 use crate::collect::rules::{COUNTS, MEMORY, are_checked, ask, breach, name_of_type, named};
 use crate::collect::scope::{state_of, stopped_at};
-use crate::collect::stop;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer_of};
+use crate::heap::core::Core;
 use crate::heap::model::{Count, ObjectModel};
-use crate::heap::mutator::{Core, ModelMutator, World};
+use crate::heap::mutator::ModelMutator;
+use crate::heap::parts::*;
+use crate::heap::world::World;
 use crate::object::live::{Live, Stopped};
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
-use crate::object::type_info::{Object, Tracer};
+use crate::object::tracer::Tracer;
+use crate::report::facts::During;
 
 const CLEARS: &str = "the contract of `clear` (it empties the fields that can be part of a cycle)";
 
@@ -33,9 +38,9 @@ fn in_stop<M: ObjectModel, R>(
     let mut dead = Vec::new();
     let result = {
         let world = m.stop_here().ok()?;
-        stop::merge_counts(&world, &mut dead).ok().map(|()| f(&world))
+        collection::merge_counts(&world, &mut dead).ok().map(|()| f(&world))
     };
-    stop::destroy_merged(dead, m);
+    collection::destroy_merged(dead, m);
     calls::resumed(m);
     result
 }
@@ -65,7 +70,7 @@ impl Doubt {
 /// collection's reference.
 pub(super) fn examine<M: ObjectModel>(m: &ModelMutator<M>, objects: &[Live<'_>], held: i64) {
     let core = m.core();
-    if !objects.iter().any(|&object| core.model.examines_cleared(object)) {
+    if !objects.iter().any(|&object| ChecksOf::<M>::examines_cleared(&core.model, object)) {
         return;
     }
     // This thread waits for its stop. If that of a fork comes first, the child must know of the
@@ -74,7 +79,10 @@ pub(super) fn examine<M: ObjectModel>(m: &ModelMutator<M>, objects: &[Live<'_>],
     let failed = in_stop(m, |world| {
         let mut tracer = tracer_of(world);
         guard_traversal(world, &mut tracer, |tracer| {
-            for object in objects.iter().filter(|&&object| core.model.examines_cleared(object)) {
+            for object in objects
+                .iter()
+                .filter(|&&object| ChecksOf::<M>::examines_cleared(&core.model, object))
+            {
                 // A handler may have untracked the object.
                 if state_of(&core.space, object.object()).get() & TRACKED != 0 {
                     examine_one(world, object.object(), tracer, held);
@@ -107,7 +115,7 @@ fn examine_one<M: ObjectModel>(
             && let Count::Exact(count) = core.model.count(target)
             && count < held + visits
         {
-            core.model.dangles(object, target.object());
+            ChecksOf::<M>::dangles(&core.model, object, target.object());
         }
     }
 }
@@ -122,7 +130,7 @@ impl HeldGarbage {
         objects: impl Iterator<Item = Object>,
     ) -> Option<Self> {
         let core = m.core();
-        if M::ADJUSTS_COUNTS || !are_checked(core) {
+        if AdjustedOf::<M>::PRESENT || !are_checked(core) {
             return None;
         }
         let held = in_stop(m, |world| {

@@ -11,14 +11,19 @@
 //!
 //! | check | when | kind |
 //! |---|---|---|
-//! | [`Asked`]: counts do not fall in a stop, no object is freed in it, answers agree | in each verification, and [around](watched) the phases of each stop | breach |
+//! | [`Asked`]: counts do not fall in a stop, no object is freed in it, answers agree | in each
+//! verification, and [around](watched) the phases of each stop | breach |
 //! | [`compare_traversals`]: two traversals report the same | in each verification | breach |
-//! | [`merged`]: `merge` reports dead objects only, each once, and not too many | after each merge | breach |
+//! | [`merged`]: `merge` reports dead objects only, each once, and not too many | after each merge
+//! | breach |
 //! | [`Claims`]: `claim_ref` adds one reference | around the claim | breach |
-//! | [`callbacks`]: `take_callbacks` takes no more than `callbacks` has announced | in the claim | breach |
-//! | [`HeldGarbage`]: nothing frees an object that the collection holds | before the release | breach |
+//! | [`callbacks`]: `take_callbacks` takes no more than `callbacks` has announced | in the claim |
+//! breach |
+//! | [`HeldGarbage`]: nothing frees an object that the collection holds | before the release |
+//! breach |
 //! | [`HeldGarbage`]: `release` removes a reference | after the release | doubt |
-//! | [`survivors`]: `clear` breaks cycles and drops what it removes | when all is released | doubt |
+//! | [`survivors`]: `clear` breaks cycles and drops what it removes | when all is released | doubt
+//! |
 //!
 //! The last three make stops of their own, in [`released`](super::released). The checks concern
 //! models of runtimes. The built-in model answers for itself, and the handlers of a typed program
@@ -29,24 +34,27 @@
 
 #![forbid(unsafe_code)]
 
+use crate::object::address::Object;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::base::event::{guarded, panic_message};
+use crate::base::outside::{guarded, panic_message};
 use crate::collect::scope::{live, state_of, stopped_at};
 use crate::collect::traversal::traverse_batch;
+use crate::heap::core::Core;
 use crate::heap::model::{Count, ObjectModel};
-use crate::heap::mutator::{Core, World};
+use crate::heap::parts::*;
+use crate::heap::world::World;
 use crate::object::live::{DeadObject, Stopped};
 use crate::object::state::{DYING, TRACKED};
-use crate::object::type_info::{Object, Tracer};
+use crate::object::tracer::Tracer;
 
 /// The end of each message: possible causes, and how to find the cause.
 pub(super) const ADVICE: &str = "Unsafe code, an object model, a C extension or this library has damaged the \
                       heap or a count since the last verification. More of `standstill::Stress`, \
                       or STANDSTILL_STRESS=all, may find the damage earlier: poison and quarantine \
-                      find writes through stale pointers. `standstill::model::check` tells which \
-                      rule an object model breaks, and in which method";
+                      find writes through stale pointers. `standstill_model_check::check` tells \
+                      which rule an object model breaks, and in which method";
 
 pub(super) const COUNTS: &str = "rule 1 (counts are real)";
 pub(super) const MEMORY: &str = "rule 2 (memory is freed only at count 0)";
@@ -299,7 +307,7 @@ fn check_merged<M: ObjectModel>(
         }
         let count = ask(core, "count", stopped, |model| model.count(stopped))?;
         // Otherwise the number is not complete.
-        if !M::ADJUSTS_COUNTS && count != Count::Exact(0) {
+        if !AdjustedOf::<M>::PRESENT && count != Count::Exact(0) {
             return Err(format!(
                 "{MERGE}: `merge` has reported {} as dead, and its count is {count:?}",
                 named(core, stopped)
@@ -317,7 +325,7 @@ impl Claims {
     /// Asks for the counts before the claim.
     pub(super) fn before<M: ObjectModel>(world: &World<'_, M>, found: &[Stopped<'_>]) -> Self {
         let core = world.core();
-        if M::ADJUSTS_COUNTS || !are_checked(core) {
+        if AdjustedOf::<M>::PRESENT || !are_checked(core) {
             return Self(Vec::new());
         }
         let count = |&object: &Stopped<'_>| match core.model.count(object) {

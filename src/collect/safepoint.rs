@@ -5,14 +5,17 @@
 use std::panic::resume_unwind;
 use std::time::Instant;
 
-use crate::base::event::{self, CollectionReport, guarded};
+use crate::base::outside::{self, guarded};
 use crate::base::stress::{Step, maybe_yield};
 use crate::collect::collection::{collect, collect_due};
 use crate::collect::{Collect, CollectError, StoppedCollection, promotion, reclaim};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
+use crate::heap::parts::*;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
+use crate::report::event;
+use crate::report::facts::CollectionReport;
 use crate::safepoint::StopError;
 
 impl<M: ObjectModel> ModelMutator<M> {
@@ -37,7 +40,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[cold]
     #[inline(never)]
     fn safepoint_slow(&mut self) {
-        if !M::OWN_POLL_WORD {
+        if !PollWordOf::<M>::PRESENT {
             return self.do_requested();
         }
         let done = guarded(|| self.do_requested());
@@ -67,7 +70,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 _ if stressed => Some(collect_due(self, Collect::full())),
                 Due::Nothing => None,
                 Due::Promotion | Due::Young
-                    if !M::COLLECTS_YOUNG && !self.core().space.is_tight() =>
+                    if !collects_young::<M>() && !self.core().space.is_tight() =>
                 {
                     promotion::skip_young(self);
                     None
@@ -81,7 +84,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 self.slow_down();
             }
             if self.core().stress.collects() {
-                self.raise(crate::heap::mutator::COLLECT);
+                self.raise(crate::heap::core::COLLECT);
             }
         }
     }
@@ -103,7 +106,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let Some((guards, objects, bytes)) = core.pace.tell_deferral() else { return };
         event::long_deferral(&core.name, guards, objects, bytes);
         if !event::is_warning_enabled() {
-            event::line(format_args!(
+            outside::line(format_args!(
                 "standstill: heap '{}': {guards} `DeferGuard`s defer its automatic collections, \
                  and {objects} objects and {bytes} bytes are new since the last collection; was a \
                  guard leaked?",
@@ -144,7 +147,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             self.rest(Instant::now() + begun.elapsed());
         }
         // The queue may contain more garbage.
-        self.raise(crate::heap::mutator::COLLECT);
+        self.raise(crate::heap::core::COLLECT);
     }
 
     /// Runs a full collection. Waits first for the end of a running collection.
@@ -192,7 +195,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
 impl<M: ObjectModel> ModelMutator<M> {
     /// Begins a collection on a thread that has stopped the runtime
-    /// ([`ObjectModel::STOPS_RUNTIME`](crate::model::ObjectModel::STOPS_RUNTIME)) for a reason of
+    /// ([`RuntimeStop`](crate::model::RuntimeStop)) for a reason of
     /// its own. Finds the unreachable objects, and stops no thread of the runtime.
     ///
     /// All other threads of the runtime wait for the end of its stop detached from the heap. The

@@ -20,7 +20,6 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::event::{self, EnteredSpan, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::collect::candidates::Candidates;
 use crate::collect::count::{self, Counts};
@@ -32,8 +31,10 @@ use crate::collect::table::{self, Spills};
 use crate::collect::traversal::Abandoned;
 use crate::collect::{assumed, mark, uncounted};
 use crate::heap::model::ObjectModel;
-use crate::heap::mutator::World;
+use crate::heap::world::World;
 use crate::object::live::ClaimRef;
+use crate::report::event;
+use crate::report::event::{EnteredSpan, Phase};
 
 /// With fewer unmarked candidates on a page than these, on average, one worker counts all of them.
 const FEW_ON_PAGE: usize = 64;

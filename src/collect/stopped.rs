@@ -10,13 +10,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::event::{CollectionKind, CollectionReport};
-use crate::collect::collection::{Collection, FirstStop, ReclaimedBy, first_stop};
+use crate::collect::collection::{
+    Collect, CollectError, Collection, FirstStop, ReclaimedBy, first_stop,
+};
 use crate::collect::reclaim::CollectorGuard;
-use crate::collect::request::{Collect, CollectError};
 use crate::collect::{calls, open_report};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
+use crate::report::facts::{CollectionKind, CollectionReport};
 
 /// The first half of a collection, which a thread has run inside its own stop of the runtime. See
 /// [`ModelMutator::collect_stopped`](crate::model::ModelMutator::collect_stopped).

@@ -8,13 +8,16 @@ use crate::collect::scope::stopped_at;
 use crate::object::live::Stopped;
 use std::borrow::Cow;
 
-use crate::base::event::{self, During};
 use crate::base::fallible::NoMemory;
+use crate::base::outside;
 use crate::heap::model::ObjectModel;
-use crate::heap::mutator::World;
-use crate::memory::reserved::AddressMap;
+use crate::heap::parts::*;
+use crate::heap::world::World;
+use crate::memory::address_map::AddressMap;
 use crate::memory::space::Space;
-use crate::object::type_info::{Ends, Object, Tracer};
+use crate::object::address::Object;
+use crate::object::tracer::{Ends, Tracer};
+use crate::report::facts::During;
 
 /// The reason to abandon a collection.
 #[derive(Debug)]
@@ -59,7 +62,7 @@ pub(crate) fn tracer(space: &Space<impl AddressMap>) -> Tracer {
 /// A tracer for a collection of objects of model `M`.
 pub(crate) fn tracer_of<M: ObjectModel>(world: &World<'_, M>) -> Tracer {
     let mut tracer = tracer(&world.core().space);
-    tracer.refuses_uncounted = !M::UNCOUNTED_EDGES;
+    tracer.refuses_uncounted = !UncountedOf::<M>::PRESENT;
     tracer
 }
 
@@ -82,7 +85,7 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
         // and attaching is refused. The panic's payload is dropped before the guard, because it may
         // hold references.
         let _guard = crate::safepoint::traversing();
-        event::guarded(|| scan(tracer)).map_err(event::panic_message)
+        outside::guarded(|| scan(tracer)).map_err(outside::panic_message)
     };
     result.map_err(|reason| Abandoned {
         during: During::Traverse,
@@ -108,7 +111,7 @@ pub(crate) fn traverse_batch<M: ObjectModel>(
         let mut own = Ends::new(&mut ends[traversed..objects.len()]);
         // A panic is attributed to this object, unless the traversal reaches a later object.
         tracer.go_on(objects[traversed].object());
-        model.traverse_each(&objects[traversed..], tracer, &mut own);
+        BatchesOf::<M>::traverse_each(model, &objects[traversed..], tracer, &mut own);
         let ends_of = own.filled();
         assert!(!ends_of.is_empty(), "`traverse_each` has traversed no object");
         let last = ends_of.len() - 1;
@@ -137,31 +140,9 @@ pub(crate) fn prefetch_each<M: ObjectModel>(
     let Some(&first) = objects.first() else { return };
     tracer.go_on(first.object());
     let before = tracer.edges().len();
-    model.prefetch_each(objects, tracer);
+    BatchesOf::<M>::prefetch_each(model, objects, tracer);
     debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use crate::collect::Collect;
-    use crate::collect::script::tests::collect;
-    use crate::collect::script::tests::{Script, scripted_heap};
-
-    #[test]
-    fn a_failed_batch_traversal_names_the_first_object_and_drops_the_surplus() {
-        let Some(heap) = scripted_heap() else { return };
-        let mut m = heap.attach();
-        let fails = Script::thing(&m, 'q', "", "q");
-        let (report, calls) = collect(&mut m, Collect::full());
-        assert_eq!(report.abandoned.as_deref(), Some("a batch traversal, on purpose"));
-        assert!(calls[4].starts_with("failure: Traverse 'thing': "), "{calls:?}");
-        heap.model().drop_ref(fails, &m);
-        // Edges that are reported after the last object belong to no object.
-        for what in [Collect::young(), Collect::full()] {
-            let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
-            Script::of(&m, ring[0], |thing| thing.traversals = "e");
-            let (report, _) = collect(&mut m, what);
-            assert_eq!((report.overvisited, report.collected), (0, 2));
-        }
-    }
-}
+mod tests;

@@ -4,26 +4,85 @@
 //! and is written once.
 //!
 //! Attached threads hold the lock of a dictionary for one read or one change, and never during a
-//! call of user code. So in a stop no thread changes a dictionary. Traversals share the lock: two
-//! markers may visit one object at the same time, and each must visit all values. A traversal only
-//! tries the lock. If it fails, no value is visited, and all values stay alive.
+//! call of user code. So in a stop no thread changes a dictionary. Traversals share the lock,
+//! because two markers may visit one object at the same time, and each must visit all values. A
+//! traversal only tries the lock: if it fails, no value is visited, and all values stay alive.
 //!
 //! The visitor of a traversal cannot take the lock again, because all functions for attributes fail
 //! in a traverse handler. A visitor outside of traversals can, so it is called without the lock.
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 
-use crate::base::error::{Code, Fault};
-use crate::base::fallible;
-use crate::base::text::words;
-use crate::dynamic::dictionary::Attributes;
+use crate::base::fallible::{self, NoMemory, words};
+use crate::base::sync::RwLock;
 use crate::dynamic::handlers;
 use crate::dynamic::object::{Obj, Visitor, refuse_in_traversal};
 use crate::dynamic::record::Flags;
+use crate::report::error::{Code, Fault};
 use crate::safepoint::is_traversing;
 use crate::{AnyGc, Mutator};
+
+/// A dictionary from names to values.
+#[derive(Default)]
+pub(crate) struct Attributes(RwLock<HashMap<Box<str>, AnyGc>>);
+
+impl Attributes {
+    pub(crate) fn get(&self, name: &str) -> Option<AnyGc> {
+        self.0.read().get(name).cloned()
+    }
+
+    /// Sets an entry, or removes it, and returns the old value. Without memory nothing changes.
+    pub(crate) fn set(&self, name: &str, value: Option<AnyGc>) -> Result<Option<AnyGc>, NoMemory> {
+        let Some(value) = value else { return Ok(self.0.write().remove(name)) };
+        let name = fallible::owned(name)?.into_boxed_str();
+        let mut entries = self.0.write();
+        if let Some(place) = entries.get_mut(&name) {
+            return Ok(Some(std::mem::replace(place, value)));
+        }
+        if entries.try_reserve(1).is_err() {
+            drop(entries);
+            return Err(NoMemory);
+        }
+        Ok(entries.insert(name, value))
+    }
+
+    /// Removes all values, and drops them without the lock: a destructor may use this dictionary.
+    pub(crate) fn clear(&self) {
+        let old = std::mem::take(&mut *self.0.write());
+        // One by one: after a panic a map drops no further values, but its iterator does.
+        old.into_values().for_each(drop);
+    }
+
+    /// Visits the values: 0, or the first other answer of `visit`. Outside of traversals each value
+    /// has one more reference during the visit, because the visitor may change the dictionary.
+    /// Without memory for the list of these references, no value is visited, and the answer is -1.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(&AnyGc) -> c_int) -> c_int {
+        if is_traversing() {
+            let Some(entries) = self.0.try_read() else { return 0 };
+            return visit_each(entries.values(), &mut visit);
+        }
+        let mut values = Vec::new();
+        {
+            let entries = self.0.read();
+            if values.try_reserve_exact(entries.len()).is_err() {
+                return -1;
+            }
+            values.extend(entries.values().cloned());
+        }
+        visit_each(values.iter(), &mut visit)
+    }
+}
+
+/// Visits values up to the first with an answer other than 0, and returns that answer.
+fn visit_each<'a>(
+    values: impl Iterator<Item = &'a AnyGc>,
+    visit: &mut dyn FnMut(&AnyGc) -> c_int,
+) -> c_int {
+    values.map(visit).find(|&answer| answer != 0).unwrap_or(0)
+}
 
 fn no_attribute(object: Obj<'_>, name: &str, function: &'static str) -> Fault {
     let type_name = object.record().kept_name();
@@ -113,41 +172,4 @@ impl<'a> Obj<'a> {
 
 #[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use std::ffi::c_void;
-
-    use super::*;
-    use crate::Heap;
-    use crate::dynamic::object::RawObject;
-
-    /// Starts a second visit during a visit, as two markers do that traverse one object.
-    unsafe extern "C" fn again(_: *mut RawObject, arg: *mut c_void) -> c_int {
-        unsafe extern "C" fn count(_: *mut RawObject, arg: *mut c_void) -> c_int {
-            // SAFETY: rule *pinned*: the counter below.
-            unsafe { *arg.cast::<usize>() += 1 };
-            0
-        }
-        // SAFETY: rule *pinned*: the argument of the visitor below. Only this function uses it now.
-        unsafe {
-            let (attributes, visited) = &mut *arg.cast::<(&Attributes, usize)>();
-            let visitor = Visitor::new(count, (&raw mut *visited).cast());
-            attributes.visit(|value| visitor.visit_gc(value))
-        }
-    }
-
-    #[test]
-    fn two_visits_at_the_same_time_see_everything() {
-        let heap = Heap::new();
-        heap.attach_scoped(|m| {
-            let attributes = Attributes::default();
-            for name in ["one", "other", "third"] {
-                attributes.set(name, Some(m.alloc(0u8).into())).unwrap();
-            }
-            let mut seen = (&attributes, 0usize);
-            // SAFETY: rule *pinned*: the argument has the visitor's type, and lies in this frame.
-            let visitor = unsafe { Visitor::new(again, (&raw mut seen).cast()) };
-            assert_eq!(attributes.visit(|value| visitor.visit_gc(value)), 0);
-            assert_eq!(seen.1, 9);
-        });
-    }
-}
+mod tests;

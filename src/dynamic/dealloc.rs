@@ -1,10 +1,17 @@
 //! The end of an object.
 //!
-//! When the count reaches 0, the object is *dying*, and the dealloc handler of its type gets
-//! exclusive access. The generic handler calls the finalizer, which may revive the object. Then it
-//! removes the object from the tracked set, clears weak references, releases the object's
-//! references with the clear handler, and frees the memory. A handler written in C does the same
-//! itself, and calls [`free`] last. If it omits that call, the memory leaks.
+//! When the count of an object reaches 0, work is left: its finalizer, its weak references, the
+//! references that it owns, its memory. Part of this work is code of the program, which may revive
+//! the object, or forget a step. So the object is *dying* for a while, and the dealloc handler of
+//! its type gets exclusive access.
+//!
+//! For example, a thread drops the last reference to an instance of a class. The generic handler
+//! calls the finalizer. If the finalizer has stored a new reference, the object lives on, and the
+//! handler returns at once. Otherwise the handler removes the object from the tracked set, clears
+//! weak references, releases the object's references with the clear handler, and frees the memory.
+//! At last it releases the reference to the class, because the memory cannot be freed without the
+//! class's record. A handler written in C does the same itself, and calls [`free`] for the memory.
+//! If it omits that call, the memory leaks.
 //!
 //! In checked mode freed memory is poisoned, and kept in quarantine for a while, so that stale
 //! addresses are detected.
@@ -12,13 +19,13 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use crate::base::error::{Code, Fault};
-use crate::dynamic::dictionary::Attributes;
+use crate::dynamic::attributes::Attributes;
 use crate::dynamic::handlers;
 use crate::dynamic::object::{Obj, RawObject, from_raw, is_checked, raw, refuse_in_traversal};
 use crate::dynamic::tracking::InHeap;
 use crate::object::header::Header;
 use crate::object::state;
+use crate::report::error::{Code, Fault};
 use crate::typed::mutator::mutator;
 use crate::{During, Mutator, managed, safepoint};
 
@@ -196,7 +203,8 @@ impl<'m> Dying<'m> {
 }
 
 /// The reference of a dying object to its heap type; `None`: the type is static. It is released
-/// after the object is freed: it may be the last one, and freeing still reads the type's record.
+/// after the object is freed, because it may be the last one, and freeing still reads the type's
+/// record.
 pub(super) struct OwnedType(Option<NonNull<RawObject>>);
 
 impl OwnedType {
@@ -244,8 +252,9 @@ impl Obj<'_> {
 ///
 /// # Errors
 ///
-/// When the object is of the other family, or references are left; in a traverse handler. Nothing
-/// has happened then. [`Code::StillTracked`] is different: the memory was freed.
+/// When the object is of the other family, when references are left, and in a traverse handler.
+/// Nothing has happened then, except with [`Code::StillTracked`]: the memory was freed all the
+/// same.
 ///
 /// # Safety
 ///

@@ -1,19 +1,29 @@
 //! The record of a type, drafted from a [`TypeSpec`].
 //!
-//! Making a type *ready* computes its record: the spec, completed by inheritance, and checked.
+//! A program describes only what is special about a type, and leaves the rest to its bases. The
+//! collector and the allocator need all values, and cannot search for them in the bases of each
+//! object. So a type is made *ready* once: its record is the spec, completed by inheritance, and
+//! checked.
+//!
+//! For example, a runtime has a static type for lists, with the flag `HAVE_GC` and its handlers,
+//! and a program derives the heap type `Stack` from it, without handlers. The record of `Stack`
+//! gets the flag, the clear handler of lists, and a traverse handler that visits `Stack` and then
+//! calls the handler of lists, because an instance of a heap type also owns a reference to its
+//! type.
 //!
 //! # Inheritance
 //!
 //! A type inherits sizes, flags and handlers from its *primary* base, the first one. The flag
-//! `HAVE_GC`, the traverse handler and the clear handler are inherited together or not at all. So a
-//! type that sets the flag must bring its own handlers. The order of all bases (C3) serves subtype
-//! tests and searches by token.
+//! `HAVE_GC`, the traverse handler and the clear handler are inherited together or not at all,
+//! because a handler has to know the fields of the type. So a type that sets the flag must bring
+//! its own handlers. The order of all bases (C3) serves subtype tests and searches by token.
 //!
 //! # Runtimes
 //!
-//! A runtime's functions can read only the faces of the runtime's own types. An inherited function
-//! is called with the face of the derived type. So a type and all its bases must be made by one
-//! runtime, that is, with the same [`Defaults`]. The built-in types are bases for all runtimes.
+//! A runtime's functions can read only the faces of the runtime's own types, and an inherited
+//! function is called with the face of the derived type. So a type and all its bases must be made
+//! by one runtime, that is, with the same [`Defaults`]. The built-in types are bases for all
+//! runtimes.
 
 #![forbid(unsafe_code)]
 
@@ -24,18 +34,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use crate::AnyGc;
-use crate::base::error::{Code, Fault};
-use crate::base::event;
-use crate::base::fallible::{self, NoMemory};
-use crate::base::text::words;
+use crate::base::fallible::{self, NoMemory, words};
+use crate::dynamic::attributes::Attributes;
 use crate::dynamic::builtin::BASE;
-use crate::dynamic::dictionary::Attributes;
-use crate::dynamic::entries::{self, RustHandlers};
 use crate::dynamic::instance::{self, DEFAULTS};
 use crate::dynamic::object::{FreeProc, RawObject, RawVarObject};
 use crate::dynamic::record::{ClassFinalizer, Defaults, Flags, RecordRef, Slots, Type, TypeRecord};
-use crate::dynamic::supplied::{Inherited, OnlyAttributes};
-use crate::memory::arena::class_for;
+use crate::dynamic::rust_handlers::{self, Inherited, OnlyAttributes, RustHandlers};
+use crate::memory::size_class::class_for;
+use crate::report::error::{Code, Fault};
+use crate::report::event;
 
 /// The smallest size of a heap type's object, in bytes. Every runtime may read so many bytes of any
 /// heap type. If another runtime made the type, the bytes behind the head are zero.
@@ -98,8 +106,8 @@ impl TypeSpec {
     pub fn with_attributes(name: impl Into<String>) -> Self {
         let mut spec = Self::new(name);
         spec.flags = Flags::HAVE_GC.and(Flags::MANAGED_DICT).and(Flags::BASE_TYPE);
-        spec.slots.traverse = Some(entries::traverse::<OnlyAttributes>);
-        spec.slots.clear = Some(entries::clear::<OnlyAttributes>);
+        spec.slots.traverse = Some(rust_handlers::traverse::<OnlyAttributes>);
+        spec.slots.clear = Some(rust_handlers::clear::<OnlyAttributes>);
         spec
     }
 }
@@ -194,7 +202,7 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     let tail = flags.has(Flags::MANAGED_DICT);
     let class = class_for(
         basic_size + if tail { size_of::<usize>() } else { 0 },
-        crate::memory::space::GRANULE,
+        crate::memory::shape::GRANULE,
     );
     let dealloc = slots.dealloc.or(base.dealloc);
     let finalize = slots.finalize.or(base.finalize);
@@ -358,7 +366,7 @@ fn inherit_collection(
     slots.traverse = match base.traverse {
         // Instances of a heap type own a reference to it. A static base's handler does not visit
         // it.
-        Some(_) if heap_type && !base.is_heap_type() => Some(entries::traverse::<Inherited>),
+        Some(_) if heap_type && !base.is_heap_type() => Some(rust_handlers::traverse::<Inherited>),
         inherited => inherited,
     };
     slots.clear = base.clear;
@@ -413,8 +421,7 @@ fn free_function(
         Some(free)
             if gc && flags.has(Flags::BASE_TYPE) && distinct && same(free, defaults.plain_free) =>
         {
-            let text =
-                "it may be a base and takes part in cycle collection, but frees as other types do";
+            let text = "it may be a base and takes part in cycle collection, but its free function is for other types";
             Err(fault(Code::BadFree, name, format_args!("{text}")))
         }
         Some(free) => Ok(free),
@@ -492,8 +499,8 @@ pub(super) fn builtin<H: RustHandlers>(
     let mut spec = TypeSpec::new(fallible::owned(name)?);
     spec.basic_size = size as isize;
     spec.flags = flags.and(Flags::HAVE_GC);
-    spec.slots.traverse = Some(entries::traverse::<H>);
-    spec.slots.clear = Some(entries::clear::<H>);
-    spec.slots.dealloc = Some(entries::dealloc::<H>);
+    spec.slots.traverse = Some(rust_handlers::traverse::<H>);
+    spec.slots.clear = Some(rust_handlers::clear::<H>);
+    spec.slots.dealloc = Some(rust_handlers::dealloc::<H>);
     draft(&spec, false).map(|draft| TypeRecord { made_by: None, ..draft.record })
 }

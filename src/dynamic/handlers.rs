@@ -1,13 +1,15 @@
 //! Traversals of dynamic objects by their handlers.
 //!
 //! A traverse handler receives a C function as its visitor, and the tracer as an opaque argument.
-//! The visitor uses the argument only if it is the tracer that this thread handed out last and its
+//! It is code of the program, and may keep both and call the visitor when the tracer is gone. So
+//! the visitor uses the argument only if it is the tracer that this thread handed out last and its
 //! traversal has not ended.
 //!
-//! While a handler runs, its thread keeps the address of the object in [`RUNNING`]. Reports read
-//! the type from there, and dereference no other address. The tracer is accessed only through the
-//! argument of the visitor.
+//! While a handler runs, its thread keeps the address of the object in `RUNNING`, so that a report
+//! can name the object's type without dereferencing any other address. The tracer is accessed only
+//! through the argument of the visitor.
 
+use crate::base::outside;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::panic::resume_unwind;
@@ -15,18 +17,16 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use crate::base::error::{Code, Fault};
-use crate::base::event;
-use crate::base::hooks::CallGuards;
-use crate::base::sync::Aside;
-use crate::base::sync::const_thread_local;
-use crate::base::text::words;
-use crate::dynamic::lookup::{Address, live_at, look_up_in};
-use crate::dynamic::object::{Obj, RawObject, TraverseProc, is_static_at, raw};
+use crate::base::fallible::words;
+use crate::base::sync::{Aside, const_thread_local};
+use crate::dynamic::lookup::target_fault;
+use crate::dynamic::object::{Obj, RawObject, TraverseProc, raw};
 use crate::dynamic::record::{Flags, TypeRecord};
-use crate::heap::model::ObjectModel;
+use crate::heap::parts::*;
 use crate::managed::{Managed, ManagedCore};
-use crate::object::type_info::Tracer;
+use crate::object::tracer::Tracer;
+use crate::report::error::{Code, Fault};
+use crate::report::hooks::CallGuards;
 use crate::safepoint::{self, WorldStopped};
 use crate::{During, Mutator};
 
@@ -181,17 +181,6 @@ fn visit_with_care(tracer: &mut Tracer, target: NonNull<RawObject>) -> c_int {
     c_int::from(tracer.seek(target.as_ptr() as usize))
 }
 
-/// The fault of an address that a handler visits; `None`: the address is of a living object, of a
-/// static object, or in another heap.
-fn target_fault(core: &ManagedCore, target: NonNull<RawObject>) -> Option<Code> {
-    let address = target.as_ptr() as usize;
-    if !core.space.contains(address) {
-        let known = crate::memory::space::is_in_any_heap(address) || is_static_at(target);
-        return (!known).then_some(Code::ForeignPointer);
-    }
-    live_at(core, target).is_none().then_some(Code::FreedPointer)
-}
-
 /// Records a fault of the running handler. It is reported when the world runs again.
 #[cold]
 fn complain(code: Code, address: usize) -> c_int {
@@ -236,7 +225,7 @@ pub fn record_fault(mut fault: Fault) -> Result<(), Fault> {
 fn stale(target: *mut RawObject) -> c_int {
     let fault = Fault::new(Code::StaleVisitor, "visit").at(target as usize);
     if Mutator::with_current(|m| raw(m).core().hooks.misuse(&fault)).is_none() {
-        event::line(format_args!("standstill: {fault}"));
+        outside::line(format_args!("standstill: {fault}"));
     }
     0
 }
@@ -252,13 +241,13 @@ fn walk(_world: &WorldStopped<'_, impl Sized>, object: Obj<'_>) -> Result<Vec<us
     // The range of all addresses but 0, at which no object lies.
     let mut tracer = Tracer::new(1, usize::MAX);
     let guard = safepoint::traversing();
-    let result = crate::base::event::guarded(|| traverse(object, &mut tracer));
+    let result = crate::base::outside::guarded(|| traverse(object, &mut tracer));
     drop(guard);
     match result {
         Ok(()) => Ok(tracer.edges().to_vec()),
         Err(payload) => {
             let type_name = object.record().kept_name();
-            let text = crate::base::event::panic_message(payload);
+            let text = crate::base::outside::panic_message(payload);
             Err(Fault::new(Code::HandlerError, "traverse").of_type(type_name).because(text))
         }
     }
@@ -289,7 +278,7 @@ impl Obj<'_> {
             })?;
             walk(world.stopped(), self)
         };
-        raw(m).model().resumed(raw(m));
+        SplitCountsOf::<Managed>::resumed(raw(m).model(), raw(m));
         for address in visited? {
             if let Some(target) = NonNull::new(std::ptr::with_exposed_provenance_mut(address)) {
                 f(target);
@@ -353,19 +342,4 @@ fn run_between(guards: CallGuards, m: &Mutator, during: During, object: Obj<'_>,
     }
     let _guarded = GuardedCall(m, during, object, guards);
     f();
-}
-
-/// As [`look_up`](crate::dynamic::look_up), without a mutator. In a traverse handler it uses the
-/// heap that is traversed, otherwise the heap to which this thread is attached. `None`: there is no
-/// such heap, or the heap is not in checked mode.
-///
-/// # Safety
-///
-/// As for [`look_up`](crate::dynamic::look_up).
-pub unsafe fn look_up_here(object: NonNull<RawObject>) -> Option<Address> {
-    let looked = |core: &ManagedCore| core.model.is_checked().then(|| look_up_in(core, object));
-    match traversed_heap() {
-        Some(core) => looked(core),
-        None => Mutator::with_current(|m| looked(m.raw().core())).flatten(),
-    }
 }

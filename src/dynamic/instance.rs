@@ -1,23 +1,23 @@
-//! The allocation of instances.
+//! How instances are allocated, and change their number of items.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use crate::base::error::{Code, Fault};
-use crate::base::text::words;
+use crate::base::fallible::words;
+use crate::dynamic::attributes::Attributes;
 use crate::dynamic::dealloc::{self, Dying};
-use crate::dynamic::dictionary::Attributes;
 use crate::dynamic::handlers;
 use crate::dynamic::object::{
     Obj, RawObject, RawVarObject, TYPE_INDEX, from_raw, is_checked, raw, refuse_in_traversal,
 };
 use crate::dynamic::record::{Defaults, Flags, TypeRecord};
-use crate::memory::space::GRANULE;
+use crate::memory::shape::GRANULE;
+use crate::object::address::Object;
 use crate::object::header::Header;
 use crate::object::state;
-use crate::object::type_info::Object;
+use crate::report::error::{Code, Fault};
 use crate::{AnyGc, Mutator};
 
 /// The functions for types that are made in Rust: the face is the record, or the type's object. A
@@ -64,7 +64,7 @@ pub(super) fn allocate_type(
     metatype: &TypeRecord,
     size: usize,
 ) -> Result<AnyGc, Fault> {
-    let object = Fresh::of_size(m, metatype, size, true)?.be_born(metatype, None, true, false);
+    let object = Fresh::of_size(m, metatype, size, true)?.into_object(metatype, None, true, false);
     Ok(handle(object.address()))
 }
 
@@ -151,11 +151,11 @@ fn allocate_as<'m>(
         && !crate::safepoint::is_traversing()
     {
         // The common case: the size is known.
-        return Ok(Fresh::of_class(m, record, class)?.be_born(record, None, tail, tracked));
+        return Ok(Fresh::of_class(m, record, class)?.into_object(record, None, tail, tracked));
     }
     let size = instance_size(record, items, extra)?;
     let items = (record.item_size != 0).then_some(Items { number: items, contents: &[] });
-    let object = Fresh::of_size(m, record, size, tail)?.be_born(record, items, tail, false);
+    let object = Fresh::of_size(m, record, size, tail)?.into_object(record, items, tail, false);
     if tracked && let Some(here) = object.here(m) {
         here.put_in();
         here.state().set(state::BY_ALLOCATOR);
@@ -242,7 +242,7 @@ impl<'m> Fresh<'m> {
 
     /// Makes an object of the memory. A type with items gives their number.
     #[inline(always)]
-    fn be_born(
+    fn into_object(
         self,
         record: &TypeRecord,
         items: Option<Items<'_>>,
@@ -353,7 +353,7 @@ pub unsafe fn resize(
         }
     }
     let contents = &contents[..fields + before.min(after)];
-    let new = Fresh::of_size(m, record, size, dict)?.be_born(
+    let new = Fresh::of_size(m, record, size, dict)?.into_object(
         record,
         Some(Items { number: items, contents }),
         dict,

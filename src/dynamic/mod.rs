@@ -1,10 +1,17 @@
-//! Dynamic objects: types made at run time, with handlers, as in CPython's object
-//! protocol.
+//! Dynamic objects: types made at run time, with handlers, as in CPython's object protocol.
 //!
 //! This module is for runtimes whose programs make types: classes, extension types, modules. The C
-//! ABI (the package `standstill-capi`) is this module with C's names. Dynamic and typed objects lie
-//! in one heap and can refer to each other. The collector treats them alike, and
-//! [`AnyGc`](crate::AnyGc) is a handle to either kind.
+//! ABI (the package `standstill-capi`) is this module with C's names.
+//!
+//! The Rust compiler knows nothing of such a type. So each object leads to what the collector has
+//! to know. For example, a program makes the class `Point`, and an instance of it. The class is an
+//! object with a *record*, in which the library has computed sizes and handlers. The head of the
+//! instance points to the record. A collection that traverses the instance calls the traverse
+//! handler of the record, and the dealloc handler of the record destroys the instance. The instance
+//! owns a reference to the class, so the record lives as long as the instance needs it.
+//!
+//! Dynamic and typed objects lie in one heap and can refer to each other. The collector treats them
+//! alike, and [`AnyGc`](crate::AnyGc) is a handle to either kind.
 //!
 //! # An object
 //!
@@ -16,10 +23,10 @@
 //!                        only of types with an item size               last word of the cell
 //! ```
 //!
-//! The *record* is the type as the collector uses it: sizes, handlers, bases. It is constant once
-//! the type is ready. Sizes count from the object's first byte, as in CPython. The *size* is the
-//! number of items. Objects with a managed dictionary have a *tail*, which points to the
-//! dictionary. The object of a heap type has one, too, which points to the type's record.
+//! The record is constant once the type is ready. Sizes count from the object's first byte, as in
+//! CPython, and the *size* is the number of items. Objects with a managed dictionary have a *tail*,
+//! which points to the dictionary. So has the object of a heap type, whose tail points to the
+//! type's record.
 //!
 //! # A type
 //!
@@ -36,24 +43,25 @@
 //! |---|---|---|---|
 //! | traverse | stop | any thread, several in parallel | the visitor, and see below |
 //! | finalize | phase `Finalize`, count 0 | one thread, world running | all but safepoints |
-//! | weak callback | phase `Callbacks`, count 0 | as above | as above |
-//! | clear | phase `Clear`, count 0 | as above | as above |
-//! | dealloc | count 0 | the thread that drops the count to 0 | as above |
+//! | weak callback | phase `Callbacks`, count 0 | one thread, world running | all but safepoints |
+//! | clear | phase `Clear`, count 0 | one thread, world running | all but safepoints |
+//! | dealloc | count 0 | the thread that drops the count to 0 | all but safepoints |
 //!
 //! A traverse handler may also call the functions that are documented for traverse handlers.
 //!
 //! Every call of a traverse handler is made in a stop, in checked mode too. Checked mode examines
-//! the fields of an object that is tracked, and the first instance of a type. The thread is at no
-//! safepoint then, and must not wait. So it examines them only if no other thread is attached: then
+//! the fields of an object when it is tracked, and the first instance of a type. The thread is at
+//! no safepoint then and must not wait, so it examines them only if no other thread is attached and
 //! the world can be stopped without a wait. Otherwise the next collection does it. Cleared objects
 //! are examined in a stop of their own, before one of them is released.
 //!
-//! A collection clears types and modules after it has cleared and released its other garbage. So
-//! the handlers of an instance find the type's module, while all of them are garbage together.
+//! A collection clears types and modules after it has cleared and released its other garbage,
+//! because the handlers of an instance may use the module of the type even if all of them are
+//! garbage together.
 //!
-//! A handler written in Rust must catch its own panics: a panic that leaves an `extern "C"`
-//! function aborts the process. The finalizer of a [`Class`] may panic. Its panic is reported to
-//! [`Heap::on_unraisable`](crate::Heap::on_unraisable).
+//! A handler written in Rust must catch its own panics, because a panic that leaves an `extern "C"`
+//! function aborts the process. The finalizer of a [`Class`] may panic, however, and its panic is
+//! reported to [`Heap::on_unraisable`](crate::Heap::on_unraisable).
 //!
 //! A handler that breaks its rules can leak objects, or clear a live object. It cannot make the
 //! collector free memory that is still referenced, because an object is freed only when its count
@@ -63,60 +71,80 @@
 //!
 //! Unsafe code cites these rules:
 //!
-//! * **dynamic**: a header with type index 0 belongs to a dynamic object. The address of the
-//!   type's record follows it. The record lives as long as the object: a static record lives for
-//!   ever, and a heap type's record as long as the type's object, to which each instance owns a
-//!   reference.
-//! * **locking**: an attached thread that holds a reference to an object may read and write
-//!   its fields. The runtime's own locking prevents data races. In a stop no such access is in
+//! * **dynamic**: a header with type index 0 belongs to a dynamic object. The address of the type's
+//!   record follows it. The record lives as long as the object: a static record lives for ever, and
+//!   a heap type's record as long as the type's object, to which each instance owns a reference.
+//! * **locking**: an attached thread that holds a reference to an object may read and write its
+//!   fields. The runtime's own locking prevents data races. In a stop no such access is in
 //!   progress.
-//! * **handlers**: each handler fulfils its contract for all objects of its type. The function
-//!   that makes a type with handlers is unsafe, because its caller promises this.
+//! * **handlers**: each handler fulfils its contract for all objects of its type. The function that
+//!   makes a type with handlers is unsafe, because its caller promises this.
 
-mod attributes;
-mod builtin;
-#[allow(unsafe_code)]
-mod calls;
-mod class;
-#[allow(unsafe_code)]
-mod dealloc;
-mod dictionary;
-mod draft;
-#[allow(unsafe_code)]
-mod entries;
-#[allow(unsafe_code)]
-mod handlers;
-#[allow(unsafe_code)]
-mod instance;
-#[allow(unsafe_code)]
-mod lookup;
-mod metatype;
-#[allow(unsafe_code)]
-mod module;
+/// An object as pointers see it: its layout, its references, and its parts outside the cell.
 #[allow(unsafe_code)]
 mod object;
-#[allow(unsafe_code)]
-mod parts;
-#[allow(unsafe_code)]
-mod ready;
+
+/// A type as the collector uses it: sizes, flags, handlers, bases.
 #[allow(unsafe_code)]
 mod record;
-mod supplied;
+
+/// From the description of a type to its record: inheritance and checks.
+mod draft;
+
+/// From the record to a type that is ready; classes, which need no unsafe code.
 #[allow(unsafe_code)]
-mod table;
+mod class;
+
+/// Built-in types: what they share, the root of all types, and the type of heap types.
+mod builtin;
+
+/// How instances are allocated, and change their number of items.
+#[allow(unsafe_code)]
+mod instance;
+
+/// The tracked set: the objects that the collector examines.
 #[allow(unsafe_code)]
 mod tracking;
+
+/// Attributes: the dictionaries of instances and of heap types.
+mod attributes;
+
+/// Modules, with a state to which types can belong.
+#[allow(unsafe_code)]
+mod module;
+
+/// Weak references that are objects.
 #[allow(unsafe_code)]
 mod weakref;
 
-pub use builtin::BASE;
-pub use class::Class;
+/// From the collector to the handlers: the table of functions, and each call of a handler.
+#[allow(unsafe_code)]
+mod calls;
+
+/// Traversals by the traverse handlers, and the checks of these handlers.
+#[allow(unsafe_code)]
+mod handlers;
+
+/// Handlers that are written in safe Rust, and those that the library supplies.
+#[allow(unsafe_code)]
+mod rust_handlers;
+
+/// The end of an object: the dealloc handler, and the memory.
+#[allow(unsafe_code)]
+mod dealloc;
+
+/// What lies at an address, for checked mode.
+#[allow(unsafe_code)]
+mod lookup;
+
+pub use builtin::{BASE, METATYPE};
+pub(crate) use calls::EXTENSION;
+pub use class::{Class, ready_heap, ready_static};
 pub use dealloc::{Dying, Family, decref_last, free, free_common};
 pub use draft::{FACE, TypeSpec};
-pub use handlers::{look_up_here, record_fault};
+pub use handlers::record_fault;
 pub use instance::{allocate, allocate_common, allocate_tracked, resize};
-pub use lookup::{Address, look_up};
-pub use metatype::METATYPE;
+pub use lookup::{Address, look_up, look_up_here};
 pub use module::{MODULE, ModuleSpec, new_module, type_module, type_module_by_token};
 #[cfg(test)]
 pub(crate) use object::TYPE_INDEX;
@@ -125,7 +153,5 @@ pub use object::{
     VisitProc, Visitor, as_raw, decref, decref_common, decref_slow, from_raw, into_raw, is_checked,
     is_dynamic, set_static_type,
 };
-pub use ready::{ready_heap, ready_static};
 pub use record::{ClassFinalizer, Defaults, Flags, Slots, Type, TypeRecord, base_by_token};
-pub(crate) use table::EXTENSION;
 pub use weakref::{WEAKREF, WeakCall, new_weakref};

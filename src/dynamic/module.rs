@@ -1,23 +1,25 @@
 //! Modules: objects with a name, a token and a state of bytes, to which types can belong.
 
+use crate::{Code, Fault};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::NonNull;
 
-use crate::base::error::{Code, Fault};
 use crate::base::fallible;
 use crate::dynamic::builtin::Builtin;
 use crate::dynamic::dealloc::Dying;
 use crate::dynamic::draft::builtin;
-use crate::dynamic::entries::RustHandlers;
-use crate::dynamic::object::{FreeProc, Inquiry, Obj, RawObject, TraverseProc, Visitor};
+use crate::dynamic::instance;
+use crate::dynamic::object::{
+    FreeProc, Inquiry, Obj, PARTS_SIZE, Parts, RawObject, TraverseProc, Visitor,
+};
 use crate::dynamic::record::{Flags, TypeRecord};
-use crate::dynamic::{instance, parts};
+use crate::dynamic::rust_handlers::RustHandlers;
 use crate::{AnyGc, Mutator};
 
 /// The type of modules.
 pub static MODULE: Builtin = Builtin::new(|| {
-    let record = builtin::<ModuleParts>("module", parts::SIZE, Flags::BASE_TYPE)?;
+    let record = builtin::<ModuleParts>("module", PARTS_SIZE, Flags::BASE_TYPE)?;
     Ok(TypeRecord { clears_last: true, ..record })
 });
 
@@ -77,7 +79,7 @@ pub(super) struct StateHandlers {
 }
 
 // SAFETY: rule *dynamic*: `Builtin::make` gives the type this size.
-unsafe impl parts::Parts for ModuleParts {
+unsafe impl Parts for ModuleParts {
     fn builtin() -> &'static Builtin {
         &MODULE
     }
@@ -99,7 +101,7 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
             Fault::new(Code::BadSlot, FUNCTION).because("a module's name with a null byte in it")
         );
     }
-    let name = crate::base::text::c_text(&spec.name)?;
+    let name = crate::base::fallible::c_text(&spec.name)?;
     let words = spec.state_size.div_ceil(size_of::<u128>());
     let mut state = Vec::new();
     state.try_reserve_exact(words).map_err(|_| {

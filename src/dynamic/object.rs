@@ -1,4 +1,13 @@
-//! The layout of a dynamic object, as its pointers see it.
+//! A dynamic object as pointers see it: its layout, references to it, and its parts outside the
+//! cell.
+//!
+//! # Parts
+//!
+//! Some data of an object lies outside of its cell, behind a pointer that the object owns. A module
+//! and a weak reference have this pointer behind the head (`Parts`). Instances with a managed
+//! dictionary and the objects of heap types have it in the tail, the last word of the cell. The
+//! pointer is null until the part is complete. It is set once, and only a dying object gives its
+//! part up.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -6,14 +15,17 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use crate::base::error::{Code, Fault};
-use crate::dynamic::record::TypeRecord;
+use crate::base::once_box::OnceBox;
+use crate::dynamic::attributes::Attributes;
+use crate::dynamic::builtin::Builtin;
+use crate::dynamic::dealloc::Dying;
+use crate::dynamic::record::{Flags, TypeRecord};
 use crate::managed::{self, ManagedCore, Raw};
 use crate::memory::space::Space;
+use crate::object::address::Object;
 use crate::object::header::Header;
-use crate::object::type_info::Object;
-use crate::safepoint;
-use crate::{AnyGc, Mutator};
+use crate::report::error::{Code, Fault};
+use crate::{AnyGc, Mutator, safepoint};
 
 /// The start of every dynamic object: 24 bytes.
 ///
@@ -222,7 +234,7 @@ impl<'a> Obj<'a> {
     /// Whether it lies outside of all heaps. The header is not enough to decide this: an immortal
     /// object of a heap can have the same one.
     pub(super) fn is_static(self) -> bool {
-        self.header().is_static() && !crate::memory::space::is_in_any_heap(self.number())
+        self.header().is_static() && !crate::memory::ranges::is_in_any_heap(self.number())
     }
 
     /// A fault that concerns it.
@@ -267,40 +279,40 @@ impl<'a> Head<'a> {
         self.typed().map(Obj::record)
     }
 
-    /// As for [`Obj::address`].
+    /// Its address.
     #[inline(always)]
     pub fn address(self) -> NonNull<RawObject> {
         self.0.address
     }
 
-    /// As for [`Obj::count`].
+    /// The number of references to it; `None`: it is immortal. A snapshot.
     pub fn count(self) -> Option<i64> {
         self.0.count()
     }
 
-    /// As for [`Obj::incref`].
+    /// Adds a reference; `false`: refused, in a traverse handler.
     #[inline(always)]
     #[must_use = "where this is refused no reference was added"]
     pub fn incref(self) -> bool {
         self.0.incref()
     }
 
-    /// As for [`Obj::share`].
+    /// A new handle, with its own reference; see [`Obj::share`].
     pub fn share(self) -> AnyGc {
         self.0.share()
     }
 
-    /// As for [`Obj::is_tracked`].
+    /// Whether the object is in the tracked set.
     pub fn is_tracked(self, m: &'a Mutator) -> bool {
         self.0.is_tracked(m)
     }
 
-    /// As for [`Obj::is_finalized`].
+    /// Whether its finalizer was called.
     pub fn is_finalized(self, m: &'a Mutator) -> bool {
         self.0.is_finalized(m)
     }
 
-    /// As for [`Obj::is_gc`]. `false` for an object without a type.
+    /// Whether the object takes part in cycle collection. `false` for an object without a type.
     pub fn is_gc(self) -> bool {
         self.typed().is_some_and(Obj::is_gc)
     }
@@ -425,16 +437,6 @@ pub fn is_dynamic(gc: &AnyGc) -> bool {
     gc.header_ref().type_index() == TYPE_INDEX
 }
 
-/// Whether a static object lies at an address outside of all heaps, as far as the bytes there tell.
-/// `false` for memory that cannot be read.
-pub(super) fn is_static_at(object: NonNull<RawObject>) -> bool {
-    let address = object.as_ptr() as usize;
-    address.is_multiple_of(align_of::<RawObject>())
-        && crate::base::system::is_readable(address, size_of::<Header>())
-        // SAFETY: rule *bounds*: readable, and outside of all heaps.
-        && unsafe { object.cast::<Header>().as_ref() }.is_static()
-}
-
 /// Whether the mutator's heap is in checked mode.
 #[inline]
 pub fn is_checked(m: &Mutator) -> bool {
@@ -508,5 +510,97 @@ impl Visitor<'_> {
     fn visit_at(self, target: NonNull<RawObject>) -> c_int {
         // SAFETY: rule *pinned*: the promise to `new`. The callers have a living object.
         unsafe { (self.visit)(target.as_ptr(), self.arg) }
+    }
+}
+
+/// The parts of the instances of a built-in type.
+///
+/// # Safety
+///
+/// Instances of the built-in type, and of types derived from it, have at least [`PARTS_SIZE`]
+/// bytes. The library uses the word behind their heads for these parts only.
+pub(super) unsafe trait Parts: Sized {
+    /// The built-in type.
+    fn builtin() -> &'static Builtin;
+}
+
+/// A value to which the tails of some objects point.
+///
+/// # Safety
+///
+/// An instance in a heap of a type for which the function answers `true` has a tail. The library
+/// uses this tail for such values only.
+pub(super) unsafe trait Tail: Sized {
+    /// Whether the instances of this type have such a tail.
+    fn is_in_instances_of(record: &TypeRecord) -> bool;
+}
+
+// SAFETY: rule *dynamic*: with the flag there is a tail.
+unsafe impl Tail for Attributes {
+    fn is_in_instances_of(record: &TypeRecord) -> bool {
+        record.flags().has(Flags::MANAGED_DICT)
+    }
+}
+
+// SAFETY: rule *dynamic*: the object of a heap type has a tail, with its record.
+unsafe impl Tail for TypeRecord {
+    fn is_in_instances_of(record: &TypeRecord) -> bool {
+        record.is_metatype
+    }
+}
+
+/// The start of an object with parts.
+#[repr(C)]
+struct WithParts<P> {
+    base: RawObject,
+    parts: OnceBox<P>,
+}
+
+/// Bytes of an object with parts.
+pub(super) const PARTS_SIZE: usize = size_of::<WithParts<RawObject>>();
+
+impl<'a> Obj<'a> {
+    /// The pointer to the object's parts of this kind; `None`: the object has none.
+    pub(super) fn parts_slot<P: Parts>(self) -> Option<&'a OnceBox<P>> {
+        let has_parts = self.record().is_subtype_of(P::builtin().get());
+        // SAFETY: rule *dynamic*: instances of this type start with these fields.
+        has_parts.then(|| unsafe { &self.address().cast::<WithParts<P>>().as_ref().parts })
+    }
+
+    /// The parts of this kind; `None`: the object has none.
+    pub(super) fn parts<P: Parts>(self) -> Option<&'a P> {
+        self.parts_slot()?.get()
+    }
+
+    /// The pointer in the object's tail; `None`: the object has no tail of this kind.
+    pub(super) fn tail<T: Tail>(self) -> Option<&'a OnceBox<T>> {
+        if !T::is_in_instances_of(self.record()) {
+            return None;
+        }
+        let space = &self.core()?.space;
+        // SAFETY: rules *dynamic*, *counted* and *mapped*: the object lives, and was allocated with
+        // such a tail. Its cell is at least as large as the allocation, the last word included.
+        unsafe {
+            let cell = space.memory(self.address().cast());
+            Some(cell.start().add(cell.room().last_word()).cast().as_ref())
+        }
+    }
+}
+
+impl<'m> Dying<'m> {
+    /// Takes the parts of this kind out of the object.
+    pub(super) fn take_parts<P: Parts + 'm>(&self) -> Option<Box<P>> {
+        self.take(Obj::parts_slot)
+    }
+
+    /// Takes the value out of the object's tail.
+    pub(super) fn take_tail<T: Tail + 'm>(&self) -> Option<Box<T>> {
+        self.take(Obj::tail)
+    }
+
+    /// Takes the value of one of the object's own pointers.
+    fn take<T: 'm>(&self, slot: impl FnOnce(Obj<'m>) -> Option<&'m OnceBox<T>>) -> Option<Box<T>> {
+        // SAFETY: rule *zero*: this thread has exclusive access to the object.
+        unsafe { slot(self.object())?.take() }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::settings_lock::SettingsHold;
 use crate::base::sync::Mutex;
-use crate::dynamic::dictionary::Attributes;
+use crate::dynamic::attributes::Attributes;
 use crate::dynamic::object::{
     AllocProc, Destructor, FreeProc, Inquiry, Obj, RawObject, TraverseProc, from_raw,
 };
@@ -168,7 +168,7 @@ pub struct TypeRecord {
     pub(super) face: AtomicPtr<c_void>,
     pub(crate) traverse: Option<TraverseProc>,
     /// The traverse handler of the nearest static type in the chain of primary bases; see
-    /// `supplied::Inherited`.
+    /// `rust_handlers::Inherited`.
     pub(crate) static_traverse: Option<TraverseProc>,
     pub(crate) clear: Option<Inquiry>,
     pub(crate) finalize: Option<Destructor>,
@@ -191,8 +191,8 @@ pub struct TypeRecord {
     /// The same, for a type that `instance::allocate_common` can allocate.
     pub(crate) common_class: Option<u8>,
     /// Whether the short path of the generic dealloc handler is enough. Instances have no finalizer
-    /// and no dictionary, no primary base has a dealloc handler, and the default function frees
-    /// the memory.
+    /// and no dictionary, no primary base has a dealloc handler, and the default function frees the
+    /// memory.
     pub(crate) ends_simply: bool,
     /// The object of a heap type; null: static.
     pub(crate) object: *mut RawObject,

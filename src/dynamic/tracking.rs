@@ -1,11 +1,15 @@
 //! The tracked set: the objects that the collector examines.
+//!
+//! In some programs the allocator tracks a new object, and in others its constructor does at the
+//! end. Both must work, so an object that the allocator has tracked bears a mark (`BY_ALLOCATOR`),
+//! with which the first call of [`Obj::track`] succeeds.
 
 use crate::Mutator;
-use crate::base::error::{Code, Fault};
 use crate::dynamic::handlers;
 use crate::dynamic::object::{Obj, is_checked, raw, refuse_in_traversal};
 use crate::memory::shape::Cell;
 use crate::object::state::{self, StateByte};
+use crate::report::error::{Code, Fault};
 
 /// An object of the mutator's heap.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +109,6 @@ impl<'m> Obj<'m> {
         let here = self.gc_here(m, FUNCTION)?;
         let state = here.state();
         let was_tracked = state.get() & state::TRACKED != 0;
-        // Two conventions exist: the allocator tracks the object, or its constructor does.
         if was_tracked && !take_over(m, self, &state) {
             return Err(self.fault(Code::AlreadyTracked, FUNCTION));
         }

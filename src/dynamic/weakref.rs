@@ -4,27 +4,27 @@
 use std::ffi::c_int;
 use std::ptr::NonNull;
 
-use crate::During;
-use crate::base::error::{Code, Fault};
 use crate::base::fallible;
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering, RwLock};
 use crate::dynamic::builtin::Builtin;
 use crate::dynamic::dealloc::Dying;
 use crate::dynamic::draft::builtin;
-use crate::dynamic::entries::RustHandlers;
-use crate::dynamic::object::{Head, Obj, RawObject, Visitor, as_raw, refuse_in_traversal};
+use crate::dynamic::object::{
+    Head, Obj, PARTS_SIZE, Parts, RawObject, Visitor, as_raw, refuse_in_traversal,
+};
 use crate::dynamic::record::Flags;
-use crate::dynamic::{handlers, instance, parts};
-use crate::managed;
+use crate::dynamic::rust_handlers::RustHandlers;
+use crate::dynamic::{handlers, instance};
 use crate::object::header::Header;
 use crate::object::weak::{WeakRecord, WeakWatcher};
+use crate::report::error::{Code, Fault};
 use crate::typed::mutator::mutator;
-use crate::{AnyGc, Mutator};
+use crate::{AnyGc, During, Mutator, managed};
 
 /// The type of weak references.
 pub static WEAKREF: Builtin =
-    Builtin::new(|| builtin::<WeakRefParts>("weakref", parts::SIZE, Flags::default()));
+    Builtin::new(|| builtin::<WeakRefParts>("weakref", PARTS_SIZE, Flags::default()));
 
 /// Calls a callback with itself and the weak reference.
 pub type WeakCall = unsafe extern "C" fn(callback: *mut RawObject, weak_ref: *mut RawObject);
@@ -39,7 +39,7 @@ pub(super) struct WeakRefParts {
 }
 
 // SAFETY: rule *dynamic*: `Builtin::make` gives the type this size.
-unsafe impl parts::Parts for WeakRefParts {
+unsafe impl Parts for WeakRefParts {
     fn builtin() -> &'static Builtin {
         &WEAKREF
     }

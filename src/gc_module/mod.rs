@@ -2,9 +2,9 @@
 //!
 //! [`Heap::services`](crate::Heap::services) returns a handle. It switches automatic collections on
 //! and off, sets thresholds, callbacks and debugging flags, reads counters, records and the garbage
-//! list, freezes objects, and lists objects and references. All handles of a heap are
-//! equal, because the heap holds the state. A program that does not use the services pays nothing
-//! for them.
+//! list, freezes objects, and lists objects and references. All handles of a heap are equal,
+//! because the heap holds the state. A program that does not use the services pays nothing for
+//! them.
 //!
 //! ```
 //! use standstill::{Gc, GcCell, Heap, Trace};
@@ -42,15 +42,14 @@
 //!
 //! Each entry names a state, its file, and the threads that may read and change it:
 //!
-//! * Enabled or disabled, as the user has set it (`switch`): any thread, with one atomic swap. A
-//!   running collection continues.
-//! * The number of visits to all objects (`switch`): the visiting threads. While it is not 0, the
-//!   heap starts no collection, and the collecting calls of this module do nothing.
-//! * The source of memory (`memory`): any thread, under its lock. The thresholds are a part of the
-//!   heap's [`Pacing`](crate::Pacing).
-//! * Callbacks, debugging flags and sink, audit hook, records (`callbacks`, `debug`, `audit`,
-//!   `records`): any thread.
-//! * The garbage list (`garbage_list`): attached threads, under its lock. A collection adds to it
+//! * Enabled or disabled, as the user has set it (`collecting`): any thread, with one atomic swap.
+//!   A running collection continues.
+//! * The number of visits to all objects (`collecting`): the visiting threads. While it is not 0,
+//!   the heap starts no collection, and the collecting calls of this module do nothing.
+//! * The source of memory (`thresholds`): any thread, under its lock. The thresholds are a part of
+//!   the heap's [`Pacing`](crate::Pacing).
+//! * Callbacks, debugging flags and sink, audit hook (`watching`), records (`records`): any thread.
+//! * The garbage list (`garbage`): attached threads, under its lock. A collection adds to it
 //!   between the recheck and the clearing.
 //! * Whether legacy finalizers are expected (the built-in model): any thread. Off by default.
 //!
@@ -84,30 +83,37 @@
 //! memory for its work lists is abandoned, and its report says so. In the remaining cases a refusal
 //! aborts the process, as in std. `tests/alloc_failure.rs` lists them.
 
-mod audit;
-mod callbacks;
-mod collecting;
-mod debug;
-mod garbage;
-mod garbage_list;
-mod memory;
-mod objects;
-mod records;
-mod scheduling;
+/// The handle `Services`, and the stop of the world for one of its calls.
 mod services;
-mod shutdown;
+
+/// What a heap keeps for its services, and what a collection calls in them.
 mod state;
-mod stop;
-mod switch;
+
+/// Collections on request, and the switch of automatic ones.
+mod collecting;
+
+/// When the heap collects by itself.
 mod thresholds;
+
+/// Lists of objects, of their references and referrers; frozen objects.
+mod objects;
+
+/// The counters and the records of the three generations.
+mod records;
+
+/// The garbage list, and what is left at the end of a heap.
+mod garbage;
+
+/// Callbacks, debugging lines and the audit hook.
 mod watching;
 
-pub use callbacks::{CallbackInfo, CallbackPhase};
-pub use debug::{DEBUG_COLLECTABLE, DEBUG_LEAK, DEBUG_SAVEALL, DEBUG_STATS, DEBUG_UNCOLLECTABLE};
-pub use memory::process_memory;
+pub(crate) use garbage::at_the_end;
 pub use objects::Visit;
 pub use records::GenerationStats;
 pub use services::Services;
-pub(crate) use shutdown::at_the_end;
 pub(crate) use state::new_state;
-pub use thresholds::Thresholds;
+pub use thresholds::{Thresholds, process_memory};
+pub use watching::{
+    CallbackInfo, CallbackPhase, DEBUG_COLLECTABLE, DEBUG_LEAK, DEBUG_SAVEALL, DEBUG_STATS,
+    DEBUG_UNCOLLECTABLE,
+};

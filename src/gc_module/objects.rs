@@ -4,20 +4,18 @@
 
 use std::borrow::Cow;
 
-use crate::base::error::{Code, Fault};
 use crate::base::fallible;
-use crate::base::text::words;
-use crate::collect;
-use crate::collect::inspect;
+use crate::base::fallible::words;
 use crate::collect::traversal::guard_traversal;
+use crate::collect::{self, inspect};
 use crate::gc_module::collecting::bad_generation;
-use crate::gc_module::records::GenerationStats;
-use crate::gc_module::services::Services;
-use crate::gc_module::stop::stopped;
+use crate::gc_module::services::{Services, stopped};
 use crate::heap::world::World;
 use crate::managed::Managed;
+use crate::object::address::Object;
 use crate::object::state::{FROZEN, OLD};
-use crate::object::type_info::{Object, Tracer};
+use crate::object::tracer::Tracer;
+use crate::report::error::{Code, Fault};
 use crate::safepoint::ThreadId;
 use crate::{AnyGc, Mutator};
 
@@ -126,8 +124,8 @@ impl Services {
     }
 
     /// Calls `f` with each tracked object, once and in no particular order, until `f` returns
-    /// [`Visit::Stop`]. Returns the number of calls. Frozen objects are included. Objects that a
-    /// running collection has found unreachable are left out.
+    /// [`Visit::Stop`]. Returns the number of calls. Frozen objects are included, but objects that
+    /// a running collection has found unreachable are not.
     ///
     /// A short stop at the start collects references to all these objects. So objects that are made
     /// later are not visited, and an object without other references lives until it has been
@@ -136,8 +134,8 @@ impl Services {
     ///
     /// Until the visit is finished, the heap starts no collection, and on all threads the
     /// collecting calls of this module do nothing. A program that only visits, without a safepoint
-    /// between two visits, collects nothing. The setting of [`enable`](Self::enable) is kept
-    /// and may be changed. [`Mutator::collect`] still collects, which is harmless.
+    /// between two visits, collects nothing. The setting of [`enable`](Self::enable) is kept and
+    /// may be changed. [`Mutator::collect`] still collects, which is harmless.
     ///
     /// If `f` panics, the references are dropped, automatic collections are possible again, and the
     /// panic continues.
@@ -279,77 +277,5 @@ impl Services {
     }
 }
 
-impl Services {
-    /// The exact counters of the three generations; see the [module's
-    /// page](crate::gc_module#generations).
-    ///
-    /// # Errors
-    ///
-    /// When the world cannot be stopped.
-    pub fn counts(&self, m: &mut Mutator) -> Result<[usize; 3], Fault> {
-        self.check(m);
-        let new = stopped(m, "counts", |_, world| {
-            let mut new = 0;
-            collect::visible(world, |_, state| {
-                new += usize::from(state.get() & (OLD | FROZEN) == 0)
-            });
-            Ok(new)
-        })?;
-        Ok([new, 0, self.state().records.get().1])
-    }
-
-    /// The records of all collections so far, by generation. Collections that were not started
-    /// through these services are included.
-    pub fn stats(&self) -> [GenerationStats; 3] {
-        self.state().records.get().0
-    }
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::{Heap, Pacing, Trace};
-
-    /// Drops its content when it is traversed, which a traversal should not do.
-    struct Dropper(std::sync::Mutex<Option<crate::Gc<Witness>>>);
-
-    impl Trace for Dropper {
-        fn traverse(this: &Self, _: &mut Tracer) {
-            drop(this.0.lock().expect("no panic").take());
-        }
-    }
-
-    /// Counts how often it is destroyed outside and inside of a stop.
-    struct Witness(Arc<[std::sync::atomic::AtomicUsize; 2]>);
-
-    impl Trace for Witness {
-        fn traverse(_: &Self, _: &mut Tracer) {}
-    }
-
-    impl Drop for Witness {
-        fn drop(&mut self) {
-            let in_stop = usize::from(crate::safepoint::is_stopping());
-            self.0[in_stop].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        }
-    }
-
-    #[test]
-    fn objects_that_a_traversal_drops_die_after_the_stop_and_before_the_answer() {
-        let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
-        let services = heap.services();
-        let mut m = heap.attach();
-        let died: Arc<[std::sync::atomic::AtomicUsize; 2]> = Arc::default();
-        let held = m.alloc(Witness(Arc::clone(&died)));
-        let dropper: AnyGc = m.alloc(Dropper(std::sync::Mutex::new(Some(held)))).into();
-        assert!(
-            services
-                .referents(&mut m, std::slice::from_ref(&dropper))
-                .expect("an answer")
-                .is_empty()
-        );
-        let died = [0, 1].map(|which: usize| died[which].load(std::sync::atomic::Ordering::SeqCst));
-        assert_eq!((died, heap.stats().live_objects), ([1, 0], 1));
-    }
-}
+mod tests;

@@ -1,11 +1,15 @@
-//! The records of the collections of each generation.
+//! The counters and the records of the three generations.
 
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
-use crate::base::event::{CollectionKind, CollectionReport};
 use crate::base::sync::Mutex;
+use crate::gc_module::services::{Services, stopped};
+use crate::object::state::{FROZEN, OLD};
+use crate::report::error::Fault;
+use crate::report::facts::{CollectionKind, CollectionReport};
+use crate::{Mutator, collect};
 
 /// The sums of the reports of all collections of one generation since the heap was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,28 +63,31 @@ impl Records {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::{Heap, Pacing};
+impl Services {
+    /// The exact counters of the three generations; see the [module's
+    /// page](crate::gc_module#generations).
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn counts(&self, m: &mut Mutator) -> Result<[usize; 3], Fault> {
+        self.check(m);
+        let new = stopped(m, "counts", |_, world| {
+            let mut new = 0;
+            collect::visible(world, |_, state| {
+                new += usize::from(state.get() & (OLD | FROZEN) == 0)
+            });
+            Ok(new)
+        })?;
+        Ok([new, 0, self.state().records.get().1])
+    }
 
-    #[test]
-    fn each_generation_has_the_sums_of_its_collections() {
-        let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
-        let mut m = heap.attach();
-        let records = Records::default();
-        let mut sums = [GenerationStats::default(); 3];
-        for (what, young) in [(0, 1), (0, 2), (2, 0), (0, 1)] {
-            let kind = if what == 0 { crate::Collect::young() } else { crate::Collect::full() };
-            let report = m.try_collect(kind).expect("a collection");
-            records.add(&report);
-            let sum = &mut sums[what];
-            sum.collections += 1;
-            sum.candidates += report.candidates;
-            sum.duration += report.duration;
-            sum.stopped += report.stops.iter().sum::<Duration>();
-            assert!(!sum.stopped.is_zero());
-            assert_eq!(records.get(), (sums, young));
-        }
+    /// The records of all collections so far, by generation. Collections that were not started
+    /// through these services are included.
+    pub fn stats(&self) -> [GenerationStats; 3] {
+        self.state().records.get().0
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,33 +1,31 @@
 //! The state of the gc module of one heap.
 //!
-//! All of it is empty until a program uses it. Then it costs only the check of a few empty lists in
-//! each collection.
+//! All of it is empty until a program uses it. So a heap whose program does not use the services
+//! pays only for the check of a few empty lists in each collection.
 
 #![forbid(unsafe_code)]
 
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::base::event::CollectionReport;
 use crate::base::fallible::{self, NoMemory};
-use crate::base::hooks::Hooks;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::gc_module::audit::Audit;
-use crate::gc_module::callbacks::{CallbackInfo, CallbackPhase, Callbacks};
-use crate::gc_module::debug::{
-    DEBUG_COLLECTABLE, DEBUG_SAVEALL, DEBUG_STATS, DEBUG_UNCOLLECTABLE, DebugLines,
-};
-use crate::gc_module::garbage_list::GarbageList;
-use crate::gc_module::memory::MemoryCondition;
+use crate::gc_module::collecting::Switch;
+use crate::gc_module::garbage::GarbageList;
 use crate::gc_module::records::Records;
-use crate::gc_module::switch::Switch;
-use crate::gc_module::thresholds;
+use crate::gc_module::thresholds::{self, MemoryCondition};
+use crate::gc_module::watching::{
+    Audit, CallbackInfo, CallbackPhase, Callbacks, DEBUG_COLLECTABLE, DEBUG_SAVEALL, DEBUG_STATS,
+    DEBUG_UNCOLLECTABLE, DebugLines,
+};
 use crate::heap::observer::{Fate, Figures, Observer, ObserverAndRule, PacingRule, Ruling};
 use crate::managed::ManagedCore;
 use crate::object::counted::CountedRef;
+use crate::report::facts::CollectionReport;
+use crate::report::hooks::Hooks;
 use crate::safepoint::ThreadId;
 
-/// See the [page of this file](self).
+/// The parts of the state, one for each service.
 #[derive(Debug, Default)]
 pub(super) struct GcState {
     pub(super) callbacks: Callbacks,

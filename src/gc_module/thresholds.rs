@@ -1,11 +1,25 @@
-//! The thresholds of CPython's `gc.set_threshold`, as a rule that paces a heap.
+//! When a heap collects: the thresholds of CPython's `gc.set_threshold`, as a rule that paces a
+//! heap, and memory use as a further condition.
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
+use std::sync::Arc;
+
 use crate::Pacing;
-use crate::gc_module::memory::{MemoryCondition, OVERRUN_LIMIT};
+use crate::base::fallible::words;
+use crate::base::outside::Hook;
+use crate::base::settings_lock::Setting;
+use crate::gc_module::services::Services;
 use crate::heap::observer::{Figures, Ruling};
-use crate::heap::policy::RuleNumbers;
+use crate::heap::pacing::RuleNumbers;
+use crate::report::error::{Code, Fault};
+
+/// With more new objects than this many times the threshold, a collection is due anyway.
+const OVERRUN_LIMIT: usize = 40;
+
+/// Returns the memory use of the process. `None`: it is unknown now.
+type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
 
 /// When a heap starts collections, in the terms of CPython's `gc.set_threshold`.
 ///
@@ -82,28 +96,131 @@ pub(super) fn allowed_growth([t0, ..]: [u32; 3], old: usize) -> usize {
     if t0 == 0 { usize::MAX } else { (old / 4).max(OVERRUN_LIMIT * t0 as usize) }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
+/// The condition that memory use has grown since the last collection. It applies if there is a
+/// source of memory use.
+#[derive(Default)]
+pub(super) struct MemoryCondition {
+    source: Setting<Option<Source>>,
+}
 
-    #[test]
-    fn a_collection_is_due_behind_the_first_threshold_and_0_starts_none() {
-        let first_due =
-            |t0| RuleNumbers::from(Thresholds { t0, ..Thresholds::default() }).first_due;
-        assert_eq!([1, 700, 0].map(first_due), [2, 701, usize::MAX]);
-    }
+struct Source {
+    source: MemorySource,
+    /// The memory use after the last collection.
+    last: Option<usize>,
+}
 
-    #[test]
-    fn a_collection_is_full_if_the_heap_has_grown_by_more_than_a_quarter() {
-        let decide = |t1, [new, set_aside, grown, old]: [usize; 4]| {
-            let figures = Figures { new, set_aside, grown, old };
-            decide([10, t1, 0], &MemoryCondition::default(), figures)
-        };
-        assert_eq!(decide(1, [11, 0, 0, 44]), Ruling::Young);
-        assert_eq!(decide(1, [12, 0, 0, 44]), Ruling::Full);
-        assert_eq!(decide(1, [11, 1, 0, 44]), Ruling::Full);
-        assert_eq!(decide(1, [11, 0, 1, 44]), Ruling::Full);
-        assert_eq!(decide(1, [11, 4, 5, 80]), Ruling::Young);
-        assert_eq!(decide(0, [11, 0, 0, 44]), Ruling::Full);
+impl fmt::Debug for MemoryCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryCondition").finish_non_exhaustive()
     }
 }
+
+impl MemoryCondition {
+    /// Sets or removes the source.
+    pub(super) fn set_source(&self, source: Option<MemorySource>) {
+        let source = source.map(|source| Source { last: ask(&source), source });
+        // The old source is dropped without the lock.
+        drop(self.source.with(|place| std::mem::replace(place, source)));
+    }
+
+    /// Records the memory use after a collection, while the world runs.
+    pub(super) fn remember(&self) {
+        let source = self.source.with(|place| place.as_ref().map(|slot| slot.source.clone()));
+        // Called without the lock: the source is user code.
+        let Some(now) = source.map(|source| ask(&source)) else { return };
+        self.source.with(|place| place.iter_mut().for_each(|slot| slot.last = now));
+    }
+
+    /// Whether memory use has grown by a tenth since the last collection, or so many objects are
+    /// new that a collection is due anyway.
+    pub(super) fn holds(&self, t0: u32, new: usize) -> bool {
+        let known =
+            self.source.with(|place| place.as_ref().map(|slot| (slot.source.clone(), slot.last)));
+        let Some((source, last)) = known else { return true };
+        if new > OVERRUN_LIMIT * t0 as usize {
+            return true;
+        }
+        let (Some(last), Some(now)) = (last, ask(&source)) else { return true };
+        now >= last.saturating_add(last / 10)
+    }
+}
+
+/// Calls the source. `None` if the source panics.
+fn ask(source: &MemorySource) -> Option<usize> {
+    source.call(|source| source()).unwrap_or(None)
+}
+
+/// The memory that the process uses now, in bytes, including swapped-out memory. `None`: the system
+/// does not provide it.
+pub fn process_memory() -> Option<usize> {
+    memory_of(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// The result of [`process_memory`], from the text of `/proc/self/status`.
+fn memory_of(status: &str) -> Option<usize> {
+    let kilobytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<usize>().ok()
+    };
+    let swapped = kilobytes("VmSwap:").unwrap_or(0);
+    Some((kilobytes("VmRSS:")? + swapped) << 10)
+}
+
+impl Services {
+    /// Sets the thresholds, which [`Thresholds`] explains. A threshold that is `None` keeps its
+    /// value. With `t0` at 0 the heap starts no collection, even if
+    /// [`is_enabled`](Self::is_enabled) returns `true`.
+    ///
+    /// From now on the other settings of the heap's [`Pacing`](crate::Pacing) have no effect,
+    /// except [`automatic`](crate::Pacing::automatic) and
+    /// [`full_minimum_bytes`](crate::Pacing::full_minimum_bytes).
+    ///
+    /// # Errors
+    ///
+    /// [`Code::BadThreshold`] when a threshold is negative. Then nothing has changed.
+    pub fn set_threshold(&self, t0: i32, t1: Option<i32>, t2: Option<i32>) -> Result<(), Fault> {
+        let number = |threshold: i32| {
+            u32::try_from(threshold).map_err(|_| {
+                let text = words!("a threshold must not be negative, and {threshold} is");
+                Fault::new(Code::BadThreshold, "set_threshold").because(text)
+            })
+        };
+        let t0 = number(t0)?;
+        let (t1, t2) = (t1.map(number).transpose()?, t2.map(number).transpose()?);
+        self.pace().change_policy(|policy| {
+            let old = policy.thresholds().unwrap_or_default();
+            let new = Thresholds { t0, t1: t1.unwrap_or(old.t1), t2: t2.unwrap_or(old.t2) };
+            policy.rule = Some(new.into());
+        });
+        self.core().request_what_is_due();
+        Ok(())
+    }
+
+    /// The thresholds. A heap without thresholds returns the default ones, although the other
+    /// settings of its [`Pacing`](crate::Pacing) decide. [`set_threshold`](Self::set_threshold) and
+    /// [`Pacing::with_thresholds`](crate::Pacing::with_thresholds) set thresholds.
+    pub fn threshold(&self) -> [i32; 3] {
+        let Thresholds { t0, t1, t2 } = self.pace().policy().thresholds().unwrap_or_default();
+        [t0, t1, t2].map(|number| i32::try_from(number).unwrap_or(i32::MAX))
+    }
+
+    /// Makes memory use a condition of collections by [`Thresholds`]. A due collection is skipped
+    /// if memory use has not grown by a tenth since the last collection, and at most 40 times `t0`
+    /// objects are new. [`process_memory`](crate::gc_module::process_memory) can be the source. By
+    /// default there is no source and no condition.
+    ///
+    /// The source is called by this function, after collections, and when a thread fetches cells or
+    /// reaches a safepoint and a collection may be due. It must not use a heap. If it returns
+    /// `None`, the condition holds.
+    pub fn set_memory_source(&self, source: impl Fn() -> Option<usize> + Send + Sync + 'static) {
+        self.state().memory.set_source(Some(Hook::new(Arc::new(source))));
+    }
+
+    /// Removes the source, and with it the condition.
+    pub fn remove_memory_source(&self) {
+        self.state().memory.set_source(None);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

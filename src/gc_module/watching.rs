@@ -1,14 +1,215 @@
-//! The calls with which a program observes collections: callbacks, debugging lines, the audit hook.
+//! How a program observes collections: callbacks, debugging lines, the audit hook.
 
 #![forbid(unsafe_code)]
 
-use crate::base::error::{Code, Fault};
-use crate::base::event::Hook;
-use crate::base::fallible::{self, NoMemory};
-use crate::base::text::words;
-use crate::gc_module::callbacks::{CallbackInfo, CallbackPhase};
-use crate::gc_module::debug::{DEBUG_LEAK, DEBUG_STATS};
+use std::fmt;
+use std::time::Duration;
+
+use crate::base::fallible::{self, NoMemory, words};
+use crate::base::outside;
+use crate::base::outside::Hook;
+use crate::base::settings_lock::Setting;
+use crate::base::sync::{AtomicU32, Ordering};
 use crate::gc_module::services::Services;
+use crate::report::error::{Code, Fault};
+use crate::report::facts::During;
+use crate::report::hooks::Hooks;
+
+/// The time at which a progress callback is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallbackPhase {
+    /// Before a collection.
+    Start,
+    /// After a collection.
+    Stop,
+}
+
+impl CallbackPhase {
+    /// `start` or `stop`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// The figures for a progress callback. At the start of a collection all are 0 except the
+/// generation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallbackInfo {
+    /// 0 or 1: a young collection. 2: a full one.
+    pub generation: usize,
+    /// Objects that were destroyed.
+    pub collected: usize,
+    /// Unreachable objects that were not destroyed.
+    pub uncollectable: usize,
+    /// Objects that the collection decided about.
+    pub candidates: usize,
+    /// The duration of the collection.
+    pub duration: Duration,
+    /// The part of `duration` in which the world was stopped.
+    pub stopped: Duration,
+    /// Bytes outside the heap that the destroyed objects have given up.
+    pub external_bytes: usize,
+}
+
+type Callback = Hook<dyn Fn(CallbackPhase, &CallbackInfo) + Send + Sync>;
+
+/// The registered callbacks.
+#[derive(Default)]
+pub(super) struct Callbacks(Setting<List>);
+
+#[derive(Default)]
+struct List {
+    list: Vec<(u64, Callback)>,
+    last: u64,
+}
+
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callbacks").finish_non_exhaustive()
+    }
+}
+
+impl Callbacks {
+    pub(super) fn add(&self, callback: Callback) -> Result<u64, NoMemory> {
+        let mut callback = Some(callback);
+        // After an error the callback is dropped without the lock.
+        self.0.with(|callbacks| {
+            callbacks.list.try_reserve(1)?;
+            callbacks.last += 1;
+            let id = callbacks.last;
+            callbacks.list.extend(callback.take().map(|callback| (id, callback)));
+            Ok(id)
+        })
+    }
+
+    pub(super) fn remove(&self, id: u64) -> bool {
+        let removed = self.0.with(|List { list, .. }| {
+            list.iter().position(|(other, _)| *other == id).map(|at| list.remove(at))
+        });
+        // Dropped without the lock: the callback has captured data of the user.
+        removed.is_some()
+    }
+
+    /// Calls the callbacks that are registered now, each without the lock.
+    pub(super) fn call(&self, hooks: &Hooks, phase: CallbackPhase, info: &CallbackInfo) {
+        let call = |callback: Callback| {
+            if let Err(message) = callback.call(|callback| callback(phase, info)) {
+                hooks.unraisable(During::CollectionCallback, "", message);
+            }
+        };
+        let (list, last) = self.0.with(|callbacks| {
+            (fallible::collect(callbacks.list.iter().map(|(_, f)| f.clone())), callbacks.last)
+        });
+        if let Ok(list) = list {
+            return list.into_iter().for_each(call);
+        }
+        // There is no memory for a list. The callbacks are called one after the other in the order
+        // of their ids. A callback that is removed meanwhile is not called.
+        let mut before = 0;
+        loop {
+            let next = self.0.with(|callbacks| {
+                let next = callbacks.list.iter().find(|(id, _)| (before + 1..=last).contains(id));
+                next.map(|(id, callback)| (*id, callback.clone()))
+            });
+            let Some((id, callback)) = next else { return };
+            before = id;
+            call(callback);
+        }
+    }
+}
+
+/// A line at the start and one at the end of each collection.
+pub const DEBUG_STATS: u32 = 1;
+/// A line for each object that is about to be cleared.
+pub const DEBUG_COLLECTABLE: u32 = 2;
+/// A line for each object that must not be cleared.
+pub const DEBUG_UNCOLLECTABLE: u32 = 4;
+/// Unreachable objects are not cleared. They are saved in the garbage list.
+pub const DEBUG_SAVEALL: u32 = 32;
+/// The flags for a program that leaks: the three flags above.
+pub const DEBUG_LEAK: u32 = DEBUG_COLLECTABLE | DEBUG_UNCOLLECTABLE | DEBUG_SAVEALL;
+
+type Line = Hook<dyn Fn(&str) + Send + Sync>;
+
+/// The debugging flags, and the sink for the lines.
+#[derive(Default)]
+pub(super) struct DebugLines {
+    /// Relaxed: independent of other data.
+    flags: AtomicU32,
+    sink: Setting<Option<Line>>,
+}
+
+impl fmt::Debug for DebugLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DebugLines").field("flags", &self.flags).finish_non_exhaustive()
+    }
+}
+
+impl DebugLines {
+    pub(super) fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has(&self, flag: u32) -> bool {
+        self.flags() & flag != 0
+    }
+
+    pub(super) fn set_flags(&self, flags: u32) {
+        self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_sink(&self, sink: Option<Line>) {
+        // The old sink is dropped without the lock.
+        drop(self.sink.with(|place| std::mem::replace(place, sink)));
+    }
+
+    /// Writes a debugging line to the sink. Without a sink it goes to stderr.
+    pub(super) fn write(&self, hooks: &Hooks, line: fmt::Arguments<'_>) {
+        let sink = self.sink.with(|place| place.clone());
+        match sink {
+            Some(sink) => {
+                let line = crate::base::fallible::in_words(line);
+                if let Err(message) = sink.call(|sink| sink(&line)) {
+                    hooks.unraisable(During::DebugSink, "", message);
+                }
+            }
+            None => outside::line(line),
+        }
+    }
+}
+
+type Listener = Hook<dyn Fn(&str) + Send + Sync>;
+
+/// The audit hook, if one is set.
+#[derive(Default)]
+pub(super) struct Audit(Setting<Option<Listener>>);
+
+impl fmt::Debug for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Audit").finish_non_exhaustive()
+    }
+}
+
+impl Audit {
+    pub(super) fn set(&self, hook: Option<Listener>) {
+        // The old hook is dropped without the lock.
+        drop(self.0.with(|place| std::mem::replace(place, hook)));
+    }
+
+    /// Calls the hook without the lock.
+    pub(super) fn call(&self, hooks: &Hooks, what: &str) {
+        let hook = self.0.with(|place| place.clone());
+        if let Some(hook) = hook
+            && let Err(message) = hook.call(|hook| hook(what))
+        {
+            hooks.unraisable(During::AuditHook, "", message);
+        }
+    }
+}
 
 impl Services {
     /// Registers a callback for the start and the end of each collection except the heap's last. It

@@ -17,18 +17,19 @@
 
 use std::ptr::NonNull;
 
-use crate::base::error::OutOfMemory;
-use crate::base::sync::Ordering;
+use crate::base::sync::{AtomicPtr, Ordering};
 use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::ModelMutator;
+use crate::heap::parts::*;
 use crate::memory::address_map::Map;
-use crate::memory::arena::{class_for, class_size};
+use crate::memory::pool::SpaceError;
 use crate::memory::shape::{GRANULE, MAX_ALIGN, MAX_PREFIX, PageKind};
-use crate::memory::space::SpaceError;
+use crate::memory::size_class::{class_for, class_size};
+use crate::object::address::Object;
 use crate::object::state::{self, StateByte};
-use crate::object::type_info::Object;
+use crate::report::error::OutOfMemory;
 
 impl<M: ObjectModel> ModelMutator<M> {
     /// Allocates memory for an object of `size` bytes at a multiple of `align`. Its bytes are
@@ -151,7 +152,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         attempt: impl Fn() -> Result<NonNull<u8>, Option<SpaceError>>,
     ) -> Result<NonNull<u8>, OutOfMemory> {
         let mut result = attempt();
-        if result.is_err() && self.model().refused(self) {
+        if result.is_err() && ThreadsOf::<M>::refused(self.model(), self) {
             result = attempt();
         }
         let memory = result.map_err(|error| self.out_of_memory(error, size))?;
@@ -312,7 +313,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// If the model [lists its objects](ObjectModel::LISTS_OBJECTS).
+    /// If the model [lists its objects](crate::model::Lists).
     ///
     /// # Safety
     ///
@@ -346,7 +347,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// If the model [lists its objects](ObjectModel::LISTS_OBJECTS).
+    /// If the model [lists its objects](crate::model::Lists).
     ///
     /// # Safety
     ///
@@ -366,7 +367,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// If the model [lists its objects](ObjectModel::LISTS_OBJECTS).
+    /// If the model [lists its objects](crate::model::Lists).
     ///
     /// # Safety
     ///
@@ -400,7 +401,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// # Panics
     ///
     /// If no object is there: it was declared dead before, or never published. If the model
-    /// [lists its objects](ObjectModel::LISTS_OBJECTS).
+    /// [lists its objects](crate::model::Lists).
     ///
     /// # Safety
     ///
@@ -428,7 +429,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// If the model [lists its objects](ObjectModel::LISTS_OBJECTS).
+    /// If the model [lists its objects](crate::model::Lists).
     ///
     /// # Safety
     ///
@@ -469,9 +470,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[track_caller]
     pub(crate) fn assert_not_listed(&self, function: &str) {
         assert!(
-            !M::LISTS_OBJECTS,
+            !ListsOf::<M>::PRESENT,
             "`{function}` is not for a model that lists its objects \
-             (`ObjectModel::LISTS_OBJECTS`): the next list would undo it"
+             (`Lists`): the next list would undo it"
         );
     }
 
@@ -502,8 +503,9 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// To *drop a reference* on a thread without a mutator is something else. The count would
     /// change in a stop, which rule 3 of [`ObjectModel`] forbids. A model keeps such references in
-    /// a list, and drops them on an attached thread, for example in [`ObjectModel::prepare`] and
-    /// [`ObjectModel::attached`].
+    /// a list, and drops them on an attached thread, for example in
+    /// [`SplitCounts::prepare`](crate::model::SplitCounts::prepare) and
+    /// [`Threads::attached`](crate::model::Threads::attached).
     ///
     /// # Panics
     ///
@@ -545,5 +547,70 @@ impl<M: ObjectModel> ModelHeap<M> {
         // SAFETY: rule *owner*: as the caller says. A cell is at least one granule long and aligned
         // to one.
         unsafe { core.freed.push(core.space.cell_around(object)) };
+    }
+}
+
+/// The stack. See the module's page.
+#[derive(Debug)]
+pub(crate) struct Freed {
+    /// The entry that was pushed last, or null.
+    last: AtomicPtr<u8>,
+}
+
+impl Default for Freed {
+    fn default() -> Self {
+        Self { last: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+}
+
+impl Freed {
+    /// Pushes memory of at least one word.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the memory, which is aligned for a pointer, and gives it up.
+    pub(crate) unsafe fn push(&self, memory: NonNull<u8>) {
+        // A guess instead of a load: mostly no other memory waits.
+        let mut last = std::ptr::null_mut();
+        loop {
+            // SAFETY: rule *owner*: the memory is this thread's until the exchange succeeds.
+            unsafe { memory.cast::<*mut u8>().write(last) };
+            // Release: the thread that takes the stack sees the link, and all that this thread did
+            // with the memory before. Later pushes are read-modify-writes, so they continue the
+            // release sequence. Relaxed on failure: the value is only copied. A thread that takes
+            // entries takes the whole stack, so an address that is on top again is still the right
+            // link.
+            let pushed = self.last.compare_exchange_weak(
+                last,
+                memory.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            match pushed {
+                Ok(_) => return,
+                Err(now) => last = now,
+            }
+        }
+    }
+
+    /// Takes all memory, and calls `f` with each entry, which the caller owns.
+    #[inline]
+    pub(crate) fn take(&self, f: impl FnMut(NonNull<u8>)) {
+        // Relaxed: a hint. The next call takes an entry that this call misses.
+        if !self.last.load(Ordering::Relaxed).is_null() {
+            self.take_all(f);
+        }
+    }
+
+    #[cold]
+    fn take_all(&self, mut f: impl FnMut(NonNull<u8>)) {
+        // Acquire: see `push`.
+        let mut next = self.last.swap(std::ptr::null_mut(), Ordering::Acquire);
+        while let Some(memory) = NonNull::new(next) {
+            // SAFETY: rule *owner*: the exchange has made the entries this thread's. `push` has
+            // written the link.
+            next = unsafe { memory.cast::<*mut u8>().read() };
+            f(memory);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 use std::sync::{LockResult, MutexGuard, TryLockError, mpsc};
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 
-use crate::base::event::guarded;
+use crate::base::outside::guarded;
 use crate::heap::detach::Reattach;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{ModelMutator, set_inside_detach};

@@ -1,30 +1,33 @@
 //! The data that the threads of one heap share.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::hooks::Hooks;
+use crate::base::settings_lock::Setting;
 use crate::base::stress::{MaybeStrain, Strain, Stress};
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell};
+use crate::heap::alloc::Freed;
 use crate::heap::collector_lock::CollectorLock;
-use crate::heap::freed::Freed;
-use crate::heap::known_roots::KnownRoots;
+use crate::heap::mark_tables::Remembered;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::SpareMutator;
 use crate::heap::observer::{Observer, PacingRule};
 use crate::heap::pacing::Pace;
-use crate::heap::remembered::Remembered;
+use crate::heap::parts::*;
 use crate::heap::slow;
 use crate::heap::spares::Spares;
 use crate::heap::workers::Workers;
 use crate::memory::arena::Arena;
 use crate::memory::quarantine::TypeNamer;
 use crate::memory::space::Space;
+use crate::object::address::Object;
 use crate::object::live::DeadObject;
 use crate::object::state::{self, StateByte};
+use crate::report::hooks::Hooks;
 use crate::safepoint::{self, Coordinator, lock};
 
 /// The request bit for a collection that is due.
@@ -77,7 +80,7 @@ pub(crate) struct CoreConfig {
     pub(crate) serial_below: usize,
     pub(crate) workers: usize,
     pub(crate) slow_stop: Duration,
-    pub(crate) pacing: crate::heap::policy::Pacing,
+    pub(crate) pacing: crate::heap::pacing::Pacing,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) rule: Option<Arc<dyn PacingRule>>,
 }
@@ -96,8 +99,8 @@ impl<M: ObjectModel> Core<M> {
                 name: Some(fallible::owned(&config.name)?),
                 ..safepoint::Config::default()
             },
-            M::OWN_POLL_WORD.then_some(|thread, shared: &MutatorShared<M>, bits| {
-                M::requested(thread, &shared.local, bits);
+            PollWordOf::<M>::PRESENT.then_some(|thread, shared: &MutatorShared<M>, bits| {
+                PollWordOf::<M>::requested(thread, &shared.local, bits);
             }),
         )?;
         let slow = fallible::arc(slow::SlowHooks::default())?;
@@ -113,7 +116,9 @@ impl<M: ObjectModel> Core<M> {
             // hand.
             space.set_heap(weak.as_ptr().cast());
             let core = weak.clone();
-            let name = move |dead| core.upgrade().and_then(|core| core.model.last_type(dead));
+            let name = move |dead| {
+                core.upgrade().and_then(|core| ChecksOf::<M>::last_type(&core.model, dead))
+            };
             let name = config.stress.uses_quarantine().then(|| Box::new(name) as TypeNamer);
             space.set_stress(config.stress, under.clone(), name);
             Self {
@@ -228,7 +233,7 @@ impl<M: ObjectModel> Core<M> {
     fn count_states(&self, wanted: u8) -> (usize, usize) {
         let (mut objects, mut bytes) = (0, 0);
         let states = self.space.states();
-        for page in 0..states.len() / crate::memory::space::PAGE_GRANULES {
+        for page in 0..states.len() / crate::memory::shape::PAGE_GRANULES {
             // The caller may be detached, so a stop does not wait for it. It holds the lock for one
             // page at a time, so a stop waits at most for one page.
             let _table = self.collector_lock.lock_states();
@@ -276,7 +281,7 @@ pub(crate) struct MutatorShared<M: ObjectModel> {
     /// writes it before it parks, and a stop reads it.
     pub(super) parked: AtomicBool,
     pub(crate) waits: slow::Waits,
-    pub(crate) local: M::Local,
+    pub(crate) local: Local<M>,
 }
 
 // SAFETY: the arena is touched under rule *attached*; the rest is `Sync`.
@@ -292,5 +297,40 @@ pub(crate) struct Handle<M: ObjectModel> {
 impl<M: ObjectModel> Drop for Handle<M> {
     fn drop(&mut self) {
         (self.last)(&self.core);
+    }
+}
+
+/// The named roots of one heap.
+///
+/// Each entry belongs to a handle that holds a reference to the object. The entry is removed before
+/// the reference is dropped. So an object that is listed while the world is stopped is alive until
+/// the world resumes.
+#[derive(Debug, Default)]
+pub(crate) struct KnownRoots(Setting<RootTable>);
+
+#[derive(Debug, Default)]
+struct RootTable {
+    by_key: HashMap<u64, Object>,
+    last: u64,
+}
+
+impl KnownRoots {
+    /// Adds a root. The key removes it.
+    pub(crate) fn add(&self, object: Object) -> u64 {
+        self.0.with(|entries| {
+            entries.last += 1;
+            entries.by_key.insert(entries.last, object);
+            entries.last
+        })
+    }
+
+    /// Removes a root.
+    pub(crate) fn remove(&self, key: u64) {
+        self.0.with(|entries| entries.by_key.remove(&key));
+    }
+
+    /// The present roots.
+    pub(crate) fn list(&self) -> Result<Vec<Object>, NoMemory> {
+        self.0.with(|entries| fallible::collect(entries.by_key.values().copied()))
     }
 }

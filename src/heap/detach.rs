@@ -4,16 +4,19 @@
 //!
 //! | | while the thread is detached | the mutator is used meanwhile |
 //! |---|---|---|
-//! | [`detach`](ModelMutator::detach) | it runs a closure, which has no mutator | impossible: the closure borrows it |
-//! | [`into_detached`](ModelMutator::into_detached) | a [`ModelDetached`] has the mutator | impossible: it was moved |
-//! | [`leave_for_now`](ModelMutator::leave_for_now) | the mutator stays in its place, such as a thread-local | the caller promises not to |
+//! | [`detach`](ModelMutator::detach) | it runs a closure, which has no mutator | impossible: the
+//! closure borrows it |
+//! | [`into_detached`](ModelMutator::into_detached) | a [`ModelDetached`] has the mutator |
+//! impossible: it was moved |
+//! | [`leave_for_now`](ModelMutator::leave_for_now) | the mutator stays in its place, such as a
+//! thread-local | the caller promises not to |
 //!
 //! The last two cost the same, and exist for languages that mark the two ends of a region in which
 //! a thread may block. In such a region the thread may attach to another heap, or to this heap with
 //! another mutator. It ends that attachment before it attaches here again.
 //!
-//! A thread that detaches has answered its requests first, and calls [`ObjectModel::attached`] when
-//! it is back.
+//! A thread that detaches has answered its requests first, and calls
+//! [`Threads::attached`](crate::model::Threads::attached) when it is back.
 
 use std::fmt;
 
@@ -21,14 +24,15 @@ use crate::heap::core::{Core, MODEL_REQUESTS};
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{ModelMutator, set_inside_detach};
+use crate::heap::parts::*;
 use crate::safepoint::{self, Away};
 
 impl<M: ObjectModel> ModelMutator<M> {
-    /// Calls [`ObjectModel::attached`].
+    /// Calls [`Threads::attached`](crate::model::Threads::attached).
     #[inline(always)]
     pub(crate) fn call_attached(&self, core: &Core<M>) {
         let _lent = self.lend_to_model();
-        core.model.attached(self);
+        ThreadsOf::<M>::attached(&core.model, self);
     }
 
     /// Whether this thread may now reach a safepoint, detach or collect. It may not inside a
@@ -95,9 +99,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// [`come_back`](Self::come_back) at the end of the blocking region. Dropping the mutator
     /// before that is allowed, and does the same as dropping a [`ModelDetached`].
     ///
-    /// It is also allowed inside [`ObjectModel::finalize`] and [`ObjectModel::call_back`], if a
-    /// collection calls them. So a finalizer may block, and other threads stop the world and fork
-    /// meanwhile. They do not collect.
+    /// It is also allowed inside [`Finalizers::finalize`](crate::model::Finalizers::finalize) and
+    /// [`WeakRefs::call_back`](crate::model::WeakRefs::call_back), if a collection calls them. So a
+    /// finalizer may block, and other threads stop the world and fork meanwhile. They do not
+    /// collect.
     ///
     /// Returns `false` if the thread is detached already, holds a stop, is inside a traversal or a
     /// destructor, or keeps another thread suspended, also if a hook or a destructor that runs
@@ -176,7 +181,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 return Some(away);
             }
             answered += 1;
-            if answered > 1 && requests & !M::SHARED_REQUESTS == 0 {
+            if answered > 1 && requests & !ThreadsOf::<M>::SHARED_REQUESTS == 0 {
                 // Each further answer would give other threads time to raise the next request.
                 self.core().coordinator.poke_attached(requests);
                 return Some(away);

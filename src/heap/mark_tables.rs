@@ -7,8 +7,8 @@
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
-use crate::memory::space::PAGE_GRANULES;
-use crate::object::type_info::Object;
+use crate::memory::shape::PAGE_GRANULES;
+use crate::object::address::Object;
 
 /// Granules that share a word. The pages of models are smaller than a word.
 pub(crate) const WORD: usize = if PAGE_GRANULES < 64 { PAGE_GRANULES } else { 64 };
@@ -129,5 +129,29 @@ impl MarkTables {
     /// Whether the tables have room for `pages` pages.
     pub(crate) fn fits(&self, pages: usize) -> bool {
         self.unmarked.0.len() >= pages * PAGE_WORDS
+    }
+}
+
+/// A root of the last full collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FoundRoot {
+    pub(crate) granule: u32,
+    /// The number of edges that led to it.
+    pub(crate) inside: u32,
+}
+
+/// The remembered roots of one heap. Only the collecting thread uses them, in a stop.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered(Mutex<Vec<FoundRoot>>);
+
+impl Remembered {
+    /// Takes the roots.
+    pub(crate) fn take(&self) -> Vec<FoundRoot> {
+        std::mem::take(&mut *self.0.lock())
+    }
+
+    /// Remembers roots for the next full collection.
+    pub(crate) fn set(&self, roots: Vec<FoundRoot>) {
+        *self.0.lock() = roots;
     }
 }

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::AttachError;
 use crate::base::stress::StressStats;
 use crate::base::sync::Ordering;
+use crate::heap::core::Handle;
 use crate::heap::model::ObjectModel;
-use crate::heap::mutator::Handle;
 use crate::heap::mutator::ModelMutator;
-use crate::object::type_info::Object;
+use crate::object::address::Object;
+use crate::report::error::AttachError;
 
 /// A heap of objects of model `M`: a counted handle. See [`model`](crate::model).
 #[repr(transparent)]
@@ -214,75 +214,6 @@ pub struct HeapStats {
     pub leaked_mutators: Vec<String>,
 }
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::base::event::{guarded, panic_message};
-    use crate::heap::model::Count;
-    use crate::object::live::{ClaimRef, Live, Stopped};
-    use crate::object::type_info::Tracer;
-    use crate::safepoint::ThreadId;
-
-    /// The data of a model for a mutator: it panics when it is dropped.
-    struct Loud(&'static str);
-
-    impl Drop for Loud {
-        fn drop(&mut self) {
-            panic!("{}", self.0);
-        }
-    }
-
-    /// A model without objects.
-    struct Loudly;
-
-    // SAFETY: rule *counted*: there is no object.
-    unsafe impl ObjectModel for Loudly {
-        type Local = Loud;
-        type Callback = ();
-        type Private = Loud;
-        type Addresses = crate::memory::reserved::Reserved;
-
-        const STABLE_DURING_STOP: bool = true;
-
-        fn local(&self) -> Loud {
-            Loud("the shared part")
-        }
-
-        fn private(&self) -> Loud {
-            Loud("the private part")
-        }
-
-        fn count(&self, _: Stopped<'_>) -> Count {
-            Count::Immortal
-        }
-
-        fn traverse(&self, _: Stopped<'_>, _: &mut Tracer) {}
-
-        fn claim_ref(&self, _: Stopped<'_>, _: ThreadId) {}
-
-        fn release(&self, reference: ClaimRef, _: &ModelMutator<Self>) {
-            drop(reference);
-        }
-
-        fn has_finalizer(&self, _: Live<'_>) -> bool {
-            false
-        }
-
-        fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
-    }
-
-    #[test]
-    fn a_mutator_whose_parts_panic_leaves_its_arena_to_the_next() {
-        let heap = crate::Heap::builder().reserve(1 << 30).workers(1).build_with(Loudly);
-        let heap = heap.expect("a heap");
-        for _ in 0..3 {
-            let m = heap.attach();
-            let core = Arc::clone(m.core());
-            assert_eq!(m.arena(|arena| arena.id()), 1);
-            let thrown = guarded(|| drop(m)).expect_err("the first panic goes on");
-            assert_eq!(panic_message(thrown), "the private part");
-            assert_eq!(core.coordinator.threads(), 0);
-            assert_eq!(crate::safepoint::current(), 0);
-        }
-    }
-}
+mod tests;

@@ -1,24 +1,23 @@
 //! A thread that is attached to a heap.
 //!
-//! A [`ModelMutator`] is the proof that the calling thread is attached to one heap. It is neither
-//! `Send` nor `Sync`. It parks only through `&mut self`, and every borrow from an object borrows
-//! the mutator.
+//! A [`ModelMutator`] is the proof that the calling thread is attached to one heap, so it is
+//! neither `Send` nor `Sync`. It parks through `&mut self`, and borrows from objects borrow it.
 //!
 //! # Access to the data
 //!
 //! | data | access |
 //! |---|---|
-//! | [`MutatorShared::arena`] | its thread, while attached; a thread with a [`World`], for all mutators |
+//! | [`MutatorShared::arena`] | its thread, while attached; a thread with a [`World`], for all
+//! mutators |
 //! | [`MutatorShared::local`] | all threads; it synchronises itself |
 //! | [`Inner`] | its thread only |
-//! | `HERE` | its thread only: the mutator that has attached last, with its id. It is this thread's mutator while [`current`] is that id |
+//! | `HERE` | its thread only: the mutator that has attached last, with its id. It is this thread's
+//! mutator while [`current`] is that id |
 //!
 //! The mutator of a detached thread exists in three places: in the frame of a
-//! [`detach`](ModelMutator::detach), which borrows it; in a [`ModelDetached`]; and, after
-//! [`leave_for_now`](ModelMutator::leave_for_now), where its owner keeps it. A mutator that is
-//! dropped while its thread is detached attaches the thread once more, to end the attachment.
-//!
-//! [`ModelDetached`]: super::detach::ModelDetached
+//! [`detach`](ModelMutator::detach), which borrows it; in a [detached mutator](super::detach); and,
+//! after [`leave_for_now`](ModelMutator::leave_for_now), where its owner keeps it. A mutator that
+//! is dropped while its thread is detached attaches the thread once more, to end the attachment.
 //!
 //! Rule *attached* makes the first row sound. The rules that unsafe code cites:
 //!
@@ -39,22 +38,24 @@ use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{cell::Cell, fmt};
-use std::{marker::PhantomData, mem::ManuallyDrop};
+use std::{cell::Cell, fmt, marker::PhantomData, mem::ManuallyDrop};
 
-use crate::base::error::AttachError;
-use crate::base::event::{self, During, guarded};
 use crate::base::fallible::NoMemory;
+use crate::base::outside::{self, guarded};
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicBool, Mutex, Ordering, UnsafeCell, const_thread_local};
-pub(crate) use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared};
+use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared};
 use crate::heap::model::ObjectModel;
 use crate::heap::pair_room::PairRoom;
+use crate::heap::parts::*;
 use crate::heap::slow::{self, HeldUp};
-pub(crate) use crate::heap::world::World;
+use crate::heap::world::World;
 use crate::heap::{runtime_stop, spares};
 use crate::memory::arena::Arena;
-use crate::object::type_info::Object;
+use crate::object::address::Object;
+use crate::report::error::AttachError;
+use crate::report::event;
+use crate::report::facts::During;
 use crate::safepoint::{
     self, Participant, RecordRoom, StopError, StopPurpose, ThreadId, WorldStopped, current,
 };
@@ -83,7 +84,7 @@ struct Inner<M: ObjectModel> {
 }
 
 /// The box of an [`Inner`], with the model's private data behind it.
-type InnerRoom<M> = PairRoom<Inner<M>, <M as ObjectModel>::Private>;
+type InnerRoom<M> = PairRoom<Inner<M>, Private<M>>;
 
 /// The parts that a mutator leaves to the next one when it ends. See [`spares`].
 pub(crate) struct SpareMutator<M: ObjectModel> {
@@ -250,13 +251,13 @@ impl<M: ObjectModel> ModelMutator<M> {
             Some(spare) => spare,
             None => SpareMutator::new(&core, arena_id.get())?,
         };
-        room.fill(|| core.model.try_private())?;
+        room.fill(|| ThreadDataOf::<M>::private(&core.model))?;
         let shared = MutatorShared {
             arena: UnsafeCell::new(arena),
             arena_id: arena_id.get(),
             parked: AtomicBool::new(false),
             waits: slow::Waits::default(),
-            local: core.model.local(),
+            local: ThreadDataOf::<M>::local(&core.model),
         };
         let participant = core.coordinator.try_register_in(record, shared)?;
         runtime_stop::attach(&core, &participant)?;
@@ -462,7 +463,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// The data of the model for this mutator that other threads may read.
     #[inline(always)]
-    pub fn local(&self) -> &M::Local {
+    pub fn local(&self) -> &Local<M> {
         &self.inner().participant.data().local
     }
 
@@ -473,7 +474,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// The data of the model for this mutator alone.
     #[inline(always)]
-    pub fn private(&self) -> &M::Private {
+    pub fn private(&self) -> &Private<M> {
         // SAFETY: rule *boxed*.
         unsafe { InnerRoom::<M>::beside(self.inner.0) }
     }
@@ -540,16 +541,16 @@ impl<M: ObjectModel> ModelMutator<M> {
         let requests = self.inner().participant.take_requests(MODEL_REQUESTS);
         if requests != 0 {
             let _lent = self.lend_to_model();
-            self.core().model.answer(requests, self);
+            ThreadsOf::<M>::answer(&self.core().model, requests, self);
         }
     }
 
     /// Parks here if a stop is requested. Never collects, reclaims garbage or answers requests of
     /// the model, so the caller may hold locks that these need. Otherwise this is one relaxed load.
     ///
-    /// A thread that has parked calls [`ObjectModel::attached`] before this returns. Like
-    /// [`safepoint`](Self::safepoint), it does nothing while the mutator is lent: inside a
-    /// destructor, finalizer, callback or traversal.
+    /// A thread that has parked calls [`Threads::attached`](crate::model::Threads::attached) before
+    /// this returns. Like [`safepoint`](Self::safepoint), it does nothing while the mutator is
+    /// lent: inside a destructor, finalizer, callback or traversal.
     #[inline]
     pub fn park(&mut self) {
         if self.poll() & safepoint::STOP != 0 {
@@ -568,8 +569,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.call_attached(self.core());
     }
 
-    /// Parks for a stop, if one is requested. The caller calls [`ObjectModel::attached`], if the
-    /// thread continues to use objects.
+    /// Parks for a stop, if one is requested. The caller calls
+    /// [`Threads::attached`](crate::model::Threads::attached), if the thread continues to use
+    /// objects.
     pub(crate) fn wait_parked(&mut self) {
         if self.poll() & safepoint::STOP == 0 || self.is_lent() {
             return;
@@ -593,15 +595,15 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Leaves the runtime: a stop of the runtime no longer waits for this thread.
     #[inline(always)]
     pub(super) fn leave_runtime(&self) {
-        if M::STOPS_RUNTIME {
-            self.model().leaving(self.local());
+        if RuntimeStopOf::<M>::PRESENT {
+            RuntimeStopOf::<M>::leaving(self.model(), self.local());
         }
     }
 
     /// Comes back to the runtime, attached.
     #[inline(always)]
     pub(super) fn return_to_runtime(&self) {
-        if M::STOPS_RUNTIME {
+        if RuntimeStopOf::<M>::PRESENT {
             runtime_stop::return_attached(self.core(), self.participant());
         }
     }
@@ -663,7 +665,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let next = this.inner().next.take();
         let core = Arc::clone(this.core());
         if let Err(payload) = guarded(|| drop(this)) {
-            core.hooks.unraisable(During::Drop, "", event::panic_message(payload));
+            core.hooks.unraisable(During::Drop, "", outside::panic_message(payload));
         }
         next
     }
@@ -759,7 +761,7 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         });
         let ended = guarded(|| {
             let _lent = self.lend_to_model();
-            self.core().model.ending(self);
+            ThreadsOf::<M>::ending(&self.core().model, self);
         });
         self.arena(|arena| self.core().retire(arena));
         self.clear_here();
@@ -767,7 +769,9 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         let (inner, mut room) = unsafe { InnerRoom::<M>::read(self.inner.0) };
         let Inner { participant, core, arena_id, handle, .. } = inner;
         // The model's data may panic too. The thread leaves all the same, and gives its parts back.
-        let private = guarded(|| room.empty(|private| core.model.keeps_private(private)));
+        let private = guarded(|| {
+            room.empty(|private| ThreadDataOf::<M>::keeps_private(&core.model, private))
+        });
         let mut local = Ok(());
         // The thread leaves, then its arena becomes spare, then the heap may end. Otherwise a new
         // mutator could share the arena's id for a moment: no harm, as a retired arena has no page.
@@ -787,7 +791,7 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
             [arrived, answered, ended, private, local, closed].into_iter().filter_map(Result::err);
         let first = if std::thread::panicking() { None } else { panics.next() };
         for payload in panics {
-            core.hooks.unraisable(During::Drop, "", event::panic_message(payload));
+            core.hooks.unraisable(During::Drop, "", outside::panic_message(payload));
         }
         if let Some(payload) = first {
             resume_unwind(payload);

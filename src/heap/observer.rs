@@ -9,10 +9,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::event::CollectionReport;
 use crate::base::fallible::NoMemory;
-use crate::base::hooks::Hooks;
 use crate::object::counted::CountedRef;
+use crate::report::facts::CollectionReport;
+use crate::report::hooks::Hooks;
 use crate::safepoint::ThreadId;
 
 /// Whether a collection may clear an unreachable object.
@@ -103,7 +103,7 @@ pub(crate) enum Ruling {
 /// A rule that decides when a heap collects. It replaces the settings of [`Pacing`](crate::Pacing).
 pub(crate) trait PacingRule: fmt::Debug + Send + Sync {
     /// The action that is due. Called when at least
-    /// [`first_due`](crate::heap::policy::RuleNumbers::first_due) objects are new.
+    /// [`first_due`](crate::heap::pacing::RuleNumbers::first_due) objects are new.
     fn decide(&self, numbers: [u32; 3], figures: Figures) -> Ruling;
 
     /// The number of objects that may survive young collections, after a full collection that left

@@ -6,9 +6,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::base::event::{CollectionReport, Span};
 use crate::base::fallible::{self, NoMemory};
-use crate::object::type_info::Object;
+use crate::object::address::Object;
+use crate::report::event::Span;
+use crate::report::facts::CollectionReport;
 use crate::safepoint::ThreadId;
 
 /// The report of a collection, with figures that are not complete yet.

@@ -1,16 +1,19 @@
-//! The stop of a runtime that stops its threads itself: [`ObjectModel::STOPS_RUNTIME`].
+//! The stop of a runtime that stops its threads itself: [`RuntimeStop`](crate::model::RuntimeStop).
 //!
 //! A mutator of such a heap is in one of two states for the runtime: it runs in the runtime, or it
-//! has left ([`ObjectModel::leaving`]). It leaves before each wait for the heap, and comes back
-//! ([`ObjectModel::comes_back`]) when it is attached again. So a stop of the runtime never waits
-//! for a thread that waits for the heap.
+//! has left ([`RuntimeStop::leaving`](crate::model::RuntimeStop::leaving)). It leaves before each
+//! wait for the heap, and comes back
+//! ([`RuntimeStop::comes_back`](crate::model::RuntimeStop::comes_back)) when it is attached again.
+//! So a stop of the runtime never waits for a thread that waits for the heap.
 //!
 //! | the thread | leaves | comes back | if the runtime is stopped then |
 //! |---|---|---|---|
-//! | parks, attaches after a detach | before it detaches | attached | detaches once more, and waits |
+//! | parks, attaches after a detach | before it detaches | attached | detaches once more, and waits
+//! |
 //! | makes its mutator | registered, before it attaches | attached | as above |
 //! | could not attach | as above | detached | waits |
-//! | stops the heap, prepares a fork | before the heap's stop | in the heap's stop | waits in its stop |
+//! | stops the heap, prepares a fork | before the heap's stop | in the heap's stop | waits in its
+//! stop |
 //! | could not stop the heap | as above | attached | detaches, and waits |
 //!
 //! The wait in its own stop is safe: all other threads of the heap are detached, and a thread that
@@ -26,10 +29,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::event::{self, guarded};
+use crate::base::outside::{self, guarded};
 use crate::heap::core::{Core, MutatorShared};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
+use crate::heap::parts::*;
 use crate::safepoint::{self, Participant, StopError, StopPurpose, WorldStopped};
 
 /// Stops the mutators of the heap, and then the runtime. The second part of the result: how long
@@ -41,7 +45,8 @@ pub(super) fn stop<'a, M: ObjectModel>(
     purpose: StopPurpose,
 ) -> Result<(WorldStopped<'a, MutatorShared<M>>, Option<Duration>), StopError> {
     let stopped = outside(core, participant, || participant.stop_for(purpose))?;
-    let runtime = if M::STOPS_RUNTIME { Some(stop_runtime(core, participant)?) } else { None };
+    let runtime =
+        if RuntimeStopOf::<M>::PRESENT { Some(stop_runtime(core, participant)?) } else { None };
     Ok((stopped, runtime))
 }
 
@@ -53,10 +58,10 @@ pub(super) fn outside<M: ObjectModel, R>(
     stop: impl FnOnce() -> Result<R, StopError>,
 ) -> Result<R, StopError> {
     // A thread that has left already, or that may not detach, gets an error.
-    if !M::STOPS_RUNTIME || !participant.may_detach() {
+    if !RuntimeStopOf::<M>::PRESENT || !participant.may_detach() {
         return stop();
     }
-    core.model.leaving(&participant.data().local);
+    RuntimeStopOf::<M>::leaving(&core.model, &participant.data().local);
     let result = stop();
     match result {
         Ok(_) => wait_until_back(core, participant),
@@ -71,11 +76,11 @@ pub(super) fn attach<M: ObjectModel>(
     core: &Core<M>,
     participant: &Participant<MutatorShared<M>>,
 ) -> Result<(), safepoint::AttachError> {
-    if M::STOPS_RUNTIME {
-        core.model.leaving(&participant.data().local);
+    if RuntimeStopOf::<M>::PRESENT {
+        RuntimeStopOf::<M>::leaving(&core.model, &participant.data().local);
     }
     let attached = participant.attach();
-    if M::STOPS_RUNTIME && attached.is_err() {
+    if RuntimeStopOf::<M>::PRESENT && attached.is_err() {
         wait_until_back(core, participant);
     }
     attached
@@ -84,8 +89,8 @@ pub(super) fn attach<M: ObjectModel>(
 /// Comes back to the runtime, on a thread that is detached or holds a stop of the heap.
 fn wait_until_back<M: ObjectModel>(core: &Core<M>, participant: &Participant<MutatorShared<M>>) {
     let local = &participant.data().local;
-    while !core.model.comes_back(local) {
-        core.model.wait_for_runtime(local);
+    while !RuntimeStopOf::<M>::comes_back(&core.model, local) {
+        RuntimeStopOf::<M>::wait_for_runtime(&core.model, local);
     }
 }
 
@@ -96,9 +101,9 @@ pub(super) fn return_attached<M: ObjectModel>(
     participant: &Participant<MutatorShared<M>>,
 ) {
     let local = &participant.data().local;
-    while !core.model.comes_back(local) {
+    while !RuntimeStopOf::<M>::comes_back(&core.model, local) {
         let away = participant.step_away_again();
-        core.model.wait_for_runtime(local);
+        RuntimeStopOf::<M>::wait_for_runtime(&core.model, local);
         away.disarm();
         participant.come_back();
     }
@@ -110,8 +115,9 @@ fn stop_runtime<M: ObjectModel>(
     participant: &Participant<MutatorShared<M>>,
 ) -> Result<Duration, StopError> {
     let begun = Instant::now();
-    let stopped = guarded(|| core.model.stop_runtime(&participant.data().local));
-    let stopped = stopped.unwrap_or_else(|payload| Err(event::panic_message(payload)));
+    let stopped =
+        guarded(|| RuntimeStopOf::<M>::stop_runtime(&core.model, &participant.data().local));
+    let stopped = stopped.unwrap_or_else(|payload| Err(outside::panic_message(payload)));
     stopped.map_err(|reason| StopError::Refused { reason })?;
     Ok(begun.elapsed())
 }
@@ -121,7 +127,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
     pub(crate) fn stop_alone(&self) -> Option<WorldStopped<'_, MutatorShared<M>>> {
         // A runtime may have to wait for its own threads.
-        if M::STOPS_RUNTIME { None } else { self.participant().stop_alone() }
+        if RuntimeStopOf::<M>::PRESENT { None } else { self.participant().stop_alone() }
     }
 
     /// Stops the world for a `fork`.

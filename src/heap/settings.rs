@@ -5,12 +5,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::event::{CollectionEvent, Hook, Unraisable};
 use crate::base::fallible::{self, NoMemory};
+use crate::base::outside::Hook;
 use crate::heap::core::Handle;
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
-use crate::heap::policy::Pacing;
+use crate::heap::pacing::Pacing;
+use crate::report::facts::{CollectionEvent, Unraisable};
 use crate::safepoint::SlowStop;
 
 impl<M: ObjectModel> ModelHeap<M> {

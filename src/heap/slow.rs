@@ -3,7 +3,7 @@
 //! A thread may wait long for a stop, for the end of a stop, to collect, or for the lock of a cell.
 //! All reports go the same way. `tracing` gets an event. Then the heap's hook is called, if there
 //! is one. If there is no hook, and no subscriber takes the event, one line goes to standard error.
-//! The coordinator decides when a stop is slow, and [`Patience`](super::cell_wait::Patience)
+//! The coordinator decides when a stop is slow, and [`Patience`](super::slow::Patience)
 //! decides when a lock is.
 //!
 //! # Access
@@ -25,10 +25,15 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::event::{self, Hook, LongestCall, SlowWait};
+use crate::base::outside::{self, Hook};
 use crate::base::settings_lock::Setting;
-use crate::base::sync::const_thread_local;
-use crate::safepoint::{SlowStop, SlowStopKind, StopPurpose, ThreadInfo};
+use crate::base::sync::{const_thread_local, spin_loop, yield_now};
+use crate::heap::core::Core;
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
+use crate::report::event;
+use crate::report::facts::{LongestCall, SlowWait};
+use crate::safepoint::{SlowStop, SlowStopKind, StopPurpose, ThreadId, ThreadInfo};
 
 const_thread_local! {
     /// Whether this thread is reporting a slow lock, and may be in a hook.
@@ -62,7 +67,7 @@ fn tell<R: fmt::Display>(place: &Setting<Option<Report<R>>>, heap: &str, report:
         // The result is ignored: a panic of the hook is not repeated.
         Some(hook) => drop(hook.call(|hook| hook(report))),
         None if event::is_warning_enabled() => {}
-        None => event::line(format_args!("standstill: heap '{heap}': {report}")),
+        None => outside::line(format_args!("standstill: heap '{heap}': {report}")),
     }
 }
 
@@ -118,7 +123,7 @@ impl SlowHooks {
     /// Reports a wait for a cell. Never unwinds.
     pub(super) fn lock(&self, heap: &str, report: &SlowLock) {
         if REPORTING.with(|reporting| reporting.replace(true)) {
-            return event::line(format_args!(
+            return outside::line(format_args!(
                 "standstill: heap '{heap}': in a report of a slow lock: {report}"
             ));
         }
@@ -261,5 +266,90 @@ impl Waits {
     pub(super) fn get(&self) -> Option<(usize, u64)> {
         let cell = self.cell.load(Ordering::Relaxed);
         (cell != 0).then(|| (cell, self.holder.load(Ordering::Relaxed)))
+    }
+}
+
+/// The number of attempts after which a wait is long. Then other threads can read the wait, and the
+/// thread reads the clock. This takes some ten microseconds if each attempt finds the processor
+/// free.
+const SPIN_LIMIT: u32 = 4096;
+/// The most waits that a report names.
+const MAX_NAMED_WAITS: usize = 8;
+
+/// The wait of a thread between its attempts to lock a cell. The thread spins, then yields. When
+/// the wait has taken as long as a slow stop, the thread reports it once. From then on it sleeps
+/// between the attempts.
+pub(crate) struct Patience<'a, M: ObjectModel> {
+    m: &'a ModelMutator<M>,
+    cell: usize,
+    type_name: &'static str,
+    spins: u32,
+    /// When the wait became long.
+    since: Option<Instant>,
+    is_reported: bool,
+}
+
+impl<'a, M: ObjectModel> Patience<'a, M> {
+    pub(crate) fn new(m: &'a ModelMutator<M>, cell: usize, type_name: &'static str) -> Self {
+        Self { m, cell, type_name, spins: 0, since: None, is_reported: false }
+    }
+
+    /// Waits a little. The caller has just found the cell locked by `holder`.
+    pub(crate) fn wait(&mut self, holder: u64) {
+        if self.spins < SPIN_LIMIT {
+            self.spins += 1;
+            return if self.spins.is_multiple_of(64) { yield_now() } else { spin_loop() };
+        }
+        // Models have no clock.
+        if cfg!(not(all(test, any(loom, shuttle)))) {
+            self.wait_long(holder);
+        }
+        yield_now();
+    }
+
+    #[cold]
+    fn wait_long(&mut self, holder: u64) {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        self.m.waits().set(self.cell, holder);
+        if self.is_reported {
+            std::thread::sleep(Duration::from_millis(1));
+            return;
+        }
+        let waited = since.elapsed();
+        let core = self.m.core();
+        if waited >= core.coordinator.slow_stop() {
+            self.is_reported = true;
+            // The hook is user code.
+            let _lent = self.m.lend();
+            core.slow.lock(&core.name, &self.report(core, waited, holder));
+        }
+    }
+
+    fn report(&self, core: &Core<M>, waited: Duration, holder: u64) -> SlowLock {
+        let thread = |id: u64| ThreadId::from_raw(id).and_then(|id| core.coordinator.thread(id));
+        let mut report =
+            SlowLock { waited, type_name: self.type_name, waits: Vec::new(), is_deadlock: false };
+        let mut next = Some((self.m.id(), self.cell, holder));
+        while let Some((waiter, cell, holder)) =
+            next.take().filter(|_| report.waits.len() < MAX_NAMED_WAITS)
+        {
+            let Some(waiter) = thread(waiter) else { break };
+            report.waits.push(CellWait { cell, waiter, holder: thread(holder) });
+            let Some(id) = ThreadId::from_raw(holder) else { break };
+            report.is_deadlock = report.waits.iter().any(|wait| wait.waiter.id == id);
+            if !report.is_deadlock {
+                let its = core.coordinator.with_data(id, |shared| shared.waits.get()).flatten();
+                next = its.map(|(cell, its_holder)| (holder, cell, its_holder));
+            }
+        }
+        report
+    }
+}
+
+impl<M: ObjectModel> Drop for Patience<'_, M> {
+    fn drop(&mut self) {
+        if self.since.is_some() {
+            self.m.waits().set(0, 0);
+        }
     }
 }

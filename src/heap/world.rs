@@ -1,20 +1,23 @@
 //! The proof that the world is stopped.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::base::event::{self, guarded};
+use crate::base::outside::{self, guarded};
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering};
 use crate::heap::core::{Core, MutatorShared};
 use crate::heap::helpers::Job;
 use crate::heap::model::ObjectModel;
+use crate::heap::mutator::{Lent, ModelMutator};
+use crate::heap::parts::*;
 use crate::memory::arena::Arena;
 use crate::memory::stopped::StoppedSpace;
-use crate::safepoint::{ThreadId, WorldStopped};
+use crate::report::event;
+use crate::safepoint::{self, StopError, ThreadId, WorldStopped};
 
 /// Proof that the world is stopped, with access to the data of the stopped threads. Dropping it
 /// resumes the world.
-#[derive(Debug)]
 pub struct World<'a, M: ObjectModel> {
     pub(super) stopped: WorldStopped<'a, MutatorShared<M>>,
     pub(super) core: &'a Core<M>,
@@ -24,9 +27,15 @@ pub struct World<'a, M: ObjectModel> {
     pub(super) since: Instant,
     /// If the runtime is stopped too: the data of the thread that stopped both, and how long the
     /// runtime took.
-    pub(super) runtime: Option<(&'a M::Local, Duration)>,
+    pub(super) runtime: Option<(&'a Local<M>, Duration)>,
     /// Held by the thread that visits the arenas: workers share a `World`.
     pub(super) visit: Mutex<()>,
+}
+
+impl<M: ObjectModel> std::fmt::Debug for World<'_, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("requester", &self.requester).finish_non_exhaustive()
+    }
 }
 
 impl<M: ObjectModel> World<'_, M> {
@@ -42,7 +51,7 @@ impl<M: ObjectModel> World<'_, M> {
     }
 
     /// Calls `f` with the id of each mutator and the part of the mutator that belongs to the model.
-    pub fn locals(&self, mut f: impl FnMut(ThreadId, &M::Local)) {
+    pub fn locals(&self, mut f: impl FnMut(ThreadId, &Local<M>)) {
         self.stopped.threads(|id, shared| f(id, &shared.local));
     }
 
@@ -105,10 +114,108 @@ impl<M: ObjectModel> Drop for World<'_, M> {
     fn drop(&mut self) {
         event::resumed(self.elapsed());
         if let Some((local, _)) = self.runtime
-            && let Err(payload) = guarded(|| self.core.model.resume_runtime(local))
+            && let Err(payload) =
+                guarded(|| RuntimeStopOf::<M>::resume_runtime(&self.core.model, local))
         {
-            let reason = event::panic_message(payload);
-            event::abort(format_args!("standstill: the runtime cannot be resumed: {reason}"));
+            let reason = outside::panic_message(payload);
+            outside::abort(format_args!("standstill: the runtime cannot be resumed: {reason}"));
         }
+    }
+}
+
+impl<M: ObjectModel> ModelMutator<M> {
+    /// Stops the world, as [`stop`](Self::stop) does. The result does not borrow the mutator, so it
+    /// can be kept across calls, for example in a record of the thread.
+    ///
+    /// While it lives, the mutator is lent: `safepoint` and `park` do nothing, `detach` panics, and
+    /// a collection, a fork or another stop returns an error. [`current`](Self::current) returns
+    /// `None`.
+    ///
+    /// # Errors
+    ///
+    /// * [`StopError::Nested`]: this thread has stopped the world of a heap already.
+    /// * [`StopError::NoSafepoint`]: the mutator is lent, or the thread is inside a traversal or
+    ///   keeps another thread suspended.
+    /// * [`StopError::NotAttached`]: the thread has [left](Self::leave_for_now).
+    /// * [`StopError::ThreadGone`]: a thread has ended without dropping its mutator. No stop can
+    ///   succeed then.
+    pub fn stop_owned(&mut self) -> Result<StoppedWorld<M>, StopError> {
+        self.stop_unless(Self::is_lent)
+    }
+
+    /// As [`stop_owned`](Self::stop_owned), for code that has no exclusive access to the mutator.
+    /// It is also allowed inside [`Finalizers::finalize`](crate::model::Finalizers::finalize) and
+    /// [`WeakRefs::call_back`](crate::model::WeakRefs::call_back), if a collection calls them.
+    ///
+    /// If the value outlives that call, the collection is abandoned and keeps its objects.
+    ///
+    /// # Errors
+    ///
+    /// As [`stop_owned`](Self::stop_owned). [`StopError::NoSafepoint`] while a destruction,
+    /// [`Verdicts::judge`](crate::model::Verdicts::judge), [`ObjectModel::clear`] or
+    /// [`with_current`](Self::with_current) lends the mutator, and while a
+    /// [`current`](Self::current) guard lives, also inside a finalizer.
+    ///
+    /// # Safety
+    ///
+    /// The caller is in none of the other methods of the model. The thread may wait detached for
+    /// the end of another thread's stop. So no caller up the stack uses, afterwards, a reference to
+    /// an object that is valid only until the next safepoint.
+    pub unsafe fn stop_inside(&self) -> Result<StoppedWorld<M>, StopError> {
+        self.stop_unless(Self::is_lent_otherwise)
+    }
+
+    fn stop_unless(
+        &self,
+        is_refused: impl FnOnce(&Self) -> bool,
+    ) -> Result<StoppedWorld<M>, StopError> {
+        if safepoint::is_stopping() {
+            return Err(StopError::Nested);
+        }
+        if is_refused(self) {
+            return Err(StopError::NoSafepoint);
+        }
+        // SAFETY: rule *lent*: the fields are dropped in this order, the world before the loan.
+        let (world, lent) = unsafe { self.stop_lending()? };
+        Ok(StoppedWorld { world, _lent: lent })
+    }
+}
+
+/// The world of a heap is stopped. Dropping this resumes the world. Made by
+/// [`ModelMutator::stop_owned`]. Neither `Send` nor `Sync`.
+///
+/// It must not be leaked, for example by [`std::mem::forget`]: the other threads of the heap would
+/// stand still for ever, and the mutator would never end.
+#[must_use = "the world runs again when this is dropped"]
+pub struct StoppedWorld<M: ObjectModel> {
+    // The order matters: the world resumes before the loan ends, and with it perhaps the mutator.
+    world: World<'static, M>,
+    _lent: Lent<M>,
+}
+
+impl<M: ObjectModel> StoppedWorld<M> {
+    /// The thread that stopped the world.
+    pub fn requester(&self) -> ThreadId {
+        self.world.requester()
+    }
+
+    /// How long the stop took until the last thread parked. A wait for another stop before is not
+    /// included.
+    pub fn time_to_stop(&self) -> Duration {
+        self.world.time_to_stop()
+    }
+
+    /// Calls `f` with the id of each mutator and the part of the mutator that belongs to the model.
+    pub fn locals(&self, f: impl FnMut(ThreadId, &Local<M>)) {
+        self.world.locals(f);
+    }
+
+    /// Resumes the world, as a drop does.
+    pub fn resume(self) {}
+}
+
+impl<M: ObjectModel> fmt::Debug for StoppedWorld<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoppedWorld").field("requester", &self.requester()).finish_non_exhaustive()
     }
 }

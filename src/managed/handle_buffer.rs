@@ -18,14 +18,14 @@
 use std::any::TypeId;
 use std::ptr::NonNull;
 
-use crate::base::error::OutOfMemory;
 use crate::managed::deferred::defer;
 use crate::managed::parts::{Raw, type_index};
-use crate::memory::arena::{class_for, class_size};
-use crate::memory::space::GRANULE;
+use crate::memory::shape::GRANULE;
+use crate::memory::size_class::{class_for, class_size};
 use crate::object::counted::{CountedRef, object};
 use crate::object::header::Header;
 use crate::object::type_info::TypeInfo;
+use crate::report::error::OutOfMemory;
 
 /// The one reference to a buffer. The drop frees the buffer and drops no handle.
 #[derive(Debug)]

@@ -65,83 +65,93 @@
 //!   reference](Header::take_last), has exclusive access to the object and destroys it exactly
 //!   once. It is attached to the object's heap, or the heap is closed.
 
-mod adopt;
+/// The model's data: of the heap, and of each mutator.
 #[allow(unsafe_code)]
-mod closed;
-#[allow(unsafe_code)]
-mod deferred;
-#[allow(unsafe_code)]
-mod destructor;
-mod drain;
-#[allow(unsafe_code)]
-mod drop_batch;
-#[allow(unsafe_code)]
-mod handle_buffer;
-pub(crate) mod merge_queue;
 mod parts;
+
+/// Drops, and the destruction of objects whose count is 0.
 #[allow(unsafe_code)]
 mod release;
-mod retired;
+
+/// Drops through a handle whose type is known.
 #[allow(unsafe_code)]
-#[cfg(feature = "cpython")]
-mod revival;
+mod typed_release;
+
+/// The queue of an owner: objects that other threads have dropped.
+pub(crate) mod merge_queue;
+
+/// A thread becomes the owner of an object whose owner has ended.
+mod adopt;
+
+/// Drops of threads that are not attached.
+#[allow(unsafe_code)]
+mod deferred;
+
+/// References from slots that other threads may still read.
+mod retired;
+
+/// References that cleared objects have given up, dropped many at a time.
+#[allow(unsafe_code)]
+mod drop_batch;
+
+/// The buffer of the handles in a short list.
+#[allow(unsafe_code)]
+mod handle_buffer;
+
+/// Objects that outlive their heap.
+#[allow(unsafe_code)]
+mod closed;
+
 #[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
-#[allow(unsafe_code)]
-mod typed_object;
-#[allow(unsafe_code)]
-mod typed_release;
-mod upgrades;
 
+use crate::base::outside;
 pub(crate) use crate::object::counted::{CountedRef, header, object};
 pub(crate) use adopt::adopt;
 pub(crate) use closed::close;
 pub(crate) use drop_batch::Batched;
 pub(crate) use handle_buffer::HandleBuffer;
-pub(crate) use parts::{Managed, ManagedCore, OwnPart, Raw, SharedPart, type_index};
+pub use parts::Managed;
+pub(crate) use parts::{ManagedCore, OwnPart, Raw, SharedPart, type_index};
 pub(crate) use release::{DueCallback, drop_reference, drop_shared_for_life};
 #[cfg(feature = "cpython")]
-pub(crate) use release::{drop_slowly, merge_early};
+pub(crate) use release::{
+    clear_weak_references, drop_slowly, mark_dying_for_upgrades, merge_early, revived, upgrade,
+};
 pub(crate) use retired::{retire, retire_elsewhere};
-#[cfg(feature = "cpython")]
-pub(crate) use revival::{clear_weak_references, revived};
 #[cfg(any(test, feature = "cpython"))]
 pub(crate) use typed_release::destroy_dynamic_in_place;
 pub(crate) use typed_release::{destroy_in_place_reporting, drop_reference_to};
-#[cfg(feature = "cpython")]
-pub(crate) use upgrades::{mark_dying_for_upgrades, upgrade};
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
-use crate::base::error::{Code, Fault};
-use crate::base::event;
-use crate::base::event::During;
-use crate::base::fallible::NoMemory;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::heap::fork_locks::ForkLocks;
-use crate::heap::model::{Count, Found, ObjectModel, Verdict};
+use crate::heap::model::{Count, ObjectModel};
 use crate::heap::observer::{Fate, Observer};
+use crate::heap::parts::{ForkLocks, *};
 use crate::heap::world::World;
-use crate::managed::deferred::orphan;
-use crate::managed::destructor::OnPanic;
-use crate::managed::drain::drain_deferred;
+use crate::managed::deferred::{drain_deferred, orphan};
 use crate::managed::drop_batch::DropBatch;
 use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue};
 use crate::managed::parts::{
     DESTRUCTION_STACK_ROOM, DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE,
 };
 use crate::managed::release::{
-    HeldRef, destroy_all, drop_attached, merge_own_queue, merge_queue, run_callback,
+    HeldRef, OnPanic, destroy_all, drop_attached, merge_own_queue, merge_queue, run_callback,
 };
 use crate::managed::retired::{publish_retired, quiesce, reap};
+use crate::object::address::Object;
 use crate::object::header::Header;
 use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
-use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
+use crate::object::tracer::{Ends, Tracer};
+use crate::object::type_info::TypeInfo;
 use crate::object::weak::{WeakRecord, WeakWatcher};
+use crate::report::error::{Code, Fault};
+use crate::report::facts::During;
 use crate::safepoint::{ThreadId, is_traversing};
 
 /// Gives the observer of the heap a reference to each object. If there is no memory, it gets none.
@@ -166,58 +176,10 @@ fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
 // is on the destruction stack of a thread that is not at a safepoint. 6. call-outs run under
 // `no_safepoint`, with `&Mutator`.
 unsafe impl ObjectModel for Managed {
-    type Local = SharedPart;
-    type Private = OwnPart;
-    type Callback = DueCallback;
     type Addresses = crate::memory::reserved::Reserved;
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
     const IS_BUILT_IN: bool = true;
-    /// The deferred and the retired references belong to the heap. A queue belongs to its owner,
-    /// and contains each object once.
-    const SHARED_REQUESTS: u32 = DRAIN_REQUEST | QUIESCE_REQUEST;
-
-    fn local(&self) -> SharedPart {
-        SharedPart { queue: MergeQueue::new(), seen: AtomicU64::new(0) }
-    }
-
-    fn private(&self) -> OwnPart {
-        self.try_private().unwrap_or_else(|| NoMemory.abort_process())
-    }
-
-    fn try_private(&self) -> Option<OwnPart> {
-        let mut dying = Vec::new();
-        dying.try_reserve_exact(DESTRUCTION_STACK_ROOM).ok()?;
-        Some(OwnPart {
-            types: [const { Cell::new((std::ptr::null(), 0)) }; TYPE_CACHE_SIZE],
-            dying: RefCell::new(dying),
-            busy: Cell::new(0),
-            retired: RefCell::new(Vec::new()),
-            drop_batch: DropBatch::default(),
-            known_ended: Cell::new(0),
-        })
-    }
-
-    /// The type indices stay valid, and `known_ended` stays true. Nothing else is left, unless the
-    /// mutator has ended inside a destruction.
-    fn keeps_private(&self, private: &mut OwnPart) -> bool {
-        let OwnPart { types: _, dying, busy, retired, drop_batch, known_ended: _ } = private;
-        retired.take();
-        *drop_batch = DropBatch::default();
-        dying.get_mut().shrink_to(DESTRUCTION_STACK_ROOM);
-        busy.get() == 0 && dying.get_mut().is_empty()
-    }
-
-    fn refused(&self, m: &Raw) -> bool {
-        let mut any = false;
-        while let Some(oldest) = self.quarantine.pop() {
-            // SAFETY: rule *owner*: the cell was freed, and has had no owner since; the quarantine
-            // returns each cell once.
-            unsafe { m.free_unprefixed(oldest.start()) };
-            any = true;
-        }
-        any
-    }
 
     #[inline(always)]
     fn count(&self, object: Stopped<'_>) -> Count {
@@ -237,46 +199,8 @@ unsafe impl ObjectModel for Managed {
         unsafe { (info.traverse_each)(&[*object], tracer, &mut Ends::new(&mut [0])) };
     }
 
-    #[inline(always)]
-    fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-        let mut traverse = |info: &TypeInfo, objects: &[Stopped<'_>]| {
-            // SAFETY: rules *counted* and *typed*: as in `traverse`.
-            unsafe { (info.traverse_each)(Stopped::objects(objects), tracer, ends) };
-        };
-        match self.alike(objects) {
-            Some(info) => traverse(info, objects),
-            None => {
-                objects.chunks(1).for_each(|one| traverse(self.info(one[0].live().header()), one))
-            }
-        }
-    }
-
-    fn prefetches(&self) -> bool {
-        self.types.any_indirect()
-    }
-
-    #[inline(always)]
-    fn prefetch_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer) {
-        let mut prefetch = |info: &TypeInfo, objects: &[Stopped<'_>]| {
-            if let Some(prefetch_each) = info.prefetch_each {
-                // SAFETY: rules *counted* and *typed*: as in `traverse`.
-                unsafe { prefetch_each(Stopped::objects(objects), tracer) };
-            }
-        };
-        match self.alike(objects) {
-            Some(info) => prefetch(info, objects),
-            None => {
-                objects.chunks(1).for_each(|one| prefetch(self.info(one[0].live().header()), one))
-            }
-        }
-    }
-
     fn claim_ref(&self, object: Stopped<'_>, by: ThreadId) {
         object.live().header().claim(by.get());
-    }
-
-    fn claim_ref_for_any(&self, object: Stopped<'_>, _: ThreadId) {
-        object.live().header().claim_merged();
     }
 
     fn release(&self, reference: ClaimRef, m: &Raw) {
@@ -291,193 +215,65 @@ unsafe impl ObjectModel for Managed {
         }
     }
 
-    fn clearing(&self, m: &Raw, objects: usize) {
-        m.private().drop_batch.expect(objects, m.core().stress);
-    }
-
-    #[inline(always)]
-    fn cleared(&self, m: &Raw, last: bool) {
-        let batch = &m.private().drop_batch;
-        if (last && !batch.is_empty()) || batch.is_full() {
-            drop_batched(m);
-        }
-    }
-
-    fn has_finalizer(&self, object: Live<'_>) -> bool {
-        self.typed(object).has_finalizer()
-    }
-
-    fn finalize(&self, object: Live<'_>, m: &Raw) {
-        self.typed(object).finalize(m);
-    }
-
-    fn verifies_traversals(&self) -> bool {
-        self.is_checked()
-    }
-
-    fn verifies_traversal(&self, object: Stopped<'_>) -> bool {
-        self.typed(object.live()).is_dynamic()
-    }
-
-    fn examines_cleared(&self, object: Live<'_>) -> bool {
-        self.is_checked() && self.typed(object).is_dynamic()
-    }
-
-    fn dangles(&self, object: Stopped<'_>, target: Object) {
-        let fault = Fault::new(Code::FreedPointer, "clear");
-        self.record_fault(fault.of_type(self.typed(object.live()).name()).at(target.address()));
-    }
-
-    fn overvisited(&self, object: Stopped<'_>) {
-        let typed = self.typed(object.live());
-        if typed.is_dynamic() {
-            let fault = Fault::new(Code::OverVisited, "collection");
-            self.record_fault(fault.of_type(typed.name()).at(object.address()));
-        }
-    }
-
-    fn prepare(&self, m: &Raw) {
-        quiesce(m);
-        drain_deferred(m);
-        merge_own_queue(m);
-    }
-
-    fn pending(&self, world: &World<'_, Self>) -> usize {
-        let mut pending = 0;
-        world.locals(|_, local| pending += local.queue.len().unwrap_or(0));
-        pending
-    }
-
-    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
-        // Every thread is at a safepoint. Relaxed, both: the stop orders them.
-        let epoch = self.epoch.load(Ordering::Relaxed);
-        world.locals(|_, local| {
-            dead.extend(merge_queue(&local.queue));
-            local.seen.store(epoch, Ordering::Relaxed);
-        });
-    }
-
-    fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
-        destroy_all(m, dead, OnPanic::Report);
-    }
-
-    fn has_weak(&self, object: Live<'_>) -> bool {
-        object.header().has_weak()
-    }
-
-    fn callbacks(&self, target: Stopped<'_>) -> usize {
-        self.weak.get(header(*target)).map_or(0, WeakRecord::watchers)
-    }
-
-    fn take_callbacks(
-        &self,
-        target: Stopped<'_>,
-        is_unreachable: &dyn Fn(Object) -> bool,
-        _: &World<'_, Self>,
-        due: &mut Vec<DueCallback>,
-    ) {
-        let Some(record) = self.weak.get(header(*target)) else { return };
-        for WeakWatcher { weak_ref, invoke, .. } in record.take_watchers() {
-            // The weak reference is dead, or is garbage: it dies with its callback.
-            if weak_ref.with_target(|h| is_unreachable(object(NonNull::from(h)))) != Some(false) {
-                continue;
-            }
-            // Counted as shared: the collecting thread need not be the owner.
-            if let Some(weak_ref) = weak_ref.upgrade(0) {
-                // SAFETY: rule *counted*: the upgrade made the reference.
-                let weak_ref = unsafe { HeldRef::new(weak_ref) };
-                due.push(DueCallback { weak_ref, invoke });
-            }
-        }
-    }
-
-    fn call_back(&self, callback: DueCallback, m: &Raw) {
-        run_callback(callback, m);
-    }
-
-    fn clear_weak(&self, object: Stopped<'_>) {
-        self.weak.clear(header(*object));
-    }
-
-    fn has_legacy(&self) -> bool {
-        self.legacy.load(Ordering::Relaxed)
-    }
-
-    fn legacy(&self, object: Stopped<'_>) -> bool {
-        self.typed(object.live()).is_legacy()
-    }
-
-    fn judge(&self, found: &Found<'_>, m: &Raw) -> Verdict {
-        let core = m.core();
-        let Some(observer) = &core.observer else { return Verdict::Clear };
-        for (fate, objects) in
-            [(Fate::Collectable, found.garbage), (Fate::Uncollectable, found.uncollectable)]
-        {
-            if observer.wants(fate) {
-                for &object in objects {
-                    observer.found(&core.hooks, fate, self.typed(object).name(), object.address());
-                }
-            }
-        }
-        if !observer.saves_all() {
-            save(&**observer, found.legacy, m);
-            return Verdict::Clear;
-        }
-        save(&**observer, found.uncollectable, m);
-        save(&**observer, found.garbage, m);
-        Verdict::Keep
-    }
-
     fn type_name(&self, object: Live<'_>) -> Cow<'static, str> {
         self.typed(object).name().into()
     }
+}
 
-    fn check(&self, object: Stopped<'_>) -> Result<(), String> {
-        // Any bytes are a header.
-        let header = object.live().header();
-        if self.types.find(header.type_index()).is_none() {
-            return Err(format!(
-                "its type is number {:#x}, and the heap has none",
-                header.type_index()
-            ));
-        }
-        header.check(ThreadId::was_given)
+crate::parts!(
+    Managed:
+    ThreadData, Threads, SplitCounts, Batches, Finalizers, Verdicts, WeakRefs, Checks, Forks
+);
+
+impl ThreadData<Managed> for Managed {
+    type Local = SharedPart;
+    type Private = OwnPart;
+
+    fn local(_: &Self) -> SharedPart {
+        SharedPart { queue: MergeQueue::new(), seen: AtomicU64::new(0) }
     }
 
-    fn last_type(&self, memory: NonNull<u8>) -> Option<&'static str> {
-        // SAFETY: rule *owner*: a cell is larger than a header, any bytes are one, and the cell is
-        // the caller's.
-        let index = unsafe { memory.cast::<Header>().as_ref() }.type_index();
-        let info = self.types.find(index)?;
-        // The type of a dynamic object may have been freed before the object.
-        Some(if info.dealloc.is_some() {
-            "dynamic object"
-        } else {
-            // SAFETY: rule *typed*: the name of a typed object is a constant, which is found
-            // without reading the object.
-            unsafe { (info.name)(memory.cast()) }
+    fn private(_: &Self) -> Option<OwnPart> {
+        let mut dying = Vec::new();
+        dying.try_reserve_exact(DESTRUCTION_STACK_ROOM).ok()?;
+        Some(OwnPart {
+            types: [const { Cell::new((std::ptr::null(), 0)) }; TYPE_CACHE_SIZE],
+            dying: RefCell::new(dying),
+            busy: Cell::new(0),
+            retired: RefCell::new(Vec::new()),
+            drop_batch: DropBatch::default(),
+            known_ended: Cell::new(0),
         })
     }
 
-    fn resumed(&self, m: &Raw) {
-        self.report_faults(&m.core().hooks);
-        reap(m);
-        drain_deferred(m);
+    /// The type indices stay valid, and `known_ended` stays true. Nothing else is left, unless the
+    /// mutator has ended inside a destruction.
+    fn keeps_private(_: &Self, private: &mut OwnPart) -> bool {
+        let OwnPart { types: _, dying, busy, retired, drop_batch, known_ended: _ } = private;
+        retired.take();
+        *drop_batch = DropBatch::default();
+        dying.get_mut().shrink_to(DESTRUCTION_STACK_ROOM);
+        busy.get() == 0 && dying.get_mut().is_empty()
     }
+}
 
-    fn after_clear(&self, m: &Raw) -> bool {
-        // Taken out of the lock, because a clear handler runs code of the program.
-        let last = std::mem::take(&mut *self.cleared_last.lock());
-        for object in last {
-            let _lent = m.lend();
-            self.typed(object.live()).clear(m);
-            drop_attached(m, object);
+impl Threads<Managed> for Managed {
+    /// The deferred and the retired references belong to the heap. A queue belongs to its owner,
+    /// and contains each object once.
+    const SHARED_REQUESTS: u32 = DRAIN_REQUEST | QUIESCE_REQUEST;
+
+    fn refused(model: &Self, m: &Raw) -> bool {
+        let mut any = false;
+        while let Some(oldest) = model.quarantine.pop() {
+            // SAFETY: rule *owner*: the cell was freed, and has had no owner since; the quarantine
+            // returns each cell once.
+            unsafe { m.free_unprefixed(oldest.start()) };
+            any = true;
         }
-        quiesce(m);
-        !self.retired.lock().is_empty()
+        any
     }
 
-    fn answer(&self, requests: u32, m: &Raw) {
+    fn answer(_: &Self, requests: u32, m: &Raw) {
         if requests & MERGE_REQUEST != 0 {
             maybe_yield(&m.core().under, Step::Merge);
             merge_own_queue(m);
@@ -490,9 +286,9 @@ unsafe impl ObjectModel for Managed {
         }
     }
 
-    fn attached(&self, m: &Raw) {
+    fn attached(model: &Self, m: &Raw) {
         // SeqCst: the other half of `new_epoch`.
-        let epoch = self.epoch.load(Ordering::SeqCst);
+        let epoch = model.epoch.load(Ordering::SeqCst);
         // Usually they are equal, because no reference was retired. Relaxed: this thread has
         // written it, or a stop before this. The load of the epoch orders.
         if m.local().seen.load(Ordering::Relaxed) != epoch {
@@ -504,21 +300,13 @@ unsafe impl ObjectModel for Managed {
         drain_deferred(m);
     }
 
-    fn lock_for_fork(&self) -> ForkLocks<'_> {
-        self.lock_deferred_for_fork()
-    }
-
-    fn forked(&self, lost: ThreadId, local: &SharedPart, _: &Raw) {
-        orphan(self, lost, local);
-    }
-
-    fn ending(&self, m: &Raw) {
+    fn ending(model: &Self, m: &Raw) {
         // The batch is empty, unless a panic of a hook has ended a collection.
-        self.cleared(m, true);
+        Self::cleared(model, m, true);
         if is_traversing() {
             // References that it cannot publish leak with the mutator.
             let _ = publish_retired(m);
-            orphan(self, m.thread_id(), m.local());
+            orphan(model, m.thread_id(), m.local());
             m.core().coordinator.poke_attached(DRAIN_REQUEST);
             return;
         }
@@ -539,6 +327,255 @@ unsafe impl ObjectModel for Managed {
     }
 }
 
+impl SplitCounts<Managed> for Managed {
+    fn claim_ref_for_any(_: &Self, object: Stopped<'_>, _: ThreadId) {
+        object.live().header().claim_merged();
+    }
+
+    fn prepare(_: &Self, m: &Raw) {
+        quiesce(m);
+        drain_deferred(m);
+        merge_own_queue(m);
+    }
+
+    fn pending(_: &Self, world: &World<'_, Self>) -> usize {
+        let mut pending = 0;
+        world.locals(|_, local| pending += local.queue.len().unwrap_or(0));
+        pending
+    }
+
+    fn merge(model: &Self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
+        // Every thread is at a safepoint. Relaxed, both: the stop orders them.
+        let epoch = model.epoch.load(Ordering::Relaxed);
+        world.locals(|_, local| {
+            dead.extend(merge_queue(&local.queue));
+            local.seen.store(epoch, Ordering::Relaxed);
+        });
+    }
+
+    fn destroy_merged(_: &Self, dead: DeadObject, m: &Raw) {
+        destroy_all(m, dead, OnPanic::Report);
+    }
+
+    fn resumed(model: &Self, m: &Raw) {
+        model.report_faults(&m.core().hooks);
+        reap(m);
+        drain_deferred(m);
+    }
+
+    fn after_clear(model: &Self, m: &Raw) -> bool {
+        // Taken out of the lock, because a clear handler runs code of the program.
+        let last = std::mem::take(&mut *model.cleared_last.lock());
+        for object in last {
+            let _lent = m.lend();
+            model.typed(object.live()).clear(m);
+            drop_attached(m, object);
+        }
+        quiesce(m);
+        !model.retired.lock().is_empty()
+    }
+}
+
+impl Batches<Managed> for Managed {
+    #[inline(always)]
+    fn traverse_each(
+        model: &Self,
+        objects: &[Stopped<'_>],
+        tracer: &mut Tracer,
+        ends: &mut Ends<'_>,
+    ) {
+        let mut traverse = |info: &TypeInfo, objects: &[Stopped<'_>]| {
+            // SAFETY: rules *counted* and *typed*: as in `traverse`.
+            unsafe { (info.traverse_each)(Stopped::objects(objects), tracer, ends) };
+        };
+        match model.alike(objects) {
+            Some(info) => traverse(info, objects),
+            None => {
+                objects.chunks(1).for_each(|one| traverse(model.info(one[0].live().header()), one))
+            }
+        }
+    }
+
+    fn prefetches(model: &Self) -> bool {
+        model.types.any_indirect()
+    }
+
+    #[inline(always)]
+    fn prefetch_each(model: &Self, objects: &[Stopped<'_>], tracer: &mut Tracer) {
+        let mut prefetch = |info: &TypeInfo, objects: &[Stopped<'_>]| {
+            if let Some(prefetch_each) = info.prefetch_each {
+                // SAFETY: rules *counted* and *typed*: as in `traverse`.
+                unsafe { prefetch_each(Stopped::objects(objects), tracer) };
+            }
+        };
+        match model.alike(objects) {
+            Some(info) => prefetch(info, objects),
+            None => {
+                objects.chunks(1).for_each(|one| prefetch(model.info(one[0].live().header()), one))
+            }
+        }
+    }
+
+    fn clearing(_: &Self, m: &Raw, objects: usize) {
+        m.private().drop_batch.expect(objects, m.core().stress);
+    }
+
+    #[inline(always)]
+    fn cleared(_: &Self, m: &Raw, last: bool) {
+        let batch = &m.private().drop_batch;
+        if (last && !batch.is_empty()) || batch.is_full() {
+            drop_batched(m);
+        }
+    }
+}
+
+impl Finalizers<Managed> for Managed {
+    fn has_finalizer(model: &Self, object: Live<'_>) -> bool {
+        model.typed(object).has_finalizer()
+    }
+
+    fn finalize(model: &Self, object: Live<'_>, m: &Raw) {
+        model.typed(object).finalize(m);
+    }
+}
+
+impl Verdicts<Managed> for Managed {
+    fn has_legacy(model: &Self) -> bool {
+        model.legacy.load(Ordering::Relaxed)
+    }
+
+    fn legacy(model: &Self, object: Stopped<'_>) -> bool {
+        model.typed(object.live()).is_legacy()
+    }
+
+    fn judge(model: &Self, found: &Found<'_>, m: &Raw) -> Verdict {
+        let core = m.core();
+        let Some(observer) = &core.observer else { return Verdict::Clear };
+        for (fate, objects) in
+            [(Fate::Collectable, found.garbage), (Fate::Uncollectable, found.uncollectable)]
+        {
+            if observer.wants(fate) {
+                for &object in objects {
+                    observer.found(&core.hooks, fate, model.typed(object).name(), object.address());
+                }
+            }
+        }
+        if !observer.saves_all() {
+            save(&**observer, found.legacy, m);
+            return Verdict::Clear;
+        }
+        save(&**observer, found.uncollectable, m);
+        save(&**observer, found.garbage, m);
+        Verdict::Keep
+    }
+}
+
+impl WeakRefs<Managed> for Managed {
+    type Callback = DueCallback;
+
+    fn has_weak(_: &Self, object: Live<'_>) -> bool {
+        object.header().has_weak()
+    }
+
+    fn callbacks(model: &Self, target: Stopped<'_>) -> usize {
+        model.weak.get(header(*target)).map_or(0, WeakRecord::watchers)
+    }
+
+    fn take_callbacks(
+        model: &Self,
+        target: Stopped<'_>,
+        is_unreachable: &dyn Fn(Object) -> bool,
+        _: &World<'_, Self>,
+        due: &mut Vec<DueCallback>,
+    ) {
+        let Some(record) = model.weak.get(header(*target)) else { return };
+        for WeakWatcher { weak_ref, invoke, .. } in record.take_watchers() {
+            // The weak reference is dead, or is garbage: it dies with its callback.
+            if weak_ref.with_target(|h| is_unreachable(object(NonNull::from(h)))) != Some(false) {
+                continue;
+            }
+            // Counted as shared: the collecting thread need not be the owner.
+            if let Some(weak_ref) = weak_ref.upgrade(0) {
+                // SAFETY: rule *counted*: the upgrade made the reference.
+                let weak_ref = unsafe { HeldRef::new(weak_ref) };
+                due.push(DueCallback { weak_ref, invoke });
+            }
+        }
+    }
+
+    fn call_back(_: &Self, callback: DueCallback, m: &Raw) {
+        run_callback(callback, m);
+    }
+
+    fn clear_weak(model: &Self, object: Stopped<'_>) {
+        model.weak.clear(header(*object));
+    }
+}
+
+impl Checks<Managed> for Managed {
+    fn verifies_traversals(model: &Self) -> bool {
+        model.is_checked()
+    }
+
+    fn verifies_traversal(model: &Self, object: Stopped<'_>) -> bool {
+        model.typed(object.live()).is_dynamic()
+    }
+
+    fn examines_cleared(model: &Self, object: Live<'_>) -> bool {
+        model.is_checked() && model.typed(object).is_dynamic()
+    }
+
+    fn dangles(model: &Self, object: Stopped<'_>, target: Object) {
+        let fault = Fault::new(Code::FreedPointer, "clear");
+        model.record_fault(fault.of_type(model.typed(object.live()).name()).at(target.address()));
+    }
+
+    fn overvisited(model: &Self, object: Stopped<'_>) {
+        let typed = model.typed(object.live());
+        if typed.is_dynamic() {
+            let fault = Fault::new(Code::OverVisited, "collection");
+            model.record_fault(fault.of_type(typed.name()).at(object.address()));
+        }
+    }
+
+    fn check(model: &Self, object: Stopped<'_>) -> Result<(), String> {
+        // Any bytes are a header.
+        let header = object.live().header();
+        if model.types.find(header.type_index()).is_none() {
+            return Err(format!(
+                "its type is number {:#x}, and the heap has none",
+                header.type_index()
+            ));
+        }
+        header.check(ThreadId::was_given)
+    }
+
+    fn last_type(model: &Self, memory: NonNull<u8>) -> Option<&'static str> {
+        // SAFETY: rule *owner*: a cell is larger than a header, any bytes are one, and the cell is
+        // the caller's.
+        let index = unsafe { memory.cast::<Header>().as_ref() }.type_index();
+        let info = model.types.find(index)?;
+        // The type of a dynamic object may have been freed before the object.
+        Some(if info.dealloc.is_some() {
+            "dynamic object"
+        } else {
+            // SAFETY: rule *typed*: the name of a typed object is a constant, which is found
+            // without reading the object.
+            unsafe { (info.name)(memory.cast()) }
+        })
+    }
+}
+
+impl Forks<Managed> for Managed {
+    fn lock_for_fork(model: &Self) -> ForkLocks<'_> {
+        model.lock_deferred_for_fork()
+    }
+
+    fn forked(model: &Self, lost: ThreadId, local: &SharedPart, _: &Raw) {
+        orphan(model, lost, local);
+    }
+}
+
 /// Drops a value that was removed from an object. If a collection is clearing that object, the
 /// value is dropped in the next batch.
 pub(crate) fn drop_later<T: Batched>(m: &Raw, value: T) {
@@ -552,7 +589,7 @@ fn drop_batched(m: &Raw) {
     m.private().drop_batch.drop_all(|object, payload| {
         // SAFETY: rule *counted*: the collection owns a reference to each object that it clears.
         let name = m.model().type_name(unsafe { Live::new(object) });
-        let text = event::panic_message(payload);
+        let text = outside::panic_message(payload);
         m.core().hooks.unraisable_at(During::Clear, name, object.address(), text);
     });
 }

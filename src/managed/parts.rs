@@ -1,29 +1,27 @@
 //! The data of the built-in model: one part per heap, two parts per mutator.
 
-#![forbid(unsafe_code)]
-
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::base::error::{Code, Fault};
 use crate::base::fallible::NoMemory;
-use crate::base::hooks::Hooks;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
-use crate::heap::fork_locks::{ForkLocks, HeldLocks};
-use crate::heap::mutator;
+use crate::heap::core;
 use crate::heap::mutator::ModelMutator;
+use crate::heap::parts::{ForkLocks, HeldLocks};
 use crate::managed::drop_batch::DropBatch;
 use crate::managed::merge_queue::MergeQueue;
 use crate::memory::quarantine::Quarantine;
-use crate::memory::space::GRANULE;
-use crate::object::counted::CountedRef;
+use crate::memory::shape::GRANULE;
+use crate::object::counted::{self, CountedRef};
 use crate::object::header::Header;
-use crate::object::live::{DeadObject, Stopped};
+use crate::object::live::{DeadObject, Live, Stopped};
 use crate::object::type_info::TypeInfo;
 use crate::object::type_registry::TypeRegistry;
-use crate::object::weak::WeakTable;
-use crate::object::weak_table::SPACING;
+use crate::object::weak::{SPACING, WeakTable};
+use crate::report::error::{Code, Fault};
+use crate::report::hooks::Hooks;
 use crate::safepoint::lock;
 
 /// A request: drain the deferred list.
@@ -34,12 +32,12 @@ pub(super) const QUIESCE_REQUEST: u32 = 1 << 10;
 // Each object has a place of its own in the table of weak records.
 const _: () = assert!(SPACING == GRANULE);
 
-pub(crate) type ManagedCore = mutator::Core<Managed>;
+pub(crate) type ManagedCore = core::Core<Managed>;
 pub(crate) type Raw = ModelMutator<Managed>;
 
 /// The part of the heap.
 #[derive(Debug)]
-pub(crate) struct Managed {
+pub struct Managed {
     pub(crate) types: TypeRegistry,
     pub(crate) weak: WeakTable,
     /// A fork locks it, like the registry, because unattached threads can drop references during a
@@ -113,14 +111,15 @@ pub(crate) struct Deferred {
 
 /// The part of a mutator that other threads can use.
 #[derive(Debug)]
-pub(crate) struct SharedPart {
+pub struct SharedPart {
     pub(super) queue: MergeQueue,
     /// The epoch at the last safepoint.
     pub(super) seen: AtomicU64,
 }
 
 /// The part of a mutator that only its own thread can use.
-pub(crate) struct OwnPart {
+#[expect(missing_debug_implementations, reason = "public only for the conformance kit")]
+pub struct OwnPart {
     /// Type indices by the address of the type's table: a cache of the registry, for allocation.
     pub(super) types: [Cell<(*const TypeInfo, u32)>; TYPE_CACHE_SIZE],
     /// The destruction stack.
@@ -317,74 +316,83 @@ fn type_slot<'a>(m: &'a Raw, info: &'static TypeInfo) -> &'a Cell<(*const TypeIn
     &m.private().types[((&raw const *info) as usize >> 4) % TYPE_CACHE_SIZE]
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::AnyGc;
-    use crate::managed::tests::plain_heap;
+/// A live object, and the table that its header names.
+#[derive(Clone, Copy)]
+pub(super) struct TypedObject<'a> {
+    object: Live<'a>,
+    info: &'static TypeInfo,
+}
 
-    #[test]
-    fn mistakes_of_handlers_are_noted_once_each_and_not_without_end() {
-        let heap = plain_heap();
-        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let to = Arc::clone(&told);
-        heap.on_misuse(move |fault| {
-            to.lock().expect("no panic").push((fault.code, fault.function))
-        });
-        let core = heap.core();
-        let tell = || {
-            core.model.report_faults(&core.hooks);
-            std::mem::take(&mut *told.lock().expect("no panic"))
-        };
-        for _ in 0..2 {
-            core.model.record_fault(Fault::new(Code::OverVisited, "one"));
-            core.model.record_fault(Fault::new(Code::OverVisited, "two"));
-        }
-        assert_eq!(tell(), [(Code::OverVisited, "one"), (Code::OverVisited, "two")]);
-        assert_eq!(tell(), [], "they are told once");
-        for told in [1, 0] {
-            core.model.record_fault(Fault::new(Code::NullVisit, "one"));
-            assert_eq!(tell().len(), told);
-        }
-        core.model.record_fault(Fault::new(Code::NullVisit, "two"));
-        assert_eq!(tell(), [], "null: once for each type");
-        let names: Vec<&'static str> = (0..300).map(|n| &*format!("{n}").leak()).collect();
-        names.iter().for_each(|name| core.model.record_fault(Fault::new(Code::OverVisited, name)));
-        assert_eq!(tell().len(), 256);
-    }
-
-    #[test]
-    fn a_thread_knows_what_is_on_its_stack() {
-        let heap = plain_heap();
-        let m = heap.attach();
-        let private = m.raw().private();
-        assert!(private.may_unwind());
-        assert!(!private.enter(DESTRUCTION));
-        assert!(private.enter(DESTRUCTION), "already");
-        assert!(private.may_unwind(), "a destructor's panic goes on");
-        private.in_handler(|| {
-            assert!(!private.may_unwind(), "not through a C function");
-            private.in_handler(|| assert!(!private.may_unwind()));
-            assert!(!private.may_unwind(), "the outer one is not through");
-        });
-        assert!(private.may_unwind());
-        private.exit(DESTRUCTION);
-        assert_eq!(private.busy.get(), 0);
-    }
-
-    #[test]
-    fn types_share_places_of_the_cache_without_harm() {
-        let heap = plain_heap();
-        let m = heap.attach();
-        let one = m.alloc(1u64);
-        let one = one.into_reference();
-        let number = one.header().type_index();
-        let info = m.raw().model().types.get(number);
-        assert_eq!(type_index(m.raw(), info), Ok(number));
-        // Another type in its place: the registry is asked again.
-        m.raw().private().types.iter().for_each(|slot| slot.set((std::ptr::null(), 77)));
-        assert_eq!(type_index(m.raw(), info), Ok(number));
-        assert_eq!(type_index(m.raw(), info), Ok(number));
-        drop(AnyGc::from_reference(one));
+impl Managed {
+    /// The object with its table.
+    pub(super) fn typed<'a>(&self, object: Live<'a>) -> TypedObject<'a> {
+        TypedObject { object, info: self.info(object.header()) }
     }
 }
+
+impl Managed {
+    /// Puts an object off until the other garbage of the collection is cleared and released.
+    /// `false`: there is no memory for that.
+    pub(super) fn clear_last(&self, object: Live<'_>, m: &Raw) -> bool {
+        let mut last = self.cleared_last.lock();
+        if last.try_reserve(1).is_err() {
+            return false;
+        }
+        object.header().clone_ref(m.id());
+        // SAFETY: rule *counted*: the reference that was just added.
+        last.push(unsafe { CountedRef::new(counted::header(object.object())) });
+        true
+    }
+}
+
+impl TypedObject<'_> {
+    fn header(self) -> NonNull<Header> {
+        counted::header(self.object.object())
+    }
+
+    /// Whether the type is dynamic.
+    pub(super) fn is_dynamic(self) -> bool {
+        self.info.dealloc.is_some()
+    }
+
+    /// The name of the type.
+    pub(super) fn name(self) -> &'static str {
+        // SAFETY: rules *counted* and *typed*: alive, as the proof says, and of this type.
+        unsafe { (self.info.name)(self.header()) }
+    }
+
+    pub(super) fn has_finalizer(self) -> bool {
+        self.info.finalize.is_some()
+            // SAFETY: as in `name`.
+            && self.info.has_finalizer.is_none_or(|has| unsafe { has(self.header()) })
+    }
+
+    /// Whether the object has a legacy finalizer.
+    pub(super) fn is_legacy(self) -> bool {
+        // SAFETY: as in `name`.
+        self.info.legacy.is_some_and(|legacy| unsafe { legacy(self.header()) })
+    }
+
+    /// Runs the finalizer.
+    pub(super) fn finalize(self, m: &Raw) {
+        if let Some(finalize) = self.info.finalize {
+            // SAFETY: as in `name`. The mutator is attached to the object's heap.
+            unsafe { finalize(self.header(), (&raw const *m).cast()) };
+        }
+    }
+
+    /// Whether the object is cleared after the other garbage.
+    pub(super) fn clears_last(self) -> bool {
+        // SAFETY: as in `name`.
+        self.info.clears_last.is_some_and(|clears_last| unsafe { clears_last(self.header()) })
+    }
+
+    /// Empties the fields that can close a cycle.
+    pub(super) fn clear(self, m: &Raw) {
+        // SAFETY: as in `finalize`.
+        unsafe { (self.info.clear)(self.info.value(self.header()), (&raw const *m).cast()) };
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -3,22 +3,21 @@
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
-use crate::base::event;
-use crate::base::event::During;
+use crate::base::outside;
 use crate::base::stress::{Step, maybe_yield};
 use crate::heap::core::MutatorShared;
 use crate::managed::adopt::adopt;
 use crate::managed::deferred::defer;
-use crate::managed::destructor::{OnPanic, Panic, run_destructor};
 use crate::managed::merge_queue::{self, MergeQueue, OwnerEnded};
 use crate::managed::parts::{DESTRUCTION, Managed, Raw};
-use crate::managed::upgrades::mark_dying_for_upgrades;
 use crate::object::counted::{CountedRef, object};
 use crate::object::header::{Dropped, Header};
 use crate::object::live::DeadObject;
-use crate::object::state;
+use crate::object::state::{self, StateByte};
 use crate::object::type_info::TypeInfo;
-use crate::object::weak::HeaderPtr;
+use crate::object::weak::{HeaderPtr, WeakRecord};
+use crate::report::facts::During;
+use crate::report::hooks::Hooks;
 use crate::safepoint::{current, is_stopping, is_traversing};
 
 /// Drops a reference, on any thread.
@@ -234,7 +233,7 @@ pub(super) fn drop_attached(m: &Raw, reference: CountedRef) {
             let header = dead.into_header();
             // SAFETY: rules *typed* and *zero*: the object is of this type, and its last reference
             // is taken.
-            let result = event::guarded(|| unsafe { end(header, (&raw const *m).cast()) });
+            let result = outside::guarded(|| unsafe { end(header, (&raw const *m).cast()) });
             if let Err(payload) = result {
                 // SAFETY: rule *typed*: such a type has one name for all its objects, and does not
                 // read the object.
@@ -265,7 +264,7 @@ fn destroy_each(m: &Raw, dead: impl Iterator<Item = DeadObject>, on_panic: OnPan
     for dead in dead {
         // At most one panic goes on.
         let on_panic = if thrown.is_some() { OnPanic::Report } else { on_panic };
-        let result = event::guarded(|| destroy_all(m, dead, on_panic));
+        let result = outside::guarded(|| destroy_all(m, dead, on_panic));
         thrown = thrown.or(result.err());
     }
     if let Some(payload) = thrown {
@@ -392,7 +391,7 @@ fn destroy(m: &Raw, dead: DeadObject) -> Result<(), Panic> {
 unsafe fn count_external(m: &Raw, info: &TypeInfo, header: NonNull<Header>) -> Result<(), Panic> {
     let Some(external) = info.external else { return Ok(()) };
     // SAFETY: as the caller says.
-    let bytes = event::guarded(|| unsafe { external(info.value(header)) })
+    let bytes = outside::guarded(|| unsafe { external(info.value(header)) })
         // SAFETY: rule *zero*: the memory is not freed yet.
         .map_err(|payload| Panic { payload, type_name: unsafe { (info.name)(header) } })?;
     m.adjust_external_bytes(0_isize.saturating_sub_unsigned(bytes));
@@ -415,7 +414,7 @@ fn destroy_dynamic(
             // The object's own handler counted it up and down again, while it destroys the object.
             return Ok(());
         }
-        event::guarded(|| dealloc(header, (&raw const *m).cast())).map_err(|payload| {
+        outside::guarded(|| dealloc(header, (&raw const *m).cast())).map_err(|payload| {
             // The handler may have freed the memory before it panicked.
             let lives = m.core().state(header.as_ptr() as usize).get() & state::LIVE != 0;
             Panic { payload, type_name: if lives { (info.name)(header) } else { "" } }
@@ -451,8 +450,8 @@ fn finalize_dead(m: &Raw, dead: DeadObject) -> Option<DeadObject> {
     let reference = dead.revive(m.id());
     let _lent = m.lend();
     let typed = m.model().typed(reference.live());
-    if let Err(payload) = event::guarded(|| typed.finalize(m)) {
-        let text = event::panic_message(payload);
+    if let Err(payload) = outside::guarded(|| typed.finalize(m)) {
+        let text = outside::panic_message(payload);
         m.core().hooks.unraisable(During::Finalize, typed.name(), text);
     }
     drop_revival(m, reference)
@@ -507,7 +506,8 @@ impl Drop for HeldRef {
 }
 
 /// A weak callback that is due.
-pub(crate) struct DueCallback {
+#[expect(missing_debug_implementations, reason = "public only for the conformance kit")]
+pub struct DueCallback {
     pub(super) weak_ref: HeldRef,
     pub(super) invoke: unsafe fn(NonNull<Header>, *const ()),
 }
@@ -516,11 +516,104 @@ pub(super) fn run_callback(callback: DueCallback, m: &Raw) {
     let _lent = m.lend();
     let weak_ref = callback.weak_ref.0.as_ptr();
     // SAFETY: rule *typed*: the function was registered with this weak reference.
-    let result = event::guarded(|| unsafe { (callback.invoke)(weak_ref, (&raw const *m).cast()) });
+    let result =
+        outside::guarded(|| unsafe { (callback.invoke)(weak_ref, (&raw const *m).cast()) });
     if let Err(payload) = result {
         let name = m.model().typed(callback.weak_ref.0.live()).name();
-        m.core().hooks.unraisable(During::WeakCallback, name, event::panic_message(payload));
+        m.core().hooks.unraisable(During::WeakCallback, name, outside::panic_message(payload));
     }
+}
+
+/// Revives a dying object for the call of `f`, with one reference; `true`: the object is dying
+/// again afterwards.
+///
+/// # Safety
+///
+/// The object is dying on this thread, which has exclusive access to it.
+#[cfg(feature = "cpython")]
+pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce()) -> bool {
+    // SAFETY: rule *zero*: as the caller says.
+    let dead = unsafe { DeadObject::new(object(header)) };
+    // Before the revival: an upgrade that finds a count reads the bit as well.
+    m.core().dead_state(&dead).unset(state::DYING);
+    let reference = dead.revive(m.id());
+    let _lent = m.lend();
+    maybe_yield(&m.core().under, Step::Weak);
+    f();
+    let dead = drop_revival(m, reference);
+    if let Some(dead) = &dead {
+        // SAFETY: rule *zero*: the count answered this thread. No stop came in between.
+        unsafe { mark_dying(m, dead.header_ptr()) };
+    }
+    dead.map(DeadObject::into_header).is_some()
+}
+
+/// Clears the weak references to a dying object, and calls their callbacks.
+#[cfg(feature = "cpython")]
+pub(crate) fn clear_weak_references(m: &Raw, dying: &Header) {
+    if dying.has_weak() {
+        notify_watchers(m, dying);
+    }
+}
+
+/// Sets `DYING` of an object that may have a weak record, and returns the state byte before.
+///
+/// The lock of the record orders this and upgrades.
+#[cold]
+#[inline(never)]
+pub(crate) fn mark_dying_for_upgrades(m: &Raw, header: &Header, state: StateByte<'_>) -> u8 {
+    maybe_yield(&m.core().under, Step::Weak);
+    let record = m.model().weak.get(NonNull::from(header));
+    let _no_upgrade = record.map(WeakRecord::block_upgrades);
+    state.set(state::DYING)
+}
+
+/// Adds a reference to the target of a weak record; `None`: the target is dying or dead, or lies in
+/// another heap.
+#[cfg(feature = "cpython")]
+pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
+    let is_own = |target| {
+        let is_dying = || m.core().state_at(object(target)).get() & state::DYING != 0;
+        m.owns(object(target)) && !is_dying()
+    };
+    let upgrade = |header: &Header| header.try_upgrade(m.id()).then(|| NonNull::from(header));
+    record.with_own_target(is_own, upgrade).flatten()
+}
+
+/// The treatment of a panic of a destructor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnPanic {
+    /// It goes on to the user's code that dropped the reference.
+    PassOn,
+    /// It goes to the hook, because the user's code on the stack did not drop the reference.
+    Report,
+}
+
+/// A panic of a destructor, and the name of the object's type.
+pub(super) struct Panic {
+    pub(super) payload: Box<dyn std::any::Any + Send>,
+    pub(super) type_name: &'static str,
+}
+
+impl Panic {
+    pub(super) fn report(self, hooks: &Hooks) {
+        hooks.unraisable(During::Drop, self.type_name, outside::panic_message(self.payload));
+    }
+}
+
+/// Runs a destructor.
+///
+/// # Safety
+///
+/// The caller has exclusive access to the object, which is of this type, and does not use the value
+/// afterwards.
+#[inline]
+pub(super) unsafe fn run_destructor(info: &TypeInfo, header: NonNull<Header>) -> Result<(), Panic> {
+    let Some(drop) = info.drop else { return Ok(()) };
+    // SAFETY: as the caller says.
+    outside::guarded(|| unsafe { drop(info.value(header)) })
+        // SAFETY: rule *zero*: the memory is not freed yet.
+        .map_err(|payload| Panic { payload, type_name: unsafe { (info.name)(header) } })
 }
 
 #[allow(unsafe_code)]

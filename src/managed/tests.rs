@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use super::*;
 use std::sync::Arc;
 
-use crate::managed::drain::drain_list;
+use crate::heap::parts::{Checks, ThreadData, WeakRefs};
+use crate::managed::deferred::drain_list;
 use crate::managed::parts::DESTRUCTION;
 use crate::object::live::Stopped;
 use crate::{Finalizer, Gc, Heap, Mutator, Trace};
@@ -354,7 +355,7 @@ fn callbacks_are_counted_and_headers_are_recognised() {
     let model = m.raw().model();
     let number = m.alloc(7u64);
     // SAFETY: rule *counted*: alive.
-    let callbacks = || model.callbacks(unsafe { Stopped::new(object(number.header())) });
+    let callbacks = || Managed::callbacks(model, unsafe { Stopped::new(object(number.header())) });
     assert_eq!(callbacks(), 0);
     let first = m.alloc_weak(&number, (), |_, _| ());
     let second = m.alloc_weak(&number, (), |_, _| ());
@@ -362,11 +363,14 @@ fn callbacks_are_counted_and_headers_are_recognised() {
     drop((first, second));
     // SAFETY: rule *counted*: alive.
     let index = unsafe { number.header().as_ref() }.type_index();
-    // SAFETY: rules *counted* and *owner*: the headers are values on the stack, and the functions
-    // follow no pointer in them.
     let (check, last_type) = (
-        |header: &Header| model.check(unsafe { Stopped::new(object(NonNull::from(header))) }),
-        |header: &Header| model.last_type(NonNull::from(header).cast()),
+        |header: &Header| {
+            // SAFETY: rules *counted* and *owner*: the headers are values on the stack, and the
+            // functions follow no pointer in them.
+            let object = unsafe { Stopped::new(object(NonNull::from(header))) };
+            Managed::check(model, object)
+        },
+        |header: &Header| Managed::last_type(model, NonNull::from(header).cast()),
     );
     let (own, unknown) = (m.raw().id(), 0xff_fff0);
     assert_eq!(check(&Header::new(own, index)), Ok(()));
@@ -402,8 +406,8 @@ fn the_next_mutator_has_the_own_part_of_the_last_with_its_types_alone() {
 fn the_own_part_of_a_mutator_that_ends_inside_a_destruction_is_not_kept() {
     let heap = plain_heap();
     let model = &heap.core().model;
-    let mut own = model.private();
-    assert!(model.keeps_private(&mut own));
+    let mut own = Managed::private(model).expect("memory");
+    assert!(Managed::keeps_private(model, &mut own));
     own.enter(DESTRUCTION);
-    assert!(!model.keeps_private(&mut own));
+    assert!(!Managed::keeps_private(model, &mut own));
 }

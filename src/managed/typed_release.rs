@@ -3,11 +3,10 @@
 use std::mem::{ManuallyDrop, needs_drop};
 use std::ptr::NonNull;
 
-use crate::base::event;
+use crate::base::outside;
 use crate::managed::deferred::defer;
-use crate::managed::destructor::OnPanic;
 use crate::managed::parts::{DESTRUCTION, Raw};
-use crate::managed::release::{destroy_all, destroy_queued, drop_foreign, drop_slowly};
+use crate::managed::release::{OnPanic, destroy_all, destroy_queued, drop_foreign, drop_slowly};
 use crate::object::counted::CountedRef;
 use crate::object::header::Header;
 use crate::object::live::DeadObject;
@@ -130,7 +129,7 @@ unsafe fn destroy_in_place<T>(
     let private = m.private();
     // SAFETY: as the caller says.
     unsafe {
-        event::must_hold_no_lock();
+        outside::must_hold_no_lock();
         let _lent = m.lend();
         private.busy.set(DESTRUCTION);
         m.core().state(header.as_ptr() as usize).dying();
@@ -183,13 +182,13 @@ pub(crate) unsafe fn destroy_dynamic_in_place(
     m.core().dead_state(&dead).change_plainly(state::DYING, 0);
     // From here on the handler has the right to destroy the object.
     dead.into_header();
-    let result = event::guarded(|| dealloc(m));
+    let result = outside::guarded(|| dealloc(m));
     if result.is_ok() && private.dying.borrow().is_empty() {
         private.exit(DESTRUCTION);
         return;
     }
     private.exit(DESTRUCTION);
     let panic =
-        result.err().map(|payload| crate::managed::destructor::Panic { payload, type_name: "" });
+        result.err().map(|payload| crate::managed::release::Panic { payload, type_name: "" });
     destroy_queued(m, panic, OnPanic::PassOn);
 }

@@ -6,7 +6,8 @@
 //! | map | an address belongs to the heap if | index | memory of the pages |
 //! |---|---|---|---|
 //! | [`reserved`](super::reserved) | it lies in one reserved range | one subtraction | the range |
-//! | [`segments`](super::segments) | its aligned 64 KiB are in a table of two levels | two dependent loads | segments of 1 to 32 MiB, and memory of others |
+//! | [`segments`](super::segments) | its aligned 64 KiB are in a table of two levels | two
+//! dependent loads | segments of 1 to 32 MiB, and memory of others |
 //!
 //! The model of a heap chooses its map by a type ([`ObjectModel::Addresses`]), so that a heap with
 //! a reserved range contains no code of the other map, and no branch
@@ -26,6 +27,16 @@
 
 use std::fmt;
 use std::ptr::NonNull;
+
+use crate::memory::pool::PageSource;
+
+/// How a heap finds its own data about an object by the object's address:
+/// [`Reserved`](crate::model::Reserved) or [`Segments`](crate::model::Segments).
+///
+/// An [`ObjectModel`](crate::model::ObjectModel) names the map of its heaps. Only the two types of
+/// the library implement the trait.
+#[expect(private_bounds, reason = "only types of this crate are maps")]
+pub trait AddressMap: PageSource {}
 
 /// The arithmetic of a map. The value is a part of the heap's table of pages.
 pub(crate) trait Map: Sized + fmt::Debug + Send + Sync + 'static {

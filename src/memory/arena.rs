@@ -1,10 +1,11 @@
 //! One thread's allocator over the pages of a [`Space`].
 //!
-//! Sizes are rounded up to a size class. A page holds cells of one class. For each class an
-//! [`Arena`] has a magazine, which is a small stack of free cells, and the pages that it owns. An
-//! allocation pops a cell from the magazine, and a free pushes one. Neither takes a lock, nor
-//! touches the dead cell or data that another thread writes. Only an empty or full magazine uses
-//! the free bits of the pages, and only if these are used up the pool of the space.
+//! Threads allocate and free without pause, so the common case must not take a lock, touch the dead
+//! cell, or touch data that another thread writes. Sizes are rounded up to a size class, and a page
+//! holds cells of one class. For each class an [`Arena`] has a magazine, which is a small stack of
+//! free cells, and the pages that it owns. An allocation pops a cell from the magazine, and a free
+//! pushes one. Only an empty or full magazine uses the free bits of the pages, and only if these
+//! are used up the pool of the space.
 //!
 //! ```text
 //! alloc <- magazine <- free bits of own pages <- remote stacks of own pages <- abandoned pages
@@ -12,6 +13,11 @@
 //! free  -> magazine -> free bits -> (page empty) -> pool
 //! free by another thread -> the page's remote stack
 //! ```
+//!
+//! For example, a thread frees 100 of its cells of 32 bytes, and the magazine is empty at first. 64
+//! frees fill it. The next one moves the 32 oldest cells to the free bits of their pages, and so
+//! does the 97th. The other 98 frees are a push. Afterwards the magazine has 36 cells, so the next
+//! 36 allocations are a pop.
 //!
 //! If a stress mode needs the quarantine, magazines have no capacity. Every allocation and every
 //! free then takes the slow path, which checks the cell. The fast paths find the magazine empty, or
@@ -31,24 +37,18 @@
 //! * A class without its bit in `used` has an empty magazine and no pages. So the calls that visit
 //!   every class skip it, and an arena that has used two classes retires in two steps.
 
-#[allow(unsafe_code)]
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests;
-
 use std::ptr::NonNull;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
+use crate::memory::address_map::AddressMap;
 use crate::memory::class_pages::{ClassPages, is_empty, take_cells};
-use crate::memory::magazine::{MAGAZINE_CAPACITY, Magazine};
-use crate::memory::page::PageInfo;
-use crate::memory::page_list::PageList;
-use crate::memory::reserved::AddressMap;
+use crate::memory::page::{PageInfo, PageList};
+use crate::memory::pool::SpaceError;
 use crate::memory::shape::{Cell, GRANULE, PAGE_SIZE, Shape};
-use crate::memory::size_class::{CLASS_SHAPES, CLASS_SIZES};
-pub(crate) use crate::memory::size_class::{CLASSES, class_for, class_size, shape_of};
-use crate::memory::space::{PAGES_PROBED, Space, SpaceError};
+use crate::memory::size_class::{CLASS_SHAPES, CLASS_SIZES, CLASSES, class_size};
+use crate::memory::space::{PAGES_PROBED, Space};
 use crate::memory::sparse::VISITED_ASIDE;
 
 /// So many bytes outside the space a thread counts before it reports them.
@@ -633,3 +633,47 @@ impl Arena {
         }
     }
 }
+
+/// The most cells in a magazine.
+pub(super) const MAGAZINE_CAPACITY: usize =
+    if cfg!(all(test, any(loom, shuttle))) { 2 } else { 64 };
+
+/// A stack of free cells of one class.
+#[derive(Debug)]
+pub(super) struct Magazine {
+    pub(super) len: u32,
+    /// At most `MAGAZINE_CAPACITY`. Less for large cells, so that a magazine holds at most a page.
+    pub(super) capacity: u32,
+    pub(super) cells: [NonNull<u8>; MAGAZINE_CAPACITY],
+}
+
+impl Magazine {
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: rule *bounds*: `len` is below `capacity`, which is at most `MAGAZINE_CAPACITY`.
+        Some(unsafe { *self.cells.get_unchecked(self.len as usize) })
+    }
+
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.len == self.capacity
+    }
+
+    /// The caller has made room.
+    #[inline(always)]
+    pub(super) fn push(&mut self, cell: NonNull<u8>) {
+        debug_assert!(self.len < self.capacity);
+        // SAFETY: rule *bounds*: `len` is below `capacity`, which is at most `MAGAZINE_CAPACITY`.
+        unsafe { *self.cells.get_unchecked_mut(self.len as usize) = cell };
+        self.len += 1;
+    }
+
+    pub(super) fn cells(&self) -> &[NonNull<u8>] {
+        &self.cells[..self.len as usize]
+    }
+}
+
+#[allow(unsafe_code)]
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -2,8 +2,8 @@
 
 use std::ptr::NonNull;
 
-use crate::memory::page_list::PageList;
-use crate::memory::reserved::AddressMap;
+use crate::memory::address_map::AddressMap;
+use crate::memory::page::PageList;
 use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::size_class::CLASS_SHAPES;
 use crate::memory::space::Space;

@@ -1,44 +1,73 @@
-//! Bytes: the address range of a heap, its pages, and one allocator per thread.
+//! Bytes: the addresses of a heap, its pages, and one allocator per thread.
+//!
+//! An allocation runs through the modules from the end of this list to its beginning: an arena pops
+//! a cell from a magazine, refills the magazine from its pages, and takes a page from the pool of
+//! the space, which commits memory of the range.
 //!
 //! This folder treats the contents of cells as opaque bytes. It gives a meaning to one byte only:
 //! the state byte of a free cell is 0.
 
+// Addresses: which belong to a heap, and at which index of its tables.
+
+/// The arithmetic between addresses and indices, of which there are two kinds.
 #[allow(unsafe_code)]
 pub(crate) mod address_map;
-#[allow(unsafe_code)]
-pub(crate) mod arena;
-#[allow(unsafe_code)]
-mod class_pages;
-mod limit;
-#[allow(unsafe_code)]
-mod magazine;
-#[allow(unsafe_code)]
-mod page;
-#[allow(unsafe_code)]
-mod page_list;
-mod page_set;
-mod pieces;
-#[allow(unsafe_code)]
-mod pool;
-#[allow(unsafe_code)]
-pub(crate) mod quarantine;
+/// One mapping of the system, which grows in chunks, with the tables behind the pages.
 #[allow(unsafe_code)]
 mod range;
-mod ranges;
-#[allow(unsafe_code)]
-mod remote;
+/// The list of the ranges of all heaps of the process.
+pub(crate) mod ranges;
+/// The first kind: a heap with one range.
 #[allow(unsafe_code)]
 pub(crate) mod reserved;
+/// The second kind: units of 64 KiB anywhere, also in memory of others.
 #[allow(unsafe_code)]
 pub(crate) mod segments;
+
+// Pages: runs of 64 KiB, with the entries of the tables beside them.
+
+/// The limit of a heap: of its pages, together with memory outside of it.
+mod limit;
+/// The entry of a page, and lists of pages.
+#[allow(unsafe_code)]
+mod page;
+/// A set of pages, one bit for each.
+mod page_set;
+/// The pages that no arena owns: free runs, and pages of arenas that have ended.
+#[allow(unsafe_code)]
+pub(crate) mod pool;
+/// The layout of a page: which bytes belong to which object.
 #[allow(unsafe_code)]
 pub(crate) mod shape;
+/// The sizes of cells.
 pub(crate) mod size_class;
+/// The memory of one heap as a whole, and the rules *mapped* and *owner*.
 #[allow(unsafe_code)]
 pub(crate) mod space;
+/// The tables beside the pages.
+#[allow(unsafe_code)]
+pub(crate) mod table;
+
+// Cells: from a thread to an object, and back.
+
+/// The allocator of one thread.
+#[allow(unsafe_code)]
+pub(crate) mod arena;
+/// The pages of one size class of an arena.
+#[allow(unsafe_code)]
+mod class_pages;
+/// The frees of a page's cells by threads that do not own the page.
+#[allow(unsafe_code)]
+mod remote;
+
+// Memory that is free for longer.
+
+/// Freed cells that wait, filled with poison, for a reader or writer that must not come.
+#[allow(unsafe_code)]
+pub(crate) mod quarantine;
+/// The way back to the system for the memory between the objects that live on.
 #[allow(unsafe_code)]
 pub(crate) mod sparse;
+/// The pages and free cells in a stop, for the verifier.
 #[allow(unsafe_code)]
 pub(crate) mod stopped;
-#[allow(unsafe_code)]
-mod table;

@@ -1,8 +1,10 @@
-//! The entry of a page in the side table.
+//! The entry of a page in the side table, and lists of pages that are linked through the entries.
 
 use crate::base::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering, UnsafeCell};
-use crate::memory::pieces::Pieces;
+use crate::memory::address_map::Map;
 use crate::memory::shape::{PAGE_GRANULES, Shape};
+use crate::memory::sparse::Pieces;
+use crate::memory::table::PageTable;
 
 /// The data that only the owner of a page touches.
 #[derive(Debug, Default)]
@@ -22,20 +24,18 @@ pub(crate) struct Owned {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PageInfo {
-    /// [`Shape`]. Relaxed: a reader either holds a cell of the page or runs in a stop. The thread
-    /// that handed over the cell ordered this store before, and the handshake of the stop orders it
-    /// too.
+    /// [`Shape`]. Relaxed: a reader either holds a cell of the page or runs in a stop, and both the
+    /// thread that handed over the cell and the handshake of the stop order this store before.
     pub(super) shape: AtomicU64,
     /// The arena that owns the page; 0 for none. Relaxed: a thread only compares it with its own
-    /// id, and only that thread writes the id here or removes it. When an id is given out again,
-    /// its source orders the retirement before. So a thread cannot read its own id from an earlier
-    /// use of the id.
+    /// id, and only that thread writes the id here or removes it. A thread cannot read its own id
+    /// from an earlier use of the id, because the source of ids orders the retirement before.
     pub(super) arena: AtomicU32,
     /// The cells that other threads have freed, as a stack: the granule of the newest cell within
     /// the page, or 0. The first word of each dead cell is the link to the next.
     pub(super) remote: AtomicU32,
     /// An object on this page may be newer than the last collection. Relaxed: running threads set
-    /// it, and a stop reads and clears it. The stop's handshake orders both.
+    /// it, a stop reads and clears it, and the stop's handshake orders both.
     pub(crate) young: AtomicU8,
     /// Objects on this page may start behind the first byte of their cells. Relaxed: the owner sets
     /// it before it has the object's address, and a thread that has the address is ordered behind
@@ -134,22 +134,145 @@ pub(super) fn all_free(shape: Shape, bits: &mut FreeBits) {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::memory::size_class::CLASS_SHAPES;
+/// "No page", in a link.
+const NO_PAGE: u32 = u32::MAX;
 
-    #[test]
-    fn the_bits_of_an_empty_page_are_the_starts_of_its_cells() {
-        for shape in CLASS_SHAPES {
-            let mut expected = [0; _];
-            for n in 0..shape.cells() {
-                let granule = shape.first() + n * shape.cell();
-                expected[granule / 64] |= 1 << (granule % 64);
+/// A doubly linked list of pages. The links lie in `Owned`. The owner of the list owns its pages.
+#[derive(Debug)]
+pub(crate) struct PageList {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl PageList {
+    /// No pages.
+    pub(crate) const EMPTY: Self = Self { head: NO_PAGE, tail: NO_PAGE, len: 0 };
+
+    /// How many pages.
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// The first page.
+    pub(crate) fn front(&self) -> Option<u32> {
+        (self.head != NO_PAGE).then_some(self.head)
+    }
+
+    /// Calls `f` with each page.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the list's pages, and `f` changes no list.
+    pub(crate) unsafe fn for_each(&self, table: &PageTable<impl Map>, mut f: impl FnMut(u32)) {
+        let mut next = self.front();
+        for _ in 0..self.len {
+            let Some(page) = next else { return };
+            f(page);
+            // SAFETY: rule *owner*: the caller owns the page.
+            let link = unsafe { table.info(page).owned(|owned| owned.next) };
+            next = (link != NO_PAGE).then_some(link);
+        }
+    }
+
+    /// Puts a page in front.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns `page`, which is on no list, and the list's pages.
+    pub(crate) unsafe fn push_front(&mut self, table: &PageTable<impl Map>, page: u32) {
+        // SAFETY: rule *owner*: the caller owns all pages involved.
+        unsafe { self.link(table, NO_PAGE, page, self.head) }
+    }
+
+    /// Puts a page at the end.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns `page`, which is on no list, and the list's pages.
+    pub(crate) unsafe fn push_back(&mut self, table: &PageTable<impl Map>, page: u32) {
+        // SAFETY: rule *owner*: the caller owns all pages involved.
+        unsafe { self.link(table, self.tail, page, NO_PAGE) }
+    }
+
+    /// Takes the first page off.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the list's pages.
+    pub(crate) unsafe fn pop_front(&mut self, table: &PageTable<impl Map>) -> Option<u32> {
+        let page = self.front()?;
+        // SAFETY: rule *owner*: it is on this list.
+        unsafe { self.remove(table, page) };
+        Some(page)
+    }
+
+    /// Takes one page off.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the list's pages, of which `page` is one.
+    pub(crate) unsafe fn remove(&mut self, table: &PageTable<impl Map>, page: u32) {
+        // SAFETY: rule *owner*: the caller owns the page and its neighbours; each closure touches
+        // one entry.
+        unsafe {
+            let (prev, next) = table.info(page).owned(|owned| (owned.prev, owned.next));
+            self.set_next(table, prev, next);
+            self.set_prev(table, next, prev);
+        }
+        self.len -= 1;
+    }
+
+    /// Inserts a page with free cells at the front, and a page without at the end.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns `page`, which is on no list, and the list's pages.
+    pub(super) unsafe fn file(&mut self, table: &PageTable<impl Map>, page: u32) {
+        // SAFETY: rule *owner*: the caller owns all pages involved.
+        unsafe {
+            match table.info(page).owned(|owned| owned.free) {
+                0 => self.push_back(table, page),
+                _ => self.push_front(table, page),
             }
-            let mut bits: FreeBits = [u64::MAX; _];
-            all_free(shape, &mut bits);
-            assert_eq!(bits, expected, "cells of {} granules", shape.cell());
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the list and all the pages. `prev` and `next` are neighbours on the list.
+    unsafe fn link(&mut self, table: &PageTable<impl Map>, prev: u32, page: u32, next: u32) {
+        // SAFETY: rule *owner*: the caller owns the pages; each closure touches one entry.
+        unsafe {
+            table.info(page).owned(|owned| (owned.prev, owned.next) = (prev, next));
+            self.set_next(table, prev, page);
+            self.set_prev(table, next, page);
+        }
+        self.len += 1;
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns `page`. If it is `NO_PAGE`, the method sets the list's head.
+    unsafe fn set_next(&mut self, table: &PageTable<impl Map>, page: u32, next: u32) {
+        match page {
+            NO_PAGE => self.head = next,
+            // SAFETY: rule *owner*: the caller owns the page.
+            page => unsafe { table.info(page).owned(|owned| owned.next = next) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns `page`. If it is `NO_PAGE`, the method sets the list's tail.
+    unsafe fn set_prev(&mut self, table: &PageTable<impl Map>, page: u32, prev: u32) {
+        match page {
+            NO_PAGE => self.tail = prev,
+            // SAFETY: rule *owner*: the caller owns the page.
+            page => unsafe { table.info(page).owned(|owned| owned.prev = prev) },
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

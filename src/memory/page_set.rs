@@ -10,8 +10,8 @@ const BITS: usize = u64::BITS as usize;
 
 /// A set of page numbers. [`reserve`](Self::reserve) is the only method that allocates memory.
 ///
-/// The searches skip 64 pages at a time. `full` and `end` also skip the words where a search cannot
-/// find anything, in most cases all other words.
+/// The searches skip 64 pages at a time. `full` and `end` skip the words where a search cannot find
+/// anything, which are mostly all but one.
 #[derive(Debug, Default)]
 pub(super) struct PageSet {
     words: Vec<u64>,

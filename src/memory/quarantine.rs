@@ -1,5 +1,10 @@
 //! The quarantine of freed memory, with its poison.
 //!
+//! A fault that uses freed memory mostly shows much later, when the memory is another object's. So
+//! freed cells are filled with a pattern, and wait before they are used again. For example, a
+//! reader through a stale pointer finds a header with counts out of range, and a write to the cell
+//! is found when the cell is handed out.
+//!
 //! | | checked mode | stress modes |
 //! |---|---|---|
 //! | its quarantine belongs to | the built-in model | the space |
@@ -7,9 +12,8 @@
 //! | its limit | 4,096 objects, 4 MiB | a number of cells |
 //! | the poison serves | a reader of freed memory | the [check](Quarantine::check) for writes |
 //!
-//! A heap without these stress modes has no quarantine in its space. In a heap with them magazines
-//! have no capacity, so every free and every allocation takes the arena's slow path, which calls
-//! this module.
+//! In a heap with these stress modes magazines have no capacity, so that every free and every
+//! allocation takes the arena's slow path, which calls this module.
 //!
 //! # Invariants
 //!
@@ -37,7 +41,7 @@ pub(crate) const POISON: u8 = 0xde;
 /// poisoned.
 pub(crate) type TypeNamer = Box<dyn Fn(NonNull<u8>) -> Option<&'static str> + Send + Sync>;
 
-/// See the [module's page](self).
+/// Freed memory of a space or of the built-in model that waits to be free.
 pub(crate) struct Quarantine {
     poison: bool,
     most_cells: usize,
@@ -287,91 +291,6 @@ unsafe fn is_poison(cell: Cell) -> bool {
         .all(|at| read(at) == u64::from_ne_bytes([POISON; 8]))
 }
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    fn memory() -> [u64; 8] {
-        [7; 8]
-    }
-
-    fn cell(memory: &mut [u64; 8]) -> Cell {
-        Cell::in_test(memory)
-    }
-
-    #[test]
-    fn the_oldest_leaves_when_there_is_no_room() {
-        let quarantine = Quarantine::of_cells(Stress::none().quarantine(2), None).unwrap();
-        let mut memory = [memory(), memory(), memory()];
-        let cells = memory.each_mut().map(cell);
-        // SAFETY: rule *pinned*: the memory belongs to this test.
-        let back = cells.map(|cell| unsafe { quarantine.admit(cell, 0) }.map(Cell::start));
-        assert_eq!(back, [None, None, Some(cells[0].start())]);
-        assert_eq!(std::iter::from_fn(|| quarantine.pop()).count(), 2);
-        // Without poison the bytes keep their values, and any values pass.
-        // SAFETY: as above.
-        unsafe { quarantine.check_out(cells[0]) };
-        assert_eq!(memory[0], [7; 8]);
-    }
-
-    /// Each new cell removes the oldest one, once a limit is reached, and none before.
-    #[test]
-    fn the_quarantine_of_objects_is_full_at_its_limits_and_not_before() {
-        use crate::memory::shape::Shape;
-        use crate::memory::size_class::{CLASS_SHAPES, CLASSES};
-        const BYTES: usize = 4 << 20;
-        let bytes = |shape: Shape| shape.room().bytes();
-        let exact = |shape: &&Shape| BYTES.is_multiple_of(bytes(**shape)) && bytes(**shape) > 1024;
-        // Small objects up to the limit of objects, and others up to the exact limit of bytes.
-        let large = Shape::large(BYTES / 4, 16).expect("a size");
-        for (shape, most) in [CLASS_SHAPES[0], *CLASS_SHAPES[..CLASSES].iter().find(exact).unwrap()]
-            .map(|shape| (shape, (BYTES / bytes(shape)).min(4096)))
-            .into_iter()
-            .chain([(large, BYTES / bytes(large))])
-        {
-            let mut quarantine = Quarantine::of_objects();
-            quarantine.poison = false;
-            let mut memory = vec![0u8; most + 10];
-            for (at, byte) in memory.iter_mut().enumerate() {
-                // Its memory is not accessed.
-                let cell = Cell::of(shape, NonNull::from(byte));
-                // SAFETY: rule *pinned*: without poison the quarantine is a list of addresses.
-                let due = unsafe { quarantine.admit(cell, 0) };
-                assert_eq!(due.is_some(), at >= most, "object {at} of {most}");
-                assert!(quarantine.pop_excess().is_none(), "one left, and that is enough");
-            }
-            assert_eq!(std::iter::from_fn(|| quarantine.pop()).count(), most);
-            assert_eq!(quarantine.entries.lock().bytes, 0);
-        }
-    }
-
-    #[test]
-    fn a_write_after_the_free_is_found_with_its_place_and_type() {
-        let name: TypeNamer = Box::new(|_| Some("Node"));
-        let quarantine = Quarantine::of_cells(Stress::none().poison(true), Some(name)).unwrap();
-        let mut memory = memory();
-        let cell = cell(&mut memory);
-        // SAFETY: rule *pinned*: the memory belongs to this test.
-        unsafe {
-            assert!(quarantine.admit(cell, 0).is_some());
-            quarantine.check(cell, 0).unwrap();
-            cell.start().add(40).write(1);
-            let error = quarantine.check(cell, 0).unwrap_err();
-            let place = format!("{:#x}", cell.start().as_ptr().addr());
-            assert!(
-                error.contains("Node")
-                    && error.contains(&place)
-                    && error.contains("bytes 40 to 40"),
-                "{error}"
-            );
-            quarantine.poison(cell, 0);
-            cell.start().cast::<u32>().write(1);
-            assert!(
-                quarantine.check(cell, 0).is_err() && quarantine.check(cell, 4).is_ok(),
-                "but for a link"
-            );
-            quarantine.overwrite_link(cell.start());
-            quarantine.check_out(cell);
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! The address range of a heap: one mapping, which is made accessible in chunks.
 //!
-//! The range has room for the pages and, behind them, for the tables that belong to the pages.
+//! The range contains the pages and, behind them, the tables that belong to the pages. So a table's
+//! entry has a fixed distance from the start of the range, however far the heap grows.
 
 use std::fmt;
 
@@ -46,8 +47,8 @@ mod mapped {
 
     use crate::base::sync::{AtomicU8, UnsafeCell};
     use crate::base::system;
+    use crate::base::system::page_size;
     use crate::memory::page::{FreeBits, PageInfo};
-    use crate::memory::pieces::unit;
     use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE};
 
     /// The range grows by this much at a time. It is the size of a huge page, so that a huge page
@@ -85,8 +86,8 @@ mod mapped {
 
     impl Range {
         /// Reserves the default size for a process with `heaps` other heaps. If the system would
-        /// not give as much again, the process is near a limit. Then half of the size is left to
-        /// the program.
+        /// not give as much again, half of the size is left to the program, because the process is
+        /// near a limit.
         pub(in crate::memory) fn reserve_some(heaps: usize) -> Result<Self, ReserveError> {
             let range = Self::reserve(Self::default_length(heaps))?;
             if range.length <= SMALLEST_RESERVE || system::would_reserve(range.mapped) {
@@ -189,7 +190,7 @@ mod mapped {
                 (self.bits.cast(), per_page(size_of::<FreeBits>())),
                 (self.infos.cast(), per_page(size_of::<PageInfo>())),
             ];
-            let unit = unit();
+            let unit = page_size();
             // Pages that lie elsewhere are accessible.
             for (start, (from, to)) in parts.into_iter().skip((self.page_bytes == 0).into()) {
                 // Rounded outwards to the system's pages. Opening an open page again is harmless.
@@ -222,7 +223,7 @@ mod mapped {
         /// Makes the directory accessible. It is zero.
         pub(in crate::memory) fn open_directory(&self, bytes: usize) -> Result<(), i32> {
             // SAFETY: rule *mapped*: inside the mapping.
-            unsafe { system::commit(self.directory, bytes.next_multiple_of(unit())) }
+            unsafe { system::commit(self.directory, bytes.next_multiple_of(page_size())) }
         }
 
         /// Bytes of the mapping.
@@ -240,7 +241,7 @@ mod mapped {
 
         /// Returns the counting table of all pages below `pages` to the system. It is zero.
         pub(in crate::memory) fn discard_counts(&self, pages: usize) {
-            let bytes = (pages * PAGE_GRANULES).next_multiple_of(unit());
+            let bytes = (pages * PAGE_GRANULES).next_multiple_of(page_size());
             // SAFETY: rule *mapped*: each table ends before the next chunk. Its bytes are zero, and
             // stay so.
             unsafe { system::discard(self.counts.cast(), bytes) }

@@ -3,20 +3,12 @@
 use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicUsize, Ordering};
-use crate::memory::address_map::{Index, Map};
+use crate::memory::address_map::{AddressMap, Index, Map};
 use crate::memory::pool::{PagePool, PageSource, SpaceError};
 use crate::memory::range::{ENOMEM, Range, ReserveError};
 use crate::memory::ranges::{self, HeapRange};
 use crate::memory::shape::{GRANULE_SHIFT, PAGE_SHIFT};
 use crate::memory::table::PageTable;
-
-/// How a heap finds its own data about an object by the object's address: [`Reserved`] or
-/// [`Segments`](crate::model::Segments).
-///
-/// An [`ObjectModel`](crate::model::ObjectModel) names the map of its heaps. Only the two types of
-/// the library implement the trait.
-#[expect(private_bounds, reason = "only types of this crate are maps")]
-pub trait AddressMap: PageSource {}
 
 /// The map of a heap that reserves one range of addresses.
 ///

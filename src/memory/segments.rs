@@ -1,8 +1,10 @@
 //! Segments: an address map for memory that is not one range.
 //!
-//! The address space consists of *units*: aligned pieces of 64 KiB, a page each. The units of a
-//! heap have numbers. A table of two levels leads from an address to the number of its unit, and an
-//! array from the number to the address:
+//! A runtime such as CPython has objects wherever its own allocator puts them, so that no range
+//! contains them all, and no subtraction leads to their table entries. Here the address space
+//! consists of *units*: aligned pieces of 64 KiB, a page each. The units of a heap have numbers. A
+//! table of two levels leads from an address to the number of its unit, and an array from the
+//! number to the address:
 //!
 //! ```text
 //! address   | block: bits 30..48 | leaf entry: bits 16..30 | offset in the unit: bits 0..16 |
@@ -10,9 +12,11 @@
 //!  blocks [262144 + 1]  -> leaf      leaves [16384 each] -> unit      units [unit] -> address
 //! ```
 //!
-//! A granule is `unit * 2048 + offset / 32`, and a page is a unit. The side
-//! tables stay linear arrays by granule and by page. The heap reserves them for all units that it
-//! can have: 4.3 KiB of tables for each page of 64 KiB, and no address for the page itself.
+//! A granule is `unit * 2048 + offset / 32`, and a page is a unit. For example, the address
+//! `0x7f3a_1234_5678` has entry `0x1234` in the leaf of block `0x1fce8`. If unit 5 is there, the
+//! granule is `5 * 2048 + 0x5678 / 32`, which is 10,931. So the side tables stay linear arrays by
+//! granule and by page. The heap reserves them for all units that it can have: 4.3 KiB of tables
+//! for each page of 64 KiB, and no address for the page itself.
 //!
 //! # Units
 //!
@@ -35,8 +39,8 @@
 //! of what the heap has, 1 MiB to 32 MiB. So a heap with one object takes 1 MiB of addresses, and a
 //! heap of 1 GiB has about forty segments. A fence comes before each segment but the first, so that
 //! no run of pages leads from one segment to another. A segment stays mapped until the heap ends.
-//! Its free pages return to the system in the same way as those of a range. Segments request no
-//! huge pages.
+//! Its free pages return to the system in the same way as those of a range, but segments request
+//! no huge pages.
 //!
 //! # Adopted memory
 //!
@@ -59,10 +63,10 @@
 //! # Access
 //!
 //! The tables of this map are written under the pool's lock, by threads that are attached, and read
-//! without a lock. Each entry is written once, before the high-water mark is raised. A thread that
-//! has the address of an object is ordered behind that (see [`PageTable::high_water`]). For another
-//! address any answer is right, before or after. So all accesses are relaxed, and the leaves lie in
-//! memory that is zero before the heap exists.
+//! without a lock. Each entry is written once, before the high-water mark is raised, and a thread
+//! that has the address of an object is ordered behind that (see [`PageTable::high_water`]). For
+//! another address any answer is right, whether it is that of before or of after. So all accesses
+//! can be relaxed, and the leaves lie in memory that is zero before the heap exists.
 //!
 //! # Invariants
 //!
@@ -85,11 +89,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
-use crate::memory::address_map::{Index, Map};
+use crate::memory::address_map::{AddressMap, Index, Map};
 use crate::memory::pool::{PagePool, PageSource, SpaceError};
 use crate::memory::range::{ENOMEM, Range, ReserveError, Segment};
 use crate::memory::ranges::{self, HeapRange};
-use crate::memory::reserved::AddressMap;
 use crate::memory::shape::{
     GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
 };

@@ -1,8 +1,11 @@
 //! Sparse pages: the memory between the objects that live on returns to the system.
 //!
-//! A page with one live cell stays in use. Its memory consists of *pieces*, each as large as a page
-//! of the system (4 KiB mostly). A piece without a live cell holds nothing, so its memory can be
-//! returned ([ADR 28](../../docs/adr/0028-sparse-pages.md)).
+//! A page with one live cell stays in use, so a program that frees nearly all of its objects would
+//! keep nearly all of its memory. But the memory of a page consists of *pieces*, each as large as a
+//! page of the system (4 KiB mostly), and a piece without a live cell can be returned
+//! ([ADR 28](../../docs/adr/0028-sparse-pages.md)). For example, if the live cells of a page begin
+//! at bytes 4096 and 40,000 and are 64 bytes long, they lie in pieces 1 and 9. The other 14 pieces
+//! are returned, so the page takes 8 KiB instead of 64.
 //!
 //! * **When.** A full collection begins a *round*. In a round each arena visits its own pages once,
 //!   a few at a time: a thread visits pages when it refills or flushes a magazine, and the thread
@@ -38,13 +41,99 @@ use std::ops::ControlFlow;
 use std::ptr::NonNull;
 
 use crate::base::steps;
-use crate::base::sync::{AtomicUsize, Ordering};
-use crate::memory::pieces::{HEADER, MOST_PIECES, pieces, pieces_of, unit};
+use crate::base::sync::{AtomicU32, AtomicUsize, Ordering};
+use crate::base::system::page_size;
+use crate::memory::address_map::AddressMap;
 use crate::memory::pool::PagePool;
-use crate::memory::reserved::AddressMap;
-use crate::memory::shape::{PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE};
+use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_HEADER, PAGE_SHIFT, PAGE_SIZE, Shape};
 use crate::memory::size_class::CLASSES;
 use crate::memory::space::Space;
+
+/// The most full collections by which a round is delayed.
+const LONGEST_DELAY: u32 = 31;
+/// The most pieces of a page: the smallest system page is 4 KiB.
+pub(super) const MOST_PIECES: usize = PAGE_SIZE / 4096;
+
+/// A set of pieces of a page.
+pub(super) type Pieces = u16;
+
+const _: () = assert!(MOST_PIECES <= Pieces::BITS as usize);
+
+/// Figures of rounds that any thread may change. Relaxed: hints and figures. A thread that misses a
+/// new round begins it later, and the pages that it visits are its own.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    /// How many rounds have begun.
+    pub(super) begun: AtomicU32,
+    /// Pieces returned since the last round began.
+    pub(super) returned: AtomicUsize,
+    /// Returned pieces that were used again since then.
+    pub(super) again: AtomicUsize,
+}
+
+/// The state that decides about the next round. The lock of the pool protects it.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// By how many full collections rounds are delayed now.
+    delay: u32,
+    /// How many full collections the next round waits for.
+    waits: u32,
+    /// Pieces that were returned and not used again, until the last round began.
+    pub(super) away: usize,
+    /// Whether the thread that has begun the round has yet to look at the tables.
+    pub(super) tables_due: bool,
+    /// Whether the range has given up huge pages.
+    pub(super) no_huge_pages: bool,
+    /// The first class of which no thread has visited abandoned pages in this round.
+    pub(super) next_class: usize,
+    /// Abandoned pages of the class before it that no thread has visited.
+    pub(super) unvisited: usize,
+}
+
+impl Plan {
+    pub(super) const NEW: Self = Self {
+        delay: 0,
+        waits: 0,
+        away: 0,
+        tables_due: false,
+        no_huge_pages: false,
+        next_class: CLASSES,
+        unvisited: 0,
+    };
+
+    /// A full collection has ended. Decides whether a round begins. `figures` returns how many
+    /// pieces were returned and used again, and resets both numbers.
+    pub(super) fn begins(&mut self, figures: impl FnOnce() -> (usize, usize)) -> bool {
+        if let Some(waits) = self.waits.checked_sub(1) {
+            self.waits = waits;
+            return false;
+        }
+        let (returned, again) = figures();
+        self.away = (self.away + returned).saturating_sub(again);
+        self.delay = match again > returned / 2 {
+            true => (2 * self.delay + 1).min(LONGEST_DELAY),
+            false => self.delay / 2,
+        };
+        self.waits = self.delay;
+        true
+    }
+}
+
+/// The piece with the header of a page.
+pub(super) const HEADER_PIECE: Pieces = 1;
+
+const _: () = assert!(MOST_PIECES < 2 || PAGE_HEADER <= PAGE_SIZE / MOST_PIECES);
+
+/// The pieces that the bytes `from..to` of a page touch.
+pub(super) fn pieces(from: usize, to: usize) -> Pieces {
+    let (first, last) = (from / page_size(), (to - 1) / page_size());
+    (Pieces::MAX >> (Pieces::BITS as usize - 1 - last)) & (Pieces::MAX << first)
+}
+
+/// The pieces that a cell at a granule of its page touches.
+pub(super) fn pieces_of(shape: Shape, granule: usize) -> Pieces {
+    pieces(granule * GRANULE, (granule + shape.cell()) * GRANULE)
+}
 
 /// Pages that a thread visits when it refills or flushes a magazine. A visit that returns memory
 /// takes microseconds, or some tens of them in a huge page.
@@ -53,6 +142,7 @@ pub(super) const VISITED_ASIDE: usize = 2;
 pub(crate) const VISITED_TOGETHER: usize = 16;
 /// A page is sparse if at most this part of its cells is in use.
 const SPARSE_PART: usize = 4;
+
 impl<A: AddressMap> Space<A> {
     /// The number of the current round.
     #[inline]
@@ -64,7 +154,7 @@ impl<A: AddressMap> Space<A> {
     /// A full collection has ended, and begins a round, unless the round is delayed. The result is
     /// that of `return_tables`, for the last round.
     pub(super) fn begin_round(&self, pool: &mut PagePool) -> bool {
-        if MOST_PIECES < 2 || unit() >= PAGE_SIZE || self.stress().poisons() {
+        if MOST_PIECES < 2 || page_size() >= PAGE_SIZE || self.stress().poisons() {
             return false;
         }
         let in_use = pool.in_use();
@@ -72,7 +162,7 @@ impl<A: AddressMap> Space<A> {
         let returned = self.rounds.returned.load(Ordering::Relaxed);
         let away = plan.away + returned;
         let away = away.saturating_sub(self.rounds.again.load(Ordering::Relaxed));
-        if plan.no_huge_pages && away * unit() < (in_use << PAGE_SHIFT) / 8 {
+        if plan.no_huge_pages && away * page_size() < (in_use << PAGE_SHIFT) / 8 {
             plan.no_huge_pages = false;
             self.range().advise_huge(true);
         }
@@ -100,7 +190,7 @@ impl<A: AddressMap> Space<A> {
 
     /// As `return_tables`, for a round that has returned so many pieces.
     fn return_tables_of(&self, pool: &mut PagePool, returned: usize) -> bool {
-        let is_much = returned * unit() > (pool.in_use() << PAGE_SHIFT) / 2;
+        let is_much = returned * page_size() > (pool.in_use() << PAGE_SHIFT) / 2;
         if is_much {
             pool.plan.no_huge_pages = true;
             self.range().advise_huge(false);
@@ -143,7 +233,7 @@ impl<A: AddressMap> Space<A> {
             let from = rest.trailing_zeros();
             let length = (rest >> from).trailing_ones();
             rest &= rest.wrapping_add(1 << from);
-            self.discard(page, from as usize * unit(), length as usize * unit());
+            self.discard(page, from as usize * page_size(), length as usize * page_size());
         }
         if gone != 0 {
             // SAFETY: rule *owner*: as before.
@@ -170,7 +260,7 @@ impl<A: AddressMap> Space<A> {
                 again
             });
             self.rounds.again.fetch_add(again.count_ones() as usize, Ordering::Relaxed);
-            if again & HEADER != 0 {
+            if again & HEADER_PIECE != 0 {
                 self.write_header(page, self.pool.lock().heap);
             }
         }
@@ -210,259 +300,6 @@ impl<A: AddressMap> Space<A> {
     }
 }
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::base::stress::Stress;
-    use crate::memory::arena::{Arena, class_size};
-    use crate::memory::size_class::{CLASS_SHAPES, class_of};
-    use crate::memory::space::SpaceConfig;
-
-    const WORD: usize = 0xbeef0;
-
-    fn space(stress: Stress) -> Space {
-        let config = SpaceConfig { reserve: Some(1 << 30), limit: None };
-        let mut space = Space::reserve(config).unwrap();
-        space.set_stress(stress, None, None);
-        space.set_heap(std::ptr::without_provenance(WORD));
-        space
-    }
-
-    fn addr(cell: NonNull<u8>) -> usize {
-        cell.as_ptr().addr()
-    }
-
-    /// The cells of a few full pages, filled with 7.
-    fn full_pages(space: &Space, arena: &mut Arena, class: u8) -> Vec<NonNull<u8>> {
-        let cells = 3 * PAGE_SIZE / class_size(class);
-        let cells: Vec<_> = (0..cells).map(|_| arena.alloc(space, class).unwrap()).collect();
-        // SAFETY: rule *owner*: all bytes belong to this thread.
-        cells.iter().for_each(|cell| unsafe { cell.write_bytes(7, class_size(class)) });
-        cells
-    }
-
-    /// The cells at the indices for which `f` is true, and the others.
-    fn split(
-        cells: &[NonNull<u8>],
-        f: impl Fn(usize) -> bool,
-    ) -> (Vec<NonNull<u8>>, Vec<NonNull<u8>>) {
-        let (yes, no): (Vec<_>, Vec<_>) = (0..cells.len()).partition(|&n| f(n));
-        let cells = |list: Vec<usize>| list.into_iter().map(|n| cells[n]).collect();
-        (cells(yes), cells(no))
-    }
-
-    fn free_all(space: &Space, arena: &mut Arena, cells: &[NonNull<u8>]) {
-        // SAFETY: rule *owner*: freed once each.
-        cells.iter().for_each(|&cell| unsafe { arena.free(space, cell) });
-    }
-
-    /// A round for one arena.
-    fn round(space: &Space, arena: &mut Arena) {
-        space.after_full();
-        while arena.visit_pages(space, 1) {}
-    }
-
-    /// Whether a piece of the range reads as zero.
-    fn is_zero(piece: usize) -> bool {
-        let start = std::ptr::with_exposed_provenance::<u64>(piece);
-        // SAFETY: rule *mapped*: the piece lies on a page that was handed out.
-        (0..unit() / 8).all(|at| unsafe { start.add(at).read_volatile() } == 0)
-    }
-
-    /// The pieces of the pages of these cells.
-    fn pieces_around(cells: &[NonNull<u8>]) -> impl Iterator<Item = usize> {
-        let mut pages: Vec<_> = cells.iter().map(|&cell| addr(cell) & !(PAGE_SIZE - 1)).collect();
-        pages.dedup();
-        pages.into_iter().flat_map(|page| (page..page + PAGE_SIZE).step_by(unit()))
-    }
-
-    /// Whether a piece overlaps one of the cells.
-    fn holds(piece: usize, cells: &[NonNull<u8>], class: u8) -> bool {
-        cells
-            .iter()
-            .any(|&cell| piece < addr(cell) + class_size(class) && addr(cell) < piece + unit())
-    }
-
-    #[test]
-    fn a_sparse_page_returns_the_pieces_without_a_cell_in_use() {
-        for size in [32, 64, 96, 480, 1056, 3000, 5000] {
-            let (space, class) = (space(Stress::none()), class_of(size).unwrap());
-            let mut arena = Arena::new(1);
-            let all = full_pages(&space, &mut arena, class);
-            // Two or three cells of each page.
-            let step = all.len() / 8 + 1;
-            let (kept, freed) = split(&all, |n| n % step == step / 2);
-            free_all(&space, &mut arena, &freed);
-            arena.trim(&space);
-            round(&space, &mut arena);
-            let mut returned = 0;
-            for piece in pieces_around(&kept) {
-                assert_eq!(is_zero(piece), !holds(piece, &kept, class), "{size} bytes");
-                returned += usize::from(is_zero(piece));
-            }
-            assert!(returned > 10, "{size} bytes: {returned} pieces");
-            for &cell in &kept {
-                // SAFETY: rule *owner*: in use, by this thread.
-                let bytes = unsafe { std::slice::from_raw_parts(cell.as_ptr(), class_size(class)) };
-                assert!(bytes.iter().all(|&byte| byte == 7));
-                // SAFETY: rule *mapped*: a cell in use.
-                assert_eq!(unsafe { Space::heap_of(addr(cell)) }.addr(), WORD);
-            }
-            // All cells can be used again, and then no piece counts as returned.
-            let again = full_pages(&space, &mut arena, class);
-            for &cell in again.iter().chain(&kept) {
-                // SAFETY: rule *mapped*: a cell in use.
-                assert_eq!(unsafe { Space::heap_of(addr(cell)) }.addr(), WORD);
-                // SAFETY: rule *owner*: in use, by this thread.
-                assert_eq!(unsafe { cell.add(class_size(class) - 1).read() }, 7);
-            }
-            let used = space.rounds.again.load(Ordering::Relaxed);
-            assert!(used >= returned.min(16), "{used} of {returned} pieces");
-            free_all(&space, &mut arena, &again);
-            free_all(&space, &mut arena, &kept);
-            arena.retire(&space);
-            assert_eq!(space.in_use_bytes(), 0);
-        }
-    }
-
-    #[test]
-    fn a_header_is_written_again_with_the_first_cell() {
-        let (space, class) = (space(Stress::none()), class_of(64).unwrap());
-        let mut arena = Arena::new(1);
-        let cells = full_pages(&space, &mut arena, class);
-        let page = addr(cells[0]) & !(PAGE_SIZE - 1);
-        let on_a_page = CLASS_SHAPES[usize::from(class)].cells();
-        // The last cell of the first page stays.
-        let (kept, freed) = split(&cells, |n| n == on_a_page - 1);
-        free_all(&space, &mut arena, &freed);
-        arena.trim(&space);
-        round(&space, &mut arena);
-        let word = std::ptr::with_exposed_provenance::<usize>(page);
-        // SAFETY: rule *mapped*: the page is in use.
-        let (before, found) = unsafe { (word.read_volatile(), Space::heap_of(addr(kept[0]))) };
-        assert_eq!((before, found.addr()), (0, WORD));
-        let taken = full_pages(&space, &mut arena, class);
-        assert!(taken.iter().any(|&cell| addr(cell) & !(unit() - 1) == page));
-        // SAFETY: rule *mapped*: the page is in use.
-        assert_eq!(unsafe { word.read_volatile() }, WORD);
-        free_all(&space, &mut arena, &taken);
-        free_all(&space, &mut arena, &kept);
-        arena.retire(&space);
-    }
-
-    #[test]
-    fn a_page_with_more_than_a_quarter_in_use_stays() {
-        let (space, class) = (space(Stress::none()), class_of(8000).unwrap());
-        let mut arena = Arena::new(1);
-        let cells = full_pages(&space, &mut arena, class);
-        let on_a_page = CLASS_SHAPES[usize::from(class)].cells();
-        let least = on_a_page / 4 + 1;
-        let (kept, freed) = split(&cells, |n| n % on_a_page < least);
-        free_all(&space, &mut arena, &freed);
-        arena.trim(&space);
-        round(&space, &mut arena);
-        assert_eq!(space.rounds.returned.load(Ordering::Relaxed), 0);
-        // One less on each page.
-        let (less, rest) = split(&kept, |n| n % least == 0);
-        free_all(&space, &mut arena, &less);
-        arena.trim(&space);
-        round(&space, &mut arena);
-        assert!(space.rounds.returned.load(Ordering::Relaxed) > 20);
-        free_all(&space, &mut arena, &rest);
-        arena.retire(&space);
-    }
-
-    #[test]
-    fn cells_in_a_magazine_stay_and_remote_frees_return() {
-        let (space, class) = (space(Stress::none()), class_of(64).unwrap());
-        let mut arena = Arena::new(1);
-        let cells = full_pages(&space, &mut arena, class);
-        let (kept, rest) = cells.split_at(1);
-        let (remote, own) = rest.split_at(rest.len() / 2);
-        free_all(&space, &mut arena, own);
-        // By a thread without an arena.
-        // SAFETY: rule *owner*: freed once each.
-        remote.iter().for_each(|&cell| unsafe { Arena::free_remote(&space, cell) });
-        round(&space, &mut arena);
-        let mut cached = Vec::new();
-        arena.for_each_cached(|cell| cached.push(cell));
-        assert!(!cached.is_empty());
-        for piece in pieces_around(&cached).filter(|&piece| holds(piece, &cached, class)) {
-            assert!(!is_zero(piece));
-        }
-        let page = addr(kept[0]) & !(PAGE_SIZE - 1);
-        assert!((1..PAGE_SIZE / unit()).all(|piece| is_zero(page + piece * unit())));
-        free_all(&space, &mut arena, kept);
-        arena.retire(&space);
-        assert_eq!(space.in_use_bytes(), 0);
-    }
-
-    #[test]
-    fn abandoned_pages_return_and_empty_ones_are_released() {
-        let (space, class) = (space(Stress::none()), class_of(64).unwrap());
-        let (mut ended, mut other) = (Arena::new(1), Arena::new(2));
-        let cells = full_pages(&space, &mut ended, class);
-        ended.retire(&space);
-        let in_use = space.in_use_bytes();
-        let (kept, freed) = cells.split_at(1);
-        // SAFETY: rule *owner*: freed once each.
-        freed.iter().for_each(|&cell| unsafe { Arena::free_remote(&space, cell) });
-        round(&space, &mut other);
-        assert!(space.in_use_bytes() == PAGE_SIZE && in_use > PAGE_SIZE);
-        let page = addr(kept[0]) & !(PAGE_SIZE - 1);
-        let zero = (0..PAGE_SIZE / unit()).filter(|piece| is_zero(page + piece * unit())).count();
-        assert_eq!(zero, PAGE_SIZE / unit() - 1);
-        free_all(&space, &mut other, kept);
-        round(&space, &mut other);
-        assert_eq!(space.in_use_bytes(), 0);
-    }
-
-    #[test]
-    fn with_poison_nothing_returns_and_cells_in_quarantine_stay() {
-        for (stress, returns) in
-            [(Stress::none().poison(true), false), (Stress::none().quarantine(5), true)]
-        {
-            let (space, class) = (space(stress), class_of(64).unwrap());
-            let mut arena = Arena::with_stress(stress, 1).unwrap();
-            let cells = full_pages(&space, &mut arena, class);
-            let (kept, freed) = cells.split_at(1);
-            free_all(&space, &mut arena, freed);
-            round(&space, &mut arena);
-            assert_eq!(space.rounds.returned.load(Ordering::Relaxed) > 0, returns);
-            for held in space.quarantine().unwrap().cells() {
-                assert!(!is_zero(addr(held.start()) & !(unit() - 1)));
-            }
-            let again = full_pages(&space, &mut arena, class);
-            free_all(&space, &mut arena, &again);
-            free_all(&space, &mut arena, kept);
-            space.drain_quarantine();
-            arena.retire(&space);
-            assert_eq!(space.in_use_bytes(), 0);
-        }
-    }
-
-    /// Each refill and flush goes on with the round, also on other pages.
-    #[test]
-    fn a_round_ends_although_the_thread_never_waits_for_it() {
-        let (space, class) = (space(Stress::none()), class_of(64).unwrap());
-        let mut arena = Arena::new(1);
-        let cells: Vec<_> = (0..100_000).map(|_| arena.alloc(&space, class).unwrap()).collect();
-        let (kept, freed): (Vec<_>, Vec<_>) =
-            cells.iter().partition(|&&cell| addr(cell) % 16384 == 64);
-        free_all(&space, &mut arena, &freed);
-        let (large, pages) = (class_of(8000).unwrap(), kept.len() / 4);
-        space.after_full();
-        for _ in 0..pages {
-            let few: Vec<_> = (0..16).map(|_| arena.alloc(&space, large).unwrap()).collect();
-            free_all(&space, &mut arena, &few);
-        }
-        assert!(!arena.visit_pages(&space, 1), "the round is over");
-        let returned = space.rounds.returned.load(Ordering::Relaxed);
-        assert!(returned > 10 * pages, "{returned} pieces of {pages} pages");
-        assert!(space.return_tables() && !space.return_tables());
-        assert_eq!(space.pool.lock().free_resident(), 0);
-        free_all(&space, &mut arena, &kept);
-        arena.retire(&space);
-        assert_eq!(space.in_use_bytes(), 0);
-    }
-}
+mod tests;

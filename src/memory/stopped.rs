@@ -3,11 +3,11 @@
 use std::ops::Deref;
 
 use crate::base::sync::Ordering;
+use crate::memory::address_map::AddressMap;
 use crate::memory::page::FreeBits;
-use crate::memory::pieces::HEADER;
-use crate::memory::reserved::AddressMap;
 use crate::memory::shape::{GRANULE, PAGE_GRANULES, PageKind};
 use crate::memory::space::Space;
+use crate::memory::sparse::HEADER_PIECE;
 
 /// Proof that the owners of a space's pages stand still: no thread changes the pages or their free
 /// cells.
@@ -67,7 +67,7 @@ impl<'w, A: AddressMap> StoppedSpace<'w, A> {
         let kind = self.page(page as usize).shape().kind();
         // SAFETY: rule *owner*: the owner stands still.
         let returned = unsafe { self.info(page).owned(|owned| owned.returned) };
-        let is_away = kind == PageKind::Small && returned & HEADER != 0;
+        let is_away = kind == PageKind::Small && returned & HEADER_PIECE != 0;
         matches!(kind, PageKind::Small | PageKind::Large)
             // SAFETY: rule *mapped*: the page is in use, so it starts with the word.
             .then(|| unsafe { self.page_start(page).cast::<*const ()>().read() })

@@ -188,8 +188,7 @@ impl<A: Map> PageTable<A> {
     }
 
     /// The granules on which objects of a page can start, in address order. These are the starts
-    /// of its cells. If objects with a prefix may lie on the page, they are all granules of its
-    /// cells.
+    /// of its cells or, if objects with a prefix may lie on the page, all granules of its cells.
     #[inline]
     pub(crate) fn objects(&self, page: usize) -> Starts {
         let cells = self.starts(page);

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use crate::base::prefetch::prefetch;
+use crate::base::system::prefetch;
 
 /// The address of an object, by which all references and functions name it: a multiple of 32, or
 /// of 16 in adopted memory.

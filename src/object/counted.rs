@@ -1,10 +1,10 @@
 //! Proofs about objects of the built-in model, which have a [`Header`].
 //!
-//! A [`CountedRef`] is a reference that its former owner has given up. Its holder may use the
-//! object, and drops the reference once. A [`DeadObject`] of this model is destroyed or revived
+//! A [`CountedRef`] is a reference that its former owner has given up, so that its holder may use
+//! the object, and drops the reference once. A [`DeadObject`] of this model is destroyed or revived
 //! once.
 //!
-//! Neither can be copied, and neither has a destructor. A forgotten value leaks its object.
+//! Neither can be copied, and neither has a destructor, so a forgotten value leaks its object.
 //!
 //! Each value belongs to one heap. A function that takes one of them beside a mutator expects a
 //! mutator or the core of that heap.

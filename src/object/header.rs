@@ -1,5 +1,12 @@
 //! The object header, with the biased reference count.
 //!
+//! A count that all threads change needs a read-modify-write for each clone and each drop, although
+//! most objects are used by one thread only. So the count is *biased*: one thread, the owner,
+//! counts its references in a half of its own, by plain loads and stores. For example, A makes an
+//! object (local 1, shared 0), and B clones a reference that it borrows (shared 1). When A drops
+//! the last reference of its own, the shared half is in use, so A *merges* the object: only the
+//! shared half counts from now on. The drop by B brings that to 0, and B destroys the object.
+//!
 //! ```text
 //!  0                    5        8        12        16
 //! +---------------------+--------+---------+---------+----------
@@ -9,8 +16,8 @@
 //! ```
 //!
 //! The number of references to an object is `local + shared`, or `shared` alone once the object is
-//! *merged*. Both halves lie in one cache line with the owner's id, so no operation touches a
-//! second line.
+//! merged. Both halves and the owner's id lie in one cache line, the only one that an operation
+//! touches.
 //!
 //! # States
 //!
@@ -20,13 +27,14 @@
 //! | queued | `QUEUED` | as biased |
 //! | merged | `MERGED` | all threads count in `shared`; `local` is void |
 //! | merged, queued | both | as merged |
-//! | shared for life | `MERGED`; the owner is `SHARED_OWNER` | as merged, until the object is freed |
+//! | shared for life | `MERGED`; the owner is `SHARED_OWNER` | as merged, until the object is freed
+//! |
 //! | immortal | `IMMORTAL` | void for ever; counting never frees the object |
 //!
 //! * Every change of `shared` is a read-modify-write. `local` and the owner's id change by plain
 //!   loads and stores of the attached owner. Once the owner has ended, its id changes by a CAS.
-//! * A queued object is in its owner's queue exactly once. It is not freed before it leaves the
-//!   queue. The thread that drains the queue decides whether a merged, queued object is dead.
+//! * A queued object is in its owner's queue exactly once, and is not freed before it leaves the
+//!   queue. So the thread that drains the queue decides whether a merged, queued object is dead.
 //! * An object that is *shared for life* is never queued and never has an owner again. No
 //!   transition leaves this state. So a thread may count such an object without a look at its
 //!   header: a `SharedGc` is a reference to such an object. The object may be immortal too.
@@ -47,8 +55,7 @@
 //!   has queued the object and finds the owner ended, or by the thread that has stopped the world.
 //!   The CAS of `MERGED` lets exactly one thread merge.
 //! * *adopt*: a mutator with a reference becomes the owner of a biased object whose owner has
-//!   ended.
-//!   See below.
+//!   ended; see below.
 //! * *share for life*: an object that is not queued, by its owner or, once it is merged, by any
 //!   mutator. The CAS that sets `MERGED` fails if another thread has queued the object. The caller
 //!   has a reference, so the count is not 0, and the owner's id can change afterwards. It changes
@@ -65,45 +72,44 @@
 //! After an owner has ended, the first of two transitions decides: a mutator adopts the object, or
 //! a thread that has queued it merges it. Both begin with a CAS of the owner's id, from that of the
 //! ended owner to the mutator's, or to `NO_OWNER`. The thread whose CAS succeeds has the local half
-//! to itself, and the ended owner's last value of it. The new owner could count on at once. It
-//! first moves the shared half into the local one, if there is room: its next last drop then finds
-//! nothing shared, and need not merge.
+//! to itself, and the ended owner's last value of it. The new owner could count on at once. But it
+//! first moves the shared half into the local one, if there is room, so that its next last drop
+//! finds nothing shared and need not merge.
 //!
 //! No owner's id comes back: ids are not reused, and an ended owner takes no object. So if the CAS
 //! finds the id, no thread has adopted or merged the object before. The shared half decides nothing
 //! here, and may have had the same bits before.
 //!
 //! A thread may read the id of an ended owner, and queue the object for it after another mutator
-//! has adopted the object. It finds the queue closed, and its own CAS fails. `QUEUED` keeps the
-//! object alive until this thread has put it into the queue of the new owner. If the new owner is
-//! dropping its last local reference, the id is `NO_OWNER` by then. Then this thread clears
+//! has adopted the object. It then finds the queue closed, and its own CAS fails. `QUEUED` keeps
+//! the object alive until this thread has put it into the queue of the new owner. If the new owner
+//! is dropping its last local reference, the id is `NO_OWNER` by then. Then this thread clears
 //! `QUEUED`, and the later of the two CASes of `shared` decides whether the object is dead.
 //!
-//! An object that is merged is not adopted, so threads that share an object do not take it from one
-//! another: an adoption takes an owner that has ended.
+//! An object that is merged is not adopted, so threads do not take such an object from each other.
 //!
 //! # Saturation
 //!
-//! The local half counts fewer than 2²⁵ references. The owner's next clone adds them all to the
-//! shared half. So an owner that clones while other threads drop, in balance, never reaches a
-//! limit. The word of the local half is the number of references plus `LOCAL_ZERO`. With this
-//! offset the sign bit shows the limit, and a clone needs no compare.
+//! The local half counts fewer than 2²⁵ references, because the owner's next clone adds them all to
+//! the shared half. So an owner that clones while other threads drop, in balance, never reaches a
+//! limit. The word of the local half is the number of references plus `LOCAL_ZERO`, so that the
+//! sign bit shows the limit, and a clone needs no compare.
 //!
 //! The shared half has 28 bits and makes the object immortal at ±2²⁶. This is far from wrapping,
 //! even if the owner adds its local half and every thread of a machine overshoots by one. A count
 //! can therefore leak an object, but it cannot wrap to zero under a live reference. In a program
 //! that drops no reference twice only objects with 2²⁶ references or more become immortal.
 //!
-//! A thread counts an immortal object that is shared for life like any other such object. The flags
-//! are the lowest bits of the word, and a count adds and subtracts multiples of `ONE`. So a count
-//! that wraps changes no flag, and `IMMORTAL` stays.
+//! A thread counts an immortal object that is shared for life like any other such object. But the
+//! flags are the lowest bits of the word, and a count adds and subtracts multiples of `ONE`, so a
+//! count that wraps changes no flag, and `IMMORTAL` stays.
 //!
 //! # Orderings
 //!
-//! Increments are relaxed: a new reference is made from an old one, and the way to another thread
-//! orders the rest. Decrements of `shared` release, and the thread that reads zero acquires. All
-//! uses of the object therefore happen before its destruction. The owner's plain operations happen
-//! on one thread and need no ordering.
+//! Increments are relaxed, because a new reference is made from an old one, and the way to another
+//! thread orders the rest. Decrements of `shared` release, and the thread that reads zero acquires,
+//! so that all uses of the object happen before its destruction. The owner's plain operations
+//! happen on one thread and need no ordering.
 
 #![forbid(unsafe_code)]
 
@@ -167,7 +173,7 @@ pub(crate) enum Dropped {
     Enqueue(u64),
 }
 
-/// See the [module's page](self).
+/// The header of an object of the built-in model.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Header {
@@ -359,7 +365,7 @@ impl Header {
     /// Adds a reference to the shared half, which any thread may do in any state.
     #[inline]
     pub(crate) fn clone_shared(&self) {
-        // Relaxed: the caller holds a reference already. See the module's page.
+        // Relaxed: the caller holds a reference already.
         let before = self.shared.fetch_add(ONE, Ordering::Relaxed);
         if count_of(before) >= SHARED_LIMIT {
             self.make_immortal();

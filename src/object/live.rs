@@ -1,14 +1,17 @@
 //! Proofs that an object is alive.
 //!
-//! An [`Object`] is an address. These types add what the holder may rely on. A value of each has
-//! the layout of the address.
+//! An [`Object`] is only an address, and may dangle. These types add what the holder may rely on,
+//! so that a function can ask for it in its signature. For example, a function that reads a header
+//! takes a [`Live`]. A value of each type has the layout of the address.
 //!
 //! | type | the object | made from |
 //! |---|---|---|
 //! | [`Live`] | is alive for `'a` | a reference that exists for `'a` |
 //! | [`Stopped`] | is alive for `'w`, and the world is stopped | the world's token |
-//! | [`ClaimRef`] | has a reference that its collection owns | [`claim_ref`](crate::model::ObjectModel::claim_ref) |
-//! | [`DeadObject`] | has the count 0, and only the holder destroys it | [`merge`](crate::model::ObjectModel::merge) |
+//! | [`ClaimRef`] | has a reference that its collection owns |
+//! [`claim_ref`](crate::model::ObjectModel::claim_ref) |
+//! | [`DeadObject`] | has the count 0, and only the holder destroys it |
+//! [`merge`](crate::model::SplitCounts::merge) |
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

@@ -1,21 +1,35 @@
 //! One object: its header with the reference counts, its state byte, its type, its weak record.
+//!
+//! The collector knows an object by its address, its state byte and what a tracer reports of it.
+//! The header, the types and the weak records belong to the built-in model.
 
+// What every object has.
+
+/// The address, by which references and functions name an object.
 #[allow(unsafe_code)]
 pub(crate) mod address;
-#[allow(unsafe_code)]
-pub(crate) mod counted;
-pub(crate) mod header;
+/// Proofs: an address, and why the object there is alive, stopped, claimed or dead.
 #[allow(unsafe_code)]
 pub(crate) mod live;
-#[allow(unsafe_code)]
-pub(crate) mod long_slice;
+/// The state byte: whether the object is tracked, old, unreachable, dying.
 pub(crate) mod state;
+/// The list that an object's traversal writes its references to.
 #[allow(unsafe_code)]
 pub(crate) mod tracer;
+
+// What an object of the built-in model has besides.
+
+/// Proofs about references that are counted in a header.
+#[allow(unsafe_code)]
+pub(crate) mod counted;
+/// The header: the owner, the type, and a count in two halves.
+pub(crate) mod header;
+/// A type's functions, and the rule *typed*.
 #[allow(unsafe_code)]
 pub(crate) mod type_info;
+/// The types of a heap, by the index in a header.
 #[allow(unsafe_code)]
 pub(crate) mod type_registry;
+/// The records that weak references share, by the address of their target.
 #[allow(unsafe_code)]
 pub(crate) mod weak;
-pub(crate) mod weak_table;

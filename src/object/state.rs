@@ -1,8 +1,8 @@
 //! The tracked set: one state byte for each object.
 //!
-//! The set is the side table itself. An object is a member while the `TRACKED` bit of its first
-//! granule's byte is set. The set is sharded by page, and so by the arena that owns the page. An
-//! enumeration is a linear scan.
+//! The set is the side table itself: an object is a member while the `TRACKED` bit of its first
+//! granule's byte is set. So it costs one store to add an object, and no list grows. The set is
+//! sharded by page, and thus by the arena that owns the page, and an enumeration is a linear scan.
 //!
 //! | bit | meaning | set | cleared |
 //! |---|---|---|---|
@@ -26,11 +26,11 @@
 //!
 //! Birth and death are plain relaxed *stores*. At birth only one thread knows the object. At death
 //! the count is 0, and only the destroying thread has it. Every other change while the world runs
-//! is a read-modify-write: two threads may change two bits of one byte, and with loads and stores a
-//! change would be lost. All are relaxed, because only a stop decides by the table as a whole, and
-//! the stop orders them. `is_tracked` of a running thread and the scan of the statistics are
-//! snapshots. That scan takes the collector's lock for each page: no stop waits for its thread, and
-//! a stop writes some bytes as plain memory, under that lock.
+//! is a read-modify-write, because two threads may change two bits of one byte, and with loads and
+//! stores a change would be lost. All are relaxed, because only a stop decides by the table as a
+//! whole, and the stop orders them. `is_tracked` of a running thread and the scan of the statistics
+//! are snapshots. That scan takes the collector's lock for each page, because no stop waits for its
+//! thread, and a stop writes some bytes as plain memory, under that lock.
 //!
 //! In a stop `roots`, `sweep` and `promote` access the bytes of a page as plain memory
 //! (`table::exclusively`), so that their scans are vectorised. Each page then belongs to one
@@ -257,50 +257,4 @@ impl StateByte<'_> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn life_of_a_byte() {
-        let byte = AtomicU8::new(0);
-        let s = StateByte(&byte);
-        s.birth(TRACKED);
-        assert!(is_candidate(s.get()) && is_young_candidate(s.get()) && is_visible(s.get()));
-        s.set(OLD);
-        assert!(is_candidate(s.get()) && !is_young_candidate(s.get()));
-        s.set(FROZEN);
-        assert!(!is_candidate(s.get()) && is_visible(s.get()));
-        s.unset(FROZEN);
-        s.set(UNREACHABLE);
-        assert!(!is_visible(s.get()) && s.get() & TRACKED != 0);
-        assert!(!s.track());
-        assert!(s.untrack() && !s.untrack() && s.track());
-        assert_eq!(s.get() & OLD, 0, "tracked late is young again");
-        s.dying();
-        assert!(!s.track() && !is_candidate(s.get()));
-        s.death();
-        assert!(!s.track());
-        assert_eq!(s.get(), 0);
-    }
-
-    #[test]
-    fn two_threads_change_two_attributes() {
-        // With loads and stores, one of the two changes would be lost.
-        let byte = AtomicU8::new(LIVE | TRACKED);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for _ in 0..100_000 {
-                    assert!(StateByte(&byte).untrack());
-                    assert!(StateByte(&byte).track());
-                }
-            });
-            scope.spawn(|| {
-                for _ in 0..100_000 {
-                    assert_eq!(StateByte(&byte).set(FROZEN) & FROZEN, 0);
-                    assert_ne!(StateByte(&byte).unset(FROZEN) & FROZEN, 0);
-                }
-            });
-        });
-        assert_eq!(StateByte(&byte).get() & (LIVE | TRACKED | FROZEN), LIVE | TRACKED);
-    }
-}
+mod tests;

@@ -1,4 +1,11 @@
 //! The [`Tracer`], which collects the references that a type's traversal visits.
+//!
+//! A collection could pass a closure to each traversal. But a call for each reference costs more
+//! than all else that is done with it, and the target of one reference would be awaited before the
+//! next is read. So a traversal only writes addresses into the tracer's buffer, and the collector
+//! reads the buffer afterwards, when it can prefetch the targets together. For example, after
+//! [`Tracer::each`] for two objects, of which `a` refers to `b` and `c`, and `b` to `c`, the buffer
+//! is `[b, c, c]`, and the [`Ends`] are `[2, 3]`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -6,11 +13,10 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::prefetch::prefetch;
 use crate::base::sync::const_thread_local;
+use crate::base::system::prefetch;
 use crate::object::address::Object;
 use crate::object::header::Header;
-use crate::object::long_slice::LongSlice;
 
 /// Collects the references of an object while the collector or an inspection traverses it.
 ///
@@ -18,10 +24,10 @@ use crate::object::long_slice::LongSlice;
 /// the library makes tracers. A traversal can only report handles that it can borrow, so every
 /// reported object is a live object of some heap.
 pub struct Tracer {
-    /// A buffer for the visited addresses that lie inside the heap. As a vector it is always empty.
-    /// The tracer writes to its memory from the start to `next` by bare pointers, which makes a
-    /// visit cheapest.
-    room: Vec<usize>,
+    /// A buffer for the visited addresses that lie inside the heap. As a vector it is always empty,
+    /// because the tracer writes to its memory from the start to `next` by bare pointers, which
+    /// makes a visit cheapest.
+    buffer: Vec<usize>,
     next: *mut usize,
     end: *mut usize,
     base: usize,
@@ -33,9 +39,8 @@ pub struct Tracer {
     at: Option<Object>,
     /// The first address that the current object's traversal has visited. The buffer may hold the
     /// addresses of earlier objects before it.
-    before: *mut usize,
-    /// Whether a collection uses it. A collection can do without an object's edges, an inspection
-    /// cannot.
+    own: *mut usize,
+    /// Whether a collection uses it, which can do without an object's edges. An inspection cannot.
     may_lose: bool,
     /// The buffer had no room for an address, and there was no memory.
     lost: bool,
@@ -111,18 +116,18 @@ impl Tracer {
     pub(crate) fn new(base: usize, len: usize) -> Self {
         debug_assert!(base > 0, "a null pointer lies in no heap");
         // Empty at first: not every tracer visits an object.
-        let mut room = Vec::new();
-        let next: *mut usize = room.as_mut_ptr();
+        let mut buffer = Vec::new();
+        let next: *mut usize = buffer.as_mut_ptr();
         Self {
             end: next,
-            room,
+            buffer,
             next,
             base,
             len,
             object: (0, 0),
             unreadable: 0,
             at: None,
-            before: next,
+            own: next,
             may_lose: false,
             lost: false,
             uncounted: Vec::new(),
@@ -275,24 +280,24 @@ impl Tracer {
         }
         let len = self.edges().len();
         let more = more.max(BUFFER_STEP);
-        // SAFETY: rule *bounds*: `len` elements have been written. `before` points into the buffer
+        // SAFETY: rule *bounds*: `len` elements have been written. `own` points into the buffer
         // or one past it, and is moved with it.
         unsafe {
-            let before = self.before.offset_from_unsigned(self.room.as_ptr());
-            self.room.set_len(len);
+            let own = self.own.offset_from_unsigned(self.buffer.as_ptr());
+            self.buffer.set_len(len);
             if !self.may_lose {
-                self.room.reserve(more);
+                self.buffer.reserve(more);
             } else if len.saturating_add(more) > u32::MAX as usize
-                || self.room.try_reserve(more).is_err()
+                || self.buffer.try_reserve(more).is_err()
             {
                 // `Ends` cannot count further either.
                 self.lost = true;
                 self.unreadable();
             }
-            self.room.set_len(0);
-            self.before = self.room.as_mut_ptr().add(before);
-            self.next = self.room.as_mut_ptr().add(len);
-            self.end = self.room.as_mut_ptr().add(self.room.capacity());
+            self.buffer.set_len(0);
+            self.own = self.buffer.as_mut_ptr().add(own);
+            self.next = self.buffer.as_mut_ptr().add(len);
+            self.end = self.buffer.as_mut_ptr().add(self.buffer.capacity());
         }
         !self.lost
     }
@@ -406,8 +411,8 @@ impl Tracer {
     #[inline(always)]
     fn edges_in_slots(&mut self, targets: &[Option<Object>]) {
         // SAFETY: rule *bounds*: both pointers point into the buffer or one past it.
-        let room = unsafe { self.end.offset_from_unsigned(self.next) };
-        if targets.len() > room && !self.grow(targets.len()) {
+        let left = unsafe { self.end.offset_from_unsigned(self.next) };
+        if targets.len() > left && !self.grow(targets.len()) {
             return;
         }
         let (base, len, mut next) = (self.base, self.len, self.next);
@@ -435,11 +440,11 @@ impl Tracer {
     /// # Panics
     ///
     /// In a collection of a model without
-    /// [`UNCOUNTED_EDGES`](crate::model::ObjectModel::UNCOUNTED_EDGES).
+    /// [`Uncounted`](crate::model::Uncounted).
     pub unsafe fn uncounted(&mut self, target: Object) {
         assert!(
             !self.refuses_uncounted,
-            "an uncounted reference in a model whose `UNCOUNTED_EDGES` is false; set it to true"
+            "an uncounted reference in a model without the part `Uncounted`; name it in `parts!`"
         );
         let target = target.address();
         if target.wrapping_sub(self.base) >= self.len {
@@ -505,9 +510,9 @@ impl Tracer {
         prefetch(address.cast());
     }
 
-    /// Whether `address` lies in the value that is being traversed. A tracer works in stops only.
-    /// No thread is then about to take the lock of a cell in the value, so one test of the lock
-    /// suffices.
+    /// Whether `address` lies in the value that is being traversed. One test of the lock of a cell
+    /// in the value then suffices, because a tracer works in stops only, in which no thread is
+    /// about to take the lock.
     #[inline(always)]
     pub(crate) fn owns(&self, address: usize) -> bool {
         address.wrapping_sub(self.object.0) < self.object.1
@@ -556,7 +561,7 @@ impl Tracer {
     pub(crate) fn edges(&self) -> &[usize] {
         // SAFETY: rule *bounds*: the buffer is written from its start to `next`.
         unsafe {
-            let start = self.room.as_ptr();
+            let start = self.buffer.as_ptr();
             std::slice::from_raw_parts(start, self.next.cast_const().offset_from_unsigned(start))
         }
     }
@@ -564,10 +569,10 @@ impl Tracer {
     /// The addresses that the traversal of the current object has visited.
     #[cfg(feature = "cpython")]
     pub(crate) fn own_edges(&self) -> &[usize] {
-        // SAFETY: rule *bounds*: `before` points into what was written, or to its end.
+        // SAFETY: rule *bounds*: `own` points into what was written, or to its end.
         unsafe {
-            let len = self.next.cast_const().offset_from_unsigned(self.before);
-            std::slice::from_raw_parts(self.before, len)
+            let len = self.next.cast_const().offset_from_unsigned(self.own);
+            std::slice::from_raw_parts(self.own, len)
         }
     }
 
@@ -576,15 +581,15 @@ impl Tracer {
     pub(crate) fn truncate(&mut self, len: usize) {
         let len = len.min(self.edges().len());
         // SAFETY: rule *bounds*: `next` only moves back.
-        self.next = unsafe { self.room.as_mut_ptr().add(len) };
-        self.before = self.before.min(self.next);
+        self.next = unsafe { self.buffer.as_mut_ptr().add(len) };
+        self.own = self.own.min(self.next);
     }
 
     /// `object` is traversed next. The addresses of earlier objects stay.
     #[inline(always)]
     pub(crate) fn go_on(&mut self, object: Object) {
         self.at = Some(object);
-        self.before = self.next;
+        self.own = self.next;
     }
 
     /// `object` is traversed next, with an empty buffer.
@@ -603,7 +608,7 @@ impl Tracer {
     /// end. Stops after an object with a field that could not be read. If there was one before, it
     /// does nothing.
     ///
-    /// For [`ObjectModel::traverse_each`](crate::model::ObjectModel::traverse_each).
+    /// For [`Batches::traverse_each`](crate::model::Batches::traverse_each).
     #[inline(always)]
     pub fn each<O: Copy + Into<Object>>(
         &mut self,
@@ -627,8 +632,8 @@ impl Tracer {
     /// Empties the buffer and keeps its memory.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
-        self.next = self.room.as_mut_ptr();
-        self.before = self.next;
+        self.next = self.buffer.as_mut_ptr();
+        self.own = self.next;
     }
 }
 
@@ -699,8 +704,52 @@ impl Tracer {
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // SAFETY: rule *bounds*: both pointers point into the buffer or one past it.
-        let own = unsafe { self.next.offset_from_unsigned(self.before) };
+        let own = unsafe { self.next.offset_from_unsigned(self.own) };
         f.debug_struct("Tracer").field("edges", &own).finish_non_exhaustive()
+    }
+}
+
+/// A slice of slots that a traversal has visited in this stop: see [`Tracer::visit_slots`].
+///
+/// The addresses in a list of a million elements would fill several buffers with megabytes, and one
+/// worker would have to look at all of them. So the tracer of a marking worker only notes where
+/// such a slice is. The worker reads it in pieces, and gives half of it to an idle worker
+/// ([ADR 51](../../docs/adr/0051-marking-with-several-workers.md)).
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LongSlice {
+    first: NonNull<Option<Object>>,
+    len: usize,
+}
+
+// SAFETY: rule *stopped*: the slots do not change until the stop ends, and are only read.
+unsafe impl Send for LongSlice {}
+
+impl LongSlice {
+    pub(crate) fn new(slots: &[Option<Object>]) -> Self {
+        Self { first: NonNull::from(slots).cast(), len: slots.len() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Removes the first `len` slots, or all if there are fewer.
+    pub(crate) fn take(&mut self, len: usize) -> Self {
+        let taken = Self { first: self.first, len: len.min(self.len) };
+        // SAFETY: rule *bounds*: inside the slice, or one past it.
+        self.first = unsafe { self.first.add(taken.len) };
+        self.len -= taken.len;
+        taken
+    }
+
+    /// The slots.
+    ///
+    /// # Safety
+    ///
+    /// The stop in which a traversal has visited them lasts until the last use of the result.
+    pub(crate) unsafe fn read<'a>(&self) -> &'a [Option<Object>] {
+        // SAFETY: as the caller says, and as the caller of `Tracer::visit_slots` has said.
+        unsafe { NonNull::slice_from_raw_parts(self.first, self.len).as_ref() }
     }
 }
 

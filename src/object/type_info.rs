@@ -13,10 +13,9 @@ use std::any::TypeId;
 use std::fmt;
 use std::ptr::NonNull;
 
-pub use crate::object::address::Object;
+use crate::object::address::Object;
 use crate::object::header::Header;
-pub(crate) use crate::object::tracer::Edge;
-pub use crate::object::tracer::{Ends, Tracer};
+use crate::object::tracer::{Ends, Tracer};
 
 /// The table of functions of a type, for the built-in model.
 ///

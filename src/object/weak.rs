@@ -1,8 +1,10 @@
 //! Weak records.
 //!
-//! An object with a weak reference has one *record*, which all its weak references share. It lies
-//! outside of the heap, because weak references may outlive the heap. Each address of the heap has
-//! a [place](crate::object::weak_table) for the record of the object there. The record's lock
+//! An upgrade reads the count of a target that may be dying on another thread, so the two must
+//! exclude each other, and only objects with weak references may pay for that. Such an object has
+//! one *record*, which all its weak references share. It lies outside of the heap, because weak
+//! references may outlive the heap. Each address of the heap has
+//! a *place* for the record of the object there. The record's lock
 //! decides between an upgrade and the death of the target: the path to zero takes the lock before
 //! the memory is freed, and an upgrade holds it while it reads the target.
 //!
@@ -11,7 +13,8 @@
 //! | `WEAK` flag of the header | set before the record is in its place; see `header` |
 //! | the place | filled by an attached thread with a reference to the target; emptied (1) |
 //! | `target` | set at birth, emptied (1); read under the lock |
-//! | `DYING` of a dynamic target's state | set by the thread that destroys the object, under the lock |
+//! | `DYING` of a dynamic target's state | set by the thread that destroys the object, under the
+//! lock |
 //! | `watchers` | added under the lock by attached threads, taken (1) |
 //! | `watched` | changed with `watchers`; read in a stop |
 //!
@@ -28,15 +31,31 @@
 //!   [`block_upgrades`](WeakRecord::block_upgrades) therefore holds the lock while `DYING` is set,
 //!   and an upgrade tests `DYING` under the lock.
 //! * The lock is never held over a call of foreign code.
+//!
+//! # Places
+//!
+//! The places are the leaves of a tree. The digits of an address lead from the root to the place:
+//!
+//! ```text
+//!  address:  | not used | root | upper | lower | block | byte in the granule |
+//!  bits:                   9      9       9       5      5
+//! ```
+//!
+//! * A lookup takes no lock. A node is made when the first weak reference needs it, and stays until
+//!   the heap ends.
+//! * A heap's range is at most 2³⁷ bytes long. So two granules of a heap never have the same
+//!   digits, wherever the range begins.
+//! * A block has 256 bytes, for 1 KiB of the heap, and a lower node 4 KiB, for 512 KiB. A heap
+//!   without weak references has no nodes.
 
 use std::fmt;
 use std::ptr::NonNull;
 
 use crate::base::fallible::{self, NoMemory};
+use crate::base::once_box::OnceBox;
 use crate::base::shared::{Shared, SharedSlot};
 use crate::base::sync::{AtomicBool, AtomicPtr, Mutex, MutexGuard, Ordering};
 use crate::object::header::Header;
-use crate::object::weak_table::Places;
 
 /// The address of a header, in a record. It is not a reference, and is valid as long as `target`
 /// holds it.
@@ -59,7 +78,7 @@ pub(crate) struct WeakWatcher {
     pub(crate) invoke: unsafe fn(NonNull<Header>, *const ()),
 }
 
-/// See the [module's page](self).
+/// What all weak references to one object share.
 pub(crate) struct WeakRecord {
     /// Null: dead, or not yet born.
     target: AtomicPtr<Header>,
@@ -316,3 +335,79 @@ impl WeakTable {
         unsafe { place.take() }
     }
 }
+
+/// Two objects of a heap are at least this far apart. It is the granule of the heap's memory.
+pub(crate) const SPACING: usize = 32;
+/// The digits of an address, in bits: the block's is the first.
+const BLOCK_BITS: u32 = if SMALL { 2 } else { 5 };
+const LOWER_BITS: u32 = if SMALL { 2 } else { 9 };
+const UPPER_BITS: u32 = if SMALL { 2 } else { 9 };
+const ROOT_BITS: u32 = if SMALL { 3 } else { 9 };
+/// Under loom a heap has a few pages, and each element of a node costs time.
+const SMALL: bool = cfg!(all(test, loom));
+
+/// An array of places or of pointers to other nodes.
+struct Node<T, const N: usize>([T; N]);
+
+impl<T: Default, const N: usize> Default for Node<T, N> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| T::default()))
+    }
+}
+
+type Block<T> = Node<T, { 1 << BLOCK_BITS }>;
+type Lower<T> = Node<OnceBox<Block<T>>, { 1 << LOWER_BITS }>;
+type Upper<T> = Node<OnceBox<Lower<T>>, { 1 << UPPER_BITS }>;
+type Root<T> = Node<OnceBox<Upper<T>>, { 1 << ROOT_BITS }>;
+
+/// A place of type `T` for each granule of a heap's range, made on first use.
+pub(super) struct Places<T>(OnceBox<Root<T>>);
+
+impl<T: Default> Places<T> {
+    /// The place of an address; `None`: it was not made yet.
+    #[inline(always)]
+    pub(super) fn get(&self, address: usize) -> Option<&T> {
+        let [block, lower, upper, root] = digits(address);
+        Some(&self.0.get()?.0[root].get()?.0[upper].get()?.0[lower].get()?.0[block])
+    }
+
+    /// The place of an address.
+    pub(super) fn get_or_make(&self, address: usize) -> Result<&T, NoMemory> {
+        let [block, lower, upper, root] = digits(address);
+        let uppers = self.0.get_or_default()?.0[root].get_or_default()?;
+        let blocks = uppers.0[upper].get_or_default()?;
+        Ok(&blocks.0[lower].get_or_default()?.0[block])
+    }
+}
+
+impl<T> Places<T> {
+    /// Calls `f` with each place that was made.
+    pub(super) fn for_each(&self, f: &mut impl FnMut(&T)) {
+        fn below<T>(nodes: &[OnceBox<T>]) -> impl Iterator<Item = &T> {
+            nodes.iter().filter_map(OnceBox::get)
+        }
+        let uppers = self.0.get().into_iter().flat_map(|root| below(&root.0));
+        let lowers = uppers.flat_map(|upper| below(&upper.0));
+        lowers.flat_map(|lower| below(&lower.0)).flat_map(|block| &block.0).for_each(f);
+    }
+}
+
+impl<T> Default for Places<T> {
+    fn default() -> Self {
+        Self(OnceBox::default())
+    }
+}
+
+/// The digits of an address, from the block's on.
+#[inline(always)]
+fn digits(address: usize) -> [usize; 4] {
+    let mut rest = address / SPACING;
+    [BLOCK_BITS, LOWER_BITS, UPPER_BITS, ROOT_BITS].map(|bits| {
+        let digit = rest & ((1 << bits) - 1);
+        rest >>= bits;
+        digit
+    })
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::thread_id::ThreadId;
+use super::record::ThreadId;
 use super::thread_words::{self, is_traversing};
-use crate::base::error::AttachError;
+use crate::report::error::AttachError;
 
 /// Why a thread could not attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub enum StopError {
         id: ThreadId,
     },
     /// The runtime did not stop its threads: see
-    /// [`ObjectModel::stop_runtime`](crate::model::ObjectModel::stop_runtime).
+    /// [`RuntimeStop::stop_runtime`](crate::model::RuntimeStop::stop_runtime).
     Refused {
         /// The runtime's reason.
         reason: Cow<'static, str>,

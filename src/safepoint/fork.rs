@@ -8,10 +8,9 @@ use super::Coordinator;
 use super::error::StopError;
 use super::lock::{ForkHold, Guard};
 use super::participant::Participant;
-use super::record::{ENDED, Record};
+use super::record::{ENDED, Record, ThreadId};
 use super::registry::{Registry, RegistryEntry};
 use super::report::StopPurpose;
-use super::thread_id::ThreadId;
 use super::thread_words;
 use super::world::WorldStopped;
 use crate::base::shared::Shared;
@@ -27,7 +26,7 @@ use crate::base::system::os_thread;
 /// thread that was already waiting for the end of the stop reports nothing.
 #[must_use = "the world runs again when this is dropped"]
 pub struct ForkGuard<'a, T> {
-    // The order of the fields matters. The registry is unlocked before the world resumes. The
+    // The order of the fields matters: the registry is unlocked before the world resumes, and the
     // user's data of lost threads is dropped after both.
     _kept: ForkHold<'a>,
     registry: Guard<'a, Registry<T>>,

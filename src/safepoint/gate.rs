@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use super::Coordinator;
 use super::lock::Guard;
-use super::record::{ATTACHED, AWAITED, DETACHED, Record, STOP, SUSPENDED, unreachable_state};
+use super::record::{
+    ATTACHED, AWAITED, DETACHED, Record, STOP, SUSPENDED, ThreadId, unreachable_state,
+};
 use super::registry::{Registry, RegistryEntry};
-use super::thread_id::ThreadId;
 use super::thread_words;
 use crate::base::sync::Ordering;
 
 impl<T> Coordinator<T> {
-    /// Whether a parking thread may use its processor to help. Then no thread that the stop waits
-    /// for needs it, and no thread that works for the stop.
+    /// Whether a parking thread may use its processor to help, because neither a thread that the
+    /// stop waits for needs it, nor a thread that works for the stop.
     pub(super) fn may_help(&self, registry: &Registry<T>) -> bool {
         // Relaxed: under the lock.
         self.processors > 1
@@ -147,8 +148,8 @@ impl<T> Coordinator<T> {
     /// Makes the present stop wait for this thread too. The reverse of
     /// [`acknowledge`](Self::acknowledge).
     pub(super) fn count(&self, entry: &mut RegistryEntry<T>) {
-        // Count once. A thread that has left and has not acknowledged may be suspended in between.
-        // Then one acknowledgement is due for both: the end of the suspension makes it.
+        // Count once: a thread that has left and has not acknowledged may be suspended in between,
+        // and then the end of the suspension makes the one acknowledgement that is due for both.
         if std::mem::replace(&mut entry.counted, true) {
             return;
         }

@@ -1,8 +1,8 @@
 //! Locks that survive a fork.
 //!
-//! They are std's locks. A `parking_lot` lock keeps its waiters in a table of the process, and
-//! hands itself to the first waiter: in the child of a fork that thread does not exist. A lock of
-//! std is one futex word.
+//! They are std's locks, because such a lock is one futex word. A `parking_lot` lock keeps its
+//! waiters in a table of the process and hands itself to the first waiter, but in the child of a
+//! fork that thread does not exist.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ mod system {
     use std::time::{Duration, Instant};
 
     use super::super::thread_words;
-    use crate::base::event;
+    use crate::base::outside;
     use crate::base::sync::{CountedGuard, are_locks_held};
     use crate::base::system::os_thread;
 
@@ -34,9 +34,9 @@ mod system {
         keeper: Keeper,
     }
 
-    /// The thread that holds a lock through a fork. Only that thread writes it. Only threads that
-    /// wait for the lock read it, and the thread itself. Relaxed: the thread finds its own number
-    /// without any ordering, and other threads only report.
+    /// The thread that holds a lock through a fork. Only that thread writes it, and it is read by
+    /// the thread itself and by threads that wait for the lock. Relaxed: the thread finds its own
+    /// number without any ordering, and other threads only report.
     #[derive(Debug, Default)]
     struct Keeper {
         /// The thread, by [`this_thread`]; 0: no fork holds the lock.
@@ -121,7 +121,7 @@ mod system {
             let name = thread.as_ref().and_then(|thread| thread.name()).unwrap_or("without a name");
             let keeper = self.keeper.participant.load(Ordering::Relaxed);
             let number = self.keeper.os_thread.load(Ordering::Relaxed);
-            event::line(format_args!(
+            outside::line(format_args!(
                 "standstill: thread '{name}' has waited {waited:.1?} for the end of a fork: thread \
                  #{keeper} (OS thread {number}) has called neither `parent` nor `child` of it"
             ));
@@ -198,11 +198,11 @@ mod modelled {
     pub(crate) struct ForkHold<'a>(PhantomData<&'a ()>);
 
     #[derive(Debug)]
-    pub(crate) struct ForkCondvar(crate::base::sync::Condvar);
+    pub(crate) struct ForkCondvar(crate::base::model_sync::Condvar);
 
     impl ForkCondvar {
         pub(crate) fn new() -> Self {
-            Self(crate::base::sync::Condvar::new())
+            Self(crate::base::model_sync::Condvar::new())
         }
 
         pub(crate) fn wait<'a, T>(&self, mut guard: Guard<'a, T>) -> Guard<'a, T> {

@@ -1,11 +1,21 @@
 //! Stopping the threads that registered. This module knows nothing about objects.
 //!
+//! A collector needs moments in which no thread uses objects, and a thread must not be stopped in
+//! the middle of a use. So each thread stops itself, at points where it polls for a request, and
+//! says beforehand when it will use no objects for a while.
+//!
 //! A [`Coordinator`] knows each registered thread by its [`Participant`]. A participant is
 //! *attached* while its thread uses the data that a stop protects, and *detached* while it does
 //! not. [`Participant::stop`] returns once no other thread is attached. While the returned
 //! [`WorldStopped`] lives, no thread attaches. Attached threads come to a safepoint
 //! ([`Participant::park`]) when their poll word requests it. Detached threads are not disturbed.
 //! `docs/safepoints.md` describes the protocol and proves it.
+//!
+//! For example, A and B are attached, and C is detached, because it reads a file. A stops the
+//! world: it sets `stop`, and raises [`STOP`] in the poll word of B. B polls and parks, which
+//! detaches it, so the stop is complete. C has read its file and attaches. It sees `stop`, undoes
+//! the attach and sleeps at the gate. When A drops the `WorldStopped`, the gate opens, and B and C
+//! attach.
 //!
 //! # States
 //!
@@ -22,34 +32,36 @@
 //!
 //! # Access to the fields
 //!
-//! * `Record::state`: see above. Every transition is a read-modify-write. So the transitions have
-//!   one order, and a reader of a later state also sees the writes before an earlier one.
+//! * `Record::state`: every transition is a read-modify-write, so that the transitions have one
+//!   order, and a reader of a later state also sees the writes before an earlier one.
 //! * `Record::requests`, the poll word: bit [`STOP`] changes only under the registry lock, and is
 //!   set exactly while the record is `counted`. The other bits are the user's: any thread sets
 //!   them, the record's thread takes them.
 //! * The user's own word: the coordinator does not know it. After each change that raises bits of
 //!   `Record::requests` it calls the user's function (`requested`), which sets the word. Only the
 //!   record's thread clears it, by a read-modify-write, and then polls `Record::requests`.
-//! * `Record::os_thread`: written by its thread, when it registers and in a fork's child. Read for
-//!   reports.
-//! * `Coordinator::stop`: written under the registry lock. Read by every attach and detach.
-//! * `Coordinator::pending`: the number of `counted` entries. Written under the registry lock. The
+//! * `Record::os_thread`: written by its thread, when it registers and in a fork's child, and read
+//!   for reports.
+//! * `Coordinator::stop`: written under the registry lock, and read by every attach and detach.
+//! * `Coordinator::pending`: the number of `counted` entries, written under the registry lock. The
 //!   requester may read it without the lock.
-//! * `Registry`: all of it is under the lock. No user code runs under the lock: the user's data is
-//!   cloned out as `Arc`s; callbacks are called, and data is dropped, after the lock is released.
+//! * `Registry`: all of it is under the lock. No user code runs under the lock, because it could
+//!   call the coordinator. So the user's data is cloned out as `Arc`s, and callbacks are called and
+//!   data is dropped after the lock is released.
 //!
 //! # Coming back
 //!
 //! Some detached threads have callers that hold the proof of attachment: a thread that parks, that
 //! waits to stop the world, or that runs the closure of a detach. Such a thread has an `Away` while
-//! it is detached. It attaches again, or the process ends. It never unwinds while it is detached,
-//! because its callers could catch the panic.
+//! it is detached. Either it attaches again, or the process ends. It never unwinds while it is
+//! detached, because its callers could catch the panic and go on without an attachment.
 //!
 //! # Orderings
 //!
-//! A thread writes its `state` and then reads `stop`. The requester writes `stop` and then reads
-//! all `state`s. At least one must see the other's write. Acquire and release cannot give that, so
-//! these four accesses are `SeqCst`.
+//! A thread writes its `state` and then reads `stop`, while the requester writes `stop` and then
+//! reads all `state`s. At least one must see the other's write, because otherwise the thread would
+//! be attached during a stop. Acquire and release cannot give that, so these four accesses are
+//! `SeqCst`.
 //!
 //! The rest is ordinary happens-before. The writes of an attached thread reach the requester by the
 //! release of the thread's last transition, which the scan reads, or by the registry lock, under
@@ -58,24 +70,44 @@
 
 #![forbid(unsafe_code)]
 
-mod away;
-mod error;
-mod fork;
-mod gate;
-pub(crate) mod lock;
+// One thread.
+
+/// The membership of a thread: attach, poll, park, detach, stop.
 mod participant;
-mod presence;
+/// The part of it that other threads read: the state word, the poll word, the id.
 mod record;
-mod registry;
-mod report;
-mod slow_stop;
-mod suspend;
-mod thread_id;
+/// The part of it that no other thread reads: words in thread-locals, without a destructor.
 #[cfg(not(all(test, loom)))]
 mod thread_words;
 #[cfg(all(test, loom))]
 pub(crate) mod thread_words;
+
+// All threads.
+
+/// Where detached threads wait for the end of a stop.
+mod gate;
+/// The list of participants, under the coordinator's lock.
+mod registry;
+/// One detached thread, for which another one acts.
+mod suspend;
+/// The stop of the world, and its end.
 mod world;
+
+// Forks.
+
+/// All coordinators of a process stand still, and a child continues without the lost threads.
+mod fork;
+/// Locks that survive it.
+pub(crate) mod lock;
+
+// What goes wrong.
+
+/// Why a thread could not attach or stop the world.
+mod error;
+/// What a callback learns of a stop that takes long, and of the threads that it waits for.
+mod report;
+/// When the callbacks are called.
+mod slow_stop;
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -88,19 +120,16 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::MaybeStrain;
 use crate::base::sync::{AtomicBool, AtomicUsize};
 
-pub(crate) use away::Away;
 pub use error::{CannotAttach as AttachError, StopError};
 pub use fork::{Ended, ForkGuard};
 use lock::{ForkCondvar, ForkMutex};
-pub(crate) use participant::RecordRoom;
+pub(crate) use participant::{Away, RecordRoom};
 pub use participant::{NoSafepoint, Participant};
-use presence::Presence;
-pub use record::STOP;
 use record::{ATTACHED, Record, raise};
-use registry::Registry;
+pub use record::{STOP, ThreadId};
+use registry::{Presence, Registry};
 pub use report::{SlowStop, SlowStopKind, StopPurpose, Straggler, ThreadInfo};
 pub use suspend::{Suspend, Suspended};
-pub use thread_id::ThreadId;
 #[cfg(all(test, loom))]
 pub(crate) use thread_words::end_thread;
 pub use thread_words::{TraversalGuard, current, is_stopping, is_traversing, traversing};
@@ -186,7 +215,7 @@ pub struct Coordinator<T = ()> {
 }
 
 /// A function that learns of the request bits of a thread. See
-/// [`ObjectModel::requested`](crate::model::ObjectModel::requested).
+/// [`PollWord::requested`](crate::model::PollWord::requested).
 pub(crate) type Requested<T> = fn(ThreadId, &T, u32);
 
 impl<T: Send + Sync + 'static> Coordinator<T> {

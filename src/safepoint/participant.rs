@@ -1,4 +1,5 @@
-//! The membership of one thread in a coordinator.
+//! The membership of one thread in a coordinator, and the guard of a thread that is detached while
+//! its callers rely on its attachment.
 
 #![forbid(unsafe_code)]
 
@@ -11,19 +12,17 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use super::Coordinator;
-use super::away::Away;
 use super::error::CannotAttach;
-use super::record::{ATTACHED, AWAITED, DETACHED, ENDED, Record, STOP, SUSPENDED, Word};
+use super::record::{ATTACHED, AWAITED, DETACHED, ENDED, Record, STOP, SUSPENDED, ThreadId, Word};
 use super::registry::RegistryEntry;
-use super::thread_id::ThreadId;
 use super::thread_words;
-use crate::base::error::RegisterError;
-use crate::base::event;
 use crate::base::fallible::NoMemory;
+use crate::base::outside;
 use crate::base::shared::{Shared, SharedRoom};
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::system::os_thread;
+use crate::report::error::RegisterError;
 
 /// The membership of one thread in a [`Coordinator`]. Dropping it ends the membership, even while
 /// the thread is attached or a stop is on. Neither `Send` nor `Sync`.
@@ -190,7 +189,9 @@ impl<T> Participant<T> {
     fn come_back_held(&self) {
         if !thread_words::may_come_back() {
             let error = CannotAttach::instead_of_coming_back();
-            event::abort(format_args!("standstill: a detached thread cannot attach again: {error}"))
+            outside::abort(format_args!(
+                "standstill: a detached thread cannot attach again: {error}"
+            ))
         }
         self.attach_slow(false);
     }
@@ -466,5 +467,39 @@ pub struct NoSafepoint<'a> {
 impl Drop for NoSafepoint<'_> {
     fn drop(&mut self) {
         self.depth.set(self.depth.get() - 1);
+    }
+}
+
+/// This thread is detached, or about to be, while its callers rely on its attachment. See the page
+/// of [`safepoint`](super).
+///
+/// If a panic drops it, the process ends. Otherwise the callers would go on with the proof of an
+/// attachment that does not exist, and use objects while the world is stopped.
+#[must_use = "a thread that does not come back ends the process"]
+#[derive(Debug)]
+pub(crate) struct Away(());
+
+impl Away {
+    pub(super) fn leaving() -> Self {
+        Self(())
+    }
+
+    /// The thread is attached again, or no caller relies on the attachment any more.
+    pub(crate) fn disarm(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Away {
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        if cfg!(all(test, any(loom, shuttle))) {
+            // A model that fails unwinds from anywhere.
+            return;
+        }
+        outside::abort(format_args!(
+            "standstill: a detached thread unwinds into code that relies on its attachment"
+        ));
     }
 }

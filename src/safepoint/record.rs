@@ -1,15 +1,58 @@
-//! The record of one participant, which other threads may read.
+//! The record of one participant, which other threads may read, and its id.
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
+use std::num::NonZeroU64;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
 use super::report::ThreadInfo;
-use super::thread_id::ThreadId;
-use crate::base::event;
+use crate::base::outside;
 use crate::base::sync::{AtomicU32, Ordering};
+
+/// The id of a participant. It is unique in the process, never reused, and below 2^40 - 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadId(pub(super) NonZeroU64);
+
+/// The last id that was given out. It is the only static beside the thread-locals, because ids must
+/// differ between coordinators: the `current` word does not name its coordinator. It is std's
+/// atomic also under loom, because loom's cannot be static. Relaxed: the numbers only have to
+/// differ.
+static LAST_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+impl ThreadId {
+    /// The largest id: 2^40 - 3.
+    pub const MAX: u64 = (1 << 40) - 3;
+
+    /// The number; never 0.
+    #[inline]
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The id with this number. `None`: no id has this number.
+    pub(crate) fn from_raw(id: u64) -> Option<Self> {
+        if id > Self::MAX { None } else { NonZeroU64::new(id).map(Self) }
+    }
+
+    /// Whether an id with this number was given out.
+    pub(crate) fn was_given(id: u64) -> bool {
+        id != 0 && id <= LAST_ID.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// `None`: the process has used up its ids.
+    pub(super) fn next() -> Option<Self> {
+        Self::from_raw(LAST_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1)
+    }
+}
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
 
 /// The coordinator's bit in a poll word: a stop waits for this thread. The other bits are the
 /// user's.
@@ -19,8 +62,8 @@ pub const STOP: u32 = 1;
 pub(super) const DETACHED: u32 = 0;
 /// The thread uses the data, or is about to check whether it may. A stop waits for it.
 pub(super) const ATTACHED: u32 = 1;
-/// Detached, and another thread acts on its behalf. A stop waits for the end of the suspension. So
-/// does an attach.
+/// Detached, and another thread acts on its behalf. A stop waits for the end of the suspension, and
+/// so does an attach.
 pub(super) const SUSPENDED: u32 = 2;
 /// Suspended, and a thread sleeps at the gate until the end of the suspension.
 pub(super) const AWAITED: u32 = 3;
@@ -76,8 +119,8 @@ impl<T> Record<T> {
         self.word.state.swap(to, Ordering::SeqCst)
     }
 
-    /// Whether the record's own thread is attached. Only that thread calls this, and only that
-    /// thread changes to or from `ATTACHED`. So the order does not matter.
+    /// Whether the record's own thread is attached. The order does not matter, because only that
+    /// thread calls this, and only that thread changes to or from `ATTACHED`.
     pub(super) fn is_mine_attached(&self) -> bool {
         self.word.state.load(Ordering::Relaxed) == ATTACHED
     }
@@ -90,16 +133,16 @@ pub(super) fn raise<T>(record: &Record<T>, bits: u32) {
     record.word.requests.fetch_or(bits & !STOP, Ordering::SeqCst);
 }
 
-/// Aborts the process: a participant is in a state that its own thread cannot find. Its thread
-/// cannot attach again.
+/// Aborts the process, because a participant is in a state that its own thread cannot find, so that
+/// the thread cannot attach again.
 #[cold]
 pub(super) fn unreachable_state(id: ThreadId, state: u32) -> ! {
     match state {
-        ENDED => event::abort(format_args!(
+        ENDED => outside::abort(format_args!(
             "standstill: participant {id} was taken for lost in a fork, in a process that has \
              not lost it"
         )),
-        _ => event::abort(format_args!("standstill: participant {id} is used by two threads")),
+        _ => outside::abort(format_args!("standstill: participant {id} is used by two threads")),
     }
 }
 
@@ -114,3 +157,6 @@ impl ThreadInfo {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,15 +1,16 @@
-//! The list of participants, which the coordinator's lock protects.
+//! The list of participants, which the coordinator's lock protects, and a hint about it that takes
+//! no lock.
 
 #![forbid(unsafe_code)]
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::StopError;
-use super::record::{ATTACHED, AWAITED, Record, SUSPENDED};
+use super::record::{ATTACHED, AWAITED, Record, SUSPENDED, ThreadId};
 use super::report::{SlowStop, StopPurpose, Straggler, ThreadInfo};
-use super::thread_id::ThreadId;
 use super::thread_words;
-use crate::base::event::Hook;
+use crate::base::outside::Hook;
 use crate::base::shared::Shared;
 use crate::base::system::has_ended;
 
@@ -29,8 +30,8 @@ pub(super) struct RegistryEntry<T> {
 
 /// The data under the lock.
 pub(super) struct Registry<T> {
-    /// By rising id. Ids are given out without the lock, so a thread may enter after one with a
-    /// later id.
+    /// By rising id. A thread may enter after one with a later id, because ids are given out
+    /// without the lock.
     pub(super) entries: Vec<RegistryEntry<T>>,
     /// The requester of the present stop, complete or not. `Coordinator::stop` tells whether a
     /// stop is on.
@@ -51,9 +52,8 @@ pub(super) struct Registry<T> {
     pub(super) at_gate: usize,
     pub(super) orphans: usize,
     pub(super) slow_stop: Vec<SlowStopCallback>,
-    /// Memory for a list of all threads. It is reserved when a thread registers, so that a stop
-    /// allocates nothing. It is empty while a list is in use. The memory of `requesters` is
-    /// reserved at the same time.
+    /// Memory for a list of all threads, which is empty while a list is in use. It is reserved when
+    /// a thread registers, and so is the memory of `requesters`, so that a stop allocates nothing.
     pub(super) scratch: Vec<Shared<Record<T>>>,
     pub(super) stops: u64,
     pub(super) failed_stops: u64,
@@ -138,5 +138,47 @@ impl Straggler {
             is_suspended: matches!(entry.record.state(), SUSPENDED | AWAITED),
             has_ended: entry.orphaned,
         }
+    }
+}
+
+/// Ids are consecutive numbers, so two of them share a place only if this many participants were
+/// registered between them.
+const PLACES: usize = 512;
+
+/// Which ids may be those of participants: a hint that takes no lock.
+///
+/// It counts participants by their ids, modulo its length. An id whose place counts none has no
+/// participant, while a place that counts one may mean another id. So a thread that meets the id of
+/// an ended participant usually learns so from the table, and can then ask the registry.
+///
+/// Relaxed, all: a thread that relies on the answer asks the registry, under its lock. They are
+/// std's atomics also under loom, as `LAST_ID` is.
+pub(super) struct Presence([AtomicU16; PLACES]);
+
+impl Default for Presence {
+    fn default() -> Self {
+        Self([const { AtomicU16::new(0) }; PLACES])
+    }
+}
+
+impl Presence {
+    fn place(&self, id: u64) -> &AtomicU16 {
+        &self.0[id as usize % PLACES]
+    }
+
+    /// A participant enters the registry.
+    pub(super) fn add(&self, id: ThreadId) {
+        self.place(id.get()).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A participant has left the registry.
+    pub(super) fn remove(&self, id: ThreadId) {
+        self.place(id.get()).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether there is probably no participant with this id, which may be no id at all.
+    #[inline(always)]
+    pub(super) fn lacks(&self, id: u64) -> bool {
+        id <= ThreadId::MAX && self.place(id).load(Ordering::Relaxed) == 0
     }
 }

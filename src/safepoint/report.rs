@@ -5,8 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::thread_id::ThreadId;
-use crate::base::report::LongestCall;
+use super::record::ThreadId;
+use crate::report::facts::LongestCall;
 
 /// The thread of a participant, for reports.
 #[derive(Clone, Debug)]

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use super::Coordinator;
 use super::lock::Guard;
-use super::record::{AWAITED, SUSPENDED};
+use super::record::{AWAITED, SUSPENDED, ThreadId};
 use super::registry::{Registry, SlowStopCallback};
 use super::report::{SlowStop, SlowStopKind, StopPurpose, Straggler};
-use super::thread_id::ThreadId;
 use super::thread_words;
-use crate::base::event::Hook;
 use crate::base::fallible::{self, NoMemory};
-use crate::base::report::LongestCall;
+use crate::base::outside::Hook;
+use crate::report::facts::LongestCall;
 
 impl<T> Coordinator<T> {
     /// Reports that a detached thread has slept for `limit`, waiting for the end of a stop or of

@@ -9,8 +9,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::Coordinator;
-use super::record::{ATTACHED, AWAITED, DETACHED, Record, SUSPENDED};
-use super::thread_id::ThreadId;
+use super::record::{ATTACHED, AWAITED, DETACHED, Record, SUSPENDED, ThreadId};
 use super::thread_words;
 use crate::base::shared::Shared;
 use crate::base::stress::{Step, maybe_yield};
@@ -64,8 +63,8 @@ impl<T> Coordinator<T> {
         loop {
             let Some(at) = registry.position(id) else { return Suspend::Ended };
             let record = registry.entries[at].record.clone();
-            // A caller that is attached here is not stopped yet. It must not wait for a stop that
-            // waits for it. Any other caller waits like an attaching thread.
+            // A caller that is attached here must not wait for a stop, because the stop waits for
+            // it. Any other caller waits like an attaching thread.
             let is_inside = me.is_some_and(|me| registry.find(me).is_some());
             if !is_inside && registry.stopper.is_some() {
                 drop(self.wait_at_gate(registry, None));

@@ -1,5 +1,11 @@
 //! The state of this thread, in words that no other thread reads.
 //!
+//! Each use of a handle asks which participant this thread is attached as, if any. The answer must
+//! cost one load. It must also be "none" during a traversal, because code that a traversal calls
+//! must not use objects of a stopped heap, although the thread remains attached. So the id moves
+//! between two words. For example, a thread that is attached as 7 has `current` 7 and `hidden` 0.
+//! While it traverses an object it has `current` 0 and `hidden` 7.
+//!
 //! * `current` and `hidden`: the id of the participant that this thread is attached as, in any
 //!   coordinator; 0: none. The id is in `hidden` while a traversal guard lives, and in `current`
 //!   otherwise. The other word is 0.
@@ -9,23 +15,28 @@
 //! # States
 //!
 //! Two facts make the state: whether the thread is attached, and whether a guard lives. They change
-//! independently, so guards may be kept, leaked and dropped in any order. No transition saves a
-//! word for a later one. A thread attaches only from `0, 0`, or comes back to an attachment that
+//! independently, and no transition saves a word for a later one, so guards may be kept, leaked and
+//! dropped in any order. A thread attaches only from `0, 0`, or comes back to an attachment that
 //! its callers rely on. So it has at most one attached participant, and thus one attached mutator.
 //!
 //! | state | `current` | `hidden` | guards | entered by | left by |
 //! |---|---|---|---|---|---|
-//! | detached | 0 | 0 | 0 | [`detached`], [`detached_in_sight`], the last guard's drop | [`attached`], [`attached_in_sight`], [`traversing`] |
-//! | attached | id | 0 | 0 | [`attached`], [`attached_in_sight`], the last guard's drop | [`detached`], [`detached_in_sight`], [`traversing`] |
+//! | detached | 0 | 0 | 0 | [`detached`], [`detached_in_sight`], the last guard's drop |
+//! [`attached`], [`attached_in_sight`], [`traversing`] |
+//! | attached | id | 0 | 0 | [`attached`], [`attached_in_sight`], the last guard's drop |
+//! [`detached`], [`detached_in_sight`], [`traversing`] |
 //! | alone | 0 | 0 | some | [`traversing`], [`detached`] | [`attached`], the last guard's drop |
-//! | traversing | 0 | id | some | [`traversing`], [`attached`] | [`detached`], the last guard's drop |
+//! | traversing | 0 | id | some | [`traversing`], [`attached`] | [`detached`], the last guard's
+//! drop |
 //!
 //! | the thread | is | until |
 //! |---|---|---|
 //! | attaches, and waits at the gate | detached | [`attached`] |
-//! | parks, or waits for its turn to stop | detached, and alone while it helps a collection | [`attached`] |
+//! | parks, or waits for its turn to stop | detached, and alone while it helps a collection |
+//! [`attached`] |
 //! | is in a hook that it calls in such a wait | alone | the hook's guard is dropped |
-//! | is in the closure of a detach | detached | [`attached_in_sight`], or [`attached`] if the closure has kept a guard |
+//! | is in the closure of a detach | detached | [`attached_in_sight`], or [`attached`] if the
+//! closure has kept a guard |
 //! | traverses an object | traversing, or alone if it helps | the traversal's guard is dropped |
 //! | ends a participant | detached, or alone if it has kept a guard | |
 //!
@@ -37,9 +48,9 @@
 //! [`with_current`](crate::Mutator::with_current) finds, until the guard is dropped.
 //!
 //! The words have no destructor, so they can be used from anywhere, also from destructors of other
-//! thread-locals. The *exit watcher* has a destructor. It tells the coordinators about participants
-//! that outlive their thread. Destructors that run after it on an ending thread cannot attach,
-//! except to end a participant at once. So no attached thread is unwatched.
+//! thread-locals. The *exit watcher* does have one, in which it tells the coordinators about
+//! participants that outlive their thread. Destructors that run after it on an ending thread cannot
+//! attach, except to end a participant at once, so that no attached thread is unwatched.
 
 #![forbid(unsafe_code)]
 
@@ -47,7 +58,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Weak;
 
-use crate::base::event;
+use crate::base::outside;
 use crate::base::sync::const_thread_local;
 
 /// `held`, the low 48 bits: the number of live [`TraversalGuard`]s.
@@ -163,7 +174,7 @@ impl Words {
             self.hidden.set(self.current.replace(0));
         }
         if self.held.get() & TRAVERSALS == TRAVERSALS {
-            event::abort(format_args!("standstill: a thread has leaked 2^48 traversal guards"));
+            outside::abort(format_args!("standstill: a thread has leaked 2^48 traversal guards"));
         }
         self.held.set(self.held.get() + 1);
     }

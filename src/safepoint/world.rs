@@ -7,14 +7,14 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use super::Coordinator;
-use super::away::Away;
 use super::error::StopError;
 use super::lock::Guard;
-use super::participant::Participant;
-use super::record::{ATTACHED, AWAITED, DETACHED, Record, STOP, SUSPENDED, unreachable_state};
+use super::participant::{Away, Participant};
+use super::record::{
+    ATTACHED, AWAITED, DETACHED, Record, STOP, SUSPENDED, ThreadId, unreachable_state,
+};
 use super::registry::Registry;
 use super::report::{SlowStop, SlowStopKind, StopPurpose, Straggler};
-use super::thread_id::ThreadId;
 use super::thread_words;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{Ordering, spin_loop};
@@ -63,7 +63,7 @@ impl<T> Participant<T> {
     /// Stops the world if no other thread is attached. `None`: another one is, or attaches at this
     /// moment, or stops the world, or waits for its turn.
     ///
-    /// The call waits for nothing, and this thread stays attached. So it is no safepoint, and it is
+    /// The call waits for nothing, and this thread stays attached, so it is no safepoint, and it is
     /// also allowed where a stop is not.
     #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
     pub(crate) fn stop_alone(&self) -> Option<WorldStopped<'_, T>> {

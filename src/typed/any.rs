@@ -1,4 +1,5 @@
-//! Handles to objects of a type that is unknown at compile time.
+//! Handles to objects of a type that is unknown at compile time: `AnyGc`, from which the type can
+//! be recovered, and `GcDyn`, which dereferences to a trait object.
 
 use std::any::TypeId;
 use std::fmt;
@@ -7,16 +8,17 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::base::prefetch::prefetch;
+use crate::base::system::prefetch;
 use crate::managed::{self, drop_reference, object};
 #[cfg(feature = "cpython")]
-use crate::memory::space::is_in_any_heap;
+use crate::memory::ranges::is_in_any_heap;
 use crate::object::header::Header;
 use crate::object::live::Live;
-use crate::object::type_info::{Edge, Tracer, TypeInfo};
+use crate::object::tracer::{Edge, Tracer};
+use crate::object::type_info::TypeInfo;
 use crate::safepoint::current;
-use crate::typed::gc::Gc;
-use crate::typed::gc::{Layout, check, strong_count};
+use crate::typed::gc::{Gc, Layout, check, strong_count};
+use crate::typed::heap::DynamicTypes;
 use crate::{Mutator, Trace};
 
 impl Tracer {
@@ -110,9 +112,27 @@ impl AnyGc {
     }
 
     #[track_caller]
-    pub(super) fn info(&self, m: &Mutator) -> &'static TypeInfo {
+    fn info(&self, m: &Mutator) -> &'static TypeInfo {
         check(self.header, m);
         m.raw().model().types.get(self.header_ref().type_index())
+    }
+
+    /// The name of the object's type.
+    ///
+    /// For a typed object it is the result of [`std::any::type_name`]. For a dynamic object it is
+    /// the name of its dynamic type.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
+    #[track_caller]
+    pub fn type_name<'a>(&'a self, m: &'a Mutator) -> &'a str {
+        let info = self.info(m);
+        match DynamicTypes::of(info) {
+            Some(types) => (types.type_name)(self, m),
+            // SAFETY: rules *counted* and *typed*: this reference keeps the object alive.
+            None => unsafe { (info.name)(self.header) },
+        }
     }
 
     /// Whether the value is a `T`.
@@ -159,7 +179,7 @@ impl AnyGc {
         })
     }
 
-    /// See [`Gc::strong_count`].
+    /// The number of references to the object, for statistics: see [`Gc::strong_count`].
     ///
     /// # Panics
     ///
@@ -169,7 +189,7 @@ impl AnyGc {
         strong_count(self.header, m)
     }
 
-    /// See [`Gc::is_tracked`].
+    /// Whether the object is in the tracked set.
     ///
     /// # Panics
     ///
@@ -181,20 +201,23 @@ impl AnyGc {
         unsafe { m.raw().is_tracked(object(self.header)) }
     }
 
-    /// The name of the object's type, as its table has it.
-    pub(super) fn name_by(&self, info: &TypeInfo) -> &'static str {
-        // SAFETY: rules *counted* and *typed*: this reference keeps the object alive.
-        unsafe { (info.name)(self.header) }
-    }
-
-    /// Puts the object into the tracked set. Its type takes part in cycle collection.
-    pub(super) fn track_typed(&self, m: &Mutator) -> bool {
-        check(self.header, m);
+    /// Adds the object to the tracked set, as [`Gc::track`] does. If the type of a dynamic object
+    /// takes no part in cycle collection, the object stays untracked, and the result is `false`.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
+    #[track_caller]
+    pub fn track(&self, m: &Mutator) -> bool {
+        let info = self.info(m);
+        if DynamicTypes::of(info).is_some_and(|types| !(types.takes_part)(self, m)) {
+            return false;
+        }
         // SAFETY: as in `is_tracked`.
         unsafe { m.raw().track(object(self.header)) }
     }
 
-    /// See [`Gc::untrack`].
+    /// Removes the object from the tracked set, as [`Gc::untrack`] does.
     ///
     /// # Panics
     ///
@@ -206,7 +229,7 @@ impl AnyGc {
         unsafe { m.raw().untrack(object(self.header)) }
     }
 
-    /// See [`Gc::is_finalized`].
+    /// Whether the finalizer of the object has been called.
     ///
     /// # Panics
     ///
@@ -218,7 +241,7 @@ impl AnyGc {
         unsafe { m.raw().is_finalized(object(self.header)) }
     }
 
-    /// See [`Gc::immortalize`].
+    /// Makes the object immortal, as [`Gc::immortalize`] does.
     ///
     /// # Panics
     ///
@@ -227,6 +250,13 @@ impl AnyGc {
     pub fn immortalize(&self, m: &Mutator) {
         check(self.header, m);
         self.header_ref().make_immortal();
+    }
+}
+
+impl DynamicTypes {
+    /// The dynamic types, if `info` is their table.
+    fn of(info: &TypeInfo) -> Option<&'static Self> {
+        crate::EXTENSIONS.dynamic.as_ref().filter(|types| std::ptr::eq(info, types.info))
     }
 }
 
@@ -298,9 +328,9 @@ impl fmt::Debug for AnyGc {
 
 /// A [`Gc`] that dereferences to a trait object, on stable Rust.
 ///
-/// It consists of an [`AnyGc`] and a reference of type `&D` to the value: three words if `D` is a
-/// `dyn Trait`. An access follows one pointer. An access through a `Gc<Box<dyn Trait>>` follows
-/// two.
+/// It consists of an [`AnyGc`] and a reference of type `&D` to the value, so it has three words if
+/// `D` is a `dyn Trait`. An access follows one pointer, while an access through a `Gc<Box<dyn
+/// Trait>>` follows two.
 ///
 /// ```
 /// use std::fmt::Display;

@@ -2,23 +2,21 @@
 
 #![forbid(unsafe_code)]
 
+use crate::BuildError;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::environment::Environment;
-use crate::base::error::BuildError;
-use crate::base::fallible::{self, NoMemory};
+use crate::base::fallible::{self, NoMemory, words};
 use crate::base::stress::Stress;
-use crate::base::text::words;
 use crate::heap::core::{Core, CoreConfig, Handle};
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
-use crate::heap::policy::Pacing;
+use crate::heap::pacing::Pacing;
 use crate::managed::Managed;
 use crate::memory::space::{Space, SpaceConfig};
-use crate::typed::heap::Heap;
-use crate::typed::teardown::teardown;
+use crate::typed::heap::{Heap, teardown};
 
 /// Default of [`HeapBuilder::serial_below`].
 const SERIAL_LIMIT: usize = 50_000;
@@ -82,22 +80,22 @@ impl HeapBuilder {
 
     /// The bytes that objects may have at a time: their cells, in whole pages of 64 KiB, and what
     /// they own outside the heap ([`HeapStats::external_bytes`](crate::HeapStats)). An allocation
-    /// beyond the limit fails with an [`AllocError`](crate::AllocError). Automatic collections
-    /// are due before ([`Pacing`]). By default, the size of the reservation, for cells alone.
+    /// beyond the limit fails with an [`AllocError`](crate::AllocError). Automatic collections are
+    /// due before ([`Pacing`]). By default, the size of the reservation, for cells alone.
     ///
-    /// Objects get memory outside the heap without asking it. They may exceed the limit by
-    /// 64 KiB for each thread, by the buffer of the object that is allocated last, and by buffers
-    /// that grow later. As long as they do, every allocation that needs a fresh cell is refused,
-    /// whatever its size: on a thread that has got such memory the next one, on other threads
-    /// after up to 64 objects of each size.
+    /// Objects get memory outside the heap without asking it. They may exceed the limit by 64 KiB
+    /// for each thread, by the buffer of the object that is allocated last, and by buffers that
+    /// grow later. As long as they do, every allocation that needs a fresh cell is refused,
+    /// whatever its size: on a thread that has got such memory the next one, on other threads after
+    /// up to 64 objects of each size.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// The number of threads that work on one collection, including the collecting thread: 1 to
-    /// 1,024. [`build`](Self::build) returns an error for other numbers. By default, the
-    /// parallelism of the machine.
+    /// The number of threads that work on one collection, including the collecting thread.
+    /// [`build`](Self::build) returns an error if it is not between 1 and 1,024. By default it is
+    /// the parallelism of the machine.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
@@ -134,8 +132,8 @@ impl HeapBuilder {
     /// millisecond, including zero, means one millisecond.
     ///
     /// [`Heap::on_slow_stop`] receives waits for a stop, for a collection or for an attachment, and
-    /// collections that have held up their own thread for so long.
-    /// [`Heap::on_slow_lock`] receives waits for a [`GcCell`](crate::GcCell).
+    /// collections that have held up their own thread for so long. [`Heap::on_slow_lock`] receives
+    /// waits for a [`GcCell`](crate::GcCell).
     pub fn slow_stop(mut self, after: Duration) -> Self {
         self.slow_stop = after;
         self
@@ -154,8 +152,9 @@ impl HeapBuilder {
     }
 
     /// The time after which one call of a dynamic type's traverse handler is reported to
-    /// [`Heap::on_misuse`], with its type. A handler that blocks may wait for a stopped thread. The
-    /// report follows when the world runs again. Default: zero, which disables the report.
+    /// [`Heap::on_misuse`], with its type, because a handler that blocks may wait for a stopped
+    /// thread. The report follows when the world runs again. Default: zero, which disables the
+    /// report.
     pub fn slow_handler(mut self, after: Duration) -> Self {
         self.slow_handler = after;
         self
@@ -183,10 +182,7 @@ impl HeapBuilder {
             assert_eq!(index, types.index);
             (types.make_builtins)().map_err(|_| BuildError::Memory)?;
         }
-        ModelHeap::build(self, model, |core| {
-            teardown(core);
-        })
-        .map(Heap)
+        ModelHeap::build(self, model, teardown).map(Heap)
     }
 
     /// Builds a heap of objects of another [`ObjectModel`].
@@ -216,10 +212,10 @@ impl<M: ObjectModel> ModelHeap<M> {
             None => std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS),
         };
         for (name, value) in [("reserve", builder.reserve), ("limit", builder.limit)] {
-            if value.is_some_and(|bytes| bytes < crate::memory::space::PAGE_SIZE) {
+            if value.is_some_and(|bytes| bytes < crate::memory::shape::PAGE_SIZE) {
                 return Err(BuildError::Setting(words!(
                     "`{name}` is less than a page of {} bytes",
-                    crate::memory::space::PAGE_SIZE
+                    crate::memory::shape::PAGE_SIZE
                 )));
             }
         }

@@ -1,4 +1,16 @@
-//! [`GcCell`], an exclusive lock around a mutable field of an object.
+//! `GcCell`, an exclusive lock around a mutable field of an object.
+//!
+//! A collection reads cells while the world is stopped. It cannot wait for a lock, because the
+//! holder may be stopped, too; and if it leaves a cell out, all targets of the cell stay alive. So
+//! no thread may stop while it holds a cell, and the compiler ensures this. Suppose that thread A
+//! has locked a cell when thread B requests a collection. The guard borrows A's mutator, and A
+//! reaches a safepoint only by a function that takes `&mut Mutator`. So A drops the guard first,
+//! and the stop, which waits for A, finds the cell unlocked.
+//!
+//! In a stop every cell inside the heap's objects is therefore unlocked, unless its guard was
+//! leaked. For these cells the collector tests the lock with one relaxed load. A mutator of another
+//! heap, which may run meanwhile, cannot lock such a cell, because the cell's address shows the
+//! heap.
 //!
 //! # The lock word
 //!
@@ -8,12 +20,7 @@
 //! | the id of a mutator | is locked by that mutator; ids are unique in the process |
 //! | `COLLECTOR` | is locked by a traversal |
 //! | `FREE`, a heap | is free, lies outside of heaps, and was last locked for that heap |
-//! | `FREE`, `PART`, a heap | as above, and is part of an object of that heap |
-//!
-//! A guard borrows its mutator, so a thread cannot park while it holds a cell. In a stop every cell
-//! inside the heap's objects is therefore unlocked, unless its guard was leaked. For these cells
-//! the collector tests the lock with one relaxed load. A mutator of another heap cannot lock such a
-//! cell: the address shows the cell's heap.
+//! | `FREE`, `PART`, a heap | is free, outside of heaps, and part of an object of that heap |
 //!
 //! # Cells outside of heaps
 //!
@@ -29,7 +36,7 @@
 //! * A mutator of another heap cannot lock a `PART`: its lock panics, as for a cell in an object.
 //!   So the cell does not change between two traversals of one stop.
 //!
-//! A traversal holds the lock while it reads. A wrong [`Trace`] may show a cell of another heap's
+//! A traversal holds the lock while it reads. A wrong `Trace` may show a cell of another heap's
 //! object, or one cell in objects of two heaps. Then the other heap's threads run during the stop,
 //! and its collections change the mark. The lock alone keeps them from the value.
 //!
@@ -48,8 +55,8 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::heap::cell_wait::Patience;
-use crate::object::type_info::Edge;
+use crate::heap::slow::Patience;
+use crate::object::tracer::Edge;
 use crate::{Mutator, Trace, Tracer, managed};
 
 /// A mutable field of an object: a small exclusive lock around a value.
@@ -83,7 +90,6 @@ use crate::{Mutator, Trace, Tracer, managed};
 /// ```
 #[derive(Default)]
 pub struct GcCell<T: ?Sized> {
-    /// The lock word: see the module's page.
     holder: AtomicU64,
     value: UnsafeCell<T>,
 }
@@ -297,7 +303,7 @@ impl<T: Trace + ?Sized> GcCell<T> {
 #[cold]
 #[track_caller]
 fn word_elsewhere(address: usize, m: &Mutator) -> u64 {
-    if crate::memory::space::is_in_any_heap(address) {
+    if crate::memory::ranges::is_in_any_heap(address) {
         refuse_foreign();
     }
     FREE | m.raw().core().space.base() as u64

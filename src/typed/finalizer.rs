@@ -1,8 +1,9 @@
 //! The finalizers of typed objects.
 //!
 //! `Trace` names a type's finalizer in one constant, so that a finalizer cannot be written without
-//! being called. The constant belongs to unsized types too, such as `str`, and a `Gc` of those has
-//! no name. So [`Finalizer`] keeps the function without its type, and has a type parameter instead.
+//! being called. The constant belongs to unsized types too, such as `str`, and the type of its
+//! function contains a `Gc` of the type, which exists for sized types only. So `Finalizer` keeps
+//! the function without its type, and has a type parameter instead.
 
 use std::fmt;
 use std::marker::PhantomData;

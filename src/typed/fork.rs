@@ -1,4 +1,9 @@
-//! A stop around a `fork`.
+//! A stop of the world around the system call `fork`.
+//!
+//! A child has only the thread that called `fork`. A lock that another thread holds at that time
+//! stays locked in the child, and data that it was changing stay half changed. So before the call
+//! this thread stops the world and takes the heap's locks. Afterwards the parent resumes the world,
+//! and the child removes the other threads from the heap.
 
 #![forbid(unsafe_code)]
 
@@ -142,7 +147,7 @@ impl fmt::Debug for DetachedFork<'_> {
 
 #[cfg(all(test, loom))]
 impl DetachedFork<'_> {
-    /// See [`ModelDetachedFork::is_whole_for_child`].
+    /// Whether a child, as its only thread, could take every lock of the heaps.
     pub(crate) fn is_whole_for_child(&self) -> bool {
         self.0.is_whole_for_child()
     }
@@ -150,7 +155,7 @@ impl DetachedFork<'_> {
 
 #[cfg(all(test, loom))]
 impl Fork<'_> {
-    /// See [`ModelFork::is_whole_for_child`].
+    /// Whether a child, as its only thread, could take every lock of the heap.
     pub(crate) fn is_whole_for_child(&self) -> bool {
         self.0.is_whole_for_child()
     }

@@ -1,8 +1,14 @@
-//! Handles to typed objects.
+//! `Gc<T>`, the handle to a typed object, and how an object is laid out and allocated.
 //!
-//! An object is a header followed by its value. The alignment of the value determines its offset.
-//! [`Gc<T>`] is the address of the header. [`AnyGc`](crate::AnyGc) is the same address without the
-//! type.
+//! The collector handles objects of all types alike: it finds the index of a table of functions in
+//! an object's header, and these functions must find the value. So the place of the value is a
+//! constant of the type, the first offset behind the header that has the value's alignment
+//! (`Layout`). For example, a `u64` lies at offset 16, and a value with an alignment of 64 at
+//! offset 64. `Gc<T>` is the address of the header, because a clone or drop needs only the count
+//! there. [`AnyGc`](crate::AnyGc) is the same address without the type.
+//!
+//! The memory of an object is fetched before its value is written. Steps between the two may fail,
+//! such as the weak record of `Gc::new_cyclic`, so `Unborn` owns the memory until then.
 
 use std::any::TypeId;
 use std::fmt;
@@ -12,15 +18,17 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::base::error::{AllocError, ForeignGc, OutOfMemory};
-use crate::base::prefetch::prefetch;
+use crate::base::system::prefetch;
 use crate::collect::Collect;
 use crate::managed::{self, Raw, drop_reference_to, object};
-use crate::memory::arena::class_for;
-use crate::memory::space::GRANULE;
+use crate::memory::shape::GRANULE;
+use crate::memory::size_class::class_for;
+use crate::object::address::Object;
 use crate::object::header::Header;
 use crate::object::state;
-use crate::object::type_info::{Edge, Ends, Object, Tracer, TypeInfo};
+use crate::object::tracer::{Edge, Ends, Tracer};
+use crate::object::type_info::TypeInfo;
+use crate::report::error::{AllocError, ForeignGc, OutOfMemory};
 use crate::safepoint::current;
 use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
@@ -129,7 +137,7 @@ impl<T: Trace> Typed<T> {
 }
 
 /// The initial state bits of objects of this type.
-const fn born<T: Trace>() -> u8 {
+const fn initial_state<T: Trace>() -> u8 {
     let tracked = if T::TRACKED { state::TRACKED } else { 0 };
     tracked | if T::FINALIZER.is_some() || T::HAS_EXTERNAL_BYTES { state::BY_TYPE } else { 0 }
 }
@@ -137,7 +145,7 @@ const fn born<T: Trace>() -> u8 {
 /// The distance in bytes from a header to a value with this alignment.
 pub(crate) const fn offset(align: usize) -> usize {
     assert!(
-        align <= crate::memory::space::MAX_ALIGN,
+        align <= crate::memory::shape::MAX_ALIGN,
         "an object of a heap is aligned to at most 32 KiB"
     );
     size_of::<Header>().next_multiple_of(align)
@@ -240,7 +248,7 @@ impl<'a, T: Trace + Send + Sync> Unborn<'a, T> {
         // SAFETY: rule *new*: the value is written, and no other thread has the address.
         unsafe {
             header.write(Header::new(m.id(), index));
-            m.publish_as(object(header), const { born::<T>() });
+            m.publish_as(object(header), const { initial_state::<T>() });
             Gc::from_header(header)
         }
     }
@@ -257,8 +265,8 @@ impl<T> Drop for Unborn<'_, T> {
 ///
 /// A `Gc` is one word and never null. A clone increments the object's reference count and a drop
 /// decrements it. The thread that allocated the object counts without atomic read-modify-write
-/// instructions. Other threads count atomically. If several threads count one object all the time,
-/// use a [`SharedGc`](crate::SharedGc).
+/// instructions, while other threads count atomically. If several threads count one object all the
+/// time, use a [`SharedGc`](crate::SharedGc).
 ///
 /// A `Gc` can be sent to other threads and held while a thread is detached. It can be stored in a
 /// static or in an object of another heap. A reference outside its heap keeps the object alive,

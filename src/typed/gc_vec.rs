@@ -1,4 +1,10 @@
-//! [`GcVec`], a vector of handles without memory outside of the heap.
+//! `GcVec`, a vector of handles without memory outside of the heap.
+//!
+//! A node that keeps its references in a `Vec` costs a second allocation, from the process's
+//! allocator, and a collection must follow the vector's pointer to find them. Most nodes have few
+//! references. So a `GcVec<T, N>` has `N` places of its own, and takes a cell of the heap only if
+//! it needs more. For example, the first two handles of a `GcVec<T, 2>` lie in the vector. The
+//! third push fetches a cell with four places or more, and moves the two handles there.
 //!
 //! # States
 //!
@@ -7,17 +13,17 @@
 //! | `N` | in line | the vector itself |
 //! | more than `N` | in a buffer | a cell of the heap whose mutator made the vector grow |
 //!
-//! The first `len` places are initialized. All handles lie in one place: a vector that grows beyond
-//! `N` moves them to its buffer. So the vector is a slice in both states, and a traversal reads one
-//! array ([`Tracer::edges_to`]). A vector in a buffer stays there. The buffer has its own page:
+//! The first `len` places are initialized. All handles lie in one place, so that the vector is a
+//! slice in both states, and a traversal reads one array (`Tracer::edges_to`). A vector in a buffer
+//! stays there, also when it becomes shorter. The buffer has its own page:
 //! [`managed`](crate::managed), `handle_buffer.rs`.
 //!
-//! # Who may touch the vector
+//! # Access
 //!
 //! The vector has no lock, like a `Vec`: each change takes `&mut`. Inside an object it is the
-//! content of a [`GcCell`](crate::GcCell), whose lock gives out the `&mut`. So in a stop
-//! nobody changes a vector that a traversal can read: a thread of the stopped heap holds no guard,
-//! and a thread of another heap cannot lock the cell.
+//! content of a [`GcCell`](crate::GcCell), whose lock gives out the `&mut`. So in a stop no thread
+//! changes a vector that a traversal can read: a thread of the stopped heap holds no guard, and a
+//! thread of another heap cannot lock the cell.
 //!
 //! The mutator that a growing vector takes names the heap of the new buffer, and nothing else. A
 //! buffer of another heap than the object's is sound: it is memory, and its heap stays mapped while
@@ -35,9 +41,9 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::base::error::{AllocError, OutOfMemory};
-use crate::base::prefetch::prefetch;
+use crate::base::system::prefetch;
 use crate::managed::HandleBuffer;
+use crate::report::error::{AllocError, OutOfMemory};
 use crate::typed::gc::out_of_memory;
 use crate::{Gc, Mutator, Trace, Tracer};
 
@@ -45,9 +51,9 @@ use crate::{Gc, Mutator, Trace, Tracer};
 ///
 /// Use it for the references of a node, instead of a `Vec<Gc<T>>`: it calls no allocator for a node
 /// with up to `N` references, and the collector finds these references in the node itself. A
-/// `GcVec<T, 2>` is as large as a `Vec`, and each further place adds 8 bytes to the node.
-/// [ADR 32] has the gain. Choose `N` so that most nodes need no more: a place that stays empty
-/// costs memory, and a node with more than `N` references costs a second allocation.
+/// `GcVec<T, 2>` is as large as a `Vec`, and each further place adds 8 bytes to the node. [ADR 32]
+/// has the gain. Choose `N` so that most nodes need no more: a place that stays empty costs memory,
+/// and a node with more than `N` references costs a second allocation.
 ///
 /// A `GcVec` dereferences to a slice: `len`, `get`, `iter`, `first`, `swap`, `sort_by_key` and
 /// indexing are the slice's. Functions that may need memory of the heap take a [`Mutator`]. Inside

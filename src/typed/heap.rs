@@ -1,28 +1,38 @@
-//! A heap of typed objects.
+//! `Heap`, the handle to a heap of typed objects; the objects from which its collections start; and
+//! its end.
 
 #![forbid(unsafe_code)]
 
+use crate::CallGuards;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::error::Fault;
-use crate::base::event::{CollectionEvent, Hook, Unraisable};
-use crate::base::fallible::{self, NoMemory};
-use crate::base::hooks::CallGuards;
+use crate::base::fallible::{self, NoMemory, words};
+use crate::base::outside;
+use crate::base::outside::Hook;
 use crate::base::stress::StressStats;
+use crate::collect::Collect;
+use crate::heap::core::{Handle, KnownRoots};
 use crate::heap::model_heap::{HeapStats, ModelHeap};
-use crate::heap::policy::Pacing;
+use crate::heap::mutator::ModelMutator;
+use crate::heap::observer::ObserverAndRule;
+use crate::heap::pacing::Pacing;
 use crate::heap::settings::DeferGuard;
 use crate::heap::slow::SlowLock;
 use crate::managed::{self, Managed};
+use crate::object::address::Object;
+use crate::object::type_info::TypeInfo;
+use crate::report::error::{AttachError, Fault};
+use crate::report::facts::{CollectionEvent, During, Unraisable};
 use crate::safepoint::SlowStop;
+use crate::{AnyGc, Mutator};
 
 /// A garbage collected heap of typed objects.
 ///
-/// A process may have many heaps. Each heap has its own threads, and stops only these. `Heap` is a
-/// counted handle, cheap to clone and to send to another thread. The heap is torn down when the
+/// A process may have many heaps, each of which has its own threads and stops only these. `Heap` is
+/// a counted handle, cheap to clone and to send to another thread. The heap is torn down when the
 /// last handle and the last mutator are dropped. An object that is still referenced then stays
-/// alive until its references are dropped. No collection runs any more: a cycle that a reference
+/// alive until its references are dropped. No collection runs any more, so a cycle that a reference
 /// holds at that time is never freed.
 ///
 /// The thread that drops the last handle attaches to the heap for a last collection. It cannot
@@ -201,6 +211,29 @@ impl Heap {
         self.core().hooks.set_guards(guards)
     }
 
+    /// Names a long-lived object from which much of the heap is reachable, such as a module table
+    /// or an interpreter's root frame.
+    ///
+    /// This is a hint that makes full collections faster. Objects reachable from named objects are
+    /// marked first, and traversed once instead of twice. The hint does not change which objects
+    /// are collected. The returned value holds a reference to the object, and the hint is valid as
+    /// long as that value is alive.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap.
+    #[track_caller]
+    pub fn known_root(&self, root: impl Into<AnyGc>) -> KnownRoot {
+        let root = root.into();
+        let object = Object::new(root.header().cast());
+        assert!(
+            self.core().space.contains(object.address()),
+            "`Heap::known_root` was given an object of another heap; call it on the object's own heap"
+        );
+        let names = Arc::clone(&self.core().roots);
+        KnownRoot { key: names.add(object), names, _root: root }
+    }
+
     /// Whether both handles refer to the same heap.
     pub fn ptr_eq(&self, other: &Self) -> bool {
         self.0.ptr_eq(&other.0)
@@ -215,4 +248,111 @@ impl fmt::Debug for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Heap").field(&self.core().name).finish()
     }
+}
+
+/// An object from which full collections start. Made by [`Heap::known_root`]. The drop withdraws
+/// the hint and drops the reference.
+#[must_use = "the hint is withdrawn when this is dropped"]
+pub struct KnownRoot {
+    key: u64,
+    names: Arc<KnownRoots>,
+    /// Dropped after the name is removed: rule *counted* of `known_roots`.
+    _root: AnyGc,
+}
+
+impl Drop for KnownRoot {
+    fn drop(&mut self) {
+        self.names.remove(self.key);
+    }
+}
+
+impl fmt::Debug for KnownRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KnownRoot").field(&self._root).finish()
+    }
+}
+
+/// Runs the last collection and closes the heap, after the last handle and the last mutator are
+/// dropped.
+pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
+    // A finalizer can clone this handle through its mutator. If a clone outlives the collection,
+    // the heap stays open, and the drop of the last clone closes it.
+    let handle = fallible::arc(Handle { core: Arc::clone(core), last: managed::close });
+    let cycles_are_left = |why: &'static str| core.hooks.unraisable(During::Shutdown, "", why);
+    let no_memory = "no memory for the last collection: cycles are left";
+    let Ok(handle) = handle else {
+        cycles_are_left(no_memory);
+        return managed::close(core);
+    };
+    let collected = ModelMutator::attach_scoped(&handle, |m| {
+        let m = Mutator::from_raw_mut(m);
+        match crate::EXTENSIONS.last_collection {
+            Some(collect) => collect(m),
+            // Fails if a thread ended without dropping its mutator. Then nothing can be collected.
+            None => drop(m.try_collect(Collect::full().quietly())),
+        }
+    });
+    let why = match collected {
+        Ok(()) => return,
+        Err(AttachError::Memory) => return cycles_are_left(no_memory),
+        Err(AttachError::NoThreadIds) => {
+            return cycles_are_left(
+                "no thread ids are left for the last collection: cycles are left",
+            );
+        }
+        Err(AttachError::Traversing) => "is in a traversal",
+        Err(AttachError::Suspending) => "keeps another thread suspended",
+        Err(AttachError::ThreadEnding) => "is ending",
+        // Inside a detach, the thread could attach to this heap.
+        Err(AttachError::AlreadyAttached | AttachError::InsideDetach) => {
+            "is attached to another heap"
+        }
+    };
+    // The drop closes the heap and destroys the objects that only deferred drops kept alive. The
+    // remaining objects are counted afterwards.
+    let closed = outside::guarded(|| drop(handle));
+    let left = core.live_tracked();
+    if left != 0 {
+        let text = words!(
+            "heap '{}' ended without a last collection, because the thread that dropped its last handle {why}; {left} \
+             objects are left, and cycles of them are never freed",
+            core.name
+        );
+        core.hooks.unraisable(During::Shutdown, "", text);
+    }
+    if let Err(payload) = closed {
+        std::panic::resume_unwind(payload);
+    }
+}
+
+/// The functions that a heap of typed objects calls in modules above this folder.
+///
+/// The modules above import from this folder, and this folder does not import from them. `lib.rs`
+/// joins the two: its constant `EXTENSIONS` names their functions.
+pub(crate) struct Extensions {
+    /// Types that are made at run time. `None` without the feature `cpython`, and in the models of
+    /// loom.
+    pub(crate) dynamic: Option<DynamicTypes>,
+    /// The last collection of a heap, to which no handle and no other mutator refers. `None`: the
+    /// last collection is a full one that calls no callbacks of the `gc` module.
+    pub(crate) last_collection: Option<fn(&mut Mutator)>,
+    /// Makes the observer of a new heap, which is also its pacing rule.
+    pub(crate) observer: Option<NewObserver>,
+}
+
+/// Makes the observer of a new heap, and returns it twice: as the observer and as a pacing rule.
+pub(crate) type NewObserver = fn() -> Result<ObserverAndRule, NoMemory>;
+
+/// How a heap handles objects of types made at run time.
+pub(crate) struct DynamicTypes {
+    /// The table of these objects. It is the first that each heap registers.
+    pub(crate) info: &'static TypeInfo,
+    /// The index of `info` in each heap.
+    pub(crate) index: u32,
+    /// Makes the builtin types, once in a process.
+    pub(crate) make_builtins: fn() -> Result<(), Fault>,
+    /// The name of a dynamic object's type.
+    pub(crate) type_name: for<'a> fn(&'a AnyGc, &'a Mutator) -> &'a str,
+    /// Whether a dynamic object takes part in cycle collection.
+    pub(crate) takes_part: fn(&AnyGc, &Mutator) -> bool,
 }

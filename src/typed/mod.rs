@@ -1,33 +1,60 @@
 //! The face for Rust: heaps, mutators, handles, cells and slots.
 
-#[allow(unsafe_code)]
-pub(crate) mod any;
-pub(crate) mod blocking;
-pub(crate) mod builder;
-#[allow(unsafe_code)]
-pub(crate) mod cell;
-pub(crate) mod detached;
-pub(crate) mod extensions;
-#[allow(unsafe_code)]
-pub(crate) mod finalizer;
-pub(crate) mod fork;
-#[allow(unsafe_code)]
-pub(crate) mod gc;
-#[allow(unsafe_code)]
-pub(crate) mod gc_vec;
+/// A heap: its handle, its settings and hooks, named roots, and its end.
 pub(crate) mod heap;
-pub(crate) mod inspect;
-pub(crate) mod known_root;
+
+/// The settings with which a heap is made.
+pub(crate) mod builder;
+
+/// A thread's attachment to a heap: safepoints, collections, blocking operations, inspection.
 #[allow(unsafe_code)]
 pub(crate) mod mutator;
+
+/// A stop of the world around the system call `fork`.
+pub(crate) mod fork;
+
+/// The handle `Gc<T>`, allocation, and the table of functions of a typed object.
 #[allow(unsafe_code)]
-pub(crate) mod shared_gc;
+pub(crate) mod gc;
+
+/// Handles to objects whose type is not known when the program is compiled.
 #[allow(unsafe_code)]
-pub(crate) mod slice;
+pub(crate) mod any;
+
+/// How the collector learns the references in a value: the trait `Trace`.
+pub(crate) mod trace;
+
+/// `Trace` for the types of std and of other crates.
+pub(crate) mod trace_std;
+
+/// The function that a type may have called before its objects die.
+#[allow(unsafe_code)]
+pub(crate) mod finalizer;
+
+/// A mutable field that is locked for each access: `GcCell`.
+#[allow(unsafe_code)]
+pub(crate) mod cell;
+
+/// Mutable fields for one handle each, without a lock: `AtomicGc` and `GcOnce`.
 #[allow(unsafe_code)]
 pub(crate) mod slot;
-pub(crate) mod teardown;
-pub(crate) mod trace;
-pub(crate) mod trace_std;
+
+/// A short list of handles that lies in its object.
+#[allow(unsafe_code)]
+pub(crate) mod gc_vec;
+
+/// Objects whose length is known only when they are made.
+#[allow(unsafe_code)]
+pub(crate) mod slice;
+
+/// Weak references, and callbacks at the end of their target.
 #[allow(unsafe_code)]
 pub(crate) mod weak;
+
+/// A handle that costs the same on all threads.
+#[allow(unsafe_code)]
+pub(crate) mod shared_gc;
+
+/// What the conformance kit needs of the inside of a heap.
+#[allow(unsafe_code)]
+pub mod kit;

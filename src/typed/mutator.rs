@@ -1,14 +1,21 @@
-//! Mutators of a heap of typed objects.
+//! Mutators: the attachment of a thread to a heap of typed objects.
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::{LockResult, MutexGuard, mpsc};
+use std::thread::Scope;
 
-use crate::base::error::AttachError;
-use crate::base::event::CollectionReport;
-use crate::collect::{Collect, CollectError};
+use crate::AnyGc;
+use crate::base::fallible::NoMemory;
+use crate::collect::{Collect, CollectError, inspect};
+use crate::heap::blocking::Join;
+use crate::heap::detach::ModelDetached;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::Unmarked;
 use crate::managed::{Managed, Raw};
+use crate::object::address::Object;
+use crate::report::error::AttachError;
+use crate::report::facts::CollectionReport;
 use crate::typed::heap::Heap;
 
 /// A thread's attachment to a heap. Its methods need an attached thread, and the value proves that
@@ -20,15 +27,21 @@ use crate::typed::heap::Heap;
 /// that no thread parks during a change of an object, and that no thread keeps a borrow across a
 /// stop.
 ///
-/// Call [`safepoint`](Self::safepoint) regularly, in loops or between bytecodes, because a stop
-/// waits for it. Block only inside [`detach`](Self::detach). When the mutator is dropped, the
-/// thread detaches and the attachment ends. If the mutator is leaked, every stop of its heap fails
-/// once its thread has ended.
+/// Call [`safepoint`](Self::safepoint) regularly, in loops or between bytecodes, and block only
+/// inside [`detach`](Self::detach), because a stop waits for each attached thread. When the mutator
+/// is dropped, the thread detaches and the attachment ends. If the mutator is leaked, every stop of
+/// its heap fails once its thread has ended.
 #[repr(transparent)]
 pub struct Mutator {
     pub(super) raw: Unmarked<Raw>,
     /// Neither `Send` nor `Sync`.
     thread: PhantomData<*mut ()>,
+}
+
+impl fmt::Debug for Mutator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutator").field("id", &self.id()).field("heap", self.heap()).finish()
+    }
 }
 
 impl Mutator {
@@ -58,125 +71,16 @@ impl Mutator {
         // SAFETY: rule *typed*: a transparent wrapper.
         unsafe { &mut *std::ptr::from_mut(raw).cast::<Self>() }
     }
+}
 
-    /// Calls `f` with the calling thread's mutator. This is for code that gets no mutator as a
-    /// parameter, such as a destructor. The code can use objects. It cannot reach a safepoint, so
-    /// no borrow of its caller crosses a stop.
-    ///
-    /// Returns `None` if the thread is not attached to a heap of typed objects, is inside a
-    /// traversal, or holds a stop.
-    pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
-        Raw::with_current(|raw| {
-            // SAFETY: rule *typed*: a transparent wrapper.
-            f(unsafe { &*std::ptr::from_ref(raw).cast::<Self>() })
-        })
-    }
-
-    /// Parks or collects here if the heap has requested it. Otherwise this is one relaxed load.
-    ///
-    /// It takes `&mut self`, so no borrow from an object is held across it.
-    #[inline(always)]
-    pub fn safepoint(&mut self) {
-        self.raw.0.safepoint();
-    }
-
-    /// The heap to which the thread is attached.
-    pub fn heap(&self) -> &Heap {
-        Heap::from_model(self.raw.0.heap())
-    }
-
-    /// Runs `f` detached. Stops do not wait for the thread meanwhile, so `f` may block. The thread
-    /// attaches again afterwards, even if `f` panics.
-    ///
-    /// The closure cannot use this mutator. It can clone and drop handles, and it can enter this
-    /// heap or another heap with [`Heap::attach_scoped`].
-    ///
-    /// # Panics
-    ///
-    /// Inside a destructor, finalizer or callback that the library calls, inside a traversal, while
-    /// the thread holds a stop, and while it keeps another thread suspended. The process aborts if
-    /// `f` leaves the thread attached elsewhere, or keeps a [`DetachedFork`](crate::DetachedFork)
-    /// or a [`Suspended`](crate::safepoint::Suspended), because the callers of this function rely
-    /// on the attachment.
-    #[track_caller]
-    pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        self.raw.0.detach(f)
-    }
-
-    /// Tells the heap that its objects have got memory outside the heap, or, if `change` is
-    /// negative, that they have given some up.
-    ///
-    /// The heap counts by itself what [`Trace::external_bytes`](crate::Trace::external_bytes)
-    /// tells: the buffers of a `Vec` or `String`, also in a [`GcCell`](crate::GcCell). This
-    /// function is for all else: memory of a foreign library, or behind a lock or an `Arc`. It is
-    /// called once when the memory is allocated, and once with the opposite sign when it is freed,
-    /// for example in a destructor:
-    ///
-    /// ```
-    /// use std::sync::{Arc, Mutex};
-    /// use standstill::{Heap, Mutator, Trace};
-    ///
-    /// #[derive(Trace)]
-    /// struct Image { pixels: Arc<Mutex<Vec<u8>>>, bytes: usize }
-    ///
-    /// impl Drop for Image {
-    ///     fn drop(&mut self) {
-    ///         Mutator::with_current(|m| m.adjust_external_bytes(-(self.bytes as isize)));
-    ///     }
-    /// }
-    ///
-    /// let heap = Heap::new();
-    /// let m = heap.attach();
-    /// let image = m.alloc(Image { pixels: Arc::new(Mutex::new(vec![0; 1 << 20])), bytes: 1 << 20 });
-    /// m.adjust_external_bytes(image.bytes as isize);
-    /// assert_eq!(heap.stats().external_bytes, 1 << 20);
-    /// drop(image);
-    /// assert_eq!(heap.stats().external_bytes, 0);
-    /// ```
-    ///
-    /// The bytes count like those of objects, for
-    /// [`Pacing::young_bytes`](crate::Pacing::young_bytes) and
-    /// [`Pacing::full_minimum_bytes`](crate::Pacing::full_minimum_bytes), and for the heap's
-    /// [limit](crate::HeapBuilder::limit). Wrong numbers make collections too frequent or too rare,
-    /// or have a heap with a limit refuse memory. They have no other effect. It costs a few
-    /// instructions. It never fails and never collects; a collection may be due at the next
-    /// safepoint, and beyond the limit the next allocation is refused.
-    #[inline]
-    pub fn adjust_external_bytes(&self, change: isize) {
-        self.raw.0.adjust_external_bytes(change);
-    }
-
-    /// Runs a full collection. Waits first for the end of a running collection.
-    ///
-    /// # Panics
-    ///
-    /// If [`try_collect`](Self::try_collect) returns an error, for example because a thread ended
-    /// without dropping its mutator.
-    #[track_caller]
-    pub fn collect(&mut self) -> CollectionReport {
-        self.raw.0.collect()
-    }
-
-    /// Collects among the objects allocated since the last collection or
-    /// [promotion](crate::HeapStats::promotions).
-    ///
-    /// # Panics
-    ///
-    /// The same as [`collect`](Self::collect).
-    #[track_caller]
-    pub fn collect_young(&mut self) -> CollectionReport {
-        self.raw.0.collect_young()
-    }
-
-    /// Runs the collection that `what` describes.
-    ///
-    /// # Errors
-    ///
-    /// If the world cannot be stopped, or if another thread is collecting and `what` says not to
-    /// wait.
-    pub fn try_collect(&mut self, what: Collect) -> Result<CollectionReport, CollectError> {
-        self.raw.0.try_collect(what)
-    }
+/// The mutator behind an opaque pointer, for the functions of type tables.
+///
+/// # Safety
+///
+/// The pointer was made from a `&Raw` that is the content of a [`Mutator`].
+pub(crate) unsafe fn mutator<'a>(m: *const ()) -> &'a Mutator {
+    // SAFETY: rule *typed*: `Mutator` is a transparent wrapper of `Raw`.
+    unsafe { &*m.cast::<Mutator>() }
 }
 
 impl Heap {
@@ -223,18 +127,398 @@ impl Heap {
     }
 }
 
-/// The mutator behind an opaque pointer, for the functions of type tables.
-///
-/// # Safety
-///
-/// The pointer was made from a `&Raw` that is the content of a [`Mutator`].
-pub(crate) unsafe fn mutator<'a>(m: *const ()) -> &'a Mutator {
-    // SAFETY: rule *typed*: `Mutator` is a transparent wrapper of `Raw`.
-    unsafe { &*m.cast::<Mutator>() }
+impl Mutator {
+    /// Calls `f` with the calling thread's mutator. This is for code that gets no mutator as a
+    /// parameter, such as a destructor. The code can use objects but cannot reach a safepoint,
+    /// because a borrow of its caller must not cross a stop.
+    ///
+    /// Returns `None` if the thread is not attached to a heap of typed objects, is inside a
+    /// traversal, or holds a stop.
+    pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
+        Raw::with_current(|raw| {
+            // SAFETY: rule *typed*: a transparent wrapper.
+            f(unsafe { &*std::ptr::from_ref(raw).cast::<Self>() })
+        })
+    }
+
+    /// The heap to which the thread is attached.
+    pub fn heap(&self) -> &Heap {
+        Heap::from_model(self.raw.0.heap())
+    }
+
+    /// Parks or collects here if the heap has requested it. Otherwise this is one relaxed load.
+    ///
+    /// It takes `&mut self`, so no borrow from an object is held across it.
+    #[inline(always)]
+    pub fn safepoint(&mut self) {
+        self.raw.0.safepoint();
+    }
+
+    /// Runs a full collection. Waits first for the end of a running collection.
+    ///
+    /// # Panics
+    ///
+    /// If [`try_collect`](Self::try_collect) returns an error, for example because a thread ended
+    /// without dropping its mutator.
+    #[track_caller]
+    pub fn collect(&mut self) -> CollectionReport {
+        self.raw.0.collect()
+    }
+
+    /// Collects among the objects allocated since the last collection or
+    /// [promotion](crate::HeapStats::promotions).
+    ///
+    /// # Panics
+    ///
+    /// The same as [`collect`](Self::collect).
+    #[track_caller]
+    pub fn collect_young(&mut self) -> CollectionReport {
+        self.raw.0.collect_young()
+    }
+
+    /// Runs the collection that `what` describes.
+    ///
+    /// # Errors
+    ///
+    /// If the world cannot be stopped, or if another thread is collecting and `what` says not to
+    /// wait.
+    pub fn try_collect(&mut self, what: Collect) -> Result<CollectionReport, CollectError> {
+        self.raw.0.try_collect(what)
+    }
+
+    /// Tells the heap that its objects have got memory outside the heap, or, if `change` is
+    /// negative, that they have given some up.
+    ///
+    /// The heap counts by itself what [`Trace::external_bytes`](crate::Trace::external_bytes)
+    /// tells: the buffers of a `Vec` or `String`, also in a [`GcCell`](crate::GcCell). This
+    /// function is for all else: memory of a foreign library, or behind a lock or an `Arc`. It is
+    /// called once when the memory is allocated, and once with the opposite sign when it is freed,
+    /// for example in a destructor:
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use standstill::{Heap, Mutator, Trace};
+    ///
+    /// #[derive(Trace)]
+    /// struct Image { pixels: Arc<Mutex<Vec<u8>>>, bytes: usize }
+    ///
+    /// impl Drop for Image {
+    ///     fn drop(&mut self) {
+    ///         Mutator::with_current(|m| m.adjust_external_bytes(-(self.bytes as isize)));
+    ///     }
+    /// }
+    ///
+    /// let heap = Heap::new(); let m = heap.attach(); let image = m.alloc(Image { pixels:
+    /// Arc::new(Mutex::new(vec![0; 1 << 20])), bytes: 1 << 20 });
+    /// m.adjust_external_bytes(image.bytes as isize); assert_eq!(heap.stats().external_bytes, 1 <<
+    /// 20); drop(image); assert_eq!(heap.stats().external_bytes, 0);
+    /// ```
+    ///
+    /// The bytes count like those of objects, for
+    /// [`Pacing::young_bytes`](crate::Pacing::young_bytes) and
+    /// [`Pacing::full_minimum_bytes`](crate::Pacing::full_minimum_bytes), and for the heap's
+    /// [limit](crate::HeapBuilder::limit). Wrong numbers make collections too frequent or too rare,
+    /// or have a heap with a limit refuse memory, but have no other effect. The call costs a few
+    /// instructions, never fails and never collects. A collection may be due at the next safepoint,
+    /// however, and beyond the limit the next allocation is refused.
+    #[inline]
+    pub fn adjust_external_bytes(&self, change: isize) {
+        self.raw.0.adjust_external_bytes(change);
+    }
 }
 
-impl fmt::Debug for Mutator {
+// Blocking operations. The thread is detached meanwhile, so that stops do not wait for it.
+impl Mutator {
+    /// Whether this thread may now reach a safepoint, detach or collect. It may not inside a
+    /// destructor, finalizer, callback or traversal, while it holds a stop, or while it keeps
+    /// another thread suspended.
+    pub fn may_park(&self) -> bool {
+        self.raw().may_park()
+    }
+
+    /// Runs `f` detached. Stops do not wait for the thread meanwhile, so `f` may block. The thread
+    /// attaches again afterwards, even if `f` panics.
+    ///
+    /// The closure cannot use this mutator. It can clone and drop handles, and it can enter this
+    /// heap or another heap with [`Heap::attach_scoped`].
+    ///
+    /// # Panics
+    ///
+    /// Inside a destructor, finalizer or callback that the library calls, inside a traversal, while
+    /// the thread holds a stop, and while it keeps another thread suspended. The process aborts if
+    /// `f` leaves the thread attached elsewhere, or keeps a [`DetachedFork`](crate::DetachedFork)
+    /// or a [`Suspended`](crate::safepoint::Suspended), because the callers of this function rely
+    /// on the attachment.
+    #[track_caller]
+    pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        self.raw.0.detach(f)
+    }
+
+    /// Detaches without a closure, for languages that mark the two ends of a blocking region. The
+    /// thread may attach to another heap meanwhile. It must end that attachment before it attaches
+    /// here again.
+    ///
+    /// # Errors
+    ///
+    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`, or what the thread runs
+    /// before it leaves keeps a [`TraversalGuard`](crate::safepoint::TraversalGuard): a hook, or a
+    /// destructor of an object whose last reference another thread has dropped.
+    pub fn into_detached(self) -> Result<Detached, Self> {
+        self.into_raw().into_detached().map(Detached).map_err(Self::from_raw)
+    }
+
+    /// Locks a std mutex outside the heap. Tries first, and otherwise waits detached. If an
+    /// attached thread waited for a mutex of a parked thread, the stop would never end.
+    ///
+    /// # Errors
+    ///
+    /// If the mutex is poisoned, as in [`Mutex::lock`](std::sync::Mutex::lock).
+    ///
+    /// # Panics
+    ///
+    /// If the mutex is locked, and [`detach`](Self::detach) would panic.
+    pub fn lock<'a, T: ?Sized>(
+        &mut self,
+        mutex: &'a std::sync::Mutex<T>,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        self.raw_mut().lock(mutex)
+    }
+
+    /// Waits, detached, for the end of a thread.
+    ///
+    /// An attached thread that waited would delay every stop, and so every collection, until the
+    /// other thread ends. If the other thread collects, neither would ever continue.
+    ///
+    /// ```
+    /// use standstill::Heap;
+    ///
+    /// let heap = Heap::new();
+    /// let mut m = heap.attach();
+    /// let heap2 = heap.clone();
+    /// let other = std::thread::spawn(move || heap2.attach().collect().collected);
+    /// assert_eq!(m.join(other).unwrap(), 0);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the thread has panicked, as in [`JoinHandle::join`](std::thread::JoinHandle::join).
+    ///
+    /// # Panics
+    ///
+    /// If [`detach`](Self::detach) would panic.
+    pub fn join<J: Join>(&mut self, thread: J) -> std::thread::Result<J::Output> {
+        self.raw_mut().join(thread)
+    }
+
+    /// Receives the next message of a channel. Takes a message that is already there, and otherwise
+    /// waits detached.
+    ///
+    /// ```
+    /// use standstill::{Gc, Heap};
+    ///
+    /// let heap = Heap::new();
+    /// let mut m = heap.attach();
+    /// let (sender, receiver) = std::sync::mpsc::channel::<Gc<u32>>();
+    /// let heap2 = heap.clone();
+    /// let other = std::thread::spawn(move || {
+    ///     let mut m = heap2.attach();
+    ///     m.collect();
+    ///     sender.send(m.alloc(7)).unwrap();
+    /// });
+    /// assert_eq!(*m.recv(&receiver).unwrap(), 7);
+    /// m.join(other).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the channel is empty and all senders are dropped, as in [`mpsc::Receiver::recv`].
+    ///
+    /// # Panics
+    ///
+    /// If the channel is empty, and [`detach`](Self::detach) would panic.
+    pub fn recv<T>(&mut self, receiver: &mpsc::Receiver<T>) -> Result<T, mpsc::RecvError> {
+        self.raw_mut().recv(receiver)
+    }
+
+    /// Runs `f`, attached, with a scope for threads that borrow from this thread. When `f` has
+    /// returned, waits detached for these threads.
+    ///
+    /// This is [`std::thread::scope`] for attached threads. The function of std waits at its end
+    /// too, and an attached thread would delay every stop until the scope's threads end.
+    ///
+    /// ```
+    /// use standstill::Heap;
+    ///
+    /// let heap = Heap::new();
+    /// let mut m = heap.attach();
+    /// let numbers = [1, 2, 3];
+    /// let sum = m.scope(|s, m| {
+    ///     s.spawn(|| heap.attach().collect()); // waited for at the end of the scope
+    ///     let sum = s.spawn(|| numbers.iter().sum::<i32>());
+    ///     m.join(sum).unwrap()
+    /// });
+    /// assert_eq!(sum, 6);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If [`detach`](Self::detach) would panic; `f` does not run then. Also if `f` panics, or if a
+    /// thread panics that was not joined, as in [`std::thread::scope`]; the thread is attached
+    /// again in these cases.
+    #[track_caller]
+    pub fn scope<'env, R>(
+        &mut self,
+        f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>, &mut Self) -> R,
+    ) -> R {
+        self.raw_mut().scope(|scope, raw| f(scope, Self::from_raw_mut(raw)))
+    }
+}
+
+/// The mutator of a detached thread. Made by [`Mutator::into_detached`].
+///
+/// The drop attaches the thread once more, to end the attachment properly. A thread that is
+/// attached to another heap, is inside a traversal, holds a fork, or keeps another thread suspended
+/// cannot attach. Then the attachment ends when the thread has dropped its next mutator, of any
+/// heap. A panic of a destructor at that time goes to
+/// [`Heap::on_unraisable`](crate::Heap::on_unraisable). Until then
+/// [`HeapStats::mutators`](crate::HeapStats::mutators) counts the mutator and the heap stays open.
+/// No stop waits for it.
+#[must_use = "dropping it ends the attachment for good"]
+pub struct Detached(ModelDetached<Managed>);
+
+impl Detached {
+    /// Attaches the thread again. Waits while the world is stopped.
+    ///
+    /// # Errors
+    ///
+    /// The value itself, if the thread is attached elsewhere, is inside a traversal, keeps another
+    /// thread suspended, is ending, or is in the closure of a [`Mutator::detach`].
+    pub fn attach(self) -> Result<Mutator, Self> {
+        self.0.attach().map(Mutator::from_raw).map_err(Self)
+    }
+
+    /// The heap to which the mutator belongs.
+    pub fn heap(&self) -> &Heap {
+        Heap::from_model(self.0.heap())
+    }
+}
+
+impl fmt::Debug for Detached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutator").field("id", &self.id()).field("heap", self.heap()).finish()
+        f.debug_struct("Detached").field("heap", self.heap()).finish()
+    }
+}
+
+// Inspection. Each of these functions stops the world. They do not list objects that a running
+// collection is about to clear.
+impl Mutator {
+    /// All tracked objects of the heap except the frozen objects.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped: in a destructor, finalizer, callback or traversal, or if
+    /// another thread has ended without dropping its mutator.
+    #[track_caller]
+    pub fn objects(&mut self) -> Vec<AnyGc> {
+        let mut all = Vec::new();
+        self.raw().inspect(|world| {
+            inspect::listed(world, |object, _| all.push(self.any_from(object.live())));
+        });
+        all
+    }
+
+    /// All tracked objects that refer to `target`, except the frozen objects. Each object is listed
+    /// once.
+    ///
+    /// # Panics
+    ///
+    /// * If `target` belongs to another heap than the mutator.
+    /// * If a traversal panics.
+    /// * If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn referrers(&mut self, target: &AnyGc) -> Vec<AnyGc> {
+        crate::typed::gc::check(target.header(), self);
+        let address = target.header().as_ptr() as usize;
+        let result = self.raw().inspect(|world| {
+            let mut found = Vec::new();
+            let result = inspect::referring(world, vec![address], |object, _| found.push(object));
+            let result = result.map(|kept| kept.unwrap_or_else(NoMemory::abort_process));
+            result.map(|()| -> Vec<AnyGc> {
+                found.into_iter().map(|object| self.any_from(object.live())).collect()
+            })
+        });
+        result.unwrap_or_else(|reason| panic!("a traversal failed: {reason}"))
+    }
+
+    /// All targets of the references in `source`, tracked and untracked. An object is listed once
+    /// per reference to it.
+    ///
+    /// # Panics
+    ///
+    /// * If `source` belongs to another heap than the mutator.
+    /// * If the traversal of `source` panics.
+    /// * If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn referents(&mut self, source: &AnyGc) -> Vec<AnyGc> {
+        crate::typed::gc::check(source.header(), self);
+        let object = Object::new(source.header().cast());
+        let mut targets = Vec::new();
+        let result = self.raw().inspect(|world| {
+            inspect::targets(world, object, |target, _| targets.push(self.any_from(target.live())))
+        });
+        result.unwrap_or_else(|reason| panic!("a traversal failed: {reason}"));
+        targets
+    }
+
+    /// Freezes all tracked objects. Returns the number of frozen objects.
+    ///
+    /// Collections ignore frozen objects until [`unfreeze`](Self::unfreeze). The references of a
+    /// frozen object keep their targets alive.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn freeze(&mut self) -> usize {
+        inspect::freeze(self.raw())
+    }
+
+    /// Unfreezes all objects.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn unfreeze(&mut self) {
+        inspect::unfreeze(self.raw());
+    }
+
+    /// The number of frozen objects.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn frozen(&mut self) -> usize {
+        inspect::frozen(self.raw())
+    }
+
+    /// Checks the whole heap for damage. It looks for these defects:
+    ///
+    /// * damaged tables;
+    /// * references to addresses without an object;
+    /// * overvisited objects, which traversals visit more often than references to them exist. A
+    ///   wrong [`Trace::traverse`](crate::Trace::traverse) can cause this defect.
+    ///
+    /// # Errors
+    ///
+    /// A description of the first defect.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn verify(&mut self) -> Result<(), String> {
+        inspect::verify(self.raw())
     }
 }

@@ -1,17 +1,17 @@
-//! [`SharedGc`], a handle that counts without a look at the object.
+//! `SharedGc`, a handle that counts without a look at the object.
 //!
-//! The object is *shared for life*: see the page of `object::header`. Its owner's id and the flag
-//! `MERGED` stay as they are until the object is freed. So a clone is one `fetch_add`, and a drop
-//! on an attached thread is one `fetch_sub`.
+//! The object is *shared for life* (see the page of `object::header`): its owner's id and the flag
+//! `MERGED` stay as they are until the object is freed, so a count need not read them. A clone is
+//! one `fetch_add`, and a drop on an attached thread is one `fetch_sub`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
-use crate::base::error::AllocError;
 use crate::managed::{self, drop_shared_for_life};
-use crate::object::type_info::{Edge, Tracer};
+use crate::object::tracer::{Edge, Tracer};
+use crate::report::error::AllocError;
 use crate::typed::gc::{Gc, check, out_of_memory};
 use crate::{Mutator, Trace};
 
@@ -31,8 +31,8 @@ use crate::{Mutator, Trace};
 /// `Gc` into one. [`as_gc`](Self::as_gc) lends the `Gc` with its functions, among them
 /// [`Gc::downgrade`] for weak references. In all other respects the handles are alike: a `SharedGc`
 /// is one word, can be stored in objects, and compares by identity, and the collector frees cycles
-/// through it. [`AtomicGc`](crate::AtomicGc), [`GcOnce`](crate::GcOnce) and
-/// [`GcVec`](crate::GcVec) hold `Gc`s, also to shared objects.
+/// through it. [`AtomicGc`](crate::AtomicGc), [`GcOnce`](crate::GcOnce) and [`GcVec`](crate::GcVec)
+/// hold `Gc`s, also to shared objects.
 ///
 /// An object that has 2²⁶ references at once becomes immortal, and is never freed.
 ///

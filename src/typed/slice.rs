@@ -1,4 +1,4 @@
-//! [`GcSlice`], a handle to one object with a header and items. The number of items is fixed at the
+//! `GcSlice`, a handle to one object with a header and items. The number of items is fixed at the
 //! allocation.
 //!
 //! ```text
@@ -18,13 +18,16 @@ use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
-use crate::base::error::{AllocError, OutOfMemory};
-use crate::base::event::{self, During};
+use crate::base::outside;
 use crate::managed::{self, Raw, drop_reference, object};
-use crate::memory::space::GRANULE;
+use crate::memory::shape::GRANULE;
+use crate::object::address::Object;
 use crate::object::header::Header;
 use crate::object::state;
-use crate::object::type_info::{Edge, Ends, Object, Tracer, TypeInfo};
+use crate::object::tracer::{Edge, Ends, Tracer};
+use crate::object::type_info::TypeInfo;
+use crate::report::error::{AllocError, OutOfMemory};
+use crate::report::facts::During;
 use crate::safepoint::current;
 use crate::typed::any::AnyGc;
 use crate::typed::gc::{offset, out_of_memory};
@@ -121,14 +124,14 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         let mut items = value.items.iter();
         let mut first = None;
         while let Err(payload) =
-            event::guarded(|| items.by_ref().for_each(|item| T::clear(item, m)))
+            outside::guarded(|| items.by_ref().for_each(|item| T::clear(item, m)))
         {
             match first {
                 None => first = Some(payload),
                 Some(_) => m.raw().core().hooks.unraisable(
                     During::Clear,
                     type_name::<Self>(),
-                    event::panic_message(payload),
+                    outside::panic_message(payload),
                 ),
             }
         }
@@ -232,7 +235,10 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
             // The cell has room for `len` items. The iterator may yield more or fewer.
             while partial.written < len {
                 let Some(item) = items.next() else {
-                    panic!("the iterator gave {} items and had promised {len}", partial.written);
+                    panic!(
+                        "the iterator returned {} items, but its length was {len}",
+                        partial.written
+                    );
                 };
                 first.add(partial.written).write(item);
                 partial.written += 1;

@@ -1,11 +1,11 @@
-//! Slots for one reference that are read without a lock: [`AtomicGc`] and [`GcOnce`].
+//! Slots for one reference that are read without a lock: `AtomicGc` and `GcOnce`.
 //!
 //! A slot owns one counted reference. A load reads the address and then increments the count.
-//! Between these two steps another thread may remove the reference from the slot. So a removed
-//! reference is not dropped immediately but *retired*. It is dropped when every thread that was
-//! attached at the removal has passed a safepoint or detached. No thread can then be between the
-//! two steps of a load of this reference. For the same reason [`peek`](AtomicGc::peek) can borrow
-//! the value without counting.
+//! Suppose that thread B takes the reference out of the slot between these two steps of thread A,
+//! and drops it: A would increment the count of a freed object. So a removed reference is not
+//! dropped immediately but *retired*. It is dropped when every thread that was attached at the
+//! removal has passed a safepoint or detached, because no thread can then be between the two steps
+//! of a load of this reference. For the same reason `peek` can borrow the value without counting.
 //!
 //! # Orderings
 //!

@@ -1,10 +1,15 @@
-//! The operations of an object's type that the collector calls.
+//! What the collector asks of an object's type: the trait `Trace`.
 //!
-//! [`Trace`] is the whole contract between a type and the collector. `trace_std` implements it for
-//! types of other crates. The types of this crate ([`Gc`], [`GcCell`] and so on) implement it in
-//! their own modules. This module has no state and no `unsafe` code: a traversal is safe code that
-//! runs under a guard. A wrong traversal can leak memory or lose a value, but it cannot break
-//! memory safety.
+//! The collector knows the bytes of an object, and not which of them are handles. The type does, so
+//! each type shows its handles: for example, an object with a `Vec<Gc<T>>` forwards the call to the
+//! vector, the vector to its elements, and each `Gc` reports its target. `trace_std` implements the
+//! trait for types of other crates. The types of this crate ([`Gc`], [`GcCell`] and so on)
+//! implement it in their own modules.
+//!
+//! Types are written by users, who make mistakes, so memory safety does not depend on them. A
+//! traversal is safe code that runs under a guard. The collector frees no object: it clears
+//! garbage, and an object dies when its count is 0. So a wrong traversal can leak memory or lose a
+//! value, and no more. This module has no state and no `unsafe` code.
 //!
 //! [`Gc`]: crate::Gc
 //! [`GcCell`]: crate::GcCell
@@ -14,7 +19,7 @@
 use std::marker::PhantomData;
 
 use crate::managed::Batched;
-use crate::object::type_info::Edge;
+use crate::object::tracer::Edge;
 use crate::{Finalizer, Mutator, Tracer};
 
 /// A type whose references the collector can follow.
@@ -67,14 +72,14 @@ use crate::{Finalizer, Mutator, Tracer};
 ///    [`GcOnce`](crate::GcOnce) enforce this. A `Mutex`, `RwLock` or `OnceLock` cannot, so one that
 ///    contains references does not compile.
 ///
-/// Memory safety needs none of these rules. The collector never frees: it clears, and an object
-/// dies when its count is 0. So the effect of a mistake is bounded:
+/// Memory safety needs none of these rules, because the collector never frees: it clears, and an
+/// object dies when its count is 0. So the effect of a mistake is bounded:
 ///
 /// | mistake | effect |
 /// |---|---|
 /// | a reference is not visited | it counts as external: its target stays, its cycles leak |
 /// | a reference is visited too often | its target may be finalized and cleared while in use |
-/// | references move during a stop | as above: one of them may be visited twice |
+/// | references move during a stop | one of them may be visited twice, with the same effect |
 /// | `clear` leaves a cycle closed | its members stay, and are reported as `uncollectable` |
 /// | `traverse` panics | the collection is abandoned, and every object stays |
 ///
@@ -111,9 +116,9 @@ use crate::{Finalizer, Mutator, Tracer};
 /// * **Leaves**: numbers, `bool`, `char`, strings and paths, times, addresses, atomics, function
 ///   pointers, `PhantomData`. They hold no references.
 /// * **Containers**: `Option`, `Result`, `Box`, `Vec`, arrays, slices, tuples up to 12, all of
-///   `std::collections`, `Cow<'static, _>`. They visit the references of their elements
-///   (a map: of keys and values). If the element type holds no references, the elements are not
-///   traversed: a `Vec<u8>` costs nothing. For a list of references use [`GcVec`](crate::GcVec).
+///   `std::collections`, `Cow<'static, _>`. They visit the references of their elements (a map: of
+///   keys and values). If the element type holds no references, the elements are not traversed: a
+///   `Vec<u8>` costs nothing. For a list of references use [`GcVec`](crate::GcVec).
 /// * **Locks**: `OnceLock`, and `Mutex` and `RwLock` of std and of `parking_lot`, around values
 ///   without references: a `Mutex<u64>` or `RwLock<Vec<String>>`. A lock around references does not
 ///   compile (rule 5), also behind a generic type with `#[trace(untracked)]`. Use
@@ -147,8 +152,9 @@ pub trait Trace: 'static {
     /// The finalizer of objects of this type, if they have one.
     ///
     /// If no garbage object of a collection can run code, the collector saves a stop. The derive
-    /// sets this constant with `#[trace(finalize)]`. The constant describes the object's type only:
-    /// finalizers of *field* types never run. [`Finalizer`] says when a finalizer is called.
+    /// sets this constant with `#[trace(finalize)]`. The constant describes the type of an object,
+    /// so the finalizers of its *fields'* types never run. [`Finalizer`] says when a finalizer is
+    /// called.
     const FINALIZER: Option<Finalizer<Self>> = None;
 
     /// Whether values of this type may hold references.
@@ -172,10 +178,10 @@ pub trait Trace: 'static {
     ///
     /// A type that returns more than 0 sets [`HAS_EXTERNAL_BYTES`](Self::HAS_EXTERNAL_BYTES). The
     /// derive adds up the fields, except those with `#[trace(skip)]`. Containers of the standard
-    /// library count their buffers by their capacity, and do not look behind them: a
-    /// `Vec<Vec<u8>>` counts 24 bytes an element. So the call takes constant time. Not counted are
-    /// the contents of an `Arc`, which no single object owns, and of a `Mutex`, `RwLock` or
-    /// `OnceLock`, which change without the heap's knowledge.
+    /// library count their buffers by their capacity, and do not look behind them: a `Vec<Vec<u8>>`
+    /// counts 24 bytes an element. So the call takes constant time. Not counted are the contents of
+    /// an `Arc`, which no single object owns, and of a `Mutex`, `RwLock` or `OnceLock`, which
+    /// change without the heap's knowledge.
     ///
     /// The heap adds the bytes when the object is allocated, and subtracts them when it dies. It
     /// calls this function for the contents of a [`GcCell`](crate::GcCell) of an object, too, each
@@ -212,9 +218,9 @@ pub trait Trace: 'static {
     /// going to read, with [`Tracer::fetch`].
     ///
     /// If the type is [`INDIRECT`](Self::INDIRECT), the collector calls this some objects ahead of
-    /// the traversal, under the same guard. Without it, cache misses on small buffers would take
-    /// most of a pause. The derive forwards it to the fields. An empty function is always correct.
-    /// The rules are those of `traverse`.
+    /// the traversal, under the same guard, because cache misses on small buffers would otherwise
+    /// take most of a pause. The derive forwards it to the fields. An empty function is always
+    /// correct, and the rules are those of `traverse`.
     #[inline]
     fn prefetch(this: &Self, tracer: &Tracer) {
         let _ = (this, tracer);

@@ -6,17 +6,17 @@
 //! |---|---|---|---|
 //! | leaves: numbers, strings, shared pointers | nothing | nothing | `false` |
 //! | containers: `Option`, `Vec`, maps | each element | each element | if an element type is |
-//! | locks: `Mutex`, `RwLock`, `OnceLock` | nothing: contents that may hold references do not compile | nothing | `false` |
+//! | locks: `Mutex`, `RwLock`, `OnceLock` | nothing: contents that may hold references do not
+//! compile | nothing | `false` |
 
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
 
-use crate::Trace;
-use crate::base::prefetch::prefetch;
-use crate::object::type_info::Edge;
-use crate::{Mutator, Tracer};
+use crate::base::system::prefetch;
+use crate::object::tracer::Edge;
+use crate::{Mutator, Trace, Tracer};
 
 // ----------------------------------------------------------------------------------- leaves
 
@@ -290,8 +290,8 @@ impl<T: Trace> Trace for Option<T> {
     }
 }
 
-/// Types with contiguous elements. `$slices` are the slices of elements. They lie behind a
-/// pointer (`behind`) or in the value itself (`within`).
+/// Types with contiguous elements. `$slices` are the slices of elements. They lie behind a pointer
+/// (`behind`) or in the value itself (`within`).
 macro_rules! slices {
     ($([$($params:tt)*] $ty:ty, $place:ident |$this:ident| $slices:expr;)*) => {$(
         impl<T: Trace $($params)*> Trace for $ty {

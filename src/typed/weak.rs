@@ -1,20 +1,33 @@
-//! Weak references, which do not keep their target alive.
+//! Weak references: `GcWeak`, a plain value, and `WeakRef`, an object with a callback.
+//!
+//! A weak reference must find out whether its target is alive, although the target's memory may be
+//! free by then, or hold another object. So it refers to a *record* instead, which all weak
+//! references to one object share. For example, thread B upgrades a weak reference while thread A
+//! drops what may be the last reference. B holds the lock of the record while it reads the target's
+//! count, and A takes the lock before it frees the memory. So B finds a living object, or a count
+//! of 0, or an empty record, and never freed memory. [`object::weak`](crate::object::weak) has the
+//! states and the proof.
+//!
+//! A callback belongs to an object, because the collector must traverse its data, and because it
+//! must not run if the weak reference is garbage itself.
+//!
+//! An allocation fetches all its memory before it changes anything, so an error leaves the heap as
+//! it was.
 
+use crate::{AllocError, ForeignGc, OutOfMemory};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use crate::base::error::{AllocError, ForeignGc, OutOfMemory};
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::managed::object;
 use crate::object::header::Header;
-use crate::object::type_info::Tracer;
+use crate::object::tracer::Tracer;
 use crate::object::weak::{WeakRecord, WeakWatcher};
-use crate::typed::gc::Gc;
-use crate::typed::gc::{Unborn, check, foreign_panic, out_of_memory};
+use crate::typed::gc::{Gc, Unborn, check, foreign_panic, out_of_memory};
 use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
@@ -201,8 +214,8 @@ impl<T> fmt::Debug for GcWeak<T> {
 /// The function that is called when the target of a [`WeakRef`] dies.
 pub type WeakCallback<T, D> = fn(&Gc<WeakRef<T, D>>, &Mutator);
 
-/// A weak reference with a callback. It is an object of the heap itself;
-/// [`Mutator::alloc_weak`] allocates it.
+/// A weak reference with a callback. It is an object of the heap itself; [`Mutator::alloc_weak`]
+/// allocates it.
 ///
 /// The weak reference is cleared when its target dies or when a collection finds the target to be
 /// garbage. Then the callback is called once, while the world runs. It is not called if the weak

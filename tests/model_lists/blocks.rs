@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, RwLock};
 
 use standstill::model::{
-    ClaimRef, Count, ListedMemory, Live, ModelHeap, ModelMutator, Object, ObjectList, ObjectModel,
-    Segments, Stopped, Tracer, World,
+    ClaimRef, Count, Finalizers, ListedMemory, Lists, Live, ModelHeap, ModelMutator, Object,
+    ObjectList, ObjectModel, Segments, Stopped, Tracer, Uncounted, WeakRefs, World,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, CollectionReport, Heap, HeapBuilder, Pacing, Stress, model};
@@ -348,75 +348,9 @@ impl<const RECHECKS: bool> Blocks<RECHECKS> {
 // atoms, which are not listed. 5. no count is pending. 6. no method reaches a safepoint. 7. a
 // traversal reports the slots without counts.
 unsafe impl<const RECHECKS: bool> ObjectModel for Blocks<RECHECKS> {
-    type Local = ();
-    type Callback = Object;
-    type Private = ();
     type Addresses = Segments;
-
+    type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
-    const LISTS_OBJECTS: bool = true;
-    const UNCOUNTED_EDGES: bool = RECHECKS;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
-
-    fn list_parts(
-        &self,
-        _: &World<'_, Self>,
-        memory: &ListedMemory<'_>,
-    ) -> Result<usize, Cow<'static, str>> {
-        self.lists.fetch_add(1, Relaxed);
-        let fault = *self.fault.lock().unwrap();
-        match fault {
-            Some(Fault::RefusesParts) => return Err("no list, on purpose".into()),
-            Some(Fault::PanicsInParts) => panic!("no parts, on purpose"),
-            _ => {}
-        }
-        let store = self.store.lock().unwrap();
-        for &segment in &store.segments {
-            if !memory.is_adopted(segment) {
-                // SAFETY: objects are listed only while the segment exists.
-                unsafe { memory.adopt(pointer(segment), UNIT) }.map_err(|e| e.to_string())?;
-            }
-        }
-        let pages = store.pages.values().filter(|page| page.size != ATOM);
-        let parts: Vec<_> = pages.cloned().collect();
-        let count = parts.len();
-        *self.parts.write().unwrap() = parts;
-        Ok(count)
-    }
-
-    fn list(&self, part: usize, list: &mut ObjectList<'_>) {
-        let parts = self.parts.read().unwrap();
-        let page = &parts[part];
-        if self.lists.load(Relaxed).is_multiple_of(2) {
-            for address in page.blocks() {
-                // SAFETY: in use, and pages are aligned.
-                unsafe { list.add(Object::new(pointer(address))) };
-            }
-        } else {
-            let free: Vec<u64> = page.used.chunks(64).map(free_bits).collect();
-            let (first, count) = (Object::new(pointer(page.block(0))), page.used.len());
-            // SAFETY: as above.
-            unsafe { list.add_blocks(model::Blocks { first, size: page.size, count, free: &free }) }
-        }
-        drop(parts);
-        let fault = *self.fault.lock().unwrap();
-        match fault {
-            Some(Fault::PanicsInList) if part == 0 => panic!("no objects, on purpose"),
-            // SAFETY: refused.
-            Some(Fault::Adds(address)) if part == 0 => unsafe {
-                list.add(Object::new(pointer(address)));
-            },
-            Some(Fault::AddsBlocks(Run { first, size, count, free })) if part == 0 => {
-                let first = Object::new(pointer(first));
-                // SAFETY: refused, or a test that only lists.
-                unsafe { list.add_blocks(model::Blocks { first, size, count, free }) };
-            }
-            _ => {}
-        }
-    }
 
     fn count(&self, object: Stopped<'_>) -> Count {
         self.asked.fetch_add(1, Relaxed);
@@ -465,51 +399,127 @@ unsafe impl<const RECHECKS: bool> ObjectModel for Blocks<RECHECKS> {
         }
     }
 
-    fn has_finalizer(&self, object: Live<'_>) -> bool {
-        self.header(*object).flags.load(Relaxed) & (FINALIZER | FINALIZED) == FINALIZER
+    fn type_name(&self, _: Live<'_>) -> Cow<'static, str> {
+        "block".into()
+    }
+}
+
+standstill::parts!(
+    impl[const RECHECKS: bool] Blocks<RECHECKS>:
+    Finalizers, WeakRefs, Uncounted, Lists
+);
+
+impl<const RECHECKS: bool> Finalizers<Blocks<RECHECKS>> for Blocks<RECHECKS> {
+    fn has_finalizer(model: &Self, object: Live<'_>) -> bool {
+        model.header(*object).flags.load(Relaxed) & (FINALIZER | FINALIZED) == FINALIZER
     }
 
-    fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
-        let flags = self.header(*object).flags.fetch_or(FINALIZED, Relaxed);
+    fn finalize(model: &Self, object: Live<'_>, m: &ModelMutator<Self>) {
+        let flags = model.header(*object).flags.fetch_or(FINALIZED, Relaxed);
         assert_eq!(flags & FINALIZED, 0, "each finalizer runs once");
-        let hook = self.finalizers.lock().unwrap().remove(&self.serial(*object));
+        let hook = model.finalizers.lock().unwrap().remove(&model.serial(*object));
         if let Some(hook) = hook {
             hook(*object, m);
         }
     }
+}
 
-    fn has_weak(&self, object: Live<'_>) -> bool {
-        self.has(*object, WEAK)
+impl<const RECHECKS: bool> WeakRefs<Blocks<RECHECKS>> for Blocks<RECHECKS> {
+    type Callback = Object;
+
+    fn has_weak(model: &Self, object: Live<'_>) -> bool {
+        model.has(*object, WEAK)
     }
 
-    fn callbacks(&self, _: Stopped<'_>) -> usize {
+    fn callbacks(_: &Self, _: Stopped<'_>) -> usize {
         1
     }
 
     fn take_callbacks(
-        &self,
+        model: &Self,
         object: Stopped<'_>,
         is_unreachable: &dyn Fn(Object) -> bool,
         _: &World<'_, Self>,
         due: &mut Vec<Object>,
     ) {
         assert!(is_unreachable(*object));
-        for slot in self.slots(*object) {
+        for slot in model.slots(*object) {
             if let Some(target) = NonNull::new(slot.load(Relaxed)).map(Object::new) {
-                let is_outside = self.is_atom(target) || self.has(target, UNTRACKED | FROZEN);
+                let is_outside = model.is_atom(target) || model.has(target, UNTRACKED | FROZEN);
                 assert!(!is_outside || !is_unreachable(target));
             }
         }
-        due.push(self.add_ref(*object));
+        due.push(model.add_ref(*object));
     }
 
-    fn call_back(&self, object: Object, _: &ModelMutator<Self>) {
-        self.called_back.lock().unwrap().push(self.serial(object));
-        self.drop_ref(object);
+    fn call_back(model: &Self, object: Object, _: &ModelMutator<Self>) {
+        model.called_back.lock().unwrap().push(model.serial(object));
+        model.drop_ref(object);
     }
 
-    fn type_name(&self, _: Live<'_>) -> Cow<'static, str> {
-        "block".into()
+    fn clear_weak(_: &Self, _: Stopped<'_>) {}
+}
+
+impl<const RECHECKS: bool> Uncounted<Blocks<RECHECKS>> for Blocks<RECHECKS> {
+    const PRESENT: bool = RECHECKS;
+}
+
+impl<const RECHECKS: bool> Lists<Blocks<RECHECKS>> for Blocks<RECHECKS> {
+    fn list_parts(
+        model: &Self,
+        _: &World<'_, Self>,
+        memory: &ListedMemory<'_>,
+    ) -> Result<usize, Cow<'static, str>> {
+        model.lists.fetch_add(1, Relaxed);
+        let fault = *model.fault.lock().unwrap();
+        match fault {
+            Some(Fault::RefusesParts) => return Err("no list, on purpose".into()),
+            Some(Fault::PanicsInParts) => panic!("no parts, on purpose"),
+            _ => {}
+        }
+        let store = model.store.lock().unwrap();
+        for &segment in &store.segments {
+            if !memory.is_adopted(segment) {
+                // SAFETY: objects are listed only while the segment exists.
+                unsafe { memory.adopt(pointer(segment), UNIT) }.map_err(|e| e.to_string())?;
+            }
+        }
+        let pages = store.pages.values().filter(|page| page.size != ATOM);
+        let parts: Vec<_> = pages.cloned().collect();
+        let count = parts.len();
+        *model.parts.write().unwrap() = parts;
+        Ok(count)
+    }
+
+    fn list(model: &Self, part: usize, list: &mut ObjectList<'_>) {
+        let parts = model.parts.read().unwrap();
+        let page = &parts[part];
+        if model.lists.load(Relaxed).is_multiple_of(2) {
+            for address in page.blocks() {
+                // SAFETY: in use, and pages are aligned.
+                unsafe { list.add(Object::new(pointer(address))) };
+            }
+        } else {
+            let free: Vec<u64> = page.used.chunks(64).map(free_bits).collect();
+            let (first, count) = (Object::new(pointer(page.block(0))), page.used.len());
+            // SAFETY: as above.
+            unsafe { list.add_blocks(model::Blocks { first, size: page.size, count, free: &free }) }
+        }
+        drop(parts);
+        let fault = *model.fault.lock().unwrap();
+        match fault {
+            Some(Fault::PanicsInList) if part == 0 => panic!("no objects, on purpose"),
+            // SAFETY: refused.
+            Some(Fault::Adds(address)) if part == 0 => unsafe {
+                list.add(Object::new(pointer(address)));
+            },
+            Some(Fault::AddsBlocks(Run { first, size, count, free })) if part == 0 => {
+                let first = Object::new(pointer(first));
+                // SAFETY: refused, or a test that only lists.
+                unsafe { list.add_blocks(model::Blocks { first, size, count, free }) };
+            }
+            _ => {}
+        }
     }
 }
 

@@ -50,9 +50,9 @@ pub(super) fn total_memory() -> Option<usize> {
     Some(kib.saturating_mul(1024))
 }
 
-/// Whether the page that starts at an address can be read. The call reads a set of signals there.
-/// It fails with `EFAULT` if it cannot read the page. Otherwise it fails with `EINVAL`, because the
-/// operation on the set does not exist. It changes nothing, and no sandbox rejects it.
+/// Whether the page that starts at an address can be read. The call reads a set of signals there,
+/// and fails with `EFAULT` if it cannot. Otherwise it fails with `EINVAL`, because the operation on
+/// the set does not exist. So it changes nothing, and no sandbox rejects it.
 #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 pub(super) fn is_page_readable(start: usize) -> bool {
     const NO_OPERATION: libc::c_long = -1;

@@ -19,11 +19,11 @@
 //!
 //! # Address ranges
 //!
-//! A range is *reserved* first: no other memory of the process lies there, and any access ends the
-//! process. A *committed* part can be read and written, and reads as zero at first. A committed
-//! part stays committed until the whole range is *released*. A part that is *discarded* stays
-//! committed and loses its memory. Each word there reads as zero or as before, at any time, also
-//! for a thread that reads it meanwhile. The pages of the heap need no more than that.
+//! A range is *reserved* first, so that no other memory of the process lies there, and any access
+//! ends the process. A *committed* part can be read and written, and reads as zero at first. It
+//! stays committed until the whole range is *released*. A part that is *discarded* stays committed
+//! and loses its memory: each word there reads as zero or as before, at any time, also for a thread
+//! that reads it meanwhile. The pages of the heap need no more than that.
 
 use std::ptr::NonNull;
 
@@ -187,6 +187,19 @@ pub(crate) fn has_ended(os_thread: u64) -> bool {
 /// Whether the process has more rights than its caller.
 pub(crate) fn has_more_rights_than_its_caller() -> bool {
     platform::has_more_rights_than_its_caller()
+}
+
+/// Prefetches the memory at an address. Any address is valid.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: rule *bounds*: a prefetch only affects caches, for any address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 /// What only tests need.

@@ -48,7 +48,7 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// As above, for systems without signals.
+/// Does nothing on systems without signals.
 #[cfg(not(unix))]
 pub(crate) fn block_signals() -> impl Drop {
     struct NoSignals;

@@ -3,12 +3,11 @@
 #![forbid(unsafe_code)]
 
 use super::*;
-use crate::base::event::CollectionKind;
 use crate::collect::Collect;
 use crate::collect::scope::Scope;
-use crate::collect::script::tests::collect;
-use crate::collect::script::tests::{Script, fan, scripted_heap, small_heap};
+use crate::collect::tests::script::{Script, collect, fan, scripted_heap, small_heap};
 use crate::collect::traversal::tracer;
+use crate::report::facts::CollectionKind;
 
 /// A marker with nothing to do, in a stopped heap with one object that refers to `width`
 /// others. `SHARED`: the first of two workers. The object is marked. `test` has all objects.

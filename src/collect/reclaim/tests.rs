@@ -5,8 +5,7 @@
 use super::*;
 use crate::collect::clear::POLL_DISTANCE;
 use crate::collect::reclaim;
-use crate::collect::script::tests::collect;
-use crate::collect::script::tests::{Script, are_ordinary, heap_with, scripted_heap};
+use crate::collect::tests::script::{Script, are_ordinary, collect, heap_with, scripted_heap};
 use crate::collect::tests::{ends, heap};
 use crate::safepoint;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +15,7 @@ use std::sync::mpsc;
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
 use crate::collect::Collect;
 use crate::collect::collection::collect_due;
-use crate::object::type_info::Tracer;
+use crate::object::tracer::Tracer;
 use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
 /// Counts that all objects of a test share.
@@ -492,7 +491,7 @@ fn nothing_is_due_after_a_small_collection_and_its_garbage_slows_no_thread_down(
     Script::ring(&m, &[('o', ""); 100]);
     m.take_collect();
     collect_due(&mut m, Collect::full()).expect("a turn");
-    assert_eq!(m.poll() & crate::heap::mutator::COLLECT, 0);
+    assert_eq!(m.poll() & crate::heap::core::COLLECT, 0);
     let pace = &heap.0.core.pace;
     pace.taken(40, 0);
     assert!(pace.is_overdue(), "less than half of the garbage of a collection that is over");

@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use super::*;
 use crate::heap::model::ObjectModel;
+use crate::heap::parts::SplitCounts;
 use crate::managed::merge_queue::MERGE_REQUEST;
 use crate::managed::tests::{Calls, Holds, Noting, Panics, Plain, on_attached_thread, plain_heap};
 use std::sync::Arc;
 
 use crate::managed::{destroy_dynamic_in_place, type_index};
-use crate::object::type_info::{Object, Tracer};
+use crate::object::address::Object;
+use crate::object::tracer::Tracer;
 use crate::{AnyGc, Finalizer, Gc, Heap, Mutator, SharedGc, Trace};
 
 static DIED: AtomicUsize = AtomicUsize::new(0);
@@ -43,7 +45,7 @@ fn of_several_that_are_dead_all_are_destroyed_whoever_panics() {
     let dead: Vec<_> = (0..3)
         .map(|_| m.alloc(Loud).into_reference().take_last(m.raw().id()).expect("the last"))
         .collect();
-    let thrown = event::guarded(|| destroy_each(m.raw(), dead.into_iter(), OnPanic::PassOn));
+    let thrown = outside::guarded(|| destroy_each(m.raw(), dead.into_iter(), OnPanic::PassOn));
     assert!(thrown.is_err());
     assert_eq!((DIED.load(SeqCst), reported.load(SeqCst), heap.stats().live_objects), (3, 2, 0));
 }
@@ -86,13 +88,13 @@ fn what_another_thread_drops_waits_for_its_owner() {
     let objects = make(&m);
     on_attached_thread(&heap, |_| drop(objects));
     let world = m.raw().stop_here().expect("a stop");
-    assert_eq!(world.core().model.pending(&world), OBJECTS);
+    assert_eq!(Managed::pending(&world.core().model, &world), OBJECTS);
     let (mut dead, epoch) = (Vec::new(), m.raw().model().new_epoch());
-    world.core().model.merge(&world, &mut dead);
+    Managed::merge(&world.core().model, &world, &mut dead);
     assert_eq!((dead.len(), queued(&m), live()), (OBJECTS, Some(0), OBJECTS));
     assert_eq!(m.raw().local().seen.load(SeqCst), epoch, "a stop is a safepoint");
     drop(world);
-    dead.into_iter().for_each(|dead| m.raw().model().destroy_merged(dead, m.raw()));
+    dead.into_iter().for_each(|dead| Managed::destroy_merged(m.raw().model(), dead, m.raw()));
     assert_eq!(live(), 0);
     // A thread that ends empties its queue.
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -152,7 +154,7 @@ fn an_object_ends_with_its_last_reference_whatever_its_type_and_never_in_a_stop(
         drop(one);
         assert_eq!(live(), 1);
         drop(world);
-        m.raw().model().resumed(m.raw());
+        Managed::resumed(m.raw().model(), m.raw());
         assert_eq!(live(), 0);
     }
     let m = heap.attach();
@@ -331,7 +333,7 @@ fn a_panic_of_what_dies_with_an_object_comes_out_of_the_drop() {
     let m = heap.attach();
     for (inner, reports) in [(1, 0), (3, 2)] {
         let holds = m.alloc(Holds((0..inner).map(|_| m.alloc(Panics)).collect()));
-        let thrown = event::guarded(|| drop(holds));
+        let thrown = outside::guarded(|| drop(holds));
         assert!(thrown.is_err(), "the first panic comes out");
         assert_eq!(reported.swap(0, SeqCst), reports, "and the others are reported");
         assert_eq!(heap.stats().live_objects, 0);
@@ -426,7 +428,7 @@ fn the_mutator_is_lent_to_the_clear_handlers_that_run_after_the_others() {
     let model = m.raw().model();
     model.clear(reference.live(), m.raw());
     assert_eq!(CLEARED.load(SeqCst), 0, "after the others");
-    model.after_clear(m.raw());
+    Managed::after_clear(model, m.raw());
     assert_eq!(CLEARED.load(SeqCst), 1);
     assert!(m.may_park(), "no loan is left");
     drop_attached(m.raw(), reference);
@@ -467,8 +469,8 @@ fn a_panic_of_a_handler_is_reported_with_the_type_of_an_object_that_is_left() {
         let header = with_table(&m, fails(freed));
         // SAFETY: rule *counted*: as above.
         let handle = unsafe { AnyGc::from_header(header) };
-        let thrown = event::guarded(|| drop(handle)).expect_err("a panic");
-        assert_eq!((event::panic_message(thrown).as_ref(), take(&told).len()), (MESSAGE, 0));
+        let thrown = outside::guarded(|| drop(handle)).expect_err("a panic");
+        assert_eq!((outside::panic_message(thrown).as_ref(), take(&told).len()), (MESSAGE, 0));
         assert_eq!(m.raw().private().busy.get(), 0);
     }
 }
@@ -496,8 +498,8 @@ fn of_the_panics_of_a_dynamic_object_and_of_what_dies_with_it_the_first_goes_on(
     };
     let second =
         (std::any::type_name::<Panics>().to_owned(), "a destructor that panics".to_owned());
-    let thrown = event::guarded(destroy).expect_err("a panic");
-    assert_eq!(event::panic_message(thrown).as_ref(), "the first");
+    let thrown = outside::guarded(destroy).expect_err("a panic");
+    assert_eq!(outside::panic_message(thrown).as_ref(), "the first");
     assert_eq!(take(&told), std::slice::from_ref(&second));
     m.raw().private().in_handler(destroy);
     assert_eq!(take(&told), [second, (String::new(), "the first".to_owned())]);
@@ -538,8 +540,8 @@ fn an_object_with_a_destructor_that_panics_dies_with_its_fields() {
     let told = told(&heap);
     let m = heap.attach();
     let loud = m.alloc(Loud(m.alloc(Panics)));
-    let thrown = event::guarded(|| drop(loud)).expect_err("a panic");
-    assert_eq!(event::panic_message(thrown).as_ref(), "the first");
+    let thrown = outside::guarded(|| drop(loud)).expect_err("a panic");
+    assert_eq!(outside::panic_message(thrown).as_ref(), "the first");
     let name = std::any::type_name::<Panics>();
     assert_eq!(take(&told), [(name.to_owned(), "a destructor that panics".to_owned())]);
     assert_eq!((heap.stats().live_objects, m.raw().private().busy.get()), (0, 0));

@@ -5,10 +5,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::system;
-use crate::memory::ranges::word_at;
+use crate::memory::ranges::{is_in_any_heap, word_at};
 use crate::memory::space::SpaceConfig;
-use crate::memory::space::is_in_any_heap;
-use crate::object::type_info::Tracer;
+use crate::object::tracer::Tracer;
 use crate::{Gc, GcCell, Trace};
 
 struct Leaf;

@@ -69,16 +69,9 @@ impl<A: AddressMap> Nodes<A> {
 // SAFETY: counts are real, memory is freed at 0, `traverse` reports counted references, and nothing
 // is deferred.
 unsafe impl<A: AddressMap> ObjectModel for Nodes<A> {
-    type Local = ();
-    type Callback = ();
-    type Private = ();
     type Addresses = A;
-
+    type Parts = ();
     const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(Self::view(&object).count.load(Relaxed) as i64)
@@ -99,10 +92,6 @@ unsafe impl<A: AddressMap> ObjectModel for Nodes<A> {
 
     fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>) {
         Self::drop_reference(reference.object(), m);
-    }
-
-    fn has_finalizer(&self, _: Live<'_>) -> bool {
-        false
     }
 
     fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {

@@ -192,15 +192,8 @@ struct Empty;
 // SAFETY: there is no object, and no method is called with one.
 unsafe impl ObjectModel for Empty {
     type Addresses = Reserved;
-    type Local = ();
-    type Private = ();
-    type Callback = ();
-
+    type Parts = ();
     const STABLE_DURING_STOP: bool = true;
-
-    fn local(&self) {}
-
-    fn private(&self) {}
 
     fn count(&self, _: Stopped<'_>) -> Count {
         Count::Immortal
@@ -211,10 +204,6 @@ unsafe impl ObjectModel for Empty {
     fn claim_ref(&self, _: Stopped<'_>, _: ThreadId) {}
 
     fn release(&self, _: ClaimRef, _: &ModelMutator<Self>) {}
-
-    fn has_finalizer(&self, _: Live<'_>) -> bool {
-        false
-    }
 
     fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
 }

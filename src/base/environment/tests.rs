@@ -1,0 +1,29 @@
+//! Tests of the environment's variables.
+
+#![forbid(unsafe_code)]
+
+use super::*;
+
+#[test]
+fn a_value_that_makes_no_sense_is_ignored_with_a_complaint() {
+    let checked = |value| {
+        let (read, complaints) = Environment::of(value, None);
+        assert!(read.stress.is_none());
+        (read.checked, complaints.len())
+    };
+    assert_eq!((checked(None), checked(Some(""))), ((None, 0), (None, 0)));
+    for yes in ["1", "true", "TRUE", "yes", "on"] {
+        assert_eq!(checked(Some(yes)), (Some(true), 0), "{yes}");
+    }
+    for no in ["0", "false", "False", "no", "off"] {
+        assert_eq!(checked(Some(no)), (Some(false), 0), "{no}");
+    }
+    for odd in ["2", "-1", "ture", " 1"] {
+        assert_eq!(checked(Some(odd)), (None, 1), "{odd}");
+    }
+    let (read, complaints) = Environment::of(Some("1"), Some("verify,poisn"));
+    assert_eq!((read.checked, read.stress), (Some(true), Stress::none()));
+    assert!(complaints[0].contains("poisn") && complaints[0].contains(STRESS_VARIABLE));
+    let (read, complaints) = Environment::of(None, Some("verify"));
+    assert_eq!((read.stress, complaints.len()), (Stress::none().verify(true), 0));
+}

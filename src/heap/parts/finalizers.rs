@@ -1,0 +1,96 @@
+//! Finalizers, and the judgement of garbage.
+
+#![forbid(unsafe_code)]
+
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
+use crate::object::live::{Live, Stopped};
+
+/// The result of a collection, for [`Verdicts::judge`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Found<'a> {
+    /// The objects to be cleared.
+    pub garbage: &'a [Live<'a>],
+    /// The objects that are not cleared: they have a legacy finalizer, or such objects reach them.
+    pub uncollectable: &'a [Live<'a>],
+    /// The uncollectable objects that have a legacy finalizer.
+    pub legacy: &'a [Live<'a>],
+}
+
+impl<'a> Found<'a> {
+    pub(crate) fn new(
+        garbage: &'a [Live<'a>],
+        uncollectable: &'a [Live<'a>],
+        legacy: &'a [Live<'a>],
+    ) -> Self {
+        Self { garbage, uncollectable, legacy }
+    }
+}
+
+/// The decision of [`Verdicts::judge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The garbage is cleared.
+    Clear,
+    /// Nothing is cleared. The garbage becomes ordinary objects again and is reported as
+    /// uncollectable. Its weak references stay cleared, and its finalizers have run.
+    Keep,
+}
+
+/// Objects may have finalizers. A collection calls each of them once, before it clears the object.
+pub trait Finalizers<M: ObjectModel> {
+    /// Whether `object` has a finalizer. Called only for objects that were not finalized yet.
+    ///
+    /// It has no default, so that a model cannot define [`finalize`](Self::finalize) and leave it
+    /// uncalled.
+    fn has_finalizer(model: &M, object: Live<'_>) -> bool;
+
+    /// Runs the finalizer of an `object` that [has one](Self::has_finalizer). May panic, make the
+    /// object reachable again, allocate, and change the graph.
+    ///
+    /// May block, for example for a lock or a thread. A finalizer that a collection calls may leave
+    /// meanwhile with [`ModelMutator::leave_for_now`]. Otherwise the thread is attached, and
+    /// [`ModelMutator::may_park`] returns `false`. Then the thread that it waits for must not wait
+    /// for a stop: it must not call [`ModelMutator::stop`] or [`ModelMutator::prepare_fork`], and
+    /// gets [`CollectError::Busy`](crate::CollectError::Busy) from a collection that does not wait.
+    fn finalize(model: &M, object: Live<'_>, m: &ModelMutator<M>);
+}
+
+impl<M: ObjectModel> Finalizers<M> for () {
+    #[inline(always)]
+    fn has_finalizer(_: &M, _: Live<'_>) -> bool {
+        false
+    }
+
+    fn finalize(_: &M, _: Live<'_>, _: &ModelMutator<M>) {}
+}
+
+/// The model decides what becomes of garbage.
+pub trait Verdicts<M: ObjectModel> {
+    /// Whether objects with a legacy finalizer may exist. If `false`, the collector does not call
+    /// [`legacy`](Self::legacy).
+    fn has_legacy(model: &M) -> bool {
+        let _ = model;
+        false
+    }
+
+    /// Whether `object` has a *legacy finalizer*. The collector must not call such a finalizer,
+    /// since it expects all objects that it reaches to be intact. The object must not be destroyed
+    /// without a call of it either. If such an object is unreachable, neither it nor the objects
+    /// that it reaches are cleared. They are reported as uncollectable.
+    fn legacy(model: &M, object: Stopped<'_>) -> bool {
+        let _ = (model, object);
+        false
+    }
+
+    /// Decides about the garbage after finalizers have run and the recheck is complete. The world
+    /// is running. The collection holds references to all objects in `found` until this returns.
+    /// The model may add references of its own.
+    fn judge(model: &M, found: &Found<'_>, m: &ModelMutator<M>) -> Verdict {
+        let _ = (model, found, m);
+        Verdict::Clear
+    }
+}
+
+impl<M: ObjectModel> Verdicts<M> for () {}

@@ -1,0 +1,69 @@
+//! Objects that the model lists.
+
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+
+use crate::heap::listed::{ListedMemory, ObjectList};
+use crate::heap::model::ObjectModel;
+use crate::heap::world::World;
+
+/// The model lists its objects in each stop that looks at objects: in collections and inspections.
+/// Then the heap is not told about births and deaths.
+///
+/// Such a model has [`Segments`](crate::model::Segments); otherwise a heap of it does not compile.
+/// It has no young collections. It differs from others in these points.
+///
+/// * The states of objects are the model's. The methods that change one panic: `publish`,
+///   `register`, `unregister`, `dead`, `track`, `untrack`, `set_finalized`, `freeze` and `unfreeze`
+///   of [`ModelMutator`](crate::model::ModelMutator). An object that is untracked, frozen or dying
+///   returns [`Count::Outside`](crate::model::Count::Outside) from [`count`](ObjectModel::count).
+///   [`has_finalizer`](crate::model::Finalizers::has_finalizer) returns `false` once the finalizer
+///   has run. [`Count::Immortal`](crate::model::Count::Immortal) holds for one collection.
+/// * A traversal may report addresses in adopted memory where no listed object starts. They count
+///   as untracked objects.
+/// * A report counts each released object as collected, even if it has survived.
+/// * The heap does not know how many objects there are. The statistics show the objects of the last
+///   list, and no number of them makes a collection due.
+pub trait Lists<M: ObjectModel> {
+    /// Whether the model has this part. A model with a parameter may compute it.
+    const PRESENT: bool = true;
+
+    /// Prepares a list of all objects: adopts memory that is new, and returns the number of parts
+    /// of the list. Called on the thread that has stopped the world, in a collection before
+    /// [`merge`](crate::model::SplitCounts::merge). May panic: this counts as an error.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the objects cannot be listed. The collection is abandoned, and an inspection
+    /// panics.
+    fn list_parts(
+        model: &M,
+        world: &World<'_, M>,
+        memory: &ListedMemory<'_>,
+    ) -> Result<usize, Cow<'static, str>>;
+
+    /// Lists the objects of one part, from 0 to one less than the number that
+    /// [`list_parts`](Self::list_parts) has returned. Called once for each part, on several threads
+    /// at the same time. May panic: the collection is then abandoned, and an inspection panics.
+    ///
+    /// The list has all objects that take part in collections. It may also have others:
+    /// [`count`](ObjectModel::count) returns [`Count::Outside`] for them. All that such an object
+    /// refers to is kept. So its traversal reports its references, or nothing: then the targets
+    /// have references that no traversal explains, and are kept as well.
+    fn list(model: &M, part: usize, list: &mut ObjectList<'_>);
+}
+
+impl<M: ObjectModel> Lists<M> for () {
+    const PRESENT: bool = false;
+
+    fn list_parts(
+        _: &M,
+        _: &World<'_, M>,
+        _: &ListedMemory<'_>,
+    ) -> Result<usize, Cow<'static, str>> {
+        Ok(0)
+    }
+
+    fn list(_: &M, _: usize, _: &mut ObjectList<'_>) {}
+}

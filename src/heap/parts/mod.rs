@@ -1,0 +1,224 @@
+//! The parts of an object model: what a runtime has beyond the core trait.
+//!
+//! [`ObjectModel`] has what every runtime needs on its first day. Each further capability is a
+//! *part*, a trait of its own: weak references, finalizers, counts in several places. A model names
+//! those that it has, with [`parts!`](crate::parts). The others are those of `()`, whose functions
+//! do nothing and vanish when the collector is compiled for the model. So the phases call the parts
+//! without asking whether a model has them.
+//!
+//! The functions of a part get the model as their first argument, because `()` is no model.
+
+#![forbid(unsafe_code)]
+
+use crate::heap::model::ObjectModel;
+
+/// Checks of the model.
+mod checks;
+/// Counts that are not in one place.
+mod counts;
+/// Finalizers, and the judgement of garbage.
+mod finalizers;
+/// Forks.
+mod forks;
+/// Objects that the model lists.
+mod lists;
+/// A runtime that stops and polls in its own way.
+mod runtime;
+/// The data of a mutator, and what a thread does for the model.
+mod threads;
+/// Traversals in batches, and traversals by one thread.
+mod traversals;
+/// References without a count.
+mod uncounted;
+/// Weak references.
+mod weak_refs;
+
+pub use self::checks::Checks;
+pub use self::counts::{Adjusted, SplitCounts};
+pub use self::finalizers::{Finalizers, Found, Verdict, Verdicts};
+pub(crate) use self::forks::HeldLocks;
+pub use self::forks::{ForkLocks, Forks};
+pub use self::lists::Lists;
+pub use self::runtime::{PollWord, RuntimeStop};
+pub use self::threads::{ThreadData, Threads};
+pub use self::traversals::{Batches, Serial};
+pub use self::uncounted::Uncounted;
+pub use self::weak_refs::WeakRefs;
+
+/// The parts of the model `M`. [`parts!`](crate::parts) writes the implementation.
+#[allow(missing_docs, reason = "each type is the model, or `()`, and its trait is documented")]
+pub trait Parts<M: ObjectModel> {
+    type ThreadData: ThreadData<M>;
+    type Threads: Threads<M>;
+    type SplitCounts: SplitCounts<M>;
+    type Adjusted: Adjusted<M>;
+    type Batches: Batches<M>;
+    type Serial: Serial<M>;
+    type Finalizers: Finalizers<M>;
+    type Verdicts: Verdicts<M>;
+    type WeakRefs: WeakRefs<M>;
+    type Checks: Checks<M>;
+    type Forks: Forks<M>;
+    type Uncounted: Uncounted<M>;
+    type Lists: Lists<M>;
+    type RuntimeStop: RuntimeStop<M>;
+    type PollWord: PollWord<M>;
+}
+
+/// Implements [`Parts`](crate::model::Parts) for a model, with the parts that are listed. The model
+/// implements the trait of each. Parts that are not listed are absent.
+///
+/// ```ignore
+/// standstill::parts!(Runtime: Finalizers, WeakRefs);
+/// standstill::parts!(impl[const CHECKED: bool] Runtime<CHECKED>: Finalizers);
+/// ```
+///
+/// A part that a model without parameters implements and that is not listed does not compile,
+/// because the collector would not call it.
+#[macro_export]
+macro_rules! parts {
+    (impl[$($params:tt)*] $model:ty: $($part:ident),* $(,)?) => {
+        impl<$($params)*> $crate::model::Parts<$model> for $model {
+            type ThreadData = $crate::part!(ThreadData [$($part)*] {$model} {()});
+            type Threads = $crate::part!(Threads [$($part)*] {$model} {()});
+            type SplitCounts = $crate::part!(SplitCounts [$($part)*] {$model} {()});
+            type Adjusted = $crate::part!(Adjusted [$($part)*] {$model} {()});
+            type Batches = $crate::part!(Batches [$($part)*] {$model} {()});
+            type Serial = $crate::part!(Serial [$($part)*] {$model} {()});
+            type Finalizers = $crate::part!(Finalizers [$($part)*] {$model} {()});
+            type Verdicts = $crate::part!(Verdicts [$($part)*] {$model} {()});
+            type WeakRefs = $crate::part!(WeakRefs [$($part)*] {$model} {()});
+            type Checks = $crate::part!(Checks [$($part)*] {$model} {()});
+            type Forks = $crate::part!(Forks [$($part)*] {$model} {()});
+            type Uncounted = $crate::part!(Uncounted [$($part)*] {$model} {()});
+            type Lists = $crate::part!(Lists [$($part)*] {$model} {()});
+            type RuntimeStop = $crate::part!(RuntimeStop [$($part)*] {$model} {()});
+            type PollWord = $crate::part!(PollWord [$($part)*] {$model} {()});
+        }
+        // A name that is no part does not compile.
+        const _: () = {
+            #[allow(unused_imports)]
+            use $crate::model::{$($part as _),*};
+        };
+    };
+    ($model:ty: $($part:ident),* $(,)?) => {
+        $crate::parts!(impl[] $model: $($part),*);
+        $crate::part!(
+            @named [$($part)*] $model: ThreadData Threads SplitCounts Adjusted Batches Serial
+            Finalizers Verdicts WeakRefs Checks Forks Uncounted Lists RuntimeStop PollWord
+        );
+    };
+}
+
+/// The first tokens in braces, if the list has the part, and otherwise the second ones.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! part {
+    (ThreadData [ThreadData $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Threads [Threads $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (SplitCounts [SplitCounts $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Adjusted [Adjusted $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Batches [Batches $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Serial [Serial $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Finalizers [Finalizers $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Verdicts [Verdicts $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (WeakRefs [WeakRefs $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Checks [Checks $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Forks [Forks $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Uncounted [Uncounted $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Lists [Lists $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (RuntimeStop [RuntimeStop $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (PollWord [PollWord $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    ($part:ident [$other:ident $($rest:ident)*] $yes:tt $no:tt) => {
+        $crate::part!($part [$($rest)*] $yes $no)
+    };
+    ($part:ident [] $yes:tt {$($no:tt)*}) => { $($no)* };
+    (@named $list:tt $model:ty: $($part:ident)*) => {$(
+        const _: () = {
+            /// The constant of a model that does not implement the part.
+            #[allow(dead_code)]
+            trait Absent {
+                const IMPLEMENTED: bool = false;
+            }
+            struct Probe<M>(::core::marker::PhantomData<M>);
+            impl<M> Absent for Probe<M> {}
+            #[allow(dead_code)]
+            impl<M: $crate::model::ObjectModel + $crate::model::$part<M>> Probe<M> {
+                const IMPLEMENTED: bool = true;
+            }
+            assert!(
+                !Probe::<$model>::IMPLEMENTED || $crate::part!($part $list {true} {false}),
+                concat!("the model implements ", stringify!($part), ", and `parts!` does not list it"),
+            );
+        };
+    )*};
+}
+
+impl<M: ObjectModel> Parts<M> for () {
+    type ThreadData = ();
+    type Threads = ();
+    type SplitCounts = ();
+    type Adjusted = ();
+    type Batches = ();
+    type Serial = ();
+    type Finalizers = ();
+    type Verdicts = ();
+    type WeakRefs = ();
+    type Checks = ();
+    type Forks = ();
+    type Uncounted = ();
+    type Lists = ();
+    type RuntimeStop = ();
+    type PollWord = ();
+}
+
+/// [`ThreadData`] of the model `M`.
+pub type ThreadDataOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::ThreadData;
+/// [`Threads`] of the model `M`.
+pub type ThreadsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Threads;
+/// [`SplitCounts`] of the model `M`.
+pub type SplitCountsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::SplitCounts;
+/// [`Adjusted`] of the model `M`.
+pub type AdjustedOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Adjusted;
+/// [`Batches`] of the model `M`.
+pub type BatchesOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Batches;
+/// [`Serial`] of the model `M`.
+pub type SerialOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Serial;
+/// [`Finalizers`] of the model `M`.
+pub type FinalizersOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Finalizers;
+/// [`Verdicts`] of the model `M`.
+pub type VerdictsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Verdicts;
+/// [`WeakRefs`] of the model `M`.
+pub type WeakRefsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::WeakRefs;
+/// [`Checks`] of the model `M`.
+pub type ChecksOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Checks;
+/// [`Forks`] of the model `M`.
+pub type ForksOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Forks;
+/// [`Uncounted`] of the model `M`.
+pub type UncountedOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Uncounted;
+/// [`Lists`] of the model `M`.
+pub type ListsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Lists;
+/// [`RuntimeStop`] of the model `M`.
+pub type RuntimeStopOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::RuntimeStop;
+/// [`PollWord`] of the model `M`.
+pub type PollWordOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::PollWord;
+
+/// The data of a model for each mutator that other threads read: [`ThreadData::Local`].
+pub type Local<M> = <ThreadDataOf<M> as ThreadData<M>>::Local;
+
+/// The data of a model for each mutator that only its own thread uses: [`ThreadData::Private`].
+pub type Private<M> = <ThreadDataOf<M> as ThreadData<M>>::Private;
+
+/// A due weak callback: [`WeakRefs::Callback`].
+pub type CallbackOf<M> = <WeakRefsOf<M> as WeakRefs<M>>::Callback;
+
+/// Whether heaps of the model have young collections and promotions.
+pub const fn collects_young<M: ObjectModel>() -> bool {
+    !ListsOf::<M>::PRESENT && UncountedOf::<M>::COLLECTS_YOUNG
+}
+
+/// Whether an object with the count 0 is dying. Otherwise a reference without a count, or a
+/// correction, may keep it alive.
+pub const fn zero_is_dying<M: ObjectModel>() -> bool {
+    !UncountedOf::<M>::PRESENT && !AdjustedOf::<M>::PRESENT
+}

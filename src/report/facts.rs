@@ -1,0 +1,259 @@
+//! Reports: the facts about a collection, or about a failure that no caller could receive.
+
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+/// The scope of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CollectionKind {
+    /// Only objects that were allocated or tracked since the last collection or
+    /// [promotion](crate::HeapStats::promotions).
+    Young,
+    /// Every tracked object that is not frozen.
+    Full,
+}
+
+impl CollectionKind {
+    #[cfg(feature = "tracing")]
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Young => "young",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// The facts about one collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CollectionReport {
+    /// The scope of the collection.
+    pub kind: CollectionKind,
+    /// The generation that was requested, as in the [gc module](crate::gc_module): 0 or 1 for a
+    /// young collection, 2 for a full one.
+    pub generation: usize,
+    /// Why the collection gave up, if it did. Nothing was cleared then. If it could not stop the
+    /// world, the text says why: for example, it names the thread that leaked its mutator.
+    pub abandoned: Option<Cow<'static, str>>,
+    /// Tracked objects on the pages in scope, without frozen ones.
+    pub tracked: usize,
+    /// Objects that the collection decided about: the tracked ones in its scope. It counted the
+    /// references from all of them but the `known_alive`.
+    pub candidates: usize,
+    /// The candidates that the roots named with [`Heap::known_root`](crate::Heap::known_root)
+    /// or reported by the model reach. The collection did not count their references. If a model
+    /// allows [overlapping traversals](crate::model::ObjectModel::OVERLAPPING_TRAVERSALS), some may
+    /// be missing here; they were counted.
+    pub known_alive: usize,
+    /// Candidates that no reference from outside reaches, directly or through other objects.
+    pub unreachable: usize,
+    /// Finalizers that ran.
+    pub finalized: usize,
+    /// Unreachable objects that finalizers or callbacks made reachable again.
+    pub resurrected: usize,
+    /// Unreachable objects that were destroyed. The figure is final: also destructions that other
+    /// threads owe this collection are counted. If objects are alive after all were cleared, the
+    /// collection makes sure in one more stop.
+    pub collected: usize,
+    /// Unreachable objects that still exist at the end, because references to them are left: the
+    /// `clear` of each object of their cycle has kept or restored the reference to the next; or a
+    /// destructor or clear handler has stored a reference to one of them; or a panic has kept an
+    /// object from being cleared; or they are only reached from such objects. They stay tracked,
+    /// and the next full collection tries again. Objects that were not cleared because of a legacy
+    /// finalizer or for debugging count too.
+    pub uncollectable: usize,
+    /// Bytes outside the heap that the destroyed objects have given up: those that
+    /// [`Trace::external_bytes`](crate::Trace::external_bytes) tells, and those that clear handlers
+    /// and destructors subtract with
+    /// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes). An object that
+    /// another thread destroys, because the collection has left the last drop to it, is missing.
+    pub external_bytes: usize,
+    /// Objects to which the traversals reported more references than exist. They are kept. Such a
+    /// traversal is wrong.
+    pub overvisited: usize,
+    /// How long each stop of the world lasted: one stop if it sufficed, two if code had to run in
+    /// between, and one more if objects were alive after all were cleared, or if references were
+    /// left that other threads might be reading. The stops for the checks of checked mode and of
+    /// the stress modes are not included.
+    pub stops: Vec<Duration>,
+    /// From the request of a stop until the last thread parked: the longest of the stops. A wait
+    /// for a stop that another thread has made before is not included.
+    pub time_to_stop: Duration,
+    /// How long the requesting thread had waited before its collection could begin: for other
+    /// threads that collected, forked or waited before it, and for its own help with their garbage.
+    /// A collection that the heap starts does not wait: it is left to a later safepoint.
+    pub waited: Duration,
+    /// From the moment when no other thread could collect, right before the start callbacks, until
+    /// right before the stop callbacks. It includes the stops, all waits for them, and the code of
+    /// the program that runs meanwhile: callbacks, finalizers, destructors. It does not include
+    /// `waited`. If the heap started the collection, it includes the time of the program while its
+    /// garbage was cleared in batches.
+    pub duration: Duration,
+    /// The number of threads that could count and mark, with the collecting thread. Fewer have
+    /// worked if the collection ended before the others could begin.
+    pub workers: usize,
+}
+
+impl CollectionReport {
+    pub(crate) fn new(kind: CollectionKind) -> Self {
+        Self {
+            kind,
+            generation: match kind {
+                CollectionKind::Young => 0,
+                CollectionKind::Full => 2,
+            },
+            abandoned: None,
+            tracked: 0,
+            candidates: 0,
+            known_alive: 0,
+            unreachable: 0,
+            finalized: 0,
+            resurrected: 0,
+            collected: 0,
+            uncollectable: 0,
+            external_bytes: 0,
+            overvisited: 0,
+            stops: Vec::new(),
+            time_to_stop: Duration::ZERO,
+            waited: Duration::ZERO,
+            duration: Duration::ZERO,
+            workers: 1,
+        }
+    }
+}
+
+/// The event that a callback registered with [`Heap::on_collection`](crate::Heap::on_collection)
+/// receives.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum CollectionEvent<'a> {
+    /// A collection begins. The world is still running.
+    Start(CollectionKind),
+    /// A collection has ended. The world is running. If the heap started the collection, another
+    /// thread may report the end than reported the start.
+    Stop(&'a CollectionReport),
+}
+
+impl<'a> CollectionEvent<'a> {
+    /// The scope of the collection.
+    pub fn kind(&self) -> CollectionKind {
+        match self {
+            Self::Start(kind) => *kind,
+            Self::Stop(report) => report.kind,
+        }
+    }
+
+    /// The facts, if the collection has ended.
+    pub fn report(&self) -> Option<&'a CollectionReport> {
+        match self {
+            Self::Start(_) => None,
+            Self::Stop(report) => Some(report),
+        }
+    }
+}
+
+/// The user code that failed, in a way that no caller can receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum During {
+    /// A traversal: the collection is abandoned.
+    Traverse,
+    /// A finalizer.
+    Finalize,
+    /// A weak callback.
+    WeakCallback,
+    /// A clear handler.
+    Clear,
+    /// A destructor, or another method of a model that drops references.
+    Drop,
+    /// A callback of [`Heap::on_collection`](crate::Heap::on_collection), or of
+    /// [`Services::add_callback`](crate::gc_module::Services::add_callback).
+    CollectionCallback,
+    /// The sink of debugging lines.
+    DebugSink,
+    /// The audit hook.
+    AuditHook,
+    /// A collection that was abandoned, for a reason that is no traversal's; or one that failed and
+    /// was requested by a call without errors.
+    Collect,
+    /// The end of a heap, which left objects.
+    Shutdown,
+}
+
+/// The call of the program's code that took longest while a collection held up its thread. A part
+/// of a [`SlowStop`](crate::safepoint::SlowStop).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LongestCall {
+    /// The code: [`Finalize`](During::Finalize), [`WeakCallback`](During::WeakCallback),
+    /// [`Clear`](During::Clear), or [`Drop`](During::Drop) for destructors. Clearing an object
+    /// includes the destruction of what it alone held, and so does its destruction. Other code is
+    /// not measured: callbacks of a collection, and destructors of references that were dropped
+    /// before it.
+    pub during: During,
+    /// The type of the object; of the first one, if there are several. Empty for a weak callback.
+    pub type_name: Cow<'static, str>,
+    /// How many objects were measured together. Finalizers and callbacks are measured one by one.
+    /// Quick clear handlers and destructors are measured up to 32 at a time, because reading a
+    /// clock takes as long as they do. Those that follow a slow one are measured one by one.
+    pub objects: usize,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// For example `a finalizer of app.File took 1.5s`.
+impl fmt::Display for LongestCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { during, type_name, objects, took } = self;
+        match during {
+            During::Finalize => write!(f, "a finalizer of {type_name}")?,
+            During::WeakCallback => f.write_str("a weak callback")?,
+            During::Clear => write!(f, "the clear handler of {type_name}")?,
+            _ => write!(f, "the destruction of {type_name}")?,
+        }
+        if *objects > 1 {
+            write!(f, ", or of {} objects after it,", objects - 1)?;
+        }
+        write!(f, " took {took:.1?}")
+    }
+}
+
+/// What the events about slow waits have in common.
+#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only events read it"))]
+pub(crate) struct SlowWait<'a> {
+    pub(crate) heap: &'a str,
+    pub(crate) waited: Duration,
+    /// The thread that causes the wait.
+    pub(crate) thread: &'a str,
+    pub(crate) os_thread: Option<u64>,
+    pub(crate) registered_for: Duration,
+    pub(crate) waiter: Option<&'a str>,
+    pub(crate) purpose: Option<&'a str>,
+}
+
+/// A failure that no caller could receive.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Unraisable {
+    /// The code that failed.
+    pub during: During,
+    /// The type of the object concerned; empty if there is none.
+    pub type_name: Cow<'static, str>,
+    /// The address of the object concerned; 0 if there is none, or if it is unknown.
+    pub address: usize,
+    /// The panic's message, or the reason for an abandoned collection.
+    pub message: Cow<'static, str>,
+}
+
+impl fmt::Display for Unraisable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = if self.type_name.is_empty() { "" } else { " of " };
+        write!(f, "ignored failure in {:?}{of}{}: {}", self.during, self.type_name, self.message)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

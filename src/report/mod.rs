@@ -1,0 +1,17 @@
+//! What the library tells the program: errors, facts about collections, callbacks, spans and
+//! events.
+//!
+//! It lies below all that works with threads, pages or objects, because each of them can fail. For
+//! example, `safepoint` reports a slow stop with the [`LongestCall`](facts::LongestCall) that
+//! caused it. Nothing here refers to a heap, except in documentation.
+
+#![forbid(unsafe_code)]
+
+/// The errors that functions return.
+pub(crate) mod error;
+/// The same as spans and events of `tracing`, and the phases, each of which has a span.
+pub(crate) mod event;
+/// The facts about a collection, about a long call, and about a failure that no caller receives.
+pub(crate) mod facts;
+/// The callbacks of a heap, which receive the facts.
+pub(crate) mod hooks;

@@ -34,7 +34,7 @@
 //! methods (when, on which thread, what they may do), the rights of finalizers, the costs, and a
 //! port step by step.
 //!
-//! [`model_check`](crate::model_check) checks a model in a test: `check` names the rule that the
+//! The package `standstill-model-check` checks a model in a test: `check` names the rule that the
 //! model breaks, and the method.
 //!
 //! # The end of a heap

@@ -80,7 +80,7 @@ pub enum Count {
 ///
 /// # Threads
 ///
-/// Methods with a [`World`] or a [`Stopped`] parameter run while the world is stopped, possibly on
+/// Methods with a [`World`](crate::model::World) or a [`Stopped`] parameter run while the world is stopped, possibly on
 /// a worker thread of the collector. Methods with a [`ModelMutator`] parameter run on an attached
 /// thread with the world running. This is the collecting thread, with one exception: if the heap
 /// started the collection by itself, any attached thread may clear and release garbage. Each object
@@ -151,7 +151,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// object twice. Then several workers mark faster. A traversal must report the same references
     /// each time, so the collector ignores this without
     /// [`STABLE_DURING_STOP`](Self::STABLE_DURING_STOP). A
-    /// [prefetch](crate::model::Batches::prefetch) may overlap, too. A
+    /// [prefetch](crate::model::Batches::prefetch_each) may overlap, too. A
     /// [serial](crate::model::Serial::serial) object is still traversed by one thread.
     const OVERLAPPING_TRAVERSALS: bool = false;
 }

@@ -80,11 +80,12 @@ pub enum Count {
 ///
 /// # Threads
 ///
-/// Methods with a [`World`](crate::model::World) or a [`Stopped`] parameter run while the world is stopped, possibly on
-/// a worker thread of the collector. Methods with a [`ModelMutator`] parameter run on an attached
-/// thread with the world running. This is the collecting thread, with one exception: if the heap
-/// started the collection by itself, any attached thread may clear and release garbage. Each object
-/// is cleared by one thread. All other methods may run in either state.
+/// Methods with a [`World`](crate::model::World) or a [`Stopped`] parameter run while the world is
+/// stopped, possibly on a worker thread of the collector. Methods with a [`ModelMutator`] parameter
+/// run on an attached thread with the world running. This is the collecting thread, with one
+/// exception: if the heap started the collection by itself, any attached thread may clear and
+/// release garbage. Each object is cleared by one thread. All other methods may run in either
+/// state.
 ///
 /// The mutator is lent while a method has it, except in
 /// [`refused`](crate::model::Threads::refused). So code of the program that the method runs may ask

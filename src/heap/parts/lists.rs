@@ -48,9 +48,9 @@ pub trait Lists<M: ObjectModel> {
     /// at the same time. May panic: the collection is then abandoned, and an inspection panics.
     ///
     /// The list has all objects that take part in collections. It may also have others:
-    /// [`count`](ObjectModel::count) returns [`Count::Outside`](crate::model::Count::Outside) for them. All that such an object
-    /// refers to is kept. So its traversal reports its references, or nothing: then the targets
-    /// have references that no traversal explains, and are kept as well.
+    /// [`count`](ObjectModel::count) returns [`Count::Outside`](crate::model::Count::Outside) for
+    /// them. All that such an object refers to is kept. So its traversal reports its references, or
+    /// nothing: then the targets have references that no traversal explains, and are kept as well.
     fn list(model: &M, part: usize, list: &mut ObjectList<'_>);
 }
 

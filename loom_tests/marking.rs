@@ -74,13 +74,23 @@ impl Index for Names {
     }
 }
 
+/// How the workers of a model mark.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Exactly,
+    Plainly,
+    /// Exactly, and there are assumed roots.
+    BesideAssumed,
+}
+
 /// A worker meets edges to `targets`. Returns the granules that it marks, and its entries for edges
 /// to assumed roots.
-fn mark_all(candidates: &Candidates, exactly: bool, targets: &[usize]) -> (Vec<usize>, Vec<u32>) {
+fn mark_all(candidates: &Candidates, way: Way, targets: &[usize]) -> (Vec<usize>, Vec<u32>) {
     let edges: Vec<usize> = targets.iter().map(|target| target + 1).collect();
     let (mut met, mut marked, mut noted) = Default::default();
+    let to_assumed = (way == Way::BesideAssumed).then_some(&mut noted);
     candidates
-        .mark_all(exactly, &edges, Names, Some(&mut noted), &mut met, &mut marked)
+        .mark_all(way != Way::Plainly, &edges, Names, to_assumed, &mut met, &mut marked)
         .expect("memory");
     (marked.iter().map(|object| Names.granule(object.address())).collect(), noted)
 }
@@ -89,15 +99,15 @@ fn mark_all(candidates: &Candidates, exactly: bool, targets: &[usize]) -> (Vec<u
 /// noted, in order.
 fn by_two(
     candidates: Candidates,
-    exactly: bool,
+    way: Way,
     [mine, theirs]: [[usize; 2]; 2],
 ) -> (Candidates, Vec<usize>, Vec<u32>) {
     let candidates = Arc::new(candidates);
     let other = {
         let candidates = Arc::clone(&candidates);
-        thread::spawn(move || mark_all(&candidates, exactly, &theirs))
+        thread::spawn(move || mark_all(&candidates, way, &theirs))
     };
-    let (mut marked, mut noted) = mark_all(&candidates, exactly, &mine);
+    let (mut marked, mut noted) = mark_all(&candidates, way, &mine);
     let (also_marked, also_noted) = other.join().unwrap();
     marked.extend(also_marked);
     noted.extend(also_noted);
@@ -112,7 +122,8 @@ fn by_two(
 fn loom_a_candidate_is_in_the_list_of_one_worker() {
     Model::new().check(|| {
         with_two(|_, candidates, [one, two]| {
-            let (candidates, marked, _) = by_two(candidates, true, [[one, two], [two, one]]);
+            let (candidates, marked, _) =
+                by_two(candidates, Way::Exactly, [[one, two], [two, one]]);
             assert_eq!(marked, [one, two]);
             assert!(![one, two].iter().any(|&at| candidates.is_unmarked(at)));
             candidates
@@ -130,7 +141,8 @@ fn loom_a_plain_mark_loses_no_traversal() {
     let lost = Arc::clone(&losses);
     Model::new().check(move || {
         with_two(|_, candidates, [one, two]| {
-            let (candidates, mut marked, _) = by_two(candidates, false, [[one, two], [two, one]]);
+            let (candidates, mut marked, _) =
+                by_two(candidates, Way::Plainly, [[one, two], [two, one]]);
             marked.dedup();
             assert_eq!(marked, [one, two]);
             let unmarked = [one, two].iter().filter(|&&at| candidates.is_unmarked(at)).count();
@@ -152,9 +164,8 @@ fn loom_each_edge_to_an_assumed_root_is_noted() {
             let roots = [FoundRoot { granule: root as u32, inside: 0 }];
             let pages = world.core().space.high_water();
             candidates.assume(pages, &roots, true).expect("memory");
-            assert!(candidates.mark_alone(root));
             let (mut candidates, marked, noted) =
-                by_two(candidates, true, [[root, other], [other, root]]);
+                by_two(candidates, Way::BesideAssumed, [[root, other], [other, root]]);
             assert_eq!((marked, noted), (vec![other], vec![root as u32; 2]));
             candidates.assume(pages, &roots, false).expect("memory");
             candidates

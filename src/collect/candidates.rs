@@ -5,7 +5,7 @@
 //! | table | its bit is set | while marking, written by |
 //! |---|---|---|
 //! | `unmarked` | for a candidate that no worker has marked | the worker that marks the candidate |
-//! | `assumed` | for an [assumed root](super::assumed) | no thread |
+//! | `assumed` | for an [assumed root](super::assumed), which keeps its bit in `unmarked` | no thread |
 //!
 //! Counting marks an outside candidate that refers to nothing: the worker that counts a page is the
 //! only one that accesses its words then.
@@ -229,7 +229,8 @@ impl Candidates {
         self.tables.unmarked.insert(granule);
     }
 
-    /// Marks the assumed roots, or removes their marks. No worker marks meanwhile.
+    /// Begins or ends an assumption. While it lasts, the assumed roots are not marked, so that each
+    /// edge to them is met; afterwards they are. No worker marks meanwhile.
     pub(crate) fn assume(
         &mut self,
         pages: usize,
@@ -241,7 +242,12 @@ impl Candidates {
         steps::took(roots.len());
         for root in roots {
             let granule = root.granule as usize;
-            if is_assumed { assumed.insert(granule) } else { assumed.remove(granule) }
+            if is_assumed {
+                assumed.insert(granule);
+            } else {
+                assumed.remove(granule);
+                self.tables.unmarked.remove(granule);
+            }
         }
         Ok(())
     }
@@ -262,9 +268,10 @@ impl Candidates {
         })
     }
 
-    /// Marks the candidates that edges lead to, and adds those that were not marked to `list`. Adds
-    /// an entry to `to_assumed` for each edge to an assumed root, if there are some: these roots
-    /// are marked. `exactly`: other workers mark, and each candidate must be in one list.
+    /// Marks the candidates that edges lead to, and adds those that were not marked to `list`. If
+    /// there are assumed roots, adds an entry to `to_assumed` for each edge to one. These roots
+    /// keep their bits, so that the first loop finds the edges to them without a second table.
+    /// `exactly`: other workers mark, and each candidate must be in one list.
     ///
     /// The first loop only reads, because most targets are marked: a loop that also wrote would
     /// wait for the store buffer at each word that is not in the caches, and would move cache lines
@@ -284,15 +291,14 @@ impl Candidates {
         let (unmarked, assumed) = (self.tables.unmarked.words(), self.tables.assumed.words());
         let granule = |edge: &usize| origin.granule(*edge);
         met.clear();
+        fallible::extend_kept(met, edges.iter(), |edge| (*edge, unmarked.bit(granule(edge))))?;
         if let Some(to_assumed) = to_assumed {
-            fallible::extend_kept(met, edges.iter(), |edge| {
-                (*edge, unmarked.bit(granule(edge)) | assumed.bit(granule(edge)))
-            })?;
             fallible::extend_kept(to_assumed, met.iter(), |edge| {
                 (granule(edge) as u32, assumed.bit(granule(edge)))
             })?;
-        } else {
-            fallible::extend_kept(met, edges.iter(), |edge| (*edge, unmarked.bit(granule(edge))))?;
+            if !to_assumed.is_empty() {
+                met.retain(|edge| assumed.bit(granule(edge)) == 0);
+            }
         }
         let object = |edge: &usize| Object::new(origin.target(*edge));
         if exactly {

@@ -40,6 +40,10 @@ pub(crate) fn mark_before_counting<M: ObjectModel>(
     }
     steps::took(roots.len());
     roots.retain(|&granule| candidates.mark_alone(granule as usize));
+    if inside.is_some() {
+        // Each edge to an assumed root is met.
+        roots.iter().for_each(|&granule| candidates.unmark(granule as usize));
+    }
     let marking = Marking { search, counts: None, inside, leaves };
     let mut work = Vec::new();
     add_pieces(&mut work, &roots)?;

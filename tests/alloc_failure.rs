@@ -675,6 +675,19 @@ fn collecting_with_known_roots() {
     assert!(refuse_each((state, roots), &[], |_| {}, |s| s.0.collect(), check) > 0);
 }
 
+/// The collection begins from the roots of the one before.
+#[test]
+fn collecting_from_remembered_roots() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    mixed(&mut state, 200);
+    let warm = |state: &mut State| {
+        state.collect();
+        mixed(state, 10);
+    };
+    assert!(refuse_each(state, &[], warm, State::collect, State::check) > 0);
+}
+
 #[test]
 fn collecting_with_finalizers_that_resurrect() {
     let _alone = one_at_a_time();

@@ -438,7 +438,8 @@ impl<M: Specimen> Bench<M> {
         let method = "destroy_merged";
         for object in dead {
             let Some(at) = self.shadow.at(object.object().address()) else { continue };
-            kit::unset_state(&self.heap, object.object(), kit::DYING);
+            // SAFETY: rule *zero*: the object waits for its destruction, which is next.
+            unsafe { kit::unset_state(&self.heap, object.object(), kit::DYING) };
             self.call(method, Some(at), |model, m| {
                 SplitCountsOf::<M>::destroy_merged(model, object, m)
             })?;

@@ -174,6 +174,7 @@ mod run;
 mod seam;
 mod shadow;
 mod specimen;
+#[allow(unsafe_code)]
 mod stop_calls;
 mod threads;
 

@@ -10,7 +10,7 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, feature = "cpython", not(any(loom, shuttle))))]
 pub(crate) use counting::during;
 pub(crate) use counting::{HelperSteps, took};
 

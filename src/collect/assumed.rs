@@ -106,10 +106,12 @@ fn count_beside<M: ObjectModel>(
     if !assumed.is_empty() {
         let space = &search.world.core().space;
         let (pages, inside) = (space.high_water(), Inside::new(space.counts()));
+        // Nothing may leave between the two calls of `assume`: the tables are zero between
+        // collections.
+        let roots = fallible::collect(assumed.iter().map(|root| root.granule))?;
         search.candidates.assume(pages, assumed, true)?;
         let done = {
             let _phase = search.phase(Phase::Premark);
-            let roots = fallible::collect(assumed.iter().map(|root| root.granule))?;
             mark_before_counting(search, roots, Some(&inside), Leaves::Traverse)
         };
         search.candidates.assume(pages, assumed, false)?;

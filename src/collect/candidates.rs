@@ -177,8 +177,9 @@ impl Candidates {
         for &page in scope.pages() {
             steps::took(1);
             // Relaxed: no other thread uses the tables, and the collector lock orders the next use.
-            let words = self.tables.unmarked.page(page);
-            words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            let MarkTables { unmarked, assumed, .. } = &self.tables;
+            unmarked.page(page).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            debug_assert!(assumed.is_zero(page), "an assumption that has not ended");
         }
         world.core().workers.give_mark_tables(self.tables);
     }

@@ -10,7 +10,7 @@
 //! batch, so that no branch depends on the number of edges of an object, which is unpredictable.
 //!
 //! If another worker is idle, a worker gives half of its list away, also in between the edges of
-//! one object. Before it takes objects, it reads the [long slices](crate::object::long_slice) of
+//! one object. Before it takes objects, it reads the [long slices](crate::object::tracer) of
 //! the objects that it has traversed.
 //!
 //! If some objects are traversed on one thread alone

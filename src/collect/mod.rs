@@ -8,8 +8,8 @@
 //! * Open ([`open_report`]): one thread acquires the collector lock, and calls the start
 //!   callbacks. The model drops deferred drops.
 //! * **The world stops.**
-//! * `Merge` ([`stop`], and the model): counts become exact. Objects with the count 0 leave the
-//!   candidates, and are destroyed after the stop.
+//! * `Merge` ([`collection`], and the model): counts become exact. Objects with the count 0 leave
+//!   the candidates, and are destroyed after the stop.
 //! * The [candidates](candidates) are found by their state bytes. None is marked. If the model
 //!   [lists](listing) its objects, it does so first.
 //! * `Premark` ([`mark`]): marks the candidates that the [roots of the model](uncounted) reach, and
@@ -39,9 +39,9 @@
 //! `Recheck` are omitted. If `Premark` leaves no candidate, `Roots` and `Mark` are omitted.
 //!
 //! Each phase consumes the result of the phase before it, so no phase can be omitted by mistake.
-//! The phases that need the stop take its token. All data of a collection is in these values. Three
-//! things remain between collections: the side tables (all zero), the age bits, and memory for the
-//! next collection.
+//! The phases that need the stop take its token. All data of a collection is in these values. Four
+//! things remain between collections: the side tables (all zero), the age bits, the remembered
+//! roots, and memory for the next collection.
 //!
 //! # Abandoned collections
 //!

@@ -18,7 +18,7 @@ use crate::object::tracer::LongSlice;
 /// A part of the work of marking.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// The granules of claimed objects, which are to be traversed.
+    /// The granules of marked objects, which are to be traversed.
     Objects(Vec<u32>),
     /// A part of a long slice of an object that was traversed.
     LongSlice(LongSlice),

@@ -38,6 +38,13 @@ impl Bits {
         &self.0[page as usize * PAGE_WORDS..][..PAGE_WORDS]
     }
 
+    /// Whether the bits of a page are zero. A table without room for the page has none.
+    pub(crate) fn is_zero(&self, page: u32) -> bool {
+        let words = self.0.iter().skip(page as usize * PAGE_WORDS).take(PAGE_WORDS);
+        // Relaxed: no other thread uses the tables.
+        words.into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
     /// The words of all granules.
     pub(crate) fn words(&self) -> BitWords<'_> {
         BitWords(&self.0)
@@ -93,8 +100,12 @@ impl BitWords<'_> {
         let word = &self.0[granule / WORD];
         // Relaxed, both: the page of `collect/candidates.rs` says why a lost store does no harm.
         let before = word.load(Ordering::Relaxed);
-        word.store(before & !(1 << (granule % WORD)), Ordering::Relaxed);
-        (before >> (granule % WORD)) as u8 & 1
+        let bit = (before >> (granule % WORD)) as u8 & 1;
+        // Each store clears a bit: marking ends because of this.
+        if bit != 0 {
+            word.store(before & !(1 << (granule % WORD)), Ordering::Relaxed);
+        }
+        bit
     }
 }
 

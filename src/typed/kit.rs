@@ -48,7 +48,11 @@ pub fn state<M: ObjectModel>(heap: &ModelHeap<M>, object: Object) -> u8 {
 }
 
 /// Clears state bits.
-pub fn unset_state<M: ObjectModel>(heap: &ModelHeap<M>, object: Object, bits: u8) {
+///
+/// # Safety
+///
+/// The bits do not tell whether the object is alive.
+pub unsafe fn unset_state<M: ObjectModel>(heap: &ModelHeap<M>, object: Object, bits: u8) {
     state_of(&heap.0.core.space, object).unset(bits);
 }
 
@@ -87,7 +91,11 @@ pub fn stopped_object<'w, M: ObjectModel>(
 }
 
 /// Merges pending counts, as each stop of a collection does, and checks the answers of the model.
-pub fn merge<M: ObjectModel>(world: &World<'_, M>, dead: &mut Vec<DeadObject>) {
+///
+/// # Safety
+///
+/// The caller destroys the objects in `dead`, as a collection does.
+pub unsafe fn merge<M: ObjectModel>(world: &World<'_, M>, dead: &mut Vec<DeadObject>) {
     collection::merge_counts(world, dead).expect("memory for a list");
 }
 

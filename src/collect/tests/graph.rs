@@ -1,4 +1,4 @@
-//! Tests of `collect/graph.rs`.
+//! Collections of random graphs, compared with a plain search for reachable objects.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Tests of `collect/protocol.rs`.
+//! The calls of a collection to an object model: their order, and the effects of each result.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Tests of `collect/tests/script.rs`.
+//! The scripted object model of the tests, which records each call of a collection.
 
 use std::borrow::Cow;
 

@@ -74,7 +74,7 @@ pub trait Parts<M: ObjectModel> {
 /// ```
 ///
 /// A part that a model without parameters implements and that is not listed does not compile,
-/// because the collector would not call it.
+/// because the collector would not call it. With `type Parts = ()` nothing is checked.
 #[macro_export]
 macro_rules! parts {
     (impl[$($params:tt)*] $model:ty: $($part:ident),* $(,)?) => {

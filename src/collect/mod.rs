@@ -38,8 +38,8 @@
 //! If no object of the set can run code, there is one stop: the phases from `Callbacks` to
 //! `Recheck` are omitted. If `Premark` leaves no candidate, `Roots` and `Mark` are omitted.
 //!
-//! Each phase consumes the result of the phase before it, so no phase can be omitted by mistake.
-//! The phases that need the stop take its token. All data of a collection is in these values. Four
+//! Each phase takes the result of the phase before it, and the phases that need the stop take its
+//! token. All data of a collection is in these values. Four
 //! things remain between collections: the side tables (all zero), the age bits, the remembered
 //! roots, and memory for the next collection.
 //!
@@ -47,7 +47,8 @@
 //!
 //! A collection is abandoned if a traversal panics, if a field that was readable in `Count` is
 //! locked in `Mark`, or if memory runs out. Before `Claim`, an abandoned collection has changed no
-//! object. In `Recheck`, an abandoned collection keeps the whole set alive.
+//! object but these: objects with the count 0 are dying, immortal ones have left the tracked set,
+//! and others may have aged. In `Recheck`, an abandoned collection keeps the whole set alive.
 //!
 //! # A rule
 //!

@@ -1,7 +1,8 @@
 //! The garbage of a collection, which all mutators of the heap reclaim in batches.
 //!
 //! The queue holds the garbage by thread: each object is listed under the thread that owns the
-//! object's page. A mutator takes a [`GarbageBatch`] at its own safepoints and reclaims it. The
+//! object's page. A mutator takes a [`GarbageBatch`] at its safepoints, or while it waits for
+//! the lock, and reclaims it. The
 //! [collector lock](super::collector_lock) protects the queue; its page shows the states.
 
 #![forbid(unsafe_code)]

@@ -32,10 +32,11 @@
 //! are snapshots. That scan takes the collector's lock for each page, because no stop waits for its
 //! thread, and a stop writes some bytes as plain memory, under that lock.
 //!
-//! In a stop `roots`, `sweep` and `promote` access the bytes of a page as plain memory
+//! In a stop `listing`, `sweep` and `promote` access the bytes of a page as plain memory
 //! (`table::exclusively`), so that their scans are vectorised. Each page then belongs to one
 //! worker. Counting reads the bytes so while no thread writes them. All other threads that change
-//! state bytes are attached, and so parked. The claim, on one thread, uses loads and stores.
+//! state bytes are attached, and so parked. The claim uses loads and stores, because each object
+//! has one worker.
 
 #![forbid(unsafe_code)]
 
@@ -176,9 +177,9 @@ impl StateByte<'_> {
     /// Sets and clears bits by a load and a store, and returns the old byte. For a stop, or for an
     /// object on its way to death, whose last store overwrites all bits.
     ///
-    /// In the second case the tally may write the byte at the same time. If a legacy finalizer
-    /// brings an object back in that moment, in a heap that expects none, the bit `UNREACHABLE` can
-    /// stay set.
+    /// In the second case the closing of a collection may write the byte at the same time. If a
+    /// legacy finalizer brings an object back in that moment, in a heap that expects none, the bit
+    /// `UNREACHABLE` can stay set.
     #[inline(always)]
     pub(crate) fn change_plainly(self, set: u8, clear: u8) -> u8 {
         let now = self.get();
@@ -187,8 +188,8 @@ impl StateByte<'_> {
     }
 
     /// Sets and clears bits of a living object to which only this thread has access, while the
-    /// world runs. The only other writer is the tally, and only while `UNREACHABLE` is set, which
-    /// happens only in a stop.
+    /// world runs. The only other writer is the closing of a collection, and only while
+    /// `UNREACHABLE` is set, which happens only in a stop.
     #[cfg(feature = "cpython")]
     #[inline(always)]
     pub(crate) fn change_alone(self, set: u8, clear: u8) -> u8 {

@@ -21,7 +21,7 @@ use loom::thread;
 use super::model;
 use crate::base::sync::{AtomicBool, Ordering, UnsafeCell};
 use crate::memory::reserved::Reserved;
-use crate::model::{Count, ModelHeap, ModelMutator, ObjectModel, RuntimeStop, Threads};
+use crate::model::{Count, ModelHeap, ModelMutator, ObjectModel, RuntimeStop, ThreadData, Threads};
 use crate::object::live::{ClaimRef, Live, Stopped};
 use crate::object::tracer::Tracer;
 use crate::safepoint::{Config, Coordinator, ThreadId};
@@ -173,7 +173,22 @@ unsafe impl ObjectModel for Own {
     fn clear(&self, _: Live<'_>, _: &ModelMutator<Self>) {}
 }
 
-crate::parts!(Own: Threads, RuntimeStop);
+crate::parts!(Own: ThreadData, Threads, RuntimeStop);
+
+impl ThreadData<Own> for Own {
+    type Local = ();
+    type Private = ();
+
+    fn local(model: &Self) {
+        while !model.0.comes_back() {
+            model.0.wait();
+        }
+    }
+
+    fn private(_: &Self) -> Option<()> {
+        Some(())
+    }
+}
 
 impl Threads<Own> for Own {
     fn ending(model: &Self, _: &ModelMutator<Self>) {

@@ -136,13 +136,13 @@ macro_rules! part {
     (@named $list:tt $model:ty: $($part:ident)*) => {$(
         const _: () = {
             /// The constant of a model that does not implement the part.
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "of a listed part, the other constant is read")]
             trait Absent {
                 const IMPLEMENTED: bool = false;
             }
             struct Probe<M>(::core::marker::PhantomData<M>);
             impl<M> Absent for Probe<M> {}
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "of an absent part, the other constant is read")]
             impl<M: $crate::model::ObjectModel + $crate::model::$part<M>> Probe<M> {
                 const IMPLEMENTED: bool = true;
             }

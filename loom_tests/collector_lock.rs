@@ -2,7 +2,7 @@
 //!
 //! * free, taken, free, while a thread waits:
 //!   [`loom_a_reclaim_queue_ends_once_and_the_lock_is_released`]
-//! * taken, clearing, counting, taken, free: the same
+//! * taken, reclaiming, taken, free: the same
 //! * taken, free, taken, with a requester: [`loom_the_lock_goes_to_the_requester`]
 //! * the same in a heap: `collect::loom_a_reclaim_queue_is_finished_once`
 //!
@@ -20,7 +20,7 @@ use loom::thread;
 
 use super::Model;
 use crate::heap::collector_lock::CollectorLock;
-use crate::heap::reclaim_queue::{OpenReport, Owner, ReclaimQueue, Task, ThreadGarbage};
+use crate::heap::reclaim_queue::{OpenReport, Owner, ReclaimQueue, ThreadGarbage};
 use crate::object::address::Object;
 use crate::report::event;
 use crate::report::facts::{CollectionKind, CollectionReport};
@@ -32,7 +32,6 @@ const OBJECTS: usize = 3;
 struct World {
     lock: CollectorLock,
     cleared: [AtomicUsize; OBJECTS],
-    counted: AtomicUsize,
     ended: AtomicUsize,
 }
 
@@ -40,28 +39,19 @@ fn name(number: usize) -> Object {
     Object::new(NonNull::new((number * 32 + 32) as *mut u8).unwrap())
 }
 
-/// Takes one batch and does its task.
+/// Takes one batch, and reclaims all of its objects but the first of the queue.
 fn work(world: &World, whose: Owner) -> bool {
-    let Some(batch) = world.lock.take_batch(whose, None) else { return false };
-    let mut alive = 0;
+    let Some(mut batch) = world.lock.take_batch(whose, None) else { return false };
     for object in batch.objects() {
-        let number = object.address() / 32 - 1;
-        match batch.task {
-            Task::Clear => {
-                assert_eq!(world.counted.load(Relaxed), 0, "cleared after it was counted");
-                assert_eq!(world.cleared[number].fetch_add(1, Relaxed), 0, "cleared twice");
-            }
-            Task::Tally => {
-                let cleared = || world.cleared.iter().map(|n| n.load(Relaxed)).sum::<usize>();
-                assert_eq!(cleared(), OBJECTS, "counted before all is cleared");
-                world.counted.fetch_add(1, Relaxed);
-                alive += world.cleared[number].load(Relaxed);
-            }
-        }
+        let cleared = &world.cleared[object.address() / 32 - 1];
+        assert_eq!(cleared.fetch_add(1, Relaxed), 0, "cleared twice");
     }
-    if let Some((_, released)) = world.lock.finish_batch(batch, alive) {
-        assert_eq!(released.alive, OBJECTS);
-        assert_eq!(world.counted.load(Relaxed), OBJECTS, "ended before all is counted");
+    batch.retain(|object| object == name(0));
+    if let Some(queue) = world.lock.finish_batch(batch) {
+        let cleared: usize = world.cleared.iter().map(|n| n.load(Relaxed)).sum();
+        assert_eq!(cleared, OBJECTS, "ended before all is cleared");
+        let left: Vec<Object> = queue.into_left().1.flatten().collect();
+        assert_eq!(left, [name(0)], "the object that is alive is given back");
         assert_eq!(world.ended.fetch_add(1, Relaxed), 0, "ended twice");
         world.lock.release();
     }
@@ -78,7 +68,6 @@ fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
         let world = Arc::new(World {
             lock: CollectorLock::new(),
             cleared: Default::default(),
-            counted: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
         });
         assert!(world.lock.try_acquire());
@@ -107,7 +96,8 @@ fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
             ThreadGarbage::new(mine, vec![name(0), name(1)]),
             ThreadGarbage::new(theirs, vec![name(2)]),
         ];
-        world.lock.hand_over(ReclaimQueue::new(threads, open.span.clone()), open);
+        let whole = ThreadGarbage::new(mine, Vec::new());
+        world.lock.hand_over(ReclaimQueue::new(whole, threads, open));
         while work(&world, Owner::This(mine)) {}
         other.join().unwrap();
         assert!(!world.lock.is_reclaiming());

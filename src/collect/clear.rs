@@ -23,9 +23,9 @@ use crate::report::facts::During;
 /// Objects between two reads of the poll word.
 pub(super) const POLL_DISTANCE: usize = 256;
 
-/// Runs `f`, which frees garbage. Its frees do not count for the pace: otherwise a collection that
-/// finds much garbage would delay the next one.
-pub(crate) fn uncounted<M: ObjectModel>(
+/// Runs `f`, which frees garbage. Its frees do not count for the pace, because otherwise a
+/// collection that finds much garbage would delay the next one.
+pub(crate) fn off_the_pace<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     f: impl FnOnce(&mut ModelMutator<M>),
 ) {

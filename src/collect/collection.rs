@@ -34,15 +34,6 @@ use crate::report::event::{self, Phase};
 use crate::report::facts::{CollectionKind, CollectionReport, During};
 use crate::safepoint::{StopError, StopPurpose};
 
-/// The threads that reclaim the garbage of a collection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReclaimedBy {
-    /// The collecting thread, before its call returns.
-    Collector,
-    /// All mutators, in batches, after the call returns.
-    Mutators,
-}
-
 /// Acquires the collector lock. The thread waits for it as a requester.
 fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>, purpose: StopPurpose) {
     if m.core().collector_lock.try_acquire() {
@@ -68,7 +59,7 @@ fn acquire_helping<M: ObjectModel>(
     try_acquire() || (reclaim::reclaim(m, Owner::Any, usize::MAX) && try_acquire())
 }
 
-/// Runs a collection that a thread has requested.
+/// Runs a collection that a thread has requested. All garbage is reclaimed when it returns.
 pub(crate) fn collect<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
@@ -85,106 +76,107 @@ pub(crate) fn collect<M: ObjectModel>(
         m.slow_down();
         return Err(CollectError::Busy);
     }
-    let guard = CollectorGuard(&core);
-    // This thread has reclaimed the garbage, so there is a report.
-    Ok(run(m, what, ReclaimedBy::Collector, guard, begun.elapsed())?
-        .unwrap_or_else(|| CollectionReport::new(what.kind)))
+    let mut collection = Collection::begin(m, CollectorGuard::new(&core), what);
+    collection.open.report.waited = begun.elapsed();
+    let (collection, first) = collection.search()?;
+    Ok(collection.finish(first))
 }
 
-/// Runs a collection that is due, unless another thread collects. The call may return before all
-/// garbage is reclaimed.
+/// Runs a collection that is due, unless another thread collects. The mutators reclaim its garbage,
+/// and the last of them closes the report.
 pub(crate) fn collect_due<M: ObjectModel>(
     m: &mut ModelMutator<M>,
-    what: Collect,
+    mut what: Collect,
 ) -> Result<(), CollectError> {
-    let core = Arc::clone(m.core());
-    if !core.collector_lock.try_acquire() {
-        return Err(CollectError::Busy);
-    }
-    run(m, what, ReclaimedBy::Mutators, CollectorGuard(&core), Duration::ZERO)?;
-    Ok(())
-}
-
-/// Runs a collection, for which the thread has `waited`. `None`: the mutators reclaim its garbage,
-/// and the last of them closes the report. Reports if this holds up the thread for long.
-fn run<M: ObjectModel>(
-    m: &mut ModelMutator<M>,
-    what: Collect,
-    by: ReclaimedBy,
-    guard: CollectorGuard<'_, M>,
-    waited: Duration,
-) -> Result<Option<CollectionReport>, StopError> {
-    let begun = calls::begin_holding_up(m);
-    let mut collection = Collection::begin(m, what, by);
-    collection.open.report.waited = waited;
-    let result = collection.run();
-    let is_handed_over = matches!(result, Ok(None));
-    if is_handed_over {
-        std::mem::forget(guard);
-    } else {
-        drop(guard);
-    }
-    calls::report_held_up(m, begun);
-    if !is_handed_over {
-        return result;
-    }
+    let guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
+    what.in_batches = true;
+    let (collection, first) = Collection::begin(m, guard, what).search()?;
+    collection.share(first);
     // This thread reclaims all garbage of a small collection, and closes it. If memory is short, it
     // reclaims all of its own garbage.
-    let mine = Owner::This(m.thread_id());
     let first = if m.core().space.is_tight() { usize::MAX } else { reclaim::RECLAIMED_FIRST };
-    reclaim::reclaim(m, mine, first);
-    reclaim::reclaim(m, mine, GARBAGE_BATCH);
+    reclaim::reclaim(m, Owner::This(m.thread_id()), first);
     if m.core().collector_lock.is_reclaiming() {
         m.raise(COLLECT);
     }
-    Ok(None)
+    Ok(())
 }
 
 /// The result of the first stop: the unreachable objects, and those that the merge found dead.
 pub(crate) type FirstStop<M> = (Result<Unreachable<M>, Abandoned>, Vec<DeadObject>);
 
-/// A collection whose report is open. Its thread holds the collector lock.
+/// A collection whose report is open.
 pub(crate) struct Collection<'m, M: ObjectModel> {
     pub(super) m: &'m mut ModelMutator<M>,
     pub(super) open: OpenReport,
-    by: ReclaimedBy,
-    /// The most threads that may work on it.
-    most: usize,
+    guard: CollectorGuard<M>,
+    what: Collect,
+    /// The thread has done nothing else since then.
+    begun: Instant,
 }
 
 impl<'m, M: ObjectModel> Collection<'m, M> {
-    pub(super) fn begin(m: &'m mut ModelMutator<M>, what: Collect, by: ReclaimedBy) -> Self {
+    pub(super) fn begin(
+        m: &'m mut ModelMutator<M>,
+        guard: CollectorGuard<M>,
+        what: Collect,
+    ) -> Self {
+        let begun = calls::begin_holding_up(m);
         let open = open_report::open(m, what);
-        Self { m, open, by, most: what.workers }
+        Self { m, open, guard, what, begun }
     }
 
-    /// Runs all phases. `None`: the mutators reclaim the garbage, and the last of them releases the
-    /// collector lock.
-    fn run(mut self) -> Result<Option<CollectionReport>, StopError> {
+    /// The runtime was stopped by the thread itself, and runs again.
+    pub(super) fn begin_again(&mut self) {
+        self.begun = calls::begin_holding_up(self.m);
+        open_report::announce(self.m, &self.open);
+    }
+
+    /// Runs the phases of the first stop.
+    fn search(mut self) -> Result<(Self, FirstStop<M>), StopError> {
         open_report::announce(self.m, &self.open);
         let first = {
             let _entered = self.open.span.enter();
             prepare(self.m);
             self.m.free_left_memory();
             let world = self.m.stop_for(StopPurpose::Collection);
-            world.map(|world| first_stop(world, &mut self.open.report, self.by, self.most))
+            world.map(|world| first_stop(world, &mut self.open.report, self.what))
         };
         match first {
-            Ok(first) => Ok(self.finish(first).1),
+            Ok(first) => Ok((self, first)),
             Err(refused) => {
-                open_report::close(self.m, self.open, Some(&refused));
+                self.close_by(|m, open| open_report::close(m, open, Some(&refused)));
                 Err(refused)
             }
         }
     }
 
-    /// Runs the phases after the first stop. Returns the mutator, and the result of
-    /// [`run`](Self::run).
-    pub(super) fn finish(
-        mut self,
-        (found, dead): FirstStop<M>,
-    ) -> (&'m mut ModelMutator<M>, Option<CollectionReport>) {
-        let entered = self.open.span.enter();
+    /// Runs the phases after the first stop, and reclaims all garbage.
+    pub(super) fn finish(mut self, first: FirstStop<M>) -> CollectionReport {
+        let garbage = self.judge(first);
+        self.reclaim(garbage)
+    }
+
+    /// Runs the phases after the first stop, and hands the garbage, if there is any, with the
+    /// collector lock to all mutators.
+    fn share(mut self, first: FirstStop<M>) {
+        match self.judge(first) {
+            Some(garbage) if !garbage.objects.is_empty() => {
+                let Self { m, open, guard, begun, .. } = self;
+                reclaim::hand_over(garbage, open, guard, m);
+                calls::report_held_up(m, begun);
+            }
+            garbage => {
+                self.reclaim(garbage);
+            }
+        }
+    }
+
+    /// Runs the phases between the first stop and the phase `Clear`. `None`: the collection was
+    /// abandoned.
+    fn judge(&mut self, (found, dead): FirstStop<M>) -> Option<Garbage> {
+        let span = self.open.span.clone();
+        let _entered = span.enter();
         destroy_merged(dead, self.m);
         calls::resumed(self.m);
         let unreachable = match found {
@@ -192,9 +184,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
             Err(abandoned) => {
                 self.m.core().pace.after_nothing(self.open.report.kind);
                 self.abandon(abandoned);
-                drop(entered);
-                let report = open_report::close(self.m, self.open, None);
-                return (self.m, Some(report));
+                return None;
             }
         };
         let mut pending = finalize::finalize(unreachable, self.m);
@@ -207,8 +197,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         let garbage = recheck::judge(garbage, self.m);
         self.open.report.resurrected = garbage.resurrected;
         self.open.report.uncollectable = garbage.kept;
-        drop(entered);
-        self.reclaim(garbage)
+        Some(garbage)
     }
 
     /// The second stop. Keeps all objects of the set if there can be none, or if it fails.
@@ -250,17 +239,29 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         garbage
     }
 
-    /// The phase `Clear`, on this thread or on all mutators.
-    fn reclaim(self, garbage: Garbage) -> (&'m mut ModelMutator<M>, Option<CollectionReport>) {
-        let Self { m, open, by, .. } = self;
-        let is_shared = by == ReclaimedBy::Mutators && !garbage.objects.is_empty();
-        let mine =
-            if is_shared { reclaim::hand_over(garbage, open, m) } else { Some((garbage, open)) };
-        let report = mine.map(|(garbage, open)| reclaim::at_once(garbage, open, m));
-        if by == ReclaimedBy::Collector {
-            return_memory(m);
-        }
-        (m, report)
+    /// The phase `Clear` on this thread.
+    fn reclaim(self, garbage: Option<Garbage>) -> CollectionReport {
+        let returns_memory = !self.what.in_batches;
+        self.close_by(|m, open| {
+            let Some(garbage) = garbage else { return open_report::close(m, open, None) };
+            let report = reclaim::at_once(garbage, open, m);
+            if returns_memory {
+                return_memory(m);
+            }
+            report
+        })
+    }
+
+    /// Closes the report by `close`, and releases the collector lock.
+    fn close_by(
+        self,
+        close: impl FnOnce(&mut ModelMutator<M>, OpenReport) -> CollectionReport,
+    ) -> CollectionReport {
+        let Self { m, open, guard, begun, .. } = self;
+        let report = close(m, open);
+        drop(guard);
+        calls::report_held_up(m, begun);
+        report
     }
 
     fn abandon(&mut self, why: Abandoned) {
@@ -274,19 +275,18 @@ pub(super) fn prepare<M: ObjectModel>(m: &ModelMutator<M>) {
     SplitCountsOf::<M>::prepare(m.model(), m);
 }
 
-/// Runs the phases of the first stop on at most `most` threads, and ends it.
+/// Runs the phases of the first stop, and ends it.
 pub(super) fn first_stop<M: ObjectModel>(
     world: World<'_, M>,
     report: &mut CollectionReport,
-    by: ReclaimedBy,
-    most: usize,
+    what: Collect,
 ) -> FirstStop<M> {
     // Relaxed: figures.
     let totals = &world.core().totals;
     totals.collections.fetch_add(1, Ordering::Relaxed);
     totals.young.fetch_add(usize::from(report.kind == CollectionKind::Young), Ordering::Relaxed);
     let mut dead = Vec::new();
-    let found = find(&world, report, &mut dead, by, most);
+    let found = find(&world, report, &mut dead, what);
     resume(world, report);
     (found, dead)
 }
@@ -296,10 +296,10 @@ fn find<M: ObjectModel>(
     world: &World<'_, M>,
     report: &mut CollectionReport,
     dead: &mut Vec<DeadObject>,
-    by: ReclaimedBy,
-    most: usize,
+    what: Collect,
 ) -> Result<Unreachable<M>, Abandoned> {
     // First, because it adopts memory: objects elsewhere have no adjusted counts.
+    let most = what.workers;
     listing::list(world, most)?;
     merge_counts(world, dead)?;
     verify::stressed(world, "before a collection");
@@ -315,7 +315,7 @@ fn find<M: ObjectModel>(
             ChecksOf::<M>::overvisited(&world.core().model, object);
         }
         let swept = marked.and_then(|()| Ok(search.sweep()?));
-        Ok::<_, Abandoned>(claim(world, search.close(swept)?, report, by))
+        Ok::<_, Abandoned>(claim(world, search.close(swept)?, report, what))
     })?;
     verify::stressed(world, "in a collection");
     Ok(unreachable)
@@ -326,7 +326,7 @@ fn claim<M: ObjectModel>(
     world: &World<'_, M>,
     found: Swept<'_>,
     report: &mut CollectionReport,
-    by: ReclaimedBy,
+    what: Collect,
 ) -> Unreachable<M> {
     let core = world.core();
     report.unreachable = found.objects.len();
@@ -335,7 +335,7 @@ fn claim<M: ObjectModel>(
         CollectionKind::Full => core.pace.after_full(report.candidates, report.unreachable),
     }
     // Garbage of at most one batch is not worth sharing.
-    let reclaimers = if by == ReclaimedBy::Mutators && report.unreachable > GARBAGE_BATCH {
+    let reclaimers = if what.in_batches && report.unreachable > GARBAGE_BATCH {
         Reclaimers::of_parked(world)
     } else {
         Reclaimers::default()
@@ -408,6 +408,9 @@ pub struct Collect {
     pub(super) quiet: bool,
     /// The most threads that may work on it.
     pub(super) workers: usize,
+    /// All mutators reclaim its garbage, in batches. Otherwise the collecting thread does, before
+    /// its call returns.
+    pub(super) in_batches: bool,
 }
 
 impl Collect {
@@ -419,6 +422,7 @@ impl Collect {
             generation: 2,
             quiet: false,
             workers: usize::MAX,
+            in_batches: false,
         }
     }
 
@@ -430,6 +434,7 @@ impl Collect {
             generation: 0,
             quiet: false,
             workers: usize::MAX,
+            in_batches: false,
         }
     }
 

@@ -19,10 +19,8 @@ use crate::safepoint::{StopError, StopPurpose};
 /// old from now on, so that a full collection becomes due. If another thread collects, it counts
 /// them.
 pub(crate) fn skip_young<M: ObjectModel>(m: &ModelMutator<M>) {
-    let core = m.core();
-    if core.collector_lock.try_acquire() {
-        let _guard = CollectorGuard(core);
-        core.pace.skip_young();
+    if let Some(_guard) = CollectorGuard::try_acquire(m.core()) {
+        m.core().pace.skip_young();
     }
 }
 
@@ -30,13 +28,9 @@ pub(crate) fn skip_young<M: ObjectModel>(m: &ModelMutator<M>) {
 /// collects: see [`pacing`](crate::heap::pacing). A promotion is no collection, so it calls no
 /// callbacks. Its stop merges counts, as the first stop of a collection does.
 pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
-    let core = Arc::clone(m.core());
-    if !core.collector_lock.try_acquire() {
-        return Err(CollectError::Busy);
-    }
-    let _guard = CollectorGuard(&core);
+    let _guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
     // Another thread may have collected or promoted since this thread found the promotion due.
-    if core.pace.due() != Due::Promotion {
+    if m.core().pace.due() != Due::Promotion {
         return Ok(());
     }
     Ok(promote_now(m)?)

@@ -1,24 +1,18 @@
-//! Reclaiming garbage: by the collecting thread at once, or by all mutators in batches.
+//! `Phase::Clear`: the garbage of a collection, from its queue to the closed report.
 //!
-//! | stage | objects | next |
-//! |---|---|---|
-//! | clearing | carry the claim's reference | *counting*, when all are cleared and released |
-//! | counting | are addresses, most of freed cells | closed |
-//!
-//! A requested collection goes through all stages in the requesting call ([`at_once`]). If the heap
-//! started the collection, each thread receives the garbage on its own pages ([`hand_over`]). Then
-//! the [collector lock](crate::heap::collector_lock) has the stage. The thread that finishes the
-//! last batch of a stage enters the next stage, and the thread that counts the last batch closes
-//! the collection.
+//! A requested collection takes all of its queue ([`at_once`]). One that the heap started hands its
+//! queue over ([`hand_over`]), and each thread reclaims the garbage on its own pages ([`reclaim`]).
+//! The thread that finishes the last batch closes the collection.
 //!
 //! # Objects that are alive
 //!
-//! A released object may be alive although no reference to it will be left. A thread that is not
-//! the owner has dropped a reference, so the object waits in the owner's queue. Or a thread may be
-//! reading the slot that held the reference. Or another thread is destroying an object that refers
-//! to it. If some objects are alive when they are counted, the closing thread [settles](settle)
-//! their fate in one more stop. So the figures of a report are final: an object that a report calls
-//! uncollectable does not die of the collection.
+//! A released object may be alive although no reference to it will be left. For example, a thread
+//! that is not the owner has dropped a reference, so that the object waits in the owner's queue.
+//! Or a thread is reading the slot that held the reference, or is destroying an object that refers
+//! to this one, or the batch with that object is not cleared yet. So the objects of a batch that
+//! are alive go back into the queue. If some of them still are when the last batch is finished, the
+//! closing thread [settles](settle) their fate in one more stop. This makes the figures of a report
+//! final, because an object that a report calls uncollectable does not die of the collection.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -28,7 +22,7 @@ use crate::base::outside::guarded;
 use crate::base::steps;
 use crate::collect::calls::{self, call};
 use crate::collect::claim::Reclaimers;
-use crate::collect::clear::{clear_all, release_all, release_each, uncounted};
+use crate::collect::clear::{clear_all, off_the_pace, release_all, release_each};
 use crate::collect::recheck::Garbage;
 use crate::collect::released::{HeldGarbage, examine, survivors};
 use crate::collect::scope::{object_at, state_of, stopped_at};
@@ -39,7 +33,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::heap::reclaim_queue::{
-    GARBAGE_BATCH, GarbageBatch, OpenReport, Owner, ReclaimQueue, Released, Task, ThreadGarbage,
+    GARBAGE_BATCH, GarbageBatch, OpenReport, Owner, ReclaimQueue, ThreadGarbage,
 };
 use crate::memory::shape::PAGE_GRANULES;
 use crate::object::address::Object;
@@ -53,12 +47,35 @@ use crate::safepoint::StopPurpose;
 pub(crate) const RECLAIMED_FIRST: usize =
     if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 * GARBAGE_BATCH };
 
-/// The collector lock. It is released on drop.
-pub(crate) struct CollectorGuard<'a, M: ObjectModel>(pub(crate) &'a Core<M>);
+/// The collector lock. It is released on drop, unless it was handed over.
+pub(crate) struct CollectorGuard<M: ObjectModel> {
+    core: Arc<Core<M>>,
+    is_held: bool,
+}
 
-impl<M: ObjectModel> Drop for CollectorGuard<'_, M> {
+impl<M: ObjectModel> CollectorGuard<M> {
+    /// The calling thread has acquired the lock.
+    pub(crate) fn new(core: &Arc<Core<M>>) -> Self {
+        Self { core: Arc::clone(core), is_held: true }
+    }
+
+    /// Acquires the lock. `None`: a thread has it, or has requested it, or garbage is left.
+    pub(crate) fn try_acquire(core: &Arc<Core<M>>) -> Option<Self> {
+        core.collector_lock.try_acquire().then(|| Self::new(core))
+    }
+
+    /// Hands the lock to the threads that finish the queue.
+    fn hand_over(mut self, queue: ReclaimQueue) {
+        self.is_held = false;
+        self.core.collector_lock.hand_over(queue);
+    }
+}
+
+impl<M: ObjectModel> Drop for CollectorGuard<M> {
     fn drop(&mut self) {
-        self.0.collector_lock.release();
+        if self.is_held {
+            self.core.collector_lock.release();
+        }
     }
 }
 
@@ -71,23 +88,70 @@ pub(crate) fn at_once<M: ObjectModel>(
 ) -> CollectionReport {
     let span = open.span.clone();
     let entered = span.enter();
-    let Garbage { objects, spared, .. } = garbage;
-    let mut addresses = Vec::new();
-    uncounted(m, |m| {
-        release_spared(spared, m);
-        clear_all(ClaimRef::live_slice(&objects), objects.len(), m);
-        examine(m, ClaimRef::live_slice(&objects), 1);
-        let held = HeldGarbage::before(m, objects.iter().map(ClaimRef::object));
-        m.core().collector_lock.set_releasing();
-        addresses = ClaimRef::consume(objects, |claims| release_all(claims, m));
-        if let Some(held) = held {
-            held.after(m);
-        }
-    });
-    let alive = tally(&addresses, m.core());
+    release_spared(garbage.spared, m);
+    let whole = ThreadGarbage::new(m.thread_id(), ClaimRef::into_objects(garbage.objects));
+    let mut queue = ReclaimQueue::new(whole, Vec::new(), open);
+    let mut all = queue.take_all();
+    let done = clear_and_release(&mut all, m);
+    queue.finish(all);
     drop(entered);
-    let parts = &mut [ThreadGarbage::new(m.thread_id(), addresses)];
-    close(open, parts, alive, m)
+    let report = close(queue, m);
+    done.unwrap_or_else(|payload| resume_unwind(payload));
+    report
+}
+
+/// Hands the garbage, with the collector lock, to all mutators, of which each reclaims the objects
+/// on its own pages. A spared object that another thread owns may die at a later safepoint of the
+/// owner, after the report is closed.
+pub(crate) fn hand_over<M: ObjectModel>(
+    garbage: Garbage,
+    open: OpenReport,
+    guard: CollectorGuard<M>,
+    m: &mut ModelMutator<M>,
+) {
+    let Garbage { objects, reclaimers, spared, .. } = garbage;
+    release_spared(spared, m);
+    // Without memory it is not divided: this thread reclaims it, or a thread that helps.
+    let divided = by_thread(&objects, &reclaimers, m).unwrap_or_default();
+    let objects = ClaimRef::into_objects(objects);
+    let whole = if divided.is_empty() { objects } else { Vec::new() };
+    let whole = ThreadGarbage::new(m.thread_id(), whole);
+    guard.hand_over(ReclaimQueue::new(whole, divided, open));
+    // A thread notices the queue at its next refill. A thread without a refill notices the request.
+    reclaimers.threads().filter(|&reclaimer| reclaimer != m.thread_id()).for_each(|reclaimer| {
+        m.core().coordinator.poke(reclaimer, COLLECT);
+    });
+}
+
+/// The garbage, divided by the thread that owns the objects' pages. Empty, if the calling thread
+/// owns all pages.
+fn by_thread<M: ObjectModel>(
+    objects: &[ClaimRef],
+    reclaimers: &Reclaimers,
+    m: &ModelMutator<M>,
+) -> Result<Vec<ThreadGarbage>, NoMemory> {
+    let mut lists: Vec<ThreadGarbage> = Vec::new();
+    if reclaimers.is_empty() {
+        return Ok(lists);
+    }
+    let mut at = 0;
+    for object in objects.iter().map(ClaimRef::object) {
+        let reclaimer = reclaimers.of(object, &m.core().space).unwrap_or(m.thread_id());
+        // Mostly the reclaimer of the previous object: neighbours lie on one page.
+        steps::took(1);
+        if lists.get(at).is_none_or(|part| !part.is_of(reclaimer)) {
+            steps::took(lists.len());
+            at = match lists.iter().position(|part| part.is_of(reclaimer)) {
+                Some(at) => at,
+                None => {
+                    fallible::push(&mut lists, ThreadGarbage::new(reclaimer, Vec::new()))?;
+                    lists.len() - 1
+                }
+            };
+        }
+        lists[at].push(object)?;
+    }
+    Ok(lists)
 }
 
 /// Releases the objects that stay alive. They have no state bit by which the child of a fork would
@@ -100,9 +164,12 @@ fn release_spared<M: ObjectModel>(mut spared: [Vec<ClaimRef>; 4], m: &mut ModelM
             first.append(list);
         }
     }
-    for list in spared {
-        ClaimRef::consume(list, |claims| release_all(claims, m));
-    }
+    off_the_pace(m, |m| {
+        for list in spared.into_iter().map(ClaimRef::into_objects) {
+            // SAFETY: rule *counted*: the references of these values.
+            release_all(unsafe { ClaimRefs::new(&list) }, m);
+        }
+    });
 }
 
 /// Releases the references of a collection whose thread is lost, in the child of a fork. Its
@@ -139,97 +206,6 @@ pub(crate) fn release_lost<M: ObjectModel>(lost: LostCollection, m: &ModelMutato
     release_each(unsafe { ClaimRefs::new(&objects) }, m);
 }
 
-/// Completes the figures of a collection whose garbage is released, and closes its report. The
-/// caller holds the collector lock. If the settling unwinds, the report is closed first: otherwise
-/// it would be lost.
-fn close<M: ObjectModel>(
-    mut open: OpenReport,
-    released: &mut [ThreadGarbage],
-    alive: usize,
-    m: &mut ModelMutator<M>,
-) -> CollectionReport {
-    let garbage: usize = released.iter().map(|part| part.objects.len()).sum();
-    let span = open.span.clone();
-    let entered = span.enter();
-    let settled = guarded(|| settle(released, alive, m, &mut open.report));
-    // They are ordinary objects again. The death of an object clears the bit, and an allocation
-    // does not set it. So a cell with the bit still has the same object.
-    let left = if alive == 0 {
-        0
-    } else {
-        let objects = released.iter().flat_map(|part| &part.objects);
-        objects.filter(|&&object| state_of(&m.core().space, object).survive()).count()
-    };
-    drop(entered);
-    open.report.collected = garbage - left;
-    open.report.uncollectable += left;
-    let report = open_report::close(m, open, None);
-    settled.unwrap_or_else(|payload| resume_unwind(payload));
-    report
-}
-
-/// Hands the garbage, with the collector lock, to all mutators. Each mutator reclaims the objects
-/// on its own pages. Without memory for the queue the garbage is returned. A spared object that
-/// another thread owns may die at a later safepoint of the owner, after the tally.
-pub(crate) fn hand_over<M: ObjectModel>(
-    garbage: Garbage,
-    open: OpenReport,
-    m: &mut ModelMutator<M>,
-) -> Option<(Garbage, OpenReport)> {
-    let me = m.thread_id();
-    let Ok(mut lists) = by_thread(&garbage.objects, &garbage.reclaimers, m) else {
-        return Some((garbage, open));
-    };
-    if lists.is_empty() && lists.try_reserve_exact(1).is_err() {
-        return Some((garbage, open));
-    }
-    let Garbage { objects, reclaimers, spared, .. } = garbage;
-    if lists.is_empty() {
-        lists.push(ThreadGarbage::new(me, ClaimRef::into_objects(objects)));
-    } else {
-        // The queue has the references.
-        drop(ClaimRef::into_objects(objects));
-    }
-    release_spared(spared, m);
-    m.core().collector_lock.hand_over(ReclaimQueue::new(lists, open.span.clone()), open);
-    // A thread notices the queue at its next refill. A thread without a refill notices the request.
-    reclaimers.threads().filter(|&reclaimer| reclaimer != me).for_each(|reclaimer| {
-        m.core().coordinator.poke(reclaimer, COLLECT);
-    });
-    None
-}
-
-/// The garbage, divided by the thread that owns the objects' pages. Empty, if the calling thread
-/// owns all pages.
-fn by_thread<M: ObjectModel>(
-    objects: &[ClaimRef],
-    reclaimers: &Reclaimers,
-    m: &ModelMutator<M>,
-) -> Result<Vec<ThreadGarbage>, NoMemory> {
-    let mut lists: Vec<ThreadGarbage> = Vec::new();
-    if reclaimers.is_empty() {
-        return Ok(lists);
-    }
-    let mut at = 0;
-    for object in objects.iter().map(ClaimRef::object) {
-        let reclaimer = reclaimers.of(object, &m.core().space).unwrap_or(m.thread_id());
-        // Mostly the reclaimer of the previous object: neighbours lie on one page.
-        steps::took(1);
-        if lists.get(at).is_none_or(|part| !part.is_of(reclaimer)) {
-            steps::took(lists.len());
-            at = match lists.iter().position(|part| part.is_of(reclaimer)) {
-                Some(at) => at,
-                None => {
-                    fallible::push(&mut lists, ThreadGarbage::new(reclaimer, Vec::new()))?;
-                    lists.len() - 1
-                }
-            };
-        }
-        lists[at].push(object)?;
-    }
-    Ok(lists)
-}
-
 /// Reclaims batches of one queue until about `limit` objects are cleared. `false`: there was no
 /// batch. The call stays with one queue because other threads can finish the queue and hand over a
 /// new queue without end.
@@ -238,7 +214,7 @@ pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, lim
     let begun = calls::begin_holding_up(m);
     while reclaimed < limit {
         match reclaim_batch(m, owner, &mut queue) {
-            Some(work) => reclaimed += work,
+            Some(objects) => reclaimed += objects,
             None => break,
         }
     }
@@ -247,102 +223,117 @@ pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, lim
 }
 
 /// Reclaims one batch of the queue with the number `queue`. If `queue` is `None`, it takes a batch
-/// of the current queue, and stores the queue's number. The result is the work done, in objects to
-/// clear.
+/// of the current queue, and stores the queue's number. The result is the number of objects.
 fn reclaim_batch<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     owner: Owner,
     queue: &mut Option<u64>,
 ) -> Option<usize> {
-    /// Finishes the batch also when a handler of the model unwinds. Objects that are not released
-    /// yet keep the claim's reference.
-    struct Working<'a, M: ObjectModel>(&'a Core<M>, Option<GarbageBatch>);
-    impl<M: ObjectModel> Drop for Working<'_, M> {
-        fn drop(&mut self) {
-            let Some(batch) = self.1.take() else { return };
-            // A tally calls nothing that unwinds, so this is no last batch of a tally.
-            let _ = self.0.collector_lock.finish_batch(batch, 0);
-        }
-    }
     let core = Arc::clone(m.core());
-    let batch = core.collector_lock.take_batch(owner, *queue)?;
+    let mut batch = core.collector_lock.take_batch(owner, *queue)?;
     *queue = Some(batch.queue());
-    let work = batch.objects().len().div_ceil(batch.task.objects_per_unit());
-    let _span = batch.span.enter();
-    let mut working = Working(&core, Some(batch));
-    let mut alive = 0;
-    if let Some(batch) = &working.1 {
-        match batch.task {
-            Task::Clear => uncounted(m, |m| {
-                // SAFETY: rule *counted*: the claim's references. Each object is in one batch, and
-                // one thread has the batch.
-                let claims = unsafe { ClaimRefs::new(batch.objects()) };
-                clear_all(claims.live(), batch.garbage, m);
-                // Other batches may be released.
-                examine(m, claims.live(), 0);
-                let held = HeldGarbage::before(m, batch.objects().iter().copied());
-                release_all(claims, m);
-                if let Some(held) = held {
-                    held.after(m);
-                }
-            }),
-            Task::Tally => alive = tally(batch.objects(), &core),
-        }
+    let objects = batch.objects().len();
+    let span = batch.span.clone();
+    let entered = span.enter();
+    let done = clear_and_release(&mut batch, m);
+    let ended = core.collector_lock.finish_batch(batch);
+    drop(entered);
+    if let Some(queue) = ended {
+        let _guard = CollectorGuard::new(&core);
+        close(queue, m);
     }
-    let batch = working.1.take();
-    let ended = batch.and_then(|batch| core.collector_lock.finish_batch(batch, alive));
-    if let Some((open, Released { mut parts, alive })) = ended {
-        let _guard = CollectorGuard(&core);
-        close(open, &mut parts, alive, m);
-    }
-    Some(work)
+    done.unwrap_or_else(|payload| resume_unwind(payload));
+    Some(objects)
 }
 
-/// Makes the fate of the released objects final, of which `alive` were alive when they were
-/// counted. Those that nothing but the collection's own drops keeps alive are dead afterwards, and
-/// so are the objects that die with them. If objects are alive, `released` has only these
-/// afterwards.
+/// Clears the objects of a batch, and then releases them. Those that are alive afterwards stay in
+/// the batch. If a method of the model unwinds, objects that are not released yet keep the claim's
+/// reference, and stay in the batch, too.
+fn clear_and_release<M: ObjectModel>(
+    batch: &mut GarbageBatch,
+    m: &mut ModelMutator<M>,
+) -> std::thread::Result<()> {
+    let done = guarded(|| {
+        off_the_pace(m, |m| {
+            // SAFETY: rule *counted*: the claim's references. Each object is in one batch, and one
+            // thread has the batch.
+            let claims = unsafe { ClaimRefs::new(batch.objects()) };
+            clear_all(claims.live(), batch.garbage, m);
+            // Objects of other batches may be released.
+            examine(m, claims.live(), i64::from(batch.is_all()));
+            let held = HeldGarbage::before(m, claims.live());
+            m.core().collector_lock.set_releasing();
+            release_all(claims, m);
+            if let Some(held) = held {
+                held.after(m);
+            }
+        });
+    });
+    batch.retain(|object| state_of(&m.core().space, object).get() & UNREACHABLE != 0);
+    done
+}
+
+/// Completes the figures of a collection whose garbage is released, and closes its report. The
+/// caller holds the collector lock. If the settling unwinds, the report is closed first: otherwise
+/// it would be lost.
+fn close<M: ObjectModel>(queue: ReclaimQueue, m: &mut ModelMutator<M>) -> CollectionReport {
+    let garbage = queue.garbage();
+    let (mut open, lists) = queue.into_left();
+    let span = open.span.clone();
+    let entered = span.enter();
+    // They are ordinary objects afterwards. The death of an object clears the bit, and an
+    // allocation does not set it. So a cell with the bit still has the same object.
+    let survive = |list: Vec<Object>, m: &ModelMutator<M>| {
+        list.into_iter().filter(|&object| state_of(&m.core().space, object).survive()).count()
+    };
+    // One list: while this thread parks, the list tells the child of a fork of the references that
+    // are not released yet. What finds no room in it is kept.
+    let (mut left, mut kept) = (Vec::new(), 0);
+    for mut list in lists {
+        match fallible::append(&mut left, &mut list) {
+            Ok(()) => {}
+            Err(NoMemory) => kept += survive(list, m),
+        }
+    }
+    let settled = guarded(|| settle(&mut left, m, &mut open.report));
+    kept += survive(left, m);
+    drop(entered);
+    open.report.collected = garbage - kept;
+    open.report.uncollectable += kept;
+    let report = open_report::close(m, open, None);
+    settled.unwrap_or_else(|payload| resume_unwind(payload));
+    report
+}
+
+/// Makes the fate of the released objects final that were alive when their batches were finished.
+/// Those that nothing but the collection's own drops keeps alive are dead afterwards, and so are
+/// the objects that die with them.
 ///
 /// In a stop no drop is under way, and the merge makes counts exact. The stop takes a reference to
-/// each object that is alive, on behalf of any thread, so later drops need no owner: the release of
-/// these references destroys all that can die. References that wait until each thread has passed a
-/// safepoint are dropped, too, because a stop is a safepoint of all threads.
+/// each object that is alive, on behalf of any thread, so that later drops need no owner: the
+/// release of these references destroys all that can die. References that wait until each thread
+/// has passed a safepoint are dropped, too, because a stop is a safepoint of all threads.
 fn settle<M: ObjectModel>(
-    released: &mut [ThreadGarbage],
-    alive: usize,
+    left: &mut Vec<Object>,
     m: &mut ModelMutator<M>,
     report: &mut CollectionReport,
 ) {
     let needs_stop =
         call(m, During::Clear, "after_clear", |model| SplitCountsOf::<M>::after_clear(model, m));
     let core = Arc::clone(m.core());
-    let keep = |released: &mut [ThreadGarbage], mask: u8| {
-        for part in &mut *released {
-            part.objects
-                .retain(|&object| state_of(&core.space, object).get() & mask == UNREACHABLE);
-        }
-        released.iter().any(|part| !part.objects.is_empty())
-    };
-    let any_left = alive > 0 && keep(released, UNREACHABLE);
-    if !any_left && needs_stop != Some(true) {
+    let state = |object: Object| state_of(&core.space, object).get();
+    left.retain(|&object| state(object) & UNREACHABLE != 0);
+    if left.is_empty() && needs_stop != Some(true) {
         return;
-    }
-    // One list: while this thread parks, the list tells the child of a fork of the references that
-    // are not released yet.
-    if let Some((first, rest)) = released.split_first_mut() {
-        for part in rest {
-            if first.objects.try_reserve(part.objects.len()).is_ok() {
-                first.objects.append(&mut part.objects);
-            }
-        }
     }
     let (mut dead, mut claimed) = (Vec::new(), false);
     // Without a stop, or without memory, the objects die later.
     if let Ok(world) = m.stop_for(StopPurpose::Collection) {
-        if collection::merge_counts(&world, &mut dead).is_ok() && any_left {
+        if collection::merge_counts(&world, &mut dead).is_ok() && !left.is_empty() {
             // Without those that threads have destroyed before they parked, and those in `dead`.
-            claimed = keep(released, UNREACHABLE | DYING);
-            for &object in released.iter().flat_map(|part| &part.objects) {
+            left.retain(|&object| state(object) & (UNREACHABLE | DYING) == UNREACHABLE);
+            claimed = true;
+            for object in &*left {
                 let granule = core.space.granule(object.address());
                 if let Some(object) = stopped_at(&world, granule) {
                     SplitCountsOf::<M>::claim_ref_for_any(&core.model, object, world.requester());
@@ -354,23 +345,13 @@ fn settle<M: ObjectModel>(
         calls::resumed(m);
     }
     if claimed {
-        uncounted(m, |m| {
-            for part in &*released {
-                // SAFETY: rule *counted*: the references that were just taken. The list has each
-                // object once, and all of them are alive.
-                release_all(unsafe { ClaimRefs::new(&part.objects) }, m);
-            }
-        });
+        // SAFETY: rule *counted*: the references that were just taken. The list has each object
+        // once, and all of them are alive.
+        off_the_pace(m, |m| release_all(unsafe { ClaimRefs::new(left) }, m));
     }
     if !ListsOf::<M>::PRESENT {
-        released.iter().for_each(|part| survivors(m, &part.objects));
+        survivors(m, left);
     }
-}
-
-/// The number of released objects that are still alive. Most addresses are those of freed cells.
-fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> usize {
-    let is_alive = |object: &&Object| state_of(&core.space, **object).get() & UNREACHABLE != 0;
-    objects.iter().filter(is_alive).count()
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -31,15 +31,21 @@ use crate::report::facts::During;
 const CLEARS: &str = "the contract of `clear` (it empties the fields that can be part of a cycle)";
 
 /// Stops the world, makes counts exact, and calls `f`. `None` without a stop.
+///
+/// The thread still has its collection's references to the objects `claimed`. It waits for its
+/// stop: if that of a fork comes first, the child must know of them.
 fn in_stop<M: ObjectModel, R>(
     m: &ModelMutator<M>,
+    claimed: &[Live<'_>],
     f: impl FnOnce(&World<'_, M>) -> R,
 ) -> Option<R> {
+    m.core().collector_lock.parks(claimed);
+    let stopped = m.stop_here();
+    m.core().collector_lock.has_parked();
     let mut dead = Vec::new();
-    let result = {
-        let world = m.stop_here().ok()?;
-        collection::merge_counts(&world, &mut dead).ok().map(|()| f(&world))
-    };
+    let world = stopped.ok()?;
+    let result = collection::merge_counts(&world, &mut dead).ok().map(|()| f(&world));
+    drop(world);
     collection::destroy_merged(dead, m);
     calls::resumed(m);
     result
@@ -73,10 +79,7 @@ pub(super) fn examine<M: ObjectModel>(m: &ModelMutator<M>, objects: &[Live<'_>],
     if !objects.iter().any(|&object| ChecksOf::<M>::examines_cleared(&core.model, object)) {
         return;
     }
-    // This thread waits for its stop. If that of a fork comes first, the child must know of the
-    // references.
-    core.collector_lock.parks(objects);
-    let failed = in_stop(m, |world| {
+    let failed = in_stop(m, objects, |world| {
         let mut tracer = tracer_of(world);
         guard_traversal(world, &mut tracer, |tracer| {
             for object in objects
@@ -91,7 +94,6 @@ pub(super) fn examine<M: ObjectModel>(m: &ModelMutator<M>, objects: &[Live<'_>],
         })
         .err()
     });
-    core.collector_lock.has_parked();
     if let Some(Abandoned { during, type_name, reason }) = failed.flatten() {
         core.hooks.unraisable(during, type_name, reason);
     }
@@ -127,16 +129,16 @@ impl HeldGarbage {
     /// Asks for the counts. The collection has a reference to each object.
     pub(super) fn before<M: ObjectModel>(
         m: &ModelMutator<M>,
-        objects: impl Iterator<Item = Object>,
+        objects: &[Live<'_>],
     ) -> Option<Self> {
         let core = m.core();
         if AdjustedOf::<M>::PRESENT || !are_checked(core) {
             return None;
         }
-        let held = in_stop(m, |world| {
+        let held = in_stop(m, objects, |world| {
             let mut held = Vec::new();
             for object in objects {
-                held.extend(Self::look(world, object)?);
+                held.extend(Self::look(world, object.object())?);
             }
             Ok::<_, String>(Self(held))
         })?;
@@ -175,7 +177,7 @@ impl HeldGarbage {
 
     /// Reports the first object that has as many references as before its release.
     pub(super) fn after<M: ObjectModel>(self, m: &ModelMutator<M>) {
-        let found = in_stop(m, |world| {
+        let found = in_stop(m, &[], |world| {
             let core = world.core();
             self.0.iter().find_map(|&(object, before)| {
                 // The death of an object clears the bit.
@@ -211,7 +213,7 @@ pub(super) fn survivors<M: ObjectModel>(m: &ModelMutator<M>, released: &[Object]
     if !are_checked(core) || !released.iter().any(survives) {
         return;
     }
-    let found = in_stop(m, |world| {
+    let found = in_stop(m, &[], |world| {
         // Those that died in the merge of this stop are left out.
         let is_left = |object: &Object| {
             state_of(&core.space, *object).get() & (UNREACHABLE | DYING) == UNREACHABLE

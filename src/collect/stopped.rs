@@ -8,13 +8,9 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::sync::Arc;
 
-use crate::collect::collection::{
-    Collect, CollectError, Collection, FirstStop, ReclaimedBy, first_stop,
-};
+use crate::collect::collection::{Collect, CollectError, Collection, FirstStop, first_stop};
 use crate::collect::reclaim::CollectorGuard;
-use crate::collect::{calls, open_report};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::report::facts::{CollectionKind, CollectionReport};
@@ -34,18 +30,12 @@ pub struct StoppedCollection<'m, M: ObjectModel> {
 impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
     /// Runs the phases of the first stop. The calling thread has stopped the runtime.
     pub(crate) fn begin(m: &'m mut ModelMutator<M>, what: Collect) -> Result<Self, CollectError> {
-        let core = Arc::clone(m.core());
         // Without a wait: the thread that collects may be one of the stopped threads.
-        if !core.collector_lock.try_acquire() {
-            return Err(CollectError::Busy);
-        }
-        let guard = CollectorGuard(&core);
-        let mut begun = Collection::begin(m, what, ReclaimedBy::Collector);
+        let guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
+        let mut begun = Collection::begin(m, guard, what);
         begun.m.free_left_memory();
         let Some(world) = begun.m.stop_in_runtime_stop()? else { return Err(CollectError::Busy) };
-        let report = &mut begun.open.report;
-        let first = first_stop(world, report, ReclaimedBy::Collector, what.workers);
-        std::mem::forget(guard);
+        let first = first_stop(world, &mut begun.open.report, what);
         Ok(Self { kind: what.kind, rest: Some((begun, first)) })
     }
 
@@ -58,15 +48,9 @@ impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
 
     /// Runs the rest, unless it has run.
     fn run_rest(&mut self) -> Option<CollectionReport> {
-        let (collection, first) = self.rest.take()?;
-        let core = Arc::clone(collection.m.core());
-        let guard = CollectorGuard(&core);
-        let begun = calls::begin_holding_up(collection.m);
-        open_report::announce(collection.m, &collection.open);
-        let (m, report) = collection.finish(first);
-        drop(guard);
-        calls::report_held_up(m, begun);
-        report
+        let (mut collection, first) = self.rest.take()?;
+        collection.begin_again();
+        Some(collection.finish(first))
     }
 }
 

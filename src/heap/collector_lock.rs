@@ -11,10 +11,9 @@
 //! | [`Stage`] | the queue | next |
 //! |---|---|---|
 //! | `Free` | none | `Taken`, by `try_acquire` |
-//! | `Taken` | none | `Free`, by `release`; or `Claimed`, by `set_claimed` |
-//! | `Claimed` | none | `Taken`, by `set_releasing`; or `Clearing`, by `hand_over` |
-//! | `Clearing` | objects to clear and to release | `Counting`, by the last batch |
-//! | `Counting` | the same objects, to be counted | `Taken`, by the last batch |
+//! | `Taken` | none, or in the hands of the collecting thread | `Free`, by `release`; or `Claimed`, by `set_claimed` |
+//! | `Claimed` | the same | `Taken`, by `set_releasing`; or `Reclaiming`, by `hand_over` |
+//! | `Reclaiming` | objects to clear and to release | `Taken`, by the last batch |
 //!
 //! Only the thread that took a batch finishes it. So the queue ends with its last batch, on any
 //! thread, and that thread ends the collection and releases the collector lock. A heap has one
@@ -50,7 +49,7 @@
 //! have the claim's reference.
 //!
 //! * In the stage `Claimed`: those with the state bit `UNREACHABLE`.
-//! * In the stage `Clearing`: those that no thread has taken.
+//! * In the stage `Reclaiming`: those that no thread has taken.
 //! * In any stage: those that a thread has announced before it parked ([`CollectorLock::parks`]). A
 //!   thread parks only there while it clears and releases.
 
@@ -61,7 +60,7 @@ use std::time::Duration;
 
 use crate::base::fallible;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::heap::reclaim_queue::{GarbageBatch, OpenReport, Owner, ReclaimQueue, Released, Task};
+use crate::heap::reclaim_queue::{GarbageBatch, Owner, ReclaimQueue};
 use crate::object::live::Live;
 use crate::safepoint::{ThreadId, attached_as, lock};
 
@@ -77,22 +76,21 @@ pub(crate) struct CollectorLock {
 
 /// The stage of the collection that holds the lock. See the table of the module's page.
 #[derive(Debug, Default)]
+#[expect(clippy::large_enum_variant, reason = "a heap has one, and a box needs memory")]
 enum Stage {
     #[default]
     Free,
     Taken,
     /// The collecting thread has a reference to each object with the state bit `UNREACHABLE`.
     Claimed,
-    Clearing(ReclaimQueue, OpenReport),
-    Counting(ReclaimQueue, OpenReport),
+    Reclaiming(ReclaimQueue),
 }
 
 impl Stage {
-    /// The queue whose batches threads may take, and the task of a batch.
-    fn queue(&mut self) -> Option<(&mut ReclaimQueue, Task)> {
+    /// The queue whose batches threads may take.
+    fn queue(&mut self) -> Option<&mut ReclaimQueue> {
         match self {
-            Self::Clearing(queue, _) => Some((queue, Task::Clear)),
-            Self::Counting(queue, _) => Some((queue, Task::Tally)),
+            Self::Reclaiming(queue) => Some(queue),
             Self::Free | Self::Taken | Self::Claimed => None,
         }
     }
@@ -194,7 +192,7 @@ impl LockState {
 
     /// Whether the queue has garbage that no thread has taken.
     fn has_batches(&mut self) -> bool {
-        self.stage.queue().is_some_and(|(queue, _)| queue.has_batches())
+        self.stage.queue().is_some_and(|queue| queue.has_batches())
     }
 
     /// In the child of a fork: the threads that waited do not exist here, nor does the thread that
@@ -206,9 +204,9 @@ impl LockState {
         let parked = std::mem::take(&mut self.parked);
         let (all_unreachable, queue) = match std::mem::take(&mut self.stage) {
             Stage::Free => return None,
-            Stage::Taken | Stage::Counting(..) => (false, None),
+            Stage::Taken => (false, None),
             Stage::Claimed => (true, None),
-            Stage::Clearing(queue, _) => (false, Some(queue)),
+            Stage::Reclaiming(queue) => (false, Some(queue)),
         };
         Some(LostCollection { all_unreachable, queue, parked })
     }
@@ -296,9 +294,13 @@ impl CollectorLock {
         self.state.lock().stage = Stage::Claimed;
     }
 
-    /// The caller, which holds the collector lock, begins to release these references.
+    /// The caller begins to release its collection's references. The stage `Claimed` ends, because
+    /// the bit `UNREACHABLE` does not tell any more which object has such a reference.
     pub(crate) fn set_releasing(&self) {
-        self.state.lock().stage = Stage::Taken;
+        let mut state = self.state.lock();
+        if matches!(state.stage, Stage::Claimed) {
+            state.stage = Stage::Taken;
+        }
     }
 
     /// The caller is about to park, and has not released its collection's references to these
@@ -318,11 +320,11 @@ impl CollectorLock {
     }
 
     /// Hands the collector lock, which the caller holds, to the threads that finish the queue.
-    pub(crate) fn hand_over(&self, mut queue: ReclaimQueue, open: OpenReport) {
+    pub(crate) fn hand_over(&self, mut queue: ReclaimQueue) {
         let mut state = self.state.lock();
         state.queues += 1;
         queue.number = state.queues;
-        state.stage = Stage::Clearing(queue, open);
+        state.stage = Stage::Reclaiming(queue);
         state.clear_active();
         // Relaxed: a thread that misses it reads it again at its next refill.
         self.reclaiming.store(true, Ordering::Relaxed);
@@ -332,7 +334,7 @@ impl CollectorLock {
     /// Whether the garbage on the pages of this thread is in the queue and no batch of it was
     /// taken.
     pub(crate) fn is_untouched(&self, thread: ThreadId) -> bool {
-        self.state.lock().stage.queue().is_some_and(|(queue, _)| queue.is_untouched(thread))
+        self.state.lock().stage.queue().is_some_and(|queue| queue.is_untouched(thread))
     }
 
     /// Whether there may be a reclaim queue.
@@ -346,44 +348,26 @@ impl CollectorLock {
     /// caller must [finish](Self::finish_batch) the batch.
     pub(crate) fn take_batch(&self, owner: Owner, number: Option<u64>) -> Option<GarbageBatch> {
         let mut state = self.state.lock();
-        let (queue, task) = state.stage.queue()?;
-        let batch = number
-            .is_none_or(|number| number == queue.number)
-            .then(|| queue.take(owner, task))??;
+        let queue = state.stage.queue()?;
+        let batch =
+            number.is_none_or(|number| number == queue.number).then(|| queue.take(owner))??;
         state.add_active();
         Some(batch)
     }
 
-    /// Records that a batch is finished, and how many of its objects are alive. `Some`: all objects
-    /// are counted. The thread holds the collector lock, and ends the collection.
-    pub(crate) fn finish_batch(
-        &self,
-        batch: GarbageBatch,
-        alive: usize,
-    ) -> Option<(OpenReport, Released)> {
-        drop(batch);
+    /// Records that a batch is finished. `Some`: it was the last one of its queue. The thread holds
+    /// the collector lock now, and ends the collection.
+    pub(crate) fn finish_batch(&self, batch: GarbageBatch) -> Option<ReclaimQueue> {
         let mut state = self.state.lock();
-        if !state.stage.queue().is_some_and(|(queue, _)| queue.finish(alive)) {
+        if !state.stage.queue().is_some_and(|queue| queue.finish(batch)) {
             state.remove_active();
             return None;
         }
-        match std::mem::take(&mut state.stage) {
-            Stage::Clearing(mut queue, open) => {
-                queue.restart();
-                state.stage = Stage::Counting(queue, open);
-                state.remove_active();
-                // A requester can help.
-                self.notify_change(state);
-                None
-            }
-            Stage::Counting(queue, open) => {
-                state.stage = Stage::Taken;
-                self.reclaiming.store(false, Ordering::Relaxed);
-                drop(state);
-                Some((open, queue.into_released()))
-            }
-            Stage::Free | Stage::Taken | Stage::Claimed => unreachable!("a queue has finished"),
-        }
+        let Stage::Reclaiming(queue) = std::mem::replace(&mut state.stage, Stage::Taken) else {
+            unreachable!("a queue has finished")
+        };
+        self.reclaiming.store(false, Ordering::Relaxed);
+        Some(queue)
     }
 
     /// Unlocks the mutex, and notifies the threads that wait for a change.

@@ -1,9 +1,21 @@
-//! The garbage of a collection, which all mutators of the heap reclaim in batches.
+//! The garbage of one collection, while it is cleared and released.
 //!
-//! The queue holds the garbage by thread: each object is listed under the thread that owns the
-//! object's page. A mutator takes a [`GarbageBatch`] at its safepoints, or while it waits for
-//! the lock, and reclaims it. The
-//! [collector lock](super::collector_lock) protects the queue; its page shows the states.
+//! To clear and to release 10^6 objects takes a tenth of a second. If one thread did this inside
+//! its call, that would be its pause, and it would free cells on the pages of all other threads. So
+//! a collection that the heap started gives its garbage to the threads that own the pages. Each of
+//! them takes batches at its safepoints, and goes on with the program in between.
+//!
+//! For example, threads 1 and 2 have 600 and 100 objects in the garbage that thread 1 has found.
+//! Thread 1 takes a batch of 512 of its own, releases it, and 3 of these objects are still alive,
+//! because thread 2's objects refer to them. It gives the 3 back. At its next safepoint it takes
+//! its other 88 objects, and thread 2 takes its 100. The thread that finishes the last batch finds
+//! the 3 objects in the queue, looks at them once more, and closes the collection.
+//!
+//! A collection that a thread requested fills such a queue, too. That thread takes all of it as one
+//! batch, because the call returns only when its garbage is reclaimed.
+//!
+//! The [collector lock](super::collector_lock) protects a queue that is handed over; its page shows
+//! the states.
 
 #![forbid(unsafe_code)]
 
@@ -25,34 +37,6 @@ pub(crate) struct OpenReport {
     pub(crate) external_before: usize,
 }
 
-/// The work on the objects of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Task {
-    /// Clear the objects, then release them.
-    Clear,
-    /// Count the objects that are still alive.
-    Tally,
-}
-
-impl Task {
-    /// The number of objects that make as much work as one cleared object. A tally reads one byte
-    /// of each object.
-    pub(crate) fn objects_per_unit(self) -> usize {
-        match self {
-            Self::Clear => 1,
-            Self::Tally => 16,
-        }
-    }
-}
-
-/// The garbage of a collection, all of it cleared and released.
-#[derive(Debug)]
-pub(crate) struct Released {
-    pub(crate) parts: Vec<ThreadGarbage>,
-    /// How many objects were alive when they were counted.
-    pub(crate) alive: usize,
-}
-
 /// The most objects of a batch. To reclaim them takes less than a tenth of a millisecond.
 pub(crate) const GARBAGE_BATCH: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 512 };
 
@@ -60,14 +44,17 @@ pub(crate) const GARBAGE_BATCH: usize = if cfg!(all(test, any(loom, shuttle))) {
 #[derive(Debug)]
 pub(crate) struct ThreadGarbage {
     thread: ThreadId,
-    pub(crate) objects: Vec<Object>,
+    objects: Vec<Object>,
     /// How many objects were taken.
-    next: usize,
+    taken: usize,
+    /// How many of them were alive when their batch was finished. They are moved to the front,
+    /// where only objects lie that were taken.
+    left: usize,
 }
 
 impl ThreadGarbage {
     pub(crate) fn new(thread: ThreadId, objects: Vec<Object>) -> Self {
-        Self { thread, objects, next: 0 }
+        Self { thread, objects, taken: 0, left: 0 }
     }
 
     pub(crate) fn is_of(&self, thread: ThreadId) -> bool {
@@ -80,79 +67,117 @@ impl ThreadGarbage {
 
     /// Whether some objects were not taken.
     fn has_batches(&self) -> bool {
-        self.next < self.objects.len()
+        self.taken < self.objects.len()
+    }
+
+    fn finish(&mut self, objects: Taken) {
+        match objects {
+            Taken::Few(few, len) => {
+                self.objects[self.left..self.left + len].copy_from_slice(&few[..len]);
+                self.left += len;
+            }
+            Taken::All(all) => {
+                self.left = all.len();
+                self.objects = all;
+            }
+        }
     }
 }
 
-/// The garbage of one collection, which all mutators clear and release in batches.
+/// The garbage of one collection, and its report, which is open until all garbage is reclaimed.
 #[derive(Debug)]
 pub(crate) struct ReclaimQueue {
-    threads: Vec<ThreadGarbage>,
+    pub(crate) open: OpenReport,
+    /// The garbage that is not divided by thread. It belongs to the collecting thread.
+    whole: ThreadGarbage,
+    divided: Vec<ThreadGarbage>,
     /// Batches that were taken and are not finished.
     under_way: usize,
     garbage: usize,
-    /// How many of the objects that were counted are alive.
-    alive: usize,
-    span: Span,
     /// The queue's number. A heap counts its queues from 1.
     pub(super) number: u64,
 }
 
 impl ReclaimQueue {
-    pub(crate) fn new(threads: Vec<ThreadGarbage>, span: Span) -> Self {
-        let garbage = threads.iter().map(|garbage| garbage.objects.len()).sum();
-        Self { threads, under_way: 0, garbage, alive: 0, span, number: 0 }
+    pub(crate) fn new(whole: ThreadGarbage, divided: Vec<ThreadGarbage>, open: OpenReport) -> Self {
+        let mut this = Self { open, whole, divided, under_way: 0, garbage: 0, number: 0 };
+        this.garbage = this.parts().map(|part| part.objects.len()).sum();
+        this
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &ThreadGarbage> {
+        std::iter::once(&self.whole).chain(&self.divided)
+    }
+
+    /// How many objects the collection has found.
+    pub(crate) fn garbage(&self) -> usize {
+        self.garbage
     }
 
     pub(super) fn has_batches(&self) -> bool {
-        self.threads.iter().any(ThreadGarbage::has_batches)
+        self.parts().any(ThreadGarbage::has_batches)
     }
 
     /// Whether this thread has garbage and no batch of it was taken.
     pub(super) fn is_untouched(&self, thread: ThreadId) -> bool {
-        self.threads.iter().any(|garbage| garbage.is_of(thread) && garbage.next == 0)
+        self.parts().any(|part| part.is_of(thread) && part.taken == 0 && part.has_batches())
     }
 
     /// The objects that no thread has taken.
     pub(crate) fn untaken(&self) -> impl Iterator<Item = Object> {
-        self.threads.iter().flat_map(|garbage| garbage.objects[garbage.next..].iter().copied())
+        self.parts().flat_map(|part| part.objects[part.taken..].iter().copied())
     }
 
-    /// All objects can be taken once more.
-    pub(super) fn restart(&mut self) {
-        self.threads.iter_mut().for_each(|garbage| garbage.next = 0);
-    }
-
-    pub(super) fn take(&mut self, owner: Owner, task: Task) -> Option<GarbageBatch> {
-        let garbage = self.threads.iter_mut().find(|garbage| {
-            garbage.has_batches()
+    pub(super) fn take(&mut self, owner: Owner) -> Option<GarbageBatch> {
+        let mut parts = std::iter::once(&mut self.whole).chain(&mut self.divided);
+        let (at, part) = parts.by_ref().enumerate().find(|(_, part)| {
+            part.has_batches()
                 && match owner {
-                    // Any thread may count the objects of any other thread.
-                    Owner::This(thread) => garbage.is_of(thread) || task == Task::Tally,
+                    Owner::This(thread) => part.is_of(thread),
                     Owner::Any => true,
                 }
         })?;
-        let left = &garbage.objects[garbage.next..];
+        let left = &part.objects[part.taken..];
         let taken = &left[..left.len().min(GARBAGE_BATCH)];
         let mut objects = [*taken.first()?; GARBAGE_BATCH];
         objects[..taken.len()].copy_from_slice(taken);
         let len = taken.len();
-        garbage.next += len;
-        self.under_way += 1;
-        let (garbage, span) = (self.garbage, self.span.clone());
-        Some(GarbageBatch { objects, len, task, garbage, span, queue: self.number })
+        part.taken += len;
+        Some(self.batch(at, Taken::Few(objects, len)))
     }
 
-    /// Records that a batch is finished, and how many of its objects are alive. `true`: no other
-    /// batch of this task is left.
-    pub(super) fn finish(&mut self, alive: usize) -> bool {
+    /// Takes all garbage, which is not divided.
+    pub(crate) fn take_all(&mut self) -> GarbageBatch {
+        let all = std::mem::take(&mut self.whole.objects);
+        self.batch(0, Taken::All(all))
+    }
+
+    fn batch(&mut self, part: usize, objects: Taken) -> GarbageBatch {
+        self.under_way += 1;
+        let (garbage, span, queue) = (self.garbage, self.open.span.clone(), self.number);
+        GarbageBatch { objects, part, garbage, span, queue }
+    }
+
+    /// Records that a batch is finished. The objects that are still in it are alive. `true`: no
+    /// other batch is left.
+    pub(crate) fn finish(&mut self, batch: GarbageBatch) -> bool {
+        let GarbageBatch { objects, part, .. } = batch;
+        match part.checked_sub(1) {
+            None => self.whole.finish(objects),
+            Some(at) => self.divided[at].finish(objects),
+        }
         self.under_way -= 1;
-        self.alive += alive;
         self.under_way == 0 && !self.has_batches()
     }
 
-    pub(super) fn into_released(self) -> Released {
-        Released { parts: self.threads, alive: self.alive }
+    /// The open report, and the objects that were alive when their batches were finished, in one
+    /// list or several, so that this needs no memory.
+    pub(crate) fn into_left(self) -> (OpenReport, impl Iterator<Item = Vec<Object>>) {
+        let left = |mut part: ThreadGarbage| {
+            part.objects.truncate(part.left);
+            part.objects
+        };
+        (self.open, std::iter::once(self.whole).chain(self.divided).map(left))
     }
 }
 
@@ -165,16 +190,24 @@ pub(crate) enum Owner {
     Any,
 }
 
-/// Some objects of a queue. The thread that took them has exclusive access until it
-/// [finishes](super::collector_lock::CollectorLock::finish_batch) the batch.
-///
-/// The objects are stored in place. So a thread takes a batch without memory, which may be short
-/// until the garbage is reclaimed.
+/// The objects of a batch.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a thread takes a batch without memory, which may be short until it is reclaimed"
+)]
+enum Taken {
+    Few([Object; GARBAGE_BATCH], usize),
+    All(Vec<Object>),
+}
+
+/// Some objects of a queue. The thread that took them has exclusive access until it finishes the
+/// batch.
 #[derive(Debug)]
 pub(crate) struct GarbageBatch {
-    objects: [Object; GARBAGE_BATCH],
-    len: usize,
-    pub(crate) task: Task,
+    objects: Taken,
+    /// Its place among the parts of the queue.
+    part: usize,
     /// How many objects the whole queue has.
     pub(crate) garbage: usize,
     pub(crate) span: Span,
@@ -188,6 +221,31 @@ impl GarbageBatch {
     }
 
     pub(crate) fn objects(&self) -> &[Object] {
-        &self.objects[..self.len]
+        match &self.objects {
+            Taken::Few(few, len) => &few[..*len],
+            Taken::All(all) => all,
+        }
+    }
+
+    /// Whether the collection has no other garbage.
+    pub(crate) fn is_all(&self) -> bool {
+        matches!(self.objects, Taken::All(_))
+    }
+
+    /// Removes the objects for which `is_alive` is false.
+    pub(crate) fn retain(&mut self, is_alive: impl Fn(Object) -> bool) {
+        match &mut self.objects {
+            Taken::Few(few, len) => {
+                let mut left = 0;
+                for at in 0..*len {
+                    if is_alive(few[at]) {
+                        few[left] = few[at];
+                        left += 1;
+                    }
+                }
+                *len = left;
+            }
+            Taken::All(all) => all.retain(|&object| is_alive(object)),
+        }
     }
 }

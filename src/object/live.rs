@@ -135,13 +135,6 @@ impl ClaimRef {
         unsafe { Vec::from_raw_parts(objects.as_mut_ptr().cast(), len, capacity) }
     }
 
-    /// Calls `f` with the references, which `f` consumes. The result has the addresses.
-    pub(crate) fn consume(these: Vec<Self>, f: impl FnOnce(ClaimRefs<'_>)) -> Vec<Object> {
-        let objects = Self::into_objects(these);
-        f(ClaimRefs(&objects));
-        objects
-    }
-
     /// The addresses, in the memory of the references, which are owned by the caller from here on.
     pub(crate) fn into_objects(these: Vec<Self>) -> Vec<Object> {
         let mut these = ManuallyDrop::new(these);

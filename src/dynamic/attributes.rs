@@ -94,7 +94,7 @@ impl<'a> Obj<'a> {
     /// The dictionary of an instance, or of a heap type's object. `None`: there can be none, or it
     /// was not made yet.
     fn attributes(self) -> Option<&'a Attributes> {
-        match self.tail::<Attributes>() {
+        match self.slot::<Attributes>() {
             Some(slot) => slot.get(),
             None => self.describe().map(|record| &record.attributes),
         }
@@ -102,14 +102,13 @@ impl<'a> Obj<'a> {
 
     /// As [`attributes`](Self::attributes), but makes the dictionary. Fails if its type has none.
     fn make_attributes(self, function: &'static str) -> Result<&'a Attributes, Fault> {
-        if let Some(attributes) = self.attributes() {
-            return Ok(attributes);
+        if let Some(slot) = self.slot::<Attributes>() {
+            return Ok(slot.get_or_default()?);
         }
-        let Some(slot) = self.tail::<Attributes>() else {
+        self.attributes().ok_or_else(|| {
             let text = words!("objects of type '{}' have no attributes", self.record().kept_name());
-            return Err(self.fault(Code::NoAttribute, function).because(text));
-        };
-        Ok(slot.set(fallible::boxed(Attributes::default())?))
+            self.fault(Code::NoAttribute, function).because(text)
+        })
     }
 
     /// The value of an attribute.

@@ -1,24 +1,22 @@
 //! Built-in types, whose records are made at their first use: the root of all types, and the type
-//! of heap types. The types of modules and weak references are in `module` and `weakref`.
+//! of heap types. The types of modules and weak references are in `module` and `weakref`. Also the
+//! handlers that the library supplies for types without their own.
 
 #![forbid(unsafe_code)]
 
-use crate::Fault;
 use std::ffi::c_int;
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use crate::base::fallible;
+use crate::base::outside::{guarded, panic_message};
 use crate::base::settings_lock::SettingsHold;
-use crate::dynamic::attributes::Attributes;
-use crate::dynamic::dealloc::{self, Dying};
-use crate::dynamic::draft::builtin;
-use crate::dynamic::instance::DEFAULTS;
-use crate::dynamic::object::{Obj, RawObject, RawVarObject, Visitor};
+use crate::dynamic::calls::RustHandlers;
+use crate::dynamic::dealloc::Dying;
+use crate::dynamic::draft::{builtin, root};
+use crate::dynamic::object::{Obj, RawVarObject, Visitor};
 use crate::dynamic::record::{Flags, Type, TypeRecord};
-use crate::dynamic::rust_handlers::RustHandlers;
-use crate::memory::size_class::class_for;
+use crate::{During, Fault, Mutator};
 
 /// A built-in type. Its record is made at the first use.
 pub struct Builtin {
@@ -70,48 +68,12 @@ impl Builtin {
 }
 
 /// The root of all types: `object`.
-pub static BASE: Builtin = Builtin::new(root);
-
-fn root() -> Result<TypeRecord, Fault> {
-    Ok(TypeRecord {
-        face: AtomicPtr::new(std::ptr::null_mut()),
-        made_by: None,
-        traverse: None,
-        static_traverse: None,
-        clear: None,
-        finalize: None,
-        del: None,
-        dealloc: None,
-        own_dealloc: false,
-        is_gc: None,
-        alloc: DEFAULTS.alloc,
-        free: DEFAULTS.plain_free,
-        flags: Flags::BASE_TYPE.and(Flags::READY),
-        basic_size: size_of::<RawObject>(),
-        item_size: 0,
-        data: (0, 0),
-        class: class_for(size_of::<RawObject>(), crate::memory::shape::GRANULE),
-        common_class: None,
-        ends_simply: false,
-        object: std::ptr::null_mut(),
-        bases: Box::new([]),
-        mro: Box::new([]),
-        name: fallible::owned("object")?.into_boxed_str(),
-        keeps: None,
-        module: AtomicPtr::new(std::ptr::null_mut()),
-        token: 0,
-        attributes: Attributes::default(),
-        finalizer: None,
-        is_metatype: false,
-        clears_last: false,
-        tried: AtomicBool::new(true),
-    })
-}
+pub static BASE: Builtin = Builtin::new(|| root("object"));
 
 impl<'a> Obj<'a> {
     /// The record that the object of a heap type describes; `None`: it is another object.
     pub fn describe(self) -> Option<&'a TypeRecord> {
-        self.tail()?.get()
+        self.part()
     }
 }
 
@@ -161,13 +123,61 @@ impl RustHandlers for HeapTypes {
     fn dealloc(dying: Dying<'_>) {
         dying.untrack();
         dying.clear_weak_references();
-        if let Some(record) = dying.take_tail::<TypeRecord>() {
+        if let Some(record) = dying.take::<TypeRecord>() {
             record.attributes.clear();
-            // No thread has the type any more, so none reads its module.
+            // Not retired: no thread has the type any more, so none reads its module.
             drop(record.take_module());
             // It owns the references to the bases.
             drop(record);
         }
-        dying.free_or_report(dealloc::Family::Container);
+        dying.run_free();
+    }
+}
+
+/// The handlers of a heap type that has none of its own and a static base.
+pub(super) struct Inherited;
+
+impl RustHandlers for Inherited {
+    /// Visits the type, and then calls the handler of the nearest static base. Derived types
+    /// inherit this handler unchanged, so that the type is visited once.
+    fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
+        let record = object.record();
+        match (visitor.visit_all(record.type_object()), record.static_traverse) {
+            (0, Some(handler)) => object.visit_by(handler, visitor.visit, visitor.arg),
+            (answer, _) => answer,
+        }
+    }
+}
+
+/// The handlers of types that have only attributes.
+pub(super) struct OnlyAttributes;
+
+impl RustHandlers for OnlyAttributes {
+    fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
+        match visitor.visit_all(object.record().type_object()) {
+            0 => object.visit_managed_dict(visitor),
+            answer => answer,
+        }
+    }
+
+    fn clear(object: Obj<'_>) -> c_int {
+        object.clear_managed_dict();
+        0
+    }
+}
+
+/// The finalize handler of classes.
+pub(super) struct Finalizing;
+
+impl RustHandlers for Finalizing {
+    fn finalize(m: &Mutator, object: Obj<'_>) {
+        let finalizer = object.record().mro().find_map(|record| record.finalizer);
+        // The panic must not pass through the frames of a C program.
+        if let Some(finalizer) = finalizer
+            && let Err(payload) = guarded(|| object.lend(|this| finalizer(this, m)))
+        {
+            let (name, message) = (object.record().kept_name(), panic_message(payload));
+            m.raw().core().hooks.unraisable(During::Finalize, name, message);
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! From the collector to the handlers: the built-in model's table of functions for dynamic objects,
-//! and each call of a handler.
+//! each call of a handler, and handlers that are written in safe Rust.
 //!
-//! The methods find the handler in the record of the object's type, or in the parts of a module.
+//! A handler is a C function that a program supplies, so each call of one is unsafe. All calls are
+//! made here, because they are sound for one reason: the handler comes from the record of the
+//! object's type, or from the parts of a module.
 
 use std::any::TypeId;
 use std::ffi::{c_int, c_void};
@@ -13,7 +15,7 @@ use crate::dynamic::handlers::{guarded, traverse};
 use crate::dynamic::module::MODULE;
 use crate::dynamic::object::{
     Destructor, FreeProc, Inquiry, Obj, RawObject, TYPE_INDEX, TraverseProc, VisitProc, Visitor,
-    from_raw, raw,
+    from_raw,
 };
 use crate::dynamic::record::TypeRecord;
 use crate::dynamic::weakref::WEAKREF;
@@ -82,10 +84,11 @@ unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
 unsafe fn clear(value: NonNull<u8>, m: *const ()) {
     // SAFETY: rule *typed*; `m` is a mutator.
     let (object, m) = unsafe { (Obj::new(value.cast()), mutator(m)) };
-    if object.record().clear.is_none() {
-        return;
+    if let Some(handler) = object.record().clear {
+        guarded(m, During::Clear, object, || {
+            m.raw().private().in_handler(|| object.ask(handler));
+        });
     }
-    guarded(m, During::Clear, object, || raw(m).private().in_handler(|| object.run_clear()));
 }
 
 unsafe fn clears_last(header: NonNull<Header>) -> bool {
@@ -96,12 +99,11 @@ unsafe fn clears_last(header: NonNull<Header>) -> bool {
 unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
     // SAFETY: rule *typed*: the state was set before; `m` is a mutator.
     let (object, m) = unsafe { (Obj::new(header.cast()), mutator(m)) };
-    if object.record().finalize.is_none() {
-        return;
+    if let Some(handler) = object.record().finalize {
+        guarded(m, During::Finalize, object, || {
+            m.raw().private().in_handler(|| object.run(handler));
+        });
     }
-    guarded(m, During::Finalize, object, || {
-        raw(m).private().in_handler(|| object.run_finalize());
-    });
 }
 
 /// Makes the built-in types, so that their first use needs no memory.
@@ -116,49 +118,8 @@ fn make_builtins() -> Result<(), Fault> {
 }
 
 impl Obj<'_> {
-    /// Calls the finalize handler of the object's type, if it has one.
-    #[inline(always)]
-    pub(super) fn run_finalize(self) {
-        self.run(self.record().finalize);
-    }
-
-    /// Calls the legacy finalizer of the object's type, if it has one.
-    #[inline(always)]
-    pub(super) fn run_del(self) {
-        self.run(self.record().del);
-    }
-
-    /// Calls the clear handler of the object's type, if it has one.
-    #[inline(always)]
-    pub(super) fn run_clear(self) {
-        self.record().clear.map(|handler| self.ask(handler));
-    }
-
-    /// Whether the object passes the test of its type, if the type has a test.
-    pub(super) fn passes_own_test(self) -> bool {
-        self.record().is_gc.is_none_or(|test| self.ask(test) != 0)
-    }
-
-    /// Calls the traverse handler of the nearest static base, if there is one.
-    pub(super) fn run_static_traverse(self, visitor: Visitor<'_>) -> c_int {
-        let (visit, arg) = visitor.parts();
-        self.record().static_traverse.map_or(0, |handler| self.visit_by(handler, visit, arg))
-    }
-
-    /// Calls the traverse handler of a module's state, if there is one.
-    pub(super) fn run_state_traverse(self, visitor: Visitor<'_>) -> c_int {
-        let (visit, arg) = visitor.parts();
-        let handler = self.state_handlers().traverse;
-        handler.map_or(0, |handler| self.visit_by(handler, visit, arg))
-    }
-
-    /// Calls the clear handler of a module's state, if there is one.
-    pub(super) fn run_state_clear(self) -> c_int {
-        self.state_handlers().clear.map_or(0, |handler| self.ask(handler))
-    }
-
-    /// Calls a traverse handler of the object's type. Outside of this file only the traversal of a
-    /// collection calls it.
+    /// Calls a traverse handler of the object's type. Outside of this folder's handlers, only the
+    /// traversal of a collection calls it.
     #[inline(always)]
     pub(super) fn visit_by(
         self,
@@ -171,48 +132,34 @@ impl Obj<'_> {
         unsafe { handler(self.address().as_ptr(), visit, arg) }
     }
 
+    /// Calls a finalize handler, a legacy finalizer or a dealloc handler of the object's type.
     #[inline(always)]
-    fn run(self, handler: Option<Destructor>) {
-        if let Some(handler) = handler {
-            // SAFETY: rule *handlers*: called for an object of the handler's type.
-            unsafe { handler(self.address().as_ptr()) };
-        }
+    pub(super) fn run(self, handler: Destructor) {
+        // SAFETY: rule *handlers*: called for an object of the handler's type.
+        unsafe { handler(self.address().as_ptr()) };
     }
 
+    /// Calls a clear handler of the object's type, or the type's own test.
     #[inline(always)]
-    fn ask(self, handler: Inquiry) -> c_int {
+    pub(super) fn ask(self, handler: Inquiry) -> c_int {
         // SAFETY: rule *handlers*: called for an object of the handler's type.
         unsafe { handler(self.address().as_ptr()) }
     }
 
+    /// Calls the function that frees the object, or the function for the end of its state.
     #[inline(always)]
-    fn free_by(self, handler: FreeProc) {
+    pub(super) fn free_by(self, handler: FreeProc) {
         // SAFETY: rule *handlers*: called at the end of an object of the handler's type.
         unsafe { handler(self.address().as_ptr().cast()) };
     }
 }
 
 impl Dying<'_> {
-    /// Calls a dealloc handler, of the object's type or of a base.
-    #[inline(always)]
-    pub(super) fn run_dealloc(self, handler: Destructor) {
-        self.object().run(Some(handler));
-    }
-
     /// Calls the function of the object's type that frees the memory.
     #[inline(always)]
     pub fn run_free(self) {
         let object = self.object();
         object.free_by(object.record().free);
-    }
-
-    /// Calls the function that a module's state has for its end, if there is one. No reference to
-    /// the state exists during the call.
-    pub(super) fn run_state_free(&self) {
-        let object = self.object();
-        if let Some(handler) = object.state_handlers().free {
-            object.free_by(handler);
-        }
     }
 }
 
@@ -223,4 +170,55 @@ impl TypeRecord {
         // returns a new reference.
         unsafe { NonNull::new((self.alloc)(self.face(), 0)).map(|made| from_raw(made)) }
     }
+}
+
+/// The handlers of a type that is made in Rust. The collector calls each handler as a C function
+/// with pointers. The functions below are such functions: each converts the pointers, and calls a
+/// handler of `H`. So the handlers themselves need no unsafe code.
+pub(super) trait RustHandlers {
+    /// Visits the references of a living object.
+    fn traverse(_object: Obj<'_>, _visitor: Visitor<'_>) -> c_int {
+        0
+    }
+
+    /// Removes the references of a living object.
+    fn clear(_object: Obj<'_>) -> c_int {
+        0
+    }
+
+    /// Finalizes a living object.
+    fn finalize(_m: &Mutator, _object: Obj<'_>) {}
+
+    /// Destroys an object.
+    fn dealloc(_dying: Dying<'_>) {}
+}
+
+pub(super) unsafe extern "C" fn traverse_in_rust<H: RustHandlers>(
+    object: *mut RawObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
+    // SAFETY: rule *handlers*: called for a living object, with a visitor and its argument.
+    let (object, visitor) = unsafe { (Obj::from_ptr(object), Visitor::new(visit, arg)) };
+    object.map_or(0, |object| H::traverse(object, visitor))
+}
+
+pub(super) unsafe extern "C" fn clear_in_rust<H: RustHandlers>(object: *mut RawObject) -> c_int {
+    // SAFETY: rule *handlers*: called for a living object.
+    unsafe { Obj::from_ptr(object) }.map_or(0, H::clear)
+}
+
+pub(super) unsafe extern "C" fn finalize_in_rust<H: RustHandlers>(object: *mut RawObject) {
+    // SAFETY: rule *handlers*: called for a living object.
+    if let Some(object) = unsafe { Obj::from_ptr(object) } {
+        Mutator::with_current(|m| H::finalize(m, object));
+    }
+}
+
+pub(super) unsafe extern "C" fn dealloc_in_rust<H: RustHandlers>(object: *mut RawObject) {
+    Mutator::with_current(|m| {
+        // SAFETY: rules *handlers* and *zero*: called once, for a dying object.
+        let dying = unsafe { Obj::from_ptr(object).map(|object| Dying::new(m, object)) };
+        dying.map(H::dealloc);
+    });
 }

@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 
 use crate::base::fallible;
 use crate::base::fallible::words;
-use crate::dynamic::builtin::{Builtin, METATYPE};
+use crate::dynamic::builtin::{Builtin, Finalizing, METATYPE};
+use crate::dynamic::calls::finalize_in_rust;
 use crate::dynamic::draft::{FACE, TypeSpec, draft, fault};
+use crate::dynamic::instance;
 use crate::dynamic::module::MODULE;
 use crate::dynamic::object::{AllocProc, Obj, RawObject, as_raw, into_raw};
 use crate::dynamic::record::{ClassFinalizer, Flags, RecordRef, Slots, Type, TypeRecord};
-use crate::dynamic::rust_handlers::Finalizing;
-use crate::dynamic::{instance, rust_handlers};
 use crate::report::error::{Code, Fault};
 use crate::{AnyGc, Mutator};
 
@@ -73,16 +73,28 @@ impl Class {
     ///
     /// When the bases do not fit together, `module` is no module, or there is no memory.
     pub fn make(self, m: &Mutator) -> Result<Type, Fault> {
-        if self.module.as_ref().is_some_and(|module| !is_module(module, m)) {
-            let text = words!("the module of class '{}' is an object that is no module", self.name);
+        let Self { name, bases, finalizer, module } = self;
+        let is_module = |object| {
+            Obj::of(object, m).is_some_and(|object| object.record().is_subtype_of(MODULE.get()))
+        };
+        if module.as_ref().is_some_and(|module| !is_module(module)) {
+            let text = words!("the module of class '{name}' is an object that is no module");
             return Err(Fault::new(Code::WrongType, "make").because(text));
         }
-        ready_class(m, self.name, self.bases, self.module, self.finalizer)
+        let mut spec = TypeSpec::with_attributes(name);
+        // A base with the flag `HAVE_GC` passes on its flags and handlers.
+        if bases.first().is_some_and(|base| base.record().has_gc()) {
+            spec.flags = Flags::BASE_TYPE;
+            spec.slots = Slots::default();
+        }
+        if finalizer.is_some() {
+            spec.slots.finalize = Some(finalize_in_rust::<Finalizing>);
+        }
+        (spec.bases, spec.module, spec.finalizer) = (bases, module, finalizer);
+        // SAFETY: rule *handlers*: the handlers serve attributes. The type has both of its own, or
+        // inherits both.
+        unsafe { ready_heap(m, &spec, |_, _| {}) }
     }
-}
-
-fn is_module(object: &AnyGc, m: &Mutator) -> bool {
-    Obj::of(object, m).is_some_and(|object| object.record().is_subtype_of(MODULE.get()))
 }
 
 impl Type {
@@ -97,18 +109,16 @@ impl Type {
             check_heap(object, m, FUNCTION)?;
         }
         let record = self.record();
+        let fault = |code| Fault::new(code, FUNCTION).of_type(record.kept_name());
         if std::ptr::eq(record, METATYPE.get()) {
             let text = "types are made by `Class::make`, and not instantiated";
-            return Err(Fault::new(Code::WrongType, FUNCTION)
-                .of_type(record.kept_name())
-                .because(text));
+            return Err(fault(Code::WrongType).because(text));
         }
         let generic: AllocProc = instance::generic_alloc;
         if std::ptr::fn_addr_eq(record.alloc, generic) {
             // Called directly: the generic allocator cannot read a face of another runtime.
-            return instance::allocate_handle(m, record, true);
+            return instance::allocate_handle(m, record);
         }
-        let fault = |code| Fault::new(code, FUNCTION).of_type(record.kept_name());
         let made = record.run_alloc().ok_or_else(|| fault(Code::Memory))?;
         match Obj::of(&made, m) {
             Some(object) if std::ptr::eq(object.record(), record) => Ok(made),
@@ -184,7 +194,7 @@ pub unsafe fn ready_static(
     spec: &TypeSpec,
     face: *mut c_void,
 ) -> Result<&'static TypeRecord, Fault> {
-    let record = Box::leak(fallible::boxed(draft(spec, false)?.record)?);
+    let record = Box::leak(fallible::boxed(draft(spec, false)?)?);
     let face = if face.is_null() { (&raw mut *record).cast() } else { face };
     *record.face.get_mut() = face;
     Ok(record)
@@ -209,7 +219,7 @@ pub unsafe fn ready_heap(
     if size > instance::SIZE_LIMIT {
         return Err(fault(Code::BadSize, &spec.name, format_args!("a face of {size} bytes")));
     }
-    let mut record = fallible::boxed(draft(spec, true)?.record)?;
+    let mut record = fallible::boxed(draft(spec, true)?)?;
     // It stays untracked until its tail is set: a traversal reads the record there.
     let object = instance::allocate_type(m, METATYPE.get(), size)
         .map_err(|why| fault(why.code, &record.name, format_args!("{}", why.text)))?;
@@ -219,7 +229,7 @@ pub unsafe fn ready_heap(
     if let Some(module) = &spec.module {
         *record.module.get_mut() = into_raw(module.clone()).as_ptr();
     }
-    let made = Obj::of(&object, m).and_then(|object| Some((object, object.tail()?)));
+    let made = Obj::of(&object, m).and_then(|object| Some((object, object.slot()?)));
     let (this, slot) = made.expect("an object of the metatype");
     // Before any other code can read the record from the object.
     let record = slot.set(record);
@@ -227,33 +237,6 @@ pub unsafe fn ready_heap(
     this.put_in(m);
     let record = RecordRef(NonNull::from(record));
     Ok(Type { record, object: Some(object) })
-}
-
-/// Makes a class: a heap type for objects with attributes.
-///
-/// # Errors
-///
-/// As for [`ready_heap`].
-pub(super) fn ready_class(
-    m: &Mutator,
-    name: String,
-    bases: Vec<Type>,
-    module: Option<AnyGc>,
-    finalizer: Option<ClassFinalizer>,
-) -> Result<Type, Fault> {
-    let mut spec = TypeSpec::with_attributes(name);
-    // A base with the flag `HAVE_GC` passes on its flags and handlers.
-    if bases.first().is_some_and(|base| base.record().has_gc()) {
-        spec.flags = Flags::BASE_TYPE;
-        spec.slots = Slots::default();
-    }
-    if finalizer.is_some() {
-        spec.slots.finalize = Some(rust_handlers::finalize::<Finalizing>);
-    }
-    (spec.bases, spec.module, spec.finalizer) = (bases, module, finalizer);
-    // SAFETY: rule *handlers*: the handlers serve attributes. The type has both of its own, or
-    // inherits both.
-    unsafe { ready_heap(m, &spec, |_, _| {}) }
 }
 
 impl Builtin {

@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::handlers;
-use crate::dynamic::object::{Obj, RawObject, from_raw, is_checked, raw, refuse_in_traversal};
+use crate::dynamic::object::{Obj, RawObject, from_raw, is_checked, refuse_in_traversal};
 use crate::dynamic::tracking::InHeap;
 use crate::object::header::Header;
 use crate::object::state;
@@ -51,18 +51,12 @@ impl<'m> Dying<'m> {
     /// values for the object are not used after a call that destroys it or its parts.
     #[inline(always)]
     pub unsafe fn new(m: &'m Mutator, object: Obj<'m>) -> Self {
-        // SAFETY: as the caller says.
-        Self(unsafe { InHeap::new(m, object) })
+        Self(InHeap { m, object })
     }
 
-    fn m(&self) -> &'m Mutator {
-        self.0.mutator()
-    }
-
-    /// The object.
     #[inline(always)]
     pub(super) fn object(&self) -> Obj<'m> {
-        self.0.object()
+        self.0.object
     }
 
     /// Takes the object out of the tracked set.
@@ -78,36 +72,32 @@ impl<'m> Dying<'m> {
 
     /// Calls the finalizer; `true`: the object is alive again, and the handler must return at once.
     pub fn call_finalizer(&self) -> bool {
-        let (m, object) = (self.m(), self.object());
+        let InHeap { m, object } = self.0;
         if object.record().finalize.is_none() || object.is_finalized(m) {
             return false;
         }
         self.survives(|| object.call_finalizer(m))
     }
 
-    /// Calls the legacy finalizer, which the type has. `true`: the object is alive again.
-    fn call_legacy(&self) -> bool {
-        let (m, object) = (self.m(), self.object());
-        self.survives(|| handlers::guarded(m, During::Finalize, object, || object.run_del()))
-    }
-
     /// Revives the object for a call; `true`: it is alive afterwards.
     fn survives(&self, call: impl FnOnce()) -> bool {
         // SAFETY: rule *zero*: dying on this thread.
-        !unsafe { managed::revived(raw(self.m()), self.object().header_ptr(), call) }
+        !unsafe { managed::revived(self.0.m.raw(), self.object().header_ptr(), call) }
     }
 
     /// Clears the weak references to the object, and calls their callbacks.
     pub fn clear_weak_references(&self) {
-        managed::clear_weak_references(raw(self.m()), self.object().header());
+        managed::clear_weak_references(self.0.m.raw(), self.object().header());
     }
 
     /// Calls the clear handler, if the type has one.
     #[inline(always)]
     fn clear(&self) {
-        let object = self.object();
-        if object.record().clear.is_some() {
-            handlers::guarded(self.m(), During::Clear, object, || object.run_clear());
+        let InHeap { m, object } = self.0;
+        if let Some(handler) = object.record().clear {
+            handlers::guarded(m, During::Clear, object, || {
+                object.ask(handler);
+            });
         }
     }
 
@@ -117,24 +107,16 @@ impl<'m> Dying<'m> {
         OwnedType(NonNull::new(self.object().record().object))
     }
 
-    /// As [`free()`]. A fault is reported as misuse.
-    pub(super) fn free_or_report(self, family: Family) {
-        let m = self.m();
-        if let Err(fault) = self.free(family) {
-            raw(m).core().hooks.misuse(&fault);
-        }
-    }
-
     /// As [`free()`], for an object of the mutator's heap.
     fn free(self, family: Family) -> Result<(), Fault> {
         const FUNCTION: &str = "free";
-        let (m, object, state) = (self.m(), self.object(), self.0.state());
+        let (InHeap { m, object }, state) = (self.0, self.0.state());
         let record = object.record();
         if record.has_gc() != (family == Family::Container) {
             return Err(object.fault(Code::WrongAllocator, FUNCTION));
         }
         // From here on no weak reference can be upgraded. In a dealloc handler this is so already.
-        let before = managed::mark_dying_for_upgrades(raw(m), object.header(), state);
+        let before = managed::mark_dying_for_upgrades(m.raw(), object.header(), state);
         let was_dying = before & state::DYING != 0;
         // A constructor owns one reference, and a dealloc handler none. In a dealloc handler any
         // reference was added by the handler, and still exists.
@@ -149,15 +131,15 @@ impl<'m> Dying<'m> {
         let result =
             if was_tracked { Err(object.fault(Code::StillTracked, FUNCTION)) } else { Ok(()) };
         self.clear_weak_references();
-        drop(self.take_tail::<Attributes>());
+        drop(self.take::<Attributes>());
         self.give_back();
         result
     }
 
     /// Frees the memory. In checked mode it goes through the quarantine.
     pub(super) fn give_back(self) {
-        let m = self.m();
-        let model = raw(m).model();
+        let m = self.0.m;
+        let model = m.raw().model();
         if !model.is_checked() {
             return self.free_memory();
         }
@@ -168,7 +150,7 @@ impl<'m> Dying<'m> {
         unsafe {
             let mut due = model.quarantine.admit(self.0.cell(), size_of::<RawObject>());
             while let Some(oldest) = due {
-                raw(m).free_unprefixed(oldest.start());
+                m.raw().free_unprefixed(oldest.start());
                 due = model.quarantine.pop_excess();
             }
         }
@@ -178,7 +160,7 @@ impl<'m> Dying<'m> {
     #[inline(always)]
     fn free_memory(self) {
         // SAFETY: rule *zero*: no code uses the object any more.
-        unsafe { raw(self.m()).free_unprefixed(self.object().address().cast()) };
+        unsafe { self.0.m.raw().free_unprefixed(self.object().address().cast()) };
     }
 
     /// Calls the dealloc handler of the object's type: its own, or the generic one.
@@ -186,7 +168,7 @@ impl<'m> Dying<'m> {
     fn destroy(self) {
         let record = self.object().record();
         match record.dealloc.filter(|_| record.own_dealloc) {
-            Some(handler) => self.run_dealloc(handler),
+            Some(handler) => self.object().run(handler),
             None => self.dealloc(),
         }
     }
@@ -194,7 +176,7 @@ impl<'m> Dying<'m> {
     /// The generic dealloc handler.
     #[inline]
     pub fn dealloc(self) {
-        if self.object().record().ends_simply && !is_checked(self.m()) {
+        if self.object().record().ends_simply && !is_checked(self.0.m) {
             dealloc_simply(self);
         } else {
             dealloc_in_full(self);
@@ -220,16 +202,14 @@ impl OwnedType {
 impl Obj<'_> {
     /// Calls the finalizer, unless it was called before.
     pub fn call_finalizer(self, m: &Mutator) {
-        if self.record().finalize.is_none() {
-            return;
-        }
+        let Some(handler) = self.record().finalize else { return };
         if let Some(here) = self.here(m)
             // Set before the call, so that a nested call does nothing.
             && here.state().set(state::FINALIZED) & state::FINALIZED != 0
         {
             return;
         }
-        handlers::guarded(m, During::Finalize, self, || self.run_finalize());
+        handlers::guarded(m, During::Finalize, self, || self.run(handler));
     }
 
     /// Whether the object has exactly `count` references, and no merge queue contains it. The entry
@@ -239,7 +219,7 @@ impl Obj<'_> {
         let is_so = || header.count() == Some(count);
         if is_so() && count > 0 && header.is_queued() {
             // Other threads have dropped references that this thread had counted.
-            managed::merge_early(raw(m), header);
+            managed::merge_early(m.raw(), header);
         }
         is_so() && !header.is_queued()
     }
@@ -283,11 +263,11 @@ pub unsafe fn free_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says.
     let Some(here) = unsafe { Obj::new(object) }.here(m) else { return false };
     // Types with a common class take part in cycle collection, and have no dictionaries.
-    if here.object().record().common_class.is_none() {
+    if here.object.record().common_class.is_none() {
         return false;
     }
     let dying = here.state().get() & (state::DYING | state::TRACKED) == state::DYING;
-    if !dying || !here.object().header().is_spent() {
+    if !dying || !here.object.header().is_spent() {
         return false;
     }
     Dying(here).free_memory();
@@ -303,10 +283,11 @@ fn dealloc_in_full(dying: Dying<'_>) {
     if dying.call_finalizer() {
         return;
     }
-    if record.del.is_some() {
+    if let Some(del) = record.del {
         // Before the legacy finalizer, as in CPython.
         dying.clear_weak_references();
-        if dying.call_legacy() {
+        let run = || handlers::guarded(dying.0.m, During::Finalize, object, || object.run(del));
+        if dying.survives(run) {
             return;
         }
     }
@@ -322,7 +303,7 @@ fn dealloc_in_full(dying: Dying<'_>) {
     let base = primary.find(|base| base.own_dealloc).filter(|_| !record.own_dealloc);
     if let Some((base, dealloc)) = base.and_then(|base| Some((base, base.dealloc?))) {
         let base_is_heap_type = base.is_heap_type();
-        dying.run_dealloc(dealloc);
+        dying.object().run(dealloc);
         if !base_is_heap_type {
             owned_type.release();
         }
@@ -395,7 +376,7 @@ pub(super) unsafe extern "C" fn generic_free(object: *mut c_void) {
             })
         };
         if let Some(Err(fault)) = freed {
-            raw(m).core().hooks.misuse(&fault);
+            m.raw().core().hooks.misuse(&fault);
         }
     });
 }

@@ -36,11 +36,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr};
 use crate::AnyGc;
 use crate::base::fallible::{self, NoMemory, words};
 use crate::dynamic::attributes::Attributes;
-use crate::dynamic::builtin::BASE;
+use crate::dynamic::builtin::{BASE, Inherited, OnlyAttributes};
+use crate::dynamic::calls::{RustHandlers, clear_in_rust, dealloc_in_rust, traverse_in_rust};
 use crate::dynamic::instance::{self, DEFAULTS};
 use crate::dynamic::object::{FreeProc, RawObject, RawVarObject};
 use crate::dynamic::record::{ClassFinalizer, Defaults, Flags, RecordRef, Slots, Type, TypeRecord};
-use crate::dynamic::rust_handlers::{self, Inherited, OnlyAttributes, RustHandlers};
+use crate::memory::shape::GRANULE;
 use crate::memory::size_class::class_for;
 use crate::report::error::{Code, Fault};
 use crate::report::event;
@@ -106,8 +107,8 @@ impl TypeSpec {
     pub fn with_attributes(name: impl Into<String>) -> Self {
         let mut spec = Self::new(name);
         spec.flags = Flags::HAVE_GC.and(Flags::MANAGED_DICT).and(Flags::BASE_TYPE);
-        spec.slots.traverse = Some(rust_handlers::traverse::<OnlyAttributes>);
-        spec.slots.clear = Some(rust_handlers::clear::<OnlyAttributes>);
+        spec.slots.traverse = Some(traverse_in_rust::<OnlyAttributes>);
+        spec.slots.clear = Some(clear_in_rust::<OnlyAttributes>);
         spec
     }
 }
@@ -122,14 +123,10 @@ pub(super) fn fault(code: Code, name: &str, text: fmt::Arguments<'_>) -> Fault {
 /// the fields in a plain loop.
 const COMMON_SIZE: usize = 128;
 
-/// The record of a type, before it has its final address.
-pub(super) struct Draft {
-    pub(super) record: TypeRecord,
-}
-
 /// Computes the record of a type: adds the inherited values, and checks the result.
-pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
+pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<TypeRecord, Fault> {
     let name = &spec.name;
+    let refuse = |code, text: fmt::Arguments<'_>| Err(fault(code, name, text));
     if name.is_empty() {
         return Err(Fault::new(Code::BadSlot, "type readiness").because("a type needs a name"));
     }
@@ -142,41 +139,35 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     let base = bases[0].get();
     let mut flags = spec.flags;
     let mut slots = spec.slots;
-    inherit_collection(name, &mut flags, &mut slots, &bases, heap_type)?;
+    inherit_collection(name, &mut flags, &mut slots, base, heap_type)?;
     if flags.has(Flags::HAVE_GC) && slots.clear.is_none() && base.clear.is_some() {
         event::no_clear_handler(name, &base.name);
     }
-    let inherited = Flags::MANAGED_DICT.0 | Flags::ITEMS_AT_END.0 | Flags::ITEMS_ARE_REFERENCES.0;
-    flags = flags.and(Flags(base.flags.0 & inherited));
-    // The bits for type families (CPython's `Py_TPFLAGS_*_SUBCLASS`) are inherited.
-    flags = flags.and(Flags(base.flags.0 & 0xff00_0000));
-    flags = Flags(flags.0 & !Flags::HEAP_TYPE.0).and(Flags::READY);
-    if heap_type {
-        flags = flags.and(Flags::HEAP_TYPE);
-    }
-    if flags.has(Flags::MANAGED_DICT) && !(flags.has(Flags::HAVE_GC) && heap_type) {
+    let inherited = Flags::MANAGED_DICT.and(Flags::ITEMS_AT_END).and(Flags::ITEMS_ARE_REFERENCES);
+    // The bits for type families (CPython's `Py_TPFLAGS_*_SUBCLASS`) are inherited, too.
+    let inherited = inherited.and(Flags(0xff00_0000));
+    flags = flags.and(Flags(base.flags.0 & inherited.0)).and(Flags::READY);
+    flags =
+        if heap_type { flags.and(Flags::HEAP_TYPE) } else { Flags(flags.0 & !Flags::HEAP_TYPE.0) };
+    let tail = flags.has(Flags::MANAGED_DICT);
+    let gc = flags.has(Flags::HAVE_GC);
+    if tail && !(gc && heap_type) {
         let text = format_args!("a managed dictionary requires Py_TPFLAGS_HAVE_GC and a heap type");
-        return Err(fault(Code::BadFlags, name, text));
+        return refuse(Code::BadFlags, text);
     }
     let (basic_size, data) = sizes(name, spec.basic_size, base)?;
     let item_size = match usize::try_from(spec.item_size) {
         Ok(0) => base.item_size,
         Ok(size) if base.item_size == 0 || size == base.item_size => size,
         Ok(_) => {
-            return Err(fault(
-                Code::BadSize,
-                name,
-                format_args!("its items have another size than the base's"),
-            ));
+            let text = format_args!("its items have another size than the base's");
+            return refuse(Code::BadSize, text);
         }
-        Err(_) => return Err(fault(Code::BadSize, name, format_args!("a negative item size"))),
+        Err(_) => return refuse(Code::BadSize, format_args!("a negative item size")),
     };
     if item_size != 0 && basic_size < size_of::<RawVarObject>() {
-        return Err(fault(
-            Code::BadSize,
-            name,
-            format_args!("a type with items needs room for their number behind the head"),
-        ));
+        let text = format_args!("a type with items needs room for their number behind the head");
+        return refuse(Code::BadSize, text);
     }
     // The number of items lies behind the head. A base without items has its first field there.
     if item_size != 0 && base.item_size == 0 && base.basic_size > size_of::<RawObject>() {
@@ -184,75 +175,95 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             "the number of items would lie in the fields of '{}', which has none",
             base.name
         );
-        return Err(fault(Code::BadSize, name, text));
+        return refuse(Code::BadSize, text);
     }
     // `resize` and C programs read such items as whole words.
     const WORD: usize = size_of::<usize>();
-    if flags.has(Flags::ITEMS_ARE_REFERENCES)
-        && (item_size != WORD || !basic_size.is_multiple_of(WORD))
-    {
+    let whole_words = item_size == WORD && basic_size.is_multiple_of(WORD);
+    if flags.has(Flags::ITEMS_ARE_REFERENCES) && !whole_words {
         let text = format_args!(
             "items that are references must have {WORD} bytes, at a multiple of {WORD}"
         );
-        return Err(fault(Code::BadSize, name, text));
+        return refuse(Code::BadSize, text);
     }
-    let gc = flags.has(Flags::HAVE_GC);
-    let free = free_function(name, slots.free, gc, flags, base, defaults)?;
-    let own_dealloc = slots.dealloc.is_some();
-    let tail = flags.has(Flags::MANAGED_DICT);
-    let class = class_for(
-        basic_size + if tail { size_of::<usize>() } else { 0 },
-        crate::memory::shape::GRANULE,
-    );
+    let free = free_function(name, slots.free, flags, base, defaults)?;
+    let class = class_for(basic_size + if tail { WORD } else { 0 }, GRANULE);
     let dealloc = slots.dealloc.or(base.dealloc);
     let finalize = slots.finalize.or(base.finalize);
     let del = slots.del.or(base.del);
     let usual_free = gc && std::ptr::fn_addr_eq(free, defaults.gc_free);
-    let ends_simply =
-        usual_free && !tail && dealloc.is_none() && finalize.is_none() && del.is_none();
-    Ok(Draft {
-        record: TypeRecord {
-            face: AtomicPtr::new(std::ptr::null_mut()),
-            made_by: Some(defaults),
-            traverse: slots.traverse,
-            static_traverse: if base.is_heap_type() { base.static_traverse } else { base.traverse },
-            clear: slots.clear,
-            finalize,
-            del,
-            dealloc,
-            own_dealloc,
-            is_gc: slots.is_gc.or(base.is_gc),
-            // The root's allocator is not inherited: it reads only faces of types made in Rust.
-            alloc: slots.alloc.or((!is_root(base)).then_some(base.alloc)).unwrap_or(defaults.alloc),
-            free,
-            flags,
-            basic_size,
-            item_size,
-            data,
-            class,
-            common_class: class
-                .filter(|_| gc && !tail && item_size == 0 && basic_size <= COMMON_SIZE),
-            ends_simply,
-            object: std::ptr::null_mut(),
-            mro: linearize(name, &bases)?,
-            bases: own_bases(&bases)?,
-            name: fallible::owned(name)?.into_boxed_str(),
-            keeps: spec.keeps.clone(),
-            module: AtomicPtr::new(std::ptr::null_mut()),
-            token: spec.token,
-            attributes: Attributes::default(),
-            finalizer: spec.finalizer,
-            is_metatype: false,
-            clears_last: base.clears_last,
-            tried: AtomicBool::new(false),
-        },
+    let is_common = gc && !tail && item_size == 0 && basic_size <= COMMON_SIZE;
+    Ok(TypeRecord {
+        made_by: Some(defaults),
+        traverse: slots.traverse,
+        static_traverse: if base.is_heap_type() { base.static_traverse } else { base.traverse },
+        clear: slots.clear,
+        finalize,
+        del,
+        dealloc,
+        own_dealloc: slots.dealloc.is_some(),
+        is_gc: slots.is_gc.or(base.is_gc),
+        // The root's allocator is not inherited: it reads only faces of types made in Rust.
+        alloc: slots.alloc.or((!is_root(base)).then_some(base.alloc)).unwrap_or(defaults.alloc),
+        free,
+        flags,
+        basic_size,
+        item_size,
+        data,
+        class,
+        common_class: class.filter(|_| is_common),
+        ends_simply: usual_free
+            && !tail
+            && dealloc.is_none()
+            && finalize.is_none()
+            && del.is_none(),
+        mro: linearize(name, &bases)?,
+        // The handles own references to heap types.
+        bases: fallible::collect(bases.iter().map(|base| Type::from_record(base.get())))?.into(),
+        keeps: spec.keeps.clone(),
+        token: spec.token,
+        finalizer: spec.finalizer,
+        clears_last: base.clears_last,
+        tried: AtomicBool::new(false),
+        ..root(name)?
     })
 }
 
-/// Handles to the bases, which own references to heap types.
-fn own_bases(bases: &[RecordRef]) -> Result<Box<[Type]>, NoMemory> {
-    let bases = bases.iter().map(|base| Type::from_record(base.get()));
-    Ok(fallible::collect(bases)?.into())
+/// The record of the root of all types, but with this name.
+pub(super) fn root(name: &str) -> Result<TypeRecord, Fault> {
+    Ok(TypeRecord {
+        face: AtomicPtr::new(std::ptr::null_mut()),
+        made_by: None,
+        traverse: None,
+        static_traverse: None,
+        clear: None,
+        finalize: None,
+        del: None,
+        dealloc: None,
+        own_dealloc: false,
+        is_gc: None,
+        alloc: DEFAULTS.alloc,
+        free: DEFAULTS.plain_free,
+        flags: Flags::BASE_TYPE.and(Flags::READY),
+        basic_size: size_of::<RawObject>(),
+        item_size: 0,
+        data: (0, 0),
+        class: class_for(size_of::<RawObject>(), GRANULE),
+        common_class: None,
+        ends_simply: false,
+        object: std::ptr::null_mut(),
+        bases: Box::new([]),
+        mro: Box::new([]),
+        name: fallible::owned(name)?.into_boxed_str(),
+        keeps: None,
+        module: AtomicPtr::new(std::ptr::null_mut()),
+        token: 0,
+        attributes: Attributes::default(),
+        finalizer: None,
+        is_metatype: false,
+        clears_last: false,
+        tried: AtomicBool::new(true),
+    })
 }
 
 fn is_root(record: &TypeRecord) -> bool {
@@ -265,56 +276,41 @@ fn check_bases(
     heap_type: bool,
     defaults: &'static Defaults,
 ) -> Result<(), Fault> {
+    let refuse = |code, text: fmt::Arguments<'_>| Err(fault(code, name, text));
     for (at, base) in bases.iter().enumerate() {
         let record = base.get();
+        let base_name = &record.name;
         if !record.flags.has(Flags::BASE_TYPE) {
-            return Err(fault(
-                Code::BadBase,
-                name,
-                format_args!("'{}' cannot be a base", record.name),
-            ));
+            return refuse(Code::BadBase, format_args!("'{base_name}' cannot be a base"));
         }
         if record.made_by.is_some_and(|maker| !std::ptr::eq(maker, defaults)) {
-            let text = format_args!("its base '{}' was made by another runtime", record.name);
-            return Err(fault(Code::BadBase, name, text));
+            let text = format_args!("its base '{base_name}' was made by another runtime");
+            return refuse(Code::BadBase, text);
         }
         if bases[..at].contains(base) {
-            return Err(fault(
-                Code::BadBase,
-                name,
-                format_args!("'{}' is a base twice", record.name),
-            ));
+            return refuse(Code::BadBase, format_args!("'{base_name}' is a base twice"));
         }
         if record.is_heap_type() && !heap_type {
-            return Err(fault(
-                Code::BadBase,
-                name,
-                format_args!("a static type cannot have the heap type '{}' as a base", record.name),
-            ));
+            let text =
+                format_args!("a static type cannot have the heap type '{base_name}' as a base");
+            return refuse(Code::BadBase, text);
         }
     }
     let primary = bases[0].get();
-    for other in &bases[1..] {
-        let other = other.get();
+    for other in bases[1..].iter().map(RecordRef::get) {
+        let (name, primary_name) = (&other.name, &primary.name);
         if other.has_gc() && !primary.has_gc() {
-            return Err(fault(
-                Code::MixedBases,
-                name,
-                format_args!(
-                    "its base '{}' takes part in cycle collection, and '{}', the primary one, does not",
-                    other.name, primary.name
-                ),
-            ));
+            let text = format_args!(
+                "its base '{name}' takes part in cycle collection, and '{primary_name}', the \
+                 primary one, does not"
+            );
+            return refuse(Code::MixedBases, text);
         }
         if !primary.is_subtype_of(solid(other)) {
-            return Err(fault(
-                Code::BadBase,
-                name,
-                format_args!(
-                    "the fields of '{}' and '{}' cannot lie in one object",
-                    primary.name, other.name
-                ),
-            ));
+            let text = format_args!(
+                "the fields of '{primary_name}' and '{name}' cannot lie in one object"
+            );
+            return refuse(Code::BadBase, text);
         }
     }
     Ok(())
@@ -338,17 +334,13 @@ fn inherit_collection(
     name: &str,
     flags: &mut Flags,
     slots: &mut Slots,
-    bases: &[RecordRef],
+    base: &TypeRecord,
     heap_type: bool,
 ) -> Result<(), Fault> {
-    let base = bases[0].get();
     if flags.has(Flags::HAVE_GC) {
         if slots.traverse.is_none() {
-            return Err(fault(
-                Code::MissingTraverse,
-                name,
-                format_args!("Py_TPFLAGS_HAVE_GC requires a traverse handler"),
-            ));
+            let text = format_args!("Py_TPFLAGS_HAVE_GC requires a traverse handler");
+            return Err(fault(Code::MissingTraverse, name, text));
         }
         return Ok(());
     }
@@ -356,17 +348,15 @@ fn inherit_collection(
         return Ok(());
     }
     if slots.traverse.is_some() || slots.clear.is_some() {
-        return Err(fault(
-            Code::HandlersWithoutFlag,
-            name,
-            format_args!("handlers given without Py_TPFLAGS_HAVE_GC under GC base '{}'", base.name),
-        ));
+        let text =
+            format_args!("handlers given without Py_TPFLAGS_HAVE_GC under GC base '{}'", base.name);
+        return Err(fault(Code::HandlersWithoutFlag, name, text));
     }
     *flags = flags.and(Flags::HAVE_GC);
     slots.traverse = match base.traverse {
         // Instances of a heap type own a reference to it. A static base's handler does not visit
         // it.
-        Some(_) if heap_type && !base.is_heap_type() => Some(rust_handlers::traverse::<Inherited>),
+        Some(_) if heap_type && !base.is_heap_type() => Some(traverse_in_rust::<Inherited>),
         inherited => inherited,
     };
     slots.clear = base.clear;
@@ -376,47 +366,40 @@ fn inherit_collection(
 /// Bytes of an instance, and offset and size of the part that a negative number reserves.
 fn sizes(name: &str, asked: isize, base: &TypeRecord) -> Result<(usize, (usize, usize)), Fault> {
     const ALIGN: usize = 16;
-    if asked < 0 {
+    let refuse = |text: fmt::Arguments<'_>| Err(fault(Code::BadSize, name, text));
+    let (size, data) = if asked < 0 {
         if base.item_size != 0 && !base.flags.has(Flags::ITEMS_AT_END) {
-            return Err(fault(
-                Code::BadSize,
-                name,
-                format_args!("its own part would overlap the items of '{}'", base.name),
-            ));
+            let base_name = &base.name;
+            return refuse(format_args!("its own part would overlap the items of '{base_name}'"));
         }
         // A base has at most `SIZE_LIMIT` bytes, and `asked` is at least -2^63. So rounding up
         // cannot overflow.
         let start = base.basic_size.next_multiple_of(ALIGN);
-        let size = asked.unsigned_abs().next_multiple_of(ALIGN);
-        return match start.checked_add(size) {
-            Some(whole) if whole <= instance::SIZE_LIMIT => Ok((whole, (start, size))),
-            _ => Err(fault(Code::BadSize, name, format_args!("too large"))),
-        };
+        let own = asked.unsigned_abs().next_multiple_of(ALIGN);
+        (start.saturating_add(own), (start, own))
+    } else {
+        (if asked == 0 { base.basic_size } else { asked.unsigned_abs() }, (0, 0))
+    };
+    if size < base.basic_size {
+        let least = base.basic_size;
+        return refuse(format_args!("{size} bytes are less than the {least} of '{}'", base.name));
     }
-    match asked.unsigned_abs() {
-        0 => Ok((base.basic_size, (0, 0))),
-        size if size < base.basic_size => Err(fault(
-            Code::BadSize,
-            name,
-            format_args!("{size} bytes are less than the {} of '{}'", base.basic_size, base.name),
-        )),
-        size if size > instance::SIZE_LIMIT => {
-            Err(fault(Code::BadSize, name, format_args!("too large")))
-        }
-        size => Ok((size, (0, 0))),
+    if size > instance::SIZE_LIMIT {
+        return refuse(format_args!("too large"));
     }
+    Ok((size, data))
 }
 
 fn free_function(
     name: &str,
     own: Option<FreeProc>,
-    gc: bool,
     flags: Flags,
     base: &TypeRecord,
     defaults: &Defaults,
 ) -> Result<FreeProc, Fault> {
     let same = |a: FreeProc, b: FreeProc| std::ptr::fn_addr_eq(a, b);
     let distinct = !same(defaults.plain_free, defaults.gc_free);
+    let gc = flags.has(Flags::HAVE_GC);
     match own {
         Some(free)
             if gc && flags.has(Flags::BASE_TYPE) && distinct && same(free, defaults.plain_free) =>
@@ -461,14 +444,12 @@ fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault>
             // failure.
             return Ok(fallible::collect(order.iter().copied())?.into());
         }
-        let next = lists
-            .iter()
-            .map(|list| list[0])
-            .find(|head| !lists.iter().any(|list| list[1..].contains(head)))
-            .ok_or_else(|| {
-                let names = Names(bases);
-                fault(Code::BadMro, name, format_args!("no consistent order for the bases {names}"))
-            })?;
+        let mut heads = lists.iter().map(|list| list[0]);
+        let next = heads.find(|head| !lists.iter().any(|list| list[1..].contains(head)));
+        let Some(next) = next else {
+            let text = format_args!("no consistent order for the bases {}", Names(bases));
+            return Err(fault(Code::BadMro, name, text));
+        };
         fallible::push(&mut order, next)?;
         for list in &mut lists {
             if list[0] == next {
@@ -499,8 +480,8 @@ pub(super) fn builtin<H: RustHandlers>(
     let mut spec = TypeSpec::new(fallible::owned(name)?);
     spec.basic_size = size as isize;
     spec.flags = flags.and(Flags::HAVE_GC);
-    spec.slots.traverse = Some(rust_handlers::traverse::<H>);
-    spec.slots.clear = Some(rust_handlers::clear::<H>);
-    spec.slots.dealloc = Some(rust_handlers::dealloc::<H>);
-    draft(&spec, false).map(|draft| TypeRecord { made_by: None, ..draft.record })
+    spec.slots.traverse = Some(traverse_in_rust::<H>);
+    spec.slots.clear = Some(clear_in_rust::<H>);
+    spec.slots.dealloc = Some(dealloc_in_rust::<H>);
+    Ok(TypeRecord { made_by: None, ..draft(&spec, false)? })
 }

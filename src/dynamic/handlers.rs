@@ -19,8 +19,7 @@ use std::time::Instant;
 
 use crate::base::fallible::words;
 use crate::base::sync::{Aside, const_thread_local};
-use crate::dynamic::lookup::target_fault;
-use crate::dynamic::object::{Obj, RawObject, TraverseProc, raw};
+use crate::dynamic::object::{Obj, RawObject, TraverseProc, target_fault};
 use crate::dynamic::record::{Flags, TypeRecord};
 use crate::heap::parts::*;
 use crate::managed::{Managed, ManagedCore};
@@ -224,7 +223,7 @@ pub fn record_fault(mut fault: Fault) -> Result<(), Fault> {
 #[cold]
 fn stale(target: *mut RawObject) -> c_int {
     let fault = Fault::new(Code::StaleVisitor, "visit").at(target as usize);
-    if Mutator::with_current(|m| raw(m).core().hooks.misuse(&fault)).is_none() {
+    if Mutator::with_current(|m| m.raw().core().hooks.misuse(&fault)).is_none() {
         outside::line(format_args!("standstill: {fault}"));
     }
     0
@@ -268,17 +267,17 @@ impl Obj<'_> {
         mut f: impl FnMut(NonNull<RawObject>),
     ) -> Result<(), Fault> {
         const FUNCTION: &str = "referents";
-        if !raw(m).owns(self.object()) {
+        if !m.raw().owns(self.object()) {
             return Err(self.fault(Code::ForeignPointer, FUNCTION));
         }
         let visited = {
-            let world = raw(m).stop_here().map_err(|error| {
+            let world = m.raw().stop_here().map_err(|error| {
                 let text = words!("the world cannot be stopped: {error}");
                 self.fault(Code::NotAllowedHere, FUNCTION).because(text)
             })?;
             walk(world.stopped(), self)
         };
-        SplitCountsOf::<Managed>::resumed(raw(m).model(), raw(m));
+        SplitCountsOf::<Managed>::resumed(m.raw().model(), m.raw());
         for address in visited? {
             if let Some(target) = NonNull::new(std::ptr::with_exposed_provenance_mut(address)) {
                 f(target);
@@ -300,10 +299,10 @@ pub(super) fn check_fields(
     function: &'static str,
 ) -> Result<(), Fault> {
     let visited = {
-        let Some(world) = raw(m).stop_alone() else { return Ok(()) };
+        let Some(world) = m.raw().stop_alone() else { return Ok(()) };
         walk(&world, object)
     };
-    let core = raw(m).core();
+    let core = m.raw().core();
     core.model.report_faults(&core.hooks);
     for address in visited? {
         let target = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
@@ -319,7 +318,7 @@ pub(super) fn check_fields(
 /// error that the guards find is unraisable.
 #[inline]
 pub(super) fn guarded(m: &Mutator, during: During, object: Obj<'_>, f: impl FnOnce()) {
-    match raw(m).core().hooks.guards() {
+    match m.raw().core().hooks.guards() {
         None => f(),
         Some(&guards) => run_between(guards, m, during, object, f),
     }
@@ -336,7 +335,7 @@ fn run_between(guards: CallGuards, m: &Mutator, during: During, object: Obj<'_>,
         fn drop(&mut self) {
             if let Some(text) = (self.3.leave)() {
                 let (type_name, address) = (self.2.record().kept_name(), self.2.number());
-                raw(self.0).core().hooks.unraisable_at(self.1, type_name, address, text);
+                self.0.raw().core().hooks.unraisable_at(self.1, type_name, address, text);
             }
         }
     }

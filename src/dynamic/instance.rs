@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 use std::ffi::c_void;
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use crate::base::fallible::words;
+use crate::base::fallible::{self, words};
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::dealloc::{self, Dying};
 use crate::dynamic::handlers;
 use crate::dynamic::object::{
-    Obj, RawObject, RawVarObject, TYPE_INDEX, from_raw, is_checked, raw, refuse_in_traversal,
+    Obj, Part, RawObject, RawVarObject, TYPE_INDEX, from_raw, is_checked, refuse_in_traversal,
 };
 use crate::dynamic::record::{Defaults, Flags, TypeRecord};
 use crate::memory::shape::GRANULE;
@@ -48,14 +49,26 @@ pub fn allocate(
     allocate_as(m, record, items, extra, false).map(Obj::address)
 }
 
-/// As [`allocate`], or as [`allocate_tracked`] if `tracked`, without items. The handle owns the
-/// object's reference.
-pub(super) fn allocate_handle(
+/// As [`allocate_tracked`], without items. The handle owns the object's reference.
+pub(super) fn allocate_handle(m: &Mutator, record: &TypeRecord) -> Result<AnyGc, Fault> {
+    allocate_tracked(m, record, 0).map(handle)
+}
+
+/// Allocates an instance of a built-in type with these parts. It is tracked after `finish`.
+pub(super) fn allocate_with<P: Part>(
     m: &Mutator,
     record: &TypeRecord,
-    tracked: bool,
+    parts: P,
+    finish: impl FnOnce(Obj<'_>) -> Result<(), Fault>,
 ) -> Result<AnyGc, Fault> {
-    if tracked { allocate_tracked(m, record, 0) } else { allocate(m, record, 0, 0) }.map(handle)
+    let parts = fallible::boxed(parts)?;
+    let object = allocate_as(m, record, 0, 0, false)?;
+    // If a later step fails, the handle drops the object with its parts.
+    let made = handle(object.address());
+    object.slot().map(|slot| slot.set(parts));
+    finish(object)?;
+    object.put_in(m);
+    Ok(made)
 }
 
 /// The object of a heap type: untracked, of `size` bytes, with an empty tail.
@@ -64,7 +77,7 @@ pub(super) fn allocate_type(
     metatype: &TypeRecord,
     size: usize,
 ) -> Result<AnyGc, Fault> {
-    let object = Fresh::of_size(m, metatype, size, true)?.into_object(metatype, None, true, false);
+    let object = Fresh::of_size(m, metatype, size, true)?.into_object(None, false);
     Ok(handle(object.address()))
 }
 
@@ -92,7 +105,7 @@ pub fn allocate_tracked(
         && !record.tried.load(Ordering::Relaxed)
         && let Err(fault) = handlers::check_fields(m, object, "allocation")
     {
-        raw(m).core().hooks.misuse(&fault);
+        m.raw().core().hooks.misuse(&fault);
     }
     Ok(object.address())
 }
@@ -151,11 +164,13 @@ fn allocate_as<'m>(
         && !crate::safepoint::is_traversing()
     {
         // The common case: the size is known.
-        return Ok(Fresh::of_class(m, record, class)?.into_object(record, None, tail, tracked));
+        let cell = m.raw().allocate_cell(class).map_err(|reason| no_memory(record, reason))?;
+        let fresh = Fresh { m, record, cell, size: record.basic_size, tail };
+        return Ok(fresh.into_object(None, tracked));
     }
     let size = instance_size(record, items, extra)?;
     let items = (record.item_size != 0).then_some(Items { number: items, contents: &[] });
-    let object = Fresh::of_size(m, record, size, tail)?.into_object(record, items, tail, false);
+    let object = Fresh::of_size(m, record, size, tail)?.into_object(items, false);
     if tracked && let Some(here) = object.here(m) {
         here.put_in();
         here.state().set(state::BY_ALLOCATOR);
@@ -164,8 +179,8 @@ fn allocate_as<'m>(
 }
 
 #[cold]
-fn memory(record: &TypeRecord, reason: Cow<'static, str>) -> Fault {
-    Fault::new(Code::Memory, "allocation").of_type(record.kept_name()).because(reason)
+fn no_memory(record: &TypeRecord, reason: impl fmt::Display) -> Fault {
+    Fault::new(Code::Memory, "allocation").of_type(record.kept_name()).because(words!("{reason}"))
 }
 
 /// Bytes of an instance, without its tail.
@@ -208,48 +223,33 @@ struct Items<'a> {
 }
 
 /// Fresh memory for an object. It has `size` bytes, and a word more for a tail.
-struct Fresh<'m> {
+struct Fresh<'m, 'r> {
     m: &'m Mutator,
+    record: &'r TypeRecord,
     cell: NonNull<u8>,
     size: usize,
+    tail: bool,
 }
 
-impl<'m> Fresh<'m> {
-    /// For an instance of a type with this size class.
-    #[inline(always)]
-    fn of_class(m: &'m Mutator, record: &TypeRecord, class: u8) -> Result<Self, Fault> {
-        let cell =
-            m.raw().allocate_cell(class).map_err(|reason| memory(record, words!("{reason}")))?;
-        Ok(Self { m, cell, size: record.basic_size })
-    }
-
+impl<'m, 'r> Fresh<'m, 'r> {
     /// For an object of `size` bytes, at least as many as an instance has.
     fn of_size(
         m: &'m Mutator,
-        record: &TypeRecord,
+        record: &'r TypeRecord,
         size: usize,
         tail: bool,
     ) -> Result<Self, Fault> {
         refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.kept_name()))?;
         debug_assert!(size <= SIZE_LIMIT);
         let whole = size + if tail { size_of::<usize>() } else { 0 };
-        let cell = m
-            .raw()
-            .allocate(whole, GRANULE)
-            .map_err(|reason| memory(record, words!("{reason}")))?;
-        Ok(Self { m, cell, size })
+        let cell = m.raw().allocate(whole, GRANULE).map_err(|reason| no_memory(record, reason))?;
+        Ok(Self { m, record, cell, size, tail })
     }
 
     /// Makes an object of the memory. A type with items gives their number.
     #[inline(always)]
-    fn into_object(
-        self,
-        record: &TypeRecord,
-        items: Option<Items<'_>>,
-        tail: bool,
-        tracked: bool,
-    ) -> Obj<'m> {
-        let Self { m, cell, size } = self;
+    fn into_object(self, items: Option<Items<'_>>, tracked: bool) -> Obj<'m> {
+        let Self { m, record, cell, size, tail } = self;
         // SAFETY: rule *new*: the memory is fresh, and of that size. Objects with items have a word
         // for their number. No other thread has the address.
         unsafe {
@@ -346,22 +346,18 @@ pub unsafe fn resize(
     let contents = unsafe {
         std::slice::from_raw_parts(object.cast::<u8>().add(head).as_ptr(), fields + before)
     };
-    if is_checked(m) && record.flags().has(Flags::ITEMS_ARE_REFERENCES) {
-        let is_cut = contents.iter().skip(fields + after).any(|&byte| byte != 0);
-        if is_cut {
-            return fault(Code::CutReferences);
-        }
+    if is_checked(m)
+        && record.flags().has(Flags::ITEMS_ARE_REFERENCES)
+        && contents.iter().skip(fields + after).any(|&byte| byte != 0)
+    {
+        return fault(Code::CutReferences);
     }
     let contents = &contents[..fields + before.min(after)];
-    let new = Fresh::of_size(m, record, size, dict)?.into_object(
-        record,
-        Some(Items { number: items, contents }),
-        dict,
-        false,
-    );
+    let items = Items { number: items, contents };
+    let new = Fresh::of_size(m, record, size, dict)?.into_object(Some(items), false);
     // SAFETY: rule *zero*: the caller gives up the only reference.
     let old = unsafe { Dying::new(m, old) };
-    if let (Some(slot), Some(dict)) = (new.tail::<Attributes>(), old.take_tail()) {
+    if let (Some(slot), Some(dict)) = (new.slot::<Attributes>(), old.take()) {
         slot.set(dict);
     }
     if here.state().get() & state::FINALIZED != 0
@@ -385,7 +381,7 @@ pub(super) unsafe extern "C" fn generic_alloc(face: *mut c_void, items: isize) -
         // SAFETY: rule *handlers*: a type with this allocator has its record as its face, or its
         // object, which lies in this heap.
         let record = unsafe {
-            if raw(m).owns(Object::new(face.cast())) {
+            if m.raw().owns(Object::new(face.cast())) {
                 Obj::new(face.cast()).describe()?
             } else {
                 face.cast::<TypeRecord>().as_ref()

@@ -125,17 +125,9 @@ mod calls;
 #[allow(unsafe_code)]
 mod handlers;
 
-/// Handlers that are written in safe Rust, and those that the library supplies.
-#[allow(unsafe_code)]
-mod rust_handlers;
-
 /// The end of an object: the dealloc handler, and the memory.
 #[allow(unsafe_code)]
 mod dealloc;
-
-/// What lies at an address, for checked mode.
-#[allow(unsafe_code)]
-mod lookup;
 
 pub use builtin::{BASE, METATYPE};
 pub(crate) use calls::EXTENSION;
@@ -144,14 +136,13 @@ pub use dealloc::{Dying, Family, decref_last, free, free_common};
 pub use draft::{FACE, TypeSpec};
 pub use handlers::record_fault;
 pub use instance::{allocate, allocate_common, allocate_tracked, resize};
-pub use lookup::{Address, look_up, look_up_here};
 pub use module::{MODULE, ModuleSpec, new_module, type_module, type_module_by_token};
 #[cfg(test)]
 pub(crate) use object::TYPE_INDEX;
 pub use object::{
-    AllocProc, Destructor, FreeProc, Head, Inquiry, Obj, RawObject, RawVarObject, TraverseProc,
-    VisitProc, Visitor, as_raw, decref, decref_common, decref_slow, from_raw, into_raw, is_checked,
-    is_dynamic, set_static_type,
+    Address, AllocProc, Destructor, FreeProc, Head, Inquiry, Obj, RawObject, RawVarObject,
+    TraverseProc, VisitProc, Visitor, as_raw, decref, decref_common, decref_slow, from_raw,
+    into_raw, is_checked, is_dynamic, look_up, look_up_here, set_static_type,
 };
 pub use record::{ClassFinalizer, Defaults, Flags, Slots, Type, TypeRecord, base_by_token};
 pub use weakref::{WEAKREF, WeakCall, new_weakref};

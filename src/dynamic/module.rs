@@ -1,21 +1,20 @@
 //! Modules: objects with a name, a token and a state of bytes, to which types can belong.
 
-use crate::{Code, Fault};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::NonNull;
 
 use crate::base::fallible;
 use crate::dynamic::builtin::Builtin;
+use crate::dynamic::calls::RustHandlers;
 use crate::dynamic::dealloc::Dying;
 use crate::dynamic::draft::builtin;
 use crate::dynamic::instance;
 use crate::dynamic::object::{
-    FreeProc, Inquiry, Obj, PARTS_SIZE, Parts, RawObject, TraverseProc, Visitor,
+    FreeProc, Inquiry, Obj, PARTS_SIZE, Part, RawObject, TraverseProc, Visitor,
 };
 use crate::dynamic::record::{Flags, TypeRecord};
-use crate::dynamic::rust_handlers::RustHandlers;
-use crate::{AnyGc, Mutator};
+use crate::{AnyGc, Code, Fault, Mutator};
 
 /// The type of modules.
 pub static MODULE: Builtin = Builtin::new(|| {
@@ -59,29 +58,19 @@ impl ModuleSpec {
 
 /// The parts of a module's object.
 pub(super) struct ModuleParts {
+    spec: ModuleSpec,
     name: CString,
     /// Words, so that the state has the largest alignment. Cells, since the program writes to the
     /// state while references to the parts exist.
     state: Box<[UnsafeCell<u128>]>,
-    state_size: usize,
-    token: usize,
-    face: *const c_void,
-    handlers: StateHandlers,
 }
 
-/// The handlers of a module's state. They are called with the module.
-#[derive(Clone, Copy, Default)]
-pub(super) struct StateHandlers {
-    pub(super) traverse: Option<TraverseProc>,
-    pub(super) clear: Option<Inquiry>,
-    /// Called before the state is freed.
-    pub(super) free: Option<FreeProc>,
-}
+// SAFETY: rule *dynamic*: `MODULE` gives the type this size, and derived types are larger.
+unsafe impl Part for ModuleParts {
+    const IN_TAIL: bool = false;
 
-// SAFETY: rule *dynamic*: `Builtin::make` gives the type this size.
-unsafe impl Parts for ModuleParts {
-    fn builtin() -> &'static Builtin {
-        &MODULE
+    fn is_in_instances_of(record: &TypeRecord) -> bool {
+        record.is_subtype_of(MODULE.get())
     }
 }
 
@@ -101,46 +90,27 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
             Fault::new(Code::BadSlot, FUNCTION).because("a module's name with a null byte in it")
         );
     }
-    let name = crate::base::fallible::c_text(&spec.name)?;
+    let name = fallible::c_text(&spec.name)?;
     let words = spec.state_size.div_ceil(size_of::<u128>());
     let mut state = Vec::new();
     state.try_reserve_exact(words).map_err(|_| {
         Fault::new(Code::Memory, FUNCTION).because("no memory for the module's state")
     })?;
     state.resize_with(words, || UnsafeCell::new(0));
-    let parts = fallible::boxed(ModuleParts {
-        name,
-        state: state.into_boxed_slice(),
-        state_size: spec.state_size,
-        token: spec.token,
-        face: spec.face,
-        handlers: StateHandlers { traverse: spec.traverse, clear: spec.clear, free: spec.free },
-    })?;
-    let module = instance::allocate_handle(m, MODULE.get(), false)?;
-    if let Some(object) = Obj::of(&module, m) {
-        if let Some(slot) = object.parts_slot::<ModuleParts>() {
-            slot.set(parts);
-        }
-        object.put_in(m);
-    }
-    Ok(module)
+    let state = state.into_boxed_slice();
+    instance::allocate_with(m, MODULE.get(), ModuleParts { spec, name, state }, |_| Ok(()))
 }
 
 impl<'a> Obj<'a> {
     /// The parts of a module; `None`: the object is no module.
     fn module_parts(self) -> Option<&'a ModuleParts> {
-        self.parts()
-    }
-
-    /// The handlers of a module's state.
-    pub(super) fn state_handlers(self) -> StateHandlers {
-        self.module_parts().map(|parts| parts.handlers).unwrap_or_default()
+        self.part()
     }
 
     /// The state of a module; `None`: the object is no module. Null: it has no state.
     pub fn module_state(self) -> Option<*mut c_void> {
         let parts = self.module_parts()?;
-        Some(if parts.state_size == 0 {
+        Some(if parts.state.is_empty() {
             std::ptr::null_mut()
         } else {
             UnsafeCell::raw_get(parts.state.as_ptr()).cast()
@@ -149,12 +119,12 @@ impl<'a> Obj<'a> {
 
     /// The token of a module; `None`: the object is no module.
     pub fn module_token(self) -> Option<usize> {
-        self.module_parts().map(|parts| parts.token)
+        self.module_parts().map(|parts| parts.spec.token)
     }
 
     /// The address that the runtime has given the module; `None`: the object is no module.
     pub fn module_face(self) -> Option<*const c_void> {
-        self.module_parts().map(|parts| parts.face)
+        self.module_parts().map(|parts| parts.spec.face)
     }
 
     /// The name of a module; `None`: the object is no module.
@@ -187,18 +157,24 @@ pub unsafe fn type_module_by_token(
 
 impl RustHandlers for ModuleParts {
     fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
-        object.run_state_traverse(visitor)
+        let handler = object.module_parts().and_then(|parts| parts.spec.traverse);
+        handler.map_or(0, |handler| object.visit_by(handler, visitor.visit, visitor.arg))
     }
 
     fn clear(object: Obj<'_>) -> c_int {
-        object.run_state_clear()
+        let handler = object.module_parts().and_then(|parts| parts.spec.clear);
+        handler.map_or(0, |handler| object.ask(handler))
     }
 
     fn dealloc(dying: Dying<'_>) {
         dying.untrack();
         dying.clear_weak_references();
-        dying.run_state_free();
-        drop(dying.take_parts::<Self>());
+        // No reference to the state exists during the call.
+        let handler = dying.object().module_parts().and_then(|parts| parts.spec.free);
+        if let Some(handler) = handler {
+            dying.object().free_by(handler);
+        }
+        drop(dying.take::<Self>());
         // Also for a heap type derived from this one: its dealloc handler drops the type.
         dying.run_free();
     }

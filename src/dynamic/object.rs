@@ -16,14 +16,17 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::base::once_box::OnceBox;
+use crate::base::system::is_readable;
 use crate::dynamic::attributes::Attributes;
-use crate::dynamic::builtin::Builtin;
 use crate::dynamic::dealloc::Dying;
+use crate::dynamic::handlers::traversed_heap;
 use crate::dynamic::record::{Flags, TypeRecord};
-use crate::managed::{self, ManagedCore, Raw};
+use crate::managed::{self, ManagedCore};
+use crate::memory::ranges::is_in_any_heap;
 use crate::memory::space::Space;
 use crate::object::address::Object;
 use crate::object::header::Header;
+use crate::object::state;
 use crate::report::error::{Code, Fault};
 use crate::{AnyGc, Mutator, safepoint};
 
@@ -196,12 +199,16 @@ impl<'a> Obj<'a> {
         incref_slow(header, current)
     }
 
-    /// A new handle, with its own reference. A traverse handler may call this, too: there the
-    /// reference is counted like another thread's.
+    /// A new handle, with its own reference. A traverse handler may also call this: its thread then
+    /// counts the reference as if another thread owned the object.
     #[inline(always)]
     pub fn share(self) -> AnyGc {
-        if !self.incref() {
-            share_in_traversal(self.header());
+        let current = safepoint::current();
+        let header = self.header();
+        if header.is_owned_by(current) {
+            header.clone_ref(current);
+        } else {
+            count_slowly(header, current);
         }
         // SAFETY: rule *counted*: the handle owns the reference that was counted here.
         unsafe { from_raw(self.address) }
@@ -234,7 +241,7 @@ impl<'a> Obj<'a> {
     /// Whether it lies outside of all heaps. The header is not enough to decide this: an immortal
     /// object of a heap can have the same one.
     pub(super) fn is_static(self) -> bool {
-        self.header().is_static() && !crate::memory::ranges::is_in_any_heap(self.number())
+        self.header().is_static() && !is_in_any_heap(self.number())
     }
 
     /// A fault that concerns it.
@@ -336,26 +343,20 @@ pub unsafe fn set_static_type(object: NonNull<RawObject>, record: &'static TypeR
 
 #[inline(never)]
 fn incref_slow(header: &Header, current: u64) -> bool {
-    if safepoint::is_traversing() {
-        return false;
+    let allowed = !safepoint::is_traversing();
+    if allowed {
+        count_slowly(header, current);
     }
-    share_in_traversal_by(header, current);
-    true
+    allowed
 }
 
-/// Counts a reference, but not to an immortal object: its count has no meaning, and all threads may
-/// share its cache line.
-#[inline(always)]
-fn share_in_traversal_by(header: &Header, current: u64) {
+/// Counts a reference, unless the object is immortal. The count of an immortal object has no
+/// meaning, and a write would take its cache line from all other threads.
+#[inline]
+fn count_slowly(header: &Header, current: u64) {
     if header.count().is_some() {
         header.clone_ref(current);
     }
-}
-
-#[cold]
-#[inline(never)]
-fn share_in_traversal(header: &Header) {
-    share_in_traversal_by(header, safepoint::current());
 }
 
 /// Drops a reference; `false`: refused, in a traverse handler. The drop of a [handle](from_raw) is
@@ -451,15 +452,11 @@ pub(super) fn refuse_in_traversal(function: &'static str) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn raw(m: &Mutator) -> &Raw {
-    m.raw()
-}
-
 /// A visitor of a traverse handler, with its argument.
 #[derive(Clone, Copy)]
 pub struct Visitor<'a> {
-    visit: VisitProc,
-    arg: *mut c_void,
+    pub(super) visit: VisitProc,
+    pub(super) arg: *mut c_void,
     argument: PhantomData<&'a ()>,
 }
 
@@ -478,11 +475,6 @@ impl Visitor<'_> {
     #[inline(always)]
     pub unsafe fn new(visit: VisitProc, arg: *mut c_void) -> Self {
         Self { visit, arg, argument: PhantomData }
-    }
-
-    /// The function and its argument, for another traverse handler.
-    pub(super) fn parts(self) -> (VisitProc, *mut c_void) {
-        (self.visit, self.arg)
     }
 
     /// Visits references up to the first with an answer other than 0, and returns that answer.
@@ -513,94 +505,156 @@ impl Visitor<'_> {
     }
 }
 
-/// The parts of the instances of a built-in type.
-///
-/// # Safety
-///
-/// Instances of the built-in type, and of types derived from it, have at least [`PARTS_SIZE`]
-/// bytes. The library uses the word behind their heads for these parts only.
-pub(super) unsafe trait Parts: Sized {
-    /// The built-in type.
-    fn builtin() -> &'static Builtin;
+/// What lies at an address? Checked mode asks this of each pointer that comes from a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A living object of the mutator's heap.
+    Live,
+    /// An immortal object outside of all heaps, as far as the bytes there tell.
+    Static,
+    /// An object of the mutator's heap that was freed.
+    Freed,
+    /// An address in another heap, or in the mutator's heap where no object can start.
+    Foreign,
+    /// Readable memory outside of all heaps, without an immortal object.
+    Outside,
+    /// Memory that cannot be read.
+    Nowhere,
 }
 
-/// A value to which the tails of some objects point.
+/// Looks up an address in the mutator's heap. The C ABI does this in checked mode with each pointer
+/// that it receives.
 ///
 /// # Safety
 ///
-/// An instance in a heap of a type for which the function answers `true` has a tail. The library
-/// uses this tail for such values only.
-pub(super) unsafe trait Tail: Sized {
-    /// Whether the instances of this type have such a tail.
+/// If the address is outside of all heaps and its memory can be read, the memory stays readable
+/// during the call.
+pub unsafe fn look_up(m: &Mutator, object: NonNull<RawObject>) -> Address {
+    look_up_in(m.raw().core(), object)
+}
+
+/// [`look_up`] without a mutator. In a traverse handler it uses the heap that is traversed,
+/// otherwise the heap to which this thread is attached. `None`: there is no such heap, or the heap
+/// is not in checked mode.
+///
+/// # Safety
+///
+/// As for [`look_up`].
+pub unsafe fn look_up_here(object: NonNull<RawObject>) -> Option<Address> {
+    let looked = |core: &ManagedCore| core.model.is_checked().then(|| look_up_in(core, object));
+    match traversed_heap() {
+        Some(core) => looked(core),
+        None => Mutator::with_current(|m| looked(m.raw().core())).flatten(),
+    }
+}
+
+fn look_up_in(core: &ManagedCore, object: NonNull<RawObject>) -> Address {
+    let address = object.as_ptr() as usize;
+    if !core.space.contains(address) {
+        return look_outside(object);
+    }
+    if !core.space.starts_at(address) {
+        return Address::Foreign;
+    }
+    // SAFETY: rule *mapped*: an object can start there, so its page was handed out.
+    let state = unsafe { core.state(address) };
+    if state.get() & state::LIVE != 0 { Address::Live } else { Address::Freed }
+}
+
+fn look_outside(object: NonNull<RawObject>) -> Address {
+    let address = object.as_ptr() as usize;
+    if is_in_any_heap(address) {
+        return Address::Foreign;
+    }
+    let is_static = address.is_multiple_of(align_of::<RawObject>())
+        && is_readable(address, size_of::<Header>())
+        // SAFETY: rule *bounds*: readable, and outside of all heaps.
+        && unsafe { object.cast::<Header>().as_ref() }.is_static();
+    if is_static {
+        Address::Static
+    } else if is_readable(address, size_of::<RawObject>()) {
+        Address::Outside
+    } else {
+        Address::Nowhere
+    }
+}
+
+/// The fault of an address that a handler visits; `None`: the address is of a living object, of a
+/// static object, or in another heap.
+pub(super) fn target_fault(core: &ManagedCore, target: NonNull<RawObject>) -> Option<Code> {
+    match look_up_in(core, target) {
+        Address::Live | Address::Static => None,
+        Address::Foreign if !core.space.contains(target.as_ptr() as usize) => None,
+        Address::Foreign | Address::Freed => Some(Code::FreedPointer),
+        Address::Outside | Address::Nowhere => Some(Code::ForeignPointer),
+    }
+}
+
+/// A value outside of the cell, which one pointer of the object owns.
+///
+/// # Safety
+///
+/// Each instance in a heap of a type with such parts has the pointer at this place, and the library
+/// uses the place for nothing else.
+pub(super) unsafe trait Part: Sized {
+    /// Whether the pointer lies in the tail. Otherwise it lies behind the head.
+    const IN_TAIL: bool;
+
+    /// Whether the instances of this type have the pointer.
     fn is_in_instances_of(record: &TypeRecord) -> bool;
 }
 
 // SAFETY: rule *dynamic*: with the flag there is a tail.
-unsafe impl Tail for Attributes {
+unsafe impl Part for Attributes {
+    const IN_TAIL: bool = true;
+
     fn is_in_instances_of(record: &TypeRecord) -> bool {
         record.flags().has(Flags::MANAGED_DICT)
     }
 }
 
 // SAFETY: rule *dynamic*: the object of a heap type has a tail, with its record.
-unsafe impl Tail for TypeRecord {
+unsafe impl Part for TypeRecord {
+    const IN_TAIL: bool = true;
+
     fn is_in_instances_of(record: &TypeRecord) -> bool {
         record.is_metatype
     }
 }
 
-/// The start of an object with parts.
-#[repr(C)]
-struct WithParts<P> {
-    base: RawObject,
-    parts: OnceBox<P>,
-}
-
-/// Bytes of an object with parts.
-pub(super) const PARTS_SIZE: usize = size_of::<WithParts<RawObject>>();
+/// Bytes of an object with a pointer to a part behind its head.
+pub(super) const PARTS_SIZE: usize = size_of::<RawObject>() + size_of::<OnceBox<RawObject>>();
 
 impl<'a> Obj<'a> {
-    /// The pointer to the object's parts of this kind; `None`: the object has none.
-    pub(super) fn parts_slot<P: Parts>(self) -> Option<&'a OnceBox<P>> {
-        let has_parts = self.record().is_subtype_of(P::builtin().get());
-        // SAFETY: rule *dynamic*: instances of this type start with these fields.
-        has_parts.then(|| unsafe { &self.address().cast::<WithParts<P>>().as_ref().parts })
-    }
-
-    /// The parts of this kind; `None`: the object has none.
-    pub(super) fn parts<P: Parts>(self) -> Option<&'a P> {
-        self.parts_slot()?.get()
-    }
-
-    /// The pointer in the object's tail; `None`: the object has no tail of this kind.
-    pub(super) fn tail<T: Tail>(self) -> Option<&'a OnceBox<T>> {
-        if !T::is_in_instances_of(self.record()) {
+    /// The pointer to the object's part of this kind; `None`: the object has none.
+    pub(super) fn slot<P: Part>(self) -> Option<&'a OnceBox<P>> {
+        if !P::is_in_instances_of(self.record()) {
             return None;
         }
-        let space = &self.core()?.space;
+        let start = self.address.cast::<u8>();
         // SAFETY: rules *dynamic*, *counted* and *mapped*: the object lives, and was allocated with
-        // such a tail. Its cell is at least as large as the allocation, the last word included.
+        // the pointer. Its cell is at least as large as the allocation, the last word included.
         unsafe {
-            let cell = space.memory(self.address().cast());
-            Some(cell.start().add(cell.room().last_word()).cast().as_ref())
+            let pointer = if P::IN_TAIL {
+                let cell = self.core()?.space.memory(start);
+                cell.start().add(cell.room().last_word())
+            } else {
+                start.add(size_of::<RawObject>())
+            };
+            Some(pointer.cast().as_ref())
         }
+    }
+
+    /// The part of this kind; `None`: the object has none.
+    pub(super) fn part<P: Part>(self) -> Option<&'a P> {
+        self.slot()?.get()
     }
 }
 
 impl<'m> Dying<'m> {
-    /// Takes the parts of this kind out of the object.
-    pub(super) fn take_parts<P: Parts + 'm>(&self) -> Option<Box<P>> {
-        self.take(Obj::parts_slot)
-    }
-
-    /// Takes the value out of the object's tail.
-    pub(super) fn take_tail<T: Tail + 'm>(&self) -> Option<Box<T>> {
-        self.take(Obj::tail)
-    }
-
-    /// Takes the value of one of the object's own pointers.
-    fn take<T: 'm>(&self, slot: impl FnOnce(Obj<'m>) -> Option<&'m OnceBox<T>>) -> Option<Box<T>> {
+    /// Takes the part of this kind out of the object.
+    pub(super) fn take<P: Part + 'm>(&self) -> Option<Box<P>> {
         // SAFETY: rule *zero*: this thread has exclusive access to the object.
-        unsafe { slot(self.object())?.take() }
+        unsafe { self.object().slot()?.take() }
     }
 }

@@ -64,7 +64,7 @@ impl fmt::Debug for Flags {
 }
 
 /// The handlers of a type. An empty slot (`None`) is inherited, or gets a default.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "named after the slots; the types say what each is")]
 pub struct Slots {
     pub traverse: Option<TraverseProc>,
@@ -76,17 +76,6 @@ pub struct Slots {
     pub is_gc: Option<Inquiry>,
     pub alloc: Option<AllocProc>,
     pub free: Option<FreeProc>,
-}
-
-impl fmt::Debug for Slots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slots")
-            .field("traverse", &self.traverse.is_some())
-            .field("clear", &self.clear.is_some())
-            .field("dealloc", &self.dealloc.is_some())
-            .field("finalize", &self.finalize.is_some())
-            .finish_non_exhaustive()
-    }
 }
 
 /// A runtime's functions for empty slots. They take the faces of the runtime's own types.
@@ -254,7 +243,18 @@ impl TypeRecord {
     /// The type's name for a report, which may outlive the type. The first call copies the name,
     /// and the copy is never freed. Empty if there is no memory for a copy.
     pub fn kept_name(&self) -> &'static str {
-        kept(&self.name)
+        static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
+        let name = &*self.name;
+        let _held = SettingsHold::new();
+        let mut names = NAMES.get_or_init(Mutex::default).lock();
+        if let Some(known) = names.get(name) {
+            return known;
+        }
+        let room = names.try_reserve(1).map_err(NoMemory::from);
+        let Ok(copy) = room.and_then(|()| fallible::owned(name)) else { return "" };
+        let leaked: &'static str = copy.leak();
+        names.insert(leaked);
+        leaked
     }
 
     /// Its flags, with the inherited ones.
@@ -370,37 +370,19 @@ impl TypeRecord {
     }
 }
 
-/// A copy of a type's name that is never freed. Each name is copied once. Empty if there is no
-/// memory for a copy.
-fn kept(name: &str) -> &'static str {
-    static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
-    let _held = SettingsHold::new();
-    let mut names = NAMES.get_or_init(Mutex::default).lock();
-    if let Some(known) = names.get(name) {
-        return known;
-    }
-    let room = names.try_reserve(1).map_err(NoMemory::from);
-    let Ok(copy) = room.and_then(|()| fallible::owned(name)) else { return "" };
-    let leaked: &'static str = copy.leak();
-    names.insert(leaked);
-    leaked
+/// The first type in `record`'s order with this token.
+pub fn base_by_token(record: &TypeRecord, token: usize) -> Option<&TypeRecord> {
+    record.mro().find(|base| token != 0 && base.token == token)
 }
 
-impl<'a> Obj<'a> {
+impl Obj<'_> {
     /// The module of a type object.
     pub(super) fn module_of_type(self) -> Option<Self> {
         let record = self.describe()?;
         // SAFETY: rule *dynamic*: the promise of `Obj` covers the use of the result.
         unsafe { record.module_object() }
     }
-}
 
-/// The first type in `record`'s order with this token.
-pub fn base_by_token(record: &TypeRecord, token: usize) -> Option<&TypeRecord> {
-    record.mro().find(|base| token != 0 && base.token == token)
-}
-
-impl<'a> Obj<'a> {
     /// The part of the object that the type of `record` reserved with a negative size. `None`: the
     /// type reserved none, or the object is no instance of it.
     pub fn type_data(self, record: &TypeRecord) -> Option<NonNull<c_void>> {

@@ -6,7 +6,7 @@
 
 use crate::Mutator;
 use crate::dynamic::handlers;
-use crate::dynamic::object::{Obj, is_checked, raw, refuse_in_traversal};
+use crate::dynamic::object::{Obj, is_checked, refuse_in_traversal};
 use crate::memory::shape::Cell;
 use crate::object::state::{self, StateByte};
 use crate::report::error::{Code, Fault};
@@ -14,51 +14,40 @@ use crate::report::error::{Code, Fault};
 /// An object of the mutator's heap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InHeap<'m> {
-    m: &'m Mutator,
-    object: Obj<'m>,
+    pub(super) m: &'m Mutator,
+    pub(super) object: Obj<'m>,
 }
 
 impl<'m> InHeap<'m> {
-    /// An object of the mutator's heap.
-    ///
-    /// # Safety
-    ///
-    /// The object lies in this heap.
-    #[inline(always)]
-    pub(super) unsafe fn new(m: &'m Mutator, object: Obj<'m>) -> Self {
-        Self { m, object }
-    }
-
-    /// The mutator.
-    #[inline(always)]
-    pub(super) fn mutator(self) -> &'m Mutator {
-        self.m
-    }
-
-    /// The object.
-    #[inline(always)]
-    pub(super) fn object(self) -> Obj<'m> {
-        self.object
-    }
-
     /// The state of the object.
     #[inline(always)]
     pub(super) fn state(self) -> StateByte<'m> {
         // SAFETY: rules *mapped* and *dynamic*: an object of this heap.
-        unsafe { raw(self.m).core().state(self.object.number()) }
+        unsafe { self.m.raw().core().state(self.object.number()) }
     }
 
     /// The memory of the object.
     pub(super) fn cell(self) -> Cell {
         // SAFETY: rule *mapped*: an object of this heap.
-        unsafe { raw(self.m).core().space.memory(self.object.address().cast()) }
+        unsafe { self.m.raw().core().space.memory(self.object.address().cast()) }
     }
 
     /// Puts the object into the tracked set; `false`: it was there.
     #[inline(always)]
     pub(super) fn put_in(self) -> bool {
         // SAFETY: rule *stopped*: a living object of this heap.
-        unsafe { raw(self.m).track(self.object.object()) }
+        unsafe { self.m.raw().track(self.object.object()) }
+    }
+}
+
+/// Removes an object from the tracked set. `now` is the state just read.
+#[inline(always)]
+fn take_out(state: &StateByte<'_>, now: u8) {
+    if now & state::DYING != 0 {
+        // In its dealloc handler, which has exclusive access.
+        state.change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
+    } else {
+        state.unset(state::TRACKED | state::BY_ALLOCATOR);
     }
 }
 
@@ -78,7 +67,7 @@ impl<'m> Obj<'m> {
     /// The object as one of the mutator's heap; `None`: it lies elsewhere.
     #[inline(always)]
     pub(super) fn here(self, m: &'m Mutator) -> Option<InHeap<'m>> {
-        raw(m).owns(self.object()).then_some(InHeap { m, object: self })
+        m.raw().owns(self.object()).then_some(InHeap { m, object: self })
     }
 
     /// The state of an object of the mutator's heap.
@@ -128,12 +117,7 @@ impl<'m> Obj<'m> {
         const FUNCTION: &str = "untrack";
         refuse_in_traversal(FUNCTION)?;
         let state = self.gc_here(m, FUNCTION)?.state();
-        if state.get() & state::DYING != 0 {
-            // In its dealloc handler, which has exclusive access.
-            state.change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
-        } else {
-            state.unset(state::TRACKED | state::BY_ALLOCATOR);
-        }
+        take_out(&state, state.get());
         Ok(())
     }
 
@@ -152,8 +136,7 @@ impl<'m> Obj<'m> {
         debug_assert!(!is_checked(m));
         let Some(here) = self.here(m) else { return false };
         let state = here.state();
-        let now = state.get();
-        if now & state::TRACKED == 0 {
+        if state.get() & state::TRACKED == 0 {
             return self.is_common() && here.put_in();
         }
         // The allocator tracks only objects that take part in cycle collection.
@@ -166,14 +149,10 @@ impl<'m> Obj<'m> {
         debug_assert!(!is_checked(m));
         let Some(state) = self.state(m) else { return false };
         let now = state.get();
-        if now & (state::DYING | state::TRACKED) == state::DYING | state::TRACKED {
-            // In its dealloc handler, which has exclusive access.
-            state.change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
-        } else if now & state::TRACKED != 0 {
-            state.unset(state::TRACKED | state::BY_ALLOCATOR);
-        } else {
+        if now & state::TRACKED == 0 {
             return self.is_common();
         }
+        take_out(&state, now);
         true
     }
 
@@ -201,6 +180,7 @@ impl<'m> Obj<'m> {
             // It may have no type yet.
             return false;
         }
-        self.record().has_gc() && self.passes_own_test()
+        let record = self.record();
+        record.has_gc() && record.is_gc.is_none_or(|test| self.ask(test) != 0)
     }
 }

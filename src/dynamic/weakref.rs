@@ -4,17 +4,16 @@
 use std::ffi::c_int;
 use std::ptr::NonNull;
 
-use crate::base::fallible;
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering, RwLock};
 use crate::dynamic::builtin::Builtin;
+use crate::dynamic::calls::RustHandlers;
 use crate::dynamic::dealloc::Dying;
 use crate::dynamic::draft::builtin;
 use crate::dynamic::object::{
-    Head, Obj, PARTS_SIZE, Parts, RawObject, Visitor, as_raw, refuse_in_traversal,
+    Head, Obj, PARTS_SIZE, Part, RawObject, Visitor, as_raw, refuse_in_traversal,
 };
-use crate::dynamic::record::Flags;
-use crate::dynamic::rust_handlers::RustHandlers;
+use crate::dynamic::record::{Flags, TypeRecord};
 use crate::dynamic::{handlers, instance};
 use crate::object::header::Header;
 use crate::object::weak::{WeakRecord, WeakWatcher};
@@ -38,10 +37,12 @@ pub(super) struct WeakRefParts {
     callback: RwLock<Option<(AnyGc, WeakCall)>>,
 }
 
-// SAFETY: rule *dynamic*: `Builtin::make` gives the type this size.
-unsafe impl Parts for WeakRefParts {
-    fn builtin() -> &'static Builtin {
-        &WEAKREF
+// SAFETY: rule *dynamic*: `WEAKREF` gives the type this size, and no type is derived from it.
+unsafe impl Part for WeakRefParts {
+    const IN_TAIL: bool = false;
+
+    fn is_in_instances_of(record: &TypeRecord) -> bool {
+        record.is_subtype_of(WEAKREF.get())
     }
 }
 
@@ -80,23 +81,16 @@ pub unsafe fn new_weakref<'a>(
         cleared: cleared.clone(),
         callback: RwLock::new(callback),
     };
-    let parts = fallible::boxed(parts)?;
-    // If a later step fails, the handle drops the object with its parts.
-    let made = instance::allocate_handle(m, WEAKREF.get(), false)?;
-    if let Some(object) = Obj::of(&made, m) {
-        if let Some(slot) = object.parts_slot::<WeakRefParts>() {
-            slot.set(parts);
-        }
+    instance::allocate_with(m, WEAKREF.get(), parts, |object| {
         if called {
             let own = raw.model().weak.record(object.header())?;
             record.watch(WeakWatcher { weak_ref: own, cleared, invoke })?;
         }
-        object.put_in(m);
-    }
-    Ok(made)
+        Ok(())
+    })
 }
 
-impl<'a> Obj<'a> {
+impl Obj<'_> {
     /// The target of a weak reference; `None`: it is gone.
     ///
     /// # Errors
@@ -105,7 +99,7 @@ impl<'a> Obj<'a> {
     pub fn weakref_target(self, m: &Mutator) -> Result<Option<AnyGc>, Fault> {
         const FUNCTION: &str = "weakref_target";
         refuse_in_traversal(FUNCTION)?;
-        let Some(parts) = self.weakref_parts() else {
+        let Some(parts) = self.part::<WeakRefParts>() else {
             let type_name = self.record().kept_name();
             return Err(Fault::new(Code::WrongType, FUNCTION).of_type(type_name));
         };
@@ -117,13 +111,9 @@ impl<'a> Obj<'a> {
         Ok(managed::upgrade(m.raw(), &parts.record).map(|it| unsafe { AnyGc::from_header(it) }))
     }
 
-    fn weakref_parts(self) -> Option<&'a WeakRefParts> {
-        self.parts()
-    }
-
     /// Takes the callback out of a weak reference.
     fn take_callback(self) -> Option<(AnyGc, WeakCall)> {
-        self.weakref_parts().and_then(|parts| parts.callback.write().take())
+        self.part::<WeakRefParts>().and_then(|parts| parts.callback.write().take())
     }
 }
 
@@ -143,7 +133,7 @@ unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
 
 impl RustHandlers for WeakRefParts {
     fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
-        let Some(parts) = object.weakref_parts() else { return 0 };
+        let Some(parts) = object.part::<Self>() else { return 0 };
         // An attached thread holds the lock only for a moment, so in a stop it is free. Markers
         // share it, since two may visit one object at the same time. If it is locked, the callback
         // is not visited, and the reference counts as an external one.
@@ -159,7 +149,7 @@ impl RustHandlers for WeakRefParts {
     fn dealloc(dying: Dying<'_>) {
         dying.untrack();
         dying.clear_weak_references();
-        drop(dying.take_parts::<Self>());
+        drop(dying.take::<Self>());
         dying.run_free();
     }
 }

@@ -1,16 +1,20 @@
-//! The calls that collect, and the switch of automatic collections.
+//! The calls that collect, the switch of automatic collections, and the records of collections.
 
 #![forbid(unsafe_code)]
+
+use std::time::Duration;
 
 use crate::Mutator;
 use crate::base::fallible::{self, NoMemory, words};
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::collect::{Collect, CollectError};
 use crate::gc_module::garbage::report_garbage;
-use crate::gc_module::services::Services;
+use crate::gc_module::objects::count;
+use crate::gc_module::services::{Services, stopped};
 use crate::heap::pacing::Pace;
+use crate::object::state::{FROZEN, OLD};
 use crate::report::error::{Code, Fault};
-use crate::report::facts::{CollectionReport, During};
+use crate::report::facts::{CollectionKind, CollectionReport, During};
 use crate::safepoint::{StopError, ThreadId};
 
 impl Services {
@@ -207,3 +211,69 @@ impl Switch {
         !self.visitors.lock().is_empty()
     }
 }
+
+/// The sums of the reports of all collections of one generation since the heap was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GenerationStats {
+    /// The number of collections.
+    pub collections: usize,
+    /// Objects that the collections destroyed.
+    pub collected: usize,
+    /// Unreachable objects that they did not destroy. An object that several collections found
+    /// counts several times.
+    pub uncollectable: usize,
+    /// Objects that they decided about.
+    pub candidates: usize,
+    /// The time from the first step of each collection to the last.
+    pub duration: Duration,
+    /// The part of `duration` in which the world was stopped.
+    pub stopped: Duration,
+}
+
+/// The records of the three generations. A finished collection adds its figures.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    generations: [GenerationStats; 3],
+    /// Young collections since the last full one.
+    young: usize,
+}
+
+impl Records {
+    /// Adds the figures of a collection that could stop the world.
+    pub(super) fn add(&mut self, report: &CollectionReport) {
+        self.young = if report.kind == CollectionKind::Full { 0 } else { self.young + 1 };
+        if let Some(record) = self.generations.get_mut(report.generation) {
+            record.collections += 1;
+            record.collected += report.collected;
+            record.uncollectable += report.uncollectable;
+            record.candidates += report.candidates;
+            record.duration += report.duration;
+            record.stopped += report.stops.iter().sum::<Duration>();
+        }
+    }
+}
+
+impl Services {
+    /// The exact counters of the three generations; see the [module's
+    /// page](crate::gc_module#generations).
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn counts(&self, m: &mut Mutator) -> Result<[usize; 3], Fault> {
+        self.check(m);
+        let new =
+            stopped(m, "counts", |_, world| Ok(count(world, |state| state & (OLD | FROZEN) == 0)))?;
+        Ok([new, 0, self.state().records.lock().young])
+    }
+
+    /// The records of all collections so far, by generation. Collections that were not started
+    /// through these services are included.
+    pub fn stats(&self) -> [GenerationStats; 3] {
+        self.state().records.lock().generations
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -16,61 +16,17 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::fallible::{NoMemory, words};
-use crate::base::sync::Mutex;
+use crate::base::fallible::words;
+use crate::base::sync::Ordering;
 use crate::collect::{self, Collect};
-use crate::gc_module::services::{Services, stopped};
-use crate::gc_module::state::GcState;
+use crate::gc_module::services::{GcState, Services, stopped};
 use crate::gc_module::watching::DEBUG_UNCOLLECTABLE;
 use crate::heap::model::{Count, ObjectModel};
+use crate::heap::observer::Observer;
 use crate::managed::ManagedCore;
-use crate::object::counted::CountedRef;
 use crate::object::state::DYING;
 use crate::report::facts::During;
 use crate::{AnyGc, Mutator};
-
-/// The garbage list. Attached threads use it under its lock. A collection adds to it between its
-/// recheck and the clearing.
-#[derive(Debug, Default)]
-pub(super) struct GarbageList(Mutex<Vec<CountedRef>>);
-
-impl GarbageList {
-    pub(super) fn len(&self) -> usize {
-        self.0.lock().len()
-    }
-
-    /// Appends the references of the iterator: all of them, or none if there is no memory.
-    pub(super) fn append(
-        &self,
-        objects: &mut dyn ExactSizeIterator<Item = CountedRef>,
-    ) -> Result<(), NoMemory> {
-        let mut list = self.0.lock();
-        list.try_reserve(objects.len())?;
-        list.extend(objects);
-        Ok(())
-    }
-
-    /// Calls `f` with an object under the lock. The list's reference keeps the object alive.
-    pub(super) fn with<R>(&self, index: usize, f: impl FnOnce(&CountedRef) -> R) -> Option<R> {
-        self.0.lock().get(index).map(f)
-    }
-
-    /// Calls `f` with each object under the lock, as [`with`](Self::with) does.
-    pub(super) fn map<R>(&self, f: impl Fn(&CountedRef) -> R) -> Vec<R> {
-        self.0.lock().iter().map(f).collect()
-    }
-
-    /// Removes one reference. The references behind it move up.
-    pub(super) fn remove(&self, index: usize) -> Option<CountedRef> {
-        let mut list = self.0.lock();
-        (index < list.len()).then(|| list.remove(index))
-    }
-
-    /// Removes all references.
-    pub(super) fn take(&self) -> Vec<CountedRef> {
-        std::mem::take(&mut *self.0.lock())
-    }
-}
 
 impl Services {
     /// Sets whether there may be types with legacy finalizers, which the collector must not call.
@@ -82,28 +38,36 @@ impl Services {
         self.core().model.expect_legacy(expect);
     }
 
+    /// Sets whether the end of the heap reports the remaining objects. It does once
+    /// [`Heap::services`](crate::Heap::services) has been called, unless this switches it off.
+    pub fn report_leaks(&self, on: bool) {
+        self.state().leaks_ignored.store(!on, Ordering::Relaxed);
+    }
+
     /// The number of objects in the garbage list.
     pub fn garbage_len(&self, m: &Mutator) -> usize {
         self.check(m);
-        self.state().garbage.len()
+        self.state().garbage.lock().len()
     }
 
     /// An object of the garbage list.
     pub fn garbage_get(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
         self.check(m);
-        self.state().garbage.with(index, |reference| m.any_from(reference.live()))
+        self.state().garbage.lock().get(index).map(|reference| m.any_from(reference.live()))
     }
 
     /// The objects of the garbage list.
     pub fn garbage(&self, m: &Mutator) -> Vec<AnyGc> {
         self.check(m);
-        self.state().garbage.map(|reference| m.any_from(reference.live()))
+        let garbage = self.state().garbage.lock();
+        garbage.iter().map(|reference| m.any_from(reference.live())).collect()
     }
 
     /// Removes an object from the garbage list. The objects behind it move up.
     pub fn garbage_remove(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
         self.check(m);
-        self.state().garbage.remove(index).map(AnyGc::from_reference)
+        let mut garbage = self.state().garbage.lock();
+        (index < garbage.len()).then(|| AnyGc::from_reference(garbage.remove(index)))
     }
 
     /// Empties the garbage list. An object without other references dies when the result is
@@ -115,13 +79,13 @@ impl Services {
 }
 
 fn take_garbage(state: &GcState) -> Vec<AnyGc> {
-    state.garbage.take().into_iter().map(AnyGc::from_reference).collect()
+    state.take_saved().into_iter().map(AnyGc::from_reference).collect()
 }
 
 /// Reports the objects in the garbage list at the end of a heap. Returns their number.
 pub(super) fn report_garbage(core: &ManagedCore) -> usize {
     let state = GcState::of(core);
-    let count = state.garbage.len();
+    let count = state.garbage.lock().len();
     if count != 0 {
         let text = words!(
             "{count} objects are in the garbage list of heap '{}' at its end: they were \
@@ -134,23 +98,17 @@ pub(super) fn report_garbage(core: &ManagedCore) -> usize {
         // No other thread uses the heap any more, so the list does not change. The lines are
         // written without its lock.
         for at in 0..count {
-            let named = state.garbage.with(at, |reference| {
-                (core.model.type_name(reference.live()), reference.address())
-            });
+            let named = state
+                .garbage
+                .lock()
+                .get(at)
+                .map(|reference| (core.model.type_name(reference.live()), reference.address()));
             let Some((name, address)) = named else { break };
             let line = format_args!("gc: uncollectable at the end <{name} {address:#x}>");
             state.debug.write(&core.hooks, line);
         }
     }
     count
-}
-
-impl Services {
-    /// Sets whether the end of the heap reports the remaining objects. It does once
-    /// [`Heap::services`](crate::Heap::services) has been called, unless this switches it off.
-    pub fn report_leaks(&self, on: bool) {
-        self.state().report_leaks(on);
-    }
 }
 
 /// Runs the last collection of a heap, on the thread that ends it.
@@ -168,7 +126,7 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
         collect(m);
         drop(take_garbage(state));
     }
-    if state.reports_leaks() {
+    if state.used.load(Ordering::Relaxed) && !state.leaks_ignored.load(Ordering::Relaxed) {
         let mut left = BTreeMap::<Cow<'static, str>, usize>::new();
         let looked = stopped(m, "at_the_end", |_, world| {
             collect::live(world, |object, state| {

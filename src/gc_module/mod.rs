@@ -48,7 +48,8 @@
 //!   the heap starts no collection, and the collecting calls of this module do nothing.
 //! * The source of memory (`thresholds`): any thread, under its lock. The thresholds are a part of
 //!   the heap's [`Pacing`](crate::Pacing).
-//! * Callbacks, debugging flags and sink, audit hook (`watching`), records (`records`): any thread.
+//! * Callbacks, debugging flags and sink, audit hook (`watching`), records (`collecting`): any
+//!   thread.
 //! * The garbage list (`garbage`): attached threads, under its lock. A collection adds to it
 //!   between the recheck and the clearing.
 //! * Whether legacy finalizers are expected (the built-in model): any thread. Off by default.
@@ -83,13 +84,10 @@
 //! memory for its work lists is abandoned, and its report says so. In the remaining cases a refusal
 //! aborts the process, as in std. `tests/alloc_failure.rs` lists them.
 
-/// The handle `Services`, and the stop of the world for one of its calls.
+/// The handle `Services`, the stop of the world for one of its calls, and the state behind it.
 mod services;
 
-/// What a heap keeps for its services, and what a collection calls in them.
-mod state;
-
-/// Collections on request, and the switch of automatic ones.
+/// Collections on request, the switch of automatic ones, and the records of all.
 mod collecting;
 
 /// When the heap collects by itself.
@@ -98,20 +96,17 @@ mod thresholds;
 /// Lists of objects, of their references and referrers; frozen objects.
 mod objects;
 
-/// The counters and the records of the three generations.
-mod records;
-
 /// The garbage list, and what is left at the end of a heap.
 mod garbage;
 
 /// Callbacks, debugging lines and the audit hook.
 mod watching;
 
+pub use collecting::GenerationStats;
 pub(crate) use garbage::at_the_end;
 pub use objects::Visit;
-pub use records::GenerationStats;
 pub use services::Services;
-pub(crate) use state::new_state;
+pub(crate) use services::new_state;
 pub use thresholds::{Thresholds, process_memory};
 pub use watching::{
     CallbackInfo, CallbackPhase, DEBUG_COLLECTABLE, DEBUG_LEAK, DEBUG_SAVEALL, DEBUG_STATS,

@@ -4,8 +4,7 @@
 
 use std::borrow::Cow;
 
-use crate::base::fallible;
-use crate::base::fallible::words;
+use crate::base::fallible::{self, words};
 use crate::collect::traversal::guard_traversal;
 use crate::collect::{self, inspect};
 use crate::gc_module::collecting::bad_generation;
@@ -160,11 +159,8 @@ impl Services {
         }
         self.check(m);
         let me = m.raw().thread_id();
-        self.state().switch.visit_begins(me, self.pace()).map_err(|no_memory| {
-            let mut fault = Fault::from(no_memory);
-            fault.function = NAME;
-            fault
-        })?;
+        let begun = self.state().switch.visit_begins(me, self.pace());
+        begun.map_err(|no_memory| Fault { function: NAME, ..Fault::from(no_memory) })?;
         // Dropped after the references, also when a destructor panics.
         let _running = RunningVisit(self, me);
         let set = stopped(m, NAME, |m, world| snapshot(m, world, NAME, |_| true))?;
@@ -179,6 +175,13 @@ impl Services {
     }
 }
 
+/// The number of visible objects for which `wanted` accepts the state.
+pub(super) fn count(world: &World<'_, Managed>, wanted: impl Fn(u8) -> bool) -> usize {
+    let mut count = 0;
+    collect::visible(world, |_, state| count += usize::from(wanted(state.get())));
+    count
+}
+
 /// References to the visible objects for which `wanted` accepts the state.
 fn snapshot(
     m: &Mutator,
@@ -186,9 +189,7 @@ fn snapshot(
     function: &'static str,
     wanted: impl Fn(u8) -> bool,
 ) -> Result<Vec<AnyGc>, Fault> {
-    let mut count = 0;
-    collect::visible(world, |_, state| count += usize::from(wanted(state.get())));
-    let mut all = room(count, function)?;
+    let mut all = room(count(world, &wanted), function)?;
     collect::visible(world, |object, state| {
         if wanted(state.get()) {
             all.push(m.any_from(object.live()));
@@ -269,11 +270,7 @@ impl Services {
     /// When the world cannot be stopped.
     pub fn freeze_count(&self, m: &mut Mutator) -> Result<usize, Fault> {
         self.check(m);
-        stopped(m, "freeze_count", |_, world| {
-            let mut frozen = 0;
-            collect::visible(world, |_, state| frozen += usize::from(state.get() & FROZEN != 0));
-            Ok(frozen)
-        })
+        stopped(m, "freeze_count", |_, world| Ok(count(world, |state| state & FROZEN != 0)))
     }
 }
 

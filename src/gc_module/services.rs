@@ -1,18 +1,34 @@
-//! The handle to the services of a heap, and the stop of the world for one of its calls.
+//! The handle to the services of a heap, the stop of the world for one of its calls, and the state
+//! behind it.
+//!
+//! All of the state is empty until a program uses it, so that a heap whose program does not use the
+//! services pays only for the check of a few empty lists in each collection.
 
 #![forbid(unsafe_code)]
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::fallible::words;
-use crate::gc_module::state::GcState;
+use crate::base::fallible::{self, NoMemory, words};
+use crate::base::settings_lock::Setting;
+use crate::base::sync::{AtomicBool, Mutex, Ordering};
+use crate::gc_module::collecting::{Records, Switch};
+use crate::gc_module::thresholds::MemoryCondition;
+use crate::gc_module::watching::{
+    CallbackInfo, CallbackPhase, Callbacks, DEBUG_COLLECTABLE, DEBUG_SAVEALL, DEBUG_STATS,
+    DEBUG_UNCOLLECTABLE, DebugLines, Listener,
+};
+use crate::heap::observer::{Fate, Observer, ObserverAndRule};
 use crate::heap::pacing::Pace;
 use crate::heap::parts::SplitCounts;
 use crate::heap::world::World;
 use crate::managed::{Managed, ManagedCore};
+use crate::object::counted::CountedRef;
 use crate::report::error::{Code, Fault};
-use crate::safepoint::StopError;
+use crate::report::facts::{CollectionReport, During};
+use crate::report::hooks::Hooks;
+use crate::safepoint::{StopError, ThreadId};
 use crate::{Heap, Mutator};
 
 /// A handle to the services of a heap. It keeps the heap open.
@@ -30,7 +46,7 @@ impl fmt::Debug for Services {
 impl Heap {
     /// The services of CPython's `gc` module for this heap.
     pub fn services(&self) -> Services {
-        GcState::of(self.core()).use_them();
+        GcState::of(self.core()).used.store(true, Ordering::Relaxed);
         Services { heap: self.clone() }
     }
 }
@@ -58,9 +74,15 @@ impl Services {
         );
     }
 
-    pub(super) fn audit(&self, m: &Mutator, what: &str) {
+    /// Calls the audit hook, if one is set, without its lock.
+    pub(super) fn audit(&self, m: &Mutator, name: &str) {
         let _lent = m.raw().lend();
-        self.state().audit.call(&self.core().hooks, what);
+        let hook = self.state().audit.with(|place| place.clone());
+        if let Some(hook) = hook
+            && let Err(message) = hook.call(|hook| hook(name))
+        {
+            self.core().hooks.unraisable(During::AuditHook, "", message);
+        }
     }
 
     /// The heap of these services.
@@ -86,6 +108,137 @@ pub(super) fn stopped<R>(
     drop(world);
     Managed::resumed(m.raw().model(), m.raw());
     result
+}
+
+/// The parts of the state, one for each service.
+#[derive(Debug, Default)]
+pub(super) struct GcState {
+    pub(super) callbacks: Callbacks,
+    pub(super) debug: DebugLines,
+    /// The audit hook, if one is set.
+    pub(super) audit: Setting<Option<Listener>>,
+    pub(super) records: Mutex<Records>,
+    /// The garbage list. Its references keep the objects alive.
+    pub(super) garbage: Mutex<Vec<CountedRef>>,
+    pub(super) memory: MemoryCondition,
+    pub(super) switch: Switch,
+    /// [`Heap::services`](crate::Heap::services) has been called.
+    pub(super) used: AtomicBool,
+    /// The end of the heap does not report the remaining objects.
+    pub(super) leaks_ignored: AtomicBool,
+}
+
+/// Makes the state of a new heap. It is the observer and the pacing rule of the heap.
+pub(crate) fn new_state() -> Result<ObserverAndRule, NoMemory> {
+    let state = fallible::arc(GcState::default())?;
+    Ok((Arc::clone(&state) as _, state))
+}
+
+impl GcState {
+    /// The state of the heap of this core.
+    ///
+    /// # Panics
+    ///
+    /// When the heap has another observer. Heaps of [`Heap::builder`](crate::Heap::builder) have
+    /// this one.
+    pub(super) fn of(core: &ManagedCore) -> &Self {
+        let observer = core.observer.as_ref().map(|observer| observer.as_any());
+        observer
+            .and_then(|any| any.downcast_ref())
+            .expect("the observer of a heap is its gc module")
+    }
+}
+
+impl Observer for GcState {
+    fn forget_thread(&self, id: ThreadId) -> usize {
+        self.switch.forget_thread(id)
+    }
+
+    fn begins(&self, hooks: &Hooks, generation: usize, quiet: bool) {
+        if !quiet {
+            self.callbacks.call(
+                hooks,
+                CallbackPhase::Start,
+                &CallbackInfo { generation, ..CallbackInfo::default() },
+            );
+        }
+        if self.debug.has(DEBUG_STATS) {
+            self.debug
+                .write(hooks, format_args!("gc: a collection of generation {generation} begins"));
+        }
+    }
+
+    fn after_collection(&self) {
+        self.memory.remember();
+    }
+
+    fn record(&self, report: &CollectionReport) {
+        self.records.lock().add(report);
+    }
+
+    fn finishes(&self, hooks: &Hooks, report: &CollectionReport, quiet: bool) {
+        if self.debug.has(DEBUG_STATS) {
+            self.debug.write(
+                hooks,
+                format_args!(
+                    "gc: the collection of generation {} ends: {} unreachable, {} collected, \
+                     {} uncollectable, {:.6} s elapsed",
+                    report.generation,
+                    report.unreachable,
+                    report.collected,
+                    report.uncollectable,
+                    report.duration.as_secs_f64(),
+                ),
+            );
+        }
+        if !quiet {
+            let info = CallbackInfo {
+                generation: report.generation,
+                collected: report.collected,
+                uncollectable: report.uncollectable,
+                candidates: report.candidates,
+                duration: report.duration,
+                stopped: report.stops.iter().sum(),
+                external_bytes: report.external_bytes,
+            };
+            self.callbacks.call(hooks, CallbackPhase::Stop, &info);
+        }
+    }
+
+    fn wants(&self, fate: Fate) -> bool {
+        self.debug.has(match fate {
+            Fate::Collectable => DEBUG_COLLECTABLE,
+            Fate::Uncollectable => DEBUG_UNCOLLECTABLE,
+        })
+    }
+
+    fn found(&self, hooks: &Hooks, fate: Fate, type_name: &'static str, address: usize) {
+        let what = match fate {
+            Fate::Collectable => "collectable",
+            Fate::Uncollectable => "uncollectable",
+        };
+        self.debug.write(hooks, format_args!("gc: {what} <{type_name} {address:#x}>"));
+    }
+
+    fn saves_all(&self) -> bool {
+        self.debug.has(DEBUG_SAVEALL)
+    }
+
+    fn save(&self, objects: &mut dyn ExactSizeIterator<Item = CountedRef>) -> Result<(), NoMemory> {
+        let mut garbage = self.garbage.lock();
+        // All of them, or none if there is no memory.
+        garbage.try_reserve(objects.len())?;
+        garbage.extend(objects);
+        Ok(())
+    }
+
+    fn take_saved(&self) -> Vec<CountedRef> {
+        std::mem::take(&mut *self.garbage.lock())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -3,15 +3,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::Pacing;
 use crate::base::fallible::words;
 use crate::base::outside::Hook;
 use crate::base::settings_lock::Setting;
-use crate::gc_module::services::Services;
-use crate::heap::observer::{Figures, Ruling};
+use crate::gc_module::services::{GcState, Services};
+use crate::gc_module::watching::replace;
+use crate::heap::observer::{Figures, PacingRule, Ruling};
 use crate::heap::pacing::RuleNumbers;
 use crate::report::error::{Code, Fault};
 
@@ -54,17 +54,11 @@ impl Default for Thresholds {
     }
 }
 
-impl Thresholds {
-    /// The number of new objects at which a collection may first be due.
-    fn first_due(self) -> usize {
-        if self.t0 == 0 { usize::MAX } else { self.t0 as usize + 1 }
-    }
-}
-
 impl From<Thresholds> for RuleNumbers {
     fn from(thresholds: Thresholds) -> Self {
         let Thresholds { t0, t1, t2 } = thresholds;
-        Self { first_due: thresholds.first_due(), numbers: [t0, t1, t2] }
+        let first_due = if t0 == 0 { usize::MAX } else { t0 as usize + 1 };
+        Self { first_due, numbers: [t0, t1, t2] }
     }
 }
 
@@ -82,45 +76,39 @@ impl Pacing {
     }
 }
 
-/// The decision when more than `t0` objects are new.
-pub(super) fn decide([t0, t1, _]: [u32; 3], memory: &MemoryCondition, figures: Figures) -> Ruling {
-    let Figures { new, set_aside, grown, old } = figures;
-    if !memory.holds(t0, new + set_aside) {
-        return Ruling::SetAside;
+impl PacingRule for GcState {
+    fn decide(&self, [t0, t1, _]: [u32; 3], figures: Figures) -> Ruling {
+        let Figures { new, set_aside, grown, old } = figures;
+        if !self.memory.holds(t0, new + set_aside) {
+            return Ruling::SetAside;
+        }
+        if t1 == 0 || grown + set_aside + new > old / 4 { Ruling::Full } else { Ruling::Young }
     }
-    if t1 == 0 || grown + set_aside + new > old / 4 { Ruling::Full } else { Ruling::Young }
-}
 
-/// The growth beyond which a full collection is due, however few objects are new.
-pub(super) fn allowed_growth([t0, ..]: [u32; 3], old: usize) -> usize {
-    if t0 == 0 { usize::MAX } else { (old / 4).max(OVERRUN_LIMIT * t0 as usize) }
+    fn allowed_growth(&self, [t0, ..]: [u32; 3], old: usize) -> usize {
+        if t0 == 0 { usize::MAX } else { (old / 4).max(OVERRUN_LIMIT * t0 as usize) }
+    }
 }
 
 /// The condition that memory use has grown since the last collection. It applies if there is a
 /// source of memory use.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct MemoryCondition {
     source: Setting<Option<Source>>,
 }
 
+#[derive(Debug)]
 struct Source {
     source: MemorySource,
     /// The memory use after the last collection.
     last: Option<usize>,
 }
 
-impl fmt::Debug for MemoryCondition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryCondition").finish_non_exhaustive()
-    }
-}
-
 impl MemoryCondition {
     /// Sets or removes the source.
     pub(super) fn set_source(&self, source: Option<MemorySource>) {
         let source = source.map(|source| Source { last: ask(&source), source });
-        // The old source is dropped without the lock.
-        drop(self.source.with(|place| std::mem::replace(place, source)));
+        replace(&self.source, source);
     }
 
     /// Records the memory use after a collection, while the world runs.

@@ -6,8 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::base::fallible::{self, NoMemory, words};
-use crate::base::outside;
-use crate::base::outside::Hook;
+use crate::base::outside::{self, Hook};
 use crate::base::settings_lock::Setting;
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::gc_module::services::Services;
@@ -58,19 +57,13 @@ pub struct CallbackInfo {
 type Callback = Hook<dyn Fn(CallbackPhase, &CallbackInfo) + Send + Sync>;
 
 /// The registered callbacks.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Callbacks(Setting<List>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct List {
     list: Vec<(u64, Callback)>,
     last: u64,
-}
-
-impl fmt::Debug for Callbacks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Callbacks").finish_non_exhaustive()
-    }
 }
 
 impl Callbacks {
@@ -133,20 +126,21 @@ pub const DEBUG_SAVEALL: u32 = 32;
 /// The flags for a program that leaks: the three flags above.
 pub const DEBUG_LEAK: u32 = DEBUG_COLLECTABLE | DEBUG_UNCOLLECTABLE | DEBUG_SAVEALL;
 
-type Line = Hook<dyn Fn(&str) + Send + Sync>;
+/// Receives debugging lines, or the names of audited calls.
+pub(super) type Listener = Hook<dyn Fn(&str) + Send + Sync>;
+
+/// Replaces a setting. The old value is dropped without the lock, because it may hold data of the
+/// user.
+pub(super) fn replace<T>(setting: &Setting<Option<T>>, new: Option<T>) {
+    drop(setting.with(|place| std::mem::replace(place, new)));
+}
 
 /// The debugging flags, and the sink for the lines.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct DebugLines {
     /// Relaxed: independent of other data.
     flags: AtomicU32,
-    sink: Setting<Option<Line>>,
-}
-
-impl fmt::Debug for DebugLines {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DebugLines").field("flags", &self.flags).finish_non_exhaustive()
-    }
+    sink: Setting<Option<Listener>>,
 }
 
 impl DebugLines {
@@ -162,51 +156,17 @@ impl DebugLines {
         self.flags.store(flags, Ordering::Relaxed);
     }
 
-    pub(super) fn set_sink(&self, sink: Option<Line>) {
-        // The old sink is dropped without the lock.
-        drop(self.sink.with(|place| std::mem::replace(place, sink)));
-    }
-
     /// Writes a debugging line to the sink. Without a sink it goes to stderr.
     pub(super) fn write(&self, hooks: &Hooks, line: fmt::Arguments<'_>) {
         let sink = self.sink.with(|place| place.clone());
         match sink {
             Some(sink) => {
-                let line = crate::base::fallible::in_words(line);
+                let line = fallible::in_words(line);
                 if let Err(message) = sink.call(|sink| sink(&line)) {
                     hooks.unraisable(During::DebugSink, "", message);
                 }
             }
             None => outside::line(line),
-        }
-    }
-}
-
-type Listener = Hook<dyn Fn(&str) + Send + Sync>;
-
-/// The audit hook, if one is set.
-#[derive(Default)]
-pub(super) struct Audit(Setting<Option<Listener>>);
-
-impl fmt::Debug for Audit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Audit").finish_non_exhaustive()
-    }
-}
-
-impl Audit {
-    pub(super) fn set(&self, hook: Option<Listener>) {
-        // The old hook is dropped without the lock.
-        drop(self.0.with(|place| std::mem::replace(place, hook)));
-    }
-
-    /// Calls the hook without the lock.
-    pub(super) fn call(&self, hooks: &Hooks, what: &str) {
-        let hook = self.0.with(|place| place.clone());
-        if let Some(hook) = hook
-            && let Err(message) = hook.call(|hook| hook(what))
-        {
-            hooks.unraisable(During::AuditHook, "", message);
         }
     }
 }
@@ -248,9 +208,9 @@ impl Services {
     ///
     /// [`Code::BadDebugFlags`] for other bits. Then nothing has changed.
     pub fn set_debug(&self, flags: u32) -> Result<(), Fault> {
-        if flags & !(DEBUG_STATS | DEBUG_LEAK) != 0 {
-            let text =
-                words!("there are no debugging flags {:#x}", flags & !(DEBUG_STATS | DEBUG_LEAK));
+        let unknown = flags & !(DEBUG_STATS | DEBUG_LEAK);
+        if unknown != 0 {
+            let text = words!("there are no debugging flags {unknown:#x}");
             return Err(Fault::new(Code::BadDebugFlags, "set_debug").because(text));
         }
         self.state().debug.set_flags(flags);
@@ -275,13 +235,13 @@ impl Services {
         &self,
         sink: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<(), NoMemory> {
-        self.state().debug.set_sink(Some(Hook::new(fallible::arc(sink)?)));
+        replace(&self.state().debug.sink, Some(Hook::new(fallible::arc(sink)?)));
         Ok(())
     }
 
     /// Sends debugging lines to stderr again.
     pub fn reset_debug_sink(&self) {
-        self.state().debug.set_sink(None);
+        replace(&self.state().debug.sink, None);
     }
 
     /// Sets a hook that is called before `gc.get_objects`, `gc.get_referrers` and
@@ -298,12 +258,12 @@ impl Services {
         &self,
         hook: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<(), NoMemory> {
-        self.state().audit.set(Some(Hook::new(fallible::arc(hook)?)));
+        replace(&self.state().audit, Some(Hook::new(fallible::arc(hook)?)));
         Ok(())
     }
 
     /// Removes the audit hook.
     pub fn remove_audit_hook(&self) {
-        self.state().audit.set(None);
+        replace(&self.state().audit, None);
     }
 }

@@ -14,7 +14,7 @@ fn a_collection_is_due_behind_the_first_threshold_and_0_starts_none() {
 fn a_collection_is_full_if_the_heap_has_grown_by_more_than_a_quarter() {
     let decide = |t1, [new, set_aside, grown, old]: [usize; 4]| {
         let figures = Figures { new, set_aside, grown, old };
-        decide([10, t1, 0], &MemoryCondition::default(), figures)
+        GcState::default().decide([10, t1, 0], figures)
     };
     assert_eq!(decide(1, [11, 0, 0, 44]), Ruling::Young);
     assert_eq!(decide(1, [12, 0, 0, 44]), Ruling::Full);

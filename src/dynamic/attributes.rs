@@ -1,12 +1,13 @@
 //! Attributes: the managed dictionary of an instance, and the dictionary of a heap type.
 //!
-//! The first attribute of an instance creates its dictionary. The tail of the object points to it,
-//! and is written once.
+//! The first attribute of an instance creates its dictionary, to which the tail of the object
+//! points from then on.
 //!
 //! Attached threads hold the lock of a dictionary for one read or one change, and never during a
-//! call of user code. So in a stop no thread changes a dictionary. Traversals share the lock,
-//! because two markers may visit one object at the same time, and each must visit all values. A
-//! traversal only tries the lock: if it fails, no value is visited, and all values stay alive.
+//! call of user code, so that in a stop no thread changes a dictionary. Traversals share the lock,
+//! because two workers may visit one object at the same time, and each must visit all values. A
+//! traversal only tries the lock, because it must not wait. If it fails, no value is visited, so
+//! that all values stay alive.
 //!
 //! The visitor of a traversal cannot take the lock again, because all functions for attributes fail
 //! in a traverse handler. A visitor outside of traversals can, so it is called without the lock.
@@ -34,7 +35,8 @@ impl Attributes {
         self.0.read().get(name).cloned()
     }
 
-    /// Sets an entry, or removes it, and returns the old value. Without memory nothing changes.
+    /// Sets an entry, or removes it, and returns the old value, while without memory nothing
+    /// changes.
     pub(crate) fn set(&self, name: &str, value: Option<AnyGc>) -> Result<Option<AnyGc>, NoMemory> {
         let Some(value) = value else { return Ok(self.0.write().remove(name)) };
         let name = fallible::owned(name)?.into_boxed_str();
@@ -49,10 +51,11 @@ impl Attributes {
         Ok(entries.insert(name, value))
     }
 
-    /// Removes all values, and drops them without the lock: a destructor may use this dictionary.
+    /// Removes all values, and drops them without the lock, because a destructor may use this
+    /// dictionary.
     pub(crate) fn clear(&self) {
         let old = std::mem::take(&mut *self.0.write());
-        // One by one: after a panic a map drops no further values, but its iterator does.
+        // One by one, because after a panic a map drops no further values, while its iterator does.
         old.into_values().for_each(drop);
     }
 

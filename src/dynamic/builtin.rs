@@ -18,7 +18,7 @@ use crate::dynamic::object::{Obj, RawVarObject, Visitor};
 use crate::dynamic::record::{Flags, Type, TypeRecord};
 use crate::{During, Fault, Mutator};
 
-/// A built-in type. Its record is made at the first use.
+/// A built-in type, whose record is made at the first use.
 pub struct Builtin {
     cell: OnceLock<&'static TypeRecord>,
     make: fn() -> Result<TypeRecord, Fault>,
@@ -35,7 +35,7 @@ impl Builtin {
         Self { cell: OnceLock::new(), make }
     }
 
-    /// Its record. It exists in a process that has made a heap.
+    /// Its record, which exists in a process that has made a heap.
     pub fn get(&self) -> &'static TypeRecord {
         self.cell
             .get()
@@ -43,7 +43,7 @@ impl Builtin {
             .unwrap_or_else(|| self.try_get().unwrap_or_else(|fault| panic!("{fault}")))
     }
 
-    /// Its record. Makes it, if it does not exist yet.
+    /// Its record, which is made if it does not exist yet.
     ///
     /// # Errors
     ///
@@ -80,8 +80,8 @@ impl<'a> Obj<'a> {
 /// The type of heap types: `type`.
 pub static METATYPE: Builtin = Builtin::new(|| {
     let record = builtin::<HeapTypes>("type", size_of::<RawVarObject>(), Flags(1 << 31))?;
-    // Without a size class, allocation calls `instance_size`, which refuses: a type's object needs
-    // a record.
+    // Without a size class, allocation calls `instance_size`, which refuses, because a type's
+    // object needs a record.
     Ok(TypeRecord {
         class: None,
         common_class: None,
@@ -105,10 +105,11 @@ impl RustHandlers for HeapTypes {
         }
     }
 
-    /// Removes attributes and module. Handlers stay, so instances can still be used and freed.
+    /// Removes attributes and module, but not the handlers, so that instances can still be used and
+    /// freed.
     ///
     /// Another thread may just have read the module's address from the type. So the reference is
-    /// retired: it is dropped after each attached thread has passed a safepoint.
+    /// retired, that is, dropped after each attached thread has passed a safepoint.
     fn clear(object: Obj<'_>) -> c_int {
         if let Some(record) = object.describe() {
             record.attributes.clear();

@@ -49,7 +49,7 @@ impl Class {
         Self { name: name.into(), bases: Vec::new(), finalizer: None, module: None }
     }
 
-    /// With another base, after the bases so far. The first is the primary base.
+    /// With another base, after the bases so far, of which the first is the primary base.
     pub fn base(mut self, base: &Type) -> Self {
         self.bases.push(base.clone());
         self
@@ -201,7 +201,7 @@ pub unsafe fn ready_static(
 }
 
 /// Makes a heap type. `init` receives the type's object and record, before any other code can use
-/// them. The object is zero behind its first 24 bytes.
+/// them, and finds the object zero behind its first 24 bytes.
 ///
 /// # Errors
 ///
@@ -220,7 +220,7 @@ pub unsafe fn ready_heap(
         return Err(fault(Code::BadSize, &spec.name, format_args!("a face of {size} bytes")));
     }
     let mut record = fallible::boxed(draft(spec, true)?)?;
-    // It stays untracked until its tail is set: a traversal reads the record there.
+    // It stays untracked until its tail is set, because a traversal reads the record there.
     let object = instance::allocate_type(m, METATYPE.get(), size)
         .map_err(|why| fault(why.code, &record.name, format_args!("{}", why.text)))?;
     let address = as_raw(&object);

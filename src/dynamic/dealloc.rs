@@ -6,12 +6,12 @@
 //! its type gets exclusive access.
 //!
 //! For example, a thread drops the last reference to an instance of a class. The generic handler
-//! calls the finalizer. If the finalizer has stored a new reference, the object lives on, and the
-//! handler returns at once. Otherwise the handler removes the object from the tracked set, clears
-//! weak references, releases the object's references with the clear handler, and frees the memory.
-//! At last it releases the reference to the class, because the memory cannot be freed without the
-//! class's record. A handler written in C does the same itself, and calls [`free`] for the memory.
-//! If it omits that call, the memory leaks.
+//! calls the finalizer, and returns at once if that has stored a new reference, so that the object
+//! lives on. Otherwise the handler removes the object from the tracked set, clears weak references,
+//! releases the object's references with the clear handler, and frees the memory. The reference to
+//! the class is released last, because the memory cannot be freed without the class's record. A
+//! handler written in C does the same itself, and calls [`free`] for the memory, which leaks if the
+//! call is omitted.
 //!
 //! In checked mode freed memory is poisoned, and kept in quarantine for a while, so that stale
 //! addresses are detected.
@@ -59,12 +59,11 @@ impl<'m> Dying<'m> {
         self.0.object
     }
 
-    /// Takes the object out of the tracked set.
+    /// Takes the object out of the tracked set, before its references are released.
     pub fn untrack(&self) {
         self.change_plainly(state::TRACKED | state::BY_ALLOCATOR);
     }
 
-    /// Removes bits of the state byte.
     #[inline(always)]
     fn change_plainly(&self, bits: u8) {
         self.0.state().change_plainly(0, bits);
@@ -115,11 +114,11 @@ impl<'m> Dying<'m> {
         if record.has_gc() != (family == Family::Container) {
             return Err(object.fault(Code::WrongAllocator, FUNCTION));
         }
-        // From here on no weak reference can be upgraded. In a dealloc handler this is so already.
+        // From here on no weak reference can be upgraded, as in a dealloc handler already.
         let before = managed::mark_dying_for_upgrades(m.raw(), object.header(), state);
         let was_dying = before & state::DYING != 0;
-        // A constructor owns one reference, and a dealloc handler none. In a dealloc handler any
-        // reference was added by the handler, and still exists.
+        // A constructor owns one reference. A dealloc handler owns none, so that any reference
+        // there was added by the handler, and still exists.
         if !object.is_last(m, 0) && (was_dying || !object.is_last(m, 1)) {
             if !was_dying {
                 state.unset(state::DYING);
@@ -136,7 +135,7 @@ impl<'m> Dying<'m> {
         result
     }
 
-    /// Frees the memory. In checked mode it goes through the quarantine.
+    /// Frees the memory, in checked mode by way of the quarantine.
     pub(super) fn give_back(self) {
         let m = self.0.m;
         let model = m.raw().model();
@@ -144,9 +143,9 @@ impl<'m> Dying<'m> {
             return self.free_memory();
         }
         self.0.state().death();
-        // The header stays: a stress mode reads its type when the memory is freed.
-        // SAFETY: rule *zero*: no code uses the object any more. The others are freed objects, and
-        // only this thread has taken them from the list.
+        // The header stays: a stress mode reads its type when the memory is freed. SAFETY: rule
+        // *zero*: no code uses the object any more. The others are freed objects, which only this
+        // thread has taken from the list.
         unsafe {
             let mut due = model.quarantine.admit(self.0.cell(), size_of::<RawObject>());
             while let Some(oldest) = due {
@@ -184,9 +183,8 @@ impl<'m> Dying<'m> {
     }
 }
 
-/// The reference of a dying object to its heap type; `None`: the type is static. It is released
-/// after the object is freed, because it may be the last one, and freeing still reads the type's
-/// record.
+/// The reference of a dying object to its heap type; `None`: the type is static. It may be the last
+/// one, so it is released after the object is freed, because freeing still reads the type's record.
 pub(super) struct OwnedType(Option<NonNull<RawObject>>);
 
 impl OwnedType {
@@ -212,8 +210,8 @@ impl Obj<'_> {
         handlers::guarded(m, During::Finalize, self, || self.run(handler));
     }
 
-    /// Whether the object has exactly `count` references, and no merge queue contains it. The entry
-    /// of a queue would outlive the object.
+    /// Whether the object has exactly `count` references, and no merge queue contains it, because
+    /// the entry of a queue would outlive the object.
     pub(super) fn is_last(self, m: &Mutator, count: i64) -> bool {
         let header = self.header();
         let is_so = || header.count() == Some(count);
@@ -228,7 +226,8 @@ impl Obj<'_> {
 /// Frees the memory of an object: the last step of a dealloc handler, or of a constructor that
 /// failed.
 ///
-/// It releases neither the fields nor the type, and calls no handler.
+/// It releases neither the fields nor the type, and calls no handler, because its caller has done
+/// all this.
 ///
 /// # Errors
 ///
@@ -297,8 +296,8 @@ fn dealloc_in_full(dying: Dying<'_>) {
     dying.clear_weak_references();
     object.clear_managed_dict();
     let owned_type = dying.take_type();
-    // The dealloc handler of the nearest base does the remaining steps. The handler of a heap type
-    // also releases the instance's type, as in CPython.
+    // The dealloc handler of the nearest base does the remaining steps, and releases the instance's
+    // type, too, if it belongs to a heap type, as in CPython.
     let mut primary = std::iter::successors(Some(record), |record| record.base());
     let base = primary.find(|base| base.own_dealloc).filter(|_| !record.own_dealloc);
     if let Some((base, dealloc)) = base.and_then(|base| Some((base, base.dealloc?))) {

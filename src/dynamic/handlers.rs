@@ -57,8 +57,8 @@ pub(super) fn traverse(object: Obj<'_>, tracer: &mut Tracer) {
     }
 }
 
-/// Sets up a tracer that is handed out for the first time, or after another tracer. The object is
-/// the next one in its traversal.
+/// Sets up a tracer that is handed out for the first time, or after another tracer, for a traversal
+/// whose next object is this one.
 #[cold]
 fn begin(object: Obj<'_>, tracer: &mut Tracer) {
     let Some(core) = object.core() else { return };
@@ -149,8 +149,8 @@ fn stopped(tracer: &Tracer, record: &TypeRecord, result: c_int) {
     )));
 }
 
-/// The visitor. In a collection it answers 0. For a [seeking](Tracer::seeking) tracer it answers 1
-/// from the first sought object on.
+/// The visitor. In a collection it answers 0, while for a [seeking](Tracer::seeking) tracer it
+/// answers 1 from the first sought object on.
 unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     let tracer = arg.cast::<Tracer>();
     // The end of a traversal withdraws its tracer.
@@ -291,8 +291,8 @@ impl Obj<'_> {
 ///
 /// The traverse handler reads the fields, so it needs a stop. The callers may hold locks and are at
 /// no safepoint, so they must not wait for one. If another thread is attached, nothing is checked
-/// here: it may know the object already, and change it. The next collection looks at each address
-/// that the handler visits, and records what it finds.
+/// here, because it may know the object already, and change it. The next collection looks at each
+/// address that the handler visits, and reports addresses without an object.
 pub(super) fn check_fields(
     m: &Mutator,
     object: Obj<'_>,

@@ -21,7 +21,7 @@ use crate::object::state;
 use crate::report::error::{Code, Fault};
 use crate::{AnyGc, Mutator};
 
-/// The functions for types that are made in Rust: the face is the record, or the type's object. A
+/// The functions for types that are made in Rust, whose face is the record, or the type's object. A
 /// static, because its address identifies the maker of a type.
 pub(crate) static DEFAULTS: Defaults = Defaults {
     alloc: generic_alloc,
@@ -32,9 +32,10 @@ pub(crate) static DEFAULTS: Defaults = Defaults {
 /// The most bytes that an instance, or a type's object, may have.
 pub(super) const SIZE_LIMIT: usize = isize::MAX as usize / 2;
 
-/// Allocates an instance of the type: zeroed, with one reference, untracked.
+/// Allocates an instance of the type: zeroed, with one reference, and untracked, so that a
+/// collection does not meet it before its constructor is done.
 ///
-/// `items` is the number of items, 0 for types without. `extra` bytes follow the object.
+/// `items` is the number of items, 0 for types without, and `extra` bytes follow the object.
 ///
 /// # Errors
 ///
@@ -113,7 +114,7 @@ pub fn allocate_tracked(
 /// The common case of [`allocate_tracked`]: a type that takes part in cycle collection, without
 /// items or a dictionary, with small instances. `None`: [`allocate_tracked`] must be called.
 ///
-/// A traverse handler must not call it: this function makes no check.
+/// A traverse handler must not call it, because this function makes no check.
 #[inline(always)]
 pub fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNull<RawObject>> {
     let class = record.common_class?;
@@ -121,15 +122,16 @@ pub fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNull<RawOb
         return None;
     }
     let cell = m.raw().allocate_cell(class).ok()?;
-    // SAFETY: rule *new*: fresh memory, at least as large as an instance. Cells are whole granules,
-    // so whole words can be cleared.
+    // SAFETY: rule *new*: fresh memory, at least as large as an instance. Whole words can be
+    // cleared, because cells are whole granules.
     unsafe {
         let object = cell.cast::<RawObject>();
         object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
         let words = cell.cast::<u64>();
         let mut at = size_of::<RawObject>() / size_of::<u64>();
         while at * size_of::<u64>() < record.basic_size {
-            // Volatile, so that the compiler does not make the loop a call: it clears few words.
+            // Volatile, so that the compiler does not make the loop a call, because it clears few
+            // words.
             words.add(at).write_volatile(0);
             at += 1;
         }
@@ -218,7 +220,7 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
 /// The items of a new object.
 struct Items<'a> {
     number: isize,
-    /// The bytes behind the number, as many as fit. The rest is zero.
+    /// The bytes behind the number, as many as fit, while the rest is zero.
     contents: &'a [u8],
 }
 
@@ -246,7 +248,7 @@ impl<'m, 'r> Fresh<'m, 'r> {
         Ok(Self { m, record, cell, size, tail })
     }
 
-    /// Makes an object of the memory. A type with items gives their number.
+    /// Makes an object of the memory; `items`, if the type has items.
     #[inline(always)]
     fn into_object(self, items: Option<Items<'_>>, tracked: bool) -> Obj<'m> {
         let Self { m, record, cell, size, tail } = self;
@@ -279,8 +281,8 @@ impl<'m, 'r> Fresh<'m, 'r> {
     }
 }
 
-/// Changes the number of an object's items. New items are zero. The object moves, and the old
-/// address is invalid.
+/// Changes the number of an object's items, of which new ones are zero. The object moves, so that
+/// the old address is invalid.
 ///
 /// # Errors
 ///
@@ -327,7 +329,7 @@ pub unsafe fn resize(
     let count = old.items();
     let Some(here) = old.here(m) else { return fault(Code::ForeignPointer) };
     let room = here.cell().room();
-    // The program can write to the number, so the copy is limited by the cell.
+    // The cell limits the copy, because the program can write to the number.
     let most = if dict { room.last_word() } else { room.bytes() }.saturating_sub(record.basic_size);
     let before = match count.unsigned_abs().checked_mul(record.item_size) {
         Some(before) if before <= most => before,
@@ -341,7 +343,7 @@ pub unsafe fn resize(
     let after = items.unsigned_abs() * record.item_size;
     let head = size_of::<RawVarObject>();
     let fields = record.basic_size - head;
-    // SAFETY: rule *bounds*: `before` was compared with the cell. No other thread writes to the
+    // SAFETY: rule *bounds*: `before` was compared with the cell, and no other thread writes to the
     // object.
     let contents = unsafe {
         std::slice::from_raw_parts(object.cast::<u8>().add(head).as_ptr(), fields + before)

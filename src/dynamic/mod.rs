@@ -3,12 +3,13 @@
 //! This module is for runtimes whose programs make types: classes, extension types, modules. The C
 //! ABI (the package `standstill-capi`) is this module with C's names.
 //!
-//! The Rust compiler knows nothing of such a type. So each object leads to what the collector has
-//! to know. For example, a program makes the class `Point`, and an instance of it. The class is an
-//! object with a *record*, in which the library has computed sizes and handlers. The head of the
-//! instance points to the record. A collection that traverses the instance calls the traverse
-//! handler of the record, and the dealloc handler of the record destroys the instance. The instance
-//! owns a reference to the class, so the record lives as long as the instance needs it.
+//! The Rust compiler knows nothing of such a type, so each object must lead the collector to its
+//! size and its handlers. For example, a program makes the class `Point`, and an instance of it.
+//! The class is an object with a *record*, in which the library has computed sizes and handlers,
+//! and the head of the instance points to the record. A collection that traverses the instance
+//! calls the traverse handler of the record, and the dealloc handler of the record destroys the
+//! instance. Because the instance owns a reference to the class, the record lives as long as it is
+//! needed.
 //!
 //! Dynamic and typed objects lie in one heap and can refer to each other. The collector treats them
 //! alike, and [`AnyGc`](crate::AnyGc) is a handle to either kind.
@@ -25,16 +26,16 @@
 //!
 //! The record is constant once the type is ready. Sizes count from the object's first byte, as in
 //! CPython, and the *size* is the number of items. Objects with a managed dictionary have a *tail*,
-//! which points to the dictionary. So has the object of a heap type, whose tail points to the
-//! type's record.
+//! which points to the dictionary, and the object of a heap type has one that points to the type's
+//! record.
 //!
 //! # A type
 //!
-//! A *static* type is no object. Its record lives for ever, and is not counted. A *heap type* is an
-//! object itself, to which each instance owns a reference.
+//! A *static* type is no object: its record lives for ever, and is not counted. A *heap type* is an
+//! object itself, to which each instance owns a reference, so that the type can die.
 //!
 //! The *face* of a type is the address by which a runtime identifies it. For a heap type the face
-//! is the type's object. For a static type the runtime chooses the address (in C: the
+//! is the type's object, while for a static type the runtime chooses the address (in C: the
 //! `PyTypeObject`).
 //!
 //! # When handlers run
@@ -52,8 +53,8 @@
 //! Every call of a traverse handler is made in a stop, in checked mode too. Checked mode examines
 //! the fields of an object when it is tracked, and the first instance of a type. The thread is at
 //! no safepoint then and must not wait, so it examines them only if no other thread is attached and
-//! the world can be stopped without a wait. Otherwise the next collection does it. Cleared objects
-//! are examined in a stop of their own, before one of them is released.
+//! the world can be stopped without a wait, while otherwise the next collection does it. Cleared
+//! objects are examined in a stop of their own, before one of them is released.
 //!
 //! A collection clears types and modules after it has cleared and released its other garbage,
 //! because the handlers of an instance may use the module of the type even if all of them are

@@ -60,8 +60,8 @@ impl ModuleSpec {
 pub(super) struct ModuleParts {
     spec: ModuleSpec,
     name: CString,
-    /// Words, so that the state has the largest alignment. Cells, since the program writes to the
-    /// state while references to the parts exist.
+    /// Words, so that the state has the largest alignment, and cells, because the program writes to
+    /// the state while references to the parts exist.
     state: Box<[UnsafeCell<u128>]>,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Obj<'a> {
 }
 
 /// The module that exactly this type belongs to, borrowed. It lives as long as the type belongs to
-/// it, and at least until this thread's next safepoint.
+/// it, and in any case until this thread's next safepoint.
 pub fn type_module(record: &TypeRecord) -> Option<NonNull<RawObject>> {
     NonNull::new(record.module())
 }

@@ -4,10 +4,10 @@
 //! # Parts
 //!
 //! Some data of an object lies outside of its cell, behind a pointer that the object owns. A module
-//! and a weak reference have this pointer behind the head (`Parts`). Instances with a managed
+//! and a weak reference have this pointer behind the head, while instances with a managed
 //! dictionary and the objects of heap types have it in the tail, the last word of the cell. The
-//! pointer is null until the part is complete. It is set once, and only a dying object gives its
-//! part up.
+//! pointer is null until the part is complete, and is set once, so that a traversal never meets
+//! half a part. Only a dying object gives its part up.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -30,9 +30,8 @@ use crate::object::state;
 use crate::report::error::{Code, Fault};
 use crate::{AnyGc, Mutator, safepoint};
 
-/// The start of every dynamic object: 24 bytes.
-///
-/// Outside of this module only its address has a meaning.
+/// The start of every dynamic object: 24 bytes, of which only the address has a meaning outside of
+/// this module.
 #[repr(C)]
 pub struct RawObject {
     pub(super) header: Header,
@@ -61,15 +60,15 @@ impl fmt::Debug for RawVarObject {
 }
 
 impl RawObject {
-    /// An immortal object outside of all heaps, for statics. Its references are not counted. It has
-    /// no type before [`set_static_type`] gives it one.
+    /// An immortal object outside of all heaps, for statics. Its references are not counted, and it
+    /// has no type before [`set_static_type`] gives it one.
     pub const fn immortal() -> Self {
         Self { header: Header::immortal(), record: std::ptr::null() }
     }
 }
 
-/// A traverse handler calls this for each reference, with the argument that the handler received.
-/// If the result is not 0, the handler must return it at once.
+/// A traverse handler calls this for each reference, with the argument that the handler received,
+/// and must return at once with any result that is not 0.
 pub type VisitProc = unsafe extern "C" fn(*mut RawObject, *mut c_void) -> c_int;
 /// Visits the targets of an object's references.
 pub type TraverseProc = unsafe extern "C" fn(*mut RawObject, VisitProc, *mut c_void) -> c_int;
@@ -87,8 +86,8 @@ pub(crate) const TYPE_INDEX: u32 = 0;
 
 /// A pointer to a dynamic object, with the promise that the object can be used for `'a`.
 ///
-/// The promise is made once, where a pointer comes in ([`Obj::new`]). The methods of `Obj` need no
-/// further promise.
+/// The promise is made once, where a pointer comes in ([`Obj::new`]), so that the methods of `Obj`
+/// are safe.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Obj<'a> {
@@ -185,8 +184,8 @@ impl<'a> Obj<'a> {
         unsafe { &*(*self.address.as_ptr()).record }
     }
 
-    /// Adds a reference; `false`: refused, in a traverse handler. [`share`](Self::share) makes a
-    /// handle, and is never refused.
+    /// Adds a reference; `false`: refused, in a traverse handler, while [`share`](Self::share),
+    /// which makes a handle, is never refused.
     #[inline(always)]
     #[must_use = "where this is refused no reference was added"]
     pub fn incref(self) -> bool {
@@ -238,8 +237,8 @@ impl<'a> Obj<'a> {
         self.header().count()
     }
 
-    /// Whether it lies outside of all heaps. The header is not enough to decide this: an immortal
-    /// object of a heap can have the same one.
+    /// Whether it lies outside of all heaps. The header alone cannot decide this, because an
+    /// immortal object of a heap can have the same one.
     pub(super) fn is_static(self) -> bool {
         self.header().is_static() && !is_in_any_heap(self.number())
     }
@@ -251,7 +250,7 @@ impl<'a> Obj<'a> {
 }
 
 /// A pointer to a dynamic object that may have no type yet, with the promise that the object can be
-/// used for `'a`. Only a static object has no type, before [`set_static_type`] gives it one.
+/// used for `'a`. Only a static object lacks a type, until [`set_static_type`] gives it one.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Head<'a>(Obj<'a>);
@@ -394,8 +393,8 @@ pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
 #[must_use = "where this is refused the caller still owns the reference"]
 pub unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
     let header = object.cast::<Header>();
-    // SAFETY: as the caller says. An owner is attached, and in no traversal. An immortal object may
-    // lie in no heap.
+    // SAFETY: as the caller says. An owner is attached and in no traversal, while an immortal
+    // object may lie in no heap.
     unsafe {
         if header.as_ref().is_owned_by(safepoint::current()) {
             managed::drop_slowly(header);
@@ -411,7 +410,7 @@ pub unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
     true
 }
 
-/// A handle to an object. It takes over a reference of the caller.
+/// A handle to an object, which takes over a reference of the caller.
 ///
 /// # Safety
 ///
@@ -422,7 +421,7 @@ pub unsafe fn from_raw(object: NonNull<RawObject>) -> AnyGc {
     unsafe { AnyGc::from_header(object.cast()) }
 }
 
-/// The address of the object that a handle refers to. It owns no reference.
+/// The address of the object that a handle refers to, without a reference of its own.
 pub fn as_raw(gc: &AnyGc) -> NonNull<RawObject> {
     gc.header().cast()
 }
@@ -505,7 +504,7 @@ impl Visitor<'_> {
     }
 }
 
-/// What lies at an address? Checked mode asks this of each pointer that comes from a program.
+/// The answer of [`look_up`], by which checked mode judges each pointer that comes from a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A living object of the mutator's heap.

@@ -1,8 +1,8 @@
 //! A type's record: the type as the collector uses it.
 //!
-//! Once the type is ready, its record is constant, except for three fields: the module, the type's
-//! own attributes, and the flag that checked mode has examined an instance. Each of them is an
-//! atomic or has a lock.
+//! Once the type is ready, its record is constant, so that all threads can read it without a lock.
+//! Three fields are exceptions, each an atomic or behind a lock: the module, the type's own
+//! attributes, and the flag that checked mode has examined an instance.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -38,8 +38,8 @@ impl Flags {
     pub const HAVE_GC: Self = Self(1 << 14);
     /// Items lie behind the fields of the most derived type.
     pub const ITEMS_AT_END: Self = Self(1 << 23);
-    /// Not in CPython: items are references. In checked mode [`resize`](crate::dynamic::resize)
-    /// refuses to cut off an item that is not null.
+    /// Not in CPython: items are references, so that in checked mode
+    /// [`resize`](crate::dynamic::resize) refuses to cut off an item that is not null.
     pub const ITEMS_ARE_REFERENCES: Self = Self(1 << 61);
     /// Not in CPython: traverse handlers of types with this flag are called one at a time.
     pub const SERIAL_TRAVERSE: Self = Self(1 << 62);
@@ -63,7 +63,7 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// The handlers of a type. An empty slot (`None`) is inherited, or gets a default.
+/// The handlers of a type, where an empty slot (`None`) is inherited, or gets a default.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "named after the slots; the types say what each is")]
 pub struct Slots {
@@ -78,11 +78,12 @@ pub struct Slots {
     pub free: Option<FreeProc>,
 }
 
-/// A runtime's functions for empty slots. They take the faces of the runtime's own types.
+/// A runtime's functions for empty slots, which are called with the faces of the runtime's own
+/// types.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
-    /// Allocates an instance of any type of the runtime. The instance is tracked if its type takes
-    /// part in cycle collection.
+    /// Allocates an instance of any type of the runtime, tracked if the type takes part in cycle
+    /// collection.
     pub alloc: AllocProc,
     /// Frees an instance of a type that takes part in cycle collection.
     pub gc_free: FreeProc,
@@ -90,8 +91,8 @@ pub struct Defaults {
     pub plain_free: FreeProc,
 }
 
-/// A pointer to a type's record. Its holder, a [`Type`] or the record of a derived type, keeps the
-/// record alive.
+/// A pointer to a type's record, which its holder, a [`Type`] or the record of a derived type,
+/// keeps alive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordRef(pub(super) NonNull<TypeRecord>);
 
@@ -147,7 +148,7 @@ impl fmt::Debug for Type {
 }
 
 /// The finalizer of a class. It is called once in an object's life, when the object is unreachable
-/// or its count reaches 0. It revives the object if it stores a clone of the handle.
+/// or its count reaches 0, and revives the object if it stores a clone of the handle.
 pub type ClassFinalizer = fn(&AnyGc, &Mutator);
 
 /// A type as the collector uses it.
@@ -179,9 +180,9 @@ pub struct TypeRecord {
     pub(crate) class: Option<u8>,
     /// The same, for a type that `instance::allocate_common` can allocate.
     pub(crate) common_class: Option<u8>,
-    /// Whether the short path of the generic dealloc handler is enough. Instances have no finalizer
-    /// and no dictionary, no primary base has a dealloc handler, and the default function frees the
-    /// memory.
+    /// Whether the short path of the generic dealloc handler is enough, because instances have no
+    /// finalizer and no dictionary, no primary base has a dealloc handler, and the default function
+    /// frees the memory.
     pub(crate) ends_simply: bool,
     /// The object of a heap type; null: static.
     pub(crate) object: *mut RawObject,
@@ -206,8 +207,8 @@ pub struct TypeRecord {
     pub(crate) clears_last: bool,
     /// Whether checked mode has examined an instance.
     pub(crate) tried: AtomicBool,
-    /// The runtime that made the type and can read its face. The address of its functions
-    /// identifies it. `None`: a built-in type, with a face that all runtimes can read.
+    /// The runtime that made the type and can read its face, identified by the address of its
+    /// functions. `None`: a built-in type, with a face that all runtimes can read.
     pub(super) made_by: Option<&'static Defaults>,
 }
 
@@ -240,8 +241,8 @@ impl TypeRecord {
         &self.name
     }
 
-    /// The type's name for a report, which may outlive the type. The first call copies the name,
-    /// and the copy is never freed. Empty if there is no memory for a copy.
+    /// The type's name for a report. Because the report may outlive the type, the first call makes
+    /// a copy that is never freed. Empty if there is no memory for a copy.
     pub fn kept_name(&self) -> &'static str {
         static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
         let name = &*self.name;
@@ -344,8 +345,8 @@ impl TypeRecord {
         self.module.load(Ordering::Acquire)
     }
 
-    /// The module that the type belongs to. It lives until this thread's next safepoint: the clear
-    /// handler of the type retires the type's reference.
+    /// The module that the type belongs to. It lives until this thread's next safepoint, because
+    /// the clear handler of the type retires the type's reference instead of dropping it.
     ///
     /// # Safety
     ///
@@ -362,7 +363,6 @@ impl TypeRecord {
         self.token
     }
 
-    /// Takes the module out of the type.
     pub(super) fn take_module(&self) -> Option<AnyGc> {
         let module = NonNull::new(self.module.swap(std::ptr::null_mut(), Ordering::AcqRel));
         // SAFETY: rule *counted*: the type has owned the reference, and gives it up once.

@@ -1,8 +1,8 @@
 //! The tracked set: the objects that the collector examines.
 //!
-//! In some programs the allocator tracks a new object, and in others its constructor does at the
-//! end. Both must work, so an object that the allocator has tracked bears a mark (`BY_ALLOCATOR`),
-//! with which the first call of [`Obj::track`] succeeds.
+//! In some programs the allocator tracks a new object, while in others its constructor does so at
+//! the end. A constructor cannot know which, so an object that the allocator has tracked bears a
+//! bit (`BY_ALLOCATOR`), with which the first call of [`Obj::track`] succeeds.
 
 use crate::Mutator;
 use crate::dynamic::handlers;
@@ -19,14 +19,12 @@ pub(super) struct InHeap<'m> {
 }
 
 impl<'m> InHeap<'m> {
-    /// The state of the object.
     #[inline(always)]
     pub(super) fn state(self) -> StateByte<'m> {
         // SAFETY: rules *mapped* and *dynamic*: an object of this heap.
         unsafe { self.m.raw().core().state(self.object.number()) }
     }
 
-    /// The memory of the object.
     pub(super) fn cell(self) -> Cell {
         // SAFETY: rule *mapped*: an object of this heap.
         unsafe { self.m.raw().core().space.memory(self.object.address().cast()) }
@@ -70,7 +68,6 @@ impl<'m> Obj<'m> {
         m.raw().owns(self.object()).then_some(InHeap { m, object: self })
     }
 
-    /// The state of an object of the mutator's heap.
     #[inline(always)]
     fn state(self, m: &'m Mutator) -> Option<StateByte<'m>> {
         self.here(m).map(InHeap::state)
@@ -90,8 +87,8 @@ impl<'m> Obj<'m> {
     ///   [`allocate_tracked`](crate::dynamic::allocate_tracked) succeeds all the same.
     /// - A traverse handler runs on this thread.
     /// - In checked mode, while no other thread is attached: a field refers to memory without an
-    ///   object. An untracked object stays untracked. While another thread is attached, the next
-    ///   collection reports the field, and does not follow it.
+    ///   object. An untracked object stays untracked. While another thread is attached, the field
+    ///   cannot be read here, so the next collection reports it, and does not follow it.
     pub fn track(self, m: &'m Mutator) -> Result<(), Fault> {
         const FUNCTION: &str = "track";
         refuse_in_traversal(FUNCTION)?;
@@ -128,9 +125,9 @@ impl<'m> Obj<'m> {
     }
 
     /// The common case of [`track`](Self::track), in which no error occurs and no code of the
-    /// program runs. `false`: nothing was done; `track` must be called.
+    /// program runs. `false`: nothing was done, and `track` must be called.
     ///
-    /// The heap must not be in checked mode: this function makes none of its checks.
+    /// The heap must not be in checked mode, because this function makes none of its checks.
     #[inline]
     pub fn track_common(self, m: &'m Mutator) -> bool {
         debug_assert!(!is_checked(m));
@@ -173,8 +170,8 @@ impl<'m> Obj<'m> {
         self.state(m).is_some_and(|state| state.get() & state::FINALIZED != 0)
     }
 
-    /// Whether the object takes part in cycle collection: its type does, and the type's own test
-    /// agrees, if there is one. Static objects do not.
+    /// Whether the object takes part in cycle collection, because its type does, and the type's own
+    /// test agrees, if there is one. Static objects do not.
     pub fn is_gc(self) -> bool {
         if self.is_static() {
             // It may have no type yet.

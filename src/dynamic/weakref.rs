@@ -1,4 +1,4 @@
-//! Weak references as objects. A weak reference owns and visits its callback, and does not own its
+//! Weak references as objects, each of which owns and visits its callback, but does not own its
 //! target.
 
 use std::ffi::c_int;
@@ -31,7 +31,7 @@ pub type WeakCall = unsafe extern "C" fn(callback: *mut RawObject, weak_ref: *mu
 /// The parts of a weak reference's object.
 pub(super) struct WeakRefParts {
     record: Shared<WeakRecord>,
-    /// Shared with the record's watcher. When set, the reference has no target any more.
+    /// Shared with the record's watcher, which sets it when the target is gone.
     cleared: Shared<AtomicBool>,
     /// Removed before it is called, and when this object is cleared.
     callback: RwLock<Option<(AnyGc, WeakCall)>>,
@@ -48,8 +48,7 @@ unsafe impl Part for WeakRefParts {
 
 /// Makes a weak reference to a dynamic object, with an optional callback.
 ///
-/// The callback is called once, when the target is gone. It is not called if the weak reference has
-/// died before.
+/// The callback is called once, when the target is gone, unless the weak reference has died before.
 ///
 /// # Errors
 ///
@@ -134,9 +133,9 @@ unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
 impl RustHandlers for WeakRefParts {
     fn traverse(object: Obj<'_>, visitor: Visitor<'_>) -> c_int {
         let Some(parts) = object.part::<Self>() else { return 0 };
-        // An attached thread holds the lock only for a moment, so in a stop it is free. Markers
-        // share it, since two may visit one object at the same time. If it is locked, the callback
-        // is not visited, and the reference counts as an external one.
+        // An attached thread holds the lock only for a moment, so in a stop it is free. Workers
+        // share it, because two may visit one object at the same time. If it is locked all the
+        // same, the callback is not visited, so that the reference counts as an external one.
         let Some(callback) = parts.callback.try_read() else { return 0 };
         callback.as_ref().map_or(0, |(callback, _)| visitor.visit_gc(callback))
     }

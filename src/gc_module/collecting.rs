@@ -18,27 +18,27 @@ use crate::report::facts::{CollectionKind, CollectionReport, During};
 use crate::safepoint::{StopError, ThreadId};
 
 impl Services {
-    /// Switches automatic collections on. Returns whether they were on, as in a new heap.
+    /// Switches automatic collections on, and returns whether they were on, as in a new heap.
     pub fn enable(&self) -> bool {
         let before = self.state().switch.enable(self.pace(), true);
         self.core().request_what_is_due();
         before
     }
 
-    /// Switches automatic collections and [`collect_if_enabled`](Self::collect_if_enabled) off.
-    /// Returns whether they were on. A running collection continues.
+    /// Switches automatic collections and [`collect_if_enabled`](Self::collect_if_enabled) off, and
+    /// returns whether they were on. A running collection continues.
     pub fn disable(&self) -> bool {
         self.state().switch.enable(self.pace(), false)
     }
 
     /// Whether collections are enabled, by the last call of [`enable`](Self::enable) or
-    /// [`disable`](Self::disable). A visit or a [`DeferGuard`](crate::DeferGuard) does not change
-    /// it.
+    /// [`disable`](Self::disable), while a visit or a [`DeferGuard`](crate::DeferGuard) does not
+    /// change the answer.
     pub fn is_enabled(&self) -> bool {
         self.state().switch.is_enabled()
     }
 
-    /// Whether any thread is visiting all objects. Meanwhile the collecting calls of this module do
+    /// Whether any thread is visiting all objects, so that the collecting calls of this module do
     /// nothing.
     pub fn is_visiting(&self) -> bool {
         self.state().switch.is_visited()
@@ -90,7 +90,7 @@ impl Services {
     }
 
     /// Like [`collect`](Self::collect), but returns the number of unreachable objects, as CPython's
-    /// `gc.collect` does. The number includes objects that could not be destroyed. It is 0 if no
+    /// `gc.collect` does. The number includes objects that could not be destroyed, and is 0 if no
     /// collection ran.
     ///
     /// # Errors
@@ -118,10 +118,11 @@ impl Services {
         }
     }
 
-    /// The last collection of a runtime that ends before its heap. It is full, and calls no
+    /// The last collection of a runtime that ends before its heap: a full one that calls no
     /// progress callbacks. If the garbage list then has objects, the hook of
-    /// [`Heap::on_unraisable`](crate::Heap::on_unraisable) is called. With `DEBUG_UNCOLLECTABLE`,
-    /// the debugging sink also gets a line for each of them. The list keeps its objects.
+    /// [`Heap::on_unraisable`](crate::Heap::on_unraisable) is called, and with
+    /// `DEBUG_UNCOLLECTABLE` the debugging sink also gets a line for each of them. The list keeps
+    /// its objects, because the program may still use it.
     pub fn final_collection(&self, m: &mut Mutator) -> Option<CollectionReport> {
         self.check(m);
         let report = m.try_collect(Collect::full().quietly()).ok();
@@ -132,7 +133,7 @@ impl Services {
 
 impl CollectionReport {
     /// The result of CPython's `gc.collect`: all objects that were found unreachable, destroyed or
-    /// not. Objects that became reachable again are not included.
+    /// not, but without those that became reachable again.
     pub fn found(&self) -> usize {
         self.collected.saturating_add(self.uncollectable)
     }
@@ -147,8 +148,8 @@ pub(super) fn bad_generation(function: &'static str, generation: i32) -> Fault {
 #[derive(Debug)]
 pub(super) struct Switch {
     enabled: AtomicBool,
-    /// The mutators that visit all objects, each as often as it has begun. Each visit forbids
-    /// collections once.
+    /// The mutators that visit all objects, each as often as it has begun, because each visit
+    /// forbids collections once.
     visitors: Mutex<Vec<ThreadId>>,
 }
 
@@ -159,10 +160,10 @@ impl Default for Switch {
 }
 
 impl Switch {
-    /// Switches automatic collections on or off. Returns whether they were on.
+    /// Switches automatic collections on or off, and returns whether they were on.
     pub(super) fn enable(&self, pace: &Pace, enabled: bool) -> bool {
-        // Only the thread that changes `enabled` changes the counter. So the counter is right in
-        // whatever order the changes reach it.
+        // Only the thread that changes `enabled` changes the counter, so that the counter is right
+        // in whatever order the changes reach it.
         let before = self.enabled.swap(enabled, Ordering::AcqRel);
         match (before, enabled) {
             (true, false) => pace.forbid_collections(),
@@ -172,23 +173,21 @@ impl Switch {
         before
     }
 
-    /// The argument `enabled` of the last call of [`enable`](Self::enable).
     pub(super) fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Acquire)
     }
 
-    /// A visit to all objects begins. The heap starts no collection until it is finished.
+    /// A visit to all objects begins, until whose end the heap starts no collection.
     ///
     /// # Errors
     ///
-    /// When there is no memory to note it. Then it has not begun.
+    /// When there is no memory to note it, so that it has not begun.
     pub(super) fn visit_begins(&self, by: ThreadId, pace: &Pace) -> Result<(), NoMemory> {
         fallible::push(&mut self.visitors.lock(), by)?;
         pace.forbid_collections();
         Ok(())
     }
 
-    /// A visit to all objects is finished.
     pub(super) fn visit_finishes(&self, by: ThreadId, pace: &Pace) {
         let mut visitors = self.visitors.lock();
         if let Some(at) = visitors.iter().rposition(|&id| id == by) {
@@ -197,7 +196,7 @@ impl Switch {
         }
     }
 
-    /// The thread of a mutator does not exist in this process: its visits are over. Returns their
+    /// Ends the visits of a mutator whose thread does not exist in this process, and returns their
     /// number.
     pub(super) fn forget_thread(&self, id: ThreadId) -> usize {
         let mut visitors = self.visitors.lock();
@@ -206,7 +205,6 @@ impl Switch {
         before - visitors.len()
     }
 
-    /// Whether a thread is visiting all objects.
     pub(super) fn is_visited(&self) -> bool {
         !self.visitors.lock().is_empty()
     }
@@ -220,8 +218,8 @@ pub struct GenerationStats {
     pub collections: usize,
     /// Objects that the collections destroyed.
     pub collected: usize,
-    /// Unreachable objects that they did not destroy. An object that several collections found
-    /// counts several times.
+    /// Unreachable objects that they did not destroy, where an object that several collections
+    /// found counts several times.
     pub uncollectable: usize,
     /// Objects that they decided about.
     pub candidates: usize,
@@ -231,7 +229,7 @@ pub struct GenerationStats {
     pub stopped: Duration,
 }
 
-/// The records of the three generations. A finished collection adds its figures.
+/// The records of the three generations, to which each finished collection adds its figures.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     generations: [GenerationStats; 3],
@@ -268,8 +266,8 @@ impl Services {
         Ok([new, 0, self.state().records.lock().young])
     }
 
-    /// The records of all collections so far, by generation. Collections that were not started
-    /// through these services are included.
+    /// The records of all collections so far, by generation, including collections that were not
+    /// started through these services.
     pub fn stats(&self) -> [GenerationStats; 3] {
         self.state().records.lock().generations
     }

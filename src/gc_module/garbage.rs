@@ -63,7 +63,7 @@ impl Services {
         garbage.iter().map(|reference| m.any_from(reference.live())).collect()
     }
 
-    /// Removes an object from the garbage list. The objects behind it move up.
+    /// Removes an object from the garbage list, in which the objects behind it move up.
     pub fn garbage_remove(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
         self.check(m);
         let mut garbage = self.state().garbage.lock();
@@ -95,8 +95,8 @@ pub(super) fn report_garbage(core: &ManagedCore) -> usize {
         core.hooks.unraisable(During::Shutdown, "", text);
     }
     if state.debug.has(DEBUG_UNCOLLECTABLE) {
-        // No other thread uses the heap any more, so the list does not change. The lines are
-        // written without its lock.
+        // No other thread uses the heap any more, so the list does not change although the lines
+        // are written without its lock.
         for at in 0..count {
             let named = state
                 .garbage
@@ -115,12 +115,12 @@ pub(super) fn report_garbage(core: &ManagedCore) -> usize {
 pub(crate) fn at_the_end(m: &mut Mutator) {
     let core = Arc::clone(m.raw().core());
     let state = GcState::of(&core);
-    // Fails if a thread ended without dropping its mutator. Then nothing can be collected.
+    // Fails if a thread ended without dropping its mutator, because nothing can be collected then.
     let collect = |m: &mut Mutator| drop(m.try_collect(Collect::full().quietly()));
     collect(m);
     if report_garbage(&core) != 0 {
-        // Without the flags, this collection clears the objects, as far as possible. No later
-        // collection reads the flags.
+        // Without the flags, this collection clears the objects, as far as possible. The flags are
+        // not restored, because no later collection reads them.
         state.debug.set_flags(0);
         drop(take_garbage(state));
         collect(m);

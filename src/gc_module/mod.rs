@@ -1,10 +1,11 @@
 //! The services of CPython's `gc` module, for a heap of typed and dynamic objects.
 //!
-//! [`Heap::services`](crate::Heap::services) returns a handle. It switches automatic collections on
-//! and off, sets thresholds, callbacks and debugging flags, reads counters, records and the garbage
-//! list, freezes objects, and lists objects and references. All handles of a heap are equal,
-//! because the heap holds the state. A program that does not use the services pays nothing for
-//! them.
+//! Programs in Python tune, watch and debug their collector through this module, so a runtime that
+//! replaces CPython's collector must offer it. [`Heap::services`](crate::Heap::services) returns a
+//! handle, which switches automatic collections on and off, sets thresholds, callbacks and
+//! debugging flags, reads counters, records and the garbage list, freezes objects, and lists
+//! objects and references. All handles of a heap are equal, because the heap holds the state. A
+//! program that does not use the services pays nothing for them.
 //!
 //! ```
 //! use standstill::{Gc, GcCell, Heap, Trace};
@@ -35,8 +36,8 @@
 //! | 1 | young, recorded as 1 | none | 0 |
 //! | 2 | full | all others | young collections since the last full one |
 //!
-//! A [promotion](crate::HeapStats::promotions) makes new objects old without a collection. A heap
-//! with thresholds promotes nothing.
+//! A [promotion](crate::HeapStats::promotions) makes new objects old without a collection, but a
+//! heap with thresholds promotes nothing.
 //!
 //! # State and access
 //!
@@ -60,29 +61,30 @@
 //!
 //! # Calls from inside
 //!
-//! A function that collects or stops the world takes `&mut Mutator`. No finalizer, destructor, weak
-//! callback or progress callback has one. The layer of another language may have a mutator while a
-//! caller further up the stack uses it. Then collecting calls do nothing, and other calls return a
-//! [`Fault`](crate::Fault) with [`Code::NotAllowedHere`](crate::Code::NotAllowedHere). While
-//! another thread collects, collecting calls do not wait for the end of that collection, and do not
-//! collect. They may reclaim some of its garbage, and park.
+//! A function that collects or stops the world takes `&mut Mutator`, which no finalizer,
+//! destructor, weak callback or progress callback has. The layer of another language, however, may
+//! have a mutator while a caller further up the stack uses it. Then collecting calls do nothing,
+//! and other calls return a [`Fault`](crate::Fault) with
+//! [`Code::NotAllowedHere`](crate::Code::NotAllowedHere). While another thread collects, collecting
+//! calls do not wait for the end of that collection, and do not collect, although they may reclaim
+//! some of its garbage, and park.
 //!
 //! # The end of a heap
 //!
-//! When the last handle and mutator of a heap are gone, the heap runs a last full collection. It
+//! When the last handle and mutator of a heap are gone, the heap runs a last full collection, which
 //! calls finalizers, but no progress callbacks of this module. If the garbage list then has
 //! objects, the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable) is called, the list is
 //! emptied, and the heap is collected again. If the program has used the services, the hook then
 //! gets the number of remaining objects of each type, without immortal ones; see
 //! [`Services::report_leaks`]. If the thread cannot attach to the heap, there is no last
-//! collection, and the hook gets the number of remaining objects.
+//! collection, and the hook gets only the number of all remaining objects.
 //!
 //! # Out of memory
 //!
 //! If memory for a snapshot of objects is refused, the call returns a [`Fault`](crate::Fault) with
 //! [`Code::Memory`](crate::Code::Memory), and nothing has happened. A collection that gets no
-//! memory for its work lists is abandoned, and its report says so. In the remaining cases a refusal
-//! aborts the process, as in std. `tests/alloc_failure.rs` lists them.
+//! memory for its work lists is abandoned, and its report says so. In the remaining cases, which
+//! `tests/alloc_failure.rs` lists, a refusal aborts the process, as in std.
 
 /// The handle `Services`, the stop of the world for one of its calls, and the state behind it.
 mod services;

@@ -28,9 +28,8 @@ pub enum Visit {
 }
 
 impl Services {
-    /// Returns the tracked objects, or those of one generation (see the [module's
-    /// page](crate::gc_module#generations)). Frozen objects are left out, and objects that a
-    /// running collection has found unreachable.
+    /// Returns the tracked objects, or those of one [generation](crate::gc_module#generations),
+    /// without frozen objects, and without objects that a running collection has found unreachable.
     ///
     /// # Errors
     ///
@@ -51,9 +50,9 @@ impl Services {
         stopped(m, NAME, |m, world| snapshot(m, world, NAME, wanted))
     }
 
-    /// Returns the tracked objects that refer to one of `targets`, each once. Frozen objects are
-    /// left out, and objects that a running collection has found unreachable. The result can
-    /// contain objects that are not fully initialized: use it only for debugging.
+    /// Returns the tracked objects that refer to one of `targets`, each once, without frozen
+    /// objects, and without objects that a running collection has found unreachable. Use it only
+    /// for debugging, because the result can contain objects that are not fully initialized.
     ///
     /// # Errors
     ///
@@ -123,13 +122,13 @@ impl Services {
     }
 
     /// Calls `f` with each tracked object, once and in no particular order, until `f` returns
-    /// [`Visit::Stop`]. Returns the number of calls. Frozen objects are included, but objects that
-    /// a running collection has found unreachable are not.
+    /// [`Visit::Stop`], and returns the number of calls. Frozen objects are included, but objects
+    /// that a running collection has found unreachable are not.
     ///
-    /// A short stop at the start collects references to all these objects. So objects that are made
-    /// later are not visited, and an object without other references lives until it has been
-    /// visited. The world runs during the calls. So `f` may do anything, also visit all objects,
-    /// and other threads can change objects meanwhile.
+    /// A short stop at the start collects references to all these objects, so that objects that are
+    /// made later are not visited, and an object without other references lives until it has been
+    /// visited. The world runs during the calls, so that `f` may do anything, also visit all
+    /// objects, while other threads can change objects.
     ///
     /// Until the visit is finished, the heap starts no collection, and on all threads the
     /// collecting calls of this module do nothing. A program that only visits, without a safepoint
@@ -141,8 +140,8 @@ impl Services {
     ///
     /// # Errors
     ///
-    /// [`Code::Memory`] when there is no memory for the references. When the world cannot be
-    /// stopped. Then no object was visited.
+    /// [`Code::Memory`] when there is no memory for the references, and when the world cannot be
+    /// stopped. No object was visited then.
     pub fn visit_objects(
         &self,
         m: &mut Mutator,
@@ -227,9 +226,9 @@ fn failed_traversal(function: &'static str, reason: &str, type_name: Cow<'static
 }
 
 impl Services {
-    /// Freezes all tracked objects, except objects that a running collection has found unreachable.
-    /// Collections ignore frozen objects, and keep the objects to which they refer. Returns the
-    /// number of frozen objects.
+    /// Freezes all tracked objects, except objects that a running collection has found unreachable,
+    /// and returns their number. Collections ignore frozen objects, and keep the objects to which
+    /// they refer.
     ///
     /// # Errors
     ///
@@ -254,8 +253,8 @@ impl Services {
     pub fn unfreeze(&self, m: &mut Mutator) -> Result<(), Fault> {
         self.check(m);
         stopped(m, "unfreeze", |_, world| {
-            // All live objects: an object that was untracked since would otherwise be frozen when
-            // it is tracked again.
+            // All live objects, because an object that was untracked since would otherwise be
+            // frozen when it is tracked again.
             collect::live(world, |_, state| {
                 state.unset(FROZEN);
             });

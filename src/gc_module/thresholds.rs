@@ -25,8 +25,8 @@ type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
 ///
 /// A collection is due when more than `t0` objects are new. It is full if `t1` is 0, or if the
 /// objects since the last full collection exceed a quarter of the objects that it left. Otherwise
-/// it is young. The cost of a young collection does not depend on the size of the heap, so it has
-/// no such condition. With `t0` at 0 the heap starts no collection.
+/// it is young, without a condition of that kind, because the cost of a young collection does not
+/// depend on the size of the heap. With `t0` at 0 the heap starts no collection.
 ///
 /// A program can request young collections so often that `t0` is never exceeded. So a full
 /// collection is also due when more objects have survived young collections, since the last full
@@ -35,15 +35,15 @@ type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
 /// [`full_minimum_bytes`](Pacing::full_minimum_bytes).
 ///
 /// New objects are counted as in [`Pacing`]: tracked and untracked cells, minus cells that were
-/// given back. A thread counts cells when it fetches them, up to 64 of one size at a time. So a
-/// collection can begin that much early or late.
+/// given back. A thread counts cells when it fetches them, up to 64 of one size at a time, so that
+/// a collection can begin that much early or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     /// The number of new objects that makes no collection due yet. 0: any number.
     pub t0: u32,
-    /// 0: every automatic collection is full. All other values have the same effect.
+    /// 0: every automatic collection is full, while all other values have the same effect.
     pub t1: u32,
-    /// Without effect. It is stored so that
+    /// Without effect, and stored only so that
     /// [`Services::threshold`](crate::gc_module::Services::threshold) returns it.
     pub t2: u32,
 }
@@ -90,7 +90,7 @@ impl PacingRule for GcState {
     }
 }
 
-/// The condition that memory use has grown since the last collection. It applies if there is a
+/// The condition that memory use has grown since the last collection, which applies if there is a
 /// source of memory use.
 #[derive(Debug, Default)]
 pub(super) struct MemoryCondition {
@@ -114,7 +114,7 @@ impl MemoryCondition {
     /// Records the memory use after a collection, while the world runs.
     pub(super) fn remember(&self) {
         let source = self.source.with(|place| place.as_ref().map(|slot| slot.source.clone()));
-        // Called without the lock: the source is user code.
+        // Called without the lock, because the source is user code.
         let Some(now) = source.map(|source| ask(&source)) else { return };
         self.source.with(|place| place.iter_mut().for_each(|slot| slot.last = now));
     }
@@ -184,21 +184,22 @@ impl Services {
         Ok(())
     }
 
-    /// The thresholds. A heap without thresholds returns the default ones, although the other
-    /// settings of its [`Pacing`](crate::Pacing) decide. [`set_threshold`](Self::set_threshold) and
-    /// [`Pacing::with_thresholds`](crate::Pacing::with_thresholds) set thresholds.
+    /// The thresholds, as [`set_threshold`](Self::set_threshold) or
+    /// [`Pacing::with_thresholds`](crate::Pacing::with_thresholds) has set them. A heap without
+    /// thresholds returns the default ones, although the other settings of its
+    /// [`Pacing`](crate::Pacing) decide.
     pub fn threshold(&self) -> [i32; 3] {
         let Thresholds { t0, t1, t2 } = self.pace().policy().thresholds().unwrap_or_default();
         [t0, t1, t2].map(|number| i32::try_from(number).unwrap_or(i32::MAX))
     }
 
-    /// Makes memory use a condition of collections by [`Thresholds`]. A due collection is skipped
+    /// Makes memory use a condition of collections by [`Thresholds`]: a due collection is skipped
     /// if memory use has not grown by a tenth since the last collection, and at most 40 times `t0`
     /// objects are new. [`process_memory`](crate::gc_module::process_memory) can be the source. By
     /// default there is no source and no condition.
     ///
     /// The source is called by this function, after collections, and when a thread fetches cells or
-    /// reaches a safepoint and a collection may be due. It must not use a heap. If it returns
+    /// reaches a safepoint and a collection may be due, so it must not use a heap. If it returns
     /// `None`, the condition holds.
     pub fn set_memory_source(&self, source: impl Fn() -> Option<usize> + Send + Sync + 'static) {
         self.state().memory.set_source(Some(Hook::new(Arc::new(source))));

@@ -33,8 +33,7 @@ impl CallbackPhase {
     }
 }
 
-/// The figures for a progress callback. At the start of a collection all are 0 except the
-/// generation.
+/// The figures for a progress callback, all 0 at the start of a collection except the generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallbackInfo {
@@ -100,8 +99,8 @@ impl Callbacks {
         if let Ok(list) = list {
             return list.into_iter().for_each(call);
         }
-        // There is no memory for a list. The callbacks are called one after the other in the order
-        // of their ids. A callback that is removed meanwhile is not called.
+        // There is no memory for a list, so the callbacks are fetched one by one in the order of
+        // their ids. A callback that is removed meanwhile is not called.
         let mut before = 0;
         loop {
             let next = self.0.with(|callbacks| {
@@ -121,7 +120,7 @@ pub const DEBUG_STATS: u32 = 1;
 pub const DEBUG_COLLECTABLE: u32 = 2;
 /// A line for each object that must not be cleared.
 pub const DEBUG_UNCOLLECTABLE: u32 = 4;
-/// Unreachable objects are not cleared. They are saved in the garbage list.
+/// Unreachable objects are not cleared, but saved in the garbage list.
 pub const DEBUG_SAVEALL: u32 = 32;
 /// The flags for a program that leaks: the three flags above.
 pub const DEBUG_LEAK: u32 = DEBUG_COLLECTABLE | DEBUG_UNCOLLECTABLE | DEBUG_SAVEALL;
@@ -156,7 +155,7 @@ impl DebugLines {
         self.flags.store(flags, Ordering::Relaxed);
     }
 
-    /// Writes a debugging line to the sink. Without a sink it goes to stderr.
+    /// Writes a debugging line to the sink, or to stderr if there is no sink.
     pub(super) fn write(&self, hooks: &Hooks, line: fmt::Arguments<'_>) {
         let sink = self.sink.with(|place| place.clone());
         match sink {
@@ -172,11 +171,11 @@ impl DebugLines {
 }
 
 impl Services {
-    /// Registers a callback for the start and the end of each collection except the heap's last. It
-    /// is called on the collecting thread, while the world runs. If the heap started the
-    /// collection, the end may be called on another thread. Returns the id for
-    /// [`remove_callback`](Self::remove_callback). If a callback adds or removes a callback, that
-    /// takes effect from the next phase on. Panics go to the hook of
+    /// Registers a callback for the start and the end of each collection except the heap's last,
+    /// and returns the id for [`remove_callback`](Self::remove_callback). The callback is called on
+    /// the collecting thread, while the world runs. If the heap started the collection, another
+    /// thread may finish it, and calls the callback for the end. A callback that adds or removes a
+    /// callback changes the calls from the next phase on. Panics go to the hook of
     /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     ///
     /// A callback that holds the heap or its services keeps the heap open forever.
@@ -187,8 +186,8 @@ impl Services {
         self.try_add_callback(f).unwrap_or_else(NoMemory::abort_process)
     }
 
-    /// Like [`add_callback`](Self::add_callback), but returns an error when memory is refused. Then
-    /// nothing has changed.
+    /// Like [`add_callback`](Self::add_callback), but returns an error when memory is refused, in
+    /// which case nothing has changed.
     #[doc(hidden)]
     pub fn try_add_callback(
         &self,
@@ -206,7 +205,7 @@ impl Services {
     ///
     /// # Errors
     ///
-    /// [`Code::BadDebugFlags`] for other bits. Then nothing has changed.
+    /// [`Code::BadDebugFlags`] for other bits, in which case nothing has changed.
     pub fn set_debug(&self, flags: u32) -> Result<(), Fault> {
         let unknown = flags & !(DEBUG_STATS | DEBUG_LEAK);
         if unknown != 0 {
@@ -228,8 +227,8 @@ impl Services {
         self.try_set_debug_sink(sink).unwrap_or_else(NoMemory::abort_process);
     }
 
-    /// Like [`set_debug_sink`](Self::set_debug_sink), but returns an error when memory is refused.
-    /// Then nothing has changed.
+    /// Like [`set_debug_sink`](Self::set_debug_sink), but returns an error when memory is refused,
+    /// in which case nothing has changed.
     #[doc(hidden)]
     pub fn try_set_debug_sink(
         &self,
@@ -244,15 +243,15 @@ impl Services {
         replace(&self.state().debug.sink, None);
     }
 
-    /// Sets a hook that is called before `gc.get_objects`, `gc.get_referrers` and
-    /// `gc.get_referents`, with these names. The calling thread calls it. Panics go to the hook of
+    /// Sets a hook that the calling thread calls before `gc.get_objects`, `gc.get_referrers` and
+    /// `gc.get_referents`, with these names. Panics go to the hook of
     /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     pub fn set_audit_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         self.try_set_audit_hook(hook).unwrap_or_else(NoMemory::abort_process);
     }
 
-    /// Like [`set_audit_hook`](Self::set_audit_hook), but returns an error when memory is refused.
-    /// Then nothing has changed.
+    /// Like [`set_audit_hook`](Self::set_audit_hook), but returns an error when memory is refused,
+    /// in which case nothing has changed.
     #[doc(hidden)]
     pub fn try_set_audit_hook(
         &self,

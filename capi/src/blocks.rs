@@ -2,8 +2,8 @@
 //!
 //! A block comes from the process's allocator, and its bytes count as memory outside the heap. The
 //! 16 bytes before it, its *front*, have its size, so that a free subtracts what the allocation has
-//! added. They also have a mark, which depends on the address. It distinguishes blocks from other
-//! pointers, because `PyObject_Free` takes both blocks and plain objects.
+//! added. Because `PyObject_Free` takes both blocks and plain objects, the front also has a mark,
+//! which depends on the address and distinguishes blocks from other pointers.
 
 use std::alloc::{self, Layout};
 use std::ffi::c_void;
@@ -25,8 +25,8 @@ struct Front {
 const _: () = assert!(size_of::<Front>() == align_of::<Front>());
 
 impl Front {
-    /// The layout of the front with a block of `size` bytes. A block of none has an address of its
-    /// own. Fails if no pointer can count the bytes.
+    /// The layout of the front with a block of `size` bytes, at least one, so that an empty block
+    /// has an address of its own. Fails if no pointer can count the bytes.
     fn layout(size: usize) -> Result<Layout, Fault> {
         let bytes = size.max(1).checked_add(size_of::<Self>());
         let layout = bytes.and_then(|all| Layout::from_size_align(all, align_of::<Self>()).ok());
@@ -88,7 +88,7 @@ impl Front {
         unsafe {
             let size = (*front.as_ptr()).size;
             m.adjust_external_bytes(0_isize.wrapping_sub_unsigned(size));
-            // The mark does not survive in memory that is used again.
+            // The mark must not survive in memory that is used again.
             (&raw mut (*front.as_ptr()).mark).write_volatile(0);
             alloc::dealloc(front.as_ptr().cast(), Self::layout(size)?);
         }

@@ -173,8 +173,8 @@ struct Callback {
     own: Cell<*mut PyObject>,
 }
 
-/// The layout of the instances of a built-in type. Program and collector change the fields, so they
-/// are cells.
+/// The layout of the instances of a built-in type, whose fields are cells, because program and
+/// collector change them.
 ///
 /// # Safety
 ///
@@ -238,7 +238,7 @@ impl<'a> Tuple<'a> {
         self.0.address().as_ptr()
     }
 
-    /// The items. They are cells, since several threads may read them at the same time.
+    /// The items, which are cells, because several threads may read them at the same time.
     fn items(self) -> &'a [Cell<*mut PyObject>] {
         let length = self.0.size().unwrap_or(0).unsigned_abs();
         // A derived type may have fields before the items.
@@ -254,7 +254,8 @@ impl<'a> Tuple<'a> {
         self.items().iter().map(move |item| NonNull::new(item.get()).map(object))
     }
 
-    /// Replaces an item. The tuple takes over a reference, and gives up the one to the old item.
+    /// Replaces an item, so that the tuple takes over a reference, and gives up the one to the old
+    /// item.
     fn put(place: &Cell<*mut PyObject>, item: Option<AnyGc>) -> Option<AnyGc> {
         let new = item.map_or(std::ptr::null_mut(), |item| dynamic::into_raw(item).as_ptr());
         let old = NonNull::new(place.replace(new));
@@ -263,14 +264,14 @@ impl<'a> Tuple<'a> {
     }
 }
 
-/// The lock under which the built-in types get their faces. A fork takes it.
+/// The lock under which the built-in types get their faces, and which a fork takes.
 pub(crate) static STARTING: Mutex<()> = Mutex::new(());
 
 /// Gives the built-in types their faces, once.
 ///
 /// # Errors
 ///
-/// There is no memory for some of the types. The next call makes the missing ones.
+/// There is no memory for some of the types, which the next call then makes.
 pub(crate) fn start() -> Result<(), Fault> {
     static STARTED: OnceLock<()> = OnceLock::new();
     if STARTED.get().is_some() {
@@ -286,8 +287,8 @@ pub(crate) fn start() -> Result<(), Fault> {
 
 /// Makes the built-in types that do not exist yet.
 fn make_all() -> Result<(), Fault> {
-    // Each face shows functions of its record and compares them with the metatype's. From here on
-    // the metatype exists.
+    // First the metatype, because each face shows functions of its record and compares them with
+    // the metatype's.
     METATYPE.try_get()?;
     for (builtin, face) in [
         (&BASE, standstill_PyBaseObject_Type.get()),
@@ -414,8 +415,8 @@ unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
         for item in tuple.items() {
             drop(Tuple::put(item, None));
         }
-        // For an instance of a heap type that derives from this type, the calling handler releases
-        // the type.
+        // The type is not released here, because the calling handler does so for an instance of a
+        // heap type that derives from this type.
         dying.run_free();
     });
 }
@@ -460,11 +461,11 @@ pub(crate) unsafe extern "C" fn invoke_callback(callback: *mut PyObject, weak_re
     }
 }
 
-/// A new tuple of these objects. It takes over their references.
+/// A new tuple of these objects, which takes over their references.
 ///
 /// # Errors
 ///
-/// There is no memory. The references are dropped then.
+/// There is no memory, in which case the references are dropped.
 pub(crate) fn tuple_of(m: &Mutator, objects: Vec<AnyGc>) -> Result<*mut PyObject, Fault> {
     let tuple = Tuple::new(m, objects.len() as isize)?;
     for (place, object) in tuple.items().iter().zip(objects) {
@@ -589,8 +590,8 @@ export! {
         })
     }
 
-    /// Sets an item of a tuple. Takes over the reference to `item` also when it fails, except in a
-    /// traverse handler, where no count changes.
+    /// Sets an item of a tuple. It takes over the reference to `item` even when it fails, except in
+    /// a traverse handler, where no count may change.
     #[given(object, item)]
     fn standstill_PyTuple_SetItem(
         object: *mut PyObject,

@@ -13,8 +13,8 @@ use crate::errors;
 use crate::layout::{PyObject, PyTypeObject, PyVarObject};
 use crate::types::Face;
 
-/// Defines exported functions. The header describes them. The pointers that `#[given(…)]` names
-/// become [`Given`] in the body.
+/// Defines exported functions, which the header describes. The pointers that `#[given(…)]` names
+/// become [`Given`] in the body, so that each is checked before it is used.
 macro_rules! export {
     ($(
         $(#[doc = $doc:expr])* $(#[given($($given:ident),+)])?
@@ -71,11 +71,11 @@ pub(crate) fn panicked(function: &'static str, payload: Box<dyn std::any::Any + 
     let text = text.unwrap_or("a panic without a message");
     errors::unraisable("panic", "", std::ptr::null(), &format_args!("{function}: {text}"));
     errors::set_fault(&Fault::new(Code::Panic, function).because(words!("{text}")));
-    // Not dropped: the payload's destructor is foreign code, which may panic again.
+    // Not dropped, because the payload's destructor is foreign code, which may panic again.
     std::mem::forget(payload);
 }
 
-/// Runs a function that needs no attached thread. It is refused in a traverse handler.
+/// Runs a function that needs no attached thread, but refuses it in a traverse handler.
 pub(crate) fn outside<R: Copy>(function: &'static str, failure: R, f: impl FnOnce() -> R) -> R {
     if safepoint::is_traversing() {
         refuse(function);
@@ -95,7 +95,7 @@ pub(crate) fn catching<R: Copy>(function: &'static str, failure: R, f: impl FnOn
     }
 }
 
-/// Runs a function that needs an attached thread. A fault is passed to `tell`.
+/// Runs a function that needs an attached thread, and passes its fault to `tell`.
 fn attached<R: Copy>(
     function: &'static str,
     failure: R,
@@ -113,7 +113,7 @@ fn attached<R: Copy>(
     })
 }
 
-/// Runs a function that needs an attached thread. A fault goes into the error indicator.
+/// Runs a function that needs an attached thread, whose fault goes into the error indicator.
 pub(crate) fn fallible<R: Copy>(
     function: &'static str,
     failure: R,
@@ -274,7 +274,7 @@ impl<'a> Given<'a, c_char> {
 }
 
 impl<'a> Given<'a, PyObject> {
-    /// The object. Fails for null. In checked mode the address is looked up.
+    /// The object, whose address is looked up in checked mode. Fails for null.
     pub(crate) fn object(self, m: &Mutator) -> Result<Head<'a>, Fault> {
         let object = self.some()?;
         // SAFETY: rule *argument*; the lookup accepts any address.
@@ -286,8 +286,8 @@ impl<'a> Given<'a, PyObject> {
         }
     }
 
-    /// Like [`object`](Self::object), for functions that need the object's type. A static type that
-    /// is not ready has no type: for it the fault has this code.
+    /// Like [`object`](Self::object), for functions that need the object's type. The fault has this
+    /// code for a static type that is not ready, because such an object has no type.
     pub(crate) fn typed(self, m: &Mutator, code: Code) -> Result<Obj<'a>, Fault> {
         with_type(self.object(m)?, code)
     }
@@ -353,8 +353,8 @@ impl<'a> Given<'a, PyTypeObject> {
         self.here(function)
     }
 
-    /// The record of the type. Fails for null, and for a type that is not ready. In checked mode
-    /// the address is looked up.
+    /// The record of the type, whose address is looked up in checked mode. Fails for null, and for
+    /// a type that is not ready.
     pub(crate) fn record(self, m: &Mutator) -> Result<&'a TypeRecord, Fault> {
         if dynamic::is_checked(m)
             && let Some(face) = NonNull::new(self.pointer)
@@ -410,8 +410,8 @@ unsafe fn judge(address: Address, object: NonNull<PyObject>) -> Result<(), Fault
     }
 }
 
-/// In checked mode, looks up an object for a function that is allowed everywhere. If the address is
-/// no object, reports misuse and returns `false`.
+/// In checked mode, looks up an object for a function that is allowed everywhere. `false`: no
+/// object lies at the address, which was reported as misuse.
 ///
 /// # Safety
 ///
@@ -446,8 +446,8 @@ fn is_accepted(looked: Result<(), Fault>, function: &'static str) -> bool {
     false
 }
 
-/// Like [`check_object`], with the heap of this thread. On a thread without a checked heap every
-/// address passes.
+/// Like [`check_object`], with the heap of this thread, while on a thread without a checked heap
+/// every address passes.
 #[cold]
 #[inline(never)]
 unsafe fn check_object_here(object: NonNull<PyObject>) -> Result<(), Fault> {
@@ -455,8 +455,8 @@ unsafe fn check_object_here(object: NonNull<PyObject>) -> Result<(), Fault> {
     unsafe { dynamic::look_up_here(object).map_or(Ok(()), |address| judge(address, object)) }
 }
 
-/// Fails for an object that is no type. An object without a type passes: it is a static type that
-/// is not ready.
+/// Fails for an object that is no type, but not for one without a type, because that is a static
+/// type that is not ready.
 pub(crate) fn must_be_type(face: Head<'_>) -> Result<(), Fault> {
     match face.record() {
         Some(record) if !std::ptr::eq(record, METATYPE.get()) => {
@@ -468,8 +468,8 @@ pub(crate) fn must_be_type(face: Head<'_>) -> Result<(), Fault> {
     }
 }
 
-/// Whether a living object is a dynamic one. A head that fits neither a dynamic nor a typed object
-/// has been overwritten; this ends the process.
+/// Whether a living object is a dynamic one. If the head fits neither a dynamic nor a typed object,
+/// the program has overwritten it, and the process ends.
 ///
 /// # Safety
 ///
@@ -495,8 +495,8 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
     true
 }
 
-/// A text from C, or `None` for null. Fails for a text that is not UTF-8: after a lossy conversion,
-/// two different texts could be equal.
+/// A text from C, or `None` for null. Fails for a text that is not UTF-8, because after a lossy
+/// conversion two different texts could be equal.
 ///
 /// # Safety
 ///

@@ -4,8 +4,8 @@
 //! aside, so that the handler starts with an empty one, and an error that the handler leaves there
 //! is reported as unraisable.
 //!
-//! The hooks belong to the process. While a hook runs, the mutator is lent, so the hook cannot
-//! reach a safepoint. No hook is called in a stop: misuse in a traverse handler is reported when
+//! The hooks belong to the process. While a hook runs, the mutator is lent, so that the hook cannot
+//! reach a safepoint. No hook is called in a stop, so misuse in a traverse handler is reported when
 //! the world runs again. Only the hook for slow stops is called by the requester while it waits for
 //! its own stop, and by a thread that waits for the end of another one's.
 
@@ -127,15 +127,15 @@ struct Indicator {
 #[derive(Default)]
 struct Errors {
     now: Option<Indicator>,
-    /// The errors that were set aside. Beside each stands the number of times that an empty
-    /// indicator was set aside before it. While an error is set, the list has room for it.
+    /// The errors that were set aside, each with the number of times that an empty indicator was
+    /// set aside before it. While an error is set, the list has room for it.
     aside: Vec<(Option<Indicator>, u32)>,
 }
 
 /// The nesting depth up to which errors can be set aside without more memory.
 const ASIDE_DEPTH: usize = 8;
 
-/// Prepares the indicator of a thread that is about to attach. Afterwards the thread can set errors
+/// Prepares the indicator of a thread that is about to attach, so that the thread can set errors
 /// aside without allocating.
 pub(crate) fn prepare() -> Result<(), NoMemory> {
     with(|errors| Ok(errors.aside.try_reserve(ASIDE_DEPTH)?)).unwrap_or(Ok(()))
@@ -143,8 +143,8 @@ pub(crate) fn prepare() -> Result<(), NoMemory> {
 
 thread_local! {
     static ERRORS: RefCell<Errors> = RefCell::default();
-    /// Whether the indicator holds an error. The code around handlers reads this flag, since hardly
-    /// any handler fails.
+    /// Whether the indicator holds an error. The code around handlers reads this flag, because
+    /// hardly any handler fails.
     static IS_SET: Cell<bool> = const { Cell::new(false) };
     /// How often an empty indicator was set aside since the last error was.
     static EMPTY_ASIDE: Cell<u32> = const { Cell::new(0) };
@@ -176,8 +176,8 @@ fn set(code: Code, exception: Head<'_>, message: Text) {
     let exception = exception.address();
     let new = Indicator { code, exception, held, message };
     let old = with(|errors| {
-        // Without this room the error could not be set aside and would be lost. This needs more
-        // than `ASIDE_DEPTH` nested handlers and a refusal of memory.
+        // Without this room the error could not be set aside and would be lost, for which more than
+        // `ASIDE_DEPTH` nested handlers and a refusal of memory must coincide.
         errors.aside.try_reserve(1).ok();
         errors.now.replace(new)
     });
@@ -235,7 +235,8 @@ fn set_something_aside() {
     });
 }
 
-/// Puts back the indicator that [`set_aside`] removed. Returns the error that was set meanwhile.
+/// Puts back the indicator that [`set_aside`] removed, and returns the error that was set
+/// meanwhile.
 pub(crate) fn put_back() -> Option<Cow<'static, str>> {
     let times = EMPTY_ASIDE.get();
     if times > 0 {
@@ -394,21 +395,22 @@ const LINES_OF_A_KIND: usize = 5;
 /// Locks a mutex of this library, poisoned or not. The lock of the hooks is taken by [`taken`], all
 /// others by this function. `docs/fork.md` says of each who takes it for a fork.
 ///
-/// No traverse handler may take such a lock: the world is stopped, and a stopped thread may hold
-/// the lock. Debug builds check this.
+/// No traverse handler may take such a lock, because the world is stopped, and a stopped thread may
+/// hold the lock. Debug builds check this.
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     debug_assert!(!standstill::safepoint::is_traversing(), "a lock is taken in a traverse handler");
     taken(mutex)
 }
 
-/// Like [`locked`], for the places where the hook for slow stops may be called. A thread that waits
-/// for the end of a stop calls this hook as if inside a traverse handler. These locks are held only
-/// for a few instructions, and no thread is stopped while it holds one.
+/// Like [`locked`], for the places where the hook for slow stops may be called, because a thread
+/// that waits for the end of a stop calls this hook as if inside a traverse handler. That is sound,
+/// because these locks are held only for a few instructions, and no thread is stopped while it
+/// holds one.
 fn taken<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Reports misuse at once. In a traverse handler the report is delivered when the world runs again.
+/// Reports misuse at once, or, in a traverse handler, when the world runs again.
 #[cold]
 #[inline(never)]
 pub(crate) fn misuse(fault: Fault) {
@@ -437,8 +439,8 @@ fn line(fault: &Fault) {
     }
 }
 
-/// Runs a hook with the mutator lent. Returns `false` without running it if this thread is already
-/// in a hook.
+/// Runs a hook with the mutator lent; `false`: it was not run, because this thread is already in a
+/// hook.
 fn in_hook(f: impl FnOnce()) -> bool {
     let inside = IN_HOOK.replace(true);
     if !inside {

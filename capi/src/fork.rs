@@ -9,7 +9,8 @@
 //!
 //! Nothing is prepared if the thread forks where it cannot detach, in a destructor, a finalizer, a
 //! hook or a traverse handler; if memory is short; or if no stop can succeed, because a thread has
-//! ended attached. The child may use no heap then. Most such children call `exec`.
+//! ended attached. The child may then use no heap, which suffices for most, because they call
+//! `exec`.
 //!
 //! Handlers of the program that were registered before these are called between them. Later ones
 //! are called before `prepare`, and after `parent` or `child`.
@@ -27,10 +28,10 @@ use crate::{builtins, errors, types, world};
 
 thread_local! {
     /// From `Box::into_raw`, between the two calls around a fork. A pointer needs no destructor, so
-    /// a thread that is ending can fork too.
+    /// that a thread that is ending can fork too.
     static FORKING: Cell<*mut Forking> = const { Cell::new(std::ptr::null_mut()) };
-    /// How many forks the thread is inside. A fork handler of the program may fork, too: the outer
-    /// fork has stopped all heaps already, and they stay stopped until it ends.
+    /// How many forks the thread is inside. A fork handler of the program may fork, too, for which
+    /// nothing is prepared, because the outer fork has stopped all heaps until it ends.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -91,8 +92,8 @@ unsafe extern "C" {
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
 }
 
-/// Registers the handlers for forks. The first threads may register them more than once, because
-/// [`DEPTH`] makes this harmless. So no thread waits for another one, which a child might not have.
+/// Registers the handlers for forks. The first threads may register them more than once, which
+/// [`DEPTH`] makes harmless, so that no thread waits for another one, which a child might not have.
 pub(crate) fn watch() {
     static IS_WATCHED: AtomicBool = AtomicBool::new(false);
     // Acquire: pairs with the store below, so that the handlers are there.
@@ -148,7 +149,7 @@ unsafe extern "C" fn parent() {
     drop(locks);
     drop(fork);
     thread::take_up(thread);
-    // Last: a heap whose last handle was dropped meanwhile ends here.
+    // Last, because a heap whose last handle was dropped meanwhile ends here.
     drop(heaps);
 }
 

@@ -1,4 +1,4 @@
-//! The services of the `gc` module. They work on the heap to which the calling thread is attached.
+//! The services of the `gc` module, for the heap to which the calling thread is attached.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void};
@@ -18,7 +18,7 @@ thread_local! {
     static VISITING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Runs `f` with exclusive use of the mutator. The error indicator is set aside meanwhile.
+/// Runs `f` with exclusive use of the mutator, while the error indicator is set aside.
 fn collecting(
     function: &'static str,
     f: impl FnOnce(&Services, &mut Mutator) -> Result<isize, Fault>,
@@ -89,13 +89,13 @@ fn switch(function: &'static str, f: impl FnOnce(&Services) -> bool) -> c_int {
     call::reported(function, 0, |m| Ok(c_int::from(f(&m.heap().services()))))
 }
 
-/// A tuple of the dynamic objects among these. C cannot use the others.
+/// A tuple of the dynamic objects among these, because C cannot use the others.
 fn tuple(m: &Mutator, mut objects: Vec<AnyGc>) -> Result<*mut PyObject, Fault> {
     objects.retain(dynamic::is_dynamic);
     builtins::tuple_of(m, objects)
 }
 
-/// Converts an array of objects from C. Static objects are left out.
+/// Converts an array of objects from C, without the static ones.
 unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<Vec<AnyGc>, Fault> {
     let n = usize::try_from(n).map_err(|_| {
         Fault::new(Code::BadSize, "argument").because(words!("the number of objects is {n}"))
@@ -107,8 +107,8 @@ unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<V
     for at in 0..n {
         // SAFETY: rule *argument*: the array has `n` elements.
         let object = unsafe { Given::new(*objects.add(at)) }.object(m)?;
-        // A static object belongs to no heap. No tracked object counts as its referrer, and it
-        // refers to no tracked object.
+        // A static object belongs to no heap, so that no tracked object counts as its referrer, and
+        // it refers to no tracked object.
         if object.count().is_some() {
             fallible::push(&mut all, object.share())?;
         }
@@ -147,7 +147,7 @@ type Progress = unsafe extern "C" fn(*const c_char, *const standstill_gc_info, *
 type Line = unsafe extern "C" fn(*const c_char, *mut c_void);
 type VisitAll = unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int;
 
-/// A function of C with its argument. Any thread may call it.
+/// A function of C with its argument, which any thread may call.
 #[derive(Clone, Copy)]
 pub(crate) struct Bound<F> {
     pub(crate) function: F,

@@ -18,8 +18,8 @@
 //! 4. It catches panics: no panic crosses into C.
 //!
 //! The macro `export!` converts the pointers that `#[given(…)]` names, so that they are
-//! `call::Given` in the body. Its methods check a pointer and return a proof: `Head` or `Obj` for
-//! an object, `Face` for a type. So most bodies need no unsafe code.
+//! `call::Given` in the body. Most bodies need no unsafe code, because the methods of `Given` check
+//! a pointer and return a proof: `Head` or `Obj` for an object, `Face` for a type.
 //!
 //! The functions that run for every object
 //! ([`PyType_GenericAlloc`](objects::standstill_PyType_GenericAlloc), counting, tracking) do the
@@ -39,8 +39,8 @@
 //! * **record**: `ss_own` of a type is null, or the address of the type's record. The record lives
 //!   as long as the type.
 //! * **thread**: the thread's mutator pointer is null, or points to the mutator that this thread
-//!   attached. No other thread uses this mutator. The pointer is null while a caller up the stack
-//!   has the mutator exclusively.
+//!   attached, and that no other thread uses. The pointer is null while a caller up the stack has
+//!   the mutator exclusively.
 //! * **statics**: one thread writes the exported statics while the library starts. Afterwards only
 //!   type readiness writes to them.
 

@@ -84,7 +84,7 @@ impl Drop for AtExit {
 /// [`Mutator::with_current`], which lends the mutator.
 #[inline(always)]
 pub(crate) fn at_hand<'a>() -> Option<&'a Mutator> {
-    // SAFETY: rule *thread*. The caller is on this thread, and ends its use before the mutator can
+    // SAFETY: rule *thread*: the caller is on this thread, and ends its use before the mutator can
     // be taken.
     unsafe { MUTATOR.get().as_ref() }
 }
@@ -145,7 +145,8 @@ pub(crate) fn lend_again<R>(m: &mut Mutator, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// The mutator that [`put_down`] has detached. It is kept out of its place.
+/// The mutator that [`put_down`] has detached, kept out of its place, so that the thread cannot use
+/// it.
 pub(crate) struct ForkingThread(Option<(Detached, *mut Mutator)>);
 
 /// Detaches the thread for a fork, if it is attached. Until [`take_up`] it can neither attach nor
@@ -205,7 +206,8 @@ fn arrive(mutator: Mutator, mut place: Place) {
     MUTATOR.set(Box::into_raw(place).cast());
     // Thread-locals are destroyed in the reverse order of their first use. `AT_EXIT` must be
     // destroyed before the library's own watch over the thread and before `DETACHED`, so it is used
-    // after them. On a thread whose thread-locals are gone there is nothing left to end.
+    // after them. On a thread whose thread-locals are gone it fails, because nothing is left to
+    // end.
     DETACHED.try_with(|_| ()).unwrap_or(());
     AT_EXIT.try_with(|_| ()).unwrap_or(());
 }
@@ -306,7 +308,7 @@ fn release(function: &'static str) -> Result<(), Fault> {
 /// Detaches the mutator into a saved state.
 fn save(function: &'static str) -> Result<*mut standstill_thread_state, Fault> {
     must_not_be_ending(function)?;
-    // All allocations come first: a thread that stays attached can report a failure.
+    // All allocations come first, because only a thread that stays attached can report a failure.
     let mut state = fallible::boxed(standstill_thread_state { detached: None, place: None })?;
     DETACHED.with(|down| down.borrow_mut().saved.try_reserve(1)).map_err(NoMemory::from)?;
     let (mutator, place) = take(function)?;
@@ -432,8 +434,8 @@ export! {
         })
     }
 
-    /// Attaches the mutator of a saved state again. Null does nothing: `PyEval_SaveThread` returned
-    /// it after a failure.
+    /// Attaches the mutator of a saved state again. Null does nothing, because `PyEval_SaveThread`
+    /// returns it after a failure.
     fn standstill_PyEval_RestoreThread(state: *mut standstill_thread_state) {
         const FUNCTION: &str = "PyEval_RestoreThread";
         call::outside(FUNCTION, (), || {

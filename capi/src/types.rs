@@ -1,6 +1,5 @@
-//! Types: makes records from C's structs.
-//!
-//! The values that a record inherits are written back into the struct.
+//! Types: makes records from C's structs, and writes the values that a record inherits back into
+//! the struct, because C programs read them there.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_int, c_ulong, c_void};
@@ -41,14 +40,14 @@ unsafe extern "C" fn generic_dealloc(object: *mut PyObject) {
     });
 }
 
-/// The texts to which the face of a heap type points. They live as long as the type.
+/// The texts to which the face of a heap type points, kept as long as the type.
 struct Texts {
     name: CString,
     doc: Option<CString>,
 }
 
-/// The allocator that a face shows. The library's own allocator takes records, not faces of C, so
-/// this crate's takes its place.
+/// The allocator that a face shows. Because the library's own allocator takes records, and not
+/// faces of C, this crate's takes its place.
 fn alloc_of(record: &TypeRecord) -> Option<AllocProc> {
     let address = |alloc: Option<AllocProc>| alloc.map(|alloc| alloc as usize);
     let own = record.slots().alloc;
@@ -119,8 +118,8 @@ impl<'a> Face<'a> {
         self.members().ss_own.record()
     }
 
-    /// The record of the type, or `None` if the type is not ready. The face of a heap type that was
-    /// made elsewhere has no pointer to its record; the library finds it.
+    /// The record of the type, or `None` if the type is not ready. The library finds the record of
+    /// a heap type that was made elsewhere, because its face has no pointer to it.
     pub(crate) fn own(self) -> Option<&'a TypeRecord> {
         self.shown_record().or_else(|| self.head().typed()?.describe())
     }
@@ -149,9 +148,9 @@ impl<'a> Face<'a> {
         }
     }
 
-    /// Restores the members of a ready type that the program has overwritten, and reports this in
-    /// checked mode. Returns whether the collector's flag was among them. The object of a type that
-    /// was made elsewhere shows nothing and is left as it is.
+    /// Restores the members of a ready type that the program has overwritten, which checked mode
+    /// reports, and returns whether the collector's flag was among them. The object of a type that
+    /// was made elsewhere is left as it is, because it shows no members.
     pub(crate) fn check_intact(
         self,
         record: &TypeRecord,
@@ -223,7 +222,7 @@ fn is_intact(face: &PyTypeObject, record: &TypeRecord) -> bool {
         }
 }
 
-/// Connects a static face with its record. This makes the type ready. It cannot fail after
+/// Connects a static face with its record, which makes the type ready. It cannot fail after
 /// [`expect_ready`].
 ///
 /// # Safety
@@ -234,29 +233,30 @@ pub(crate) unsafe fn wear(face: *mut PyTypeObject, record: &'static TypeRecord) 
     unsafe {
         show(face, record);
         let head = face.cast::<PyObject>();
-        // The program may have left the head zero. Such an object would be counted, although it
+        // The program may have left the head zero, and such an object would be counted, although it
         // lies in no heap.
         head.write(PyObject::immortal());
         dynamic::set_static_type(NonNull::new_unchecked(head), METATYPE.get());
         ready_ones().get_or_insert_default().insert(face as usize);
-        // Last: a thread that finds the record without a lock must see the values above.
+        // Last, because a thread that finds the record without a lock must see the values above.
         (*face).ss_own.set(record);
     }
 }
 
-/// The addresses of the ready static types. Checked mode recognises the types by them.
+/// The addresses of the ready static types, by which checked mode recognises the types.
 static READY: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
 
 fn ready_ones() -> MutexGuard<'static, Option<HashSet<usize>>> {
     errors::locked(&READY)
 }
 
-/// Makes room for one more ready type. Only one thread at a time makes a type ready.
+/// Makes room for one more ready type, which is enough, because only one thread at a time makes a
+/// type ready.
 pub(crate) fn expect_ready() -> Result<(), NoMemory> {
     Ok(ready_ones().get_or_insert_default().try_reserve(1)?)
 }
 
-/// In checked mode, checks an address before the type at it becomes ready. Accepted are a type in a
+/// In checked mode, checks an address before the type at it becomes ready. It accepts a type in a
 /// heap, a static type that is ready, and other memory whose `ss_own` is null.
 fn may_become_ready(face: Face<'_>) -> Result<(), Fault> {
     let address = face.raw() as usize;
@@ -410,7 +410,7 @@ fn collect_bases(object: Head<'_>, bases: &mut Vec<Type>, name: &str) -> Result<
         Err(Fault::new(Code::BadBase, "type readiness").at(address).because(text))
     };
     let Some(tuple) = Tuple::of(object) else { return bad() };
-    // The exported functions for tuples would need an attached thread.
+    // Not by the exported functions for tuples, because they need an attached thread.
     for item in tuple.objects() {
         match item.and_then(record_of) {
             Some(record) => fallible::push(bases, Type::from_record(record))?,

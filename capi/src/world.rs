@@ -35,7 +35,7 @@ pub struct standstill_heap_options {
 /// Boxed, since C keeps their addresses.
 pub(crate) type Heaps = Vec<Box<standstill_heap>>;
 
-/// The heaps that C may use. They are few, so lookups search the list by address.
+/// The heaps that C may use, so few that lookups search the list by address.
 static HEAPS: Mutex<Heaps> = Mutex::new(Vec::new());
 /// The address of the default heap.
 static DEFAULT: OnceLock<usize> = OnceLock::new();
@@ -64,7 +64,7 @@ static LEGACY: AtomicBool = AtomicBool::new(false);
 
 /// Called before a type with a legacy finalizer becomes ready.
 pub(crate) fn expect_legacy() {
-    // Stored before the list is locked: a heap that is added to the list later reads the flag.
+    // Stored before the list is locked, so that a heap that is added to the list later reads it.
     LEGACY.store(true, Ordering::SeqCst);
     for heap in heaps().iter() {
         heap.heap.services().expect_legacy_finalizers(true);
@@ -92,7 +92,7 @@ fn default_address() -> Result<usize, Fault> {
         return Ok(address);
     }
     fork::must_not_be_inside("standstill_default_heap")?;
-    // First: a fork waits for the lock only once its handlers are there.
+    // First, because a fork waits for the lock only once its handlers are there.
     fork::watch();
     let _starting = errors::locked(&STARTING);
     if let Some(&address) = DEFAULT.get() {
@@ -102,7 +102,8 @@ fn default_address() -> Result<usize, Fault> {
     Ok(*DEFAULT.get_or_init(|| address))
 }
 
-/// The lock of the default heap's making, for a fork. A thread that has it may take the others.
+/// The lock of the default heap's making, for a fork, which takes it first, because a thread that
+/// has it may take the others.
 pub(crate) fn lock_start_for_fork() -> MutexGuard<'static, ()> {
     errors::locked(&STARTING)
 }
@@ -250,7 +251,7 @@ export! {
             let Some(boxed) = boxed else {
                 return fault(Code::ForeignPointer, "another thread has freed the heap");
             };
-            // The heap closes with its last handle. It then reports the objects that are left.
+            // The heap closes with its last handle, and then reports the objects that are left.
             drop((known, boxed));
             0
         })

@@ -4,14 +4,9 @@
 //! crash, a hang and the peak of memory belong to one measurement. The README describes the
 //! measurements and how to read them.
 
-mod chart;
 mod contestants;
 mod driver;
-#[expect(dead_code, reason = "the tools of benches/pauses use the rest")]
-#[path = "../../pauses/src/machine.rs"]
-mod machine;
 mod peer;
-mod random;
 mod report;
 mod shapes;
 mod tally;

@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use crate::chart;
+use pauses::stats::{Spread, spread};
+use pauses::table::number;
+use pauses::{chart, machine};
+
 use crate::contestants;
-use crate::machine;
 use crate::task::{Line, Workload};
 
 /// One contestant in one row of the plan: a workload with a number of threads.
@@ -16,8 +18,8 @@ pub struct Entry {
     pub contestant: String,
     /// Whether the contestant is another project.
     pub rival: bool,
-    /// The median and the extremes in nanoseconds a unit, of rounds that passed their checks.
-    pub ns: Option<[f64; 3]>,
+    /// Nanoseconds a unit, in the rounds that passed their checks.
+    pub ns: Option<Spread>,
     /// The largest peak, in MiB.
     pub peak: Option<f64>,
     /// The failures with their numbers, and other remarks.
@@ -49,7 +51,7 @@ pub fn write(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     for &workload in Workload::ALL {
         let of: Vec<&Group> = groups.iter().filter(|group| group.workload == workload).collect();
         if !of.is_empty() {
-            fs::write(out.join(format!("{workload:?}.svg")), chart::bars(workload, &of))?;
+            bars(&out.join(format!("{workload:?}.svg")), workload, &of)?;
         }
     }
     println!("{table}");
@@ -69,7 +71,7 @@ fn groups(lines: &[Line]) -> Vec<Group> {
         .map(|((workload, threads, n), by_contestant)| {
             let mut entries: Vec<Entry> =
                 by_contestant.into_iter().map(|(name, lines)| entry(name, &lines)).collect();
-            let rank = |entry: &Entry| entry.ns.map_or(f64::INFINITY, |[median, ..]| median);
+            let rank = |entry: &Entry| entry.ns.map_or(f64::INFINITY, |ns| ns.median);
             entries.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
             Group { workload, threads, n, entries }
         })
@@ -78,7 +80,7 @@ fn groups(lines: &[Line]) -> Vec<Group> {
 
 fn entry(name: &str, lines: &[&Line]) -> Entry {
     let passed: Vec<&&Line> = lines.iter().filter(|line| line.outcome == "ok").collect();
-    let ns = of_rounds(passed.iter().filter_map(|line| line.ns).collect());
+    let ns = spread(&passed.iter().filter_map(|line| line.ns).collect::<Vec<_>>());
     let peak =
         passed.iter().filter_map(|line| line.peak_rss_kib).max().map(|kib| kib as f64 / 1024.0);
     let mut notes = Vec::new();
@@ -98,8 +100,9 @@ fn entry(name: &str, lines: &[&Line]) -> Entry {
     }
     let mut facts: BTreeMap<String, f64> = BTreeMap::new();
     for key in passed.iter().flat_map(|line| line.facts.keys()) {
-        let values = passed.iter().filter_map(|line| line.facts.get(key).copied()).collect();
-        facts.extend(of_rounds(values).map(|[median, ..]| (key.clone(), median)));
+        let values: Vec<_> =
+            passed.iter().filter_map(|line| line.facts.get(key).copied()).collect();
+        facts.extend(spread(&values).map(|values| (key.clone(), values.median)));
     }
     if let Some(leaked) = facts.get("leaked_nodes").filter(|leaked| **leaked > 0.0) {
         notes.push(format!("leaks {leaked:.0} nodes"));
@@ -108,37 +111,47 @@ fn entry(name: &str, lines: &[&Line]) -> Entry {
     Entry { contestant: name.to_owned(), rival, ns, peak, notes, facts }
 }
 
-/// Median, least and greatest.
-fn of_rounds(mut values: Vec<f64>) -> Option<[f64; 3]> {
-    values.sort_by(f64::total_cmp);
-    let (least, greatest) = (*values.first()?, *values.last()?);
-    let middle = values.len() / 2;
-    let median = if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        (values[middle - 1] + values[middle]) / 2.0
-    };
-    Some([median, least, greatest])
+/// Bars for each contestant, one for each number of threads.
+fn bars(
+    path: &Path,
+    workload: Workload,
+    groups: &[&Group],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let what = if workload.threads_are_workers() { "workers" } else { "threads" };
+    let series: Vec<String> =
+        groups.iter().map(|group| format!("{what}: {}", group.threads)).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for entry in groups.iter().flat_map(|group| &group.entries) {
+        if !names.contains(&entry.contestant.as_str()) {
+            names.push(&entry.contestant);
+        }
+    }
+    let bars = names.into_iter().map(|name| {
+        let entries: Vec<Option<&Entry>> = groups.iter().map(|group| group.entry(name)).collect();
+        let remark = entries.iter().flatten().any(|entry| !entry.notes.is_empty());
+        chart::Group {
+            name: format!("{name}{}", if remark { " *" } else { "" }),
+            values: entries.iter().map(|entry| (*entry)?.ns).collect(),
+        }
+    });
+    let title = format!("{workload:?}: {}", workload.about());
+    let label = format!("core ns per {}: median, and extremes", workload.unit());
+    chart::bars(path, &title, &label, &series, &bars.collect::<Vec<_>>())
 }
 
 impl Group {
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.contestant == name)
+    }
+
     fn median_of(&self, name: &str) -> Option<f64> {
-        self.entries.iter().find(|entry| entry.contestant == name)?.ns.map(|[median, ..]| median)
+        self.entry(name)?.ns.map(|ns| ns.median)
     }
 
     /// Entries are sorted: the first rival with a figure is the best.
     fn best_rival(&self) -> Option<(&str, f64)> {
         let best = self.entries.iter().find(|entry| entry.rival && entry.ns.is_some())?;
-        Some((&best.contestant, best.ns?[0]))
-    }
-}
-
-/// Three figures of which the reader can see that they are not more exact than that.
-fn number(value: f64) -> String {
-    match value {
-        v if v >= 100.0 => format!("{v:.0}"),
-        v if v >= 10.0 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
+        Some((&best.contestant, best.ns?.median))
     }
 }
 
@@ -219,8 +232,10 @@ fn details(text: &mut String, group: &Group) {
     text.push_str(&"---:|".repeat(facts.len()));
     text.push_str("---|\n");
     for entry in &group.entries {
-        let median = entry.ns.map(|[median, ..]| median);
-        let cells = entry.ns.map_or([const { String::new() }; 3], |ns| ns.map(number));
+        let median = entry.ns.map(|ns| ns.median);
+        let cells = entry.ns.map_or_else(Default::default, |Spread { median, least, greatest }| {
+            [median, least, greatest].map(number)
+        });
         let _ = write!(
             text,
             "| {} | {} | {} | {} | {} | {} | {} |",

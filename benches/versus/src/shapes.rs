@@ -1,7 +1,8 @@
 //! The shapes that are built, as calls that say which node leads to which: the same for every
 //! contestant.
 
-use crate::random::SplitMix;
+use pauses::random::SplitMix;
+
 use crate::task::Workload;
 
 /// All edges of a workload's graph: in the order of the shape, or so that a node's edges come one

@@ -1,9 +1,9 @@
 //! One measurement, in a process of its own.
 
 use clap::ValueEnum;
+use pauses::machine;
 
 use crate::contestants;
-use crate::machine;
 use crate::task::{Line, Task, Workload};
 
 /// Measures and prints one line of JSON.

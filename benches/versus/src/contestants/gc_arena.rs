@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use gc_arena::lock::RefLock;
 use gc_arena::{Arena, Collect, Gc, Mutation, Rootable};
+use pauses::random::SplitMix;
 
 use crate::peer::{Can, Contestant};
-use crate::random::SplitMix;
 use crate::shapes;
 use crate::tally::{self, Tally};
 use crate::task::{Measured, Task, Workload};

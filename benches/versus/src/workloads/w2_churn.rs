@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use pauses::random::SplitMix;
+
 use crate::peer::Peer;
-use crate::random::SplitMix;
 use crate::tally::Tally;
 use crate::task::{Measured, Task, cores, on_threads};
 

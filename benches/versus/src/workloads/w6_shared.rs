@@ -4,8 +4,9 @@
 use std::hint::black_box;
 use std::sync::Mutex;
 
+use pauses::random::SplitMix;
+
 use crate::peer::Peer;
-use crate::random::SplitMix;
 use crate::tally::Tally;
 use crate::task::{Measured, Task, cores, on_threads};
 

@@ -1,37 +1,24 @@
-//! The table and the charts.
+//! The table.
 
-use std::error::Error;
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
-use pauses::chart::{self, Axis, Group};
 use pauses::machine;
 use pauses::stats::{Spread, spread};
+use pauses::table::{grouped, number};
 
 use crate::figures::{Figures, Line};
 use crate::measure::Contestant;
 use crate::python::FREE_THREADED;
 
-/// Writes `heaps.md`, `heaps-held.svg` and `heaps-dropped.svg`.
-pub(crate) fn write(out: &Path, lines: &[Line]) -> Result<(), Box<dyn Error>> {
+/// Writes `heaps.md`.
+pub(crate) fn write(out: &Path, lines: &[Line]) -> io::Result<()> {
     let heaps: Vec<Heap<'_>> = distinct(lines.iter().map(|line| &line.heap))
         .into_iter()
         .map(|name| Heap::of(lines.iter().filter(|line| line.heap == *name)))
         .collect();
-    fs::write(out.join("heaps.md"), table(&heaps, lines))?;
-    let titles = [
-        (
-            "heaps-held.svg",
-            "Full collection, everything held",
-            (|row| row.held) as fn(&Row<'_>) -> _,
-        ),
-        ("heaps-dropped.svg", "Everything dropped: until all is freed", |row| row.dropped),
-    ];
-    for (file, title, what) in titles {
-        bars(&out.join(file), title, &heaps, what)?;
-    }
-    Ok(())
+    fs::write(out.join("heaps.md"), table(&heaps, lines))
 }
 
 /// The distinct values, in the order of first appearance.
@@ -208,58 +195,4 @@ fn row_of(text: &mut String, heap: &Heap<'_>, row: &Row<'_>) {
 
 fn none() -> String {
     "–".to_owned()
-}
-
-/// Three figures of which the reader can see that they are not more exact than that.
-fn number(value: f64) -> String {
-    match value {
-        v if v >= 100.0 => format!("{v:.0}"),
-        v if v >= 10.0 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
-    }
-}
-
-/// `1234567` as `1,234,567`.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .filter_map(|group| std::str::from_utf8(group).ok())
-        .collect();
-    groups.join(",")
-}
-
-/// Bars for each heap and number of workers; CPython, which has no workers, beside each.
-fn bars(
-    file: &Path,
-    title: &str,
-    heaps: &[Heap<'_>],
-    figure: fn(&Row<'_>) -> Option<Spread>,
-) -> Result<(), Box<dyn Error>> {
-    let rows = || heaps.iter().flat_map(|heap| &heap.rows);
-    let mut series =
-        distinct(rows().filter(|row| figure(row).is_some()).map(|row| row.contestant.to_owned()));
-    series.sort_by_key(|contestant| place(contestant));
-    let workers = distinct(rows().filter_map(|row| row.workers));
-    let groups: Vec<Group> = heaps
-        .iter()
-        .flat_map(|heap| workers.iter().map(move |workers| (heap, *workers)))
-        .map(|(heap, workers)| Group {
-            name: format!("{}, {workers} worker{}", heap.name, if workers == 1 { "" } else { "s" }),
-            values: series
-                .iter()
-                .map(|contestant| {
-                    let mut rows = heap.rows.iter();
-                    let row = rows.find(|row| {
-                        row.contestant == contestant
-                            && row.workers.is_none_or(|some| some == workers)
-                    })?;
-                    Some(heap.per_object(figure(row)?.median))
-                })
-                .collect(),
-        })
-        .collect();
-    chart::bars(file, title, Axis { label: "ns an object", log: false }, &series, &groups)
 }

@@ -9,16 +9,15 @@ use std::time::Instant;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use pauses::chart::{self, Axis, Series};
 use pauses::machine;
 use pauses::stats::spread;
+use pauses::table::{Table, grouped, number, or_nothing};
 use serde::{Deserialize, Serialize};
 use standstill::{Heap, Pacing};
 
 use crate::child;
 use crate::shape::Shape;
 use crate::shapes::{ideal_graph, ideal_mark, stopped};
-use crate::table::{Table, grouped, number, or_nothing};
 use crate::typed;
 
 /// The selection of measurements.
@@ -249,9 +248,6 @@ impl Report {
             self.steps(&options.shapes).text(),
         );
         fs::write(out.join("growth.md"), &text)?;
-        for &shape in &options.shapes {
-            self.chart(shape, out)?;
-        }
         println!("{text}\nwritten to {}", out.display());
         Ok(())
     }
@@ -305,49 +301,6 @@ impl Report {
             }
         }
         table
-    }
-
-    fn chart(&self, shape: Shape, out: &Path) -> Result<(), Box<dyn Error>> {
-        let series = |shown: &[(What, &str)]| -> Vec<Series> {
-            let points = |what| {
-                let point = |task: Task| Some((task.n as f64, self.get(task, what)?));
-                self.sizes(shape).into_iter().filter_map(point).collect()
-            };
-            shown
-                .iter()
-                .map(|(what, name)| Series { name: (*name).to_owned(), points: points(*what) })
-                .collect()
-        };
-        let times = series(&[
-            (What::Build, "build"),
-            (What::Held, "collection, all held"),
-            (What::Dropped, "collection, all dropped"),
-            (What::Ideal, "ideal mark"),
-            (What::Chase, "dependent load"),
-        ]);
-        let bytes = series(&[
-            (What::CellBytes, "cells"),
-            (What::CommittedBytes, "made accessible by the heap"),
-            (What::BuildPeak, "peak of the process, building"),
-            (What::CollectPeak, "peak of the process, collecting"),
-        ]);
-        let axis = |label| Axis { label, log: true };
-        let (objects, name) = (axis("objects"), shape.name());
-        let path = |what: &str| out.join(format!("growth-{what}-{name}.svg"));
-        chart::lines(
-            &path("time"),
-            &format!("What an object costs ({name})"),
-            objects,
-            axis("ns an object"),
-            &times,
-        )?;
-        chart::lines(
-            &path("memory"),
-            &format!("What an object takes ({name})"),
-            objects,
-            axis("bytes an object"),
-            &bytes,
-        )
     }
 }
 

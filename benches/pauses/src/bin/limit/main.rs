@@ -8,7 +8,6 @@ mod child;
 mod growth;
 mod shape;
 mod shapes;
-mod table;
 mod typed;
 
 use std::error::Error;

@@ -9,15 +9,14 @@ use std::time::Instant;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use pauses::chart::{self, Axis, Group, Series};
 use pauses::stats::{Spread, spread};
+use pauses::table::{Table, grouped, number, or_nothing, with_extremes};
 use pauses::{ideal, machine};
 use serde::{Deserialize, Serialize};
 use standstill::{AnyGc, CollectionReport, Heap, Pacing};
 
 use crate::child;
 use crate::shape::Shape;
-use crate::table::{Table, grouped, number, or_nothing, with_extremes};
 use crate::typed;
 
 /// The selection of measurements.
@@ -276,10 +275,6 @@ impl Report {
             self.limits(tasks).text(),
         );
         fs::write(out.join("shapes.md"), &text)?;
-        self.chart_times(tasks, &out.join("shapes.svg"))?;
-        for (what, name, title) in SCALING {
-            self.chart_scaling(tasks, what, title, &out.join(format!("scaling-{name}.svg")))?;
-        }
         println!("{text}\nwritten to {}", out.display());
         Ok(())
     }
@@ -353,60 +348,4 @@ impl Report {
         }
         table
     }
-
-    fn chart_times(&self, tasks: &[Task], path: &Path) -> Result<(), Box<dyn Error>> {
-        const SHOWN: [(What, &str); 3] = [
-            (What::Stopped, "stopped, counts alone"),
-            (What::NamedStopped, "stopped, root named"),
-            (What::Ideal, "ideal mark"),
-        ];
-        let groups: Vec<Group> = tasks
-            .iter()
-            .flat_map(|task| task.workers.iter().map(|workers| (task.shape, *workers)))
-            .map(|(shape, workers)| Group {
-                name: format!(
-                    "{}, {workers} worker{}",
-                    shape.name(),
-                    if workers == 1 { "" } else { "s" }
-                ),
-                values: SHOWN.iter().map(|(what, _)| self.median(shape, workers, *what)).collect(),
-            })
-            .collect();
-        let n = tasks.first().map_or(0, |task| task.n);
-        let title = format!("A full collection of {} objects, all held", grouped(n));
-        let axis = Axis { label: "ns an object", log: false };
-        chart::bars(path, &title, axis, &SHOWN.map(|(_, name)| name.to_owned()), &groups)
-    }
-
-    fn chart_scaling(
-        &self,
-        tasks: &[Task],
-        what: What,
-        title: &str,
-        path: &Path,
-    ) -> Result<(), Box<dyn Error>> {
-        let workers = tasks.first().map_or(&[][..], |task| &task.workers);
-        if workers.len() < 2 {
-            return Ok(()); // nothing to compare
-        }
-        let point = |shape, workers| Some((workers as f64, self.speedup(shape, workers, what)?));
-        let of_shape = |task: &Task| Series {
-            name: task.shape.name().to_owned(),
-            points: workers.iter().filter_map(|workers| point(task.shape, *workers)).collect(),
-        };
-        let perfect = Series {
-            name: "perfect".to_owned(),
-            points: workers.iter().map(|workers| (*workers as f64, *workers as f64)).collect(),
-        };
-        let series: Vec<Series> = tasks.iter().map(of_shape).chain([perfect]).collect();
-        let axis = |label| Axis { label, log: true };
-        chart::lines(path, title, axis("workers"), axis("times as fast as with 1 worker"), &series)
-    }
 }
-
-/// The figures that are charted by the number of workers.
-const SCALING: [(What, &str, &str); 3] = [
-    (What::Stopped, "counts", "Scaling of a full collection, counts alone"),
-    (What::NamedStopped, "named", "Scaling of a full collection, root named"),
-    (What::Ideal, "ideal", "Scaling of the ideal mark"),
-];

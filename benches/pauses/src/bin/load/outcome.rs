@@ -198,13 +198,11 @@ pub(crate) struct Sample {
     /// Since the first request.
     pub(crate) seconds: f64,
     pub(crate) resident_mib: f64,
-    /// Objects alive, garbage included.
-    pub(crate) alive: u64,
 }
 
 impl Sample {
     pub(crate) fn now(seconds: f64) -> Self {
-        Self { seconds, resident_mib: usage::resident_mib(), alive: Tally::now().alive() }
+        Self { seconds, resident_mib: usage::resident_mib() }
     }
 }
 

@@ -155,7 +155,7 @@ fn charts(out: &Path, outcomes: &[Outcome]) -> Result<(), Box<dyn Error>> {
         lines(
             &out.join(format!("load-percentiles-{}.svg", outcome.threads)),
             &format!("The longest of so many, {} thread(s)", outcome.threads),
-            Axis { label: "one in", log: true },
+            "one in",
             Axis { label: "µs", log: true },
             &series,
         )?;
@@ -170,34 +170,10 @@ fn charts(out: &Path, outcomes: &[Outcome]) -> Result<(), Box<dyn Error>> {
     lines(
         &out.join("load-mmu.svg"),
         "Minimum mutator utilisation",
-        Axis { label: "window, ms", log: true },
+        "window, ms",
         Axis { label: "share left to the mutator", log: false },
         &outcomes.iter().flat_map(minima).collect::<Vec<_>>(),
-    )?;
-    let memory = |outcome: &Outcome| Series {
-        name: name(outcome, "resident"),
-        points: outcome.memory.iter().map(|sample| (sample.seconds, sample.resident_mib)).collect(),
-    };
-    let alive = |outcome: &Outcome| Series {
-        name: name(outcome, "objects, garbage included"),
-        points: outcome
-            .memory
-            .iter()
-            .map(|sample| (sample.seconds, sample.alive as f64 / 1e6))
-            .collect(),
-    };
-    let seconds = Axis { label: "seconds since the first request", log: false };
-    let series: Vec<_> = outcomes.iter().map(memory).collect();
-    lines(
-        &out.join("load-memory.svg"),
-        "Memory",
-        seconds,
-        Axis { label: "MiB", log: false },
-        &series,
-    )?;
-    let series: Vec<_> = outcomes.iter().map(alive).collect();
-    let millions = Axis { label: "millions", log: false };
-    lines(&out.join("load-objects.svg"), "Objects", seconds, millions, &series)
+    )
 }
 
 fn percent(share: f64) -> String {

@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
-use pauses::stats::Spread;
+use crate::stats::Spread;
 
 /// A table; all columns but the first are numbers.
-pub(crate) struct Table(String);
+#[derive(Debug)]
+pub struct Table(String);
 
 impl Table {
     /// A table with these columns.
-    pub(crate) fn new(columns: &[&str]) -> Self {
+    pub fn new(columns: &[&str]) -> Self {
         let rule = columns.iter().enumerate().map(|(i, _)| if i == 0 { "---" } else { "---:" });
         let mut table = Self(String::new());
         table.row(columns.iter().copied());
@@ -18,7 +19,7 @@ impl Table {
     }
 
     /// Adds a row.
-    pub(crate) fn row<Cell: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub fn row<Cell: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = Cell>) {
         for cell in cells {
             let _ = write!(self.0, "| {} ", cell.as_ref());
         }
@@ -26,13 +27,13 @@ impl Table {
     }
 
     /// The text.
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.0
     }
 }
 
 /// Three digits.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value.abs() {
         size if !value.is_finite() || size >= 99.95 => format!("{value:.0}"),
         size if size >= 9.995 => format!("{value:.1}"),
@@ -41,28 +42,22 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// `12.3 (11.9..14.0)`: the median and the extremes.
-pub(crate) fn with_extremes(spread: Option<Spread>) -> String {
+pub fn with_extremes(spread: Option<Spread>) -> String {
     spread.map_or_else(String::new, |it| {
         format!("{} ({}..{})", number(it.median), number(it.least), number(it.greatest))
     })
 }
 
 /// A number that may be missing.
-pub(crate) fn or_nothing(value: Option<f64>) -> String {
+pub fn or_nothing(value: Option<f64>) -> String {
     value.map_or_else(String::new, number)
 }
 
 /// `1,000,000`.
-pub(crate) fn grouped(number: usize) -> String {
+pub fn grouped(number: usize) -> String {
     let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -6,10 +6,12 @@
 //! `cargo run --example object_model`.
 
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use standstill::model::{
-    ClaimRef, Count, Live, ModelMutator, Object, ObjectModel, Reserved, Stopped, Tracer,
+    ClaimRef, Count, Finalizers, Live, ModelMutator, Object, ObjectModel, PollWord, Reserved,
+    Stopped, ThreadData, Tracer, WeakRefs,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap, OutOfMemory};
@@ -22,17 +24,30 @@ struct Pair {
     fields: [AtomicPtr<u8>; 2],
     /// Memory of Rust's allocator, which the heap cannot see.
     text: Box<[u8]>,
+    has_finalizer: AtomicBool,
+    /// Made with the first weak reference to the pair.
+    weak: OnceLock<Weak>,
 }
 
-/// The model, with the data of the whole heap: here, the number of pairs that have died.
-#[derive(Default)]
+/// A weak reference: the pair, until the pair dies or the collector finds it to be garbage.
+type Weak = Arc<Mutex<Option<Object>>>;
+
+/// The model, with the data of the whole heap.
 struct Pairs {
+    /// The number of pairs that have died.
     died: AtomicUsize,
+    /// The finalizer of all pairs that have one. It returns whether it keeps the pair alive, by a
+    /// new reference.
+    finalizer: Box<dyn Fn(Object) -> bool + Send + Sync>,
 }
 
 type Mutator = ModelMutator<Pairs>;
 
 impl Pairs {
+    fn new(finalizer: impl Fn(Object) -> bool + Send + Sync + 'static) -> Self {
+        Self { died: AtomicUsize::new(0), finalizer: Box::new(finalizer) }
+    }
+
     /// A new pair without references, and the one reference to it.
     fn pair(m: &Mutator) -> Object {
         Self::try_pair(m, Box::default()).expect("memory for a pair")
@@ -42,11 +57,17 @@ impl Pairs {
     fn try_pair(m: &Mutator, text: Box<[u8]>) -> Result<Object, OutOfMemory> {
         let external = text.len().cast_signed();
         let cell = m.allocate(size_of::<Pair>(), align_of::<Pair>())?;
-        let fields = [const { AtomicPtr::new(null_mut()) }; 2];
+        let pair = Pair {
+            count: AtomicUsize::new(1),
+            fields: [const { AtomicPtr::new(null_mut()) }; 2],
+            text,
+            has_finalizer: AtomicBool::new(false),
+            weak: OnceLock::new(),
+        };
         // SAFETY: the cell is fresh, of this size and alignment; it holds a pair before the
         // collector can reach it.
         unsafe {
-            cell.cast::<Pair>().write(Pair { count: AtomicUsize::new(1), fields, text });
+            cell.cast::<Pair>().write(pair);
             m.publish(Object::new(cell), true);
         }
         m.adjust_external_bytes(external);
@@ -80,6 +101,7 @@ impl Pairs {
             if self.view(object).count.fetch_sub(1, AcqRel) != 1 {
                 continue;
             }
+            self.forget_weak(object);
             dropped.extend((0..2).filter_map(|field| self.swap(object, field, None)));
             self.died.fetch_add(1, Relaxed);
             m.adjust_external_bytes(-self.view(object).text.len().cast_signed());
@@ -88,6 +110,27 @@ impl Pairs {
                 object.as_ptr().cast::<Pair>().drop_in_place();
                 m.free(object.as_ptr());
             }
+        }
+    }
+
+    /// A weak reference to a pair to which the caller holds a reference.
+    fn downgrade(&self, object: Object) -> Weak {
+        self.view(object).weak.get_or_init(|| Arc::new(Mutex::new(Some(object)))).clone()
+    }
+
+    /// The pair with a new reference, if it is alive. Only attached threads may upgrade.
+    fn upgrade(&self, weak: &Weak, _: &Mutator) -> Option<Object> {
+        // The thread that destroys the pair takes this lock before it frees the memory.
+        let target = weak.lock().unwrap();
+        let object = (*target)?;
+        // At 0 another thread destroys the pair already, so the count must not rise any more.
+        let raised = |count| (count > 0).then_some(count + 1);
+        self.view(object).count.fetch_update(Relaxed, Relaxed, raised).ok().map(|_| object)
+    }
+
+    fn forget_weak(&self, object: Object) {
+        if let Some(weak) = self.view(object).weak.get() {
+            *weak.lock().unwrap() = None;
         }
     }
 }
@@ -100,7 +143,8 @@ unsafe impl ObjectModel for Pairs {
     /// All objects lie in memory of the heap.
     type Addresses = Reserved;
 
-    type Parts = ();
+    /// Those that are listed below.
+    type Parts = Self;
 
     /// In a stop no thread changes a field.
     const STABLE_DURING_STOP: bool = true;
@@ -135,8 +179,65 @@ unsafe impl ObjectModel for Pairs {
     }
 }
 
+standstill::parts!(Pairs: Finalizers, WeakRefs, ThreadData, PollWord);
+
+/// Collections call them; a pair that dies by its count dies without.
+impl Finalizers<Self> for Pairs {
+    fn has_finalizer(model: &Self, object: Live<'_>) -> bool {
+        model.view(*object).has_finalizer.load(Relaxed)
+    }
+
+    fn finalize(model: &Self, object: Live<'_>, _: &Mutator) {
+        if (model.finalizer)(*object) {
+            model.retain(*object);
+        }
+    }
+}
+
+/// Without callbacks.
+impl WeakRefs<Self> for Pairs {
+    type Callback = ();
+
+    fn has_weak(model: &Self, object: Live<'_>) -> bool {
+        model.view(*object).weak.get().is_some()
+    }
+
+    fn clear_weak(model: &Self, object: Stopped<'_>) {
+        model.forget_weak(*object);
+    }
+}
+
+/// The poll word of a thread.
+impl ThreadData<Self> for Pairs {
+    type Local = AtomicBool;
+    type Private = ();
+
+    fn local(_: &Self) -> AtomicBool {
+        AtomicBool::new(false)
+    }
+
+    fn private(_: &Self) -> Option<()> {
+        Some(())
+    }
+}
+
+impl PollWord<Self> for Pairs {
+    fn requested(_: ThreadId, word: &AtomicBool, _: u32) {
+        word.swap(true, Release);
+    }
+}
+
+/// The back edge of a loop. Here the heap collects, and the thread parks for collections of others.
+fn tick(m: &mut Mutator) {
+    // The word first: a request that arrives between the two lines is not lost then.
+    if m.local().load(Relaxed) && m.local().swap(false, Acquire) {
+        m.safepoint();
+    }
+}
+
 fn main() {
-    let heap = Heap::builder().build_with(Pairs::default()).expect("address space for a heap");
+    let pairs = Pairs::new(|_| false);
+    let heap = Heap::builder().build_with(pairs).expect("address space for a heap");
     let mut m = heap.attach();
     let pairs = heap.model();
 
@@ -146,8 +247,7 @@ fn main() {
         let pair = Pairs::pair(&m);
         pairs.swap(pair, 1, Some(list));
         list = pair;
-        // Here the heap collects by itself, and the thread parks for collections of others.
-        m.safepoint();
+        tick(&mut m);
     }
     pairs.drop_reference(list, &m);
     println!("{} pairs died by their counts", pairs.died.load(Relaxed));
@@ -158,14 +258,18 @@ fn main() {
     pairs.swap(a, 0, Some(pairs.retain(b)));
     pairs.swap(b, 0, Some(pairs.retain(a)));
     pairs.swap(a, 1, Some(pairs.retain(held)));
+    let weak = [a, held].map(|pair| pairs.downgrade(pair));
+    pairs.view(a).has_finalizer.store(true, Relaxed);
     pairs.drop_reference(a, &m);
     pairs.drop_reference(b, &m);
     assert_eq!(pairs.died.load(Relaxed), 0);
 
     let report = m.try_collect(Collect::full()).expect("no thread has leaked its mutator");
     println!("a collection cleared {} pairs", report.collected);
-    assert_eq!((report.collected, pairs.died.load(Relaxed)), (2, 2));
-    assert_eq!(pairs.view(held).count.load(Relaxed), 1);
+    assert_eq!((report.finalized, report.collected, pairs.died.load(Relaxed)), (1, 2, 2));
+    assert_eq!(weak.map(|weak| pairs.upgrade(&weak, &m)), [None, Some(held)]);
+    assert_eq!(pairs.view(held).count.load(Relaxed), 2);
+    pairs.drop_reference(held, &m);
     pairs.drop_reference(held, &m);
     assert_eq!(heap.stats().live_objects, 0);
 
@@ -175,7 +279,7 @@ fn main() {
         let pair = Pairs::try_pair(&m, vec![0; 1 << 20].into()).expect("memory for a pair");
         pairs.swap(pair, 0, Some(pair));
         most = most.max(heap.stats().external_bytes);
-        m.safepoint();
+        tick(&mut m);
     }
     println!("{} MiB of texts at a time", most >> 20);
     assert!((1 << 20..32 << 20).contains(&most));
@@ -186,20 +290,23 @@ fn main() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use standstill_model_check::{Journal, ObjectSpec, Specimen};
-    use std::sync::Arc;
+    use standstill_model_check::{Abilities, Journal, ObjectSpec, Specimen};
 
     impl Specimen for Pairs {
-        type Weak = ();
+        type Weak = Weak;
 
         const FIELDS: usize = 2;
+        const ABILITIES: Abilities = Abilities::NONE.finalizers().weak();
 
-        fn specimen(_: &Arc<Journal>) -> Self {
-            Self::default()
+        fn specimen(journal: &Arc<Journal>) -> Self {
+            let journal = journal.clone();
+            Self::new(move |pair| journal.finalized(pair))
         }
 
-        fn alloc(m: &Mutator, _: ObjectSpec) -> Result<Object, OutOfMemory> {
-            Self::try_pair(m, Box::default())
+        fn alloc(m: &Mutator, spec: ObjectSpec) -> Result<Object, OutOfMemory> {
+            let pair = Self::try_pair(m, Box::default())?;
+            m.model().view(pair).has_finalizer.store(spec.finalizer, Relaxed);
+            Ok(pair)
         }
 
         fn set(m: &Mutator, object: Object, field: usize, target: Option<Object>) {
@@ -216,6 +323,18 @@ mod tests {
 
         fn drop_ref(m: &Mutator, object: Object) {
             m.model().drop_reference(object, m);
+        }
+
+        fn downgrade(m: &Mutator, object: Object, _: Option<u64>) -> Option<Weak> {
+            Some(m.model().downgrade(object))
+        }
+
+        fn upgrade(m: &Mutator, weak: &Weak) -> Option<Object> {
+            m.model().upgrade(weak, m)
+        }
+
+        fn take_word(m: &Mutator) -> bool {
+            m.local().swap(false, Acquire)
         }
     }
 

@@ -30,8 +30,9 @@ pub trait Lists<M: ObjectModel> {
     const PRESENT: bool = true;
 
     /// Prepares a list of all objects: adopts memory that is new, and returns the number of parts
-    /// of the list. Called on the thread that has stopped the world, in a collection before
-    /// [`merge`](crate::model::SplitCounts::merge). May panic: this counts as an error.
+    /// of the list. Called on the thread that has stopped the world: before
+    /// [`merge`](crate::model::SplitCounts::merge) in the first stop of a collection, and after it
+    /// in the second one. May panic: this counts as an error.
     ///
     /// # Errors
     ///

@@ -286,3 +286,24 @@ fn more_roots_than_a_heap_remembers_change_no_result() {
         assert_eq!(m.collect().collected, n);
     });
 }
+
+#[test]
+fn the_second_attempt_begins_from_the_roots_that_are_left() {
+    let Some(heap) = scripted_heap() else { return };
+    let mut m = heap.attach();
+    let [root, inner, one, other] =
+        ['r', 'i', 'o', 'p'].map(|name| Script::thing(&m, name, "", "s"));
+    Script::link(&m, root, inner);
+    heap.model().drop_ref(inner, &m);
+    let full = |m: &mut _| crate::collect::collection::collect(m, Collect::full()).expect("a stop");
+    assert_eq!(full(&mut m).unreachable, 0);
+    // Two assumptions fail: the references from outside become a ring.
+    Script::link(&m, one, other);
+    Script::link(&m, other, one);
+    [one, other].iter().for_each(|&object| heap.model().drop_ref(object, &m));
+    let before = Script::of(&m, inner, |thing| thing.traversed);
+    assert_eq!(full(&mut m).unreachable, 2);
+    let traversed = Script::of(&m, inner, |thing| thing.traversed) - before;
+    assert_eq!(traversed, 2, "once in each attempt, and never to count its edges");
+    heap.model().drop_ref(root, &m);
+}

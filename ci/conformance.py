@@ -86,7 +86,7 @@ def tests():
         found += [(name, path, "C") for name in dict.fromkeys(C.findall(path.read_text(encoding="utf-8")))]
     for folder, kind in (("accepted", "C, compiles"), ("refused", "C, does not compile")):
         found += [(path.stem, path, kind) for path in sorted((conformance / folder).glob("*.c"))]
-    found += [(path.stem, path, "Rust, does not compile") for path in sorted((ROOT / "tests/ui").glob("*.rs"))]
+    found += [(path.stem, path, "Rust, does not compile") for path in sorted((ROOT / "derive/tests/ui").glob("*.rs"))]
     return found
 
 

@@ -207,7 +207,7 @@ fn a_skipped_field_holds_from_outside() {
     drop((kept, node));
 }
 
-/// `tests/ui` has the fields that must say so and do not.
+/// `derive/tests/ui` has the fields that must say so and do not.
 #[test]
 fn a_skipped_field_of_references_leaks_cycles_if_it_says_so() {
     #[derive(Trace)]
@@ -262,7 +262,8 @@ fn a_skipped_field_that_names_references_and_holds_none_need_not_say_so() {
 // ------------------------------------------------------------------------------------ locks
 
 /// A lock around a value without references is a leaf: a collection neither locks it nor waits for
-/// it. The guard is leaked, so the lock stays locked. `tests/ui` has the locks that do not compile.
+/// it. The guard is leaked, so the lock stays locked. `derive/tests/ui` has the locks that do not
+/// compile.
 #[test]
 fn a_lock_around_a_number_is_a_leaf() {
     #[derive(Default, Trace)]

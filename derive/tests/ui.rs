@@ -3,10 +3,8 @@
 //! must compile and run; it is a part of this one, because trybuild would build the library and all
 //! that the tests need once more for it.
 //!
-//! The texts are those of stable Rust 1.95. After a change, `TRYBUILD=overwrite cargo test --test
-//! ui` writes them anew: read the difference before keeping it.
-
-#![cfg(feature = "derive")]
+//! The texts are those of stable Rust 1.95. After a change, `TRYBUILD=overwrite cargo test
+//! --test ui` writes them anew: read the difference before keeping it.
 
 #[test]
 #[cfg_attr(miri, ignore = "runs the compiler")]

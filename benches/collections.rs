@@ -1,7 +1,6 @@
-//! Collections by shape and size: `cargo bench --bench collections`.
+//! Collections by shape and size: `cargo bench --bench collections` in `benches/pauses`.
 
 #![allow(missing_docs)]
-#![cfg(not(loom))]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
-//! The most frequent operations of mutators: `cargo bench --bench hot_paths`.
+//! The most frequent operations of mutators: `cargo bench --bench hot_paths` in `benches/pauses`.
 
 #![allow(missing_docs)]
-#![cfg(not(loom))]
 
 use std::hint::black_box;
 use std::sync::Arc;

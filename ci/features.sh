@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # The library without its features. Clippy, and not check: it shares what ci/lint.sh has built.
 #
-# * None, and `derive` alone; with STANDSTILL_FULL=1 also each other feature alone, and all but
-#   each.
-# * Without `parallel` and `tracing` the library does not depend on rayon and tracing.
-# * With none: the coordinator works, and hand-written `Trace` only. With `derive` alone: the
-#   traps of typed objects hold, with STANDSTILL_FULL=1 the laws and the threads, too.
+# * The library compiles with none, and with `derive` alone, as its tests do. Without `parallel` and
+#   `tracing` the library does not depend on rayon and tracing. With none the coordinator works.
+# * With STANDSTILL_FULL=1 also each other feature alone, and all but each. With none the unit tests
+#   pass; with `derive` alone the traps of typed objects, the laws and the threads.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -21,6 +20,7 @@ for set in "${sets[@]}"; do
     echo "features: ${set:-none}"
     cargo clippy --quiet -p standstill --lib --no-default-features --features "$set" -- -D warnings
 done
+cargo clippy --quiet -p standstill --tests --no-default-features --features derive -- -D warnings
 
 # depends FEATURES PACKAGE
 depends() {
@@ -38,9 +38,7 @@ if ! depends parallel rayon || ! depends tracing tracing; then
     exit 1
 fi
 
-cargo test --quiet -p standstill --no-default-features --lib --test coordinator
-derive=(-p standstill --no-default-features --features derive)
-cargo clippy --quiet "${derive[@]}" --lib --tests -- -D warnings
-programs=(--test=traps)
-! is_full || programs+=(--test={laws,threads})
-cargo test --quiet "${derive[@]}" "${programs[@]}"
+without=(cargo test --quiet -p standstill --no-default-features)
+"${without[@]}" --test coordinator
+! is_full || "${without[@]}" --lib
+! is_full || "${without[@]}" --features derive --test={traps,laws,threads}

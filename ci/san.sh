@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# ThreadSanitizer over tests with threads, AddressSanitizer and LeakSanitizer over tests of memory,
-# and the C program. With STANDSTILL_FULL=1: the unit tests and more programs, for longer.
+# ThreadSanitizer over two programs with threads, AddressSanitizer and LeakSanitizer over two
+# programs that misuse memory. With STANDSTILL_FULL=1: the unit tests, more programs and the C
+# program, for longer.
 #
 #     ci/san.sh [thread|address]
 #
@@ -9,9 +10,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 
-limit=600 seconds=1 rounds=200 sanitizers='thread address'
+limit=600 seconds=1 sanitizers='thread address'
 if is_full; then
-    limit=1800 seconds=10 rounds=2000
+    limit=1800 seconds=10
 fi
 case "${1:-}" in
     '') ;;
@@ -42,8 +43,6 @@ needs 'ThreadSanitizer over the tests with threads, with the source of std' \
 export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-$seconds}"
 # Instrumented frames are several times as large; tests that want a small stack ask for one.
 export RUST_MIN_STACK="${RUST_MIN_STACK:-16777216}"
-# A report needs lines, no variables.
-export CARGO_PROFILE_DEV_DEBUG="${CARGO_PROFILE_DEV_DEBUG:-line-tables-only}"
 export LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp:print_suppressions=0"
 
 # Allows a std that is not instrumented.
@@ -116,41 +115,39 @@ tests() {
 # The C program with its threads. C and Rust are both instrumented, so that a race between the two
 # is reported.
 c_program() {
+    is_full || return 0
     if ! command -v cc >/dev/null; then
         skipped 'the C program under a sanitizer' 'apt-get install -y gcc libc6-dev'
         return
     fi
-    step 'the C library' cargo "+$toolchain" build --quiet -p standstill-capi --lib --target "$triple"
+    step 'the C library' cargo "+$toolchain" build --quiet -p standstill-capi --lib \
+        --features standstill/default --target "$triple"
     cc -std=c11 -g -O1 "${instrumented[@]}" -I capi/include capi/examples/objects/*.c "$built/libstandstill_capi.a" \
         -lpthread -ldl -lm -o "$built/objects"
-    step 'the C program' "$built/objects" 3 "$rounds"
+    step 'the C program' "$built/objects" 3 2000
 }
 
 # left_out WHAT: arguments that skip tests which a sanitizer cannot judge.
 left_out() {
     case "$sanitizer $1" in
-        # Minutes, and most of it on one thread.
-        'thread --lib') is_full || echo --skip=a_stop_takes_no_more_steps ;;
         # Ten million objects one after the other, on one thread.
         'thread laws') echo --skip=law_7_ ;;
         # The amount of garbage at a time depends on the speed of each thread.
         'thread scenarios') echo --skip=garbage_of_many_threads_does_not_run_away ;;
         # LeakSanitizer cannot attach to a program with more rights than its caller.
         'address stress_modes') echo --skip=a_program_with_more_rights ;;
-        # Minutes, most of them on one thread.
-        *' oracle') is_full || echo --skip=every_graph_of_three --skip=large_random_graphs ;;
     esac
 }
 
-# Not `ui`, which runs only the compiler; not `fork`: its child starts threads, which
-# ThreadSanitizer refuses.
-under_threads=(--test={thread_words,traps,dynamic,oracle_threads})
-under_memory=(--test={thread_words,hostile,dynamic})
+# Not `fork`: its child starts threads, which ThreadSanitizer refuses.
+under_threads=(--test={thread_words,oracle_threads})
+under_memory=(--test={hostile,dynamic})
 if is_full; then
-    under_threads+=(--lib --test={threads,coordinator,services,model,helping,reclaim,slices,memory})
-    under_threads+=(--test={hostile,scenarios,regressions,events,derive,detached,laws,oracle})
-    under_memory+=(--lib --test={threads,sizes,regressions,slices,oracle,oracle_threads,traps})
-    under_memory+=(--test={stress_modes,services,model,memory,scenarios})
+    under_threads+=(--lib --test={traps,threads,coordinator,services,model,helping,reclaim,slices})
+    under_threads+=(--test={memory,dynamic,hostile,scenarios,regressions,events,derive,detached})
+    under_threads+=(--test={laws,oracle})
+    under_memory+=(--lib --test={thread_words,threads,sizes,regressions,slices,oracle,traps})
+    under_memory+=(--test={oracle_threads,stress_modes,services,model,memory,scenarios})
 fi
 
 under_thread() {

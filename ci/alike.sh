@@ -12,7 +12,7 @@ needs 'the comparison with CPython, by python3-config' "$install" "$config" --em
 flags="$("$config" --includes)"
 libs="$("$config" --embed --ldflags)"
 
-cargo build --release --quiet -p standstill-capi
+cargo build --release --quiet -p standstill-capi --features standstill/default
 out=$target/capi
 mkdir -p "$out"
 source=capi/tests/alike/alike.c

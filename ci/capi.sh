@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 limited 1500 "$@"
 
-cargo build --release --quiet -p standstill-capi
+cargo build --release --quiet -p standstill-capi --features standstill/default
 out=$target/capi
 mkdir -p "$out"
 include=capi/include

@@ -9,7 +9,7 @@ limited 600 "$@"
 if [[ $# -gt 0 ]]; then
     library=$1
 else
-    cargo build --release --quiet -p standstill-capi
+    cargo build --release --quiet -p standstill-capi --features standstill/default
     library=$target/release/libstandstill_capi.so
 fi
 list=capi/symbols.txt

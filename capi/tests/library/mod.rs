@@ -29,7 +29,9 @@ impl Library {
             .and_then(|name| name.to_str())
             .filter(|name| name.split('-').count() >= 3);
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // With the features of `cargo test`, so that nothing is built again.
         cargo.args(["build", "--quiet", "-p", "standstill-capi", "--lib"]);
+        cargo.args(["--features", "standstill/default"]);
         cargo.args(["--profile", &profile, "--target-dir"]);
         match triple {
             Some(triple) => cargo.arg(target.parent().unwrap()).args(["--target", triple]),

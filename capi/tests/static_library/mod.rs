@@ -13,8 +13,10 @@ pub(crate) fn profile_dir() -> PathBuf {
 /// test.
 pub(crate) fn library(profile: &Path) -> Result<PathBuf, String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // With the features of `cargo test`, so that nothing is built again.
     cargo
         .args(["build", "--quiet", "-p", "standstill-capi", "--lib"])
+        .args(["--features", "standstill/default"])
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     match profile.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => {}

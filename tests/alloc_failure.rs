@@ -26,7 +26,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use common::{Census, Fin, Node, fin, link, node, ring};
+use common::{Census, Fin, Node, fin, is_full, link, node, ring};
 use standstill::gc_module::{CallbackInfo, DEBUG_SAVEALL, Services, Visit};
 use standstill::model::{
     ClaimRef, Count, Finalizers, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
@@ -788,9 +788,11 @@ const PARALLEL_ENDS: [&str; 5] = [
 fn collecting_in_parallel() {
     let _alone = one_at_a_time();
     let mut state = State::new(builder().workers(3).serial_below(0));
-    mixed(&mut state, 2500);
+    let scale = if is_full() { 1 } else { 4 };
+    mixed(&mut state, 2500 / scale);
     // Long as well as wide.
-    let list: Vec<_> = (10_000..13_000).map(|name| node(&state.m, &state.census, name)).collect();
+    let list: Vec<_> =
+        (10_000..10_000 + 3_000 / scale).map(|name| node(&state.m, &state.census, name)).collect();
     list.windows(2).for_each(|pair| link(&state.m, &pair[0], &pair[1]));
     keep(&mut state, list);
     let warm = |state: &mut State| {
@@ -997,18 +999,17 @@ fn collecting_with_legacy_finalizers_and_moody_traversals() {
 fn collecting_in_parallel_with_plain_marks() {
     type Plain = Slots<true>;
     let _alone = one_at_a_time();
-    const ALIVE: usize = 6000;
-    const GARBAGE: usize = 500;
+    let (alive, garbage) = if is_full() { (6000, 500) } else { (1500, 125) };
     // The stress mode loses marks.
     let builder = builder().workers(3).serial_below(0).stress(Stress::none().yield_at_random(5));
     let heap = builder.build_with(Plain::default()).expect("a heap");
     let m = heap.attach();
     // A tree: a node refers to its first child by a counted reference, and to its second one by an
     // uncounted reference.
-    let tree: Vec<Object> = (0..ALIVE).map(|_| Plain::alloc(&m, Kind::Plain)).collect();
-    for at in 1..ALIVE {
+    let tree: Vec<Object> = (0..alive).map(|_| Plain::alloc(&m, Kind::Plain)).collect();
+    for at in 1..alive {
         Plain::link(tree[(at - 1) / 2], 1 - at % 2, tree[at]);
-        Plain::link(tree[at], 2, tree[at * 31 % ALIVE]);
+        Plain::link(tree[at], 2, tree[at * 31 % alive]);
     }
     // Without `drop_ref`, which frees objects that only uncounted references keep.
     for &object in &tree {
@@ -1021,11 +1022,11 @@ fn collecting_in_parallel_with_plain_marks() {
     let warm = |(_, m, _): &mut (_, ModelMutator<Plain>, _)| {
         // Starts the threads of the pool.
         m.try_collect(Collect::full()).expect("the world can be stopped");
-        for &alive in &tree[..GARBAGE] {
-            let garbage = Plain::alloc(m, Kind::Plain);
-            Plain::link(garbage, 0, garbage);
-            Plain::link(garbage, 1, alive);
-            Plain::drop_ref(garbage, m);
+        for &target in &tree[..garbage] {
+            let dead = Plain::alloc(m, Kind::Plain);
+            Plain::link(dead, 0, dead);
+            Plain::link(dead, 1, target);
+            Plain::drop_ref(dead, m);
         }
     };
     let check = |(heap, mut m, report): (
@@ -1036,11 +1037,11 @@ fn collecting_in_parallel_with_plain_marks() {
         let report = report.expect("a report");
         match report.abandoned.as_deref() {
             Some(why) => assert_eq!((why, report.collected), ("memory ran out", 0)),
-            None => assert_eq!(report.collected, GARBAGE),
+            None => assert_eq!(report.collected, garbage),
         }
         let report = m.try_collect(Collect::full()).expect("the world can be stopped");
         assert_eq!(report.abandoned, None);
-        assert_eq!(heap.stats().live_objects, ALIVE);
+        assert_eq!(heap.stats().live_objects, alive);
         std::mem::forget(m);
     };
     assert!(refuse_each((heap, m, None), &PARALLEL_ENDS, warm, collect, check) > 0);

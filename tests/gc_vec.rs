@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use common::{Census, Clock, Rng, Witness, on_every_heap, panic_text};
+use common::{Census, Clock, Rng, Witness, is_full, on_every_heap, panic_text};
 use proptest::prelude::*;
 use standstill::{Finalizer, Gc, GcCell, GcVec, Heap, Mutator, OutOfMemory, Pacing, Trace, Tracer};
 
@@ -135,8 +135,13 @@ fn like_a_vec<const N: usize>(ops: &[Op]) {
     assert_eq!(heap.stats().live_objects, all.len());
 }
 
+/// How many cases a test tries of those of a full run.
+fn cases(full: u32) -> ProptestConfig {
+    ProptestConfig::with_cases(if is_full() { full } else { full / 4 })
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn a_vector_does_as_the_vector_of_std(ops in proptest::collection::vec(op(), 0..120)) {
@@ -262,7 +267,7 @@ impl Lists {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(cases(48))]
 
     /// Exactly the objects that are reachable by a list of all references, which is kept beside the
     /// heap, live on, each with its buffers.

@@ -793,7 +793,7 @@ impl Drop for Link {
 
 /// The length of a long list.
 fn long() -> usize {
-    if is_full() { 10_000_000 } else { 1_000_000 }
+    if is_full() { 10_000_000 } else { 300_000 }
 }
 
 /// A list of [`long`] links. Returns its first and its last.
@@ -892,7 +892,7 @@ fn law_7_a_large_random_graph_is_collected_on_a_small_stack() {
             DEAD.fetch_add(1, SeqCst);
         }
     }
-    let n = if is_full() { 1_000_000 } else { 200_000 };
+    let n = if is_full() { 1_000_000 } else { 100_000 };
     on_stack(SMALL_STACK, move || {
         let heap = big_heap();
         let mut m = heap.attach();

@@ -100,8 +100,14 @@ impl Graph {
     }
 }
 
+/// How many cases a test tries of those of a full run.
+fn cases(full: u32) -> ProptestConfig {
+    let is_full = std::env::var_os("STANDSTILL_FULL").is_some();
+    ProptestConfig::with_cases(if is_full { full } else { full / 4 })
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(cases(32))]
     #[test]
     fn every_graph_is_marked_alike(
         n in 1..4000usize,

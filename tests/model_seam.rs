@@ -840,12 +840,16 @@ fn readable_from(roots: &[Object]) -> HashSet<Object> {
     objects
 }
 
+fn is_full() -> bool {
+    std::env::var_os("STANDSTILL_FULL").is_some()
+}
+
 /// Compares collections of random graphs with the definition: an object is alive if the test, a
 /// root of the model, an outside object, or an old object (in a young collection) is it or reaches
 /// it, by references of both kinds. The counted targets of an object that cannot be read are alive
 /// too.
 fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, loses_marks: bool) {
-    for seed in 1..=12 {
+    for seed in 1..=if is_full() { 12 } else { 4 } {
         let mut stress = Stress::none().verify_counts(true);
         if loses_marks {
             stress = stress.yield_at_random(seed);
@@ -947,7 +951,8 @@ fn several_workers_mark_the_objects_that_roots_reach() {
         let model = heap.model();
         let kind = |at: usize| if at.is_multiple_of(5) { SERIAL } else { 0 };
         // A tree, by references of both kinds. Each node also refers to any two nodes.
-        let tree: Vec<Object> = (0..60_000).map(|at| alloc(&m, kind(at))).collect();
+        let tree: Vec<Object> =
+            (0..if is_full() { 60_000 } else { 20_000 }).map(|at| alloc(&m, kind(at))).collect();
         for at in 1..tree.len() {
             let (parent, slot, other) = (tree[(at - 1) / 2], at % 2, tree[at * 31 % tree.len()]);
             if at % 7 == 0 {

@@ -245,6 +245,10 @@ fn builder() -> HeapBuilder {
     Heap::builder().reserve(256 << 20).pacing(Pacing::manual()).workers(1)
 }
 
+fn is_full() -> bool {
+    std::env::var_os("STANDSTILL_FULL").is_some()
+}
+
 /// Heaps with one worker and with several, with usual and with small constants. The heap is
 /// verified before and after each collection.
 fn on_heaps(test: impl Fn(&ModelHeap<Cells>, &mut Mutator)) {
@@ -280,9 +284,10 @@ fn ring(m: &Mutator, objects: &[Object]) -> Object {
 
 #[test]
 fn graphs_in_segments_are_collected() {
+    let many = if is_full() { 2_000 } else { 500 };
     on_heaps(|heap, m| {
         let mut kept = Vec::new();
-        for number in 0..2_000 {
+        for number in 0..many {
             let len = 1 + number % 60;
             let objects: Vec<_> = (0..1 + number % 7).map(|_| Cells::in_heap(m, len)).collect();
             let first = ring(m, &objects);
@@ -312,7 +317,7 @@ fn graphs_in_segments_are_collected() {
 #[test]
 fn large_objects_get_adjacent_units() {
     on_heaps(|heap, m| {
-        for round in 1..4 {
+        for round in 1..if is_full() { 4 } else { 2 } {
             let sizes = [10_000, 100, 300_000, 1, 150_000, 600_000, 5];
             let objects: Vec<_> = sizes.iter().map(|&len| Cells::in_heap(m, len)).collect();
             for (&object, &len) in objects.iter().zip(&sizes) {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use common::child::{Process, role};
+use common::is_full;
 use standstill::dynamic::{self, Class, Flags, TypeSpec};
 use standstill::gc_module::DEBUG_STATS;
 use standstill::safepoint::Coordinator;
@@ -631,8 +632,12 @@ fn a_subscriber_that_fails_anywhere_changes_nothing() {
     cases.push(("collection".into(), Call::Record));
     cases
         .extend(events.into_iter().filter(|what| what != NOT_HERE).map(|what| (what, Call::Event)));
-    for (what, call) in cases {
+    for (at, (what, call)) in cases.into_iter().enumerate() {
         for always in [false, true] {
+            // Each case in one of two ways unless the run is a full one.
+            if !is_full() && always != at.is_multiple_of(2) {
+                continue;
+            }
             let case = Case { what: what.clone(), call, always };
             FAILED.store(0, SeqCst);
             *TARGET.lock().expect("whole") = Some(case.clone());

@@ -69,7 +69,8 @@ fn boundaries() -> BTreeSet<usize> {
     found
 }
 
-/// All tested sizes: those next to a boundary, by bytes and by words, and every small one.
+/// All tested sizes: those next to a boundary, by bytes and by words, and every small one. Where
+/// they are not fine, a third of them unless the run is a full one.
 fn sizes(boundaries: &BTreeSet<usize>, fine: bool) -> BTreeSet<usize> {
     let runs = boundaries.iter().filter(|&&size| size > PAGE / 2).count();
     assert!(boundaries.len() >= 40 && runs >= 2, "{boundaries:?}");
@@ -84,7 +85,7 @@ fn sizes(boundaries: &BTreeSet<usize>, fine: bool) -> BTreeSet<usize> {
             near.iter().filter_map(|by| boundary.checked_sub(*by)).filter(|&size| size >= HEAD),
         );
     }
-    sizes
+    sizes.into_iter().step_by(if fine || is_full() { 1 } else { 3 }).collect()
 }
 
 // -------------------------------------------------------------------------------- the dynamic face

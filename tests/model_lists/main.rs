@@ -85,8 +85,14 @@ fn round() -> impl Strategy<Value = Round> {
         })
 }
 
+/// How many cases a test tries of those of a full run.
+fn cases(full: u32) -> ProptestConfig {
+    let is_full = std::env::var_os("STANDSTILL_FULL").is_some();
+    ProptestConfig::with_cases(if is_full { full } else { full / 4 })
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(cases(40))]
 
     /// Blocks are used again, for objects of other sizes too, and memory returns to the system.
     #[test]
@@ -242,7 +248,7 @@ fn a_list_with_a_fault_is_an_abandoned_collection_and_nothing_is_lost() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(cases(300))]
 
     /// Blocks are listed as their objects would be, one by one: from any place of a page to any
     /// other page, with any block free.

@@ -102,7 +102,7 @@ fn u_40_known_roots_change_no_result() {
     for (plain, hinted) in labs().into_iter().zip(labs()).filter(|(lab, _)| !lab.stress) {
         let _watch = deadline(plain.name);
         let mut saved = 0;
-        for seed in 0..30 {
+        for seed in 0..if is_full() { 30 } else { 10 } {
             let with = rounds(&hinted, seed, true);
             let without = rounds(&plain, seed, false);
             saved += with.iter().map(|report| report.known_alive).sum::<usize>();
@@ -122,7 +122,7 @@ fn u_40_known_roots_change_no_result() {
             };
             assert_eq!(facts(&with), facts(&without), "seed {seed}");
         }
-        assert!(saved > 10_000, "the hint saved {saved} looks");
+        assert!(saved > 3_000, "the hint saved {saved} looks");
         assert_eq!((plain.census.alive(), hinted.census.alive()), (0, 0));
     }
 }
@@ -139,8 +139,9 @@ fn a_known_root_of_another_heap_is_refused() {
 #[test]
 fn every_graph_of_three() {
     on_every_heap_attached(|lab, m| {
-        // All of them on the plain heap, every fifth where a collection costs more.
-        for shape in (0..1usize << 9).step_by(if lab.name == "plain" { 1 } else { 5 }) {
+        // All of them on the plain heap, some of them where a collection costs more.
+        let others = if is_full() { 5 } else { 31 };
+        for shape in (0..1usize << 9).step_by(if lab.name == "plain" { 1 } else { others }) {
             let edges: Vec<(usize, usize)> =
                 (0..9).filter(|bit| shape >> bit & 1 == 1).map(|bit| (bit / 3, bit % 3)).collect();
             for held in 0..8usize {

@@ -2,7 +2,7 @@
 //!
 //! | variable | what it says |
 //! |---|---|
-//! | `PROPTEST_CASES` | how many programs each test runs: 256; a quarter of them unless [`is_full`] |
+//! | `PROPTEST_CASES` | how many programs each test runs: 256; an eighth of them unless [`is_full`] |
 //! | `STANDSTILL_ORACLE_SECS` | how long `soak` runs; without, it does not |
 //! | `STANDSTILL_ORACLE_LAST` | a folder where each thread leaves its program before it runs: for failures that end the process |
 
@@ -57,7 +57,7 @@ fn check(programs: impl Strategy<Value = Program>, cases: u32) -> usize {
 
 fn random_programs(variety: Variety) {
     let _watch = deadline("oracle");
-    let cases = ProptestConfig::default().cases / if is_full() { 1 } else { 4 };
+    let cases = ProptestConfig::default().cases / if is_full() { 1 } else { 8 };
     let steps = check(programs(variety, 120, 3), cases);
     println!("{steps} steps on a heap that is {variety:?}");
 }

@@ -613,8 +613,13 @@ fn a_whole_period_at_once_is_not_promoted() {
     assert_eq!(p.due(), Due::Young);
 }
 
+/// How many programs are tried.
+fn cases() -> u32 {
+    if std::env::var_os("STANDSTILL_FULL").is_some() { 500 } else { 100 }
+}
+
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn whatever_a_program_calls_the_heap_stays_below_the_bounds(

@@ -220,8 +220,20 @@ fn byte(table: &PageTable<Reserved>, page: usize) -> *mut u8 {
     table.page_start(page as u32).as_ptr().wrapping_add(100)
 }
 
+/// How many programs are tried.
+fn cases() -> u32 {
+    let is_full = std::env::var_os("STANDSTILL_FULL").is_some();
+    if cfg!(miri) {
+        1
+    } else if is_full {
+        64
+    } else {
+        16
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 64 }))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn the_pool_does_the_same_as_a_naive_pool(

@@ -270,226 +270,90 @@ impl fmt::Display for ForeignGc {
 
 impl Error for ForeignGc {}
 
-/// The kind of a fault in the use of dynamic objects. The numbers do not change between versions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-#[repr(i32)]
-pub enum Code {
-    /// The heap is full, or the system refused memory.
-    Memory = 1,
-    /// The calling thread is not attached to a heap.
-    NotAttached = 2,
-    /// The type has not been made ready.
-    NotReady = 3,
-    /// A type that takes part in cycle collection has no traverse handler.
-    MissingTraverse = 4,
-    /// Handlers were given without the flag, under a base that takes part in cycle collection.
-    HandlersWithoutFlag = 5,
-    /// A base takes part in cycle collection, and the primary base does not.
-    MixedBases = 6,
-    /// The type's free function belongs to the other kind of memory.
-    BadFree = 7,
-    /// Flags that exclude each other, or that this kind of type cannot have.
-    BadFlags = 8,
-    /// A base that is not ready, is final, or does not fit beside the others.
-    BadBase = 9,
-    /// The bases have no consistent order.
-    BadMro = 10,
-    /// An unknown slot, or one that was given twice or without a value.
-    BadSlot = 11,
-    /// A size that is negative, too large, or less than the base's.
-    BadSize = 12,
-    /// The type does not take part in cycle collection.
-    NotGcType = 13,
-    /// The type takes part in cycle collection, and the function is for other types.
-    GcType = 14,
-    /// A null pointer where there must be an object.
-    NullArgument = 15,
-    /// The object does not take part in cycle collection.
-    NotGcObject = 16,
-    /// The object is tracked already.
-    AlreadyTracked = 17,
-    /// The object was freed while it was tracked.
-    StillTracked = 18,
-    /// The object to resize is tracked.
-    TrackedResize = 19,
-    /// The object to resize has other references, or weak ones.
-    SharedResize = 20,
-    /// The object's type has no items.
-    NotResizable = 21,
-    /// The memory came from the other allocator.
-    WrongAllocator = 22,
-    /// References to the object are left.
-    ReferencesLeft = 23,
-    /// The object was freed before.
-    DoubleFree = 24,
-    /// The address is no object of a heap.
-    ForeignPointer = 25,
-    /// The object at the address was freed.
-    FreedPointer = 26,
-    /// A traverse handler visited a null pointer.
-    NullVisit = 27,
-    /// A visitor was called after the end of its traversal.
-    StaleVisitor = 28,
-    /// A traverse handler visited more references than there are.
-    OverVisited = 29,
-    /// The call is not allowed in a traverse handler.
-    InTraversal = 30,
-    /// The call is allowed only in a traverse handler.
-    OutsideTraversal = 31,
-    /// No safepoint, detach or collection is possible inside a handler or callback.
-    NotAllowedHere = 32,
-    /// A callback returned an invalid value.
-    BadCallbackResult = 33,
-    /// There is no such generation.
-    BadGeneration = 34,
-    /// A threshold is negative.
-    BadThreshold = 35,
-    /// Unknown debug flags.
-    BadDebugFlags = 36,
-    /// An object of another type is needed.
-    WrongType = 37,
-    /// The type belongs to no module.
-    NoModule = 38,
-    // 39 was never raised, and is not given again.
-    /// There is no such attribute.
-    NoAttribute = 40,
-    /// A type was changed after it had been made ready.
-    WrittenAfterReady = 41,
-    /// A type's own allocator returned something other than a new instance.
-    BadAllocResult = 42,
-    /// Items were cut off that still hold references.
-    CutReferences = 43,
-    /// The traverse handler of a heap type does not visit the type.
-    MissingTypeVisit = 44,
-    /// The traverse handler of a type with a managed dictionary does not visit it.
-    MissingDictVisit = 45,
-    /// A handler failed.
-    HandlerError = 46,
-    /// A handler panicked.
-    Panic = 47,
-    /// An error of the program's own.
-    Custom = 48,
-    /// A traverse handler took longer than the heap's limit.
-    SlowHandler = 49,
-}
+/// Declares the codes. The meaning of each is also its documentation.
+macro_rules! codes {
+    ($($name:ident = $number:literal, $meaning:literal;)*) => {
+        /// The kind of a fault in the use of dynamic objects. The numbers do not change between
+        /// versions.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        #[repr(i32)]
+        pub enum Code {
+            $(#[doc = $meaning] $name = $number,)*
+        }
 
-impl Code {
-    /// The code's name, as in the source.
-    pub fn name(self) -> &'static str {
-        self.facts().0
-    }
+        impl Code {
+            /// The code's name, as in the source.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
 
-    /// The code's meaning, in words.
-    pub fn meaning(self) -> &'static str {
-        self.facts().1
-    }
-
-    fn facts(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Memory => ("Memory", "the heap is full, or the system refused memory"),
-            Self::NotAttached => ("NotAttached", "the calling thread is not attached to a heap"),
-            Self::NotReady => ("NotReady", "the type has not been made ready"),
-            Self::MissingTraverse => (
-                "MissingTraverse",
-                "a type that takes part in cycle collection has no traverse handler",
-            ),
-            Self::HandlersWithoutFlag => (
-                "HandlersWithoutFlag",
-                "handlers were given without the flag, under a base that takes part in cycle collection",
-            ),
-            Self::MixedBases => (
-                "MixedBases",
-                "a base takes part in cycle collection, and the primary base does not",
-            ),
-            Self::BadFree => {
-                ("BadFree", "the type's free function belongs to the other kind of memory")
-            }
-            Self::BadFlags => {
-                ("BadFlags", "flags that exclude each other, or that this kind of type cannot have")
-            }
-            Self::BadBase => (
-                "BadBase",
-                "a base that is not ready, is final, was made by another runtime, or does not fit \
-                 beside the others",
-            ),
-            Self::BadMro => ("BadMro", "the bases have no consistent order"),
-            Self::BadSlot => {
-                ("BadSlot", "an unknown slot, or one that was given twice or without a value")
-            }
-            Self::BadSize => {
-                ("BadSize", "a size that is negative, too large, or less than the base's")
-            }
-            Self::NotGcType => ("NotGcType", "the type does not take part in cycle collection"),
-            Self::GcType => (
-                "GcType",
-                "the type takes part in cycle collection, and the function is for other types",
-            ),
-            Self::NullArgument => ("NullArgument", "a null pointer where there must be an object"),
-            Self::NotGcObject => {
-                ("NotGcObject", "the object does not take part in cycle collection")
-            }
-            Self::AlreadyTracked => ("AlreadyTracked", "the object is tracked already"),
-            Self::StillTracked => ("StillTracked", "the object was freed while it was tracked"),
-            Self::TrackedResize => ("TrackedResize", "the object to resize is tracked"),
-            Self::SharedResize => {
-                ("SharedResize", "the object to resize has other references, or weak ones")
-            }
-            Self::NotResizable => ("NotResizable", "the object's type has no items"),
-            Self::WrongAllocator => ("WrongAllocator", "the memory came from the other allocator"),
-            Self::ReferencesLeft => ("ReferencesLeft", "references to the object are left"),
-            Self::DoubleFree => ("DoubleFree", "the object was freed before"),
-            Self::ForeignPointer => ("ForeignPointer", "the address is no object of a heap"),
-            Self::FreedPointer => ("FreedPointer", "the object at the address was freed"),
-            Self::NullVisit => ("NullVisit", "a traverse handler visited a null pointer"),
-            Self::StaleVisitor => {
-                ("StaleVisitor", "a visitor was called after the end of its traversal")
-            }
-            Self::OverVisited => {
-                ("OverVisited", "a traverse handler visited more references than there are")
-            }
-            Self::InTraversal => ("InTraversal", "the call is not allowed in a traverse handler"),
-            Self::OutsideTraversal => {
-                ("OutsideTraversal", "the call is allowed only in a traverse handler")
-            }
-            Self::NotAllowedHere => (
-                "NotAllowedHere",
-                "no safepoint, detach or collection is possible inside a handler or callback",
-            ),
-            Self::BadCallbackResult => {
-                ("BadCallbackResult", "a callback returned an invalid value")
-            }
-            Self::BadGeneration => ("BadGeneration", "there is no such generation"),
-            Self::BadThreshold => ("BadThreshold", "a threshold is negative"),
-            Self::BadDebugFlags => ("BadDebugFlags", "unknown debug flags"),
-            Self::WrongType => ("WrongType", "an object of another type is needed"),
-            Self::NoModule => ("NoModule", "the type belongs to no module"),
-            Self::NoAttribute => ("NoAttribute", "there is no such attribute"),
-            Self::WrittenAfterReady => {
-                ("WrittenAfterReady", "a type was changed after it had been made ready")
-            }
-            Self::BadAllocResult => (
-                "BadAllocResult",
-                "a type's own allocator returned something other than a new instance",
-            ),
-            Self::CutReferences => {
-                ("CutReferences", "items that still hold references were cut off")
-            }
-            Self::MissingTypeVisit => {
-                ("MissingTypeVisit", "the traverse handler of a heap type does not visit the type")
-            }
-            Self::MissingDictVisit => (
-                "MissingDictVisit",
-                "the traverse handler of a type with a managed dictionary does not visit it",
-            ),
-            Self::HandlerError => ("HandlerError", "a handler failed"),
-            Self::Panic => ("Panic", "a handler panicked"),
-            Self::Custom => ("Custom", "an error of the program's own"),
-            Self::SlowHandler => {
-                ("SlowHandler", "a traverse handler took longer than the heap's limit")
+            /// The code's meaning, in words.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => $meaning,)*
+                }
             }
         }
-    }
+    };
+}
+
+codes! {
+    Memory = 1, "the heap is full, or the system refused memory";
+    NotAttached = 2, "the calling thread is not attached to a heap";
+    NotReady = 3, "the type has not been made ready";
+    MissingTraverse = 4, "a type that takes part in cycle collection has no traverse handler";
+    HandlersWithoutFlag = 5,
+        "handlers were given without the flag, under a base that takes part in cycle collection";
+    MixedBases = 6, "a base takes part in cycle collection, and the primary base does not";
+    BadFree = 7, "the type's free function belongs to the other kind of memory";
+    BadFlags = 8, "flags that exclude each other, or that this kind of type cannot have";
+    BadBase = 9,
+        "a base that is not ready, is final, was made by another runtime, or does not fit beside the others";
+    BadMro = 10, "the bases have no consistent order";
+    BadSlot = 11, "an unknown slot, or one that was given twice or without a value";
+    BadSize = 12, "a size that is negative, too large, or less than the base's";
+    NotGcType = 13, "the type does not take part in cycle collection";
+    GcType = 14, "the type takes part in cycle collection, and the function is for other types";
+    NullArgument = 15, "a null pointer where there must be an object";
+    NotGcObject = 16, "the object does not take part in cycle collection";
+    AlreadyTracked = 17, "the object is tracked already";
+    StillTracked = 18, "the object was freed while it was tracked";
+    TrackedResize = 19, "the object to resize is tracked";
+    SharedResize = 20, "the object to resize has other references, or weak ones";
+    NotResizable = 21, "the object's type has no items";
+    WrongAllocator = 22, "the memory came from the other allocator";
+    ReferencesLeft = 23, "references to the object are left";
+    DoubleFree = 24, "the object was freed before";
+    ForeignPointer = 25, "the address is no object of a heap";
+    FreedPointer = 26, "the object at the address was freed";
+    NullVisit = 27, "a traverse handler visited a null pointer";
+    StaleVisitor = 28, "a visitor was called after the end of its traversal";
+    OverVisited = 29, "a traverse handler visited more references than there are";
+    InTraversal = 30, "the call is not allowed in a traverse handler";
+    OutsideTraversal = 31, "the call is allowed only in a traverse handler";
+    NotAllowedHere = 32,
+        "no safepoint, detach or collection is possible inside a handler or callback";
+    BadCallbackResult = 33, "a callback returned an invalid value";
+    BadGeneration = 34, "there is no such generation";
+    BadThreshold = 35, "a threshold is negative";
+    BadDebugFlags = 36, "unknown debug flags";
+    WrongType = 37, "an object of another type is needed";
+    NoModule = 38, "the type belongs to no module";
+    // 39 was never raised, and is not given again.
+    NoAttribute = 40, "there is no such attribute";
+    WrittenAfterReady = 41, "a type was changed after it had been made ready";
+    BadAllocResult = 42, "a type's own allocator returned something other than a new instance";
+    CutReferences = 43, "items that still hold references were cut off";
+    MissingTypeVisit = 44, "the traverse handler of a heap type does not visit the type";
+    MissingDictVisit = 45,
+        "the traverse handler of a type with a managed dictionary does not visit it";
+    HandlerError = 46, "a handler failed";
+    Panic = 47, "a handler panicked";
+    Custom = 48, "an error of the program's own";
+    SlowHandler = 49, "a traverse handler took longer than the heap's limit";
 }
 
 /// A call that failed, or that was a mistake, with its place and the type and object concerned.

@@ -103,8 +103,8 @@ impl SlowHooks {
                     thread.os_thread,
                     thread.registered_for,
                 ),
-                SlowStopKind::Waiting => event::slow_stop(&wait),
-                SlowStopKind::Collecting => event::long_collection(&wait),
+                SlowStopKind::Waiting => event::slow_wait("slow stop", &wait, None),
+                SlowStopKind::Collecting => event::slow_wait("long collection", &wait, None),
                 SlowStopKind::HeldUp => event::held_up(
                     heap,
                     report.waited,
@@ -113,7 +113,7 @@ impl SlowHooks {
                     report.longest.as_ref(),
                 ),
                 SlowStopKind::Held | SlowStopKind::Suspended => {
-                    event::long_stop(&wait, straggler.is_suspended);
+                    event::slow_wait("long stop", &wait, Some(straggler.is_suspended));
                 }
             }
         }

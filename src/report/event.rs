@@ -276,25 +276,9 @@ pub(crate) fn resumed(stopped: Duration) {
     emit!(debug, stopped_us = stopped.as_micros() as u64, "resumed");
 }
 
-/// A stop is slow, because it waits for this thread.
-pub(crate) fn slow_stop(wait: &SlowWait<'_>) {
-    let &SlowWait { heap, waited, thread, os_thread, registered_for, waiter, purpose } = wait;
-    emit!(
-        warn,
-        heap,
-        waited_ms = waited.as_millis() as u64,
-        thread,
-        os_thread,
-        registered_ms = registered_for.as_millis() as u64,
-        waiter,
-        purpose,
-        "slow stop"
-    );
-}
-
-/// A stop that this thread has requested does not end, or another thread keeps this thread
-/// suspended.
-pub(crate) fn long_stop(wait: &SlowWait<'_>, is_suspended: bool) {
+/// A thread waits long, because of another thread: a "slow stop", a "long stop" with `is_suspended`,
+/// or a "long collection".
+pub(crate) fn slow_wait(message: &str, wait: &SlowWait<'_>, is_suspended: Option<bool>) {
     let &SlowWait { heap, waited, thread, os_thread, registered_for, waiter, purpose } = wait;
     emit!(
         warn,
@@ -306,23 +290,7 @@ pub(crate) fn long_stop(wait: &SlowWait<'_>, is_suspended: bool) {
         is_suspended,
         waiter,
         purpose,
-        "long stop"
-    );
-}
-
-/// A thread waits for the collector's lock, which this thread holds.
-pub(crate) fn long_collection(wait: &SlowWait<'_>) {
-    let &SlowWait { heap, waited, thread, os_thread, registered_for, waiter, purpose } = wait;
-    emit!(
-        warn,
-        heap,
-        waited_ms = waited.as_millis() as u64,
-        thread,
-        os_thread,
-        registered_ms = registered_for.as_millis() as u64,
-        waiter,
-        purpose,
-        "long collection"
+        "{message}"
     );
 }
 

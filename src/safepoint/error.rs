@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::record::ThreadId;
-use super::thread_words::{self, is_traversing};
+use super::thread_words::{attached_as, is_traversing, words};
 use crate::report::error::AttachError;
 
 /// Why a thread could not attach.
@@ -33,9 +33,9 @@ impl CannotAttach {
     /// As [`now`](Self::now), for a thread that a traversal would not hinder.
     #[cold]
     pub(super) fn instead_of_coming_back() -> Self {
-        if thread_words::attached_as() != 0 {
+        if attached_as() != 0 {
             Self::AlreadyAttached
-        } else if thread_words::is_ending() {
+        } else if words(|w| w.is_ending()) {
             Self::ThreadEnding
         } else {
             Self::Suspending

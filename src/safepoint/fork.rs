@@ -10,8 +10,8 @@ use super::lock::{ForkHold, Guard};
 use super::participant::Participant;
 use super::record::{ENDED, Record, ThreadId};
 use super::registry::{Registry, RegistryEntry};
-use super::report::StopPurpose;
-use super::thread_words;
+use super::slow_stop::StopPurpose;
+use super::thread_words::words;
 use super::world::WorldStopped;
 use crate::base::shared::Shared;
 use crate::base::sync::Aside;
@@ -96,7 +96,7 @@ impl<'a, T> ForkGuard<'a, T> {
 
     /// In the child: removes the participants of all other threads from the registry.
     fn lose_others(&mut self) -> Vec<Ended<T>> {
-        let here = thread_words::number();
+        let here = words(|w| w.number());
         let registry = &mut *self.registry;
         let all = std::mem::take(&mut registry.entries);
         let (kept, lost): (_, Vec<_>) =

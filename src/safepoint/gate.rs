@@ -11,7 +11,7 @@ use super::record::{
     ATTACHED, AWAITED, DETACHED, Record, STOP, SUSPENDED, ThreadId, unreachable_state,
 };
 use super::registry::{Registry, RegistryEntry};
-use super::thread_words;
+use super::thread_words::{self, words};
 use crate::base::sync::Ordering;
 
 impl<T> Coordinator<T> {
@@ -52,7 +52,7 @@ impl<T> Coordinator<T> {
                 Err(state) => unreachable_state(record.id, state),
             }
         }
-        thread_words::attached(record.id.get());
+        words(|w| w.attached(record.id.get()));
         if is_owed {
             registry.owed -= 1;
             self.notify_requesters(&registry);
@@ -62,7 +62,7 @@ impl<T> Coordinator<T> {
 
     /// Steps from attached to detached. The registry is locked, so no stop begins in between.
     pub(super) fn step_out(&self, registry: &mut Registry<T>, record: &Record<T>) {
-        thread_words::detached(record.id.get());
+        words(|w| w.detached(record.id.get()));
         record.set_state(DETACHED);
         if let Some(at) = registry.position(record.id) {
             self.acknowledge(registry, at);

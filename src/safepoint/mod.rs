@@ -104,9 +104,7 @@ pub(crate) mod lock;
 
 /// Why a thread could not attach or stop the world.
 mod error;
-/// What a callback learns of a stop that takes long, and of the threads that it waits for.
-mod report;
-/// When the callbacks are called.
+/// What a callback learns of a stop that takes long, and when it is called.
 mod slow_stop;
 
 use std::fmt;
@@ -128,7 +126,7 @@ pub use participant::{NoSafepoint, Participant};
 use record::{ATTACHED, Record, raise};
 pub use record::{STOP, ThreadId};
 use registry::{Presence, Registry};
-pub use report::{SlowStop, SlowStopKind, StopPurpose, Straggler, ThreadInfo};
+pub use slow_stop::{SlowStop, SlowStopKind, StopPurpose, Straggler, ThreadInfo};
 pub use suspend::{Suspend, Suspended};
 #[cfg(all(test, loom))]
 pub(crate) use thread_words::end_thread;

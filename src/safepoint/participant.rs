@@ -15,7 +15,7 @@ use super::Coordinator;
 use super::error::CannotAttach;
 use super::record::{ATTACHED, AWAITED, DETACHED, ENDED, Record, STOP, SUSPENDED, ThreadId, Word};
 use super::registry::RegistryEntry;
-use super::thread_words;
+use super::thread_words::{self, words};
 use crate::base::fallible::NoMemory;
 use crate::base::outside;
 use crate::base::shared::{Shared, SharedRoom};
@@ -80,7 +80,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             }),
             id,
             thread: thread_words::this_thread(),
-            thread_number: thread_words::number_or(id.get()),
+            thread_number: words(|w| w.number_or(id.get())),
             os_thread: os_thread().into(),
             registered: Instant::now(),
             data,
@@ -165,7 +165,7 @@ impl<T> Participant<T> {
     /// thread is [ending](CannotAttach::ThreadEnding).
     #[inline]
     pub fn attach(&self) -> Result<(), CannotAttach> {
-        if !thread_words::may_attach() {
+        if !words(|w| w.may_attach()) {
             return Err(CannotAttach::now());
         }
         self.enter();
@@ -177,7 +177,7 @@ impl<T> Participant<T> {
     /// suspended. Traversal guards that it has kept do not hinder it.
     #[inline]
     pub(crate) fn come_back(&self) {
-        if thread_words::may_attach() {
+        if words(|w| w.may_attach()) {
             self.enter();
         } else {
             self.come_back_held();
@@ -187,7 +187,7 @@ impl<T> Participant<T> {
     #[cold]
     #[inline(never)]
     fn come_back_held(&self) {
-        if !thread_words::may_come_back() {
+        if !words(|w| w.may_come_back()) {
             let error = CannotAttach::instead_of_coming_back();
             outside::abort(format_args!(
                 "standstill: a detached thread cannot attach again: {error}"
@@ -199,7 +199,7 @@ impl<T> Participant<T> {
     /// Attaches, also on a thread that is ending. `false`: the thread cannot attach now. The caller
     /// ends the participant before it returns to the user's code.
     pub(crate) fn attach_to_end(&self) -> bool {
-        let may_attach = thread_words::may_attach_to_end();
+        let may_attach = words(|w| w.may_attach_to_end());
         if may_attach {
             self.enter();
         }
@@ -217,7 +217,7 @@ impl<T> Participant<T> {
         if !stepped_in || stop.load(Ordering::SeqCst) {
             self.attach_slow(stepped_in);
         } else {
-            thread_words::attached_in_sight(id);
+            words(|w| w.attached_in_sight(id));
         }
     }
 
@@ -269,7 +269,7 @@ impl<T> Participant<T> {
             return None;
         }
         let (word, stop) = (&self.record.word, &self.coordinator.stop);
-        thread_words::detached_in_sight();
+        words(|w| w.detached_in_sight());
         self.record.set_state(DETACHED);
         // `SeqCst`: see the module's `Orderings`.
         if stop.load(Ordering::SeqCst) {
@@ -299,7 +299,7 @@ impl<T> Participant<T> {
 
     #[inline]
     pub(crate) fn may_detach(&self) -> bool {
-        self.is_attached() && self.depth.get() == 0 && !thread_words::forbids_safepoint()
+        self.is_attached() && self.depth.get() == 0 && !words(|w| w.forbids_safepoint())
     }
 
     /// The requests to this thread; 0: none. If [`STOP`] is among the bits, the thread should
@@ -408,20 +408,20 @@ impl<T> Participant<T> {
         let mut registry = coordinator.registry.lock();
         if registry.stopper == Some(id) {
             // The `WorldStopped` was leaked, so nothing can use it any more.
-            thread_words::clear_flag(thread_words::STOPPING);
+            words(|w| w.clear_flag(thread_words::STOPPING));
             coordinator.resume(&mut registry);
         }
         loop {
             match self.record.word.state.load(Ordering::Relaxed) {
                 // Another thread acts for this thread, which must not end meanwhile. If this very
                 // thread is the suspender, it need not wait.
-                SUSPENDED | AWAITED if thread_words::suspended() != id.get() => {
+                SUSPENDED | AWAITED if words(|w| w.suspended()) != id.get() => {
                     registry = coordinator.await_suspension(registry, &self.record);
                 }
                 _ => break,
             }
         }
-        thread_words::detached(id.get());
+        words(|w| w.detached(id.get()));
         if self.record.set_state(ENDED) == AWAITED {
             coordinator.open_gate(&registry);
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
-use super::report::ThreadInfo;
+use super::slow_stop::ThreadInfo;
 use crate::base::outside;
 use crate::base::sync::{AtomicU32, Ordering};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::error::StopError;
 use super::record::{ATTACHED, AWAITED, Record, SUSPENDED, ThreadId};
-use super::report::{SlowStop, StopPurpose, Straggler, ThreadInfo};
-use super::thread_words;
+use super::slow_stop::{SlowStop, StopPurpose, Straggler, ThreadInfo};
+use super::thread_words::words;
 use crate::base::outside::Hook;
 use crate::base::shared::Shared;
 use crate::base::system::has_ended;
@@ -117,7 +117,7 @@ impl<T> Registry<T> {
 
     /// The calling thread, if it is registered. Cold: it searches all threads.
     pub(super) fn this_thread(&self) -> Option<ThreadInfo> {
-        let me = thread_words::number();
+        let me = words(|w| w.number());
         let mut entries = self.entries.iter();
         entries.find(|e| e.record.thread_number == me).map(|e| ThreadInfo::of(&e.record))
     }

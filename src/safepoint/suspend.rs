@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Coordinator;
 use super::record::{ATTACHED, AWAITED, DETACHED, Record, SUSPENDED, ThreadId};
-use super::thread_words;
+use super::thread_words::{self, words};
 use crate::base::shared::Shared;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Ordering;
@@ -54,7 +54,7 @@ impl<T> Coordinator<T> {
     /// other.
     pub fn suspend(&self, id: ThreadId) -> Suspend<'_, T> {
         assert!(
-            thread_words::suspended() == 0,
+            words(|w| w.suspended()) == 0,
             "this thread keeps another one suspended, and a thread suspends one at a time; \
              drop that guard first"
         );
@@ -81,7 +81,7 @@ impl<T> Coordinator<T> {
                         // caller runs, so it can still wait for the suspended thread too.
                         self.count(&mut registry.entries[at]);
                     }
-                    thread_words::set_suspended(id.get());
+                    words(|w| w.set_suspended(id.get()));
                     maybe_yield(&self.under, Step::Suspend);
                     return Suspend::Suspended(Suspended {
                         coordinator: self,
@@ -118,7 +118,7 @@ impl<T> Deref for Suspended<'_, T> {
 
 impl<T> Drop for Suspended<'_, T> {
     fn drop(&mut self) {
-        thread_words::set_suspended(0);
+        words(|w| w.set_suspended(0));
         let was_awaited = match self.record.step(SUSPENDED, DETACHED) {
             Ok(_) => false,
             Err(AWAITED) => {

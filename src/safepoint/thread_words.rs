@@ -51,6 +51,11 @@
 //! thread-locals. The *exit watcher* does have one, in which it tells the coordinators about
 //! participants that outlive their thread. Destructors that run after it on an ending thread cannot
 //! attach, except to end a participant at once, so that no attached thread is unwatched.
+//!
+//! [`attached`]: Words::attached
+//! [`attached_in_sight`]: Words::attached_in_sight
+//! [`detached`]: Words::detached
+//! [`detached_in_sight`]: Words::detached_in_sight
 
 #![forbid(unsafe_code)]
 
@@ -117,56 +122,97 @@ impl Words {
         if self.is_traversing() { &self.hidden } else { &self.current }
     }
 
+    /// The participant that this thread is attached as, also during a traversal; 0: none.
     pub(crate) fn attached_as(&self) -> u64 {
         self.current.get() | self.hidden.get()
     }
 
+    /// Whether this thread may attach: it is not attached, no guard lives, and it does not end.
     #[inline(always)]
     pub(crate) fn may_attach(&self) -> bool {
         // Without a guard, `hidden` is 0.
         self.current.get() | self.held.get() == 0
     }
 
+    /// Whether this thread may attach as a participant that it ends at once. Unlike other
+    /// attachments, this one is allowed on an ending thread, because the coordinator knows that the
+    /// participant outlives the thread, so that stops fail and do not wait.
     pub(crate) fn may_attach_to_end(&self) -> bool {
         self.attached_as() == 0 && !self.has(!ENDING)
     }
 
+    /// Whether this thread may attach again as a participant that its callers rely on: it is not
+    /// attached, holds no stop, and keeps no other thread suspended. Traversal guards do not hinder
+    /// it.
     pub(crate) fn may_come_back(&self) -> bool {
         self.attached_as() == 0 && !self.has(STOPPING | SUSPENDING)
     }
 
+    /// Whether a guard forbids this thread to detach, park or stop.
     #[inline(always)]
     pub(crate) fn forbids_safepoint(&self) -> bool {
         self.has(!ENDING)
     }
 
-    #[inline(always)]
-    pub(crate) fn attached_in_sight(&self, id: u64) {
-        self.current.set(id);
+    pub(super) fn is_ending(&self) -> bool {
+        self.has(ENDING)
     }
 
-    #[inline(always)]
-    pub(crate) fn detached_in_sight(&self) {
-        self.current.set(0);
-    }
-
+    /// This thread, which was detached, is attached as `id`.
     pub(crate) fn attached(&self, id: u64) {
         debug_assert_eq!(self.attached_as(), 0, "attached twice");
         self.place().set(id);
     }
 
+    /// This thread is no longer attached as `id`. Nothing changes if it was not.
     pub(crate) fn detached(&self, id: u64) {
         if self.attached_as() == id {
             self.place().set(0);
         }
     }
 
+    /// As [`attached`](Self::attached), on a thread without traversal guards.
+    #[inline(always)]
+    pub(crate) fn attached_in_sight(&self, id: u64) {
+        self.current.set(id);
+    }
+
+    /// As [`detached`](Self::detached), on an attached thread without traversal guards.
+    #[inline(always)]
+    pub(crate) fn detached_in_sight(&self) {
+        self.current.set(0);
+    }
+
+    /// Sets one of the flags of `held`.
     pub(crate) fn set_flag(&self, flag: u64) {
         self.held.set(self.held.get() | flag);
     }
 
     pub(crate) fn clear_flag(&self, flag: u64) {
         self.held.set(self.held.get() & !flag);
+    }
+
+    /// The participant that this thread has suspended; 0: none.
+    pub(super) fn suspended(&self) -> u64 {
+        self.suspended.get()
+    }
+
+    pub(super) fn set_suspended(&self, id: u64) {
+        self.suspended.set(id);
+        if id == 0 { self.clear_flag(SUSPENDING) } else { self.set_flag(SUSPENDING) }
+    }
+
+    /// The number of this thread, as its participants have it; 0: it has had none.
+    pub(super) fn number(&self) -> u64 {
+        self.number.get()
+    }
+
+    /// The number of this thread. `id`: the participant that is its first, if it has had none.
+    pub(super) fn number_or(&self, id: u64) -> u64 {
+        if self.number.get() == 0 {
+            self.number.set(id);
+        }
+        self.number.get()
     }
 
     pub(crate) fn begin_traversal(&self) {
@@ -185,6 +231,12 @@ impl Words {
             self.current.set(self.hidden.replace(0));
         }
     }
+}
+
+/// Calls `f` with the words of this thread.
+#[inline(always)]
+pub(super) fn words<R>(f: impl FnOnce(&Words) -> R) -> R {
+    WORDS.with(f)
 }
 
 /// The `current` word: the id of the participant that this thread is attached as, in any
@@ -233,107 +285,20 @@ impl Drop for TraversalGuard {
     }
 }
 
-/// Whether this thread may attach: it is not attached, no guard lives, and it does not end.
-#[inline(always)]
-pub(super) fn may_attach() -> bool {
-    WORDS.with(Words::may_attach)
-}
-
-pub(super) fn is_ending() -> bool {
-    WORDS.with(|w| w.has(ENDING))
-}
-
 /// The participant that this thread is attached as, also during a traversal; 0: none.
 pub(crate) fn attached_as() -> u64 {
     WORDS.with(Words::attached_as)
 }
 
-/// Whether a guard forbids this thread to detach, park or stop.
-#[inline(always)]
-pub(super) fn forbids_safepoint() -> bool {
-    WORDS.with(Words::forbids_safepoint)
-}
-
-/// Whether this thread may attach as a participant that it ends at once. Unlike other attachments,
-/// this one is allowed on an ending thread: the coordinator knows that the participant outlives the
-/// thread, so stops fail and do not wait.
-pub(super) fn may_attach_to_end() -> bool {
-    WORDS.with(Words::may_attach_to_end)
-}
-
-/// Whether this thread may attach again as a participant that its callers rely on: it is not
-/// attached, holds no stop, and keeps no other thread suspended. Traversal guards do not hinder it.
-pub(super) fn may_come_back() -> bool {
-    WORDS.with(Words::may_come_back)
-}
-
-/// Sets one of the flags of `held`.
-pub(super) fn set_flag(flag: u64) {
-    WORDS.with(|w| w.set_flag(flag));
-}
-
-/// Clears one of the flags of `held`.
-pub(super) fn clear_flag(flag: u64) {
-    WORDS.with(|w| w.clear_flag(flag));
-}
-
-/// This thread is attached as `id`. It was detached.
-pub(super) fn attached(id: u64) {
-    WORDS.with(|w| w.attached(id));
-}
-
-/// This thread is no longer attached as `id`. Nothing changes if it was not.
-pub(super) fn detached(id: u64) {
-    WORDS.with(|w| w.detached(id));
-}
-
-/// As [`attached`], on a thread without traversal guards.
-#[inline(always)]
-pub(super) fn attached_in_sight(id: u64) {
-    WORDS.with(|w| w.attached_in_sight(id));
-}
-
-/// As [`detached`], on an attached thread without traversal guards.
-#[inline(always)]
-pub(super) fn detached_in_sight() {
-    WORDS.with(Words::detached_in_sight);
-}
-
 /// Whether this thread has suspended another thread.
 pub(crate) fn is_suspending() -> bool {
-    suspended() != 0
-}
-
-/// The participant that this thread has suspended; 0: none.
-pub(super) fn suspended() -> u64 {
-    WORDS.with(|w| w.suspended.get())
-}
-
-/// Records the participant that this thread has suspended; 0: none.
-pub(super) fn set_suspended(id: u64) {
-    WORDS.with(|w| w.suspended.set(id));
-    if id == 0 { clear_flag(SUSPENDING) } else { set_flag(SUSPENDING) }
-}
-
-/// The number of this thread. `id`: the participant that is its first, if it has had none.
-pub(super) fn number_or(id: u64) -> u64 {
-    WORDS.with(|w| {
-        if w.number.get() == 0 {
-            w.number.set(id);
-        }
-        w.number.get()
-    })
-}
-
-/// The number of this thread, as its participants have it; 0: it has had none.
-pub(super) fn number() -> u64 {
-    WORDS.with(|w| w.number.get())
+    WORDS.with(|w| w.has(SUSPENDING))
 }
 
 /// This thread, for its name. `None` on a thread whose exit watcher has run: std's own record of
 /// the thread may be gone, and `std::thread::current` would panic.
 pub(super) fn this_thread() -> Option<std::thread::Thread> {
-    (!is_ending()).then(std::thread::current)
+    (!words(Words::is_ending)).then(std::thread::current)
 }
 
 pub(super) use watcher::{unwatch, watch};
@@ -345,7 +310,7 @@ pub(super) trait Watched: Send + Sync {
 
 /// This thread ends before these participants. It cannot attach any more.
 fn thread_ends(watched: Vec<(u64, Weak<dyn Watched>)>) {
-    set_flag(ENDING);
+    words(|w| w.set_flag(ENDING));
     for (id, coordinator) in watched {
         if let Some(coordinator) = coordinator.upgrade() {
             coordinator.thread_ended(id);
@@ -399,7 +364,7 @@ mod watcher {
     use std::cell::RefCell;
     use std::sync::Weak;
 
-    use super::{Watched, is_ending, thread_ends};
+    use super::{Watched, Words, thread_ends, words};
     use crate::base::fallible::NoMemory;
     use crate::base::sync::const_thread_local;
 
@@ -408,7 +373,7 @@ mod watcher {
     }
 
     pub(in super::super) fn watch(id: u64, coordinator: Weak<dyn Watched>) -> Result<(), NoMemory> {
-        if !is_ending() {
+        if !words(Words::is_ending) {
             WATCHED.with(|watched| watched.borrow_mut().push((id, coordinator)));
         }
         Ok(())

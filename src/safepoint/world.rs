@@ -14,8 +14,8 @@ use super::record::{
     ATTACHED, AWAITED, DETACHED, Record, STOP, SUSPENDED, ThreadId, unreachable_state,
 };
 use super::registry::Registry;
-use super::report::{SlowStop, SlowStopKind, StopPurpose, Straggler};
-use super::thread_words;
+use super::slow_stop::{SlowStop, SlowStopKind, StopPurpose, Straggler};
+use super::thread_words::{self, words};
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{Ordering, spin_loop};
 
@@ -87,7 +87,7 @@ impl<T> Participant<T> {
         }
         registry.stopped_since = Some(Instant::now());
         drop(registry);
-        thread_words::set_flag(thread_words::STOPPING);
+        words(|w| w.set_flag(thread_words::STOPPING));
         let (time_to_stop, not_send) = (Duration::ZERO, PhantomData);
         Some(WorldStopped { coordinator, requester: id, time_to_stop, not_send })
     }
@@ -151,7 +151,7 @@ impl<T> Participant<T> {
                 Err(state) => unreachable_state(id, state),
             }
         }
-        thread_words::attached(id.get());
+        words(|w| w.attached(id.get()));
         away.disarm();
         registry.requesters.retain(|&waiting| waiting != id);
         registry
@@ -162,7 +162,7 @@ impl<T> Participant<T> {
 pub(crate) fn may_stop_unattached() -> Result<(), StopError> {
     if thread_words::attached_as() != 0 {
         Err(StopError::Attached)
-    } else if thread_words::forbids_safepoint() {
+    } else if words(|w| w.forbids_safepoint()) {
         Err(if thread_words::is_stopping() { StopError::Nested } else { StopError::NoSafepoint })
     } else {
         Ok(())
@@ -210,7 +210,7 @@ impl<T> Coordinator<T> {
         let begun = Instant::now();
         self.begin(&mut registry, id, purpose);
         drop(registry);
-        thread_words::set_flag(thread_words::STOPPING);
+        words(|w| w.set_flag(thread_words::STOPPING));
         match self.await_arrivals(begun) {
             Ok(time_to_stop) => {
                 maybe_yield(&self.under, Step::Stop);
@@ -218,7 +218,7 @@ impl<T> Coordinator<T> {
                 Ok(WorldStopped { coordinator: self, requester: id, time_to_stop, not_send })
             }
             Err(gone) => {
-                thread_words::clear_flag(thread_words::STOPPING);
+                words(|w| w.clear_flag(thread_words::STOPPING));
                 self.report_gone();
                 Err(gone)
             }
@@ -286,13 +286,11 @@ impl<T> Coordinator<T> {
                 }
                 if !registry.slow_stop.is_empty() {
                     let stragglers = registry.entries.iter().filter(|e| e.counted);
+                    let stragglers = stragglers.map(Straggler::of);
                     let report = SlowStop {
-                        kind: SlowStopKind::Waiting,
-                        waited: begun.elapsed(),
                         waiter: registry.this_thread(),
                         purpose: Some(registry.purpose),
-                        stragglers: stragglers.map(Straggler::of).collect(),
-                        longest: None,
+                        ..SlowStop::new(SlowStopKind::Waiting, begun.elapsed(), stragglers)
                     };
                     drop(registry);
                     self.report(&report);
@@ -349,7 +347,7 @@ impl<T> WorldStopped<'_, T> {
 
 impl<T> Drop for WorldStopped<'_, T> {
     fn drop(&mut self) {
-        thread_words::clear_flag(thread_words::STOPPING);
+        words(|w| w.clear_flag(thread_words::STOPPING));
         self.coordinator.resume(&mut self.coordinator.registry.lock());
     }
 }

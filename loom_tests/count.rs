@@ -496,7 +496,7 @@ fn loom_weak_flag_beside_counts() {
 /// same record, and it is empty after the object's death.
 ///
 /// Mutations: in `src/base/shared.rs`, a record is put into its place, and in
-/// `src/base/once_box.rs` a node into the tree, by a store; `take` leaves the record in its place.
+/// `src/base/shared.rs` a node into the tree, by a store; `take` leaves the record in its place.
 #[test]
 fn loom_two_threads_make_one_record() {
     let make = || {

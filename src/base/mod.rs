@@ -10,10 +10,7 @@
 /// Allocations that can fail, and texts in such memory.
 #[allow(unsafe_code)]
 pub(crate) mod fallible;
-/// A pointer that owns its value and is set once.
-#[allow(unsafe_code)]
-pub(crate) mod once_box;
-/// Values that several owners share, whose allocation can fail.
+/// Values that several owners share, or that are set once, whose allocation can fail.
 #[allow(unsafe_code)]
 pub(crate) mod shared;
 

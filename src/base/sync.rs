@@ -15,13 +15,13 @@
 //! | file | primitives | reason |
 //! |---|---|---|
 //! | `typed/cell` | the value | a guard lends a plain reference |
-//! | `object/type_registry` | `AtomicPtr`, `AtomicU32`, `OnceLock` | arrays made in constants |
+//! | `object/type_info` | `AtomicPtr`, `AtomicU32`, `OnceLock` | arrays made in constants |
 //! | `safepoint` | the counter of thread ids | a static |
 //! | `safepoint/lock` | mutex, condition variable | `parking_lot`'s do not survive a fork |
 //! | `safepoint/thread_words` | the exit watcher | a thread-local with a destructor |
 //! | `heap/slow` | the fields that report a long wait | numbers for reports |
 //! | `dynamic` | atomics, thread-locals, `RwLock` | no model has dynamic objects |
-//! | `memory/ranges` | `RANGES` | a static |
+//! | `memory/range` | `RANGES` | a static |
 //! | `base/settings_lock` | mutex | a static, which survives a fork |
 //! | `memory/space` | the headers of pages | memory of the system |
 //! | `base/environment` | `OnceLock` | a static that is read once |

@@ -15,14 +15,14 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use crate::base::once_box::OnceBox;
+use crate::base::shared::OnceBox;
 use crate::base::system::is_readable;
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::dealloc::Dying;
 use crate::dynamic::handlers::traversed_heap;
 use crate::dynamic::record::{Flags, TypeRecord};
 use crate::managed::{self, ManagedCore};
-use crate::memory::ranges::is_in_any_heap;
+use crate::memory::range::is_in_any_heap;
 use crate::memory::space::Space;
 use crate::object::address::Object;
 use crate::object::header::Header;

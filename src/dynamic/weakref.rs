@@ -83,7 +83,7 @@ pub unsafe fn new_weakref<'a>(
     instance::allocate_with(m, WEAKREF.get(), parts, |object| {
         if called {
             let own = raw.model().weak.record(object.header())?;
-            record.watch(WeakWatcher { weak_ref: own, cleared, invoke })?;
+            record.room_for_watcher()?.add(WeakWatcher { weak_ref: own, cleared, invoke });
         }
         Ok(())
     })

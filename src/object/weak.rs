@@ -52,8 +52,7 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::once_box::OnceBox;
-use crate::base::shared::{Shared, SharedSlot};
+use crate::base::shared::{OnceBox, Shared, SharedSlot};
 use crate::base::sync::{AtomicBool, AtomicPtr, Mutex, MutexGuard, Ordering};
 use crate::object::header::Header;
 
@@ -161,13 +160,6 @@ impl WeakRecord {
     pub(crate) fn upgrade(&self, current: u64) -> Option<NonNull<Header>> {
         self.with_target(|header| header.try_upgrade(current).then(|| NonNull::from(header)))
             .flatten()
-    }
-
-    /// Adds a watcher.
-    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
-    pub(crate) fn watch(&self, watcher: WeakWatcher) -> Result<(), NoMemory> {
-        self.room_for_watcher()?.add(watcher);
-        Ok(())
     }
 
     /// Memory for one more watcher. Whenever the number of watchers has doubled, this removes the

@@ -18,7 +18,7 @@ use crate::object::counted::{self, CountedRef};
 use crate::object::header::Header;
 use crate::object::live::{DeadObject, Live, Stopped};
 use crate::object::type_info::TypeInfo;
-use crate::object::type_registry::TypeRegistry;
+use crate::object::type_info::TypeRegistry;
 use crate::object::weak::{SPACING, WeakTable};
 use crate::report::error::{Code, Fault};
 use crate::report::hooks::Hooks;

@@ -24,12 +24,9 @@ pub(crate) mod tracer;
 pub(crate) mod counted;
 /// The header: the owner, the type, and a count in two halves.
 pub(crate) mod header;
-/// A type's functions, and the rule *typed*.
+/// A type's functions, the rule *typed*, and the types of a heap by the index in a header.
 #[allow(unsafe_code)]
 pub(crate) mod type_info;
-/// The types of a heap, by the index in a header.
-#[allow(unsafe_code)]
-pub(crate) mod type_registry;
 /// The records that weak references share, by the address of their target.
 #[allow(unsafe_code)]
 pub(crate) mod weak;

@@ -1,5 +1,5 @@
-//! A type's table of functions: how the built-in model traverses, finalizes and destroys its
-//! objects.
+//! The types of the built-in model: for each a table of functions, by which it traverses, finalizes
+//! and destroys its objects, and for each heap the numbers of its types, which headers hold.
 //!
 //! A rule, which unsafe code cites:
 //!
@@ -10,11 +10,16 @@
 //!   the types that the lower folders use. A `Finalizer<T>` keeps a function that takes a `&Gc<T>`.
 
 use std::any::TypeId;
+use std::collections::HashMap;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use crate::base::fallible::{self, NoMemory};
+use crate::base::sync::RwLock;
 use crate::object::address::Object;
-use crate::object::header::Header;
+use crate::object::header::{Header, TYPE_BITS};
 use crate::object::tracer::{Ends, Tracer};
 
 /// The table of functions of a type, for the built-in model.
@@ -74,3 +79,138 @@ impl TypeInfo {
         unsafe { header.cast::<u8>().add(self.offset) }
     }
 }
+
+/// A heap's types, numbered. Types are never removed, so an index stays valid.
+///
+/// A lookup by index takes no lock. It is on the path of marking, and costs two dependent loads.
+/// Buckets of doubling size are filled once and never move.
+///
+/// The layout keeps the order of the fields, so that `first` is not at the registry's own address.
+/// If it were, the compiler would compute that address on the common path, although only the cold
+/// path needs it.
+#[repr(C)]
+pub(crate) struct TypeRegistry {
+    by_id: RwLock<HashMap<TypeId, u32>>,
+    /// Whether any type has something to prefetch.
+    indirect: AtomicBool,
+    /// The first types. Most programs have no others.
+    first: [AtomicPtr<TypeInfo>; FIRST_BUCKET as usize],
+    buckets: [OnceLock<Box<[AtomicPtr<TypeInfo>]>>; BUCKETS],
+    next: AtomicU32,
+}
+
+const FIRST_BUCKET: u32 = 256;
+const BUCKETS: usize = (TYPE_BITS - 1 - FIRST_BUCKET.trailing_zeros()) as usize;
+
+impl TypeRegistry {
+    pub(crate) fn new() -> Self {
+        Self {
+            by_id: RwLock::new(HashMap::new()),
+            indirect: AtomicBool::new(false),
+            first: [const { AtomicPtr::new(std::ptr::null_mut()) }; _],
+            buckets: [const { OnceLock::new() }; BUCKETS],
+            next: AtomicU32::new(0),
+        }
+    }
+
+    /// The bucket and position of an index after the first ones. Each bucket holds as many types as
+    /// all before it.
+    fn locate(index: u32) -> (usize, usize) {
+        let high = 31 - index.leading_zeros();
+        ((high - FIRST_BUCKET.trailing_zeros()) as usize, (index - (1 << high)) as usize)
+    }
+
+    /// The index of a type. A new type gets the next index.
+    ///
+    /// # Panics
+    ///
+    /// When a program has more than 2²³ types.
+    pub(crate) fn index_of(&self, info: &'static TypeInfo) -> Result<u32, NoMemory> {
+        let id = (info.id)();
+        if let Some(&index) = self.by_id.read().get(&id) {
+            return Ok(index);
+        }
+        // The lock makes the number unique. No foreign code is called while it is held.
+        let mut by_id = self.by_id.write();
+        if let Some(&index) = by_id.get(&id) {
+            return Ok(index);
+        }
+        by_id.try_reserve(1)?;
+        let index = self.number(info)?;
+        by_id.insert(id, index);
+        Ok(index)
+    }
+
+    /// Gives a type the next index. The caller has the lock.
+    fn number(&self, info: &'static TypeInfo) -> Result<u32, NoMemory> {
+        if info.prefetch_each.is_some() {
+            // Relaxed: a hint.
+            self.indirect.store(true, Ordering::Relaxed);
+        }
+        // Relaxed: only this function writes it, under the lock.
+        let index = self.next.load(Ordering::Relaxed);
+        let cell = if index < FIRST_BUCKET {
+            &self.first[index as usize]
+        } else {
+            let (bucket, place) = Self::locate(index);
+            assert!(bucket < BUCKETS, "a heap has more than 2^23 types");
+            if self.buckets[bucket].get().is_none() {
+                let cells = (0..(FIRST_BUCKET as usize) << bucket).map(|_| AtomicPtr::default());
+                #[expect(
+                    clippy::let_underscore_must_use,
+                    reason = "another thread's cells serve as well"
+                )]
+                let _ = self.buckets[bucket].set(fallible::collect(cells)?.into());
+            }
+            &self.buckets[bucket].get().expect("set before")[place]
+        };
+        // Relaxed: the table is a constant of the program. A thread with the index received it
+        // with an object, or from the map, after this store.
+        cell.store(std::ptr::from_ref(info).cast_mut(), Ordering::Relaxed);
+        // Last: without memory for the cell, no number is used up.
+        self.next.store(index + 1, Ordering::Relaxed);
+        Ok(index)
+    }
+
+    /// Whether any type has something to prefetch.
+    pub(crate) fn any_indirect(&self) -> bool {
+        self.indirect.load(Ordering::Relaxed)
+    }
+
+    /// The type with this index, if it exists.
+    pub(crate) fn find(&self, index: u32) -> Option<&'static TypeInfo> {
+        // Relaxed: for reports, about types that were registered long ago.
+        (index < self.next.load(Ordering::Relaxed)).then(|| self.get(index))
+    }
+
+    /// The type with this index.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> &'static TypeInfo {
+        let info = if index < FIRST_BUCKET {
+            self.first[index as usize].load(Ordering::Relaxed)
+        } else {
+            self.get_late(index)
+        };
+        assert!(!info.is_null(), "a header names an unknown type: is this memory damaged?");
+        // SAFETY: rule *pinned*: only `index_of` stores here, and it stores `'static` references.
+        unsafe { &*info }
+    }
+
+    #[cold]
+    fn get_late(&self, index: u32) -> *mut TypeInfo {
+        let (bucket, place) = Self::locate(index);
+        self.buckets
+            .get(bucket)
+            .and_then(OnceLock::get)
+            .map_or(std::ptr::null_mut(), |cells| cells[place].load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for TypeRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypeRegistry").field("types", &self.next).finish()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

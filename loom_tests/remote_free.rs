@@ -63,7 +63,7 @@ impl World {
     fn new(pages: usize) -> Arc<Self> {
         let config = SpaceConfig { reserve: Some(pages * PAGE_SIZE), limit: None };
         let users = (0..pages * PAGE_GRANULES).map(|_| UnsafeCell::new(0)).collect();
-        Arc::new(Self { space: Space::reserve(config).unwrap(), users })
+        Arc::new(Self { space: <Space>::open(config).unwrap(), users })
     }
 
     /// Uses the memory of a cell.
@@ -192,7 +192,7 @@ fn loom_remote_free_meets_the_release_of_its_page() {
         let stranger = world.spawn_give(cells[0]);
         world.give(Some(&mut arena), cells[1]);
         arena.trim(&world.space);
-        if let Ok(object) = world.space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1) {
+        if let Ok(object) = world.space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1, 0) {
             // All memory of the page belongs to this object now.
             cells.iter().for_each(|&cell| world.touch(cell));
             // SAFETY: ours, and freed once.
@@ -211,11 +211,11 @@ fn loom_a_large_object_is_freed_by_a_stranger() {
     super::model(|| {
         let world = World::new(2);
         let size = 2 * PAGE_SIZE - PAGE_HEADER;
-        let object = world.space.acquire_large(size, 1).unwrap();
+        let object = world.space.acquire_large(size, 1, 0).unwrap();
         world.touch(object);
         let stranger = world.spawn_give(object);
         let mut arena = Arena::new(1);
-        if let Ok(object) = arena.alloc_large(&world.space, size, 1) {
+        if let Ok(object) = arena.alloc_large(&world.space, size, 1, 0) {
             world.touch(object);
             world.give(Some(&mut arena), object);
         }

@@ -20,7 +20,7 @@ use loom::thread;
 
 use super::model;
 use crate::base::sync::{AtomicBool, Ordering, UnsafeCell};
-use crate::memory::reserved::Reserved;
+use crate::memory::address_map::Reserved;
 use crate::model::{Count, ModelHeap, ModelMutator, ObjectModel, RuntimeStop, ThreadData, Threads};
 use crate::object::live::{ClaimRef, Live, Stopped};
 use crate::object::tracer::Tracer;

@@ -1,12 +1,8 @@
-//! Heaps of segments, and objects in memory that others allocated.
+//! Heaps of segments, with objects in memory that others allocated.
 //!
-//! The module `model` runs all tests of `tests/model.rs` in heaps of segments. The tests here have
-//! a model of their own, [`Cells`]. Its objects lie in memory of the heap, or in [`Shelf`]s: memory
-//! from the program's allocator that the heap adopts.
+//! The objects of [`Cells`] lie in [`Shelf`]s: memory from the program's allocator that the heap
+//! adopts.
 #![cfg(not(loom))]
-
-#[path = "model.rs"]
-mod model;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::{HashMap, HashSet};
@@ -31,8 +27,6 @@ const PLACE: usize = 80;
 struct Header {
     count: AtomicUsize,
     len: u32,
-    /// Whether the object lies on a shelf.
-    on_shelf: bool,
     serial: usize,
 }
 
@@ -103,9 +97,9 @@ impl Cells {
     }
 
     /// Makes memory an object with one reference, and without references in its slots.
-    fn fill(&self, memory: NonNull<u8>, len: usize, on_shelf: bool) -> Object {
+    fn fill(&self, memory: NonNull<u8>, len: usize) -> Object {
         let serial = self.born.fetch_add(1, Relaxed);
-        let header = Header { count: AtomicUsize::new(1), len: len as u32, on_shelf, serial };
+        let header = Header { count: AtomicUsize::new(1), len: len as u32, serial };
         // SAFETY: the caller owns the memory, which is large enough.
         unsafe {
             memory.cast::<Header>().write(header);
@@ -114,21 +108,12 @@ impl Cells {
         Object::new(memory)
     }
 
-    /// An object in memory of the heap.
-    fn in_heap(m: &Mutator, len: usize) -> Object {
-        let size = size_of::<Header>() + len * size_of::<AtomicPtr<u8>>();
-        let object = m.model().fill(m.allocate(size, 32).unwrap(), len, false);
-        // SAFETY: just allocated and filled.
-        unsafe { m.publish(object, true) };
-        object
-    }
-
     /// An object on a shelf of the heap.
     fn on_shelf(m: &Mutator, len: usize) -> Object {
         assert!(size_of::<Header>() + len * 8 <= PLACE);
         let place = m.model().places.lock().unwrap().free.pop().expect("a free place");
         let memory = NonNull::new(std::ptr::with_exposed_provenance_mut(place)).unwrap();
-        let object = m.model().fill(memory, len, true);
+        let object = m.model().fill(memory, len);
         // SAFETY: the object was just filled, and no other thread has its place.
         unsafe { m.register(object, true) }.unwrap();
         object
@@ -171,18 +156,14 @@ impl Cells {
             }
             let len = self.slots(object).len();
             dropped.extend((0..len).filter_map(|slot| self.swap(object, slot, None)));
-            let &Header { serial, on_shelf, .. } = self.header(object);
+            let &Header { serial, .. } = self.header(object);
             assert!(self.died.lock().unwrap().insert(serial), "destroyed twice");
             // SAFETY: the count is 0, so no thread has a reference.
             unsafe {
-                if on_shelf {
-                    m.unregister(object);
-                    object.as_ptr().write_bytes(0xee, PLACE);
-                    let place = object.as_ptr().as_ptr().expose_provenance();
-                    self.places.lock().unwrap().free.push(place);
-                } else {
-                    m.free(object.as_ptr());
-                }
+                m.unregister(object);
+                object.as_ptr().write_bytes(0xee, PLACE);
+                let place = object.as_ptr().as_ptr().expose_provenance();
+                self.places.lock().unwrap().free.push(place);
             }
         }
     }
@@ -283,58 +264,6 @@ fn ring(m: &Mutator, objects: &[Object]) -> Object {
 }
 
 #[test]
-fn graphs_in_segments_are_collected() {
-    let many = if is_full() { 2_000 } else { 500 };
-    on_heaps(|heap, m| {
-        let mut kept = Vec::new();
-        for number in 0..many {
-            let len = 1 + number % 60;
-            let objects: Vec<_> = (0..1 + number % 7).map(|_| Cells::in_heap(m, len)).collect();
-            let first = ring(m, &objects);
-            if number % 3 == 0 {
-                kept.push((first, objects.len()));
-            } else {
-                m.model().drop_ref(first, m);
-            }
-        }
-        let alive: usize = kept.iter().map(|&(_, len)| len).sum();
-        let all = heap.model().born.load(Relaxed);
-        assert_eq!(collect(m, Collect::young()), all - alive);
-        // From the remembered roots, too.
-        for _ in 0..3 {
-            assert_eq!(collect(m, Collect::full()), 0);
-        }
-        assert_eq!(heap.stats().live_objects, alive);
-        for (number, &(first, len)) in kept.iter().enumerate() {
-            heap.model().drop_ref(first, m);
-            if number % 100 == 0 {
-                assert!(collect(m, Collect::full()) >= len);
-            }
-        }
-    });
-}
-
-#[test]
-fn large_objects_get_adjacent_units() {
-    on_heaps(|heap, m| {
-        for round in 1..if is_full() { 4 } else { 2 } {
-            let sizes = [10_000, 100, 300_000, 1, 150_000, 600_000, 5];
-            let objects: Vec<_> = sizes.iter().map(|&len| Cells::in_heap(m, len)).collect();
-            for (&object, &len) in objects.iter().zip(&sizes) {
-                // The last byte of each is accessible.
-                Cells::link(object, len - 1, objects[0], m);
-            }
-            let all: usize = sizes.iter().sum();
-            assert!(heap.stats().live_bytes >= all * 8);
-            let first = ring(m, &objects);
-            assert_eq!(collect(m, Collect::full()), 0);
-            heap.model().drop_ref(first, m);
-            assert_eq!(collect(m, Collect::full()), sizes.len(), "round {round}");
-        }
-    });
-}
-
-#[test]
 fn objects_in_memory_of_others_are_collected() {
     on_heaps(|heap, m| {
         let room = Cells::add_shelf(m, 2);
@@ -364,46 +293,6 @@ fn objects_in_memory_of_others_are_collected() {
     });
 }
 
-#[test]
-fn references_lead_from_the_heap_to_adopted_memory_and_back() {
-    on_heaps(|heap, m| {
-        let room = Cells::add_shelf(m, 1);
-        let mixed = |m: &Mutator| {
-            let objects: Vec<_> = (0..10)
-                .map(|at| if at % 2 == 0 { Cells::in_heap(m, 3) } else { Cells::on_shelf(m, 3) })
-                .collect();
-            for (at, &object) in objects.iter().enumerate() {
-                Cells::link(object, 1, objects[(at * 7 + 3) % 10], m);
-            }
-            ring(m, &objects)
-        };
-        // Only a reference from outside, to either kind, keeps them.
-        for skip in 0..4 {
-            let first = mixed(m);
-            let mut kept = first;
-            for _ in 0..skip {
-                let next = heap.model().slots(kept)[0].load(Relaxed);
-                kept = Object::new(NonNull::new(next).unwrap());
-            }
-            heap.model().add_ref(kept);
-            heap.model().drop_ref(first, m);
-            assert_eq!(collect(m, Collect::full()), 0);
-            assert_eq!(collect(m, Collect::full()), 0);
-            heap.model().drop_ref(kept, m);
-            assert_eq!(collect(m, Collect::full()), 10);
-        }
-        // An object without cycles dies by its count, and its place is another's.
-        let (alone, other) = (Cells::on_shelf(m, 1), Cells::in_heap(m, 1));
-        Cells::link(other, 0, alone, m);
-        heap.model().drop_ref(alone, m);
-        heap.model().drop_ref(other, m);
-        assert_eq!(heap.model().places.lock().unwrap().free.len(), room);
-        let again = Cells::on_shelf(m, 1);
-        assert_eq!(again, alone, "the last place that became free");
-        heap.model().drop_ref(again, m);
-    });
-}
-
 /// A pseudo-random number below `below`.
 fn random(seed: &mut u64, below: usize) -> usize {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -421,12 +310,7 @@ fn a_random_graph_loses_exactly_the_unreachable_objects() {
             let cells = heap.model();
             for round in 0..6 {
                 for _ in 0..150 {
-                    let object = match random(&mut seed, 3) {
-                        0 => Cells::on_shelf(m, 2),
-                        1 => Cells::in_heap(m, 2),
-                        // A small part of a large object has slots that are used.
-                        _ => Cells::in_heap(m, 2 + random(&mut seed, 3_000)),
-                    };
+                    let object = Cells::on_shelf(m, 2 + random(&mut seed, 6));
                     let serial = cells.header(object).serial;
                     held.insert(serial, object);
                     edges.insert(serial, [None; 2]);
@@ -466,7 +350,7 @@ fn a_random_graph_loses_exactly_the_unreachable_objects() {
 }
 
 #[test]
-fn threads_share_graphs_in_both_kinds_of_memory() {
+fn threads_share_graphs() {
     const THREADS: usize = 4;
     let pacing = Pacing::default().with_young_objects(2_000);
     let builder = builder().pacing(pacing).workers(2).serial_below(0);
@@ -480,12 +364,8 @@ fn threads_share_graphs_in_both_kinds_of_memory() {
                 let mut m = heap.attach();
                 let mut seed = thread as u64 + 1;
                 for round in 0..3_000 {
-                    let objects: Vec<_> = (0..1 + random(&mut seed, 6))
-                        .map(|_| match random(&mut seed, 2) {
-                            0 => Cells::in_heap(&m, 2),
-                            _ => Cells::on_shelf(&m, 2),
-                        })
-                        .collect();
+                    let objects: Vec<_> =
+                        (0..1 + random(&mut seed, 6)).map(|_| Cells::on_shelf(&m, 2)).collect();
                     let first = ring(&m, &objects);
                     // Another thread drops it.
                     let other = {
@@ -515,53 +395,6 @@ fn threads_share_graphs_in_both_kinds_of_memory() {
 }
 
 #[test]
-fn sparse_segments_return_their_memory() {
-    let heap = builder().build_with(Cells::default()).unwrap();
-    let mut m = heap.attach();
-    let all: Vec<_> = (0..200_000).map(|_| Cells::in_heap(&m, 2)).collect();
-    let full = heap.stats();
-    assert!(full.in_use_bytes >= 200_000 * 64 && full.committed_bytes > full.in_use_bytes);
-    let (kept, freed): (Vec<_>, Vec<_>) =
-        all.into_iter().enumerate().partition(|(number, _)| number % 500 == 0);
-    freed.into_iter().for_each(|(_, object)| heap.model().drop_ref(object, &m));
-    for _ in 0..3 {
-        collect(&mut m, Collect::full());
-    }
-    for &(number, object) in &kept {
-        assert_eq!(heap.model().header(object).serial, number);
-    }
-    // All of it can be used again.
-    let again: Vec<_> = (0..200_000).map(|_| Cells::in_heap(&m, 2)).collect();
-    assert!(heap.stats().in_use_bytes <= full.in_use_bytes + full.in_use_bytes / 4);
-    again.into_iter().chain(kept.into_iter().map(|(_, o)| o)).for_each(|object| {
-        heap.model().drop_ref(object, &m);
-    });
-    collect(&mut m, Collect::full());
-    assert_eq!(heap.stats().live_objects, 0);
-}
-
-#[test]
-fn freed_memory_of_the_heap_is_poisoned_and_that_of_others_is_not() {
-    let stress = Stress::all(7);
-    let heap = builder().workers(2).serial_below(0).stress(stress);
-    let heap = heap.build_with(Cells::default()).unwrap();
-    let mut m = heap.attach();
-    let room = Cells::add_shelf(&m, 1);
-    for _ in 0..20 {
-        let objects: Vec<_> = (0..10)
-            .map(|at| if at % 2 == 0 { Cells::in_heap(&m, 2) } else { Cells::on_shelf(&m, 2) })
-            .collect();
-        let first = ring(&m, &objects);
-        heap.model().drop_ref(first, &m);
-        m.safepoint();
-    }
-    collect(&mut m, Collect::full());
-    assert_eq!(heap.model().dead(), 200);
-    assert_eq!(heap.model().places.lock().unwrap().free.len(), room);
-    assert!(heap.stress_stats().poisoned >= 100);
-}
-
-#[test]
 fn mistakes_with_adopted_memory_are_refused() {
     let heap = builder().build_with(Cells::default()).unwrap();
     let m = heap.attach();
@@ -580,10 +413,10 @@ fn mistakes_with_adopted_memory_are_refused() {
         // The other half of the same 32 bytes.
         let beside = AdoptError::Registered { address: address ^ 16 };
         assert_eq!(m.register(at(address ^ 16), true), Err(beside));
-        let own = Cells::in_heap(&m, 1);
+        let own = Box::new([0u64; 4]);
+        let own = at((&raw const *own).addr() & !15);
         let elsewhere = AdoptError::NotAdopted { address: own.address() };
         assert_eq!(m.register(own, true), Err(elsewhere));
-        m.model().drop_ref(own, &m);
         let start = NonNull::new(std::ptr::without_provenance_mut(address & !(UNIT - 1))).unwrap();
         let taken = AdoptError::Taken { start: start.addr().get(), bytes: UNIT };
         assert_eq!(m.adopt(start, UNIT), Err(taken));
@@ -602,8 +435,6 @@ fn mistakes_with_adopted_memory_are_refused() {
         assert!(text.starts_with("no object lives at "), "{text}");
         let text = panics(&|| m.unregister(own));
         assert!(text.contains("does not lie in adopted memory"), "{text}");
-        let text = panics(&|| m.free(object.as_ptr()));
-        assert!(text.contains("call `unregister`"), "{text}");
         let still = AdoptError::Registered { address };
         assert_eq!(m.register(object, true), Err(still), "nothing has changed");
     }
@@ -629,7 +460,8 @@ fn a_thousand_heaps_live_at_once() {
             let heap = builder.build_with(Cells::default()).unwrap();
             let objects = {
                 let m = heap.attach();
-                let objects = [Cells::in_heap(&m, 2), Cells::in_heap(&m, 2)];
+                Cells::add_shelf(&m, 1);
+                let objects = [Cells::on_shelf(&m, 2), Cells::on_shelf(&m, 2)];
                 objects.iter().for_each(|&object| Cells::link(object, 0, object, &m));
                 objects
             };

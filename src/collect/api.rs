@@ -5,8 +5,8 @@
 //! The typed API ([`Gc`](crate::Gc), [`Trace`](crate::Trace)) is one model. A runtime that already
 //! has objects implements its own model and gets the same collector, monomorphised.
 //!
-//! The objects of a model lie in memory from [`ModelMutator::allocate`]. With [`Segments`] they may
-//! also lie in memory that the heap has [adopted](ModelMutator::adopt): they are registered one by
+//! The objects of a model lie in memory from [`ModelMutator::allocate`]. With [`Segments`] they lie
+//! in memory that the heap has [adopted](ModelMutator::adopt) instead: they are registered one by
 //! one, or the model lists them in each stop. The side tables of the heap therefore cover them, and
 //! the collector recognises an object of its heap without reading it.
 //!
@@ -140,7 +140,7 @@ pub use crate::heap::parts::{
 pub use crate::heap::world::StoppedWorld;
 pub use crate::heap::world::World;
 pub use crate::memory::address_map::AddressMap;
-pub use crate::memory::reserved::Reserved;
+pub use crate::memory::address_map::Reserved;
 pub use crate::memory::segments::{AdoptError, Segments};
 pub use crate::object::address::Object;
 pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};

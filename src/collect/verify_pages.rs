@@ -9,10 +9,9 @@ use crate::base::sync::Ordering;
 use crate::heap::model::ObjectModel;
 use crate::heap::world::World;
 use crate::memory::address_map::AddressMap;
-use crate::memory::pool::PoolView;
 use crate::memory::shape::{PAGE_GRANULES, PageKind};
 use crate::memory::size_class::{CLASSES, shape_of};
-use crate::memory::stopped::StoppedSpace;
+use crate::memory::view::{PoolView, SpaceView};
 use crate::object::state::StateByte;
 
 /// The place where a free cell is kept.
@@ -28,7 +27,7 @@ enum Place {
 
 /// The free cells found so far.
 struct Free<'a, A: AddressMap> {
-    space: StoppedSpace<'a, A>,
+    space: SpaceView<'a, A>,
     places: Vec<Place>,
 }
 

@@ -41,7 +41,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// When the heap's limit is reached, or the system refuses. When the object is too large for a
     /// heap. When the alignment is not a power of two or exceeds 32 KiB. Then nothing has changed.
+    ///
+    /// In a heap with [`Segments`](crate::model::Segments), which has no memory of its own, the
+    /// call does not compile.
     pub fn allocate(&self, size: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
+        const { assert!(!<M::Addresses as Map>::ADOPTS, "a heap with `Segments` has no memory") }
         if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(OutOfMemory::Alignment { align });
         }
@@ -128,7 +132,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.free_left_memory();
         let space = &self.core().space;
         self.twice(size, || {
-            self.arena(|arena| arena.alloc_large_behind(space, size, align, prefix)).map_err(Some)
+            self.arena(|arena| arena.alloc_large(space, size, align, prefix)).map_err(Some)
         })
     }
 
@@ -233,11 +237,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// [`Stress::quarantine`](crate::Stress::quarantine) a second free panics.)
     #[inline]
     pub unsafe fn free(&self, object: NonNull<u8>) {
+        const { assert!(!<M::Addresses as Map>::ADOPTS, "call `unregister` or `dead`") }
         let core = self.core();
-        if <M::Addresses as Map>::ADOPTS {
-            // SAFETY: rule *mapped*: an object of this heap.
-            unsafe { core.space.assert_own(object.as_ptr() as usize) };
-        }
         // SAFETY: rule *mapped*: the memory was handed out by this heap's space.
         let cell = unsafe {
             core.state(object.as_ptr() as usize).death();

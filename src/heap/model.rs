@@ -93,8 +93,7 @@ pub enum Count {
 pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// How a heap finds its own data about an object by the object's address:
     /// [`Reserved`](crate::model::Reserved), the fastest map, or
-    /// [`Segments`](crate::model::Segments), for objects in memory that others allocated and for
-    /// processes without a large range of addresses.
+    /// [`Segments`](crate::model::Segments), for objects in memory that others allocated.
     type Addresses: AddressMap;
 
     /// The parts of the model. `()`: none. Otherwise the model itself, with

@@ -187,7 +187,7 @@ pub struct HeapStats {
     /// Bytes made accessible, including side tables.
     pub committed_bytes: usize,
     /// Bytes of address space for pages. With [`Segments`](crate::model::Segments): those of the
-    /// tables and of the heap's own segments.
+    /// tables.
     pub reserved_bytes: usize,
     /// Mutators, attached or detached.
     pub mutators: usize,

@@ -12,7 +12,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{Lent, ModelMutator};
 use crate::heap::parts::*;
 use crate::memory::arena::Arena;
-use crate::memory::stopped::StoppedSpace;
+use crate::memory::view::SpaceView;
 use crate::report::event;
 use crate::safepoint::{self, StopError, ThreadId, WorldStopped};
 
@@ -92,10 +92,10 @@ impl<M: ObjectModel> World<'_, M> {
     }
 
     /// The pages of the heap.
-    pub(crate) fn pages(&self) -> StoppedSpace<'_, M::Addresses> {
+    pub(crate) fn pages(&self) -> SpaceView<'_, M::Addresses> {
         // SAFETY: rule *stopped*: the threads that own pages stand still. The collector itself
         // neither allocates nor frees cells in a stop.
-        unsafe { StoppedSpace::new(&self.core.space) }
+        unsafe { SpaceView::new(&self.core.space) }
     }
 
     /// Calls `f` with the arena of each mutator. `f` uses no arena but its argument.

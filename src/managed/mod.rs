@@ -176,7 +176,7 @@ fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
 // is on the destruction stack of a thread that is not at a safepoint. 6. call-outs run under
 // `no_safepoint`, with `&Mutator`.
 unsafe impl ObjectModel for Managed {
-    type Addresses = crate::memory::reserved::Reserved;
+    type Addresses = crate::memory::address_map::Reserved;
     type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
     const IS_BUILT_IN: bool = true;

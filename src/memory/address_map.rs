@@ -3,16 +3,15 @@
 //! The side tables of a heap are linear arrays, indexed by granule or page. A [`Map`] computes the
 //! index. There are two maps:
 //!
-//! | map | an address belongs to the heap if | index | memory of the pages |
+//! | map | an address belongs to the heap if | index | objects lie |
 //! |---|---|---|---|
-//! | [`reserved`](super::reserved) | it lies in one reserved range | one subtraction | the range |
+//! | [`Reserved`] | it lies in one reserved range | one subtraction | on pages of the range |
 //! | [`segments`](super::segments) | its aligned 64 KiB are in a table of two levels | two
-//! dependent loads | segments of 1 to 32 MiB, and memory of others |
+//! dependent loads | in memory of others |
 //!
 //! The model of a heap chooses its map by a type ([`ObjectModel::Addresses`]), so that a heap with
 //! a reserved range contains no code of the other map, and no branch
-//! ([ADR 42](../../docs/adr/0042-address-maps.md)). The pool gets the memory of pages from the same
-//! type: see `pool::PageSource`.
+//! ([ADR 42](../../docs/adr/0042-address-maps.md)).
 //!
 //! # Rules of a map
 //!
@@ -28,7 +27,11 @@
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::memory::pool::PageSource;
+use crate::base::sync::{AtomicUsize, Ordering};
+use crate::memory::pool::{PagePool, SpaceError};
+use crate::memory::range::{ENOMEM, HeapRange, Range, ReserveError, with_ranges};
+use crate::memory::shape::{GRANULE_SHIFT, PAGE_SHIFT};
+use crate::memory::table::PageTable;
 
 /// How a heap finds its own data about an object by the object's address:
 /// [`Reserved`](crate::model::Reserved) or [`Segments`](crate::model::Segments).
@@ -36,9 +39,10 @@ use crate::memory::pool::PageSource;
 /// An [`ObjectModel`](crate::model::ObjectModel) names the map of its heaps. Only the two types of
 /// the library implement the trait.
 #[expect(private_bounds, reason = "only types of this crate are maps")]
-pub trait AddressMap: PageSource {}
+pub trait AddressMap: Map {}
 
-/// The arithmetic of a map. The value is a part of the heap's table of pages.
+/// The arithmetic of a map, and the memory behind its pages. The value is a part of the heap's
+/// table of pages.
 pub(crate) trait Map: Sized + fmt::Debug + Send + Sync + 'static {
     /// The part of the map that the loops of a collection need. It stays in registers. The table
     /// itself would not, because other threads change it.
@@ -70,6 +74,21 @@ pub(crate) trait Map: Sized + fmt::Debug + Send + Sync + 'static {
 
     /// The first byte of a page below the high-water mark.
     fn page_start(&self, page: usize) -> NonNull<u8>;
+
+    /// Reserves address space for a heap with `bytes` bytes of pages. The pool has no pages.
+    fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError>;
+
+    /// The pool has no gap of `count` pages below the high-water mark. Raises the mark, and returns
+    /// the first page of a gap. `start` is where a gap begins that ends above the mark.
+    fn extend(
+        table: &PageTable<Self>,
+        pool: &mut PagePool,
+        start: usize,
+        count: usize,
+    ) -> Result<usize, SpaceError>;
+
+    /// Returns memory above the high-water mark to the system, up to the page `committed`.
+    fn discard_above(table: &PageTable<Self>, committed: usize);
 }
 
 /// The arithmetic of the loops of a collection.
@@ -99,4 +118,150 @@ pub(crate) trait Index: Copy + fmt::Debug {
     /// The object that a reference leads to, by an address that a tracer of the heap accepts. The
     /// pointer may access the whole cell.
     fn target(self, addr: usize) -> NonNull<u8>;
+}
+
+/// The map of a heap that reserves one range of addresses.
+///
+/// It is the fastest map. The heap cannot have objects outside its range. Heaps of typed objects
+/// use it.
+#[derive(Debug)]
+pub struct Reserved {
+    /// The address of `start`. Both numbers are plain and constant: `contains` must not load a
+    /// field that threads write.
+    base: usize,
+    length: usize,
+    start: NonNull<u8>,
+}
+
+// SAFETY: rule *guarded*: a constant pointer, which this type never reads through.
+unsafe impl Send for Reserved {}
+// SAFETY: as above.
+unsafe impl Sync for Reserved {}
+
+impl AddressMap for Reserved {}
+
+/// The start of the range, which is enough to compute granules from addresses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin(NonNull<u8>);
+
+impl Index for Origin {
+    #[inline(always)]
+    fn granule(self, addr: usize) -> usize {
+        (addr - self.0.addr().get()) >> GRANULE_SHIFT
+    }
+
+    #[inline(always)]
+    unsafe fn cell(self, granule: usize) -> NonNull<u8> {
+        // SAFETY: rule *mapped*: a granule below the high-water mark is inside the range.
+        unsafe { self.0.add(granule << GRANULE_SHIFT) }
+    }
+
+    #[inline(always)]
+    fn target(self, addr: usize) -> NonNull<u8> {
+        let start = self.0.as_ptr().with_addr(addr >> GRANULE_SHIFT << GRANULE_SHIFT);
+        // SAFETY: rule *mapped*: no granule of the range is at 0.
+        unsafe { NonNull::new_unchecked(start) }
+    }
+}
+
+impl Reserved {
+    /// A table without pages, for a range.
+    pub(super) fn table(range: Range) -> PageTable<Self> {
+        let (start, length) = (range.base, range.length);
+        let map = Self { base: start.as_ptr().expose_provenance(), length, start };
+        PageTable { length, range, high_water: AtomicUsize::new(0), map }
+    }
+}
+
+impl Map for Reserved {
+    type Origin = Origin;
+
+    const ADOPTS: bool = false;
+
+    #[inline(always)]
+    fn origin(&self) -> Origin {
+        Origin(self.start)
+    }
+
+    #[inline(always)]
+    fn bounds(&self) -> (usize, usize) {
+        (self.base, self.length)
+    }
+
+    fn reserved_bytes(&self) -> usize {
+        self.length
+    }
+
+    #[inline(always)]
+    fn contains(&self, addr: usize) -> bool {
+        addr.wrapping_sub(self.base) < self.length
+    }
+
+    #[inline(always)]
+    fn granule(&self, addr: usize) -> usize {
+        debug_assert!(self.contains(addr));
+        (addr - self.base) >> GRANULE_SHIFT
+    }
+
+    #[inline(always)]
+    fn page_index(&self, addr: usize) -> usize {
+        debug_assert!(self.contains(addr));
+        (addr - self.base) >> PAGE_SHIFT
+    }
+
+    #[inline(always)]
+    fn address(&self, granule: usize) -> usize {
+        self.base + (granule << GRANULE_SHIFT)
+    }
+
+    #[inline(always)]
+    fn page_start(&self, page: usize) -> NonNull<u8> {
+        debug_assert!(page < self.length >> PAGE_SHIFT);
+        // SAFETY: rule *mapped*: inside the range.
+        unsafe { self.start.add(page << PAGE_SHIFT) }
+    }
+
+    /// Reserves the range. If the system refuses, it tries smaller ranges, down to 64 MiB or
+    /// `bytes` if that is less.
+    fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
+        // The lock is held until the range is in the list, because the number of heaps decides the
+        // length of the next range.
+        with_ranges(|ranges| {
+            let range = match bytes {
+                Some(bytes) => Range::reserve(bytes)?,
+                None => Range::reserve_some(ranges.iter().filter(|range| range.is_heap).count())?,
+            };
+            let table = Self::table(range);
+            let (base, length) = table.bounds();
+            let room = ranges.try_reserve(1);
+            room.map_err(|_| ReserveError { asked: length, code: ENOMEM })?;
+            HeapRange { base, length, word: 0, is_heap: true }.insert_into(ranges);
+            Ok((table, PagePool::new()))
+        })
+    }
+
+    fn extend(
+        table: &PageTable<Self>,
+        pool: &mut PagePool,
+        start: usize,
+        count: usize,
+    ) -> Result<usize, SpaceError> {
+        let (end, asked) = (start + count, count << PAGE_SHIFT);
+        if end > table.length >> PAGE_SHIFT {
+            let in_use = pool.in_use() << PAGE_SHIFT;
+            return Err(SpaceError::Full { asked, in_use, reserved: table.length });
+        }
+        if end > pool.committed {
+            pool.commit(table, end).map_err(|code| SpaceError::Refused { asked, code })?;
+        }
+        // Release: see `PageTable::high_water`.
+        table.high_water.store(end, Ordering::Release);
+        Ok(start)
+    }
+
+    fn discard_above(table: &PageTable<Self>, committed: usize) {
+        let from = table.high_water();
+        let bytes = committed.saturating_sub(from) << PAGE_SHIFT;
+        table.range.discard(table.range.base, from << PAGE_SHIFT, bytes);
+    }
 }

@@ -340,33 +340,22 @@ impl Arena {
         }
     }
 
-    /// Memory for one object on pages of its own, for sizes without a class. Its bytes are
-    /// arbitrary.
-    #[cfg(test)]
-    pub(crate) fn alloc_large(
-        &mut self,
-        space: &Space<impl AddressMap>,
-        size: usize,
-        align: usize,
-    ) -> Result<NonNull<u8>, SpaceError> {
-        self.alloc_large_behind(space, size, align, 0)
-    }
-
-    /// As `alloc_large`, with at least `prefix` bytes in front of the object. `prefix` is at most
+    /// Memory for one object on pages of its own, for sizes without a class, with at least `prefix`
+    /// bytes in front of it. Its bytes are arbitrary. `prefix` is at most
     /// [`MAX_PREFIX`](crate::memory::shape::MAX_PREFIX).
     #[cold]
-    pub(crate) fn alloc_large_behind(
+    pub(crate) fn alloc_large(
         &mut self,
         space: &Space<impl AddressMap>,
         size: usize,
         align: usize,
         prefix: usize,
     ) -> Result<NonNull<u8>, SpaceError> {
-        let object = space.acquire_large_behind(size, align, prefix).or_else(|_| {
+        let object = space.acquire_large(size, align, prefix).or_else(|_| {
             space.drain_quarantine();
             self.trim(space);
             space.sweep_abandoned();
-            space.acquire_large_behind(size, align, prefix)
+            space.acquire_large(size, align, prefix)
         })?;
         // SAFETY: rule *mapped*: just handed out.
         let shape = unsafe { space.page_of(object.as_ptr().addr()) }.shape();

@@ -9,31 +9,26 @@
 
 // Addresses: which belong to a heap, and at which index of its tables.
 
-/// The arithmetic between addresses and indices, of which there are two kinds.
+/// The arithmetic between addresses and indices, of which there are two kinds, and the first kind:
+/// a heap with one range.
 #[allow(unsafe_code)]
 pub(crate) mod address_map;
-/// One mapping of the system, which grows in chunks, with the tables behind the pages.
+/// One mapping of the system, which grows in chunks, with the tables behind the pages; and the list
+/// of the ranges of all heaps.
 #[allow(unsafe_code)]
-mod range;
-/// The list of the ranges of all heaps of the process.
-pub(crate) mod ranges;
-/// The first kind: a heap with one range.
-#[allow(unsafe_code)]
-pub(crate) mod reserved;
-/// The second kind: units of 64 KiB anywhere, also in memory of others.
+pub(crate) mod range;
+/// The second kind: units of 64 KiB anywhere, in memory of others.
 #[allow(unsafe_code)]
 pub(crate) mod segments;
 
 // Pages: runs of 64 KiB, with the entries of the tables beside them.
 
-/// The limit of a heap: of its pages, together with memory outside of it.
-mod limit;
 /// The entry of a page, and lists of pages.
 #[allow(unsafe_code)]
 mod page;
 /// A set of pages, one bit for each.
 mod page_set;
-/// The pages that no arena owns: free runs, and pages of arenas that have ended.
+/// The pages that no arena owns, and the limit of a heap.
 #[allow(unsafe_code)]
 pub(crate) mod pool;
 /// The layout of a page: which bytes belong to which object.
@@ -68,6 +63,6 @@ pub(crate) mod quarantine;
 /// The way back to the system for the memory between the objects that live on.
 #[allow(unsafe_code)]
 pub(crate) mod sparse;
-/// The pages and free cells in a stop, for the verifier.
+/// The pool, and in a stop the pages and free cells, for the verifier.
 #[allow(unsafe_code)]
-pub(crate) mod stopped;
+pub(crate) mod view;

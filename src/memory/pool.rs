@@ -19,14 +19,14 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::base::stress::Stress;
-use crate::base::sync::Ordering;
+use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::address_map::Map;
 use crate::memory::page::PageList;
 use crate::memory::page_set::PageSet;
-use crate::memory::range::{ENOMEM, ReserveError};
+use crate::memory::range::ENOMEM;
 #[cfg(all(debug_assertions, not(all(test, loom))))]
 use crate::memory::shape::PAGE_GRANULES;
-use crate::memory::shape::{MAX_ALIGN, PAGE_SHIFT, Shape};
+use crate::memory::shape::{MAX_ALIGN, PAGE_SHIFT, PAGE_SIZE, Shape};
 use crate::memory::size_class::CLASSES;
 use crate::memory::sparse::Plan;
 use crate::memory::table::PageTable;
@@ -99,24 +99,6 @@ impl fmt::Display for SpaceError {
 
 impl std::error::Error for SpaceError {}
 
-/// Where the memory of a heap's pages comes from. Each address map has one such source.
-pub(crate) trait PageSource: Map {
-    /// Reserves address space for a heap with `bytes` bytes of pages. The pool has no pages.
-    fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError>;
-
-    /// The pool has no gap of `count` pages below the high-water mark. Raises the mark, and returns
-    /// the first page of a gap. `start` is where a gap begins that ends above the mark.
-    fn extend(
-        table: &PageTable<Self>,
-        pool: &mut PagePool,
-        start: usize,
-        count: usize,
-    ) -> Result<usize, SpaceError>;
-
-    /// Returns memory above the high-water mark to the system, up to the page `committed`.
-    fn discard_above(table: &PageTable<Self>, committed: usize);
-}
-
 /// The state of the pool, behind the space's lock.
 #[derive(Debug)]
 pub(crate) struct PagePool {
@@ -139,23 +121,8 @@ pub(crate) struct PagePool {
     pub(super) committed: usize,
     /// Bytes of these pages and of their entries in the tables.
     pub(super) committed_bytes: usize,
-    /// Bytes of pages that lie in segments, and not in the range.
-    segment_bytes: usize,
     pub(super) heap: HeapWord,
     pub(super) plan: Plan,
-}
-
-/// A snapshot of the pool, for the verifier.
-#[derive(Debug)]
-pub(crate) struct PoolView {
-    /// Free runs: first page and length, ascending.
-    pub(crate) holes: Vec<(u32, u32)>,
-    /// Abandoned pages, with their classes.
-    pub(crate) abandoned: Vec<(u8, u32)>,
-    /// How many pages are in use.
-    pub(crate) in_use: usize,
-    /// The word that the header of each page in use holds.
-    pub(crate) heap: *const (),
 }
 
 /// The word at the start of each page.
@@ -178,7 +145,6 @@ impl PagePool {
             abandoned: [const { PageList::EMPTY }; CLASSES],
             committed: 0,
             committed_bytes: 0,
-            segment_bytes: 0,
             heap: HeapWord(std::ptr::null()),
             plan: Plan::NEW,
         }
@@ -186,7 +152,7 @@ impl PagePool {
 
     /// Takes `pages` adjacent pages out of the pool, at the lowest address possible, and writes the
     /// page header.
-    pub(super) fn take<A: PageSource>(
+    pub(super) fn take<A: Map>(
         &mut self,
         table: &PageTable<A>,
         pages: u32,
@@ -225,18 +191,12 @@ impl PagePool {
         }
     }
 
-    /// A segment was mapped.
-    pub(super) fn add_segment(&mut self, bytes: usize) {
-        self.segment_bytes += bytes;
-        self.committed_bytes += bytes;
-    }
-
     /// Makes the pages below `end` accessible, and possibly more, and makes room for their bits.
     pub(super) fn commit(&mut self, table: &PageTable<impl Map>, end: usize) -> Result<(), i32> {
         let (committed, bytes) = table.range.commit(self.committed, end)?;
         let room = self.used.reserve(committed).and_then(|()| self.resident.reserve(committed));
         room.map_err(|_| ENOMEM)?;
-        (self.committed, self.committed_bytes) = (committed, bytes + self.segment_bytes);
+        (self.committed, self.committed_bytes) = (committed, bytes);
         Ok(())
     }
 
@@ -286,7 +246,7 @@ impl PagePool {
     /// Returns free pages to the system, except for `reused` pages. Returns the memory above the
     /// high-water mark, too: a huge page may have brought it. Called when most memory of the pages
     /// in use has returned.
-    pub(super) fn give_up_unused<A: PageSource>(&mut self, table: &PageTable<A>) {
+    pub(super) fn give_up_unused<A: Map>(&mut self, table: &PageTable<A>) {
         self.shrink(table, self.reused);
         A::discard_above(table, self.committed);
     }
@@ -328,6 +288,69 @@ impl PagePool {
 /// Returns the memory of free pages to the system.
 fn discard(table: &PageTable<impl Map>, pages: &Range<usize>) {
     table.discard(pages.start as u32, 0, pages.len() << PAGE_SHIFT);
+}
+
+/// The limit of a space: of its pages in use, together with memory outside of it.
+///
+/// Objects get memory outside the space without asking, and threads report it late. So it can
+/// exceed the limit. Pages cannot: a page is taken only if the limit has room for it then.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    /// `None`: no limit. Then no function but those of the bytes reads an atomic.
+    pages: Option<usize>,
+    external: AtomicUsize,
+}
+
+impl Limit {
+    /// `None`: no limit.
+    pub(super) fn new(bytes: Option<usize>) -> Self {
+        Self { pages: bytes.map(|bytes| bytes >> PAGE_SHIFT), external: AtomicUsize::new(0) }
+    }
+
+    /// In bytes. `usize::MAX`: no limit.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.map_or(usize::MAX, |pages| pages << PAGE_SHIFT)
+    }
+
+    /// Records bytes outside the space that objects have got (positive) or given up (negative).
+    pub(crate) fn count_external(&self, change: isize) {
+        let change = |now: usize| Some(now.saturating_add_signed(change));
+        // Relaxed: threads report late, so the limit is approximate in any case.
+        self.external
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change)
+            .unwrap_or_default();
+    }
+
+    /// Bytes outside the space that objects have.
+    pub(crate) fn external_bytes(&self) -> usize {
+        self.external.load(Ordering::Relaxed)
+    }
+
+    /// With this many pages in use: as many as count for the limit.
+    fn used(&self, in_use: usize) -> usize {
+        in_use.saturating_add(self.external_bytes() >> PAGE_SHIFT)
+    }
+
+    /// An error, if the limit has no room for `more` pages. `in_use` gives the pages in use.
+    pub(super) fn check(
+        &self,
+        in_use: impl FnOnce() -> usize,
+        more: usize,
+    ) -> Result<(), SpaceError> {
+        let Some(pages) = self.pages else { return Ok(()) };
+        let used = self.used(in_use());
+        if used.saturating_add(more) <= pages {
+            return Ok(());
+        }
+        let [asked, in_use] = [more, used].map(|pages| pages.saturating_mul(PAGE_SIZE));
+        Err(SpaceError::Limit { asked, in_use, limit: self.bytes() })
+    }
+
+    /// Whether more than three quarters of the limit are used, or of `most` pages.
+    pub(super) fn is_tight(&self, in_use: usize, most: usize) -> bool {
+        let is_tight = |used: usize, most: usize| used > most - most / 4;
+        is_tight(in_use, most) || self.pages.is_some_and(|pages| is_tight(self.used(in_use), pages))
+    }
 }
 
 #[allow(unsafe_code)]

@@ -1,15 +1,19 @@
 //! The address range of a heap: one mapping, which is made accessible in chunks.
 //!
 //! The range contains the pages and, behind them, the tables that belong to the pages. So a table's
-//! entry has a fixed distance from the start of the range, however far the heap grows.
+//! entry has a fixed distance from the start of the range, however far the heap grows. The process
+//! has one list of the ranges of all its heaps.
 
 use std::fmt;
 
 #[cfg(not(all(test, loom)))]
-pub(super) use mapped::{Range, Segment};
+pub(super) use mapped::Range;
 #[cfg(all(test, loom))]
-pub(super) use modelled::{Range, Segment};
+pub(super) use modelled::Range;
 
+use crate::base::settings_lock::SettingsHold;
+use crate::base::steps;
+use crate::base::sync::StaticMutex;
 use crate::base::system;
 
 /// The system's code for "no memory".
@@ -36,6 +40,62 @@ impl fmt::Display for ReserveError {
 }
 
 impl std::error::Error for ReserveError {}
+
+/// The range of one heap, or adopted memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeapRange {
+    pub(super) base: usize,
+    pub(super) length: usize,
+    /// The heap word, exposed. 0: none yet.
+    pub(super) word: usize,
+    /// Whether this is the one range of a heap, and not adopted memory.
+    pub(super) is_heap: bool,
+}
+
+impl HeapRange {
+    /// Whether `length` bytes from `base` on overlap one of the ranges.
+    pub(super) fn overlaps(ranges: &[Self], base: usize, length: usize) -> bool {
+        // The ranges are disjoint, so only the last one that begins before the end can reach them.
+        let before = ranges.partition_point(|range| range.base < base + length);
+        ranges[..before].last().is_some_and(|range| range.base + range.length > base)
+    }
+
+    /// Adds the range to the list, which has room.
+    pub(super) fn insert_into(self, ranges: &mut Vec<Self>) {
+        let at = ranges.partition_point(|other| other.base < self.base);
+        ranges.insert(at, self);
+    }
+}
+
+/// The ranges of all heaps of the process, sorted by base: see
+/// [ADR 10](../../docs/adr/0010-one-list-of-ranges.md). Only cold paths read it. Its own lock is one
+/// that models do not know.
+static RANGES: StaticMutex<Vec<HeapRange>> = StaticMutex::new(Vec::new());
+
+/// Calls `f` with the ranges. `f` must not call this function.
+pub(super) fn with_ranges<R>(f: impl FnOnce(&mut Vec<HeapRange>) -> R) -> R {
+    let _held = SettingsHold::new();
+    f(&mut RANGES.lock())
+}
+
+/// Whether an address lies in any heap's range.
+#[cold]
+pub(crate) fn is_in_any_heap(addr: usize) -> bool {
+    word_at(addr).is_some()
+}
+
+/// The heap word of the heap whose range contains an address.
+#[cold]
+pub(super) fn word_at(addr: usize) -> Option<usize> {
+    with_ranges(|ranges| {
+        steps::took(1 + ranges.len().checked_ilog2().unwrap_or(0) as usize);
+        // The ranges are disjoint. Only the last range that begins at or before the address can
+        // contain it.
+        let before = ranges.partition_point(|range| range.base <= addr);
+        let range = ranges[..before].last()?;
+        (addr - range.base < range.length).then_some(range.word)
+    })
+}
 
 /// The real range: one mapping without access, made accessible in chunks.
 #[cfg(not(all(test, loom)))]
@@ -295,38 +355,6 @@ mod mapped {
         }
     }
 
-    /// A mapping of pages that lie in no range: see [`segments`](crate::memory::segments).
-    #[derive(Debug)]
-    pub(in crate::memory) struct Segment {
-        mapping: NonNull<u8>,
-        mapped: usize,
-        pub(in crate::memory) start: NonNull<u8>,
-    }
-
-    impl Segment {
-        /// Maps `bytes` bytes at a multiple of `align`, accessible and zero.
-        pub(in crate::memory) fn map(bytes: usize, align: usize) -> Result<Self, i32> {
-            // There is room to align the start.
-            let mapped = bytes + align;
-            let mapping = system::reserve(mapped)?;
-            // SAFETY: rule *bounds*: inside the mapping.
-            let start = unsafe { mapping.add(mapping.as_ptr().align_offset(align)) };
-            let segment = Self { mapping, mapped, start };
-            // SAFETY: rule *mapped*: inside the mapping, on whole pages of the system.
-            unsafe { system::commit(start, bytes) }?;
-            Ok(segment)
-        }
-    }
-
-    impl Drop for Segment {
-        fn drop(&mut self) {
-            // SAFETY: rule *pinned*: the mapping belongs to the segment, and no reference into the
-            // space is left.
-            let released = unsafe { system::release(self.mapping, self.mapped) };
-            debug_assert!(released.is_ok());
-        }
-    }
-
     /// Bytes that a heap reserves by default if `heaps` other heaps exist. It is four times the
     /// machine's memory, and 64 GiB at most. It is also at most the heap's part of the `addresses`
     /// that a process has, so that other heaps and the program have room.
@@ -363,18 +391,6 @@ mod modelled {
     use crate::base::sync::{AtomicU8, UnsafeCell};
     use crate::memory::page::{FreeBits, PageInfo};
     use crate::memory::shape::{PAGE_GRANULES, PAGE_SIZE};
-
-    /// No model has segments.
-    #[derive(Debug)]
-    pub(in crate::memory) struct Segment {
-        pub(in crate::memory) start: NonNull<u8>,
-    }
-
-    impl Segment {
-        pub(in crate::memory) fn map(_: usize, _: usize) -> Result<Self, i32> {
-            Err(super::ENOMEM)
-        }
-    }
 
     /// The number of pages by default.
     const MODEL_PAGES: usize = 6;

@@ -18,29 +18,14 @@
 //! granule and by page. The heap reserves them for all units that it can have: 4.3 KiB of tables
 //! for each page of 64 KiB, and no address for the page itself.
 //!
-//! # Units
-//!
-//! | unit | its pages | in the pool |
-//! |---|---|---|
-//! | 0 | `Nowhere`: addresses that are not of the heap have granules of unit 0 | never |
-//! | own | as in a reserved range | free or in use |
-//! | adopted | `Foreign`: memory of others, in which the runtime registers objects | never |
-//! | fence | `Nowhere`: no memory, between two segments of the heap | never |
-//!
-//! Unit 0 saves the test whether a reference leads into the heap: counting and marking treat the
-//! granule of an unknown address as that of an object that is no candidate. The counting bytes of
-//! unit 0 are zeroed with its page, which each full collection visits.
+//! Unit 0 has no memory and no object. Each address outside the heap has a granule there, so that
+//! counting and marking need no test whether a reference leads into the heap: they treat the
+//! granule as that of an object that is no candidate. Its page is `Nowhere`, and its counting bytes
+//! are zeroed with the page, which each full collection visits. All other units are *adopted*:
+//! their pages are `Foreign`, and the pool hands out none of them, because a heap with this map has
+//! no memory of its own.
 //!
 //! The number of a block above bit 48 is the last one, which has no leaf with an entry.
-//!
-//! # Own segments
-//!
-//! If the pool has no gap, it maps a segment: as many units as the request needs, and at least half
-//! of what the heap has, 1 MiB to 32 MiB. So a heap with one object takes 1 MiB of addresses, and a
-//! heap of 1 GiB has about forty segments. A fence comes before each segment but the first, so that
-//! no run of pages leads from one segment to another. A segment stays mapped until the heap ends.
-//! Its free pages return to the system in the same way as those of a range, but segments request
-//! no huge pages.
 //!
 //! # Adopted memory
 //!
@@ -52,9 +37,7 @@
 //! An object in adopted memory takes at least 32 bytes, and starts at a multiple of 16. So no two
 //! objects start in one granule. The bit of the granule in the table of free bits, which adopted
 //! pages do not use otherwise, tells in which *half* of the granule the object starts. It is
-//! written when the object is registered or listed, and stays when the object is gone. The address
-//! of an adopted unit has its lowest bit set in `units`, so that units of the heap's own need not
-//! look at the table.
+//! written when the object is registered or listed, and stays when the object is gone.
 //!
 //! The way back loses the half: both halves of a granule have the same index. So a reference to
 //! another thing in the same granule, such as 16 bytes in front of an object, would count as one to
@@ -71,10 +54,9 @@
 //! # Invariants
 //!
 //! * An entry of a leaf is 0, or the number of a unit whose pages have table entries.
-//! * Two pages of the pool with consecutive numbers are adjacent in memory.
 //! * If an object lives at a granule of an adopted page, the granule's bit is set if the object
 //!   starts in the second half.
-//! * The address in `units` of a unit without memory is in no unit.
+//! * The address in `units` of unit 0 is in no unit.
 //!
 //! [`ModelMutator::adopt`]: crate::model::ModelMutator::adopt
 //! [`ModelMutator::register`]: crate::model::ModelMutator::register
@@ -88,11 +70,10 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-use crate::base::sync::{AtomicUsize, Mutex, Ordering};
+use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::address_map::{AddressMap, Index, Map};
-use crate::memory::pool::{PagePool, PageSource, SpaceError};
-use crate::memory::range::{ENOMEM, Range, ReserveError, Segment};
-use crate::memory::ranges::{self, HeapRange};
+use crate::memory::pool::{PagePool, SpaceError};
+use crate::memory::range::{ENOMEM, HeapRange, Range, ReserveError, with_ranges};
 use crate::memory::shape::{
     GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
 };
@@ -113,36 +94,32 @@ const BLOCKS: usize = 1 << (48 - BLOCK_SHIFT);
 const LEAF: usize = 1 << (BLOCK_SHIFT - UNIT_SHIFT);
 /// Bytes from the start of the directory to the leaves.
 const LEAVES_AT: usize = ((BLOCKS + 1) * size_of::<u32>()).next_multiple_of(PAGE_SIZE);
-/// The smallest segment that the pool maps, unless the system refuses it.
-const SMALLEST_STEP: usize = 1 << 20;
-/// The largest segment that the pool maps ahead of need.
-const LARGEST_STEP: usize = 32 << 20;
 /// Half a granule: objects in adopted memory start at multiples of it.
 pub(crate) const HALF: usize = GRANULE / 2;
-/// The bit of an adopted unit in the word with its address.
-const ADOPTED: usize = 1;
-/// The address of a unit without memory. It is not 0, so that it can be an object's.
+/// The address of unit 0, which has no memory. It is not 0, so that it can be an object's.
 const NOWHERE: usize = GRANULE;
 
-/// The map of a heap whose objects lie in any aligned segments of memory, also in memory that
-/// others allocated.
+/// The map of a heap whose objects lie in memory that others allocated.
 ///
-/// A heap with this map reserves address space for tables only, a fifteenth of the bytes that
-/// [`HeapBuilder::reserve`](crate::HeapBuilder::reserve) names, and takes memory for objects in
-/// segments of 1 to 32 MiB. A reference costs two loads more than with a
-/// [`Reserved`](crate::model::Reserved) range each time that the collector looks at it, and so does
-/// each free.
+/// Such a heap has no memory of its own: [`adopt`](crate::model::ModelMutator::adopt) and
+/// [`ObjectList`](crate::model::ObjectList) name the memory, and a call of
+/// [`allocate`](crate::model::ModelMutator::allocate) does not compile. The heap reserves address
+/// space for tables only, a fifteenth of the bytes that
+/// [`HeapBuilder::reserve`](crate::HeapBuilder::reserve) names. A reference costs two loads more
+/// than with a [`Reserved`](crate::model::Reserved) range each time that the collector looks at it.
 #[derive(Debug)]
 pub struct Segments {
     directory: Directory,
     /// Leaves that the directory has room for.
     most_leaves: usize,
-    /// Bytes of the tables and of the heap's own segments, with their alignment.
-    reserved: AtomicUsize,
-    mapped: Mutex<Mapped>,
+    /// Leaves in use. The first one belongs to all blocks without a unit. Relaxed: read and written
+    /// under the pool's lock.
+    leaves: AtomicUsize,
+    /// Bytes of the tables.
+    reserved: usize,
 }
 
-// SAFETY: rule *guarded*: atomics in memory of the space, and data behind a lock.
+// SAFETY: rule *guarded*: atomics, in memory of the space.
 unsafe impl Send for Segments {}
 // SAFETY: as above.
 unsafe impl Sync for Segments {}
@@ -281,10 +258,9 @@ impl Directory {
         unsafe { self.units.add(unit).as_ref() }
     }
 
-    /// The address of a byte of a unit, by the word with the unit's address.
+    /// The address of a byte of a unit, by the unit's address.
     #[inline(always)]
     fn byte(start: *mut u8, offset: usize) -> NonNull<u8> {
-        let start = start.map_addr(|addr| addr & !ADOPTED);
         // SAFETY: rule *mapped*: no unit below the high-water mark starts at 0. The offset stays in
         // the unit, so the address is not 0 either.
         unsafe { NonNull::new_unchecked(start.wrapping_add(offset)) }
@@ -295,8 +271,7 @@ impl Directory {
     #[inline(always)]
     pub(crate) fn place(&self, granule: usize) -> NonNull<u8> {
         let start = self.start(granule >> GRANULES_SHIFT).load(Ordering::Relaxed);
-        let half = if start.addr() & ADOPTED == 0 { 0 } else { self.half_offset(granule) };
-        Self::byte(start, Self::offset(granule) + half)
+        Self::byte(start, Self::offset(granule) + self.half_offset(granule))
     }
 
     /// The offset of a granule from the start of its unit.
@@ -308,7 +283,7 @@ impl Directory {
     /// Whether a granule lies in adopted memory.
     #[inline(always)]
     pub(crate) fn is_adopted(&self, granule: usize) -> bool {
-        self.start(granule >> GRANULES_SHIFT).load(Ordering::Relaxed).addr() & ADOPTED != 0
+        granule >> GRANULES_SHIFT != 0
     }
 
     /// The word with the bit of a granule on an adopted page, and the bit.
@@ -395,9 +370,8 @@ impl Index for Directory {
     #[inline(always)]
     unsafe fn cells(self, first: usize) -> impl Fn(usize) -> NonNull<u8> {
         let start = self.start(first >> GRANULES_SHIFT).load(Ordering::Relaxed);
-        let is_adopted = start.addr() & ADOPTED != 0;
         // Relaxed: see `half_offset`.
-        let word = if is_adopted { self.half(first).0.load(Ordering::Relaxed) } else { 0 };
+        let word = self.half(first).0.load(Ordering::Relaxed);
         let (halves, offset) = (word >> (first % 64), Self::offset(first));
         move |at| {
             let half = (halves >> at & 1) as usize * HALF;
@@ -411,18 +385,6 @@ impl Index for Directory {
         // SAFETY: rule *mapped*: a tracer accepts addresses from `UNIT` on.
         unsafe { NonNull::new_unchecked(start) }
     }
-}
-
-/// What the pool's lock protects. It has a lock of its own only because the pool is elsewhere.
-#[derive(Debug, Default)]
-struct Mapped {
-    segments: Vec<Segment>,
-    /// Leaves in use. The first one belongs to all blocks without a unit.
-    leaves: usize,
-    /// Bytes of the heap's own segments.
-    own: usize,
-    /// Whether the last unit is one of the heap's own.
-    ends_own: bool,
 }
 
 /// Leaves for a heap of so many units. The units of a process mostly lie close together, in a few
@@ -442,126 +404,86 @@ fn directory_bytes(length: usize) -> usize {
     units_at(units) + units * size_of::<AtomicPtr<u8>>()
 }
 
-impl Segments {
-    /// Makes room for the leaves of `units` units of the address space from `start` on. `false`:
-    /// there is none.
-    fn has_leaves(&self, mapped: &Mapped, start: usize, units: usize) -> bool {
-        let blocks = start >> BLOCK_SHIFT..=(start + units * UNIT - 1) >> BLOCK_SHIFT;
-        let is_new = |block: &usize| self.directory.block(*block).load(Ordering::Relaxed) == 0;
-        mapped.leaves + blocks.filter(is_new).count() <= self.most_leaves
-    }
-
-    /// Gives the units at `start` the numbers from `first` on. There are leaves for them.
-    fn number(
-        &self,
-        mapped: &mut Mapped,
-        start: NonNull<u8>,
-        (first, units): (usize, usize),
-        adopted: bool,
-    ) {
-        for unit in 0..units {
-            let memory = start.as_ptr().wrapping_add(unit * UNIT);
-            let block = self.directory.block(memory.addr() >> BLOCK_SHIFT);
-            if block.load(Ordering::Relaxed) == 0 {
-                block.store(mapped.leaves as u32, Ordering::Relaxed);
-                mapped.leaves += 1;
-            }
-            let word = memory.map_addr(|addr| addr | if adopted { ADOPTED } else { 0 });
-            self.directory.start(first + unit).store(word, Ordering::Relaxed);
-            let leaf = block.load(Ordering::Relaxed) as usize;
-            let entry = self.directory.entry(leaf, memory.addr() >> UNIT_SHIFT);
-            entry.store((first + unit) as u32, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Why units cannot be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
-    /// The tables have no room.
-    Full,
-    /// A part of the memory is in the list of ranges.
-    Taken,
-    /// The system refuses memory.
-    System(i32),
-}
-
 impl PageTable<Segments> {
-    /// Opens units behind a fence of `fence` units: makes their table entries accessible, numbers
-    /// them, gives their pages a shape, and lists the memory that `memory` returns. Raises the
-    /// high-water mark. Returns the first page.
+    /// Adopts units: makes their table entries accessible, numbers them, and raises the high-water
+    /// mark.
     ///
     /// Memory that is not recorded may be adopted by several heaps: see
     /// [`listing`](crate::collect::listing).
     ///
     /// The caller holds the lock of the pool.
-    fn open_units(
+    fn adopt_units(
         &self,
         pool: &mut PagePool,
-        mapped: &mut Mapped,
-        (fence, units): (usize, usize),
-        (shape, is_recorded): (Shape, bool),
-        memory: impl FnOnce(&mut Mapped) -> Result<NonNull<u8>, i32>,
-    ) -> Result<usize, Refusal> {
-        let first = self.high_water() + fence;
-        let end = first + units;
-        if end > self.length >> PAGE_SHIFT {
-            return Err(Refusal::Full);
+        start: NonNull<u8>,
+        units: usize,
+        is_recorded: bool,
+    ) -> Result<(), AdoptError> {
+        let first = self.high_water();
+        let pages = first..first + units;
+        let full = AdoptError::Full { reserved: self.length };
+        if pages.end > self.length >> PAGE_SHIFT {
+            return Err(full);
         }
-        if end > pool.committed {
-            pool.commit(self, end).map_err(Refusal::System)?;
+        if pages.end > pool.committed {
+            pool.commit(self, pages.end).map_err(|code| AdoptError::System { code })?;
         }
-        let start = ranges::with(|ranges| {
-            ranges.try_reserve(1).map_err(|_| Refusal::System(ENOMEM))?;
-            let start = memory(mapped).map_err(Refusal::System)?;
-            let base = start.as_ptr().expose_provenance();
-            let length = units * UNIT;
+        let (base, length) = (start.as_ptr().expose_provenance(), units * UNIT);
+        with_ranges(|ranges| {
+            ranges.try_reserve(1).map_err(|_| AdoptError::System { code: ENOMEM })?;
             let is_taken = if is_recorded {
                 HeapRange::overlaps(ranges, base, length)
             } else {
                 (0..units).any(|unit| self.contains(base + unit * UNIT))
             };
             if is_taken {
-                return Err(Refusal::Taken);
+                return Err(AdoptError::Taken { start: base, bytes: length });
             }
-            if !self.map.has_leaves(mapped, base, units) {
-                return Err(Refusal::Full);
+            if !self.map.has_leaves(base, length) {
+                return Err(full);
             }
             if is_recorded {
                 let word = pool.heap.0.expose_provenance();
                 HeapRange { base, length, word, is_heap: false }.insert_into(ranges);
             }
-            Ok(start)
+            Ok(())
         })?;
         // From here on nothing fails.
-        let fences = first - fence..first;
-        fences.clone().for_each(|unit| self.leave_out(unit));
-        pool.exclude(fences);
-        self.map.number(mapped, start, (first, units), shape == Shape::FOREIGN);
-        let pages = first..end;
-        if shape != Shape::FREE {
-            self.set_shapes(pages.clone(), shape);
-            pool.exclude(pages);
+        for (unit, page) in pages.clone().enumerate() {
+            self.map.number(start.as_ptr().wrapping_add(unit * UNIT), page);
+            self.set_shape(page, Shape::FOREIGN);
         }
-        mapped.ends_own = shape == Shape::FREE;
+        pool.exclude(pages.clone());
         // Release: see `PageTable::high_water`.
-        self.high_water.store(end, Ordering::Release);
-        Ok(first)
+        self.high_water.store(pages.end, Ordering::Release);
+        Ok(())
     }
 
-    /// Makes a unit one without memory. Its table entries are accessible.
-    fn leave_out(&self, unit: usize) {
-        let nowhere = std::ptr::without_provenance_mut(NOWHERE);
-        self.map.directory.start(unit).store(nowhere, Ordering::Relaxed);
-        self.set_shapes(unit..unit + 1, Shape::NOWHERE);
+    fn set_shape(&self, page: usize, shape: Shape) {
+        // SAFETY: rule *mapped*: the entry is accessible.
+        unsafe { self.range.info(page) }.shape.store(shape.to_bits(), Ordering::Relaxed);
+    }
+}
+
+impl Segments {
+    /// Whether there are leaves for `length` bytes of the address space from `start` on.
+    fn has_leaves(&self, start: usize, length: usize) -> bool {
+        let blocks = start >> BLOCK_SHIFT..=(start + length - 1) >> BLOCK_SHIFT;
+        let is_new = |block: &usize| self.directory.block(*block).load(Ordering::Relaxed) == 0;
+        let leaves = self.leaves.load(Ordering::Relaxed);
+        leaves + blocks.filter(is_new).count() <= self.most_leaves
     }
 
-    fn set_shapes(&self, pages: std::ops::Range<usize>, shape: Shape) {
-        for page in pages {
-            // SAFETY: rule *mapped*: the entry is accessible.
-            let info = unsafe { self.range.info(page) };
-            info.shape.store(shape.to_bits(), Ordering::Relaxed);
+    /// Gives the unit at `memory` a number. There is a leaf for it.
+    fn number(&self, memory: *mut u8, unit: usize) {
+        let block = self.directory.block(memory.addr() >> BLOCK_SHIFT);
+        if block.load(Ordering::Relaxed) == 0 {
+            block.store(self.leaves.fetch_add(1, Ordering::Relaxed) as u32, Ordering::Relaxed);
         }
+        self.directory.start(unit).store(memory, Ordering::Relaxed);
+        let leaf = block.load(Ordering::Relaxed) as usize;
+        let entry = self.directory.entry(leaf, memory.addr() >> UNIT_SHIFT);
+        entry.store(unit as u32, Ordering::Relaxed);
     }
 }
 
@@ -583,8 +505,7 @@ impl Map for Segments {
     }
 
     fn reserved_bytes(&self) -> usize {
-        // Relaxed: a statistic.
-        self.reserved.load(Ordering::Relaxed)
+        self.reserved
     }
 
     #[inline(always)]
@@ -611,19 +532,15 @@ impl Map for Segments {
     fn page_start(&self, page: usize) -> NonNull<u8> {
         Directory::byte(self.directory.start(page).load(Ordering::Relaxed), 0)
     }
-}
 
-impl PageSource for Segments {
-    /// Reserves the tables of at least one unit of pages, and those of unit 0. If the system
-    /// refuses, it tries tables for less, down to 64 MiB or `bytes` if that is less.
+    /// Reserves the tables of at least one unit, and those of unit 0. If the system refuses, it
+    /// tries tables for less, down to 64 MiB or `bytes` if that is less.
     #[cfg(not(all(test, loom)))]
     fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
-        let heaps = || ranges::with(|all| all.iter().filter(|range| range.is_heap).count());
+        let heaps = || with_ranges(|all| all.iter().filter(|range| range.is_heap).count());
         let asked = bytes.unwrap_or_else(|| Range::default_length(heaps()));
-        // Also for the units without memory: unit 0, and a fence for each segment. There are few
-        // segments: each has at least a third of the units before it, or 32.
-        let with_fences = asked.saturating_add(asked / 16).saturating_add(16 * UNIT);
-        let length = with_fences.checked_next_multiple_of(UNIT).unwrap_or(usize::MAX / UNIT * UNIT);
+        let with_unit_0 = asked.saturating_add(UNIT);
+        let length = with_unit_0.checked_next_multiple_of(UNIT).unwrap_or(usize::MAX / UNIT * UNIT);
         let range = Range::reserve_tables(length, directory_bytes)?;
         let length = range.length / UNIT * UNIT;
         let failed = |code| ReserveError { asked: range.mapped_bytes(), code };
@@ -634,14 +551,15 @@ impl PageSource for Segments {
         let map = Self {
             directory: Directory { blocks, units, halves: range.bit_words() },
             most_leaves: most_leaves(range.length / UNIT),
-            reserved: AtomicUsize::new(range.mapped_bytes()),
-            mapped: Mutex::new(Mapped { leaves: 1, ..Mapped::default() }),
+            leaves: AtomicUsize::new(1),
+            reserved: range.mapped_bytes(),
         };
-        let high_water = AtomicUsize::new(1);
-        let table = PageTable { length, range, high_water, map };
+        let table = PageTable { length, range, high_water: AtomicUsize::new(1), map };
         let mut pool = PagePool::new();
         pool.commit(&table, 1).map_err(|code| ReserveError { asked: length, code })?;
-        table.leave_out(0);
+        let nowhere = std::ptr::without_provenance_mut(NOWHERE);
+        table.map.directory.start(0).store(nowhere, Ordering::Relaxed);
+        table.set_shape(0, Shape::NOWHERE);
         pool.exclude(0..1);
         Ok((table, pool))
     }
@@ -653,52 +571,14 @@ impl PageSource for Segments {
         Err(ReserveError { asked: 0, code: ENOMEM })
     }
 
+    /// There are no pages, and `ModelMutator::allocate` does not compile.
     fn extend(
         table: &PageTable<Self>,
-        pool: &mut PagePool,
+        _: &mut PagePool,
         _: usize,
         count: usize,
     ) -> Result<usize, SpaceError> {
-        let (asked, in_use) = (count << PAGE_SHIFT, pool.in_use() << PAGE_SHIFT);
-        let mut mapped = table.map.mapped.lock();
-        let fence = usize::from(mapped.ends_own);
-        let least = asked.div_ceil(UNIT);
-        let step = (mapped.own / 2).clamp(SMALLEST_STEP, LARGEST_STEP);
-        let mut units = least.max(step / UNIT);
-        let before = mapped.segments.len();
-        loop {
-            let opened = table.open_units(
-                pool,
-                &mut mapped,
-                (fence, units),
-                (Shape::FREE, true),
-                |mapped| {
-                    mapped.segments.try_reserve(1).map_err(|_| ENOMEM)?;
-                    let segment = Segment::map(units * UNIT, UNIT)?;
-                    let start = segment.start;
-                    mapped.segments.push(segment);
-                    Ok(start)
-                },
-            );
-            if opened.is_err() {
-                mapped.segments.truncate(before);
-            }
-            match opened {
-                Ok(_) => break,
-                // A smaller segment may do.
-                Err(_) if units > least => units = (units / 2).max(least),
-                Err(Refusal::Full) => {
-                    return Err(SpaceError::Full { asked, in_use, reserved: table.length });
-                }
-                Err(Refusal::Taken) => return Err(SpaceError::Refused { asked, code: ENOMEM }),
-                Err(Refusal::System(code)) => return Err(SpaceError::Refused { asked, code }),
-            }
-        }
-        mapped.own += units * UNIT;
-        // Relaxed: a statistic.
-        table.map.reserved.fetch_add((units + 1) * UNIT, Ordering::Relaxed);
-        pool.add_segment(units * UNIT);
-        Ok(pool.used.first_gap(count))
+        Err(SpaceError::Full { asked: count << PAGE_SHIFT, in_use: 0, reserved: table.length })
     }
 
     fn discard_above(_: &PageTable<Self>, _: usize) {}
@@ -727,20 +607,13 @@ impl Space<Segments> {
         if bytes == 0 || !addr.is_multiple_of(UNIT) || !bytes.is_multiple_of(UNIT) {
             return Err(AdoptError::Unaligned { start: addr, bytes });
         }
-        let full = AdoptError::Full { reserved: self.length };
         if addr.checked_add(bytes - 1).is_none_or(|last| last >> BLOCK_SHIFT >= BLOCKS) {
-            return Err(full);
+            return Err(AdoptError::Full { reserved: self.length });
         }
         let mut pool = self.pool.lock();
-        let mut mapped = self.map.mapped.lock();
-        let (units, shape) = ((0, bytes / UNIT), (Shape::FOREIGN, is_recorded));
-        let opened = self.table.open_units(&mut pool, &mut mapped, units, shape, |_| Ok(start));
+        let adopted = self.table.adopt_units(&mut pool, start, bytes / UNIT, is_recorded);
         self.count_committed(&pool);
-        opened.map(drop).map_err(|refusal| match refusal {
-            Refusal::Full => full,
-            Refusal::Taken => AdoptError::Taken { start: addr, bytes },
-            Refusal::System(code) => AdoptError::System { code },
-        })
+        adopted
     }
 
     /// Notes where an object in adopted memory starts.

@@ -188,15 +188,9 @@ impl Shape {
     }
 
     /// A run of pages for one object of `size` bytes on a multiple of `align`, a power of two that
-    /// is at most [`MAX_ALIGN`]. `None`: no run can be that long.
-    #[cfg(test)]
-    pub(crate) const fn large(size: usize, align: usize) -> Option<Self> {
-        Self::large_behind(size, align, 0)
-    }
-
-    /// As [`large`](Self::large), with at least `prefix` bytes between the header and the object.
-    /// `prefix` is at most [`MAX_PREFIX`].
-    pub(crate) const fn large_behind(size: usize, align: usize, prefix: usize) -> Option<Self> {
+    /// is at most [`MAX_ALIGN`], with at least `prefix` bytes between the header and the object.
+    /// `prefix` is at most [`MAX_PREFIX`]. `None`: no run can be that long.
+    pub(crate) const fn large(size: usize, align: usize, prefix: usize) -> Option<Self> {
         debug_assert!(align.is_power_of_two() && align <= MAX_ALIGN && prefix <= MAX_PREFIX);
         let align = if align > GRANULE { align } else { GRANULE };
         let Some(front) = PAGE_HEADER.checked_add(prefix) else { return None };

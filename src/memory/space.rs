@@ -41,7 +41,7 @@
 //! * The table entries of all pages below the high-water mark stay accessible, because a released
 //!   page returns only its own memory to the system. A page in use returns only memory without a
 //!   cell in use (see `sparse`), and the counting table returns only zeros.
-//! * Pages in use never exceed the [limit](super::limit). Free pages that stay resident never
+//! * Pages in use never exceed the [limit](Limit). Free pages that stay resident never
 //!   exceed `max(16, in use / 8, reused)`, where `reused` is 512 at most (see `pool`). Together the
 //!   two bound the resident size.
 //!
@@ -64,13 +64,11 @@ use std::sync::atomic::AtomicPtr;
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::memory::address_map::AddressMap;
-use crate::memory::limit::Limit;
+use crate::memory::address_map::Reserved;
 use crate::memory::page::{PageList, all_free};
-use crate::memory::pool::{HeapWord, PagePool, PoolView, SpaceError};
+use crate::memory::pool::{HeapWord, Limit, PagePool, SpaceError};
 use crate::memory::quarantine::{Quarantine, TypeNamer, freed_twice};
-use crate::memory::range::{Range, ReserveError};
-use crate::memory::ranges::{self, word_at};
-use crate::memory::reserved::Reserved;
+use crate::memory::range::{Range, ReserveError, with_ranges, word_at};
 use crate::memory::shape::{Cell, MAX_ALIGN, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape};
 use crate::memory::sparse::Rounds;
 use crate::memory::table::PageTable;
@@ -132,7 +130,7 @@ impl<A: AddressMap> Deref for Space<A> {
 
 impl<A: AddressMap> Drop for Space<A> {
     fn drop(&mut self) {
-        ranges::with(|ranges| ranges.retain(|range| !self.contains(range.base)));
+        with_ranges(|ranges| ranges.retain(|range| !self.contains(range.base)));
         if let Some(quarantine) = self.quarantine().filter(|_| !std::thread::panicking()) {
             // SAFETY: rule *mapped*: the range is dropped after this function.
             unsafe { quarantine.check_last() };
@@ -145,12 +143,6 @@ impl Space {
     #[inline(always)]
     pub(crate) fn base(&self) -> usize {
         self.bounds().0
-    }
-
-    /// Reserves one range.
-    #[cfg(test)]
-    pub(crate) fn reserve(config: SpaceConfig) -> Result<Self, ReserveError> {
-        Self::open(config)
     }
 
     /// The heap word of the page that `addr` is on.
@@ -221,7 +213,7 @@ impl<A: AddressMap> Space<A> {
     /// Sets the word that the pool writes to the header of each page that it hands out from now on.
     pub(crate) fn set_heap(&self, heap: *const ()) {
         self.pool.lock().heap = HeapWord(heap);
-        ranges::with(|ranges| {
+        with_ranges(|ranges| {
             let own = ranges.iter_mut().filter(|range| self.contains(range.base));
             own.for_each(|range| range.word = heap.expose_provenance());
         });
@@ -298,18 +290,6 @@ impl<A: AddressMap> Space<A> {
     pub(crate) unsafe fn drain(&self, page: u32) {
         // SAFETY: as the caller says.
         unsafe { self.drain_remote(page, self.quarantine()) }
-    }
-
-    /// A snapshot of the pool.
-    pub(crate) fn pool(&self) -> PoolView {
-        let pool = self.pool.lock();
-        let mut abandoned = Vec::new();
-        for (class, list) in pool.abandoned.iter().enumerate() {
-            // SAFETY: rule *owner*: the lock owns abandoned pages.
-            unsafe { list.for_each(self, |page| abandoned.push((class as u8, page))) };
-        }
-        let holes = pool.used.gaps(self.high_water());
-        PoolView { holes, abandoned, in_use: pool.in_use(), heap: pool.heap.0 }
     }
 
     /// Puts a freed cell or large object into quarantine. Returns the memory that is to be freed
@@ -454,19 +434,9 @@ impl<A: AddressMap> Space<A> {
         }
     }
 
-    /// Takes a run of pages for one object of `size` bytes.
-    #[cfg(test)]
-    pub(crate) fn acquire_large(
-        &self,
-        size: usize,
-        align: usize,
-    ) -> Result<NonNull<u8>, SpaceError> {
-        self.acquire_large_behind(size, align, 0)
-    }
-
     /// Takes a run of pages for one object of `size` bytes, with at least `prefix` bytes in front
     /// of it. `prefix` is at most [`MAX_PREFIX`](crate::memory::shape::MAX_PREFIX).
-    pub(crate) fn acquire_large_behind(
+    pub(crate) fn acquire_large(
         &self,
         size: usize,
         align: usize,
@@ -476,7 +446,7 @@ impl<A: AddressMap> Space<A> {
             return Err(SpaceError::Alignment { align });
         }
         let mut pool = self.pool.lock();
-        let shape = Shape::large_behind(size, align, prefix).ok_or(SpaceError::Full {
+        let shape = Shape::large(size, align, prefix).ok_or(SpaceError::Full {
             asked: size,
             in_use: self.in_use_bytes(),
             reserved: self.length,

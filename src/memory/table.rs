@@ -249,21 +249,6 @@ impl<A: Map> PageTable<A> {
         }
     }
 
-    /// Panics if an address lies in memory that the heap has adopted.
-    ///
-    /// # Safety
-    ///
-    /// As for [`page_of`](Self::page_of), or the memory is adopted.
-    #[inline]
-    pub(crate) unsafe fn assert_own(&self, addr: usize) {
-        assert!(
-            // SAFETY: as the caller says. Adopted pages have entries, too.
-            unsafe { self.page_of(addr) }.shape().kind() != PageKind::Foreign,
-            "`free` was given memory of an adopted segment, which the heap does not own: call \
-             `unregister`"
-        );
-    }
-
     /// A page's free bits.
     ///
     /// # Safety

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use crate::base::system::prefetch;
 use crate::managed::{self, drop_reference, object};
 #[cfg(feature = "cpython")]
-use crate::memory::ranges::is_in_any_heap;
+use crate::memory::range::is_in_any_heap;
 use crate::object::header::Header;
 use crate::object::live::Live;
 use crate::object::tracer::{Edge, Tracer};

@@ -70,9 +70,8 @@ impl HeapBuilder {
     /// heap reserves half of it, or a quarter, and so on, down to 64 MiB.
     ///
     /// A heap of an [`ObjectModel`](crate::model::ObjectModel) with
-    /// [`Segments`](crate::model::Segments) cannot grow beyond `bytes` either, including the memory
-    /// that it [adopts](crate::model::ModelMutator::adopt). It reserves addresses only for its
-    /// tables, about a fifteenth of `bytes`.
+    /// [`Segments`](crate::model::Segments) [adopts](crate::model::ModelMutator::adopt) at most so
+    /// many bytes. It reserves addresses only for its tables, about a fifteenth of `bytes`.
     pub fn reserve(mut self, bytes: usize) -> Self {
         self.reserve = Some(bytes);
         self

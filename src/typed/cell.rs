@@ -303,7 +303,7 @@ impl<T: Trace + ?Sized> GcCell<T> {
 #[cold]
 #[track_caller]
 fn word_elsewhere(address: usize, m: &Mutator) -> u64 {
-    if crate::memory::ranges::is_in_any_heap(address) {
+    if crate::memory::range::is_in_any_heap(address) {
         refuse_foreign();
     }
     FREE | m.raw().core().space.base() as u64

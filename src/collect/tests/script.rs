@@ -229,7 +229,7 @@ impl Script {
 // 2. `destroy` frees, at 0. 3. Counts are lowered on attached threads and in `merge`. 4. Edges
 //    are counted. 5. `merge` drops all deferred references. 6. No method reaches a safepoint.
 unsafe impl ObjectModel for Script {
-    type Addresses = crate::memory::reserved::Reserved;
+    type Addresses = crate::memory::address_map::Reserved;
     type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
 

@@ -382,15 +382,15 @@ fn pages_and_a_pool_that_contradict_each_other() {
         "page 5 is Tail, 0 pages before the end of a large object".to_owned()
     });
     says(|space, _| {
-        shape(space, 3, Shape::large(3 * PAGE_SIZE - 64, 32).unwrap());
+        shape(space, 3, Shape::large(3 * PAGE_SIZE - 64, 32, 0).unwrap());
         "page 5 is Small, 1 pages before the end of a large object".to_owned()
     });
     says(|space, _| {
-        shape(space, 3, Shape::large(PAGE_SIZE - 64, 32).unwrap());
+        shape(space, 3, Shape::large(PAGE_SIZE - 64, 32, 0).unwrap());
         "page 4 is Tail, 0 pages before the end of a large object".to_owned()
     });
     says(|space, lists| {
-        shape(space, 6, Shape::large(3 * PAGE_SIZE - 64, 32).unwrap());
+        shape(space, 6, Shape::large(3 * PAGE_SIZE - 64, 32, 0).unwrap());
         assert_eq!((space.high_water(), lists.pool.in_use), (8, 6));
         "6 pages of 8 are in use, and the pool says 6".to_owned()
     });

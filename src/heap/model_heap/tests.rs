@@ -22,7 +22,7 @@ struct Loudly;
 
 // SAFETY: rule *counted*: there is no object.
 unsafe impl ObjectModel for Loudly {
-    type Addresses = crate::memory::reserved::Reserved;
+    type Addresses = crate::memory::address_map::Reserved;
     type Parts = Self;
     const STABLE_DURING_STOP: bool = true;
 

@@ -31,16 +31,16 @@ fn the_end_of_a_heap_drops_what_its_lists_hold() {
     assert_eq!((core.model.deferred.lock().list.len(), core.model.retired.lock().len()), (1, 1));
     drop((core, heap));
     assert_eq!(calls.died.load(SeqCst), 2);
-    assert!(crate::memory::ranges::is_in_any_heap(address));
+    assert!(crate::memory::range::is_in_any_heap(address));
     drop(kept);
     assert_eq!(calls.died.load(SeqCst), 3);
-    assert!(!crate::memory::ranges::is_in_any_heap(address));
+    assert!(!crate::memory::range::is_in_any_heap(address));
     // A heap without objects is unmapped at once.
     let heap = plain_heap();
     let m = heap.attach();
     let address = header_of(&m.alloc(1)).as_ptr() as usize;
     drop((m, heap));
-    assert!(!crate::memory::ranges::is_in_any_heap(address));
+    assert!(!crate::memory::range::is_in_any_heap(address));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn after_the_heap_a_panic_comes_out_once_and_never_while_the_thread_unwinds() {
         let message = outside::panic_message(thrown.expect_err("a panic"));
         assert_eq!(message.contains("another panic"), unwinds);
         assert_eq!(reported.swap(0, SeqCst), reports);
-        assert!(!crate::memory::ranges::is_in_any_heap(address), "all have died");
+        assert!(!crate::memory::range::is_in_any_heap(address), "all have died");
     }
 }
 
@@ -121,7 +121,7 @@ fn after_the_heap_weak_references_lead_nowhere_and_merged_objects_die() {
     assert_eq!(calls.died.load(SeqCst), 0);
     drop(object);
     assert_eq!(calls.died.load(SeqCst), 1);
-    assert!(!crate::memory::ranges::is_in_any_heap(address));
+    assert!(!crate::memory::range::is_in_any_heap(address));
     let other = plain_heap();
     assert!(weak.upgrade(&other.attach()).is_none());
 }

@@ -101,11 +101,11 @@ fn a_reference_taken_out_elsewhere_is_retired_deferred_in_a_stop_and_dropped_aft
     let object = m.alloc(Noting(calls.clone()));
     let address = header_of(&object).as_ptr() as usize;
     drop((m, heap));
-    assert!(crate::memory::ranges::is_in_any_heap(address), "objects keep the range");
+    assert!(crate::memory::range::is_in_any_heap(address), "objects keep the range");
     retire_elsewhere(object.into_reference());
     assert_eq!(calls.get(), [0, 1, 0], "there is no mutator for a finalizer");
     assert!(
-        !crate::memory::ranges::is_in_any_heap(address),
+        !crate::memory::range::is_in_any_heap(address),
         "the last object takes the range with it"
     );
 }

@@ -12,7 +12,7 @@ fn space() -> Space {
 }
 
 fn limited(limit: usize) -> Space {
-    Space::reserve(SpaceConfig { reserve: Some(1 << 30), limit: Some(limit) }).unwrap()
+    <Space>::open(SpaceConfig { reserve: Some(1 << 30), limit: Some(limit) }).unwrap()
 }
 
 fn addr(cell: NonNull<u8>) -> usize {
@@ -104,8 +104,8 @@ fn cached_cells_are_listed() {
 fn large_objects_have_their_own_pages() {
     let space = space();
     let mut arena = Arena::new(1);
-    let object = arena.alloc_large(&space, SMALL_MAX + 1, 32).unwrap();
-    let huge = arena.alloc_large(&space, 10 * PAGE_SIZE, 4096).unwrap();
+    let object = arena.alloc_large(&space, SMALL_MAX + 1, 32, 0).unwrap();
+    let huge = arena.alloc_large(&space, 10 * PAGE_SIZE, 4096, 0).unwrap();
     assert_eq!(space.in_use_bytes(), 12 * PAGE_SIZE);
     assert_eq!(arena.take_count(), (2, 12 * PAGE_SIZE as isize));
     assert_eq!(space.page(space.page_index(addr(huge))).shape().pages(), 11);
@@ -115,7 +115,7 @@ fn large_objects_have_their_own_pages() {
         Arena::free_remote(&space, huge);
     }
     assert_eq!(space.in_use_bytes(), 0);
-    assert!(arena.alloc_large(&space, 1, 2 * PAGE_SIZE).is_err());
+    assert!(arena.alloc_large(&space, 1, 2 * PAGE_SIZE, 0).is_err());
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn at_the_limit_nothing_breaks() {
     }
     assert_eq!(cells.len(), 8 * CLASS_SHAPES[usize::from(class)].cells());
     assert!(matches!(arena.last_error(), Some(SpaceError::Limit { .. })));
-    assert!(arena.alloc_large(&space, 1, 1).is_err());
+    assert!(arena.alloc_large(&space, 1, 1, 0).is_err());
     // Remote frees are found at once, on any page.
     let last = cells.pop().unwrap();
     // SAFETY: rule *owner*: freed once.
@@ -140,7 +140,7 @@ fn at_the_limit_nothing_breaks() {
     // An empty page is of use to another class, and to a large object.
     // SAFETY: rule *owner*: freed once each.
     cells.drain(..).for_each(|cell| unsafe { arena.free(&space, cell) });
-    let large = arena.alloc_large(&space, 7 * PAGE_SIZE, 1).unwrap();
+    let large = arena.alloc_large(&space, 7 * PAGE_SIZE, 1, 0).unwrap();
     // SAFETY: rule *owner*: freed once.
     unsafe { arena.free(&space, large) };
     assert!(arena.alloc(&space, 0).is_some());
@@ -173,7 +173,7 @@ fn the_arena_that_frees_an_object_counts_it() {
         "{again} taken again"
     );
     assert_eq!(again_bytes, again * bytes);
-    let large = one.alloc_large(&space, SMALL_MAX + 1, 1).unwrap();
+    let large = one.alloc_large(&space, SMALL_MAX + 1, 1, 0).unwrap();
     one.take_count();
     // Frees that are not to be counted are not.
     assert!(other.count_frees(false));
@@ -258,7 +258,7 @@ fn two_threads_never_share_a_cell() {
                 }
                 let class = [0, 1, 3, 20, CLASSES - 1][next(500) * next(500) / 50_000];
                 let cell = match next(2000) {
-                    0 => arena.alloc_large(space, next(5 * PAGE_SIZE), 32).unwrap(),
+                    0 => arena.alloc_large(space, next(5 * PAGE_SIZE), 32, 0).unwrap(),
                     _ => arena.alloc(space, class as u8).unwrap(),
                 };
                 // SAFETY: rule *mapped*: handed out.

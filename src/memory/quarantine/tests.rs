@@ -34,7 +34,7 @@ fn the_quarantine_of_objects_is_full_at_its_limits_and_not_before() {
     let bytes = |shape: Shape| shape.room().bytes();
     let exact = |shape: &&Shape| BYTES.is_multiple_of(bytes(**shape)) && bytes(**shape) > 1024;
     // Small objects up to the limit of objects, and others up to the exact limit of bytes.
-    let large = Shape::large(BYTES / 4, 16).expect("a size");
+    let large = Shape::large(BYTES / 4, 16, 0).expect("a size");
     for (shape, most) in [CLASS_SHAPES[0], *CLASS_SHAPES[..CLASSES].iter().find(exact).unwrap()]
         .map(|shape| (shape, (BYTES / bytes(shape)).min(4096)))
         .into_iter()

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::system;
-use crate::memory::ranges::{is_in_any_heap, word_at};
+use crate::memory::range::{is_in_any_heap, word_at};
 use crate::memory::space::SpaceConfig;
 use crate::object::tracer::Tracer;
 use crate::{Gc, GcCell, Trace};
@@ -167,23 +166,14 @@ fn what_cannot_be_adopted() {
         // SAFETY: rule *adopted*: it is refused.
         assert_eq!(unsafe { space.adopt_memory(start, bytes, true) }, full);
     }
-    // Memory of a heap's own.
-    let own = space.acquire_large(PAGE_SIZE, 64).expect("a page").as_ptr().addr() / UNIT * UNIT;
-    let start = NonNull::new(std::ptr::without_provenance_mut(own)).expect("an address");
-    for space in [&space, &other] {
-        let taken = Err(AdoptError::Taken { start: own, bytes: UNIT });
-        // SAFETY: rule *adopted*: it is refused.
-        assert_eq!(unsafe { space.adopt_memory(start, UNIT, true) }, taken);
-    }
 }
 
 /// Opens units at an address where no memory is. No test accesses it.
-fn open_at(space: &Space<Segments>, start: usize, units: usize) -> Result<usize, Refusal> {
+fn open_at(space: &Space<Segments>, start: usize, units: usize) -> Result<usize, AdoptError> {
     let mut pool = space.pool.lock();
-    let mut mapped = space.map.mapped.lock();
     let start = NonNull::new(std::ptr::without_provenance_mut(start)).expect("an address");
-    let memory = |_: &mut Mapped| Ok(start);
-    space.table.open_units(&mut pool, &mut mapped, (0, units), (Shape::FOREIGN, true), memory)
+    let page = space.high_water();
+    space.table.adopt_units(&mut pool, start, units, true).map(|()| page)
 }
 
 #[test]
@@ -195,7 +185,7 @@ fn a_heap_whose_leaves_are_used_up_refuses_other_blocks() {
         open_at(&space, block(number), 1).expect("a leaf");
     }
     let before = space.high_water();
-    assert_eq!(open_at(&space, block(most), 1), Err(Refusal::Full));
+    assert_eq!(open_at(&space, block(most), 1), Err(AdoptError::Full { reserved: space.length }));
     assert!(is_unknown(&space, block(most)));
     assert!(!is_in_any_heap(block(most)));
     assert_eq!(space.high_water(), before);
@@ -254,7 +244,10 @@ proptest! {
                             model.insert(start, (length, page * PAGE_GRANULES));
                         }
                         // Also if a real mapping of this process lies there.
-                        Err(refusal) => prop_assert!(overlaps || refusal == Refusal::Taken),
+                        Err(error) => {
+                            let is_taken = matches!(error, AdoptError::Taken { .. });
+                            prop_assert!(overlaps || is_taken);
+                        }
                     }
                     start
                 }
@@ -292,7 +285,6 @@ proptest! {
         let space = space(64 << 20);
         memory.adopt(&space).expect("room");
         let directory = space.origin();
-        let own = space.acquire_large(100, 64).expect("a page").as_ptr().addr();
         // By granule of the memory: the half in which an object starts.
         let mut model = BTreeMap::<usize, usize>::new();
         for (at, second, alone) in steps {
@@ -317,95 +309,23 @@ proptest! {
                 prop_assert!(directory.is_adopted(granule));
             }
         }
-        prop_assert_eq!(space.address(space.granule(own)), own / GRANULE * GRANULE);
-        prop_assert!(!directory.is_adopted(space.granule(own)) && !directory.is_adopted(0));
-        // SAFETY: rule *mapped*: a word of the space.
-        let cells = unsafe { directory.cells(space.granule(own) / 64 * 64) };
-        let own_cell = cells(space.granule(own) % 64).as_ptr().addr();
-        prop_assert_eq!(own_cell, own / GRANULE * GRANULE);
+        prop_assert!(!directory.is_adopted(0));
         let page = space.page_index(memory.addr()) as u32;
         prop_assert_eq!(space.page_start(page).as_ptr().addr(), memory.addr());
     }
-
-    /// Runs of pages lie in one segment, whatever was taken and put back before.
-    #[test]
-    fn a_run_of_pages_lies_in_one_segment(
-        sizes in prop::collection::vec((1usize..40 * PAGE_SIZE, any::<bool>()), 1..60),
-    ) {
-        let memory = Memory::new(1);
-        let space = space(256 << 20);
-        let mut kept = Vec::<(NonNull<u8>, usize, u8)>::new();
-        for (number, (size, frees)) in sizes.into_iter().enumerate() {
-            if number == 20 {
-                memory.adopt(&space).expect("room");
-            }
-            let object = space.acquire_large(size, 64).expect("pages");
-            let fill = number as u8 + 1;
-            // SAFETY: rule *owner*: just allocated.
-            unsafe {
-                object.write_bytes(fill, size);
-                let room = space.memory(object).room().bytes();
-                prop_assert!(room >= size);
-                object.add(room - 1).write(fill);
-            }
-            kept.push((object, size, fill));
-            if frees {
-                let (object, ..) = kept.swap_remove(number * 7 % kept.len());
-                // SAFETY: rule *owner*: freed once.
-                unsafe { space.release(space.page_index(object.as_ptr().addr()) as u32) };
-            }
-        }
-        for (object, size, fill) in kept {
-            // SAFETY: rule *owner*: of this test.
-            let bytes = unsafe { std::slice::from_raw_parts(object.as_ptr(), size) };
-            prop_assert!(bytes == vec![fill; size], "no other object wrote there");
-        }
-        prop_assert_eq!(space.pool().in_use * PAGE_SIZE, space.in_use_bytes());
-    }
 }
 
 #[test]
-fn a_small_heap_takes_few_addresses_and_a_growing_one_few_segments() {
+fn a_heap_of_segments_has_no_pages_of_its_own() {
     let space = space(1 << 30);
     let tables = space.reserved_bytes();
     assert!(tables < (1 << 30) / 8, "{tables} bytes of tables");
-    assert_eq!((space.in_use_bytes(), space.high_water()), (0, 1));
-    space.acquire_large(100, 64).expect("a page");
-    let first = SMALLEST_STEP + UNIT;
-    assert_eq!(space.reserved_bytes() - tables, first, "a segment and its alignment");
-    assert_eq!(space.in_use_bytes(), PAGE_SIZE);
-    let mut pages = 1;
-    while pages < (512 << 20) / PAGE_SIZE {
-        space.acquire_large(100, 64).expect("a page");
-        pages += 1;
-    }
-    let segments = space.map.mapped.lock().segments.len();
-    assert!((16..40).contains(&segments), "{segments} segments");
-    assert!(space.committed_bytes() >= 512 << 20 && space.committed_bytes() < 600 << 20);
-}
-
-#[test]
-fn a_heap_grows_up_to_its_reserve_and_its_limit() {
-    let space = space(8 << 20);
-    let mut pages = 0;
-    let error = loop {
-        match space.acquire_large(100, 64) {
-            Ok(_) => pages += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(pages * PAGE_SIZE >= 8 << 20, "{pages} pages");
-    assert!(matches!(error, SpaceError::Full { asked: PAGE_SIZE, .. }), "{error}");
-    let config = SpaceConfig { reserve: Some(64 << 20), limit: Some(2 << 20) };
-    let space = Space::<Segments>::open(config).expect("address space");
     let memory = Memory::new(1);
-    memory.adopt(&space).expect("adopted memory does not count");
-    for _ in 0..(2 << 20) / PAGE_SIZE {
-        space.acquire_large(100, 64).expect("a page");
-    }
-    let error = space.acquire_large(100, 64).expect_err("the limit");
-    assert!(matches!(error, SpaceError::Limit { .. }), "{error}");
-    drop(space);
+    memory.adopt(&space).expect("room");
+    let error = space.acquire_large(100, 64, 0).expect_err("no pages");
+    assert!(matches!(error, SpaceError::Full { asked: PAGE_SIZE, .. }), "{error}");
+    assert_eq!((space.in_use_bytes(), space.pool().in_use), (0, 0));
+    assert_eq!((space.reserved_bytes(), space.high_water()), (tables, 2));
 }
 
 #[test]
@@ -413,12 +333,9 @@ fn the_list_of_ranges_has_each_segment_until_the_heap_ends() {
     const WORD: usize = 0xbeef0;
     let memory = Memory::new(2);
     let space = space(64 << 20);
-    let before = space.acquire_large(100, 64).expect("a page").as_ptr().addr();
-    assert_eq!(word_at(before), Some(0));
     space.set_heap(std::ptr::without_provenance(WORD));
-    let after = space.acquire_large(2 * UNIT, 64).expect("pages").as_ptr().addr();
     memory.adopt(&space).expect("room");
-    let all = [before, after, after + 2 * UNIT - 1, memory.addr(), memory.addr() + 2 * UNIT - 1];
+    let all = [memory.addr(), memory.addr() + 2 * UNIT - 1];
     for addr in all {
         assert_eq!(word_at(addr), Some(WORD), "{addr:#x}");
     }
@@ -428,30 +345,10 @@ fn the_list_of_ranges_has_each_segment_until_the_heap_ends() {
 }
 
 #[test]
-fn free_pages_return_to_the_system() {
-    // More than the pool keeps resident.
-    const BYTES: usize = 3 << 20;
-    let space = space(64 << 20);
-    let object = space.acquire_large(BYTES, 64).expect("pages");
-    let start = object.as_ptr().addr() / PAGE_SIZE * PAGE_SIZE;
-    // SAFETY: rule *owner*: just allocated.
-    unsafe { object.write_bytes(7, BYTES) };
-    let resident = || system::testing::resident(start, BYTES);
-    assert!(resident().is_none_or(|bytes| bytes == BYTES));
-    // SAFETY: rule *owner*: freed once.
-    unsafe { space.release(space.page_index(object.as_ptr().addr()) as u32) };
-    assert!(resident().is_none_or(|bytes| bytes == 0), "more than the pool keeps resident");
-    assert_eq!(space.acquire_large(BYTES, 64), Ok(object), "the same gap");
-    // SAFETY: rule *owner*: just allocated.
-    unsafe { object.write_bytes(7, BYTES) };
-}
-
-#[test]
 fn only_adopted_memory_has_places_for_objects_of_others() {
     let memory = Memory::new(1);
     let space = space(64 << 20);
     memory.adopt(&space).expect("room");
-    let own = space.acquire_large(100, 64).expect("a page").as_ptr().addr();
     let addr = memory.addr();
     assert_eq!(space.check_place(addr), Ok(()));
     assert_eq!(space.check_place(addr + UNIT - GRANULE), Ok(()));
@@ -460,7 +357,7 @@ fn only_adopted_memory_has_places_for_objects_of_others() {
         let misplaced = Err(AdoptError::Misplaced { address: addr + offset });
         assert_eq!(space.check_place(addr + offset), misplaced);
     }
-    for elsewhere in [own, 0, NOWHERE, addr + UNIT, 1 << 47] {
+    for elsewhere in [0, NOWHERE, addr + UNIT, 1 << 47] {
         let error = Err(AdoptError::NotAdopted { address: elsewhere });
         assert_eq!(space.check_place(elsewhere), error);
     }
@@ -488,28 +385,6 @@ fn two_threads_set_halves_of_neighbours() {
             });
         }
     });
-}
-
-/// No page that the pool hands out gets bits of halves: there they are the free bits.
-#[test]
-fn the_bits_of_adopted_pages_are_those_of_their_own_granules() {
-    let memory = Memory::new(1);
-    let space = space(64 << 20);
-    let before = space.acquire_large(100, 64).expect("a page");
-    memory.adopt(&space).expect("room");
-    (0..UNIT / GRANULE).for_each(|at| space.set_half(memory.addr() + at * GRANULE + HALF));
-    let after = space.acquire_large(2 * UNIT, 64).expect("pages");
-    for own in [before, after] {
-        let granule = space.granule(own.as_ptr().addr());
-        assert_eq!(space.address(granule), own.as_ptr().addr() / GRANULE * GRANULE);
-    }
-    let page = |address: usize| space.page_index(address) as u32;
-    // SAFETY: rule *owner*: no other thread is here.
-    unsafe {
-        let own = page(before.as_ptr().addr());
-        space.free_bits(own, |bits| assert!(bits.iter().all(|&word| word == 0)));
-        space.free_bits(page(memory.addr()), |bits| assert_eq!(*bits, [u64::MAX; _]));
-    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn a_large_object_ends_where_its_run_ends() {
     for align in aligns {
         let lengths = [0, 1, 2, 3, 17, 1000, u32::MAX as usize - 1];
         for size in lengths.into_iter().flat_map(|pages| around(pages * PAGE_SIZE)) {
-            let shape = Shape::large(size, align).unwrap();
+            let shape = Shape::large(size, align, 0).unwrap();
             let (offset, room, run) =
                 (shape.offset(), shape.room().bytes(), shape.footprint().bytes());
             assert_eq!(shape.kind(), PageKind::Large);
@@ -28,7 +28,7 @@ fn a_large_object_ends_where_its_run_ends() {
             assert_eq!(shape.room().last_word() + size_of::<usize>(), room);
             assert_eq!(shape.room().behind(24), room - 24);
             for prefix in [1, 64, 1000, MAX_PREFIX] {
-                let shape = Shape::large_behind(size, align, prefix).unwrap();
+                let shape = Shape::large(size, align, prefix).unwrap();
                 let (offset, room) = (shape.offset(), shape.room().bytes());
                 assert!(room >= size && room < size + PAGE_SIZE);
                 assert!((PAGE_HEADER + prefix..=MAX_ALIGN).contains(&offset));
@@ -41,12 +41,12 @@ fn a_large_object_ends_where_its_run_ends() {
 #[test]
 fn a_size_that_no_run_can_have_has_no_shape() {
     let most = u32::MAX as usize * PAGE_SIZE - PAGE_HEADER;
-    assert!(Shape::large(most, 1).is_some());
+    assert!(Shape::large(most, 1, 0).is_some());
     for size in
         [most + 1, isize::MAX as usize, usize::MAX - PAGE_HEADER, usize::MAX - 1, usize::MAX]
     {
         for align in [1, GRANULE, PAGE_HEADER, 4096, MAX_ALIGN] {
-            assert_eq!(Shape::large(size, align), None, "{size}, {align}");
+            assert_eq!(Shape::large(size, align, 0), None, "{size}, {align}");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::memory::size_class::class_of;
 const CHUNK_PAGES: usize = (2 << 20) / PAGE_SIZE;
 
 fn space(reserve: usize, limit: usize) -> Space {
-    Space::reserve(SpaceConfig { reserve: Some(reserve), limit: Some(limit) }).unwrap()
+    <Space>::open(SpaceConfig { reserve: Some(reserve), limit: Some(limit) }).unwrap()
 }
 
 fn page_of(space: &Space, object: NonNull<u8>) -> u32 {
@@ -37,7 +37,7 @@ fn addresses_map_to_granules_and_pages_and_back() {
 
 #[test]
 fn the_default_reserve_is_large_and_costs_nothing() {
-    let space = Space::reserve(SpaceConfig::default()).unwrap();
+    let space = <Space>::open(SpaceConfig::default()).unwrap();
     assert!(space.reserved_bytes() >= 64 << 20);
     assert_eq!((space.committed_bytes(), space.in_use_bytes(), space.high_water()), (0, 0, 0));
     assert!(space.states().is_empty());
@@ -58,7 +58,7 @@ fn headers_hold_the_heap_word() {
     let word = std::ptr::without_provenance(0x1234_5678);
     space.set_heap(word);
     for (size, align) in [(1, 1), (3 * PAGE_SIZE, 64), (5, MAX_ALIGN), (PAGE_SIZE, 4096)] {
-        let object = space.acquire_large(size, align).unwrap();
+        let object = space.acquire_large(size, align, 0).unwrap();
         assert_eq!(object.as_ptr().addr() % align, 0);
         // SAFETY: rule *owner*: a large object in use. All its bytes belong to this thread.
         unsafe {
@@ -68,14 +68,14 @@ fn headers_hold_the_heap_word() {
         let page = space.page_index(object.as_ptr().addr());
         assert_eq!(space.starts(page).collect::<Vec<_>>(), [space.granule(object.as_ptr().addr())]);
     }
-    let error = space.acquire_large(1, PAGE_SIZE).unwrap_err();
+    let error = space.acquire_large(1, PAGE_SIZE, 0).unwrap_err();
     assert_eq!(error, SpaceError::Alignment { align: PAGE_SIZE });
 }
 
 #[test]
 fn runs_coalesce_and_the_lowest_hole_is_reused() {
     let space = space(64 * PAGE_SIZE, usize::MAX);
-    let take = |pages: usize| space.acquire_large(pages * PAGE_SIZE - PAGE_HEADER, 1).unwrap();
+    let take = |pages: usize| space.acquire_large(pages * PAGE_SIZE - PAGE_HEADER, 1, 0).unwrap();
     // SAFETY: rule *owner*: each is released once.
     let give = |object| unsafe { space.release(page_of(&space, object)) };
     let runs: Vec<_> = (0..6).map(|_| take(2)).collect();
@@ -111,26 +111,26 @@ fn space_at(space: &Space, page: usize) -> NonNull<u8> {
 #[test]
 fn the_limit_and_the_range_refuse_and_change_nothing() {
     let small = space(16 * PAGE_SIZE, 4 * PAGE_SIZE + 100);
-    let object = small.acquire_large(3 * PAGE_SIZE, 1).unwrap();
-    let error = small.acquire_large(1, 1).unwrap_err();
+    let object = small.acquire_large(3 * PAGE_SIZE, 1, 0).unwrap();
+    let error = small.acquire_large(1, 1, 0).unwrap_err();
     let (asked, full) = (PAGE_SIZE, 4 * PAGE_SIZE);
     assert_eq!(error, SpaceError::Limit { asked, in_use: full, limit: full });
     assert!(error.to_string().contains("limit"));
     // SAFETY: rule *owner*: released once.
     unsafe { small.release(page_of(&small, object)) };
-    assert!(small.acquire_large(1, 1).is_ok());
+    assert!(small.acquire_large(1, 1, 0).is_ok());
 
     let tight = space(4 * PAGE_SIZE, usize::MAX);
-    let first = tight.acquire_large(1, 1).unwrap();
-    let second = tight.acquire_large(PAGE_SIZE, 1).unwrap();
+    let first = tight.acquire_large(1, 1, 0).unwrap();
+    let second = tight.acquire_large(PAGE_SIZE, 1, 0).unwrap();
     // SAFETY: rule *owner*: released once.
     unsafe { tight.release(page_of(&tight, first)) };
     // One page is free on each side of the second object, but no two adjacent pages are.
-    assert!(matches!(tight.acquire_large(PAGE_SIZE, 1), Err(SpaceError::Full { .. })));
-    assert!(matches!(tight.acquire_large(usize::MAX, 1), Err(SpaceError::Full { .. })));
+    assert!(matches!(tight.acquire_large(PAGE_SIZE, 1, 0), Err(SpaceError::Full { .. })));
+    assert!(matches!(tight.acquire_large(usize::MAX, 1, 0), Err(SpaceError::Full { .. })));
     assert_eq!((tight.in_use_bytes(), tight.high_water()), (2 * PAGE_SIZE, 3));
     assert_eq!(tight.page_index(second.as_ptr().addr()), 1);
-    assert!(tight.acquire_large(1, 1).is_ok() && tight.acquire_large(1, 1).is_ok());
+    assert!(tight.acquire_large(1, 1, 0).is_ok() && tight.acquire_large(1, 1, 0).is_ok());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn every_byte_is_accessible_across_chunks() {
     let space = space(pages * PAGE_SIZE, usize::MAX);
     let mut committed = 0;
     for page in 0..pages {
-        let object = space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1).unwrap();
+        let object = space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1, 0).unwrap();
         assert_eq!(space.page_index(object.as_ptr().addr()), page);
         // SAFETY: rule *owner*: all its bytes belong to this thread.
         unsafe { object.write_bytes(1, PAGE_SIZE - PAGE_HEADER) };
@@ -153,12 +153,12 @@ fn every_byte_is_accessible_across_chunks() {
         committed = space.committed_bytes();
     }
     assert!(committed >= pages * PAGE_SIZE);
-    assert!(matches!(space.acquire_large(1, 1), Err(SpaceError::Full { .. })));
+    assert!(matches!(space.acquire_large(1, 1, 0), Err(SpaceError::Full { .. })));
     // One run across all chunks.
     let space = self::space(pages * PAGE_SIZE, usize::MAX);
     let bytes = pages * PAGE_SIZE - PAGE_HEADER;
     // SAFETY: rule *owner*: all its bytes belong to this thread.
-    unsafe { space.acquire_large(bytes, 1).unwrap().write_bytes(1, bytes) };
+    unsafe { space.acquire_large(bytes, 1, 0).unwrap().write_bytes(1, bytes) };
     assert!(space.states().iter().all(|state| state.load(Ordering::Relaxed) == 0));
 }
 
@@ -167,7 +167,7 @@ fn pages_beyond_the_huge_threshold_work_like_others() {
     let space = space(96 << 20, usize::MAX);
     let objects: Vec<_> = (0..(80 << 20) / PAGE_SIZE)
         .map(|_| {
-            let object = space.acquire_large(100, 1).unwrap();
+            let object = space.acquire_large(100, 1, 0).unwrap();
             // SAFETY: rule *owner*: the object belongs to this thread.
             unsafe { object.write(1) };
             object
@@ -188,7 +188,7 @@ fn released_memory_goes_back_to_the_system() {
         return;
     }
     let resident = |start, bytes| testing::resident(start, bytes).expect("as before");
-    let take = || space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1).unwrap();
+    let take = || space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1, 0).unwrap();
     let objects: Vec<_> = (0..bytes / PAGE_SIZE).map(|_| take()).collect();
     for object in &objects {
         // SAFETY: rule *owner*: all its bytes belong to this thread.
@@ -202,7 +202,7 @@ fn released_memory_goes_back_to_the_system() {
     assert_eq!(space.in_use_bytes(), 0);
     assert!(resident(space.base(), bytes) <= RESIDENT_PAGES * PAGE_SIZE);
     // A run that is larger than the cache is returned at once.
-    let object = space.acquire_large(bytes - PAGE_HEADER, 1).unwrap();
+    let object = space.acquire_large(bytes - PAGE_HEADER, 1, 0).unwrap();
     // SAFETY: rule *owner*: all its bytes belong to this thread. It is released once.
     unsafe {
         object.write_bytes(1, bytes - PAGE_HEADER);
@@ -219,7 +219,7 @@ fn a_refusing_system_is_a_clean_error() {
     if !unsafe { testing::spoil(space.range.base, PAGE_SIZE) } {
         return;
     }
-    let error = space.acquire_large(1, 1).unwrap_err();
+    let error = space.acquire_large(1, 1, 0).unwrap_err();
     assert!(matches!(error, SpaceError::Refused { asked: PAGE_SIZE, .. }), "{error}");
     assert!(error.to_string().contains("refuses"));
     assert_eq!((space.in_use_bytes(), space.high_water(), space.committed_bytes()), (0, 0, 0));

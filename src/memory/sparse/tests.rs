@@ -10,7 +10,7 @@ const WORD: usize = 0xbeef0;
 
 fn space(stress: Stress) -> Space {
     let config = SpaceConfig { reserve: Some(1 << 30), limit: None };
-    let mut space = Space::reserve(config).unwrap();
+    let mut space = <Space>::open(config).unwrap();
     space.set_stress(stress, None, None);
     space.set_heap(std::ptr::without_provenance(WORD));
     space

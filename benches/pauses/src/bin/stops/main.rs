@@ -19,7 +19,6 @@ use clap::Parser;
 use pauses::machine;
 use pauses::stats::{Spread, spread};
 use serde::{Deserialize, Serialize};
-use standstill::model::{Reserved, Segments};
 
 use maps::{Graph, allocate, each_heap, full, heaps};
 use objects::{Fate, array, churned, downgrade, large, memory, starved, weak_garbage, young};
@@ -130,29 +129,17 @@ const ROWS: &[Row] = &[
         memory(2, Fate::Garbage, |memory| memory.peak)
     }),
     row("full collection of a random graph, a range", "ns/object", |args| {
-        full::<Reserved>(args, Graph::Random)
-    }),
-    row("full collection of a random graph, segments", "ns/object", |args| {
-        full::<Segments>(args, Graph::Random)
+        full(args, Graph::Random)
     }),
     row("full collection of a local graph, a range", "ns/object", |args| {
-        full::<Reserved>(args, Graph::Local)
+        full(args, Graph::Local)
     }),
-    row("full collection of a local graph, segments", "ns/object", |args| {
-        full::<Segments>(args, Graph::Local)
-    }),
-    row("allocate and free an object of a model, a range", "ns", allocate::<Reserved>),
-    row("allocate and free an object of a model, segments", "ns", allocate::<Segments>),
-    row("a thousand heaps with one object each, ranges", "µs/heap", heaps::<Reserved>),
-    row("a thousand heaps with one object each, segments", "µs/heap", heaps::<Segments>),
+    row("allocate and free an object of a model, a range", "ns", allocate),
+    row("a thousand heaps with one object each, ranges", "µs/heap", heaps),
     row("addresses of each of a thousand heaps, ranges", "MiB", |_| {
-        each_heap::<Reserved>("VmSize:")
+        each_heap("VmSize:")
     }),
-    row("addresses of each of a thousand heaps, segments", "MiB", |_| {
-        each_heap::<Segments>("VmSize:")
-    }),
-    row("memory of each of a thousand heaps, ranges", "MiB", |_| each_heap::<Reserved>("VmRSS:")),
-    row("memory of each of a thousand heaps, segments", "MiB", |_| each_heap::<Segments>("VmRSS:")),
+    row("memory of each of a thousand heaps, ranges", "MiB", |_| each_heap("VmRSS:")),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

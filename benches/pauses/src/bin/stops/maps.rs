@@ -1,15 +1,13 @@
-//! The address maps, by a model of four references an object and one atomic count.
+//! A model of four references an object and one atomic count.
 
 use std::hint::black_box;
-use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 use std::time::Instant;
 
 use pauses::random::SplitMix;
 use standstill::model::{
-    AddressMap, ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
-    Tracer,
+    ClaimRef, Count, Live, ModelHeap, ModelMutator, Object, ObjectModel, Reserved, Stopped, Tracer,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap, Pacing};
@@ -25,13 +23,12 @@ struct Node {
     edges: [AtomicPtr<u8>; EDGES],
 }
 
-/// A model whose heaps have the address map `A`.
-struct Nodes<A>(PhantomData<A>);
+struct Nodes;
 
-impl<A: AddressMap> Nodes<A> {
+impl Nodes {
     fn heap(reserve: usize) -> ModelHeap<Self> {
         let builder = Heap::builder().reserve(reserve).workers(1).pacing(Pacing::manual());
-        builder.build_with(Self(PhantomData)).expect("a heap")
+        builder.build_with(Self).expect("a heap")
     }
 
     fn node(m: &ModelMutator<Self>) -> Object {
@@ -68,8 +65,8 @@ impl<A: AddressMap> Nodes<A> {
 
 // SAFETY: counts are real, memory is freed at 0, `traverse` reports counted references, and nothing
 // is deferred.
-unsafe impl<A: AddressMap> ObjectModel for Nodes<A> {
-    type Addresses = A;
+unsafe impl ObjectModel for Nodes {
+    type Addresses = Reserved;
     type Parts = ();
     const STABLE_DURING_STOP: bool = true;
 
@@ -111,19 +108,19 @@ pub(crate) enum Graph {
 }
 
 /// Full collections of a graph of which everything is held, in nanoseconds for each object.
-pub(crate) fn full<A: AddressMap>(args: &Args, graph: Graph) -> Vec<f64> {
+pub(crate) fn full(args: &Args, graph: Graph) -> Vec<f64> {
     let objects = args.objects(1_000_000);
-    let heap = Nodes::<A>::heap(4 << 30);
+    let heap = Nodes::heap(4 << 30);
     let mut m = heap.attach();
     let all: Vec<Object> = (0..objects).map(|_| Nodes::node(&m)).collect();
     let mut random = SplitMix::new(7);
     for (at, object) in all.iter().enumerate() {
-        for edge in &Nodes::<A>::view(object).edges {
+        for edge in &Nodes::view(object).edges {
             let to = match graph {
                 Graph::Random => random.below(objects),
                 Graph::Local => (at + random.below(512)) % objects,
             };
-            Nodes::<A>::view(&all[to]).count.fetch_add(1, Relaxed);
+            Nodes::view(&all[to]).count.fetch_add(1, Relaxed);
             edge.store(all[to].as_ptr().as_ptr(), Relaxed);
         }
     }
@@ -140,9 +137,9 @@ pub(crate) fn full<A: AddressMap>(args: &Args, graph: Graph) -> Vec<f64> {
 }
 
 /// An object that is allocated and dropped, in nanoseconds.
-pub(crate) fn allocate<A: AddressMap>(args: &Args) -> Vec<f64> {
+pub(crate) fn allocate(args: &Args) -> Vec<f64> {
     const COUNT: usize = 1_000_000;
-    let heap = Nodes::<A>::heap(4 << 30);
+    let heap = Nodes::heap(4 << 30);
     let m = heap.attach();
     (0..args.rounds())
         .map(|_| {
@@ -158,14 +155,14 @@ pub(crate) fn allocate<A: AddressMap>(args: &Args) -> Vec<f64> {
 }
 
 /// A thousand heaps: create, allocate an object, and drop them all, in microseconds for each.
-pub(crate) fn heaps<A: AddressMap>(args: &Args) -> Vec<f64> {
+pub(crate) fn heaps(args: &Args) -> Vec<f64> {
     const HEAPS: usize = 1_000;
     (0..args.rounds())
         .map(|_| {
             let start = Instant::now();
             let heaps: Vec<_> = (0..HEAPS)
                 .map(|_| {
-                    let heap = Nodes::<A>::heap(64 << 20);
+                    let heap = Nodes::heap(64 << 20);
                     black_box(Nodes::node(&heap.attach()));
                     heap
                 })
@@ -185,12 +182,12 @@ fn status(name: &str) -> f64 {
 }
 
 /// The MiB of `name` in `/proc/self/status` that each of a thousand heaps with one object takes.
-pub(crate) fn each_heap<A: AddressMap>(name: &str) -> Vec<f64> {
+pub(crate) fn each_heap(name: &str) -> Vec<f64> {
     const HEAPS: usize = 1_000;
     let before = status(name);
     let heaps: Vec<_> = (0..HEAPS)
         .map(|_| {
-            let heap = Nodes::<A>::heap(64 << 20);
+            let heap = Nodes::heap(64 << 20);
             black_box(Nodes::node(&heap.attach()));
             heap
         })

@@ -1,4 +1,4 @@
-//! The pages of a space in a stop, for the verifier.
+//! The view of the verifier: a snapshot of the pool, and in a stop the pages and their free cells.
 
 use std::ops::Deref;
 
@@ -9,19 +9,46 @@ use crate::memory::shape::{GRANULE, PAGE_GRANULES, PageKind};
 use crate::memory::space::Space;
 use crate::memory::sparse::HEADER_PIECE;
 
+/// A snapshot of the pool, for the verifier.
+#[derive(Debug)]
+pub(crate) struct PoolView {
+    /// Free runs: first page and length, ascending.
+    pub(crate) holes: Vec<(u32, u32)>,
+    /// Abandoned pages, with their classes.
+    pub(crate) abandoned: Vec<(u8, u32)>,
+    /// How many pages are in use.
+    pub(crate) in_use: usize,
+    /// The word that the header of each page in use holds.
+    pub(crate) heap: *const (),
+}
+
+impl<A: AddressMap> Space<A> {
+    /// A snapshot of the pool.
+    pub(crate) fn pool(&self) -> PoolView {
+        let pool = self.pool.lock();
+        let mut abandoned = Vec::new();
+        for (class, list) in pool.abandoned.iter().enumerate() {
+            // SAFETY: rule *owner*: the lock owns abandoned pages.
+            unsafe { list.for_each(self, |page| abandoned.push((class as u8, page))) };
+        }
+        let holes = pool.used.gaps(self.high_water());
+        PoolView { holes, abandoned, in_use: pool.in_use(), heap: pool.heap.0 }
+    }
+}
+
 /// Proof that the owners of a space's pages stand still: no thread changes the pages or their free
 /// cells.
-pub(crate) struct StoppedSpace<'w, A: AddressMap>(&'w Space<A>);
+pub(crate) struct SpaceView<'w, A: AddressMap>(&'w Space<A>);
 
-impl<A: AddressMap> Clone for StoppedSpace<'_, A> {
+impl<A: AddressMap> Clone for SpaceView<'_, A> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<A: AddressMap> Copy for StoppedSpace<'_, A> {}
+impl<A: AddressMap> Copy for SpaceView<'_, A> {}
 
-impl<A: AddressMap> Deref for StoppedSpace<'_, A> {
+impl<A: AddressMap> Deref for SpaceView<'_, A> {
     type Target = Space<A>;
 
     fn deref(&self) -> &Space<A> {
@@ -29,7 +56,7 @@ impl<A: AddressMap> Deref for StoppedSpace<'_, A> {
     }
 }
 
-impl<'w, A: AddressMap> StoppedSpace<'w, A> {
+impl<'w, A: AddressMap> SpaceView<'w, A> {
     /// The proof for `space`.
     ///
     /// # Safety

@@ -1,13 +1,13 @@
 //! Allocations that can fail.
 //!
-//! A program that runs out of memory needs its collector most. A collection must therefore not end
-//! the process if one of its own lists cannot grow, as std's containers would. So all lists that
-//! grow during a collection use this module, or `try_reserve` ahead of many pushes. A failure is a
-//! value: [`NoMemory`] goes up to the phase, which abandons the collection.
-//! `tests/alloc_failure.rs` refuses each allocation in turn. It lists the allocations inside std
-//! and other packages whose failure still ends the process.
+//! A program that runs out of memory needs its collector most, so a collection must not end the
+//! process if one of its own lists cannot grow, as std's containers would. All lists that grow
+//! during a collection therefore use this module, or `try_reserve` ahead of many pushes, so that a
+//! failure is a value. For example, [`NoMemory`] goes from a full list of roots up to the phase,
+//! which abandons the collection. `tests/alloc_failure.rs` refuses each allocation in turn, and
+//! lists those inside std and other packages whose failure still ends the process.
 //!
-//! Texts grow in the same way. A message that there is no memory for becomes [`NO_WORDS`].
+//! Texts grow in the same way, except that a message without memory becomes [`NO_WORDS`].
 
 use std::borrow::Cow;
 use std::collections::TryReserveError;
@@ -66,9 +66,9 @@ pub(crate) fn extend<T: Copy>(list: &mut Vec<T>, more: &[T]) -> Result<(), NoMem
 /// Computes a value for each item, and adds the values that are kept: those with a 1 beside them,
 /// and not a 0.
 ///
-/// The loop has no branch: it writes each value, and increments the length only for a kept value.
-/// The length is in a register during the loop. In memory, each item would wait for the store of
-/// the previous item.
+/// The loop has no branch, because it writes each value, and increments the length only for a kept
+/// one. The length is in a register during the loop, because each item would wait for the store of
+/// the previous item otherwise.
 #[inline(always)]
 pub(crate) fn extend_kept<A, T: Copy>(
     list: &mut Vec<T>,
@@ -115,9 +115,9 @@ pub(crate) fn zeroes(len: usize) -> Result<Vec<u8>, NoMemory> {
     Ok(unsafe { Vec::from_raw_parts(bytes, len, len) })
 }
 
-/// An [`Arc`], for interfaces that need one. Its allocation cannot fail as a value. So this
-/// function first allocates and frees as much memory. If another thread takes that memory first,
-/// and no more is left, the process ends.
+/// An [`Arc`], for interfaces that need one. Because its allocation cannot fail as a value, this
+/// function first allocates and frees as much memory. If another thread takes that memory in
+/// between, and no more is left, the process ends.
 pub fn arc<T>(value: T) -> Result<Arc<T>, NoMemory> {
     room_for_arc::<T>()?;
     Ok(Arc::new(value))
@@ -155,8 +155,8 @@ pub fn boxed<T>(value: T) -> Result<Box<T>, NoMemory> {
     }
 }
 
-/// Whether `bytes` bytes could be allocated just now. This is a hint, for allocations that cannot
-/// fail as a value. Correctness must not depend on it.
+/// Whether `bytes` bytes could be allocated just now. Correctness must not depend on it, because
+/// it is only a hint, for allocations that cannot fail as a value.
 pub(crate) fn seems_to_have(bytes: usize) -> bool {
     Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }

@@ -5,10 +5,10 @@
 //! panic's payload):
 //!
 //! * *It does not unwind into the library.* [`call_outside`] calls subscribers, [`Hook::call`]
-//!   calls hooks, and [`line`] writes lines. Each catches a panic. The panic hook of the process
-//!   has printed the panic by then.
-//! * *It runs without locks of the library.* Debug builds count the locks that a thread holds. A
-//!   call with a lock then ends the process ([`must_hold_no_lock`]). Release builds do not count.
+//!   calls hooks, and [`line`] writes lines. Each catches a panic, which the panic hook of the
+//!   process has printed by then.
+//! * *It runs without locks of the library.* Debug builds count the locks that a thread holds, so
+//!   that a call with a lock ends the process ([`must_hold_no_lock`]). Release builds do not count.
 //!
 //! Types and lints enforce this: `Span`, `EnteredSpan` and [`Hook`] call only through this file.
 //! `ci/floors.sh` rejects the name `tracing` in other files. `clippy` rejects `eprintln!` and
@@ -54,8 +54,8 @@ pub(crate) fn call_outside(f: impl FnOnce()) {
     }
 }
 
-/// The text of a caught panic. The payload is dropped here. Its destructor is user code, and a
-/// panic of it does no harm here.
+/// The text of a caught panic. The payload is dropped here, because its destructor is user code,
+/// whose panic does no harm here.
 pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> Cow<'static, str> {
     // Moved out of the payload, because a copy would take memory.
     let payload = match payload.downcast::<String>() {

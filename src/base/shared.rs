@@ -52,8 +52,8 @@ impl<T> Shared<T> {
     /// The value and its memory, if this is the last owner. Otherwise `None`, and there is one
     /// owner less.
     pub(crate) fn into_inner(self) -> Option<(T, SharedRoom<T>)> {
-        // Acquire: all uses by owners that have ended come before the move. The last owner makes no
-        // other owner meanwhile.
+        // Acquire: all uses by owners that have ended come before the move, while the last owner
+        // makes no other owner.
         if self.shared().owners.load(std::sync::atomic::Ordering::Acquire) != 1 {
             return None;
         }
@@ -96,8 +96,8 @@ impl<T> std::ops::Deref for Shared<T> {
 
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
-        // Relaxed: the new owner has its access from this one. Each owner takes up memory, so the
-        // number cannot overflow.
+        // Relaxed, because the new owner has its access from this one. The number cannot overflow,
+        // because each owner takes up memory.
         self.shared().owners.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Self(self.0)
     }
@@ -237,8 +237,8 @@ unsafe impl<T: Send + Sync> Sync for SharedSlot<T> {}
 
 /// A pointer that owns its value. It is null, or set once. Zeroed memory is a null one.
 ///
-/// It is `Send` and `Sync` for the same values as std's `OnceLock`. So it is `Sync` only if the
-/// value is also `Send`, because one thread may set the value and another thread may drop it.
+/// It is `Send` and `Sync` for the same values as std's `OnceLock`: `Sync` only if the value is
+/// also `Send`, because one thread may set the value and another thread may drop it.
 #[repr(transparent)]
 pub(crate) struct OnceBox<T>(AtomicPtr<T>, PhantomData<OnceLock<Box<T>>>);
 

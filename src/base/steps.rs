@@ -6,7 +6,7 @@
 //! tests each thread adds up its steps, so that tests can demand, without measuring time, that the
 //! work grows no faster than the heap. In every other build the calls cost nothing.
 //!
-//! A new loop of a collection must call [`took`]. Otherwise the tests miss its work.
+//! A new loop of a collection must call [`took`], because the tests miss its work otherwise.
 
 #![forbid(unsafe_code)]
 

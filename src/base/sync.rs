@@ -9,8 +9,8 @@
 //!
 //! # Uses of std's primitives
 //!
-//! loom's primitives have no constant constructor, and the tools' primitives exist only in models.
-//! Some files therefore use std's:
+//! Because loom's primitives have no constant constructor, and the tools' primitives exist only in
+//! models, some files use std's:
 //!
 //! | file | primitives | reason |
 //! |---|---|---|
@@ -28,11 +28,11 @@
 //! | `base/system` | `AtomicBool` | a static |
 //! | `typed` | `Mutex`, `RwLock`, `OnceLock` | they belong to the user |
 //!
-//! In models `safepoint/lock` uses the primitives of this module. There the end of a thread is a
-//! step (`end_thread`), without an exit watcher.
+//! In models `safepoint/lock` uses the primitives of this module, and the end of a thread is a step
+//! (`end_thread`), without an exit watcher.
 //!
 //! All files use std's `Arc` and `Cell`. The models check no ordering of the primitives in this
-//! table. `docs/memory-ordering.md` argues these orderings.
+//! table, so that `docs/memory-ordering.md` argues these orderings.
 //!
 //! # Held locks
 //!
@@ -44,19 +44,19 @@
 //!
 //! * loom treats a `SeqCst` access as acquire and release only. The atomics here wrap loom's and
 //!   add the rest: a `SeqCst` load never returns a value that is older than the newest `SeqCst`
-//!   store to the same atomic. As in the language, both the store and the load must be `SeqCst`. A
-//!   model therefore fails when either is weakened.
+//!   store to the same atomic. As in the language, both the store and the load must be `SeqCst`, so
+//!   that a model fails when either is weakened.
 //! * There is no time: [`Condvar::wait_for`] waits without limit. No timed wait may be needed for
 //!   progress.
 //!
 //! # Differences under shuttle
 //!
-//! * shuttle's threads take turns on one thread of the system, so every access is `SeqCst`. loom
-//!   has to find faults that need a weaker ordering. Another thread may run before each access of
-//!   an atomic and at each lock, and nowhere else.
+//! * shuttle's threads take turns on one thread of the system, so that every access is `SeqCst`,
+//!   and loom has to find faults that need a weaker ordering. Another thread may run before each
+//!   access of an atomic and at each lock, and nowhere else.
 //! * The atomics are the real ones, with a scheduling point before each access, because shuttle's
-//!   own are larger than their values. Objects, tables and pages therefore have the same layout as
-//!   outside models.
+//!   own are larger than their values. So objects, tables and pages have the same layout as outside
+//!   models.
 //! * There is no time, as under loom. `std::thread::panicking` is true if any thread panics.
 
 #![forbid(unsafe_code)]

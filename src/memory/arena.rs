@@ -14,14 +14,14 @@
 //! free by another thread -> the page's remote stack
 //! ```
 //!
-//! For example, a thread frees 100 of its cells of 32 bytes, and the magazine is empty at first. 64
-//! frees fill it. The next one moves the 32 oldest cells to the free bits of their pages, and so
-//! does the 97th. The other 98 frees are a push. Afterwards the magazine has 36 cells, so the next
-//! 36 allocations are a pop.
+//! For example, a thread frees 100 of its cells of 32 bytes, while the magazine is empty at first.
+//! 64 frees fill it, so that the next one moves the 32 oldest cells to the free bits of their
+//! pages, as does the 97th. The other 98 frees are a push. Afterwards the magazine has 36 cells, so
+//! that the next 36 allocations are a pop.
 //!
-//! If a stress mode needs the quarantine, magazines have no capacity. Every allocation and every
-//! free then takes the slow path, which checks the cell. The fast paths find the magazine empty, or
-//! full, and contain no code for it.
+//! If a stress mode needs the quarantine, magazines have no capacity, so that every allocation and
+//! every free takes the slow path, which checks the cell. The fast paths find the magazine empty,
+//! or full, and contain no code for it.
 //!
 //! # Invariants
 //!
@@ -31,11 +31,11 @@
 //!   its pages leave.
 //! * A page is released as soon as all its cells are marked. One such page for each class stays
 //!   (`spare`).
-//! * A refill hands out the cells of one page in ascending address order. Objects that are born
-//!   together then lie together, and the collector traverses them in order.
+//! * A refill hands out the cells of one page in ascending address order, so that objects that are
+//!   born together lie together, and the collector traverses them in order.
 //! * `young` of a page is set whenever a cell of it enters a magazine.
-//! * A class without its bit in `used` has an empty magazine and no pages. So the calls that visit
-//!   every class skip it, and an arena that has used two classes retires in two steps.
+//! * A class without its bit in `used` has an empty magazine and no pages, so that the calls which
+//!   visit every class skip it, and an arena that has used two classes retires in two steps.
 
 use std::ptr::NonNull;
 
@@ -56,7 +56,7 @@ const EXTERNAL_UNREPORTED: usize = 64 << 10;
 
 /// A thread's allocator. It belongs to one space, and every call takes that space.
 ///
-/// If its space lives on, an arena must be [retired](Arena::retire) before it is dropped. Otherwise
+/// If its space lives on, an arena must be [retired](Arena::retire) before it is dropped, because
 /// its pages would belong to no arena, under an id that another arena may get. A retired arena is
 /// as a new one with the same id.
 pub(crate) struct Arena {
@@ -193,7 +193,7 @@ impl Arena {
         is_here
     }
 
-    /// As `free_here`, for a cell whose class the caller knows. This saves a load on the critical
+    /// As `free_here`, for a cell whose class the caller knows, which saves a load on the critical
     /// path.
     ///
     /// # Safety
@@ -370,9 +370,8 @@ impl Arena {
     }
 
     /// Objects and bytes that this thread has allocated since the last call, minus those that it
-    /// has freed. A free counts on the thread that frees, on any page. The cells of a magazine
-    /// count when the magazine is filled or flushed, so the count includes the cells in the
-    /// magazines.
+    /// has freed. A free counts on the thread that frees, on any page. The count includes the cells
+    /// in the magazines, because cells count when a magazine is filled or flushed.
     pub(crate) fn take_count(&mut self) -> (isize, isize) {
         (std::mem::take(&mut self.objects), std::mem::take(&mut self.bytes))
     }

@@ -24,22 +24,22 @@ pub(crate) struct Owned {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PageInfo {
-    /// [`Shape`]. Relaxed: a reader either holds a cell of the page or runs in a stop, and both the
-    /// thread that handed over the cell and the handshake of the stop order this store before.
+    /// [`Shape`]. Relaxed, because a reader either holds a cell of the page or runs in a stop, and
+    /// both the thread that handed over the cell and the stop order this store before.
     pub(super) shape: AtomicU64,
-    /// The arena that owns the page; 0 for none. Relaxed: a thread only compares it with its own
-    /// id, and only that thread writes the id here or removes it. A thread cannot read its own id
+    /// The arena that owns the page; 0 for none. Relaxed, because a thread only compares it with
+    /// its own id, which only that thread writes here or removes. A thread cannot read its own id
     /// from an earlier use of the id, because the source of ids orders the retirement before.
     pub(super) arena: AtomicU32,
     /// The cells that other threads have freed, as a stack: the granule of the newest cell within
     /// the page, or 0. The first word of each dead cell is the link to the next.
     pub(super) remote: AtomicU32,
-    /// An object on this page may be newer than the last collection. Relaxed: running threads set
-    /// it, a stop reads and clears it, and the stop's handshake orders both.
+    /// An object on this page may be newer than the last collection. Relaxed, because running
+    /// threads set it while only a stop, which is ordered behind them, reads and clears it.
     pub(crate) young: AtomicU8,
-    /// Objects on this page may start behind the first byte of their cells. Relaxed: the owner sets
-    /// it before it has the object's address, and a thread that has the address is ordered behind
-    /// that. The pool clears it, under its lock, when the page is free.
+    /// Objects on this page may start behind the first byte of their cells. Relaxed, because the
+    /// owner sets it before it has the object's address, and a thread that has the address is
+    /// ordered behind that. The pool clears it, under its lock, when the page is free.
     pub(crate) prefixed: AtomicU8,
     owned: UnsafeCell<Owned>,
 }

@@ -1,19 +1,19 @@
 //! The pool of a space's pages: free runs, resident free pages, abandoned pages.
 //!
 //! The pool returns the memory of free pages to the system. But memory that was returned costs a
-//! page fault for each 4 KiB when it is used again, so some free pages stay resident. Their number
-//! is the greatest of these:
+//! page fault for each 4 KiB when it is used again, so that some free pages stay resident. Their
+//! number is the greatest of these:
 //!
 //! * [`RESIDENT_PAGES`];
 //! * an eighth of the pages in use;
 //! * `reused`, at most [`MOST_REUSED`]. A page whose memory was returned and that a thread takes
-//!   again adds 1. So a program that frees and allocates the same amount again and again soon
+//!   again adds 1, so that a program which frees and allocates the same amount again and again soon
 //!   finds all of it resident ([ADR 27](../../docs/adr/0027-kept-runs.md)). A full collection
 //!   subtracts the number of pages that stayed free and resident since the last one.
 //!
 //! The pool has one bit for each page that was ever accessible, which says whether the page is in
-//! use, and another one for free pages that are resident. It needs memory for these bits only when
-//! it makes pages accessible, so a release never fails.
+//! use, and another one for free pages that are resident. A release never fails, because the pool
+//! needs memory for these bits only when it makes pages accessible.
 
 use std::fmt;
 use std::ops::Range;
@@ -264,8 +264,8 @@ impl PagePool {
         self.least = self.resident.len();
     }
 
-    /// Returns resident free pages to the system, highest address first, until `keep` are left. It
-    /// returns a few more than needed, so that the next release does not have to.
+    /// Returns resident free pages to the system, highest address first, until `keep` are left, and
+    /// a few more, so that the next release need not return any.
     fn shrink(&mut self, table: &PageTable<impl Map>, keep: usize) {
         if self.resident.len() <= keep {
             return;

@@ -67,8 +67,8 @@ impl HeapRange {
     }
 }
 
-/// The ranges of all heaps of the process, sorted by base: see
-/// [ADR 10](../../docs/adr/0010-one-list-of-ranges.md). Only cold paths read it. Its own lock is one
+/// The ranges of all heaps of the process, sorted by base: see [ADR
+/// 10](../../docs/adr/0010-one-list-of-ranges.md). Only cold paths read it. Its own lock is one
 /// that models do not know.
 static RANGES: StaticMutex<Vec<HeapRange>> = StaticMutex::new(Vec::new());
 
@@ -111,8 +111,8 @@ mod mapped {
     use crate::memory::page::{FreeBits, PageInfo};
     use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE};
 
-    /// The range grows by this much at a time. It is the size of a huge page, so that a huge page
-    /// can back each chunk.
+    /// The range grows by this much at a time: the size of a huge page, so that one can back each
+    /// chunk.
     const CHUNK_BYTES: usize = 2 << 20;
     /// The smallest range worth reserving. If the system refuses this, it is out of address space.
     const SMALLEST_RESERVE: usize = 64 << 20;
@@ -121,10 +121,10 @@ mod mapped {
     /// By default the first heap reserves at most this fraction of the address space. A later heap
     /// reserves at most that part divided by the number of heaps.
     const ADDRESS_SPACE_PARTS: usize = 16;
-    /// From this size on the range requests huge pages. They save 5 to 13 percent of the marking
-    /// time once the heap is far larger than the reach of the second-level TLB (about 8 MiB). In a
-    /// smaller heap the gain does not justify the memory that is lost when every hole is rounded up
-    /// to 2 MiB.
+    /// From this size on the range requests huge pages, because they save 5 to 13 percent of the
+    /// marking time once the heap is far larger than the reach of the second-level TLB (about 8
+    /// MiB). In a smaller heap the gain does not justify the memory that is lost when every hole is
+    /// rounded up to 2 MiB.
     const HUGE_PAGES_THRESHOLD: usize = 32 << 20;
 
     /// The collector's lists store granules as `u32`.
@@ -233,7 +233,7 @@ mod mapped {
 
         /// Opens pages `from..` up to at least `to`, with their table entries. Returns how many
         /// pages are open now, and the bytes of these pages and entries. After a refusal a part may
-        /// be open, which the next call opens again. Nothing else has changed.
+        /// be open, which the next call opens again, while nothing else has changed.
         pub(in crate::memory) fn commit(
             &self,
             from: usize,

@@ -20,17 +20,18 @@ impl<A: Map> PageTable<A> {
         // SAFETY: rule *mapped*: the cell lies on a page that was handed out.
         let page = unsafe { self.page_of(addr) };
         let slot = ((addr & (PAGE_SIZE - 1)) >> GRANULE_SHIFT) as u32;
-        // A guess instead of a load. It is mostly right, and then the cache line moves once, for
-        // writing.
+        // A guess instead of a load, because it is mostly right, so that the cache line moves once,
+        // for writing.
         let mut head = 0;
         loop {
             // SAFETY: rule *owner*: the cell is dead, and this thread still owns it. It is at least
             // one granule long and aligned to one.
             unsafe { cell.cast::<u32>().write(head) };
-            // Release: the draining thread sees the link and all writes of this thread to the cell.
-            // Pushes in between are read-modify-writes, so they continue the release sequence.
-            // Relaxed on failure: the head is copied and never followed. A drain takes the whole
-            // stack, so a head that was removed and pushed again is still the right link.
+            // Release: the draining thread sees the link and all writes of this thread to the cell,
+            // because pushes in between are read-modify-writes, which continue the release
+            // sequence. Relaxed on failure, because the head is copied and never followed. A drain
+            // takes the whole stack, so that a head that was removed and pushed again is still the
+            // right link.
             match page.remote.compare_exchange_weak(
                 head,
                 slot,

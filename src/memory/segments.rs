@@ -34,22 +34,23 @@
 //! collector treats it as one. The heap reads and writes adopted memory only through the model:
 //! there is no page header, so `Space::heap_of` does not exist for this map. It never frees it.
 //!
-//! An object in adopted memory takes at least 32 bytes, and starts at a multiple of 16. So no two
-//! objects start in one granule. The bit of the granule in the table of free bits, which adopted
-//! pages do not use otherwise, tells in which *half* of the granule the object starts. It is
-//! written when the object is registered or listed, and stays when the object is gone.
+//! An object in adopted memory takes at least 32 bytes, and starts at a multiple of 16, so that no
+//! two objects start in one granule. The bit of the granule in the table of free bits, which
+//! adopted pages do not use otherwise, tells in which *half* of the granule the object starts. It
+//! is written when the object is registered or listed, and stays when the object is gone.
 //!
-//! The way back loses the half: both halves of a granule have the same index. So a reference to
-//! another thing in the same granule, such as 16 bytes in front of an object, would count as one to
-//! the object. No traversal may report such an address ([`ModelMutator::register`] says so).
+//! The way to the index loses the half, because both halves of a granule have the same index. So a
+//! reference to another thing in the same granule, such as 16 bytes in front of an object, would
+//! count as one to the object, and no traversal may report such an address
+//! ([`ModelMutator::register`] says so).
 //!
 //! # Access
 //!
 //! The tables of this map are written under the pool's lock, by threads that are attached, and read
 //! without a lock. Each entry is written once, before the high-water mark is raised, and a thread
 //! that has the address of an object is ordered behind that (see [`PageTable::high_water`]). For
-//! another address any answer is right, whether it is that of before or of after. So all accesses
-//! can be relaxed, and the leaves lie in memory that is zero before the heap exists.
+//! another address the answers of before and of after are both right. So all accesses can be
+//! relaxed, and the leaves lie in memory that is zero before the heap exists.
 //!
 //! # Invariants
 //!

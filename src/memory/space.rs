@@ -5,9 +5,9 @@
 //! page it is on ([`PageTable::page_index`]). A [`Space`] reserves one contiguous range once and
 //! makes it accessible as it grows, so that the three answers cost arithmetic and no load. For
 //! example, an object at `base + 0x2_0060` is on page 2, because `0x2_0060 / 64 KiB` is 2. Its
-//! granule is `0x2_0060 / 32`, which is 4099, so its state is `states[4099]`.
+//! granule is `0x2_0060 / 32`, which is 4099, so that its state is `states[4099]`.
 //!
-//! A `Space` manages pages and cells. It does not interpret the contents of a cell.
+//! A `Space` manages pages and cells, and does not interpret the contents of a cell.
 //!
 //! ```text
 //! base                                  base + length
@@ -28,19 +28,19 @@
 //! | `PageInfo::young` | set by the owner and by late tracking, cleared in a stop |
 //! | page header | written while the page is unowned, and by its owner; in use it is right or 0 |
 //!
-//! The owner of a page is the thread of the arena that has the page. The holder of the pool's lock
-//! owns free and abandoned pages. A thread may read `PageInfo::arena` only to compare it with its
-//! own id.
+//! The owner of a page is the thread of the arena that has the page, while the holder of the pool's
+//! lock owns free and abandoned pages. A thread may read `PageInfo::arena` only to compare it with
+//! its own id, because the id of another thread can change at any time.
 //!
 //! # Invariants
 //!
 //! * A cell is in exactly one place: in use, in its owner's magazine, on its page's remote stack,
-//!   in quarantine, or marked in the free bits. `Owned::free` counts the marks. If all cells of a
-//!   page are marked, its remote stack is therefore empty, and no thread is about to push to it.
+//!   in quarantine, or marked in the free bits. `Owned::free` counts the marks, so that if all
+//!   cells of a page are marked, its remote stack is empty, and no thread is about to push to it.
 //! * An arena releases or abandons a page only when no magazine holds a cell of it.
 //! * The table entries of all pages below the high-water mark stay accessible, because a released
-//!   page returns only its own memory to the system. A page in use returns only memory without a
-//!   cell in use (see `sparse`), and the counting table returns only zeros.
+//!   page returns only its own memory to the system, while a page in use returns only memory
+//!   without a cell in use (see `sparse`), and the counting table returns only zeros.
 //! * Pages in use never exceed the [limit](Limit). Free pages that stay resident never
 //!   exceed `max(16, in use / 8, reused)`, where `reused` is 512 at most (see `pool`). Together the
 //!   two bound the resident size.
@@ -63,12 +63,12 @@ use std::sync::atomic::AtomicPtr;
 
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
-use crate::memory::address_map::AddressMap;
-use crate::memory::address_map::Reserved;
+use crate::memory::address_map::{AddressMap, Reserved};
+use crate::memory::class_pages::is_empty;
 use crate::memory::page::{PageList, all_free};
 use crate::memory::pool::{HeapWord, Limit, PagePool, SpaceError};
 use crate::memory::quarantine::{Quarantine, TypeNamer, freed_twice};
-use crate::memory::range::{Range, ReserveError, with_ranges, word_at};
+use crate::memory::range::{ReserveError, with_ranges, word_at};
 use crate::memory::shape::{Cell, MAX_ALIGN, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape};
 use crate::memory::sparse::Rounds;
 use crate::memory::table::PageTable;
@@ -155,7 +155,7 @@ impl Space {
     pub(crate) unsafe fn heap_of(addr: usize) -> *const () {
         let header = std::ptr::with_exposed_provenance::<AtomicPtr<()>>(addr & !(PAGE_SIZE - 1));
         // SAFETY: rule *mapped*: an object starts on the first page of its run, and the page starts
-        // with the word. The word was written before the first cell of the page was handed out.
+        // with the word, which was written before the first cell of the page was handed out.
         // Relaxed: while a cell is in use, the word changes only to 0 (see `sparse`) and back.
         match unsafe { (*header).load(Ordering::Relaxed) } {
             word if !word.is_null() => word.cast_const(),
@@ -203,11 +203,6 @@ impl<A: AddressMap> Space<A> {
     #[inline]
     pub(crate) fn quarantine(&self) -> Option<&Quarantine> {
         self.quarantine.as_deref()
-    }
-
-    /// The mapping.
-    pub(super) fn range(&self) -> &Range {
-        &self.table.range
     }
 
     /// Sets the word that the pool writes to the header of each page that it hands out from now on.
@@ -336,8 +331,8 @@ impl<A: AddressMap> Space<A> {
             match self.page_of(addr).shape().kind() {
                 PageKind::Large => {
                     if let Some(quarantine) = self.quarantine() {
-                        // The pages may return to the system, so this is the last check of the
-                        // poison.
+                        // It is the last check of the poison, because the pages may return to the
+                        // system.
                         quarantine.check_out(self.memory(cell));
                     }
                     self.release(self.page_index(addr) as u32);
@@ -423,8 +418,7 @@ impl<A: AddressMap> Space<A> {
             unsafe {
                 while let Some(page) = pages.pop_front(self) {
                     self.drain(page);
-                    let info = self.info(page);
-                    if info.owned(|owned| owned.free as usize) == info.shape().cells() {
+                    if is_empty(self, page) {
                         self.put(&mut pool, page, 1);
                     } else {
                         pool.abandoned[class].file(self, page);

@@ -44,6 +44,7 @@ use crate::base::steps;
 use crate::base::sync::{AtomicU32, AtomicUsize, Ordering};
 use crate::base::system::page_size;
 use crate::memory::address_map::AddressMap;
+use crate::memory::class_pages::is_empty;
 use crate::memory::pool::PagePool;
 use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_HEADER, PAGE_SHIFT, PAGE_SIZE, Shape};
 use crate::memory::size_class::CLASSES;
@@ -164,7 +165,7 @@ impl<A: AddressMap> Space<A> {
         let away = away.saturating_sub(self.rounds.again.load(Ordering::Relaxed));
         if plan.no_huge_pages && away * page_size() < (in_use << PAGE_SHIFT) / 8 {
             plan.no_huge_pages = false;
-            self.range().advise_huge(true);
+            self.range.advise_huge(true);
         }
         let reset = |figure: &AtomicUsize| figure.swap(0, Ordering::Relaxed);
         if !plan.begins(|| (reset(&self.rounds.returned), reset(&self.rounds.again))) {
@@ -193,8 +194,8 @@ impl<A: AddressMap> Space<A> {
         let is_much = returned * page_size() > (pool.in_use() << PAGE_SHIFT) / 2;
         if is_much {
             pool.plan.no_huge_pages = true;
-            self.range().advise_huge(false);
-            self.range().discard_counts(self.high_water());
+            self.range.advise_huge(false);
+            self.range.discard_counts(self.high_water());
             pool.give_up_unused(&self.table);
         }
         is_much
@@ -288,8 +289,7 @@ impl<A: AddressMap> Space<A> {
             unsafe {
                 let Some(page) = pool.abandoned[class].pop_front(self) else { continue };
                 self.drain(page);
-                let info = self.info(page);
-                if info.owned(|owned| owned.free as usize) == info.shape().cells() {
+                if is_empty(self, page) {
                     self.put(&mut pool, page, 1);
                 } else {
                     self.return_pieces(page);

@@ -101,9 +101,9 @@ impl<A: Map> PageTable<A> {
 
     /// How many pages have table entries. All later pages are untouched.
     ///
-    /// Acquire pairs with the release stores of the maps: the entries below the mark are
-    /// accessible. A thread that has the address of a page is ordered behind that store, so it
-    /// cannot read an older mark.
+    /// Acquire pairs with the release stores of the maps, so that the entries below the mark are
+    /// accessible. A thread that has the address of a page is ordered behind that store, and cannot
+    /// read an older mark.
     #[inline]
     pub(crate) fn high_water(&self) -> usize {
         self.high_water.load(Ordering::Acquire)
@@ -141,8 +141,8 @@ impl<A: Map> PageTable<A> {
         unsafe { self.range.info(page as usize) }
     }
 
-    /// For assertions. Under loom the tables check themselves, and each load here would add a
-    /// branch to the model.
+    /// For assertions. Not under loom, where the tables check themselves while each load here would
+    /// add a branch to the model.
     fn handed_out(&self, page: usize) -> bool {
         cfg!(all(test, loom)) || page < self.high_water()
     }
@@ -162,7 +162,7 @@ impl<A: Map> PageTable<A> {
         unsafe { self.range.counts(self.high_water() * PAGE_GRANULES) }
     }
 
-    /// The state byte of one granule. It does not read the high-water mark: for births and deaths.
+    /// The state byte of one granule, for births and deaths: it does not read the high-water mark.
     ///
     /// # Safety
     ///

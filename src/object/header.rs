@@ -35,22 +35,22 @@
 //!   loads and stores of the attached owner. Once the owner has ended, its id changes by a CAS.
 //! * A queued object is in its owner's queue exactly once, and is not freed before it leaves the
 //!   queue. So the thread that drains the queue decides whether a merged, queued object is dead.
-//! * An object that is *shared for life* is never queued and never has an owner again. No
-//!   transition leaves this state. So a thread may count such an object without a look at its
-//!   header: a `SharedGc` is a reference to such an object. The object may be immortal too.
-//! * `WEAK` says that a weak record may exist. The path to zero must then consult the record. Only
-//!   the path to zero removes the flag: a collection has removed the record of its garbage before.
+//! * An object that is *shared for life* is never queued and never has an owner again, because no
+//!   transition leaves this state. So a thread may count it without a look at its header, by a
+//!   `SharedGc`, which is a reference to such an object. The object may be immortal too.
+//! * `WEAK` says that a weak record may exist, so that the path to zero must consult it. Only that
+//!   path removes the flag, because a collection has removed the record of its garbage before.
 //!
 //! # Transitions
 //!
 //! * *clone*, *drop* by the owner: a plain load and store of `local`.
 //! * *last local drop*: `local` goes from 1 to 0. If `shared` is 0, without flags, the object is
-//!   dead, and no read-modify-write was needed. Otherwise the object is merged.
+//!   dead, and no read-modify-write was needed, while otherwise the object is merged.
 //! * *foreign drop* of a biased object: one CAS subtracts the reference. If the shared half becomes
-//!   negative, the same CAS sets `QUEUED`. With two steps the owner could see the decrement, merge
-//!   to zero and free the object before the flag is set.
-//! * *foreign drop* whose CAS met another foreign count: it queues the object too. Once the object
-//!   is merged, each foreign count is a single instruction.
+//!   negative, the same CAS sets `QUEUED`, because with two steps the owner could see the
+//!   decrement, merge to zero and free the object before the flag is set.
+//! * *foreign drop* whose CAS met another foreign count: it queues the object too, because once the
+//!   object is merged, each foreign count is a single instruction.
 //! * *merge*: by the owner, by a thread that has suspended the detached owner, by the thread that
 //!   has queued the object and finds the owner ended, or by the thread that has stopped the world.
 //!   The CAS of `MERGED` lets exactly one thread merge.
@@ -62,31 +62,31 @@
 //!   after all other stores of the id: a merge stores `NO_OWNER` before its CAS, which this
 //!   transition acquires, and no stop begins meanwhile.
 //! * *claim*: the collector takes an unreachable object for the thread that will clear it, in a
-//!   stop. If that may be any thread, the collector merges the object instead. It only adds a
-//!   reference to an object that is shared for life.
-//! * *revive*: the thread that brought the count to 0 takes the object back for its finalizer. It
-//!   only adds a reference to an object that is shared for life.
+//!   stop. If that may be any thread, the collector merges the object instead. To an object that is
+//!   shared for life it only adds a reference.
+//! * *revive*: the thread that brought the count to 0 takes the object back for its finalizer. To
+//!   an object that is shared for life it only adds a reference.
 //!
 //! # Adoption
 //!
 //! After an owner has ended, the first of two transitions decides: a mutator adopts the object, or
 //! a thread that has queued it merges it. Both begin with a CAS of the owner's id, from that of the
 //! ended owner to the mutator's, or to `NO_OWNER`. The thread whose CAS succeeds has the local half
-//! to itself, and the ended owner's last value of it. The new owner could count on at once. But it
-//! first moves the shared half into the local one, if there is room, so that its next last drop
-//! finds nothing shared and need not merge.
+//! to itself, and the ended owner's last value of it. Although the new owner could count on at
+//! once, it first moves the shared half into the local one, if there is room, so that its next last
+//! drop finds nothing shared and need not merge.
 //!
-//! No owner's id comes back: ids are not reused, and an ended owner takes no object. So if the CAS
-//! finds the id, no thread has adopted or merged the object before. The shared half decides nothing
-//! here, and may have had the same bits before.
+//! No owner's id comes back, because ids are not reused, and an ended owner takes no object. So if
+//! the CAS finds the id, no thread has adopted or merged the object before. The shared half decides
+//! nothing here, and may have had the same bits before.
 //!
 //! A thread may read the id of an ended owner, and queue the object for it after another mutator
-//! has adopted the object. It then finds the queue closed, and its own CAS fails. `QUEUED` keeps
-//! the object alive until this thread has put it into the queue of the new owner. If the new owner
-//! is dropping its last local reference, the id is `NO_OWNER` by then. Then this thread clears
-//! `QUEUED`, and the later of the two CASes of `shared` decides whether the object is dead.
+//! has adopted the object. It then finds the queue closed, and its own CAS fails, while `QUEUED`
+//! keeps the object alive until this thread has put it into the queue of the new owner. If the new
+//! owner is dropping its last local reference, the id is `NO_OWNER` by then, so that this thread
+//! clears `QUEUED`, and the later of the two CASes of `shared` decides whether the object is dead.
 //!
-//! An object that is merged is not adopted, so threads do not take such an object from each other.
+//! Threads do not take a merged object from each other, because such an object is not adopted.
 //!
 //! # Saturation
 //!
@@ -96,9 +96,9 @@
 //! sign bit shows the limit, and a clone needs no compare.
 //!
 //! The shared half has 28 bits and makes the object immortal at ±2²⁶. This is far from wrapping,
-//! even if the owner adds its local half and every thread of a machine overshoots by one. A count
-//! can therefore leak an object, but it cannot wrap to zero under a live reference. In a program
-//! that drops no reference twice only objects with 2²⁶ references or more become immortal.
+//! even if the owner adds its local half and every thread of a machine overshoots by one. So a
+//! count can leak an object, but cannot wrap to zero under a live reference. In a program that
+//! drops no reference twice, only objects with 2²⁶ references or more become immortal.
 //!
 //! A thread counts an immortal object that is shared for life like any other such object. But the
 //! flags are the lowest bits of the word, and a count adds and subtracts multiples of `ONE`, so a
@@ -108,8 +108,8 @@
 //!
 //! Increments are relaxed, because a new reference is made from an old one, and the way to another
 //! thread orders the rest. Decrements of `shared` release, and the thread that reads zero acquires,
-//! so that all uses of the object happen before its destruction. The owner's plain operations
-//! happen on one thread and need no ordering.
+//! so that all uses of the object happen before its destruction. The owner's plain operations need
+//! no ordering, because they happen on one thread.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! Proofs that an object is alive.
 //!
-//! An [`Object`] is only an address, and may dangle. These types add what the holder may rely on,
-//! so that a function can ask for it in its signature. For example, a function that reads a header
-//! takes a [`Live`]. A value of each type has the layout of the address.
+//! An [`Object`] is only an address, and may dangle. Each of these types adds a fact on which the
+//! holder may rely, so that a function can ask for it in its signature. For example, a function
+//! that reads a header takes a [`Live`]. A value of each type has the layout of the address.
 //!
 //! | type | the object | made from |
 //! |---|---|---|

@@ -1,8 +1,9 @@
 //! The tracked set: one state byte for each object.
 //!
 //! The set is the side table itself: an object is a member while the `TRACKED` bit of its first
-//! granule's byte is set. So it costs one store to add an object, and no list grows. The set is
-//! sharded by page, and thus by the arena that owns the page, and an enumeration is a linear scan.
+//! granule's byte is set, so that it costs one store to add an object, and no list grows. For
+//! example, the byte of a new object is `LIVE | TRACKED`, and a full collection that keeps it adds
+//! `OLD`. An enumeration is a linear scan over pages, which threads can share.
 //!
 //! | bit | meaning | set | cleared |
 //! |---|---|---|---|
@@ -24,19 +25,19 @@
 //!
 //! # Orderings
 //!
-//! Birth and death are plain relaxed *stores*. At birth only one thread knows the object. At death
-//! the count is 0, and only the destroying thread has it. Every other change while the world runs
-//! is a read-modify-write, because two threads may change two bits of one byte, and with loads and
-//! stores a change would be lost. All are relaxed, because only a stop decides by the table as a
-//! whole, and the stop orders them. `is_tracked` of a running thread and the scan of the statistics
-//! are snapshots. That scan takes the collector's lock for each page, because no stop waits for its
-//! thread, and a stop writes some bytes as plain memory, under that lock.
+//! Birth and death are plain relaxed *stores*, because at birth only one thread knows the object,
+//! and at death, when the count is 0, only the destroying thread has it. Every other change while
+//! the world runs is a read-modify-write, because two threads may change two bits of one byte, and
+//! with loads and stores a change would be lost. All are relaxed, because only a stop, which orders
+//! them, decides by the table as a whole. `is_tracked` of a running thread and the scan of the
+//! statistics are snapshots. That scan takes the collector's lock for each page, because no stop
+//! waits for its thread, and a stop writes some bytes as plain memory, under that lock.
 //!
 //! In a stop `listing`, `sweep` and `promote` access the bytes of a page as plain memory
 //! (`table::exclusively`), so that their scans are vectorised. Each page then belongs to one
-//! worker. Counting reads the bytes so while no thread writes them. All other threads that change
-//! state bytes are attached, and so parked. The claim uses loads and stores, because each object
-//! has one worker.
+//! worker, while all other threads that change state bytes are attached, and so parked. Counting
+//! reads the bytes so while no thread writes them. The claim uses loads and stores, because each
+//! object has one worker.
 
 #![forbid(unsafe_code)]
 

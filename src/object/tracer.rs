@@ -25,8 +25,7 @@ use crate::object::header::Header;
 /// reported object is a live object of some heap.
 pub struct Tracer {
     /// A buffer for the visited addresses that lie inside the heap. As a vector it is always empty,
-    /// because the tracer writes to its memory from the start to `next` by bare pointers, which
-    /// makes a visit cheapest.
+    /// because a visit is cheapest if the tracer writes from the start to `next` by bare pointers.
     buffer: Vec<usize>,
     next: *mut usize,
     end: *mut usize,
@@ -40,7 +39,7 @@ pub struct Tracer {
     /// The first address that the current object's traversal has visited. The buffer may hold the
     /// addresses of earlier objects before it.
     own: *mut usize,
-    /// Whether a collection uses it, which can do without an object's edges. An inspection cannot.
+    /// Whether a collection uses it, which unlike an inspection can do without an object's edges.
     may_lose: bool,
     /// The buffer had no room for an address, and there was no memory.
     lost: bool,
@@ -152,7 +151,7 @@ impl Tracer {
         tracer
     }
 
-    /// A tracer that seeks references to the objects at the `sought` addresses. It stops a handler
+    /// A tracer that seeks references to the objects at the `sought` addresses. It ends a handler
     /// of a dynamic type at the first visit of one of them.
     pub(crate) fn seeking(base: usize, len: usize, mut sought: Vec<usize>) -> Self {
         sought.sort_unstable();
@@ -167,7 +166,7 @@ impl Tracer {
         !self.sought.is_empty()
     }
 
-    /// Records a visit by a handler. Returns whether the handler is to stop.
+    /// Records a visit by a handler. Returns whether the handler is to end.
     #[cfg(feature = "cpython")]
     pub(crate) fn seek(&mut self, address: usize) -> bool {
         self.found |= self.sought.binary_search(&address).is_ok();
@@ -210,8 +209,8 @@ impl Tracer {
     /// As [`edge`](Self::edge), for the targets of all `handles`.
     ///
     /// The number of handles of the next object is unpredictable, and a mispredicted branch costs
-    /// as much as all other work for it. So [`HANDLE_BATCH`] handles are read without testing
-    /// the number. The last handle is read again in place of missing ones.
+    /// as much as all other work for it. So [`HANDLE_BATCH`] handles are read without testing the
+    /// number, while the last handle is read again in place of missing ones.
     #[inline(always)]
     pub(crate) fn edges_to<H>(&mut self, handles: &[H], mut target: impl FnMut(&H) -> Edge<'_>) {
         let count = handles.len();
@@ -255,8 +254,8 @@ impl Tracer {
             }
         }
         self.next = next;
-        // Nearly always no handle is left here. The first loop ends at an edge to another heap
-        // instead of skipping it, which keeps the loop simple.
+        // Nearly always no handle is left here, because the first loop, to be simple, ends at an
+        // edge to another heap instead of skipping it.
         handles.for_each(|handle| self.target(target(handle)));
     }
 
@@ -525,7 +524,7 @@ impl Tracer {
     }
 
     /// The start of the stopped heap's range. `None`: the tracer is of no heap, or of one with
-    /// segments. All heaps with segments have the same bounds, so these name no heap.
+    /// segments, which all have the same bounds, so that these name no heap.
     pub(crate) fn heap(&self) -> Option<usize> {
         (self.len < RANGE_MAX).then_some(self.base)
     }
@@ -605,7 +604,7 @@ impl Tracer {
     }
 
     /// Calls `traverse` for the objects in turn, and records where the references of each object
-    /// end. Stops after an object with a field that could not be read. If there was one before, it
+    /// end. The last is an object with a field that could not be read. If there was one before, it
     /// does nothing.
     ///
     /// For [`Batches::traverse_each`](crate::model::Batches::traverse_each).
@@ -713,7 +712,7 @@ impl fmt::Debug for Tracer {
 ///
 /// The addresses in a list of a million elements would fill several buffers with megabytes, and one
 /// worker would have to look at all of them. So the tracer of a marking worker only notes where
-/// such a slice is. The worker reads it in pieces, and gives half of it to an idle worker
+/// such a slice is, so that the worker can read it in pieces, and give half of it to an idle worker
 /// ([ADR 51](../../docs/adr/0051-marking-with-several-workers.md)).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LongSlice {

@@ -2,11 +2,10 @@
 //!
 //! An upgrade reads the count of a target that may be dying on another thread, so the two must
 //! exclude each other, and only objects with weak references may pay for that. Such an object has
-//! one *record*, which all its weak references share. It lies outside of the heap, because weak
-//! references may outlive the heap. Each address of the heap has
-//! a *place* for the record of the object there. The record's lock
-//! decides between an upgrade and the death of the target: the path to zero takes the lock before
-//! the memory is freed, and an upgrade holds it while it reads the target.
+//! one *record*, which all its weak references share, outside of the heap, because weak references
+//! may outlive it. Each address of the heap has a *place* for the record of the object there. The
+//! record's lock decides between an upgrade and the death of the target, because the path to zero
+//! takes the lock before the memory is freed, while an upgrade holds it to read the target.
 //!
 //! | field | access |
 //! |---|---|
@@ -21,15 +20,15 @@
 //! * (1) By the thread that destroys the target, under the lock. In a stop, without the lock, if
 //!   the target is unreachable. At the end of the heap, under the lock.
 //! * Only a thread that is attached to the target's heap uses the target. It does so under the
-//!   lock, and does not hold the lock at a safepoint. So in a stop no upgrade is under way. A
+//!   lock, which it does not hold at a safepoint, so that in a stop no upgrade is under way. A
 //!   mutator of another heap can take the lock at any time, and only compares the address.
-//! * A thread that fills a place, or takes a record from it, has a reference to the target. So the
-//!   target neither dies meanwhile, nor does a stop find it unreachable, and the place is not
-//!   emptied. Two such threads may meet: an exchange decides which record stays.
+//! * A thread that fills a place, or takes a record from it, has a reference to the target, so that
+//!   the target does not die meanwhile, no stop finds it unreachable, and the place is not emptied.
+//!   When two such threads meet, an exchange decides which record stays.
 //! * Because of the flag the last drop cannot miss the record.
-//! * A dealloc handler may count its object up and down.
-//!   [`block_upgrades`](WeakRecord::block_upgrades) therefore holds the lock while `DYING` is set,
-//!   and an upgrade tests `DYING` under the lock.
+//! * Because a dealloc handler may count its object up and down,
+//!   [`block_upgrades`](WeakRecord::block_upgrades) holds the lock while `DYING` is set, and an
+//!   upgrade tests `DYING` under the lock.
 //! * The lock is never held over a call of foreign code.
 //!
 //! # Places
@@ -43,7 +42,7 @@
 //!
 //! * A lookup takes no lock. A node is made when the first weak reference needs it, and stays until
 //!   the heap ends.
-//! * A heap's range is at most 2³⁷ bytes long. So two granules of a heap never have the same
+//! * A heap's range is at most 2³⁷ bytes long, so that two granules of a heap never have the same
 //!   digits, wherever the range begins.
 //! * A block has 256 bytes, for 1 KiB of the heap, and a lower node 4 KiB, for 512 KiB. A heap
 //!   without weak references has no nodes.
@@ -190,8 +189,8 @@ impl WeakRecord {
     /// Whether there are watchers. In a stop, or with the target's death.
     #[inline(always)]
     fn is_watched(&self) -> bool {
-        // Relaxed: a thread that adds a watcher has a reference to the target. The stop, or the
-        // last drop, orders it.
+        // Relaxed, because a thread that adds a watcher has a reference to the target, so that the
+        // stop, or the last drop, orders it.
         self.watched.load(Ordering::Relaxed)
     }
 

@@ -1,9 +1,9 @@
 //! The spans and events of the library, for `tracing`.
 //!
-//! [`phase`] enters every phase of a collection, so each phase has a span. `docs/tracing.md` lists
-//! all spans and events. Without a subscriber a span costs one relaxed load of `tracing`'s global
-//! level, a few dozen times for each collection. Allocation, counting and the safepoint poll emit
-//! nothing.
+//! [`phase`] enters every phase of a collection, so that each phase has a span. `docs/tracing.md`
+//! lists all spans and events. Without a subscriber a span costs one relaxed load of `tracing`'s
+//! global level, a few dozen times for each collection, while allocation, counting and the
+//! safepoint poll emit nothing.
 //!
 //! In a build without the feature `tracing` these functions do nothing, because each report also
 //! reaches a hook, or else standard error.
@@ -84,8 +84,8 @@ macro_rules! span {
 /// A span. Each thread that works on its subject enters it meanwhile. It is empty if no subscriber
 /// wants it.
 ///
-/// If a subscriber panics when the span is made or entered, the span does not call it again. Clones
-/// share one span and do not call the subscriber, so a span can be cloned under a lock.
+/// If a subscriber panics when the span is made or entered, the span does not call it again. A span
+/// can be cloned under a lock, because clones share it and do not call the subscriber.
 #[derive(Clone, Debug)]
 pub(crate) struct Span(Option<Arc<OpenSpan>>);
 
@@ -97,7 +97,7 @@ struct OpenSpan(#[cfg(feature = "tracing")] tracing::Span);
 impl Drop for OpenSpan {
     fn drop(&mut self) {
         let span = std::mem::replace(&mut self.0, tracing::Span::none());
-        // If the subscriber is dropped as its last span closes, it may panic again. This must not
+        // If the subscriber is dropped as its last span closes, it may panic again, which must not
         // happen while the first panic unwinds.
         let subscriber = span.with_subscriber(|(_, subscriber)| subscriber.clone());
         call_outside(|| drop(span));
@@ -113,8 +113,8 @@ impl Span {
         Self((!made.is_disabled()).then(|| Arc::new(OpenSpan(made))))
     }
 
-    /// Calls the subscriber. Returns whether there is one and it did not panic. Not inlined: mostly
-    /// no subscriber wants the span, and the callers test that first.
+    /// Calls the subscriber. Returns whether there is one and it did not panic. Not inlined,
+    /// because mostly no subscriber wants the span, and the callers test that first.
     #[cfg(feature = "tracing")]
     #[cold]
     #[inline(never)]
@@ -209,7 +209,7 @@ pub(crate) fn promoted(objects: usize, stopped: Duration) {
     emit!(debug, objects, stopped_us = stopped.as_micros() as u64, "promoted");
 }
 
-/// The end of a collection, with its facts.
+/// A collection has ended.
 pub(crate) fn collected(span: &Span, report: &CollectionReport) {
     // Without `..`: a new field of the report does not compile until this function uses it.
     let CollectionReport {
@@ -276,8 +276,8 @@ pub(crate) fn resumed(stopped: Duration) {
     emit!(debug, stopped_us = stopped.as_micros() as u64, "resumed");
 }
 
-/// A thread waits long, because of another thread: a "slow stop", a "long stop" with `is_suspended`,
-/// or a "long collection".
+/// A thread waits long, because of another thread: a "slow stop", a "long stop" with
+/// `is_suspended`, or a "long collection".
 pub(crate) fn slow_wait(message: &str, wait: &SlowWait<'_>, is_suspended: Option<bool>) {
     let &SlowWait { heap, waited, thread, os_thread, registered_for, waiter, purpose } = wait;
     emit!(

@@ -44,9 +44,9 @@ pub struct CollectionReport {
     /// references from all of them but the `known_alive`.
     pub candidates: usize,
     /// The candidates that the roots named with [`Heap::known_root`](crate::Heap::known_root)
-    /// or reported by the model reach. The collection did not count their references. If a model
+    /// or reported by the model reach, whose references the collection did not count. If a model
     /// allows [overlapping traversals](crate::model::ObjectModel::OVERLAPPING_TRAVERSALS), some may
-    /// be missing here; they were counted.
+    /// be missing here, because they were counted.
     pub known_alive: usize,
     /// Candidates that no reference from outside reaches, directly or through other objects.
     pub unreachable: usize,
@@ -54,9 +54,9 @@ pub struct CollectionReport {
     pub finalized: usize,
     /// Unreachable objects that finalizers or callbacks made reachable again.
     pub resurrected: usize,
-    /// Unreachable objects that were destroyed. The figure is final: also destructions that other
-    /// threads owe this collection are counted. If objects are alive after all were cleared, the
-    /// collection makes sure in one more stop.
+    /// Unreachable objects that were destroyed. The figure is final, because destructions that
+    /// other threads owe this collection are counted, too: if objects are alive after all were
+    /// cleared, the collection makes sure in one more stop.
     pub collected: usize,
     /// Unreachable objects that still exist at the end, because references to them are left: the
     /// `clear` of each object of their cycle has kept or restored the reference to the next; or a
@@ -71,8 +71,8 @@ pub struct CollectionReport {
     /// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes). An object that
     /// another thread destroys, because the collection has left the last drop to it, is missing.
     pub external_bytes: usize,
-    /// Objects to which the traversals reported more references than exist. They are kept. Such a
-    /// traversal is wrong.
+    /// Objects to which the traversals reported more references than exist. They are kept, because
+    /// such a traversal is wrong.
     pub overvisited: usize,
     /// How long each stop of the world lasted: one stop if it sufficed, two if code had to run in
     /// between, and one more if objects were alive after all were cleared, or if references were
@@ -196,9 +196,9 @@ pub struct LongestCall {
     pub during: During,
     /// The type of the object; of the first one, if there are several. Empty for a weak callback.
     pub type_name: Cow<'static, str>,
-    /// How many objects were measured together. Finalizers and callbacks are measured one by one.
-    /// Quick clear handlers and destructors are measured up to 32 at a time, because reading a
-    /// clock takes as long as they do. Those that follow a slow one are measured one by one.
+    /// How many objects were measured together. Finalizers and callbacks are measured one by one,
+    /// and so are clear handlers and destructors that follow a slow one. Quick ones are measured up
+    /// to 32 at a time, because reading a clock takes as long as they do.
     pub objects: usize,
     /// How long it took.
     pub took: Duration,

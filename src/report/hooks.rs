@@ -44,7 +44,7 @@ struct Misuse {
     seen: HashMap<(Code, &'static str), usize>,
 }
 
-/// Reports on standard error for each code and type. Further reports say nothing new.
+/// Reports on standard error for each code and type, because further reports say nothing new.
 const MISUSE_LINES_PER_TYPE: usize = 5;
 
 impl Hooks {
@@ -76,8 +76,8 @@ impl Hooks {
         drop(old);
     }
 
-    /// Reports a mistake in the use of dynamic objects to the hook. Without a hook it writes a
-    /// limited number of lines to standard error.
+    /// Reports a mistake in the use of dynamic objects to the hook, or else, in a limited number of
+    /// lines, to standard error.
     pub(crate) fn misuse(&self, fault: &Fault) {
         event::misuse(fault);
         let (hook, seen) = self.misuse.with(|misuse| {

@@ -20,14 +20,14 @@ use crate::base::system::os_thread;
 /// A fork in progress: the world is stopped, and the registry is locked. See
 /// [`Coordinator::prepare_fork`]. Dropping the guard does the same as [`parent`](Self::parent).
 ///
-/// The guard must not be leaked, for example by [`std::mem::forget`]. The world would stay stopped
-/// and the registry locked. The thread that leaked the guard panics at its next call that needs the
-/// registry. A thread that waits for the registry reports that on standard error after a second. A
-/// thread that was already waiting for the end of the stop reports nothing.
+/// The guard must not be leaked, for example by [`std::mem::forget`], because the world would stay
+/// stopped and the registry locked. The thread that leaked the guard panics at its next call that
+/// needs the registry. A thread that waits for the registry reports that on standard error after a
+/// second, while one that was already waiting for the end of the stop reports nothing.
 #[must_use = "the world runs again when this is dropped"]
 pub struct ForkGuard<'a, T> {
-    // The order of the fields matters: the registry is unlocked before the world resumes, and the
-    // user's data of lost threads is dropped after both.
+    // The order of the fields matters, because the registry is unlocked before the world resumes,
+    // and the user's data of lost threads is dropped after both.
     _kept: ForkHold<'a>,
     registry: Guard<'a, Registry<T>>,
     _known: Aside,

@@ -76,8 +76,8 @@ impl<T> Coordinator<T> {
         record: &Record<T>,
     ) -> Guard<'a, Registry<T>> {
         match record.step(SUSPENDED, AWAITED) {
-            // The suspender reads AWAITED, and takes the lock before it notifies. This thread
-            // sleeps by then.
+            // The suspender reads AWAITED, and takes the lock before it notifies, so that this
+            // thread sleeps by then.
             Ok(_) | Err(AWAITED) => self.wait_at_gate(registry, Some(record.id)),
             Err(_) => registry,
         }
@@ -138,7 +138,7 @@ impl<T> Coordinator<T> {
         if !std::mem::take(&mut entry.counted) {
             return;
         }
-        // Relaxed, both: under the lock. The requester takes the lock before it relies on a 0.
+        // Relaxed, both, because the requester takes the lock before it relies on a 0.
         entry.record.word.requests.fetch_and(!STOP, Ordering::Relaxed);
         if self.pending.fetch_sub(1, Ordering::Relaxed) == 1 && registry.stopper_sleeps {
             self.arrivals.notify_one();
@@ -148,8 +148,9 @@ impl<T> Coordinator<T> {
     /// Makes the present stop wait for this thread too. The reverse of
     /// [`acknowledge`](Self::acknowledge).
     pub(super) fn count(&self, entry: &mut RegistryEntry<T>) {
-        // Count once: a thread that has left and has not acknowledged may be suspended in between,
-        // and then the end of the suspension makes the one acknowledgement that is due for both.
+        // Count once, because a thread that has left and has not acknowledged may be suspended in
+        // between, and the end of the suspension makes the one acknowledgement that is due for
+        // both.
         if std::mem::replace(&mut entry.counted, true) {
             return;
         }

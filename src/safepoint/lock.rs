@@ -34,9 +34,9 @@ mod system {
         keeper: Keeper,
     }
 
-    /// The thread that holds a lock through a fork. Only that thread writes it, and it is read by
-    /// the thread itself and by threads that wait for the lock. Relaxed: the thread finds its own
-    /// number without any ordering, and other threads only report.
+    /// The thread that holds a lock through a fork. Only that thread writes it, and threads that
+    /// wait for the lock read it. Relaxed, because the thread finds its own number without any
+    /// ordering, while other threads only report.
     #[derive(Debug, Default)]
     struct Keeper {
         /// The thread, by [`this_thread`]; 0: no fork holds the lock.
@@ -78,7 +78,7 @@ mod system {
         }
 
         /// Takes the lock for a fork. If this thread locks it again, it panics instead of waiting
-        /// for itself. The caller drops the first value before the second.
+        /// for itself. The caller drops the first value of the result before the second.
         pub(crate) fn lock_for_fork(&self) -> (ForkHold<'_>, Guard<'_, T>) {
             let guard = self.lock();
             self.keeper.os_thread.store(os_thread(), Ordering::Relaxed);

@@ -6,16 +6,16 @@
 //!
 //! A [`Coordinator`] knows each registered thread by its [`Participant`]. A participant is
 //! *attached* while its thread uses the data that a stop protects, and *detached* while it does
-//! not. [`Participant::stop`] returns once no other thread is attached. While the returned
+//! not. [`Participant::stop`] returns once no other thread is attached, and while the returned
 //! [`WorldStopped`] lives, no thread attaches. Attached threads come to a safepoint
-//! ([`Participant::park`]) when their poll word requests it. Detached threads are not disturbed.
-//! `docs/safepoints.md` describes the protocol and proves it.
+//! ([`Participant::park`]) when their poll word requests it, while detached threads are not
+//! disturbed. `docs/safepoints.md` describes the protocol and proves it.
 //!
-//! For example, A and B are attached, and C is detached, because it reads a file. A stops the
-//! world: it sets `stop`, and raises [`STOP`] in the poll word of B. B polls and parks, which
-//! detaches it, so the stop is complete. C has read its file and attaches. It sees `stop`, undoes
-//! the attach and sleeps at the gate. When A drops the `WorldStopped`, the gate opens, and B and C
-//! attach.
+//! For example, A and B are attached, and C is detached, because it reads a file. To stop the
+//! world, A sets `stop`, and raises [`STOP`] in the poll word of B. When B polls, it parks, which
+//! detaches it, so that the stop is complete. When C has read its file and attaches, it sees
+//! `stop`, so it undoes the attach and sleeps at the gate. When A drops the `WorldStopped`, the
+//! gate opens, and B and C attach.
 //!
 //! # States
 //!
@@ -37,7 +37,7 @@
 //! * `Record::requests`, the poll word: bit [`STOP`] changes only under the registry lock, and is
 //!   set exactly while the record is `counted`. The other bits are the user's: any thread sets
 //!   them, the record's thread takes them.
-//! * The user's own word: the coordinator does not know it. After each change that raises bits of
+//! * The user's own word is not known to the coordinator. So after each change that raises bits of
 //!   `Record::requests` it calls the user's function (`requested`), which sets the word. Only the
 //!   record's thread clears it, by a read-modify-write, and then polls `Record::requests`.
 //! * `Record::os_thread`: written by its thread, when it registers and in a fork's child, and read
@@ -46,15 +46,15 @@
 //! * `Coordinator::pending`: the number of `counted` entries, written under the registry lock. The
 //!   requester may read it without the lock.
 //! * `Registry`: all of it is under the lock. No user code runs under the lock, because it could
-//!   call the coordinator. So the user's data is cloned out as `Arc`s, and callbacks are called and
+//!   call the coordinator, so that records are cloned out, and callbacks are called and the user's
 //!   data is dropped after the lock is released.
 //!
 //! # Coming back
 //!
 //! Some detached threads have callers that hold the proof of attachment: a thread that parks, that
 //! waits to stop the world, or that runs the closure of a detach. Such a thread has an `Away` while
-//! it is detached. Either it attaches again, or the process ends. It never unwinds while it is
-//! detached, because its callers could catch the panic and go on without an attachment.
+//! it is detached, and either attaches again or ends the process. It never unwinds in between,
+//! because its callers could catch the panic and go on without an attachment.
 //!
 //! # Orderings
 //!
@@ -143,7 +143,7 @@ pub struct Config {
     /// doubled. Default: one second. Minimum: one millisecond.
     pub slow_stop: Duration,
     /// How often a requester checks for the last arrival before it sleeps. A check takes a few tens
-    /// of nanoseconds. Default: 40, which is one or two microseconds. On a machine with one
+    /// of nanoseconds, so that the default of 40 is one or two microseconds. On a machine with one
     /// processor it is 0, because the awaited thread needs the processor.
     pub spin: u32,
     /// A name for reports.
@@ -190,8 +190,8 @@ impl Default for Config {
 /// });
 /// ```
 pub struct Coordinator<T = ()> {
-    /// A stop is on. It has its own cache line: every attach and detach reads it, only stops write
-    /// it.
+    /// A stop is on. It has its own cache line, because every attach and detach reads it while only
+    /// stops write it.
     stop: CachePadded<AtomicBool>,
     /// The number of counted threads that the stop waits for.
     pending: CachePadded<AtomicUsize>,
@@ -302,8 +302,9 @@ impl<T> Coordinator<T> {
     /// end of a [`stop`](Participant::stop). Then the thread gets the bits, or reads the condition.
     pub fn poke_attached(&self, bits: u32) -> usize {
         let registry = self.registry.lock();
-        // The caller stores its condition, then this loop loads the states. The thread stores its
-        // state, then loads the condition. It is the race of a stop, with the same solution.
+        // The caller stores its condition before this loop loads the states, while the thread
+        // stores its state before it loads the condition. It is the race of a stop, with the same
+        // solution.
         let mut poked = 0;
         for entry in &registry.entries {
             if entry.record.state() == ATTACHED {
@@ -320,8 +321,8 @@ impl<T> Coordinator<T> {
         self.tell_requested(record, bits);
     }
 
-    /// Has the user's own word set. The bits are in the poll word already: a thread that clears its
-    /// own word and then reads the poll word finds them.
+    /// Has the user's own word set. The bits are in the poll word already, so that a thread which
+    /// clears its own word and then reads the poll word finds them.
     fn tell_requested(&self, record: &Record<T>, bits: u32) {
         if let Some(requested) = self.requested {
             requested(record.id, &record.data, bits);

@@ -27,8 +27,8 @@ use crate::report::error::RegisterError;
 /// The membership of one thread in a [`Coordinator`]. Dropping it ends the membership, even while
 /// the thread is attached or a stop is on. Neither `Send` nor `Sync`.
 ///
-/// If a participant is leaked while it is attached, it stays attached. Once its thread has ended,
-/// every stop returns [`StopError::ThreadGone`](super::StopError::ThreadGone).
+/// If a participant is leaked while it is attached, it stays attached, so that every stop returns
+/// [`StopError::ThreadGone`](super::StopError::ThreadGone) once its thread has ended.
 pub struct Participant<T = ()> {
     pub(super) record: Shared<Record<T>>,
     pub(super) coordinator: Arc<Coordinator<T>>,
@@ -144,7 +144,7 @@ impl<T> Participant<T> {
     }
 
     /// Ends the membership, as a drop does. Returns the data, and memory for the next participant,
-    /// unless another thread is using the record. Then that thread drops it.
+    /// unless another thread is using the record, which then drops both.
     pub(crate) fn end(self) -> Option<(T, RecordRoom<T>)> {
         let record = self.leave()?.record;
         drop(self);
@@ -172,9 +172,9 @@ impl<T> Participant<T> {
         Ok(())
     }
 
-    /// Attaches again after [`step_away`](Self::step_away), and ends the thread's [`Away`]. The
+    /// Attaches again after [`step_away`](Self::step_away), for a thread with an [`Away`]. The
     /// process ends if the thread is attached elsewhere, holds a stop, or keeps another thread
-    /// suspended. Traversal guards that it has kept do not hinder it.
+    /// suspended, while traversal guards that it has kept do not hinder it.
     #[inline]
     pub(crate) fn come_back(&self) {
         if words(|w| w.may_attach()) {
@@ -209,7 +209,7 @@ impl<T> Participant<T> {
     /// Attaches. The caller has checked that the thread may attach, and has no traversal guard.
     #[inline(always)]
     fn enter(&self) {
-        // These are loaded before the exchange. Loads after it would wait for it. The same in
+        // These are loaded before the exchange, because loads after it would wait for it, as in
         // `detach_and_poll`.
         let (record, stop, id) = (&*self.record, &self.coordinator.stop, self.record.id.get());
         let stepped_in = record.step(DETACHED, ATTACHED).is_ok();
@@ -230,9 +230,9 @@ impl<T> Participant<T> {
         drop(self.coordinator.step_in(registry, &self.record, false));
     }
 
-    /// Detaches. `false`: the thread is not attached, or must not reach a safepoint now. It must
-    /// not inside [`no_safepoint`](Self::no_safepoint), a traversal, a suspension or its own stop.
-    /// Then nothing changes.
+    /// Detaches. `false`: nothing has changed, because the thread is not attached, or must not
+    /// reach a safepoint now, as inside [`no_safepoint`](Self::no_safepoint), a traversal, a
+    /// suspension or its own stop.
     #[inline]
     pub fn detach(&self) -> bool {
         self.detach_and_poll().is_some()
@@ -260,9 +260,9 @@ impl<T> Participant<T> {
         away
     }
 
-    /// As [`detach`](Self::detach), followed by a [`poll`](Self::poll). SeqCst on both sides: if
-    /// another thread raises bits and then reads the state, either this poll reads the bits, or the
-    /// other thread reads that this thread is detached.
+    /// As [`detach`](Self::detach), followed by a [`poll`](Self::poll). SeqCst on both sides, so
+    /// that when another thread raises bits and then reads the state, either this poll reads the
+    /// bits, or the other thread reads that this thread is detached.
     #[inline]
     pub(crate) fn detach_and_poll(&self) -> Option<u32> {
         if !self.may_detach() {
@@ -282,7 +282,7 @@ impl<T> Participant<T> {
     fn detached_in_a_stop(&self) {
         maybe_yield(&self.coordinator.under, Step::Detach);
         let mut registry = self.coordinator.registry.lock();
-        // Another thread may have suspended this one by now. Then the stop waits for the
+        // Another thread may have suspended this one by now, so that the stop waits for the
         // suspension, and the suspender acknowledges.
         if self.record.state() == DETACHED
             && let Some(at) = registry.position(self.record.id)
@@ -303,7 +303,7 @@ impl<T> Participant<T> {
     }
 
     /// The requests to this thread; 0: none. If [`STOP`] is among the bits, the thread should
-    /// [`park`](Self::park) soon. This is one relaxed load of a word on the thread's own cache
+    /// [`park`](Self::park) soon. The poll is one relaxed load of a word on the thread's own cache
     /// line.
     #[inline(always)]
     pub fn poll(&self) -> u32 {
@@ -332,8 +332,7 @@ impl<T> Participant<T> {
 
     /// As [`park`](Self::park). If the thread would only wait, and no other thread needs its
     /// processor, it first calls `meanwhile`, detached and without the lock. The argument of
-    /// `meanwhile` tells whether the stop is still on. `meanwhile` should return soon after the
-    /// stop has ended.
+    /// `meanwhile` tells whether the stop is still on, so that it can return soon after the end.
     pub(crate) fn park_and(&self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> bool {
         if !self.may_detach() {
             return false;
@@ -473,7 +472,7 @@ impl Drop for NoSafepoint<'_> {
 /// This thread is detached, or about to be, while its callers rely on its attachment. See the page
 /// of [`safepoint`](super).
 ///
-/// If a panic drops it, the process ends. Otherwise the callers would go on with the proof of an
+/// If a panic drops it, the process ends, because the callers would go on with the proof of an
 /// attachment that does not exist, and use objects while the world is stopped.
 #[must_use = "a thread that does not come back ends the process"]
 #[derive(Debug)]

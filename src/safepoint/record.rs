@@ -17,9 +17,9 @@ use crate::base::sync::{AtomicU32, Ordering};
 pub struct ThreadId(pub(super) NonZeroU64);
 
 /// The last id that was given out. It is the only static beside the thread-locals, because ids must
-/// differ between coordinators: the `current` word does not name its coordinator. It is std's
-/// atomic also under loom, because loom's cannot be static. Relaxed: the numbers only have to
-/// differ.
+/// differ between coordinators, as the `current` word does not name its coordinator. It is std's
+/// atomic also under loom, because loom's cannot be static. Relaxed, because the numbers only have
+/// to differ.
 static LAST_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 impl ThreadId {
@@ -60,10 +60,10 @@ pub const STOP: u32 = 1;
 
 /// The thread does not use the data that a stop protects. A stop does not wait for it.
 pub(super) const DETACHED: u32 = 0;
-/// The thread uses the data, or is about to check whether it may. A stop waits for it.
+/// The thread uses the data, or is about to check whether it may, so that a stop waits for it.
 pub(super) const ATTACHED: u32 = 1;
-/// Detached, and another thread acts on its behalf. A stop waits for the end of the suspension, and
-/// so does an attach.
+/// Detached, while another thread acts on its behalf. A stop waits for the end of the suspension,
+/// and so does an attach.
 pub(super) const SUSPENDED: u32 = 2;
 /// Suspended, and a thread sleeps at the gate until the end of the suspension.
 pub(super) const AWAITED: u32 = 3;
@@ -78,9 +78,9 @@ pub(super) struct Record<T> {
     pub(super) thread: Option<std::thread::Thread>,
     /// The number of the thread. A fork's child recognises its own participants by it.
     pub(super) thread_number: u64,
-    /// The system's number of the thread, see [`ThreadInfo::os_thread`]; 0: unknown. Relaxed: a
-    /// number for reports. It is std's atomic, as `LAST_ID` is. Its thread writes it, when it
-    /// registers and in a fork's child.
+    /// The system's number of the thread, see [`ThreadInfo::os_thread`]; 0: unknown. Its thread
+    /// writes it, when it registers and in a fork's child. Relaxed, and std's atomic as `LAST_ID`
+    /// is, because only reports read it.
     pub(super) os_thread: std::sync::atomic::AtomicU64,
     pub(super) registered: Instant,
     pub(super) data: T,
@@ -120,7 +120,7 @@ impl<T> Record<T> {
     }
 
     /// Whether the record's own thread is attached. The order does not matter, because only that
-    /// thread calls this, and only that thread changes to or from `ATTACHED`.
+    /// thread calls this function and changes to or from `ATTACHED`.
     pub(super) fn is_mine_attached(&self) -> bool {
         self.word.state.load(Ordering::Relaxed) == ATTACHED
     }

@@ -30,8 +30,8 @@ pub(super) struct RegistryEntry<T> {
 
 /// The data under the lock.
 pub(super) struct Registry<T> {
-    /// By rising id. A thread may enter after one with a later id, because ids are given out
-    /// without the lock.
+    /// By rising id, although a thread may enter after one with a later id, because ids are given
+    /// out without the lock.
     pub(super) entries: Vec<RegistryEntry<T>>,
     /// The requester of the present stop, complete or not. `Coordinator::stop` tells whether a
     /// stop is on.
@@ -53,7 +53,7 @@ pub(super) struct Registry<T> {
     pub(super) orphans: usize,
     pub(super) slow_stop: Vec<SlowStopCallback>,
     /// Memory for a list of all threads, which is empty while a list is in use. It is reserved when
-    /// a thread registers, and so is the memory of `requesters`, so that a stop allocates nothing.
+    /// a thread registers, as the memory of `requesters` is, so that a stop allocates nothing.
     pub(super) scratch: Vec<Shared<Record<T>>>,
     pub(super) stops: u64,
     pub(super) failed_stops: u64,
@@ -87,10 +87,10 @@ impl<T> Registry<T> {
     }
 
     /// Finds threads that have ended although the stop waits for them, by a query of the system.
-    /// `true`: there is one. The exit watcher has missed such a thread, because it attached in a
-    /// destructor that ran after the watcher: the destructor of a `pthread` key, for example.
+    /// `true`: there is one. The exit watcher has missed such a thread if it attached in a
+    /// destructor that ran after the watcher, for example that of a `pthread` key.
     ///
-    /// If the system has reused the number of an ended thread, the thread counts as alive and is
+    /// If the system has reused the number of an ended thread, the thread counts as alive, and is
     /// reported again.
     pub(super) fn find_ended(&mut self) -> bool {
         let entries = self.entries.iter_mut().filter(|e| e.counted && !e.orphaned);
@@ -151,7 +151,7 @@ const PLACES: usize = 512;
 /// participant, while a place that counts one may mean another id. So a thread that meets the id of
 /// an ended participant usually learns so from the table, and can then ask the registry.
 ///
-/// Relaxed, all: a thread that relies on the answer asks the registry, under its lock. They are
+/// Relaxed, because a thread that relies on the answer asks the registry, under its lock. They are
 /// std's atomics also under loom, as `LAST_ID` is.
 pub(super) struct Presence([AtomicU16; PLACES]);
 

@@ -42,7 +42,7 @@ impl<T> Coordinator<T> {
     /// other thread that suspends it.
     ///
     /// A stop waits until a suspension is over. If the caller is not attached here, it waits in
-    /// this call while a stop is on. So a requester must not wait for a helper thread that
+    /// this call while a stop is on, so that a requester must not wait for a helper thread that
     /// suspends.
     ///
     /// Hold the guard briefly: meanwhile the calling thread must not attach, park, detach, stop, or
@@ -64,12 +64,12 @@ impl<T> Coordinator<T> {
             let Some(at) = registry.position(id) else { return Suspend::Ended };
             let record = registry.entries[at].record.clone();
             // A caller that is attached here must not wait for a stop, because the stop waits for
-            // it. Any other caller waits like an attaching thread.
+            // it, while any other caller waits like an attaching thread.
             let is_inside = me.is_some_and(|me| registry.find(me).is_some());
             if !is_inside && registry.stopper.is_some() {
                 drop(self.wait_at_gate(registry, None));
-                // Without the lock, here and below: this may drop the last reference to the user's
-                // data.
+                // Without the lock, here and below, because this may drop the last reference to the
+                // user's data.
                 drop(record);
                 registry = self.registry.lock();
                 continue;
@@ -77,8 +77,8 @@ impl<T> Coordinator<T> {
             match record.step(DETACHED, SUSPENDED) {
                 Ok(_) => {
                     if registry.stopper.is_some() && registry.stopper != me {
-                        // The scan read the thread as detached. The stop is not complete while the
-                        // caller runs, so it can still wait for the suspended thread too.
+                        // The scan read the thread as detached. But the stop is not complete while
+                        // the caller runs, so it can still wait for the suspended thread too.
                         self.count(&mut registry.entries[at]);
                     }
                     words(|w| w.set_suspended(id.get()));
@@ -134,8 +134,8 @@ impl<T> Drop for Suspended<'_, T> {
             if let Some(at) = registry.position(self.record.id) {
                 registry.entries[at].min_sleep = Duration::ZERO;
             }
-            // The suspended thread may have attached by now, and a later stop may have counted it.
-            // Only the thread itself may acknowledge that stop.
+            // The suspended thread may have attached by now, and a later stop may have counted it,
+            // which only the thread itself may acknowledge.
             if self.record.state() == DETACHED
                 && let Some(at) = registry.position(self.record.id)
             {

@@ -20,8 +20,8 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{Ordering, spin_loop};
 
 /// The proof that the world is stopped: no other participant is attached, or suspended by another
-/// thread. Dropping it resumes the world. It is `Sync`, so that helper threads can use the proof.
-/// It is not `Send`: the thread that stopped the world resumes it.
+/// thread. Dropping it resumes the world. It is `Sync`, so that helper threads can use the proof,
+/// and not `Send`, because the thread that stopped the world resumes it.
 #[must_use = "the world runs again when this is dropped"]
 pub struct WorldStopped<'a, T = ()> {
     pub(super) coordinator: &'a Coordinator<T>,
@@ -34,7 +34,7 @@ pub struct WorldStopped<'a, T = ()> {
 impl<T> Participant<T> {
     /// Stops the world. When it returns, no other thread is attached, and none attaches until the
     /// returned value is dropped. Stops are granted one after the other, in the order of the
-    /// requests. A thread that waits for another stop waits detached.
+    /// requests, and a thread that waits for another stop is detached meanwhile.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl<T> Participant<T> {
     /// Stops the world if no other thread is attached. `None`: another one is, or attaches at this
     /// moment, or stops the world, or waits for its turn.
     ///
-    /// The call waits for nothing, and this thread stays attached, so it is no safepoint, and it is
+    /// The call waits for nothing, and this thread stays attached. So it is no safepoint, and is
     /// also allowed where a stop is not.
     #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
     pub(crate) fn stop_alone(&self) -> Option<WorldStopped<'_, T>> {
@@ -174,7 +174,8 @@ impl<T> Coordinator<T> {
     /// for its turn as other requesters do. In the stop the thread cannot attach anywhere.
     ///
     /// The caller may keep stops of other coordinators already. Then all callers stop these in the
-    /// same order, and none of them is attached: else two callers could wait for each other.
+    /// same order, and none of them is attached, because two callers could wait for each other
+    /// otherwise.
     pub(crate) fn stop_unattached(&self) -> Result<WorldStopped<'_, T>, StopError> {
         debug_assert_eq!(thread_words::attached_as(), 0, "a stop would wait for this thread");
         // Without an id there is no place among the requesters. There are 2^40 of them.
@@ -229,8 +230,8 @@ impl<T> Coordinator<T> {
     fn begin(&self, registry: &mut Registry<T>, requester: ThreadId, purpose: StopPurpose) {
         registry.stopper = Some(requester);
         registry.purpose = purpose;
-        // The requester stores `stop`, then loads the states. See the module's `Orderings`. No
-        // thread acquires data through `true`: a thread that reads it takes the lock.
+        // The requester stores `stop`, then loads the states: see the module's `Orderings`. No
+        // thread acquires data through `true`, because a thread that reads it takes the lock.
         self.stop.store(true, Ordering::SeqCst);
         maybe_yield(&self.under, Step::Stop);
         for entry in &mut registry.entries {
@@ -310,8 +311,8 @@ impl<T> Coordinator<T> {
 }
 
 impl<T> WorldStopped<'_, T> {
-    /// How long the stop took until all other threads stood still. The wait for other stops is not
-    /// included.
+    /// How long the stop took until all other threads stood still, without the wait for other
+    /// stops.
     pub fn time_to_stop(&self) -> Duration {
         self.time_to_stop
     }

@@ -131,14 +131,10 @@ const ROWS: &[Row] = &[
     row("full collection of a random graph, a range", "ns/object", |args| {
         full(args, Graph::Random)
     }),
-    row("full collection of a local graph, a range", "ns/object", |args| {
-        full(args, Graph::Local)
-    }),
+    row("full collection of a local graph, a range", "ns/object", |args| full(args, Graph::Local)),
     row("allocate and free an object of a model, a range", "ns", allocate),
     row("a thousand heaps with one object each, ranges", "µs/heap", heaps),
-    row("addresses of each of a thousand heaps, ranges", "MiB", |_| {
-        each_heap("VmSize:")
-    }),
+    row("addresses of each of a thousand heaps, ranges", "MiB", |_| each_heap("VmSize:")),
     row("memory of each of a thousand heaps, ranges", "MiB", |_| each_heap("VmRSS:")),
 ];
 

@@ -44,8 +44,8 @@ pub trait AddressMap: Map {}
 /// The arithmetic of a map, and the memory behind its pages. The value is a part of the heap's
 /// table of pages.
 pub(crate) trait Map: Sized + fmt::Debug + Send + Sync + 'static {
-    /// The part of the map that the loops of a collection need. It stays in registers. The table
-    /// itself would not, because other threads change it.
+    /// The part of the map that the loops of a collection need. It stays in registers, while the
+    /// table itself would not, because other threads change it.
     type Origin: Index;
 
     /// Whether a heap may have pages in memory that it does not own.
@@ -122,8 +122,7 @@ pub(crate) trait Index: Copy + fmt::Debug {
 
 /// The map of a heap that reserves one range of addresses.
 ///
-/// It is the fastest map. The heap cannot have objects outside its range. Heaps of typed objects
-/// use it.
+/// It is the fastest map, and heaps of typed objects use it. No object can lie outside the range.
 #[derive(Debug)]
 pub struct Reserved {
     /// The address of `start`. Both numbers are plain and constant: `contains` must not load a

@@ -426,7 +426,7 @@ impl Arena {
         }
     }
 
-    /// Calls `f` with each cell in a magazine. Such a cell is free. Its allocation will not mark
+    /// Calls `f` with each cell in a magazine, which is free, and whose allocation will not mark
     /// its page young again.
     pub(crate) fn for_each_cached(&self, mut f: impl FnMut(NonNull<u8>)) {
         for class in classes(self.used) {

@@ -76,8 +76,8 @@ impl PageInfo {
         self.shape.store(shape.to_bits(), Ordering::Relaxed);
     }
 
-    /// Whether the remote stack has cells. Relaxed: a hint. The next call finds cells that this
-    /// call missed.
+    /// Whether the remote stack has cells. Relaxed, because it is a hint: the next call finds cells
+    /// that this call missed.
     #[inline]
     pub(crate) fn has_remote(&self) -> bool {
         self.remote.load(Ordering::Relaxed) != 0
@@ -137,7 +137,7 @@ pub(super) fn all_free(shape: Shape, bits: &mut FreeBits) {
 /// "No page", in a link.
 const NO_PAGE: u32 = u32::MAX;
 
-/// A doubly linked list of pages. The links lie in `Owned`. The owner of the list owns its pages.
+/// A doubly linked list of pages, with the links in `Owned`. The owner of the list owns its pages.
 #[derive(Debug)]
 pub(crate) struct PageList {
     head: u32,

@@ -9,8 +9,8 @@ use crate::memory::shape::{GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SIZE};
 use crate::memory::table::PageTable;
 
 impl<A: Map> PageTable<A> {
-    /// Frees a cell of a page that another thread owns. The last access is the exchange. After it
-    /// the page may have a new owner, or be free.
+    /// Frees a cell of a page that another thread owns. The exchange is the last access, because
+    /// after it the page may have a new owner, or be free.
     ///
     /// # Safety
     ///

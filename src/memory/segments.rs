@@ -113,8 +113,8 @@ pub struct Segments {
     directory: Directory,
     /// Leaves that the directory has room for.
     most_leaves: usize,
-    /// Leaves in use. The first one belongs to all blocks without a unit. Relaxed: read and written
-    /// under the pool's lock.
+    /// Leaves in use, of which the first one belongs to all blocks without a unit. Relaxed, because
+    /// it is read and written under the pool's lock.
     leaves: AtomicUsize,
     /// Bytes of the tables.
     reserved: usize,

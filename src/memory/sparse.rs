@@ -102,8 +102,8 @@ impl Plan {
         unvisited: 0,
     };
 
-    /// A full collection has ended. Decides whether a round begins. `figures` returns how many
-    /// pieces were returned and used again, and resets both numbers.
+    /// Decides, when a full collection has ended, whether a round begins. `figures` returns how
+    /// many pieces were returned and used again, and resets both numbers.
     pub(super) fn begins(&mut self, figures: impl FnOnce() -> (usize, usize)) -> bool {
         if let Some(waits) = self.waits.checked_sub(1) {
             self.waits = waits;

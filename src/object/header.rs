@@ -314,8 +314,8 @@ impl Header {
     }
 
     /// The owner `current` drops the only reference. `true`: the object is dead, and the caller
-    /// destroys it. `false`: the caller is not the owner, or there are other references or a weak
-    /// record. Then nothing has happened.
+    /// destroys it. `false`: nothing has happened, because the caller is not the owner, or there
+    /// are other references or a weak record.
     #[inline(always)]
     pub(crate) fn take_last(&self, current: u64) -> bool {
         // Acquire: as in `drop_last_local`.
@@ -502,8 +502,8 @@ impl Header {
         }
     }
 
-    /// A thread that is attached to the object's heap drops a reference. The object is merged. The
-    /// thread has seen this, or the object is shared for life.
+    /// A thread that is attached to the object's heap drops a reference to a merged object: the
+    /// thread has seen that it is merged, or the object is shared for life.
     #[inline]
     pub(crate) fn drop_merged(&self) -> Dropped {
         // AcqRel, as for any shared count: release for the thread that destroys, acquire in case
@@ -572,8 +572,8 @@ impl Header {
         }
     }
 
-    /// Makes the object shared for life. `false`: another mutator owns the object, or it is queued.
-    /// Then nothing has happened.
+    /// Makes the object shared for life. `false`: nothing has happened, because another mutator
+    /// owns the object, or it is queued.
     ///
     /// The caller is the mutator `current`, attached to the object's heap, and has a reference.
     pub(crate) fn share_for_life(&self, current: u64) -> bool {
@@ -621,7 +621,7 @@ impl Header {
     }
 
     /// The number of references. `None`: immortal. It is exact in a stop, or if no other thread can
-    /// reach the object. Otherwise it is a snapshot.
+    /// reach the object, and a snapshot otherwise.
     #[inline(always)]
     pub(crate) fn count(&self) -> Option<i64> {
         // Relaxed: the stop orders it.

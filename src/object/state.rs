@@ -153,7 +153,8 @@ impl StateByte<'_> {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The object is born. No other thread knows it. `bits` may contain `TRACKED` and `BY_TYPE`.
+    /// The object is born, so that no other thread knows it. `bits` may contain `TRACKED` and
+    /// `BY_TYPE`.
     #[inline(always)]
     pub(crate) fn birth(self, bits: u8) {
         debug_assert_eq!(self.get(), 0, "a cell in use was handed out");

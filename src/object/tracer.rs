@@ -502,8 +502,8 @@ impl Tracer {
         self.unreadable += 1;
     }
 
-    /// Prefetches the memory at an address. It only affects caches, so any address is valid. For
-    /// [`Trace::prefetch`](crate::Trace::prefetch).
+    /// Prefetches the memory at an address, for [`Trace::prefetch`](crate::Trace::prefetch). Any
+    /// address is valid, because a prefetch only affects caches.
     #[inline(always)]
     pub fn fetch<T>(&self, address: *const T) {
         prefetch(address.cast());

@@ -49,11 +49,11 @@ pub(crate) struct TypeInfo {
     pub(crate) finalize: Option<unsafe fn(NonNull<Header>, *const ())>,
     /// Whether an instance has a finalizer. `None`: all instances are alike.
     pub(crate) has_finalizer: Option<unsafe fn(NonNull<Header>) -> bool>,
-    /// Whether an instance has a legacy finalizer. `None`: no instance has one. Called only if the
-    /// model has seen such a type (`Managed::expect_legacy`).
+    /// Whether an instance has a legacy finalizer, asked only if the model has seen such a type
+    /// (`Managed::expect_legacy`). `None`: no instance has one.
     pub(crate) legacy: Option<unsafe fn(NonNull<Header>) -> bool>,
-    /// The bytes outside the heap that a value owns. `None`: it owns none. Called with exclusive
-    /// access, before the value is destroyed.
+    /// The bytes outside the heap that a value owns, asked with exclusive access before the value
+    /// is destroyed. `None`: it owns none.
     pub(crate) external: Option<unsafe fn(NonNull<u8>) -> usize>,
     /// Destroys the value in place. `None`: there is nothing to do.
     pub(crate) drop: Option<unsafe fn(NonNull<u8>)>,
@@ -82,11 +82,11 @@ impl TypeInfo {
 
 /// A heap's types, numbered. Types are never removed, so an index stays valid.
 ///
-/// A lookup by index takes no lock. It is on the path of marking, and costs two dependent loads.
-/// Buckets of doubling size are filled once and never move.
+/// A lookup by index takes no lock, because it is on the path of marking. It costs two dependent
+/// loads, because buckets of doubling size are filled once and never move.
 ///
 /// The layout keeps the order of the fields, so that `first` is not at the registry's own address.
-/// If it were, the compiler would compute that address on the common path, although only the cold
+/// Otherwise the compiler would compute that address on the common path, although only the cold
 /// path needs it.
 #[repr(C)]
 pub(crate) struct TypeRegistry {

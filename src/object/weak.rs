@@ -128,8 +128,8 @@ impl WeakRecord {
         }
     }
 
-    /// Calls `f` with the target while it cannot die. `None`: it is dead, or not yet born. The
-    /// caller is attached to the target's heap.
+    /// Calls `f` with the target while it cannot die, for a caller that is attached to the target's
+    /// heap. `None`: it is dead, or not yet born.
     pub(crate) fn with_target<R>(&self, f: impl FnOnce(&Header) -> R) -> Option<R> {
         self.with_own_target(|_| true, f)
     }
@@ -233,8 +233,8 @@ impl WeakRecord {
 pub(crate) struct WeakPlace<'a>(&'a SharedSlot<WeakRecord>);
 
 impl WeakPlace<'_> {
-    /// Gives a record without a target its target. This is the object at the address of the place.
-    /// The caller holds the first reference to it.
+    /// Gives a record without a target its target: the object at the address of the place, to which
+    /// the caller holds the first reference.
     pub(crate) fn set_target(self, record: &Shared<WeakRecord>, header: &Header) {
         header.set_weak();
         // SAFETY: rule *counted*: the caller's reference.

@@ -138,9 +138,9 @@ pub(crate) use world::may_stop_unattached;
 /// The parameters of a [`Coordinator`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks.
-    /// Without one, nothing tells of a slow stop. It calls them again each time its wait has
-    /// doubled. Default: one second. Minimum: one millisecond.
+    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks, and
+    /// again each time its wait has doubled. Without a callback, nothing tells of a slow stop.
+    /// Default: one second. Minimum: one millisecond.
     pub slow_stop: Duration,
     /// How often a requester checks for the last arrival before it sleeps. A check takes a few tens
     /// of nanoseconds, so that the default of 40 is one or two microseconds. On a machine with one
@@ -282,8 +282,9 @@ impl<T> Coordinator<T> {
         self.name.as_deref()
     }
 
-    /// Raises request bits in the poll word of a thread. `false`: the thread has ended. Once the
-    /// thread has taken the bits, it sees the writes made before this call. [`STOP`] is ignored.
+    /// Raises request bits in the poll word of a thread, except for [`STOP`], which is ignored.
+    /// `false`: the thread has ended. Once the thread has taken the bits, it sees the writes made
+    /// before this call.
     pub fn poke(&self, id: ThreadId, bits: u32) -> bool {
         let registry = self.registry.lock();
         let record = registry.find(id);

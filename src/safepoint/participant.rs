@@ -48,8 +48,8 @@ impl<T> RecordRoom<T> {
 
 impl<T: Send + Sync + 'static> Coordinator<T> {
     /// Makes the calling thread a participant, which is detached at first. It may be called at any
-    /// time, also while the world is stopped. Other threads can read `data`. The name of the thread
-    /// appears in reports.
+    /// time, also while the world is stopped. Other threads can read `data`, and reports have the
+    /// name of the thread.
     ///
     /// # Panics
     ///

@@ -100,12 +100,13 @@ impl<T> Record<T> {
     }
 
     pub(super) fn state(&self) -> u32 {
-        // `SeqCst`: the requester's half of the store-load race. Acquires the thread's writes.
+        // `SeqCst`: the requester's half of the store-load race, which acquires the thread's
+        // writes.
         self.word.state.load(Ordering::SeqCst)
     }
 
-    /// `SeqCst`: the thread's half of the store-load race. Releases the thread's writes. A failed
-    /// exchange orders nothing, and the caller reads no data after it.
+    /// `SeqCst`: the thread's half of the store-load race, and a release of the thread's writes. A
+    /// failed exchange orders nothing, because the caller reads no data after it.
     pub(super) fn step(&self, from: u32, to: u32) -> Result<u32, u32> {
         self.word.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
     }

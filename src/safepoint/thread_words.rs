@@ -3,8 +3,8 @@
 //! Each use of a handle asks which participant this thread is attached as, if any. The answer must
 //! cost one load. It must also be "none" during a traversal, because code that a traversal calls
 //! must not use objects of a stopped heap, although the thread remains attached. So the id moves
-//! between two words. For example, a thread that is attached as 7 has `current` 7 and `hidden` 0.
-//! While it traverses an object it has `current` 0 and `hidden` 7.
+//! between two words. For example, a thread that is attached as 7 has `current` 7 and `hidden` 0,
+//! and while it traverses an object it has `current` 0 and `hidden` 7.
 //!
 //! * `current` and `hidden`: the id of the participant that this thread is attached as, in any
 //!   coordinator; 0: none. The id is in `hidden` while a traversal guard lives, and in `current`
@@ -14,10 +14,11 @@
 //!
 //! # States
 //!
-//! Two facts make the state: whether the thread is attached, and whether a guard lives. They change
-//! independently, and no transition saves a word for a later one, so guards may be kept, leaked and
-//! dropped in any order. A thread attaches only from `0, 0`, or comes back to an attachment that
-//! its callers rely on. So it has at most one attached participant, and thus one attached mutator.
+//! Two facts make the state: whether the thread is attached, and whether a guard lives. Because
+//! they change independently, and no transition saves a word for a later one, guards may be kept,
+//! leaked and dropped in any order. A thread attaches only from `0, 0`, or comes back to an
+//! attachment that its callers rely on, so that it has at most one attached participant, and thus
+//! one attached mutator.
 //!
 //! | state | `current` | `hidden` | guards | entered by | left by |
 //! |---|---|---|---|---|---|
@@ -47,8 +48,8 @@
 //! back all the same, and is *traversing*: attached, without a mutator that
 //! [`with_current`](crate::Mutator::with_current) finds, until the guard is dropped.
 //!
-//! The words have no destructor, so they can be used from anywhere, also from destructors of other
-//! thread-locals. The *exit watcher* does have one, in which it tells the coordinators about
+//! The words have no destructor, so that they can be used from anywhere, also from destructors of
+//! other thread-locals. The *exit watcher* does have one, in which it tells the coordinators about
 //! participants that outlive their thread. Destructors that run after it on an ending thread cannot
 //! attach, except to end a participant at once, so that no attached thread is unwatched.
 //!

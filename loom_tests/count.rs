@@ -238,7 +238,7 @@ impl Object {
         }
     }
 
-    /// `release::enqueue`, without the request to the owner.
+    /// `foreign::enqueue`, without the request to the owner.
     fn enqueue(&self, owner: u64) {
         if !self.queue_of(owner).enqueue(self.target()) {
             self.merge_ended(owner);

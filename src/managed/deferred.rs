@@ -34,6 +34,8 @@ pub(super) fn heap_of(reference: &CountedRef) -> Option<Arc<ManagedCore>> {
 }
 
 /// Puts a reference on the deferred list of its heap, because this thread may not lower the count.
+#[cold]
+#[inline(never)]
 pub(super) fn defer(reference: CountedRef) {
     let Some(core) = heap_of(&reference) else { return };
     maybe_yield(&core.under, Step::Defer);

@@ -92,14 +92,8 @@ impl Drop for HandleBuffer {
         match Raw::current_owning(object(self.0)) {
             // SAFETY: rule *counted*: this is the only reference, and a buffer has no destructor.
             Some(m) => unsafe { m.free_unprefixed(self.0.cast()) },
-            None => defer_buffer(self.0),
+            // SAFETY: rule *counted*: this value owned the reference.
+            None => defer(unsafe { CountedRef::new(self.0) }),
         }
     }
-}
-
-#[cold]
-#[inline(never)]
-fn defer_buffer(header: NonNull<Header>) {
-    // SAFETY: rule *counted*: the value that is dropped owned the reference.
-    defer(unsafe { CountedRef::new(header) });
 }

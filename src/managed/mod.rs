@@ -69,19 +69,16 @@
 #[allow(unsafe_code)]
 mod parts;
 
-/// Drops, and the destruction of objects whose count is 0.
+/// Drops by the owner, and the destruction of objects whose count is 0.
 #[allow(unsafe_code)]
 mod release;
 
-/// Drops through a handle whose type is known.
+/// Drops by other threads, of which one may become the owner.
 #[allow(unsafe_code)]
-mod typed_release;
+mod foreign;
 
 /// The queue of an owner: objects that other threads have dropped.
 pub(crate) mod merge_queue;
-
-/// A thread becomes the owner of an object whose owner has ended.
-mod adopt;
 
 /// Drops of threads that are not attached.
 #[allow(unsafe_code)]
@@ -108,21 +105,24 @@ mod tests;
 
 use crate::base::outside;
 pub(crate) use crate::object::counted::{CountedRef, header, object};
-pub(crate) use adopt::adopt;
 pub(crate) use closed::close;
 pub(crate) use drop_batch::Batched;
+#[cfg(feature = "cpython")]
+pub(crate) use foreign::merge_early;
+pub(crate) use foreign::{adopt, drop_shared_for_life};
 pub(crate) use handle_buffer::HandleBuffer;
 pub use parts::Managed;
 pub(crate) use parts::{ManagedCore, OwnPart, Raw, SharedPart, type_index};
-pub(crate) use release::{DueCallback, drop_reference, drop_shared_for_life};
+#[cfg(any(test, feature = "cpython"))]
+pub(crate) use release::destroy_dynamic_in_place;
+pub(crate) use release::{
+    DueCallback, OnPanic, destroy_in_place, drop_reference, drop_reference_to,
+};
 #[cfg(feature = "cpython")]
 pub(crate) use release::{
-    clear_weak_references, drop_slowly, mark_dying_for_upgrades, merge_early, revived, upgrade,
+    clear_weak_references, drop_slowly, mark_dying_for_upgrades, revived, upgrade,
 };
 pub(crate) use retired::{retire, retire_elsewhere};
-#[cfg(any(test, feature = "cpython"))]
-pub(crate) use typed_release::destroy_dynamic_in_place;
-pub(crate) use typed_release::{destroy_in_place_reporting, drop_reference_to};
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -136,19 +136,17 @@ use crate::heap::parts::{ForkLocks, *};
 use crate::heap::world::World;
 use crate::managed::deferred::{drain_deferred, orphan};
 use crate::managed::drop_batch::DropBatch;
+use crate::managed::foreign::{merge_own_queue, merge_queue};
 use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue};
-use crate::managed::parts::{
-    DESTRUCTION_STACK_ROOM, DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE,
-};
+use crate::managed::parts::{DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE};
 use crate::managed::release::{
-    HeldRef, OnPanic, destroy_all, drop_attached, merge_own_queue, merge_queue, run_callback,
+    DESTRUCTION_STACK_ROOM, HeldRef, destroy_all, drop_attached, run_callback,
 };
 use crate::managed::retired::{publish_retired, quiesce, reap};
 use crate::object::address::Object;
 use crate::object::header::Header;
 use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 use crate::object::tracer::{Ends, Tracer};
-use crate::object::type_info::TypeInfo;
 use crate::object::weak::{WeakRecord, WeakWatcher};
 use crate::report::error::{Code, Fault};
 use crate::report::facts::During;
@@ -384,16 +382,10 @@ impl Batches<Managed> for Managed {
         tracer: &mut Tracer,
         ends: &mut Ends<'_>,
     ) {
-        let mut traverse = |info: &TypeInfo, objects: &[Stopped<'_>]| {
+        model.by_type(objects, |info, objects| {
             // SAFETY: rules *counted* and *typed*: as in `traverse`.
-            unsafe { (info.traverse_each)(Stopped::objects(objects), tracer, ends) };
-        };
-        match model.alike(objects) {
-            Some(info) => traverse(info, objects),
-            None => {
-                objects.chunks(1).for_each(|one| traverse(model.info(one[0].live().header()), one))
-            }
-        }
+            unsafe { (info.traverse_each)(objects, tracer, ends) };
+        });
     }
 
     fn prefetches(model: &Self) -> bool {
@@ -402,18 +394,12 @@ impl Batches<Managed> for Managed {
 
     #[inline(always)]
     fn prefetch_each(model: &Self, objects: &[Stopped<'_>], tracer: &mut Tracer) {
-        let mut prefetch = |info: &TypeInfo, objects: &[Stopped<'_>]| {
+        model.by_type(objects, |info, objects| {
             if let Some(prefetch_each) = info.prefetch_each {
                 // SAFETY: rules *counted* and *typed*: as in `traverse`.
-                unsafe { prefetch_each(Stopped::objects(objects), tracer) };
+                unsafe { prefetch_each(objects, tracer) };
             }
-        };
-        match model.alike(objects) {
-            Some(info) => prefetch(info, objects),
-            None => {
-                objects.chunks(1).for_each(|one| prefetch(model.info(one[0].live().header()), one))
-            }
-        }
+        });
     }
 
     fn clearing(_: &Self, m: &Raw, objects: usize) {

@@ -14,6 +14,7 @@ use crate::managed::drop_batch::DropBatch;
 use crate::managed::merge_queue::MergeQueue;
 use crate::memory::quarantine::Quarantine;
 use crate::memory::shape::GRANULE;
+use crate::object::address::Object;
 use crate::object::counted::{self, CountedRef};
 use crate::object::header::Header;
 use crate::object::live::{DeadObject, Live, Stopped};
@@ -56,9 +57,9 @@ pub struct Managed {
     pub(super) left: AtomicUsize,
     /// Checked mode: addresses are looked up, and the memory of freed dynamic objects is reused
     /// late.
-    pub(super) checked: AtomicBool,
+    pub(crate) checked: bool,
     /// Nanoseconds after which a traverse handler is reported as slow; 0: never.
-    pub(super) slow_handler: AtomicU64,
+    pub(crate) slow_handler: u64,
     /// The memory of freed dynamic objects, in checked mode.
     pub(crate) quarantine: Quarantine,
     /// Mistakes of traverse handlers. They are reported when the world runs.
@@ -124,7 +125,7 @@ pub struct OwnPart {
     pub(super) types: [Cell<(*const TypeInfo, u32)>; TYPE_CACHE_SIZE],
     /// The destruction stack.
     pub(super) dying: RefCell<Vec<DeadObject>>,
-    /// The calls that are on the thread's stack: [`DESTRUCTION`], [`HANDLER_CALL`].
+    /// The calls that are on the thread's stack: see [`release`](super::release).
     pub(super) busy: Cell<u8>,
     /// Retired references that are not published yet.
     pub(super) retired: RefCell<Vec<CountedRef>>,
@@ -133,50 +134,8 @@ pub struct OwnPart {
     pub(super) known_ended: Cell<u64>,
 }
 
-/// The destruction of an object. The objects that die meanwhile go on the destruction stack.
-pub(super) const DESTRUCTION: u8 = 1;
-/// A call of a handler of a dynamic object. The handler is a C function, which a panic must not
-/// leave.
-pub(super) const HANDLER_CALL: u8 = 2;
-
-impl OwnPart {
-    /// Calls a handler of a dynamic object. A panic of a destructor is reported meanwhile: it would
-    /// end the process.
-    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
-    pub(crate) fn in_handler<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Left<'a>(&'a OwnPart, bool);
-        impl Drop for Left<'_> {
-            fn drop(&mut self) {
-                if !self.1 {
-                    self.0.exit(HANDLER_CALL);
-                }
-            }
-        }
-        let _left = Left(self, self.enter(HANDLER_CALL));
-        f()
-    }
-
-    /// Adds a call to the stack; `true`: there was one already.
-    pub(super) fn enter(&self, what: u8) -> bool {
-        let busy = self.busy.get();
-        self.busy.set(busy | what);
-        busy & what != 0
-    }
-
-    pub(super) fn exit(&self, what: u8) {
-        self.busy.set(self.busy.get() & !what);
-    }
-
-    /// Whether a panic can go on to the code that dropped the reference.
-    pub(super) fn may_unwind(&self) -> bool {
-        self.busy.get() & HANDLER_CALL == 0 && !std::thread::panicking()
-    }
-}
-
 /// Places of the cache of type indices.
 pub(super) const TYPE_CACHE_SIZE: usize = 64;
-/// Objects for which the destruction stack has memory from the start.
-pub(super) const DESTRUCTION_STACK_ROOM: usize = 16;
 
 impl Managed {
     pub(crate) fn new() -> Self {
@@ -190,8 +149,8 @@ impl Managed {
             epoch: AtomicU64::new(0),
             cleared_last: Mutex::new(Vec::new()),
             left: AtomicUsize::new(0),
-            checked: AtomicBool::new(false),
-            slow_handler: AtomicU64::new(0),
+            checked: false,
+            slow_handler: 0,
             quarantine: Quarantine::of_objects(),
             faults: Mutex::default(),
             null_visitors: Mutex::default(),
@@ -210,23 +169,13 @@ impl Managed {
     /// Whether addresses are looked up.
     #[inline(always)]
     pub(crate) fn is_checked(&self) -> bool {
-        // Relaxed: written before another thread can use the heap.
-        self.checked.load(Ordering::Relaxed)
+        self.checked
     }
 
     /// Nanoseconds after which a traverse handler is reported as slow; 0: never.
     #[cfg(feature = "cpython")]
     pub(crate) fn slow_handler(&self) -> u64 {
-        // Relaxed: as in `is_checked`.
-        self.slow_handler.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_slow_handler(&self, nanoseconds: u64) {
-        self.slow_handler.store(nanoseconds, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set_checked(&self, checked: bool) {
-        self.checked.store(checked, Ordering::Relaxed);
+        self.slow_handler
     }
 
     /// Records a mistake of a handler that runs in a stop, where no hook can be called.
@@ -276,16 +225,22 @@ impl Managed {
         })
     }
 
-    /// The type of `objects`, if all are of one type.
+    /// Calls `f` once with all `objects`, if they are of one type, and otherwise with each of them.
     ///
-    /// There is no branch for each object: the processor could not predict it where types
-    /// alternate.
+    /// The comparison has no branch for each object, because the processor could not predict it
+    /// where types alternate.
     #[inline(always)]
-    pub(super) fn alike(&self, objects: &[Stopped<'_>]) -> Option<&'static TypeInfo> {
+    pub(super) fn by_type(&self, objects: &[Stopped<'_>], mut f: impl FnMut(&TypeInfo, &[Object])) {
         let index = |object: &Stopped<'_>| object.live().header().type_index();
-        let first = index(objects.first()?);
+        let Some(first) = objects.first().map(index) else { return };
         let differs = objects.iter().fold(0, |differs, object| differs | (index(object) ^ first));
-        (differs == 0).then(|| self.types.get(first))
+        if differs == 0 {
+            f(self.types.get(first), Stopped::objects(objects));
+        } else {
+            objects
+                .chunks(1)
+                .for_each(|one| f(self.types.get(index(&one[0])), Stopped::objects(one)));
+        }
     }
 
     pub(super) fn info(&self, header: &Header) -> &'static TypeInfo {
@@ -328,9 +283,7 @@ impl Managed {
     pub(super) fn typed<'a>(&self, object: Live<'a>) -> TypedObject<'a> {
         TypedObject { object, info: self.info(object.header()) }
     }
-}
 
-impl Managed {
     /// Puts an object off until the other garbage of the collection is cleared and released.
     /// `false`: there is no memory for that.
     pub(super) fn clear_last(&self, object: Live<'_>, m: &Raw) -> bool {

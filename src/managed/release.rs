@@ -1,24 +1,170 @@
 //! The drop of a reference, with which its object may die.
+//!
+//! This page has what the owner of an object does, from the common drop to the return of the memory.
+//! [`foreign`](super::foreign) has the drops of other threads. A handle that knows its type takes
+//! the short way, by [`drop_reference_to`]: the destructor is called directly, in place, and the
+//! free cell goes to the list of its size class. All other objects die by [`destroy_all`], which
+//! reads the type table.
+//!
+//! For example, the only reference to an object `a` is dropped, whose destructor drops the only
+//! reference to `b`. The thread destroys `a` and is then *busy*, so `b` goes onto the destruction
+//! stack. When the destructor of `a` has returned, `a` is freed, and only then `b` is destroyed.
 
+use std::mem::{ManuallyDrop, needs_drop};
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
 use crate::base::outside;
 use crate::base::stress::{Step, maybe_yield};
-use crate::heap::core::MutatorShared;
-use crate::managed::adopt::adopt;
 use crate::managed::deferred::defer;
-use crate::managed::merge_queue::{self, MergeQueue, OwnerEnded};
-use crate::managed::parts::{DESTRUCTION, Managed, Raw};
+use crate::managed::foreign::{drop_foreign, drop_shared, finish_foreign_drop};
+use crate::managed::parts::{OwnPart, Raw};
 use crate::object::counted::{CountedRef, object};
 use crate::object::header::{Dropped, Header};
 use crate::object::live::DeadObject;
 use crate::object::state::{self, StateByte};
 use crate::object::type_info::TypeInfo;
-use crate::object::weak::{HeaderPtr, WeakRecord};
+use crate::object::weak::WeakRecord;
 use crate::report::facts::During;
 use crate::report::hooks::Hooks;
-use crate::safepoint::{current, is_stopping, is_traversing};
+use crate::safepoint::{current, is_stopping};
+
+/// Drops a reference to a `T` that lies `offset` bytes behind its header.
+///
+/// # Safety
+///
+/// The caller owns the reference, and gives it up. The object was allocated for a `T`, with this
+/// size class.
+#[inline(always)]
+pub(crate) unsafe fn drop_reference_to<T>(
+    header: NonNull<Header>,
+    offset: usize,
+    class: Option<u8>,
+) {
+    // SAFETY: rule *counted*: the reference keeps the object alive.
+    if !unsafe { header.as_ref() }.try_drop_local(current()) {
+        // SAFETY: as the caller says.
+        unsafe { drop_slowly_to::<T>(header, offset, class) };
+    }
+}
+
+/// The rest of [`drop_reference_to`]: the reference is the last local one, or this thread is not the
+/// owner. It does not read the type table.
+///
+/// The calls that need a stack frame are functions of their own, so that a foreign drop needs few
+/// instructions between its first read of the header and its count: meanwhile another thread may
+/// take the cache line.
+///
+/// # Safety
+///
+/// As for [`drop_reference_to`].
+#[inline(never)]
+unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
+    // SAFETY: as the caller says.
+    let reference = unsafe { CountedRef::new(header) };
+    if is_stopping() {
+        return defer(reference);
+    }
+    // SAFETY: rule *counted*: the reference keeps the object alive.
+    let counts = unsafe { header.as_ref() };
+    if counts.take_last(current()) {
+        // SAFETY: as the caller says.
+        unsafe { destroy_taken::<T>(header, offset, class) }
+    } else if !counts.is_owned_by(current()) {
+        drop_foreign(reference);
+    } else {
+        // SAFETY: as the caller says.
+        unsafe { drop_slowly(header) }
+    }
+}
+
+/// Destroys a `T`. Its owner, this thread, has taken the last reference.
+///
+/// # Safety
+///
+/// The object was allocated for a `T` at this offset, with this size class.
+#[inline(never)]
+unsafe fn destroy_taken<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
+    // SAFETY: rule *boxed*: the owner is attached, to a heap of this model. Rule *zero*: this thread
+    // has taken the last reference. The rest: as the caller says.
+    unsafe {
+        Raw::with_known(|m| {
+            let state = m.core().state(header.as_ptr() as usize).get();
+            match class {
+                // It has a finalizer, or memory outside the heap.
+                _ if state & state::BY_TYPE != 0 => {
+                    destroy_all(m, DeadObject::new(object(header)), OnPanic::PassOn);
+                }
+                // No destructor runs, so no other object dies.
+                Some(class) if const { !needs_drop::<T>() } => {
+                    m.free_of_class(header.cast(), class);
+                }
+                // A panic that leaves through a C function, or while the thread unwinds, would end
+                // the process.
+                _ if m.private().busy.get() != 0 || std::thread::panicking() => {
+                    destroy_all(m, DeadObject::new(object(header)), OnPanic::PassOn);
+                }
+                _ => destroy_in_place::<T>(m, header, offset, class, OnPanic::PassOn),
+            }
+        });
+    }
+}
+
+/// Destroys an object without finalizer and weak record, and the objects that die with it:
+/// [`destroy_all`] for a known type.
+///
+/// # Safety
+///
+/// The mutator has [taken the last reference](Header::take_last), and is not [busy](OwnPart::busy).
+/// The object was allocated for a `T` at this offset, with this size class.
+#[inline(always)]
+pub(crate) unsafe fn destroy_in_place<T>(
+    m: &Raw,
+    header: NonNull<Header>,
+    offset: usize,
+    class: Option<u8>,
+    on_panic: OnPanic,
+) {
+    /// Frees the object after its destructor has returned or panicked.
+    struct FreeAfterDrop<'a>(&'a Raw, NonNull<Header>, Option<u8>);
+    impl FreeAfterDrop<'_> {
+        #[inline(always)]
+        fn free(&self) {
+            // SAFETY: rule *zero*: the value has been destroyed, and this thread has exclusive
+            // access.
+            unsafe {
+                match self.2 {
+                    Some(class) => self.0.free_of_class(self.1.cast(), class),
+                    None => self.0.free_unprefixed(self.1.cast()),
+                }
+            }
+            self.0.private().busy.set(0);
+        }
+    }
+    impl Drop for FreeAfterDrop<'_> {
+        // The destructor has panicked.
+        #[cold]
+        fn drop(&mut self) {
+            self.free();
+            // A second panic is reported.
+            destroy_queued(self.0, None, OnPanic::Report);
+        }
+    }
+    let private = m.private();
+    // SAFETY: as the caller says.
+    unsafe {
+        outside::must_hold_no_lock();
+        let _lent = m.lend();
+        private.busy.set(DESTRUCTION);
+        m.core().state(header.as_ptr() as usize).dying();
+        let rest = FreeAfterDrop(m, header, class);
+        header.cast::<u8>().add(offset).cast::<T>().drop_in_place();
+        ManuallyDrop::new(rest).free();
+        if !private.dying.borrow().is_empty() {
+            destroy_queued(m, None, on_panic);
+        }
+    }
+}
 
 /// Drops a reference, on any thread.
 ///
@@ -49,167 +195,9 @@ pub(crate) unsafe fn drop_slowly(header: NonNull<Header>) {
     } else if !reference.header().is_owned_by(current()) {
         drop_foreign(reference);
     } else if let Some(dead) = reference.drop_local() {
-        destroy_owned(dead);
+        // SAFETY: rule *boxed*: the owner is attached, to a heap of this model.
+        unsafe { Raw::with_known(|m| destroy_all(m, dead, OnPanic::PassOn)) }
     }
-}
-
-/// Destroys an object. Its owner, this thread, has dropped the last reference.
-fn destroy_owned(dead: DeadObject) {
-    // SAFETY: rule *boxed*: the owner is attached, to a heap of this model.
-    unsafe { Raw::with_known(|m| destroy_all(m, dead, OnPanic::PassOn)) }
-}
-
-/// Drops a reference on a thread that is not the owner.
-#[inline]
-pub(super) fn drop_foreign(reference: CountedRef) {
-    match Raw::current_owning(object(reference.as_ptr())) {
-        Some(m) => drop_shared(&m, reference, OnPanic::PassOn),
-        None => defer(reference),
-    }
-}
-
-/// Drops a reference to an object that is shared for life, on any thread.
-///
-/// Nothing reads the object's cache line before the count: a contended line then moves to this core
-/// once, and not twice.
-///
-/// # Safety
-///
-/// The caller owns the reference, and gives it up. The object is shared for life.
-#[inline(always)]
-pub(crate) unsafe fn drop_shared_for_life(header: NonNull<Header>) {
-    // SAFETY: rule *counted*: the reference keeps the object alive.
-    debug_assert!(unsafe { header.as_ref() }.is_shared_for_life());
-    if let Some(m) = Raw::current_owning(object(header)) {
-        // SAFETY: rule *counted*: the reference keeps the object alive.
-        match unsafe { header.as_ref() }.drop_merged() {
-            Dropped::Alive => {}
-            // SAFETY: rule *zero*: the count answered this thread.
-            more => unsafe { finish_foreign_drop(&m, header, more, OnPanic::PassOn) },
-        }
-    } else {
-        // SAFETY: as the caller says.
-        defer_shared(unsafe { CountedRef::new(header) });
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn defer_shared(reference: CountedRef) {
-    defer(reference);
-}
-
-/// Drops a reference to an object that this mutator has adopted.
-#[cold]
-#[inline(never)]
-fn drop_adopted(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
-    if let Some(dead) = reference.drop_local() {
-        destroy_all(m, dead, on_panic);
-    }
-}
-
-/// Drops a reference on a thread that is attached to the object's heap, and is not the owner.
-#[inline]
-fn drop_shared(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
-    if adopt(m, reference.header()) {
-        return drop_adopted(m, reference, on_panic);
-    }
-    match reference.header().drop_shared() {
-        Dropped::Alive => {}
-        // SAFETY: rule *zero*: the count answered this thread.
-        more => unsafe { finish_foreign_drop(m, reference.into_ptr(), more, on_panic) },
-    }
-}
-
-/// Destroys or enqueues an object after a foreign drop.
-///
-/// # Safety
-///
-/// The count of the object gave this answer to this thread.
-#[cold]
-#[inline(never)]
-unsafe fn finish_foreign_drop(
-    m: &Raw,
-    header: NonNull<Header>,
-    dropped: Dropped,
-    on_panic: OnPanic,
-) {
-    let _lent = m.lend();
-    match dropped {
-        Dropped::Alive => {}
-        // SAFETY: as the caller says.
-        Dropped::Dead => destroy_all(m, unsafe { DeadObject::new(object(header)) }, on_panic),
-        // SAFETY: as the caller says.
-        Dropped::Enqueue(owner) => unsafe { enqueue(m, owner, header, on_panic) },
-    }
-}
-
-/// Puts an object into its owner's queue, and destroys the objects that this thread merges for the
-/// owner.
-///
-/// # Safety
-///
-/// A count answered [`Enqueue`](Dropped::Enqueue) for the object to this thread.
-unsafe fn enqueue(m: &Raw, mut owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
-    fn queue(shared: &MutatorShared<Managed>) -> &MergeQueue {
-        &shared.local.queue
-    }
-    let core = m.core();
-    loop {
-        let target = HeaderPtr(header);
-        let queued =
-            merge_queue::enqueue(&core.coordinator, &core.under, owner, target, queue, merge);
-        let Err(OwnerEnded) = queued.map(|dead| destroy_each(m, prove_dead(dead), on_panic)) else {
-            return;
-        };
-        // The lock of the queue, or of the registry, orders the owner's last count before this.
-        // SAFETY: rule *counted*: the object is queued, in no queue, so it is not freed before this
-        // thread has merged it, or has put it into a queue.
-        match unsafe { header.as_ref() }.merge_ended(owner) {
-            Dropped::Alive => return,
-            Dropped::Dead => {
-                // SAFETY: rule *zero*: the merge answered this thread.
-                let dead = unsafe { DeadObject::new(object(header)) };
-                return destroy_all(m, dead, on_panic);
-            }
-            Dropped::Enqueue(heir) => owner = heir,
-        }
-    }
-}
-
-/// Merges the halves of an object that a queue contained.
-fn merge(queued: NonNull<Header>) -> Dropped {
-    // SAFETY: rule *counted*: a queued object is not freed before the queue has merged it.
-    unsafe { queued.as_ref() }.merge()
-}
-
-/// The objects that a [merge](MergeQueue::merge) found dead.
-fn prove_dead(merged: Vec<HeaderPtr>) -> impl ExactSizeIterator<Item = DeadObject> {
-    // SAFETY: rule *zero*: `merge` answered `Dead` for each of them, to this thread.
-    merged.into_iter().map(|merged| unsafe { DeadObject::new(object(merged.0)) })
-}
-
-/// Merges the objects of a queue, and returns the dead ones. The caller is the owner, has suspended
-/// the owner, or has stopped the world.
-pub(super) fn merge_queue(queue: &MergeQueue) -> impl ExactSizeIterator<Item = DeadObject> {
-    prove_dead(queue.merge(merge))
-}
-
-/// Merges the mutator's queue, and destroys the dead objects.
-pub(super) fn merge_own_queue(m: &Raw) {
-    if is_traversing() {
-        return;
-    }
-    for dead in merge_queue(&m.local().queue) {
-        destroy_all(m, dead, OnPanic::Report);
-    }
-}
-
-/// Merges one object, to which the caller has a reference, ahead of the mutator's next safepoint,
-/// if it is queued.
-#[cfg(feature = "cpython")]
-pub(crate) fn merge_early(m: &Raw, header: &Header) {
-    m.local().queue.merge_one(header);
 }
 
 /// Drops a reference that the library owned, on an attached thread.
@@ -257,9 +245,52 @@ fn take_last_of_weak(m: &Raw, reference: CountedRef) -> Result<DeadObject, Count
     reference.take_last(m.id())
 }
 
+/// The destruction of an object. The objects that die meanwhile go on the destruction stack.
+pub(super) const DESTRUCTION: u8 = 1;
+/// A call of a handler of a dynamic object. The handler is a C function, which a panic must not
+/// leave.
+pub(super) const HANDLER_CALL: u8 = 2;
+
+impl OwnPart {
+    /// Calls a handler of a dynamic object. A panic of a destructor is reported meanwhile: it would
+    /// end the process.
+    #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
+    pub(crate) fn in_handler<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Left<'a>(&'a OwnPart, bool);
+        impl Drop for Left<'_> {
+            fn drop(&mut self) {
+                if !self.1 {
+                    self.0.exit(HANDLER_CALL);
+                }
+            }
+        }
+        let _left = Left(self, self.enter(HANDLER_CALL));
+        f()
+    }
+
+    /// Adds a call to the stack; `true`: there was one already.
+    pub(super) fn enter(&self, what: u8) -> bool {
+        let busy = self.busy.get();
+        self.busy.set(busy | what);
+        busy & what != 0
+    }
+
+    pub(super) fn exit(&self, what: u8) {
+        self.busy.set(self.busy.get() & !what);
+    }
+
+    /// Whether a panic can go on to the code that dropped the reference.
+    pub(super) fn may_unwind(&self) -> bool {
+        self.busy.get() & HANDLER_CALL == 0 && !std::thread::panicking()
+    }
+}
+
+/// Objects for which the destruction stack has memory from the start.
+pub(super) const DESTRUCTION_STACK_ROOM: usize = 16;
+
 /// Destroys several objects as [`destroy_all`] does. A panic that goes on does so after the last
 /// destruction.
-fn destroy_each(m: &Raw, dead: impl Iterator<Item = DeadObject>, on_panic: OnPanic) {
+pub(super) fn destroy_each(m: &Raw, dead: impl Iterator<Item = DeadObject>, on_panic: OnPanic) {
     let mut thrown = None;
     for dead in dead {
         // At most one panic goes on.
@@ -422,6 +453,40 @@ fn destroy_dynamic(
     }
 }
 
+/// Destroys a dynamic object whose last reference the mutator has [taken](Header::take_last), by
+/// its known handler.
+///
+/// # Safety
+///
+/// The object is of the mutator's heap. The last reference was taken just now, on a thread that
+/// holds no stop.
+#[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
+#[inline(always)]
+pub(crate) unsafe fn destroy_dynamic_in_place(
+    m: &Raw,
+    header: NonNull<Header>,
+    dealloc: impl FnOnce(&Raw),
+) {
+    let private = m.private();
+    // SAFETY: rule *zero*: as the caller says.
+    let dead = unsafe { DeadObject::new(object(header)) };
+    if private.enter(DESTRUCTION) {
+        return destroy_all(m, dead, OnPanic::PassOn);
+    }
+    let _lent = m.lend();
+    m.core().dead_state(&dead).change_plainly(state::DYING, 0);
+    // From here on the handler has the right to destroy the object.
+    dead.into_header();
+    let result = outside::guarded(|| dealloc(m));
+    if result.is_ok() && private.dying.borrow().is_empty() {
+        private.exit(DESTRUCTION);
+        return;
+    }
+    private.exit(DESTRUCTION);
+    let panic = result.err().map(|payload| Panic { payload, type_name: "" });
+    destroy_queued(m, panic, OnPanic::PassOn);
+}
+
 /// Sets `DYING` of a dynamic object with count 0, and returns the state byte before.
 ///
 /// Handlers of the object may count it. With a weak record the bit is set under the lock of the
@@ -582,7 +647,7 @@ pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
 
 /// The treatment of a panic of a destructor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnPanic {
+pub(crate) enum OnPanic {
     /// It goes on to the user's code that dropped the reference.
     PassOn,
     /// It goes to the hook, because the user's code on the stack did not drop the reference.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::heap::parts::{Checks, ThreadData, WeakRefs};
 use crate::managed::deferred::drain_list;
-use crate::managed::parts::DESTRUCTION;
+use crate::managed::release::DESTRUCTION;
 use crate::object::live::Stopped;
 use crate::{Finalizer, Gc, Heap, Mutator, Trace};
 

@@ -172,9 +172,9 @@ impl HeapBuilder {
     /// [`BuildError`], if the system refuses the address space or other memory, or if a setting is
     /// invalid.
     pub fn build(self) -> Result<Heap, BuildError> {
-        let model = Managed::new();
-        model.set_checked(self.checked);
-        model.set_slow_handler(self.slow_handler.as_nanos().try_into().unwrap_or(u64::MAX));
+        let mut model = Managed::new();
+        model.checked = self.checked;
+        model.slow_handler = self.slow_handler.as_nanos().try_into().unwrap_or(u64::MAX);
         // The first type: rule *dynamic* of `dynamic`.
         if let Some(types) = &crate::EXTENSIONS.dynamic {
             let index = model.types.index_of(types.info)?;

@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 
 use crate::base::system::prefetch;
 use crate::collect::Collect;
-use crate::managed::{self, Raw, drop_reference_to, object};
+use crate::managed::{self, OnPanic, Raw, drop_reference_to, object};
 use crate::memory::shape::GRANULE;
 use crate::memory::size_class::class_for;
 use crate::object::address::Object;
@@ -116,12 +116,8 @@ impl<T: Trace> Typed<T> {
         // mutator.
         unsafe {
             let m = mutator(m).raw();
-            managed::destroy_in_place_reporting::<T>(
-                m,
-                header,
-                Layout::<T>::OFFSET,
-                Layout::<T>::CLASS,
-            );
+            let (offset, class) = (Layout::<T>::OFFSET, Layout::<T>::CLASS);
+            managed::destroy_in_place::<T>(m, header, offset, class, OnPanic::Report);
         }
     }
 

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::AnyGc;
+use crate::managed::release::DESTRUCTION;
 use crate::managed::tests::plain_heap;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of `managed/adopt.rs`.
+//! Tests of `managed/foreign.rs`.
 
 #![forbid(unsafe_code)]
 

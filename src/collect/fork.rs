@@ -264,7 +264,7 @@ impl<M: ObjectModel> Drop for ModelFork<'_, M> {
 
 impl<M: ObjectModel> fmt::Debug for ModelFork<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelFork").finish_non_exhaustive()
+        f.debug_struct("Fork").finish_non_exhaustive()
     }
 }
 
@@ -349,6 +349,6 @@ impl<M: ObjectModel> Drop for ModelDetachedFork<'_, M> {
 
 impl<M: ObjectModel> fmt::Debug for ModelDetachedFork<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelDetachedFork").finish_non_exhaustive()
+        f.debug_struct("DetachedFork").finish_non_exhaustive()
     }
 }

@@ -3,12 +3,10 @@
 
 use std::any::TypeId;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::base::system::prefetch;
 use crate::managed::{self, drop_reference, object};
 #[cfg(feature = "cpython")]
 use crate::memory::range::is_in_any_heap;
@@ -17,7 +15,7 @@ use crate::object::live::Live;
 use crate::object::tracer::{Edge, Tracer};
 use crate::object::type_info::TypeInfo;
 use crate::safepoint::current;
-use crate::typed::gc::{Gc, Layout, check, strong_count};
+use crate::typed::gc::{Gc, Layout, check, handle, identity};
 use crate::typed::heap::DynamicTypes;
 use crate::{Mutator, Trace};
 
@@ -33,6 +31,12 @@ impl<T: Trace> Gc<T> {
     /// Converts the handle to one without a type. The reference count is unchanged.
     pub fn into_any(this: Self) -> AnyGc {
         AnyGc { header: this.into_header() }
+    }
+
+    /// The same reference without its type, borrowed.
+    pub(super) fn as_any(this: &Self) -> &AnyGc {
+        // SAFETY: rule *typed*: both handles are transparent over the address of the header.
+        unsafe { &*std::ptr::from_ref(this).cast() }
     }
 }
 
@@ -50,6 +54,7 @@ impl<T: Trace> Gc<T> {
 /// assert_eq!(any.downcast_ref::<u32>(&m), Some(&7));
 /// assert!(any.downcast::<String>(&m).is_err());
 /// ```
+#[repr(transparent)]
 pub struct AnyGc {
     header: NonNull<Header>,
 }
@@ -186,7 +191,11 @@ impl AnyGc {
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn strong_count(&self, m: &Mutator) -> usize {
-        strong_count(self.header, m)
+        check(self.header, m);
+        match self.header_ref().count() {
+            Some(count) => usize::try_from(count).unwrap_or(0),
+            None => usize::MAX,
+        }
     }
 
     /// Whether the object is in the tracked set.
@@ -266,23 +275,8 @@ impl<T: Trace> From<Gc<T>> for AnyGc {
     }
 }
 
-impl PartialEq for AnyGc {
-    /// Whether both refer to the same object.
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.header == other.header
-    }
-}
-
-impl Eq for AnyGc {}
-
-impl Hash for AnyGc {
-    /// The identity of the object, as in `==`.
-    #[inline]
-    fn hash<S: Hasher>(&self, state: &mut S) {
-        self.header.hash(state);
-    }
-}
+identity!([] AnyGc, header);
+handle!([] AnyGc, |this| this.header);
 
 impl Clone for AnyGc {
     #[inline(always)]
@@ -297,26 +291,6 @@ impl Drop for AnyGc {
     fn drop(&mut self) {
         // SAFETY: rule *counted*: this value owned a reference.
         unsafe { drop_reference(self.header) };
-    }
-}
-
-impl Trace for AnyGc {
-    const IS_HANDLE: bool = true;
-
-    #[inline(always)]
-    fn fetch_target(this: &Self) -> bool {
-        prefetch(this.header.as_ptr().cast());
-        true
-    }
-
-    #[inline(always)]
-    fn traverse(this: &Self, tracer: &mut Tracer) {
-        tracer.target(Self::target(this));
-    }
-
-    #[inline(always)]
-    fn target(this: &Self) -> Edge<'_> {
-        Edge::at(this.header.as_ptr() as usize)
     }
 }
 
@@ -370,23 +344,7 @@ impl<D: ?Sized> GcDyn<D> {
     }
 }
 
-impl<D: ?Sized> PartialEq for GcDyn<D> {
-    /// Whether both refer to the same object.
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.gc == other.gc
-    }
-}
-
-impl<D: ?Sized> Eq for GcDyn<D> {}
-
-impl<D: ?Sized> Hash for GcDyn<D> {
-    /// The identity of the object, as in `==`.
-    #[inline]
-    fn hash<S: Hasher>(&self, state: &mut S) {
-        self.gc.hash(state);
-    }
-}
+identity!([D: ?Sized] GcDyn<D>, gc);
 
 impl<D: ?Sized> Deref for GcDyn<D> {
     type Target = D;

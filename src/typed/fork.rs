@@ -7,8 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
-
 use crate::collect::fork::{ModelDetachedFork, ModelFork};
 use crate::managed::Managed;
 use crate::safepoint::StopError;
@@ -46,7 +44,7 @@ impl Mutator {
     /// If the world cannot be stopped. [`StopError::NoMemory`] if there is no memory for the guards
     /// of the heap's locks.
     pub fn prepare_fork(&mut self) -> Result<Fork<'_>, StopError> {
-        self.raw_mut().prepare_fork().map(Fork)
+        self.raw_mut().prepare_fork()
     }
 }
 
@@ -78,8 +76,7 @@ impl Heap {
         heaps: &[Self],
         lock_more: impl FnOnce() -> L,
     ) -> Result<(DetachedFork<'_>, L), StopError> {
-        let heaps = heaps.iter().map(|heap| &heap.0);
-        ModelDetachedFork::new(heaps, lock_more).map(|(fork, more)| (DetachedFork(fork), more))
+        ModelDetachedFork::new(heaps.iter().map(|heap| &heap.0), lock_more)
     }
 }
 
@@ -91,78 +88,11 @@ impl Heap {
 /// when they attach or reach a safepoint, and when they use settings or hooks of any heap. A thread
 /// that starts to wait for one of the heap's locks after the leak reports the wait on standard
 /// error after one second. A thread that had already parked for the fork reports nothing.
-#[must_use = "the world stays stopped until `parent` or `child` is called"]
-pub struct Fork<'a>(ModelFork<'a, Managed>);
-
-impl Fork<'_> {
-    /// Resumes the world in the parent. Call it also if `fork` failed. In the child it does the
-    /// same as [`child`](Self::child), and so does a drop.
-    pub fn parent(self) {}
-
-    /// Repairs the heap in the child, where this thread is the heap's only thread. Objects of the
-    /// other threads become unowned, and are collected like all others. The helper threads for
-    /// collections are started again on demand.
-    ///
-    /// # Panics
-    ///
-    /// In the process that prepared the fork, because its other threads still exist. The world runs
-    /// again then, as after [`parent`](Self::parent).
-    pub fn child(self) {
-        self.0.child();
-    }
-}
+///
+/// In the child, objects of the other threads become unowned, and are collected like all others.
+pub type Fork<'a> = ModelFork<'a, Managed>;
 
 /// Heaps that are stopped for a `fork` by a detached thread. Made by [`Heap::prepare_fork`].
 ///
 /// It must not be leaked: see [`Fork`].
-#[must_use = "the worlds stay stopped until `parent` or `child` is called"]
-pub struct DetachedFork<'a>(ModelDetachedFork<'a, Managed>);
-
-impl DetachedFork<'_> {
-    /// Resumes the worlds in the parent. Call it also if `fork` failed. In the child it does the
-    /// same as [`child`](Self::child), and so does a drop.
-    pub fn parent(self) {}
-
-    /// Repairs the heaps in the child, where this thread is the only one, as [`Fork::child`] does.
-    /// It attaches to each heap for this, one after the other.
-    ///
-    /// The thread must not be inside a traversal, or keep another thread suspended. Otherwise it
-    /// cannot attach: the heap's hook for failures says so, and the objects of the threads that are
-    /// gone, and what these objects refer to, stay for ever.
-    ///
-    /// # Panics
-    ///
-    /// In the process that prepared the fork, because its other threads still exist. The worlds run
-    /// again then, as after [`parent`](Self::parent).
-    pub fn child(self) {
-        self.0.child();
-    }
-}
-
-impl fmt::Debug for DetachedFork<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DetachedFork").finish_non_exhaustive()
-    }
-}
-
-#[cfg(all(test, loom))]
-impl DetachedFork<'_> {
-    /// Whether a child, as its only thread, could take every lock of the heaps.
-    pub(crate) fn is_whole_for_child(&self) -> bool {
-        self.0.is_whole_for_child()
-    }
-}
-
-#[cfg(all(test, loom))]
-impl Fork<'_> {
-    /// Whether a child, as its only thread, could take every lock of the heap.
-    pub(crate) fn is_whole_for_child(&self) -> bool {
-        self.0.is_whole_for_child()
-    }
-}
-
-impl fmt::Debug for Fork<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fork").finish_non_exhaustive()
-    }
-}
+pub type DetachedFork<'a> = ModelDetachedFork<'a, Managed>;

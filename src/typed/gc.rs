@@ -12,13 +12,11 @@
 
 use std::any::TypeId;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::base::system::prefetch;
 use crate::collect::Collect;
 use crate::managed::{self, OnPanic, Raw, drop_reference_to, object};
 use crate::memory::shape::GRANULE;
@@ -32,6 +30,56 @@ use crate::report::error::{AllocError, ForeignGc, OutOfMemory};
 use crate::safepoint::current;
 use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
+
+/// Handles are compared and hashed by the identity of their objects, which `$field` has.
+macro_rules! identity {
+    ([$($params:tt)*] $handle:ty, $field:tt) => {
+        impl<$($params)*> PartialEq for $handle {
+            /// Whether both refer to the same object.
+            #[inline]
+            fn eq(&self, other: &Self) -> bool {
+                self.$field == other.$field
+            }
+        }
+
+        impl<$($params)*> Eq for $handle {}
+
+        impl<$($params)*> std::hash::Hash for $handle {
+            /// The identity of the object, as in `==`.
+            #[inline]
+            fn hash<S: std::hash::Hasher>(&self, state: &mut S) {
+                self.$field.hash(state);
+            }
+        }
+    };
+}
+pub(super) use identity;
+
+/// The collector reads the address `$header` of a handle, and nothing else.
+macro_rules! handle {
+    ([$($params:tt)*] $handle:ty, |$this:ident| $header:expr) => {
+        impl<$($params)*> Trace for $handle {
+            const IS_HANDLE: bool = true;
+
+            #[inline(always)]
+            fn fetch_target($this: &Self) -> bool {
+                crate::base::system::prefetch($header.as_ptr().cast());
+                true
+            }
+
+            #[inline(always)]
+            fn traverse(this: &Self, tracer: &mut Tracer) {
+                tracer.target(Self::target(this));
+            }
+
+            #[inline(always)]
+            fn target($this: &Self) -> Edge<'_> {
+                Edge::at($header.as_ptr() as usize)
+            }
+        }
+    };
+}
+pub(super) use handle;
 
 /// The layout of an object with a value of type `T`.
 pub(super) struct Layout<T>(PhantomData<T>);
@@ -361,7 +409,7 @@ impl<T: Trace> Gc<T> {
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn strong_count(this: &Self, m: &Mutator) -> usize {
-        strong_count(this.header, m)
+        Self::as_any(this).strong_count(m)
     }
 
     /// Whether the object is in the tracked set. The collector frees only cycles of tracked
@@ -372,9 +420,7 @@ impl<T: Trace> Gc<T> {
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn is_tracked(this: &Self, m: &Mutator) -> bool {
-        check(this.header, m);
-        // SAFETY: rule *counted*: alive, and of this heap.
-        unsafe { m.raw().is_tracked(object(this.header)) }
+        Self::as_any(this).is_tracked(m)
     }
 
     /// Adds the object to the tracked set. Returns whether the object was untracked before.
@@ -387,9 +433,7 @@ impl<T: Trace> Gc<T> {
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn track(this: &Self, m: &Mutator) -> bool {
-        check(this.header, m);
-        // SAFETY: as in `is_tracked`.
-        unsafe { m.raw().track(object(this.header)) }
+        Self::as_any(this).track(m)
     }
 
     /// Removes the object from the tracked set. Returns whether the object was tracked before.
@@ -402,9 +446,7 @@ impl<T: Trace> Gc<T> {
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn untrack(this: &Self, m: &Mutator) -> bool {
-        check(this.header, m);
-        // SAFETY: as in `is_tracked`.
-        unsafe { m.raw().untrack(object(this.header)) }
+        Self::as_any(this).untrack(m)
     }
 
     /// Whether the finalizer of the object has been called.
@@ -414,9 +456,7 @@ impl<T: Trace> Gc<T> {
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn is_finalized(this: &Self, m: &Mutator) -> bool {
-        check(this.header, m);
-        // SAFETY: as in `is_tracked`.
-        unsafe { m.raw().is_finalized(object(this.header)) }
+        Self::as_any(this).is_finalized(m)
     }
 
     /// Makes the object immortal: neither it nor its targets are ever freed.
@@ -428,8 +468,7 @@ impl<T: Trace> Gc<T> {
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn immortalize(this: &Self, m: &Mutator) {
-        check(this.header, m);
-        this.counts().make_immortal();
+        Self::as_any(this).immortalize(m);
     }
 }
 
@@ -507,33 +546,8 @@ pub(crate) fn check(header: NonNull<Header>, m: &Mutator) {
     }
 }
 
-#[track_caller]
-pub(super) fn strong_count(header: NonNull<Header>, m: &Mutator) -> usize {
-    check(header, m);
-    // SAFETY: rule *counted*: the caller's reference keeps the object alive.
-    match unsafe { header.as_ref() }.count() {
-        Some(count) => usize::try_from(count).unwrap_or(0),
-        None => usize::MAX,
-    }
-}
-
-impl<T> PartialEq for Gc<T> {
-    /// Whether both refer to the same object.
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.header == other.header
-    }
-}
-
-impl<T> Eq for Gc<T> {}
-
-impl<T> Hash for Gc<T> {
-    /// The identity of the object, as in `==`.
-    #[inline]
-    fn hash<S: Hasher>(&self, state: &mut S) {
-        self.header.hash(state);
-    }
-}
+identity!([T] Gc<T>, header);
+handle!([T: Trace] Gc<T>, |this| this.header);
 
 impl<T> Deref for Gc<T> {
     type Target = T;
@@ -561,26 +575,6 @@ impl<T> Drop for Gc<T> {
         unsafe {
             drop_reference_to::<T>(self.header, Layout::<T>::OFFSET, Layout::<T>::CLASS);
         }
-    }
-}
-
-impl<T: Trace> Trace for Gc<T> {
-    const IS_HANDLE: bool = true;
-
-    #[inline(always)]
-    fn fetch_target(this: &Self) -> bool {
-        prefetch(this.header.as_ptr().cast());
-        true
-    }
-
-    #[inline(always)]
-    fn traverse(this: &Self, tracer: &mut Tracer) {
-        tracer.target(Self::target(this));
-    }
-
-    #[inline(always)]
-    fn target(this: &Self) -> Edge<'_> {
-        Edge::at(this.header.as_ptr() as usize)
     }
 }
 

@@ -5,14 +5,13 @@
 //! one `fetch_add`, and a drop on an attached thread is one `fetch_sub`.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
 use crate::managed::{self, drop_shared_for_life};
 use crate::object::tracer::{Edge, Tracer};
 use crate::report::error::AllocError;
-use crate::typed::gc::{Gc, check, out_of_memory};
+use crate::typed::gc::{Gc, check, handle, identity, out_of_memory};
 use crate::{Mutator, Trace};
 
 /// A [`Gc`] for an object that several threads count at once.
@@ -160,42 +159,8 @@ impl<T> Deref for SharedGc<T> {
     }
 }
 
-impl<T> PartialEq for SharedGc<T> {
-    /// Whether both refer to the same object.
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl<T> Eq for SharedGc<T> {}
-
-impl<T> Hash for SharedGc<T> {
-    /// The identity of the object, as in `==`.
-    #[inline]
-    fn hash<S: Hasher>(&self, state: &mut S) {
-        self.0.hash(state);
-    }
-}
-
-impl<T: Trace> Trace for SharedGc<T> {
-    const IS_HANDLE: bool = true;
-
-    #[inline(always)]
-    fn fetch_target(this: &Self) -> bool {
-        Gc::fetch_target(&this.0)
-    }
-
-    #[inline(always)]
-    fn traverse(this: &Self, tracer: &mut Tracer) {
-        Gc::traverse(&this.0, tracer);
-    }
-
-    #[inline(always)]
-    fn target(this: &Self) -> Edge<'_> {
-        Gc::target(&this.0)
-    }
-}
+identity!([T] SharedGc<T>, 0);
+handle!([T: Trace] SharedGc<T>, |this| this.0.header());
 
 impl<T> fmt::Debug for SharedGc<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,6 @@
 use std::alloc::Layout;
 use std::any::{TypeId, type_name};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -30,7 +29,7 @@ use crate::report::error::{AllocError, OutOfMemory};
 use crate::report::facts::During;
 use crate::safepoint::current;
 use crate::typed::any::AnyGc;
-use crate::typed::gc::{offset, out_of_memory};
+use crate::typed::gc::{handle, identity, offset, out_of_memory};
 use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
@@ -264,23 +263,8 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
     }
 }
 
-impl<H, T> PartialEq for GcSlice<H, T> {
-    /// Whether both refer to the same object.
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.header == other.header
-    }
-}
-
-impl<H, T> Eq for GcSlice<H, T> {}
-
-impl<H, T> Hash for GcSlice<H, T> {
-    /// The identity of the object, as in `==`.
-    #[inline]
-    fn hash<S: Hasher>(&self, state: &mut S) {
-        self.header.hash(state);
-    }
-}
+identity!([H, T] GcSlice<H, T>, header);
+handle!([H: Trace, T: Trace] GcSlice<H, T>, |this| this.header);
 
 impl<H: Trace, T: Trace> Deref for GcSlice<H, T> {
     type Target = HeaderSlice<H, [T]>;
@@ -306,20 +290,6 @@ impl<H, T> Drop for GcSlice<H, T> {
     fn drop(&mut self) {
         // SAFETY: rule *counted*: this value owned a reference.
         unsafe { drop_reference(self.header) };
-    }
-}
-
-impl<H: Trace, T: Trace> Trace for GcSlice<H, T> {
-    const IS_HANDLE: bool = true;
-
-    #[inline(always)]
-    fn traverse(this: &Self, tracer: &mut Tracer) {
-        tracer.target(Self::target(this));
-    }
-
-    #[inline(always)]
-    fn target(this: &Self) -> Edge<'_> {
-        Edge::at(this.header.as_ptr() as usize)
     }
 }
 

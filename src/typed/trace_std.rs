@@ -391,71 +391,28 @@ slices! {
     [] BinaryHeap<T>, behind |this| [this.as_slice()];
 }
 
-/// Types with any number of elements, traversed by an iterator over references. `$room` is the
-/// number of places for elements, and `$more` the bytes of a place besides its element.
-macro_rules! sequences {
+/// Types with any number of elements, traversed by an iterator. `$element` binds the `$part`s of an
+/// element: its value, or its key and its value. `$room` is the number of places for elements, and
+/// `$more` the bytes of a place besides its element.
+macro_rules! collections {
     ($(
-        $(#[$doc:meta])* [$($params:tt)*] $ty:ty,
-            |$this:ident| $elements:expr, $room:ident + $more:expr;
+        [$($params:tt)*] $ty:ty, $element:pat => $($owner:ident $part:ident),+;
+        $room:ident + $more:expr;
     )*) => {$(
-        $(#[$doc])*
-        impl<T: Trace $($params)*> Trace for $ty {
-            const TRACKED: bool = T::TRACKED;
+        impl<$($owner: Trace),+ $($params)*> Trace for $ty {
+            const TRACKED: bool = $($owner::TRACKED)||+;
             const HAS_EXTERNAL_BYTES: bool = true;
 
             #[inline]
             fn external_bytes(this: &mut Self) -> usize {
-                this.$room().saturating_mul(size_of::<T>() + $more)
-            }
-
-            #[inline]
-            fn traverse(this: &Self, tracer: &mut Tracer) {
-                if T::TRACKED {
-                    let $this = this;
-                    for element in $elements {
-                        T::traverse(element, tracer);
-                    }
-                }
-            }
-
-            #[inline]
-            fn clear(this: &Self, m: &Mutator) {
-                if T::TRACKED {
-                    let $this = this;
-                    for element in $elements {
-                        T::clear(element, m);
-                    }
-                }
-            }
-        }
-    )*};
-}
-
-sequences! {
-    [] LinkedList<T>, |this| this.iter(), len + 2 * size_of::<usize>();
-    [] BTreeSet<T>, |this| this.iter(), len + 0;
-    [, S: 'static] HashSet<T, S>, |this| this.iter(), capacity + 1;
-}
-
-/// Maps visit the references of their keys and their values. `$room` and `$more` are as for
-/// sequences.
-macro_rules! maps {
-    ($([$($params:tt)*] $ty:ty, $room:ident + $more:expr;)*) => {$(
-        impl<K: Trace, V: Trace $($params)*> Trace for $ty {
-            const TRACKED: bool = K::TRACKED || V::TRACKED;
-            const HAS_EXTERNAL_BYTES: bool = true;
-
-            #[inline]
-            fn external_bytes(this: &mut Self) -> usize {
-                this.$room().saturating_mul(size_of::<(K, V)>() + $more)
+                this.$room().saturating_mul(size_of::<($($owner,)+)>() + $more)
             }
 
             #[inline]
             fn traverse(this: &Self, tracer: &mut Tracer) {
                 if Self::TRACKED {
-                    for (key, value) in this {
-                        K::traverse(key, tracer);
-                        V::traverse(value, tracer);
+                    for $element in this {
+                        $($owner::traverse($part, tracer);)+
                     }
                 }
             }
@@ -463,9 +420,8 @@ macro_rules! maps {
             #[inline]
             fn clear(this: &Self, m: &Mutator) {
                 if Self::TRACKED {
-                    for (key, value) in this {
-                        K::clear(key, m);
-                        V::clear(value, m);
+                    for $element in this {
+                        $($owner::clear($part, m);)+
                     }
                 }
             }
@@ -473,9 +429,12 @@ macro_rules! maps {
     )*};
 }
 
-maps! {
-    [, S: 'static] HashMap<K, V, S>, capacity + 1;
-    [] BTreeMap<K, V>, len + 0;
+collections! {
+    [] LinkedList<T>, value => T value; len + 2 * size_of::<usize>();
+    [] BTreeSet<T>, value => T value; len + 0;
+    [, S: 'static] HashSet<T, S>, value => T value; capacity + 1;
+    [, S: 'static] HashMap<K, V, S>, (key, value) => K key, V value; capacity + 1;
+    [] BTreeMap<K, V>, (key, value) => K key, V value; len + 0;
 }
 
 impl<T: Trace, E: Trace> Trace for Result<T, E> {

@@ -237,44 +237,6 @@ pub struct WeakRef<T, D> {
 }
 
 impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
-    #[track_caller]
-    pub(crate) fn alloc(
-        target: &Gc<T>,
-        data: D,
-        callback: WeakCallback<T, D>,
-        m: &Mutator,
-    ) -> Result<Gc<Self>, AllocError<D>> {
-        check(target.header(), m);
-        let raw = m.raw();
-        let rooms = || -> Result<_, OutOfMemory> {
-            let record = raw.model().weak.record(target.counts())?;
-            let cleared = Shared::new(AtomicBool::new(false))?;
-            let own = WeakRecord::without_target()?;
-            let unborn = Unborn::<Self>::new(raw)?;
-            let place = raw.model().weak.place(unborn.header())?;
-            Ok((record, cleared, own, unborn, place))
-        };
-        let (record, cleared, own, unborn, place) = match rooms() {
-            Ok(rooms) => rooms,
-            Err(reason) => return Err(AllocError::of::<Self>(data, reason)),
-        };
-        // The last step that can fail. No other code runs while the record is locked.
-        let room = match record.room_for_watcher() {
-            Ok(room) => room,
-            Err(reason) => return Err(AllocError::of::<Self>(data, reason)),
-        };
-        let this = unborn.publish(Self {
-            record: record.clone(),
-            cleared: cleared.clone(),
-            data,
-            callback,
-            target: PhantomData,
-        });
-        place.set_target(&own, this.counts());
-        room.add(WeakWatcher { weak_ref: own, cleared, invoke: Self::invoke });
-        Ok(this)
-    }
-
     unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
         // A handle that borrows the caller's reference.
         // SAFETY: rule *typed*: `alloc` registered this function for an object of this type; `m` is
@@ -372,6 +334,34 @@ impl Mutator {
         T: Trace,
         D: Trace + Send + Sync,
     {
-        WeakRef::alloc(target, data, callback, self)
+        check(target.header(), self);
+        let raw = self.raw();
+        let rooms = || -> Result<_, OutOfMemory> {
+            let record = raw.model().weak.record(target.counts())?;
+            let cleared = Shared::new(AtomicBool::new(false))?;
+            let own = WeakRecord::without_target()?;
+            let unborn = Unborn::<WeakRef<T, D>>::new(raw)?;
+            let place = raw.model().weak.place(unborn.header())?;
+            Ok((record, cleared, own, unborn, place))
+        };
+        let (record, cleared, own, unborn, place) = match rooms() {
+            Ok(rooms) => rooms,
+            Err(reason) => return Err(AllocError::of::<WeakRef<T, D>>(data, reason)),
+        };
+        // The last step that can fail. No other code runs while the record is locked.
+        let room = match record.room_for_watcher() {
+            Ok(room) => room,
+            Err(reason) => return Err(AllocError::of::<WeakRef<T, D>>(data, reason)),
+        };
+        let this = unborn.publish(WeakRef {
+            record: record.clone(),
+            cleared: cleared.clone(),
+            data,
+            callback,
+            target: PhantomData,
+        });
+        place.set_target(&own, this.counts());
+        room.add(WeakWatcher { weak_ref: own, cleared, invoke: WeakRef::<T, D>::invoke });
+        Ok(this)
     }
 }

@@ -251,7 +251,7 @@ impl Object {
         self.destroy_if_dead(merged);
     }
 
-    /// `adopt::adopt`, without the hint. A closed queue tells of the owner's end.
+    /// `foreign::adopt`, without the hint. A closed queue tells of the owner's end.
     fn adopt(&self, me: u64) -> bool {
         let owner = self.with(Header::owner);
         owner <= OTHER
@@ -260,7 +260,7 @@ impl Object {
             && self.with(|header| header.adopt(owner, me))
     }
 
-    /// `release::drop_shared`, on a thread that may adopt the object.
+    /// `foreign::drop_shared`, on a thread that may adopt the object.
     fn drop_adopting(&self, me: u64) {
         if self.with(|header| header.is_owned_by(me)) || !self.adopt(me) {
             return self.drop_ref(me);

@@ -289,6 +289,17 @@ struct Shape<'a> {
     skipped: Vec<Field<'a>>,
 }
 
+impl Shape<'_> {
+    /// The arm of a `match` that binds the traversed fields: `first`, and `each` field's tokens.
+    fn arm(&self, first: TokenStream, each: impl Fn(&Type, Ident) -> TokenStream) -> TokenStream {
+        let Self { path, fields, .. } = self;
+        let members = fields.iter().map(|field| &field.member);
+        let bindings: Vec<_> = (0..fields.len()).map(binding).collect();
+        let each = fields.iter().zip(&bindings).map(|(field, name)| each(field.ty, name.clone()));
+        quote!(#path { #(#members: #bindings,)* .. } => { #first #(#each)* })
+    }
+}
+
 fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     let mut mistakes = Mistakes::default();
     let container = Container::read(&input.attrs, &mut mistakes);
@@ -410,15 +421,8 @@ fn forward(
 ) -> TokenStream {
     let this = Ident::new("__this", Span::mixed_site());
     let argument = Ident::new("__argument", Span::mixed_site());
-    let arms = shapes.iter().map(|Shape { path, fields, .. }| {
-        let members = fields.iter().map(|field| &field.member);
-        let types = fields.iter().map(|field| field.ty);
-        let bindings: Vec<_> = (0..fields.len()).map(binding).collect();
-        quote! {
-            #path { #(#members: #bindings,)* .. } => {
-                #(<#types as #krate::Trace>::#method(#bindings, #argument);)*
-            }
-        }
+    let arms = shapes.iter().map(|shape| {
+        shape.arm(quote!(), |ty, field| quote!(<#ty as #krate::Trace>::#method(#field, #argument);))
     });
     // An enum without variants has no value. The compiler accepts an empty match only on the place
     // itself.
@@ -443,15 +447,11 @@ fn external(shapes: &[Shape<'_>], krate: &Path) -> TokenStream {
     }
     let all = fields().map(|field| field.ty);
     let this = Ident::new("__this", Span::mixed_site());
-    let arms = shapes.iter().map(|Shape { path, fields, .. }| {
-        let members = fields.iter().map(|field| &field.member);
-        let types = fields.iter().map(|field| field.ty);
-        let bindings: Vec<_> = (0..fields.len()).map(binding).collect();
-        quote! {
-            #path { #(#members: #bindings,)* .. } => {
-                0usize #(.saturating_add(<#types as #krate::Trace>::external_bytes(#bindings)))*
-            }
-        }
+    let arms = shapes.iter().map(|shape| {
+        shape.arm(
+            quote!(0usize),
+            |ty, field| quote!(.saturating_add(<#ty as #krate::Trace>::external_bytes(#field))),
+        )
     });
     quote! {
         const HAS_EXTERNAL_BYTES: bool =

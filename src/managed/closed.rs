@@ -17,20 +17,13 @@ type InClosed = (Arc<ManagedCore>, DeadObject);
 
 const_thread_local! {
     /// The stack of the `drop_in_closed` that runs on this thread; null: none runs. The vector lies
-    /// in the frame of that call, and [`InUse`] resets the pointer. The pointer has no destructor,
-    /// so destructors of other thread-locals can drop references.
+    /// in the frame of that call, and [`InUse`] resets the pointer, which has no destructor, so
+    /// that destructors of other thread-locals can drop references.
     static CLOSED: Cell<*mut Vec<InClosed>> = Cell::new(std::ptr::null_mut())
 }
 
-/// While this value lives, [`CLOSED`] points to a vector in the frame that made it.
+/// Lives as long as [`CLOSED`] points to a vector in its frame.
 struct InUse;
-
-impl InUse {
-    fn begin(stack: *mut Vec<InClosed>) -> Self {
-        CLOSED.with(|closed| closed.set(stack));
-        Self
-    }
-}
 
 impl Drop for InUse {
     fn drop(&mut self) {
@@ -64,7 +57,8 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
     let mut stack: Vec<InClosed> = vec![dead];
     let stack: *mut Vec<InClosed> = &raw mut stack;
     // Declared behind the vector, so that it is dropped first, also by a panic.
-    let _in_use = InUse::begin(stack);
+    let _in_use = InUse;
+    CLOSED.with(|closed| closed.set(stack));
     let mut panic = None;
     // SAFETY: rule *pinned*: the vector lies in this frame, and is used through this pointer only;
     // no call pushes now.
@@ -84,8 +78,8 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
 
 /// Destroys an object of a closed heap.
 ///
-/// Handlers of dynamic objects need a mutator, so they do not run. The references of such an object
-/// leak.
+/// Handlers of dynamic objects do not run, because they need a mutator, so the references of such
+/// an object leak.
 fn destroy_in_closed(core: &Arc<ManagedCore>, dead: DeadObject) -> Result<(), Panic> {
     let info = core.model.info(dead.header());
     let header = dead.into_header();

@@ -41,9 +41,9 @@ pub(super) fn defer(reference: CountedRef) {
     maybe_yield(&core.under, Step::Defer);
     let page = core.space.page(core.space.page_index(reference.address()));
     let bytes = page.shape().footprint().bytes();
-    // This thread may have locked the list and the registry, for a fork of this heap. A collection
-    // or an inspection drains the lists after its stop. After a fork the next drop, attach or
-    // answer drains them.
+    // This thread may have locked the list and the registry, for a fork of this heap. The lists are
+    // drained after the stop of a collection or an inspection, and after a fork by the next drop,
+    // attach or answer.
     if is_stopping() && (Raw::is_attached_to(&core) || core.model.deferred.is_kept_here()) {
         if fallible::push(&mut core.model.deferred_in_stop.lock(), reference).is_err() {
             // Hooks are not called in a stop.
@@ -89,7 +89,7 @@ const LOST_REFERENCE: &str =
 /// Closes the queue of a mutator that cannot destroy objects: in a forked child, where its thread
 /// does not exist, or under a traversal guard.
 ///
-/// The queued objects are merged. A dead object goes on the deferred list, and the next attached
+/// The queued objects are merged, and a dead one goes on the deferred list, where the next attached
 /// thread that drains the list destroys it.
 pub(super) fn orphan(model: &Managed, owner: ThreadId, local: &SharedPart) {
     for target in local.queue.close() {
@@ -117,8 +117,8 @@ pub(super) fn drain_deferred(m: &Raw) {
 
 /// Drops the references that are on the lists now.
 ///
-/// Other threads can add references as fast as this thread drops them. Each addition after this
-/// raises the request again, so the next safepoint drains it.
+/// Other threads can add references as fast as this thread drops them, so it does not wait for an
+/// empty list. Each addition after this raises the request for the next safepoint again.
 #[cold]
 #[inline(never)]
 pub(super) fn drain_list(m: &Raw) {

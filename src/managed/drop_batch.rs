@@ -1,16 +1,16 @@
 //! A batch of values that were removed from garbage, to be dropped later.
 //!
-//! To clear a field takes a lock for a short time. To drop its value counts references to objects
+//! A collection that clears a field must drop its value, which lowers the counts of objects
 //! anywhere in memory. If each value were dropped at once, each count would wait for one cache
-//! miss. So a collection gathers the removed values, and prefetches their counts. When the batch is
-//! dropped, the counts are in the cache. If the handles lie in a buffer, the buffer is prefetched
-//! first, and the counts in a second round. A small amount of garbage is in the caches already, and
-//! its values are dropped at once.
+//! miss. So a collection gathers the removed values and prefetches their counts, which are in the
+//! cache when the batch is dropped. If the handles lie in a buffer, the buffer is prefetched first,
+//! and the counts in a second round. The values of a small amount of garbage are dropped at once,
+//! because it is in the caches already.
 //!
 //! A value stays in its [`BatchedValue`] until it is dropped, so a panic loses no value. The
-//! collection drops the batch (`Managed::cleared`), or the mutator drops it when it ends. Values
-//! run destructors, which may clear objects themselves. No object is being cleared then, so the
-//! values of those objects are dropped at once.
+//! collection drops the batch (`Managed::cleared`), or the mutator when it ends. Values run
+//! destructors, which may clear objects themselves. The values of those objects are dropped at
+//! once, because the collection is not clearing an object then.
 
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
@@ -21,8 +21,8 @@ use crate::object::address::Object;
 
 /// Words of the largest value in a batch: a `Vec`, and one more.
 const VALUE_WORDS: usize = 4;
-/// With fewer objects of garbage the counts are in the caches, and batches cost more than they
-/// save.
+/// With fewer objects of garbage, batches cost more than they save, because the counts are in the
+/// caches.
 const BATCHING_THRESHOLD: usize = 16_384;
 /// Values in a full batch.
 const BATCH_SIZE: usize = 128;

@@ -7,17 +7,17 @@
 //! * The shared half becomes negative: the thread puts the object into the [queue](merge_queue) of
 //!   its owner, which adds up both halves later. If the owner is detached, the thread suspends it
 //!   and merges on its behalf. If the owner has ended, the thread merges the object itself.
-//! * The owner has ended before: the mutator *adopts* the object ([`Header::adopt`]). Otherwise every
-//!   thread would count it by atomic read-modify-writes for the rest of its life. The page of
-//!   [`header`](crate::object::header) describes how an adoption meets other threads.
+//! * The owner has ended before: the mutator *adopts* the object ([`Header::adopt`]), because
+//!   otherwise every thread would count it by atomic read-modify-writes for the rest of its life.
+//!   The page of [`header`](crate::object::header) describes how an adoption meets other threads.
 //!
 //! # How a mutator learns that an owner has ended
 //!
 //! It looks up the owner's id in a table of the coordinator, without a lock. If the table knows no
-//! participant with this id, the thread asks the registry, whose lock orders the owner's last count
-//! before the adoption. The thread keeps the id, so that it asks once for a series of objects of one
-//! owner, which is sound because an id is never reused. The table may miss an ended owner while a
-//! living participant has an id at the same place. Then the object is counted as before.
+//! participant with this id, the thread asks the registry, whose lock orders the owner's last
+//! count before the adoption. The thread keeps the id, so that it asks once for a series of objects
+//! of one owner, which is sound because an id is never reused. The table may miss an ended owner
+//! while a living participant has an id at the same place. Then the object is counted as before.
 //!
 //! # Objects that are not adopted
 //!

@@ -1,8 +1,8 @@
 //! The merge queue of a mutator.
 //!
-//! A drop by another thread can make the shared half of an object negative. The sum of both halves
-//! is known only to a thread that may read the owner's half. So the object goes into the queue of
-//! its owner, which merges the halves later.
+//! A drop by another thread can make the shared half of an object negative. Only a thread that may
+//! read the owner's half knows the sum, so the object goes into the queue of its owner, which
+//! merges the halves later.
 //!
 //! While the queue is open, any attached thread may add an object under the lock. Three threads may
 //! merge:
@@ -11,12 +11,11 @@
 //! * a thread that has suspended the detached owner;
 //! * a thread that has stopped the world.
 //!
-//! A closed queue stays closed. A thread that finds it closed merges the object itself.
+//! The owner closes its queue for good when it ends, and only while the queue is empty. A thread
+//! that finds the queue closed merges the object itself, which is sound because the lock orders the
+//! owner's last count before that thread.
 //!
-//! The owner closes its queue when it ends, and only while the queue is empty. The lock orders the
-//! owner's last count before a thread that finds the queue closed.
-//!
-//! An object is in one queue at most, once. Its memory stays until the queue has merged it.
+//! An object is in one queue at most, once, and its memory stays until the queue has merged it.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +31,7 @@ use crate::safepoint::{Coordinator, Suspend, ThreadId, is_suspending};
 /// The request to an owner to merge its queue.
 pub(crate) const MERGE_REQUEST: u32 = 1 << 8;
 
-/// See the [module's page](self).
+/// The objects that other threads have dropped, and that their owner merges.
 #[derive(Debug)]
 pub(crate) struct MergeQueue {
     /// `None`: closed.

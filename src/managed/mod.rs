@@ -1,57 +1,57 @@
 //! The built-in object model.
 //!
-//! Objects have biased counts, and name their type by an index. A thread destroys an object when
-//! its count reaches 0.
+//! Objects have biased counts, and name their type by an index. The thread that brings a count to 0
+//! destroys the object.
 //!
 //! # Drop of a reference
 //!
 //! * The owner, if it is attached, lowers `local` by a plain store.
 //! * Another thread that is attached to the same heap lowers `shared`. If the half becomes
 //!   negative, the thread queues the object for its owner.
-//! * Any other thread puts the reference on the *deferred* list of the heap. It is unattached,
-//!   attached to another heap, or inside a traversal.
+//! * Any other thread, which is unattached, attached to another heap, or inside a traversal, puts
+//!   the reference on the *deferred* list of the heap.
 //!
-//! A deferred reference still counts. An attached thread drains the list. So no count is lowered
-//! while the world is stopped: attached threads are parked, and other threads defer.
+//! A deferred reference still counts until an attached thread drains the list. So no count is
+//! lowered while the world is stopped, because attached threads are parked, and others defer.
 //!
 //! # Queues
 //!
-//! Each mutator has a [queue](merge_queue) of objects whose shared half went below zero. The sum of
-//! both halves is known only after the owner's half is added. A request bit makes the owner merge
-//! its queue at its next safepoint. If the owner is detached, the enqueuing thread suspends it and
-//! merges on its behalf. If the owner has ended, its queue is closed, and the enqueuing thread
-//! merges the object immediately. A collection merges all queues in its stop.
+//! Each mutator has a [queue](merge_queue) of objects whose shared half went below zero, because
+//! whether they are dead is known only after the owner's half is added. A request bit makes the
+//! owner merge its queue at its next safepoint. If the owner is detached, the enqueuing thread
+//! suspends it and merges on its behalf. If the owner has ended, its queue is closed, so that the
+//! enqueuing thread merges the object immediately. A collection merges all queues in its stop.
 //!
 //! # Destruction
 //!
-//! The thread that brings a count to 0 destroys the object. It runs the finalizer, once, which may
-//! revive the object. Then it clears the weak references, runs the destructor, and frees the
-//! memory. The destructor drops references, so other objects can die. The thread puts these on an
-//! explicit stack. The stack is empty when control returns to the user, also after a panic of a
-//! destructor.
+//! A thread runs the finalizer of a dead object, once, which may revive the object. Then it clears
+//! the weak references, runs the destructor, and frees the memory. Other objects can die meanwhile,
+//! because the destructor drops references. The thread puts these on an explicit stack, which is
+//! empty when control returns to the user, also after a panic of a destructor.
 //!
 //! A handle that knows its type destroys the object in place (`destroy_in_place`), if the object
 //! has no finalizer, no weak record, and no memory outside the heap that the heap counts. The
 //! objects that die with it go on the stack.
 //!
-//! A thread with a [`TraversalGuard`](crate::safepoint::TraversalGuard) has no mutator, and
-//! handlers of dynamic objects need one. So the thread destroys nothing: queues and lists keep
-//! their entries, and requests stay raised until the guard is gone. A mutator that ends under a
-//! guard moves the dead objects of its queue to the deferred list, and requests a drain from the
-//! attached threads.
+//! A thread with a [`TraversalGuard`](crate::safepoint::TraversalGuard) destroys nothing, because
+//! handlers of dynamic objects need a mutator, and it has none. Queues and lists keep their
+//! entries, and requests stay raised, until the guard is gone. A mutator that ends under a guard
+//! moves the dead objects of its queue to the deferred list, and requests a drain from the attached
+//! threads.
 //!
 //! # Retirement
 //!
 //! A thread may use an object that it has loaded from an [`AtomicGc`](crate::AtomicGc), while
-//! another thread removes the reference from the slot. The removed reference is *retired*. It is
-//! dropped after each thread that was attached at that time has passed a safepoint or has detached.
-//! `seen` of a mutator is the epoch at its last safepoint.
+//! another thread removes the reference from the slot. So the removed reference is *retired*: it is
+//! dropped after each thread that was attached at that time has passed a safepoint or has detached,
+//! which `seen` tells, the epoch at a mutator's last safepoint.
 //!
 //! # After the heap
 //!
-//! A heap is *closed* when its last handle and its last mutator are gone. Its range stays mapped as
-//! long as it contains objects. A thread that drops the last reference destroys the object itself,
-//! with the same kind of stack. Finalizers and weak callbacks need a mutator, so they do not run.
+//! A heap is *closed* when its last handle and its last mutator are gone, and its range stays
+//! mapped as long as it contains objects. A thread that drops the last reference destroys the
+//! object itself, with the same kind of stack. Finalizers and weak callbacks do not run, because
+//! they need a mutator.
 //!
 //! # Rules
 //!
@@ -152,7 +152,7 @@ use crate::report::error::{Code, Fault};
 use crate::report::facts::During;
 use crate::safepoint::{ThreadId, is_traversing};
 
-/// Gives the observer of the heap a reference to each object. If there is no memory, it gets none.
+/// Gives the observer of the heap a reference to each object, or none if there is no memory.
 fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
     let mut references = objects.iter().map(|object| {
         object.header().clone_ref(m.id());

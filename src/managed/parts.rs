@@ -41,10 +41,10 @@ pub(crate) type Raw = ModelMutator<Managed>;
 pub struct Managed {
     pub(crate) types: TypeRegistry,
     pub(crate) weak: WeakTable,
-    /// A fork locks it, like the registry, because unattached threads can drop references during a
-    /// fork.
+    /// A fork locks it, like the registry, because unattached threads can drop references
+    /// meanwhile.
     pub(super) deferred: lock::ForkMutex<Deferred>,
-    /// References that the thread with the stop drops. That thread may be the one that forks.
+    /// References that the thread with the stop drops, which may be the one that forks.
     pub(super) deferred_in_stop: Mutex<Vec<CountedRef>>,
     /// Whether one of the lists may have entries. An attaching thread reads it.
     pub(super) has_deferred: AtomicBool,
@@ -55,14 +55,13 @@ pub struct Managed {
     pub(super) cleared_last: Mutex<Vec<CountedRef>>,
     /// Objects left in a closed heap.
     pub(super) left: AtomicUsize,
-    /// Checked mode: addresses are looked up, and the memory of freed dynamic objects is reused
-    /// late.
+    /// Checked mode: addresses are looked up, and the memory of freed dynamic objects waits in the
+    /// quarantine before it is reused. Written before the heap is shared.
     pub(crate) checked: bool,
     /// Nanoseconds after which a traverse handler is reported as slow; 0: never.
     pub(crate) slow_handler: u64,
-    /// The memory of freed dynamic objects, in checked mode.
     pub(crate) quarantine: Quarantine,
-    /// Mistakes of traverse handlers. They are reported when the world runs.
+    /// Mistakes of traverse handlers, which are reported when the world runs.
     pub(super) faults: Mutex<RecordedFaults>,
     /// Types with a traverse handler that has visited null.
     pub(super) null_visitors: Mutex<HashSet<&'static str>>,
@@ -130,7 +129,7 @@ pub struct OwnPart {
     /// Retired references that are not published yet.
     pub(super) retired: RefCell<Vec<CountedRef>>,
     pub(super) drop_batch: DropBatch,
-    /// The last mutator that this thread has found ended; 0: none. It stays true.
+    /// The last mutator that this thread has found ended, which stays true; 0: none.
     pub(super) known_ended: Cell<u64>,
 }
 

@@ -1,10 +1,10 @@
 //! The drop of a reference, with which its object may die.
 //!
-//! This page has what the owner of an object does, from the common drop to the return of the memory.
-//! [`foreign`](super::foreign) has the drops of other threads. A handle that knows its type takes
-//! the short way, by [`drop_reference_to`]: the destructor is called directly, in place, and the
-//! free cell goes to the list of its size class. All other objects die by [`destroy_all`], which
-//! reads the type table.
+//! This page has what an object's owner does, from the common drop to the return of the memory,
+//! while [`foreign`](super::foreign) has the drops of other threads. A handle that knows its type
+//! takes the short way, by [`drop_reference_to`]: the destructor is called directly, in place, and
+//! the free cell goes to the list of its size class. All other objects die by [`destroy_all`],
+//! which reads the type table.
 //!
 //! For example, the only reference to an object `a` is dropped, whose destructor drops the only
 //! reference to `b`. The thread destroys `a` and is then *busy*, so `b` goes onto the destruction
@@ -48,8 +48,8 @@ pub(crate) unsafe fn drop_reference_to<T>(
     }
 }
 
-/// The rest of [`drop_reference_to`]: the reference is the last local one, or this thread is not the
-/// owner. It does not read the type table.
+/// The rest of [`drop_reference_to`]: the reference is the last local one, or this thread is not
+/// the owner. It does not read the type table.
 ///
 /// The calls that need a stack frame are functions of their own, so that a foreign drop needs few
 /// instructions between its first read of the header and its count: meanwhile another thread may
@@ -85,8 +85,8 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
 /// The object was allocated for a `T` at this offset, with this size class.
 #[inline(never)]
 unsafe fn destroy_taken<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
-    // SAFETY: rule *boxed*: the owner is attached, to a heap of this model. Rule *zero*: this thread
-    // has taken the last reference. The rest: as the caller says.
+    // SAFETY: rule *boxed*: the owner is attached, to a heap of this model. Rule *zero*: this
+    // thread has taken the last reference. The rest: as the caller says.
     unsafe {
         Raw::with_known(|m| {
             let state = m.core().state(header.as_ptr() as usize).get();
@@ -247,13 +247,12 @@ fn take_last_of_weak(m: &Raw, reference: CountedRef) -> Result<DeadObject, Count
 
 /// The destruction of an object. The objects that die meanwhile go on the destruction stack.
 pub(super) const DESTRUCTION: u8 = 1;
-/// A call of a handler of a dynamic object. The handler is a C function, which a panic must not
-/// leave.
+/// A call of a handler of a dynamic object, which is a C function that a panic must not leave.
 pub(super) const HANDLER_CALL: u8 = 2;
 
 impl OwnPart {
-    /// Calls a handler of a dynamic object. A panic of a destructor is reported meanwhile: it would
-    /// end the process.
+    /// Calls a handler of a dynamic object. A panic of a destructor is reported meanwhile, because
+    /// it would end the process.
     #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
     pub(crate) fn in_handler<R>(&self, f: impl FnOnce() -> R) -> R {
         struct Left<'a>(&'a OwnPart, bool);
@@ -288,7 +287,7 @@ impl OwnPart {
 /// Objects for which the destruction stack has memory from the start.
 pub(super) const DESTRUCTION_STACK_ROOM: usize = 16;
 
-/// Destroys several objects as [`destroy_all`] does. A panic that goes on does so after the last
+/// Destroys several objects as [`destroy_all`] does. The first panic goes on, after the last
 /// destruction.
 pub(super) fn destroy_each(m: &Raw, dead: impl Iterator<Item = DeadObject>, on_panic: OnPanic) {
     let mut thrown = None;
@@ -305,8 +304,7 @@ pub(super) fn destroy_each(m: &Raw, dead: impl Iterator<Item = DeadObject>, on_p
 
 /// Destroys an object, and the objects that die with it.
 pub(super) fn destroy_all(m: &Raw, dead: DeadObject, on_panic: OnPanic) {
-    // The destruction stack is in use, so drops that come back to this mutator use the stack: rule
-    // *lent*.
+    // Destructors may drop references by this mutator, whose stack is in use then: rule *lent*.
     let _lent = m.lend();
     let private = m.private();
     if private.enter(DESTRUCTION) {
@@ -354,7 +352,7 @@ pub(super) fn destroy_queued(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
     }
 }
 
-/// Puts a dead object on the stack. It is destroyed after the object whose destruction is under
+/// Puts a dead object on the stack, to be destroyed after the object whose destruction is under
 /// way.
 #[inline(always)]
 fn queue_for_destruction(m: &Raw, dead: DeadObject) {
@@ -372,10 +370,8 @@ fn queue_for_destruction(m: &Raw, dead: DeadObject) {
 }
 
 /// Destroys a dead object inside the destruction of another, because there is no memory for the
-/// stack.
-///
-/// The call nests as deep as for nested values of Rust. That is rare: a list needs one place on the
-/// stack.
+/// stack. The calls nest as deep as for nested values of Rust, which is rare, because a list needs
+/// one place on the stack.
 #[cold]
 #[inline(never)]
 fn destroy_nested(m: &Raw, dead: DeadObject) {
@@ -429,8 +425,8 @@ unsafe fn count_external(m: &Raw, info: &TypeInfo, header: NonNull<Header>) -> R
     Ok(())
 }
 
-/// Destroys one dynamic object, by the handler of its type. The object may be alive afterwards, so
-/// its state byte keeps the other bits.
+/// Destroys one dynamic object, by the handler of its type. Its state byte keeps the other bits,
+/// because the object may be alive afterwards.
 fn destroy_dynamic(
     m: &Raw,
     dead: DeadObject,
@@ -489,8 +485,8 @@ pub(crate) unsafe fn destroy_dynamic_in_place(
 
 /// Sets `DYING` of a dynamic object with count 0, and returns the state byte before.
 ///
-/// Handlers of the object may count it. With a weak record the bit is set under the lock of the
-/// record, because an [upgrade](crate::managed::upgrade) reads the bit under that lock.
+/// Handlers of the object may count it. If it has a weak record, the bit is set under the lock of
+/// the record, because an [upgrade](crate::managed::upgrade) reads the bit under that lock.
 ///
 /// # Safety
 ///

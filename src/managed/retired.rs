@@ -40,9 +40,8 @@ pub(crate) fn retire(m: &Raw, reference: CountedRef) {
     }
 }
 
-/// As [`retire`], on a thread that is not attached to the object's heap: a misuse, after
-/// which the reference is out of its slot nevertheless. Threads that are attached to that heap may
-/// use the object.
+/// As [`retire`], on a thread that is not attached to the object's heap. That is a misuse, but the
+/// reference is out of its slot, and threads that are attached to that heap may use the object.
 pub(crate) fn retire_elsewhere(reference: CountedRef) {
     // Static objects never die.
     let Some(core) = heap_of(&reference) else { return };
@@ -51,8 +50,8 @@ pub(crate) fn retire_elsewhere(reference: CountedRef) {
         return defer(reference);
     }
     {
-        // The lock keeps the end of the heap away, and forks: in the child the lock of the retired
-        // would stay locked.
+        // The lock keeps the end of the heap away, and forks, because in the child the lock of the
+        // retired would stay locked.
         let deferred = core.model.deferred.lock();
         if deferred.closed.is_some() {
             drop(deferred);

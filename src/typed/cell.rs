@@ -8,8 +8,8 @@
 //! and the stop, which waits for A, finds the cell unlocked.
 //!
 //! In a stop every cell inside the heap's objects is therefore unlocked, unless its guard was
-//! leaked. For these cells the collector tests the lock with one relaxed load. A mutator of another
-//! heap, which may run meanwhile, cannot lock such a cell, because the cell's address shows the
+//! leaked, so the collector tests the lock of such a cell with one relaxed load. A mutator of
+//! another heap, which may run meanwhile, cannot lock it, because the cell's address shows the
 //! heap.
 //!
 //! # The lock word
@@ -24,10 +24,10 @@
 //!
 //! # Cells outside of heaps
 //!
-//! The address of a cell behind a `Box`, in a `Vec` or in a static does not show a heap, and a
-//! mutator of another heap may lock the cell during the stop. If that thread moves a reference into
-//! the cell, the collector could count a reference that is newer than the count of its target. It
-//! could then take a live object for garbage. So the lock word names a heap:
+//! The address of a cell behind a `Box`, in a `Vec` or in a static does not show a heap, so a
+//! mutator of another heap may lock the cell during the stop. If that thread moved a reference into
+//! the cell, the collector could count a reference that is newer than the count of its target, and
+//! take a live object for garbage. Therefore the lock word names a heap:
 //!
 //! * An unlock stores the heap of the guard's mutator.
 //! * A traversal takes the lock, and marks the cell as `PART` of the traversed heap. It reads the
@@ -36,17 +36,17 @@
 //! * A mutator of another heap cannot lock a `PART`: its lock panics, as for a cell in an object.
 //!   So the cell does not change between two traversals of one stop.
 //!
-//! A traversal holds the lock while it reads. A wrong `Trace` may show a cell of another heap's
-//! object, or one cell in objects of two heaps. Then the other heap's threads run during the stop,
-//! and its collections change the mark. The lock alone keeps them from the value.
+//! A traversal holds the lock while it reads, because a wrong `Trace` may show a cell of another
+//! heap's object, or one cell in objects of two heaps. Then the other heap's threads run during the
+//! stop, and its collections change the mark, so the lock alone keeps them from the value.
 //!
 //! A cell that no object contains is never traversed. Mutators of all heaps may lock it.
 //!
 //! # Waiting
 //!
 //! A waiting thread spins first and then yields, because critical sections are a few field
-//! accesses. The holder is attached, too. So a wait delays a stop only until the holder unlocks the
-//! cell. A wait as long as a slow stop is reported once, with both threads: see
+//! accesses. A wait delays a stop only until the holder, which is attached too, unlocks the cell. A
+//! wait as long as a slow stop is reported once, with both threads: see
 //! [`slow`](crate::heap::slow).
 
 use std::cell::UnsafeCell;

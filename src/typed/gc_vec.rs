@@ -1,10 +1,10 @@
 //! `GcVec`, a vector of handles without memory outside of the heap.
 //!
 //! A node that keeps its references in a `Vec` costs a second allocation, from the process's
-//! allocator, and a collection must follow the vector's pointer to find them. Most nodes have few
-//! references. So a `GcVec<T, N>` has `N` places of its own, and takes a cell of the heap only if
-//! it needs more. For example, the first two handles of a `GcVec<T, 2>` lie in the vector. The
-//! third push fetches a cell with four places or more, and moves the two handles there.
+//! allocator, and a collection must follow the vector's pointer to find them. Because most nodes
+//! have few references, a `GcVec<T, N>` has `N` places of its own, and takes a cell of the heap
+//! only if it needs more. For example, the first two handles of a `GcVec<T, 2>` lie in the vector,
+//! and the third push fetches a cell with four places or more, and moves the two handles there.
 //!
 //! # States
 //!
@@ -26,8 +26,9 @@
 //! thread of another heap cannot lock the cell.
 //!
 //! The mutator that a growing vector takes names the heap of the new buffer, and nothing else. A
-//! buffer of another heap than the object's is sound: it is memory, and its heap stays mapped while
-//! the buffer lives. A traversal reads the handles there, and ignores those to other heaps.
+//! buffer of another heap than the object's is sound, because it is only memory, and its heap stays
+//! mapped while the buffer lives. A traversal reads the handles there, but ignores those to other
+//! heaps.
 //!
 //! # Rule
 //!

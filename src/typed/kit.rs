@@ -199,6 +199,5 @@ pub fn built_in() -> Managed {
 
 /// The typed face of a mutator.
 pub fn face(m: &Raw) -> &Mutator {
-    // SAFETY: rule *typed*: a transparent wrapper.
-    unsafe { &*std::ptr::from_ref(m).cast::<Mutator>() }
+    Mutator::from_raw_ref(m)
 }

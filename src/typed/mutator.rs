@@ -55,16 +55,17 @@ impl Mutator {
         self.raw.0.id()
     }
 
-    pub(super) fn into_raw(self) -> Raw {
-        self.raw.0
-    }
-
     pub(super) fn from_raw(raw: Raw) -> Self {
         Self { raw: Unmarked(raw), thread: PhantomData }
     }
 
     pub(crate) fn raw_mut(&mut self) -> &mut Raw {
         &mut self.raw.0
+    }
+
+    pub(super) fn from_raw_ref(raw: &Raw) -> &Self {
+        // SAFETY: rule *typed*: a transparent wrapper.
+        unsafe { &*std::ptr::from_ref(raw).cast::<Self>() }
     }
 
     pub(crate) fn from_raw_mut(raw: &mut Raw) -> &mut Self {
@@ -135,10 +136,7 @@ impl Mutator {
     /// Returns `None` if the thread is not attached to a heap of typed objects, is inside a
     /// traversal, or holds a stop.
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
-        Raw::with_current(|raw| {
-            // SAFETY: rule *typed*: a transparent wrapper.
-            f(unsafe { &*std::ptr::from_ref(raw).cast::<Self>() })
-        })
+        Raw::with_current(|raw| f(Self::from_raw_ref(raw)))
     }
 
     /// The heap to which the thread is attached.
@@ -227,7 +225,7 @@ impl Mutator {
     }
 }
 
-// Blocking operations. The thread is detached meanwhile, so that stops do not wait for it.
+// Blocking operations, in which the thread is detached, so that stops do not wait for it.
 impl Mutator {
     /// Whether this thread may now reach a safepoint, detach or collect. It may not inside a
     /// destructor, finalizer, callback or traversal, while it holds a stop, or while it keeps
@@ -264,7 +262,7 @@ impl Mutator {
     /// before it leaves keeps a [`TraversalGuard`](crate::safepoint::TraversalGuard): a hook, or a
     /// destructor of an object whose last reference another thread has dropped.
     pub fn into_detached(self) -> Result<Detached, Self> {
-        self.into_raw().into_detached().map(Detached).map_err(Self::from_raw)
+        self.raw.0.into_detached().map(Detached).map_err(Self::from_raw)
     }
 
     /// Locks a std mutex outside the heap. Tries first, and otherwise waits detached. If an

@@ -5,8 +5,8 @@
 //! | Header | length | HeaderSlice<H, [T]>: header, items … |
 //! ```
 //!
-//! The handle is one word. The length is stored in the object, and an access makes the wide
-//! reference.
+//! The handle is one word, because the length is stored in the object. An access makes the wide
+//! reference from both.
 
 use std::alloc::Layout;
 use std::any::{TypeId, type_name};
@@ -119,7 +119,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
             return;
         }
         // All items are cleared, even if the drop of a removed value panics. The first panic
-        // resumes after the last item. Later panics are reported as unraisable.
+        // resumes after the last item, while later panics are reported as unraisable.
         let mut items = value.items.iter();
         let mut first = None;
         while let Err(payload) =
@@ -195,67 +195,6 @@ unsafe impl<H: Send + Sync, T: Send + Sync> Send for GcSlice<H, T> {}
 unsafe impl<H: Send + Sync, T: Send + Sync> Sync for GcSlice<H, T> {}
 
 impl<H: Trace, T: Trace> GcSlice<H, T> {
-    /// Allocates an object. If the heap is full, the error contains the header and the items.
-    pub(crate) fn allocate<I>(m: &Raw, header: H, mut items: I) -> Result<Self, AllocError<(H, I)>>
-    where
-        H: Send + Sync,
-        T: Send + Sync,
-        I: ExactSizeIterator<Item = T>,
-    {
-        let refused = |parts, reason| Err(AllocError::of::<HeaderSlice<H, [T]>>(parts, reason));
-        let len = items.len();
-        let layout = Layout::array::<T>(len)
-            .and_then(|items| Layout::new::<H>().extend(items))
-            .and_then(|(value, _)| Layout::from_size_align(Sliced::<H, T>::VALUE, 1)?.extend(value))
-            .map(|(whole, _)| whole.pad_to_align().size());
-        let size = match layout {
-            Ok(size) => size,
-            Err(_) => {
-                let size = len.saturating_mul(size_of::<T>());
-                return refused((header, items), OutOfMemory::TooLarge { size });
-            }
-        };
-        let index = match managed::type_index(m, Sliced::<H, T>::INFO) {
-            Ok(index) => index,
-            Err(reason) => return refused((header, items), reason.into()),
-        };
-        let cell = match m.allocate(size, Sliced::<H, T>::ALIGN.max(GRANULE)) {
-            Ok(cell) => cell,
-            Err(reason) => return refused((header, items), reason),
-        };
-        // SAFETY: rule *new*: fresh memory, large enough for all parts at their offsets. No other
-        // thread has its address. It is published after all parts are written.
-        unsafe {
-            cell.add(Sliced::<H, T>::LEN).cast::<usize>().write(len);
-            let value = Sliced::<H, T>::value(cell);
-            let first = NonNull::new_unchecked((&raw mut (*value.as_ptr()).items).cast::<T>());
-            let mut partial =
-                Partial::<H, T> { m, cell, items: first, written: 0, header: PhantomData };
-            // The cell has room for `len` items. The iterator may yield more or fewer.
-            while partial.written < len {
-                let Some(item) = items.next() else {
-                    panic!(
-                        "the iterator returned {} items, but its length was {len}",
-                        partial.written
-                    );
-                };
-                first.add(partial.written).write(item);
-                partial.written += 1;
-            }
-            std::mem::forget(partial);
-            (&raw mut (*value.as_ptr()).header).write(header);
-            cell.cast::<Header>().write(Header::new(m.id(), index));
-            if const { Sliced::<H, T>::HAS_EXTERNAL_BYTES } {
-                m.adjust_external_bytes(Sliced::<H, T>::external(cell).cast_signed());
-            }
-            m.publish_as(
-                object(cell.cast()),
-                if Sliced::<H, T>::INFO.tracked { state::TRACKED } else { 0 },
-            );
-        }
-        Ok(Self { header: cell.cast(), owns: PhantomData })
-    }
-
     /// Converts the handle to one without a type. The reference count is unchanged.
     pub fn into_any(this: Self) -> AnyGc {
         // SAFETY: rule *counted*: the new handle takes over the reference.
@@ -348,7 +287,59 @@ impl Mutator {
         T: Trace + Send + Sync,
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
     {
-        GcSlice::allocate(self.raw(), header, items.into_iter())
+        let (m, mut items) = (self.raw(), items.into_iter());
+        let refused = |parts, reason| Err(AllocError::of::<HeaderSlice<H, [T]>>(parts, reason));
+        let len = items.len();
+        let layout = Layout::array::<T>(len)
+            .and_then(|items| Layout::new::<H>().extend(items))
+            .and_then(|(value, _)| Layout::from_size_align(Sliced::<H, T>::VALUE, 1)?.extend(value))
+            .map(|(whole, _)| whole.pad_to_align().size());
+        let size = match layout {
+            Ok(size) => size,
+            Err(_) => {
+                let size = len.saturating_mul(size_of::<T>());
+                return refused((header, items), OutOfMemory::TooLarge { size });
+            }
+        };
+        let index = match managed::type_index(m, Sliced::<H, T>::INFO) {
+            Ok(index) => index,
+            Err(reason) => return refused((header, items), reason.into()),
+        };
+        let cell = match m.allocate(size, Sliced::<H, T>::ALIGN.max(GRANULE)) {
+            Ok(cell) => cell,
+            Err(reason) => return refused((header, items), reason),
+        };
+        // SAFETY: rule *new*: fresh memory, large enough for all parts at their offsets. No other
+        // thread has its address. It is published after all parts are written.
+        unsafe {
+            cell.add(Sliced::<H, T>::LEN).cast::<usize>().write(len);
+            let value = Sliced::<H, T>::value(cell);
+            let first = NonNull::new_unchecked((&raw mut (*value.as_ptr()).items).cast::<T>());
+            let mut partial =
+                Partial::<H, T> { m, cell, items: first, written: 0, header: PhantomData };
+            // The cell has room for `len` items. The iterator may yield more or fewer.
+            while partial.written < len {
+                let Some(item) = items.next() else {
+                    panic!(
+                        "the iterator returned {} items, but its length was {len}",
+                        partial.written
+                    );
+                };
+                first.add(partial.written).write(item);
+                partial.written += 1;
+            }
+            std::mem::forget(partial);
+            (&raw mut (*value.as_ptr()).header).write(header);
+            cell.cast::<Header>().write(Header::new(m.id(), index));
+            if const { Sliced::<H, T>::HAS_EXTERNAL_BYTES } {
+                m.adjust_external_bytes(Sliced::<H, T>::external(cell).cast_signed());
+            }
+            m.publish_as(
+                object(cell.cast()),
+                if Sliced::<H, T>::INFO.tracked { state::TRACKED } else { 0 },
+            );
+        }
+        Ok(GcSlice { header: cell.cast(), owns: PhantomData })
     }
 }
 

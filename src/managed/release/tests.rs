@@ -6,6 +6,7 @@ use super::*;
 use crate::heap::model::ObjectModel;
 use crate::heap::parts::SplitCounts;
 use crate::managed::merge_queue::MERGE_REQUEST;
+use crate::managed::parts::Managed;
 use crate::managed::tests::{Calls, Holds, Noting, Panics, Plain, on_attached_thread, plain_heap};
 use std::sync::Arc;
 

@@ -212,6 +212,5 @@ fn try_adopt(m: &Raw, header: &Header) -> bool {
     header.adopt(owner, m.id())
 }
 
-#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::base::fallible::NoMemory;
-use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 use crate::heap::core;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::{ForkLocks, HeldLocks};
@@ -162,7 +162,7 @@ impl Managed {
     #[cfg(feature = "cpython")]
     pub(crate) fn expect_legacy(&self, expect: bool) {
         // Relaxed: objects of such a type are allocated after this, and a stop orders it.
-        self.legacy.store(expect, Ordering::Relaxed);
+        self.legacy.store(expect, crate::base::sync::Ordering::Relaxed);
     }
 
     /// Whether addresses are looked up.

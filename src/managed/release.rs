@@ -60,21 +60,18 @@ pub(crate) unsafe fn drop_reference_to<T>(
 /// As for [`drop_reference_to`].
 #[inline(never)]
 unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
-    // SAFETY: as the caller says.
-    let reference = unsafe { CountedRef::new(header) };
-    if is_stopping() {
-        return defer(reference);
-    }
-    // SAFETY: rule *counted*: the reference keeps the object alive.
-    let counts = unsafe { header.as_ref() };
-    if counts.take_last(current()) {
-        // SAFETY: as the caller says.
-        unsafe { destroy_taken::<T>(header, offset, class) }
-    } else if !counts.is_owned_by(current()) {
-        drop_foreign(reference);
-    } else {
-        // SAFETY: as the caller says.
-        unsafe { drop_slowly(header) }
+    // SAFETY: rule *counted*: the reference keeps the object alive. It is given up once. The rest:
+    // as the caller says.
+    unsafe {
+        if is_stopping() {
+            defer(CountedRef::new(header));
+        } else if header.as_ref().take_last(current()) {
+            destroy_taken::<T>(header, offset, class);
+        } else if !header.as_ref().is_owned_by(current()) {
+            drop_foreign(CountedRef::new(header));
+        } else {
+            drop_slowly(header);
+        }
     }
 }
 

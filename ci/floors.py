@@ -25,6 +25,8 @@ FLOORS = [
     ["safepoint", "memory", "object"],
     ["heap"],
     ["collect", "managed"],
+    ["verify"],
+    ["model"],
     ["typed"],
     ["dynamic", "gc_module"],
 ]
@@ -129,7 +131,8 @@ def imports(name, exported):
     text = code(FILES[name])
     folder = tuple(name.removesuffix("/mod").split("/"))
     parent = folder[:-1]
-    trees = re.findall(r"\bcrate::(\{.*?\};|\w+(?:::\w+)*(?:::\{[^;]*\})?)", text, flags=re.S)
+    # The `$crate` of a macro is no import: the macro's user has it.
+    trees = re.findall(r"(?<!\$)\bcrate::(\{.*?\};|\w+(?:::\w+)*(?:::\{[^;]*\})?)", text, flags=re.S)
     paths = [path for tree in trees for path in flatten(tree.rstrip(";"))]
     paths += [parent + path for tree in re.findall(r"(?<![\w:])super::(\w+(?:::\w+)*(?:::\{[^;]*\})?)", text, flags=re.S) for path in flatten(tree)]
     found = {file_of(path, exported) for path in paths}

@@ -37,9 +37,13 @@ mod heap;
 mod collect;
 #[allow(unsafe_code)]
 mod managed;
-// Floor 5: the typed API for Rust.
+// Floor 5: checks of a heap and its model.
+mod verify;
+// Floor 6: the API for runtimes with objects of their own.
+pub mod model;
+// Floor 7: the typed API for Rust.
 mod typed;
-// Floor 6: types made at run time; CPython's gc module.
+// Floor 8: types made at run time; CPython's gc module.
 #[cfg(all(feature = "cpython", not(all(test, loom))))]
 pub mod dynamic;
 #[cfg(feature = "cpython")]
@@ -55,7 +59,6 @@ pub use report::hooks::CallGuards;
 pub mod fallible {
     pub use crate::base::fallible::*;
 }
-pub use collect::api as model;
 /// The examples of the guide are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/model.md")]

@@ -1,6 +1,6 @@
 //! Each stress mode: its effect, and the fault that it finds. The faults are planted by raw
 //! pointers, as a mistake in unsafe code would plant them. The faults that `verify` finds in pages
-//! and tables are planted next to it, in `src/collect/verify.rs`.
+//! and tables are planted next to it, in `src/verify/objects.rs`.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::collections::{HashMap, HashSet};

@@ -4,7 +4,6 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Mutex;
-use crate::collect::rules::{self, Claims};
 use crate::collect::scope::{claimed, object_at, state_of};
 use crate::collect::search::Search;
 use crate::collect::sweep::Swept;
@@ -102,9 +101,7 @@ pub(crate) fn claim<M: ObjectModel>(
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
     let has_legacy = VerdictsOf::<M>::has_legacy(&core.model);
-    let counts = Claims::before(world, &found.objects);
     let mut summary = claim_all(world, &found, &reclaimers, if has_legacy { 1 } else { workers });
-    counts.after(world, &found.objects);
     // SAFETY: rule *counted*: `claim_all` has just taken a reference on each.
     let mut objects = unsafe { ClaimRef::all(found.objects) };
     let (mut left_out, mut failure) = (Exempt::default(), None);
@@ -139,12 +136,10 @@ pub(crate) fn claim<M: ObjectModel>(
         core.space.contains(object.address())
             && state_of(&core.space, object).get() & state::UNREACHABLE != 0
     };
-    let is_checked = rules::are_checked(core);
     for &object in &weak {
         steps::took(1);
         let before = set.callbacks.len();
-        let limit =
-            if is_checked { WeakRefsOf::<M>::callbacks(&core.model, object) } else { usize::MAX };
+        let limit = core.verifier.map(|_| WeakRefsOf::<M>::callbacks(&core.model, object));
         WeakRefsOf::<M>::take_callbacks(
             &core.model,
             object,
@@ -152,7 +147,9 @@ pub(crate) fn claim<M: ObjectModel>(
             world,
             &mut set.callbacks,
         );
-        rules::callbacks(core, object, limit, set.callbacks.len() - before);
+        if let (Some(verifier), Some(limit)) = (core.verifier, limit) {
+            verifier.callbacks(world, object, limit, set.callbacks.len() - before);
+        }
     }
     set.runs_code |= !set.callbacks.is_empty();
     if !set.runs_code {

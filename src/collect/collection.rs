@@ -20,7 +20,7 @@ use crate::collect::scope::{Scope, state_of, stopped_at};
 use crate::collect::search::Search;
 use crate::collect::sweep::Swept;
 use crate::collect::traversal::Abandoned;
-use crate::collect::{calls, listing, open_report, rules, verify};
+use crate::collect::{calls, listing, open_report};
 use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -216,9 +216,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
                     }
                 });
                 let checked = listed.map(|()| {
-                    rules::watched(&world, || {
-                        recheck::recheck(&world, pending.take(), report.workers)
-                    })
+                    watched(&world, || recheck::recheck(&world, pending.take(), report.workers))
                 });
                 resume(world, report);
                 destroy_merged(dead, m);
@@ -302,8 +300,11 @@ fn find<M: ObjectModel>(
     let most = what.workers;
     listing::list(world, most)?;
     merge_counts(world, dead)?;
-    verify::stressed(world, "before a collection");
-    let unreachable = rules::watched(world, || {
+    let verifier = world.core().verifier;
+    if let Some(verifier) = verifier {
+        verifier.verify(world, "before a collection");
+    }
+    let unreachable = watched(world, || {
         let mut search = Search::begin(world, Scope::new(&world.core().space, report.kind)?, most)?;
         report.workers = search.workers;
         report.tracked = search.candidates.tracked;
@@ -317,8 +318,18 @@ fn find<M: ObjectModel>(
         let swept = marked.and_then(|()| Ok(search.sweep()?));
         Ok::<_, Abandoned>(claim(world, search.close(swept)?, report, what))
     })?;
-    verify::stressed(world, "in a collection");
+    if let Some(verifier) = verifier {
+        verifier.verify(world, "in a collection");
+    }
     Ok(unreachable)
+}
+
+/// Runs phases of a stop, and has the verifier compare the model's answers around them.
+fn watched<M: ObjectModel, R>(world: &World<'_, M>, phases: impl FnOnce() -> R) -> R {
+    let Some(verifier) = world.core().verifier else { return phases() };
+    let (mut phases, mut result) = (Some(phases), None);
+    verifier.watch(world, &mut || result = phases.take().map(|phases| phases()));
+    result.expect("the verifier runs the phases")
 }
 
 /// The phase `Claim`.
@@ -369,7 +380,9 @@ pub(crate) fn merge_counts<M: ObjectModel>(
     let limit = SplitCountsOf::<M>::pending(&core.model, world);
     dead.try_reserve(limit)?;
     SplitCountsOf::<M>::merge(&core.model, world, dead);
-    rules::merged(world, &dead[before..], limit);
+    if let Some(verifier) = core.verifier {
+        verifier.merged(world, &dead[before..], limit);
+    }
     for object in &dead[before..] {
         state_of(&core.space, object.object()).set(state::DYING);
     }

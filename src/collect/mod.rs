@@ -58,9 +58,6 @@
 //!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
 //!   does not change.
 
-// The public module `model`.
-pub mod api;
-
 // The driver: a collection from its request to its report.
 pub(crate) mod collection;
 // The open report, and the callbacks around a collection.
@@ -127,17 +124,7 @@ pub(crate) mod calls;
 
 // The work of a thread at a safepoint.
 pub(crate) mod safepoint;
-// Forks: the child abandons a collection.
-pub(crate) mod fork;
-// The objects of a heap and their references, for debuggers.
-pub(crate) mod inspect;
-// The heap checks its objects.
-pub(crate) mod verify;
-// The heap checks its pages.
-pub(crate) mod verify_pages;
-// The heap checks its model: the rules of `ObjectModel`.
-pub(crate) mod rules;
-// The heap checks the counts of released objects.
+// Checks of cleared and released objects.
 pub(crate) mod released;
 
 pub use self::collection::{Collect, CollectError};

@@ -7,7 +7,6 @@ use std::time::Instant;
 use crate::base::sync::Ordering;
 use crate::collect::collection::Collect;
 use crate::collect::traversal::Abandoned;
-use crate::collect::verify;
 use crate::heap::core::{COLLECT, Core};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -56,8 +55,10 @@ pub(crate) fn close<M: ObjectModel>(
     open: OpenReport,
     refused: Option<&StopError>,
 ) -> CollectionReport {
-    verify::after(m);
     let core = m.core();
+    if let Some(verifier) = core.verifier {
+        verifier.ends(m);
+    }
     let OpenReport { mut report, quiet, begun, span, external_before } = open;
     // Relaxed: the threads that have reclaimed garbage have finished their batches, under a lock.
     let external = core.totals.external_reclaimed.load(Ordering::Relaxed);

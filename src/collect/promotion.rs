@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::base::sync::Ordering;
 use crate::collect::collection::{CollectError, prepare};
 use crate::collect::reclaim::CollectorGuard;
-use crate::collect::{calls, collection, open_report, sweep, verify};
+use crate::collect::{calls, collection, open_report, sweep};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
@@ -55,7 +55,9 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     core.pace.after_promotion(promoted);
     // Relaxed: figures.
     core.totals.promotions.fetch_add(1, Ordering::Relaxed);
-    verify::stressed(&world, "after a promotion");
+    if let Some(verifier) = core.verifier {
+        verifier.verify(&world, "after a promotion");
+    }
     let stopped = world.elapsed();
     drop(world);
     collection::destroy_merged(dead, m);

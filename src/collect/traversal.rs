@@ -9,7 +9,7 @@ use crate::object::live::Stopped;
 use std::borrow::Cow;
 
 use crate::base::fallible::NoMemory;
-use crate::base::outside;
+use crate::base::{outside, steps};
 use crate::heap::model::ObjectModel;
 use crate::heap::parts::*;
 use crate::heap::world::World;
@@ -94,6 +94,16 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
     })
 }
 
+/// Replaces the edges in `tracer` by the edges of `object`.
+pub(crate) fn edges_of<M: ObjectModel>(world: &World<'_, M>, object: Object, tracer: &mut Tracer) {
+    tracer.begin(object);
+    let granule = world.core().space.granule(object.address());
+    if let Some(object) = stopped_at(world, granule) {
+        world.core().model.traverse(object, tracer);
+    }
+    tracer.take_unreadable();
+}
+
 /// Traverses `objects`, and appends their edges to the tracer. `ends` receives the end of each
 /// object's edges. An object with an unreadable field gets no edges, and `unreadable` is called
 /// with its number.
@@ -126,6 +136,53 @@ pub(crate) fn traverse_batch<M: ObjectModel>(
             tracer.truncate(ends_of[last] as usize);
         }
         traversed += last + 1;
+    }
+    Ok(())
+}
+
+/// Traverses those objects once more that the model
+/// [verifies](crate::model::Checks::verifies_traversal). Panics if one of them reports other edges
+/// than those in the tracer, unless it has an unreadable field.
+#[cold]
+pub(crate) fn compare_traversals<M: ObjectModel>(
+    world: &World<'_, M>,
+    objects: &[Stopped<'_>],
+    ends: &[u32],
+    tracer: &mut Tracer,
+    is_unreadable: impl Fn(Object) -> bool,
+) -> Result<(), NoMemory> {
+    let model = &world.core().model;
+    let mut again = tracer_of(world);
+    let mut start = 0;
+    for (&object, &end) in objects.iter().zip(ends) {
+        let own = start..end as usize;
+        start = end as usize;
+        if !ChecksOf::<M>::verifies_traversal(model, object) || is_unreadable(object.object()) {
+            continue;
+        }
+        // Attributes a fault to this object, not to the last traversed one.
+        tracer.go_on(object.object());
+        again.clear();
+        again.forget_uncounted();
+        let (mut end, mut is_readable) = ([0], true);
+        traverse_batch(model, &[object], &mut again, &mut end, |_| {
+            is_readable = false;
+            Ok(())
+        })?;
+        tracer.lost_nothing()?;
+        again.lost_nothing()?;
+        let edges = &tracer.edges()[own];
+        let is_same = edges == again.edges()
+            && tracer.uncounted_of(object.object()).eq(again.uncounted_of(object.object()));
+        steps::took(edges.len());
+        if is_readable && !is_same {
+            let name = model.type_name(object.live());
+            let why = format!(
+                "the traverse handler of '{name}' visited other references the second time"
+            );
+            // `guard_traversal` catches the panic. The panic hook must not print a message.
+            std::panic::resume_unwind(Box::new(why));
+        }
     }
     Ok(())
 }

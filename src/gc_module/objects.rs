@@ -5,12 +5,13 @@
 use std::borrow::Cow;
 
 use crate::base::fallible::{self, words};
-use crate::collect::traversal::guard_traversal;
-use crate::collect::{self, inspect};
+use crate::collect;
+use crate::collect::traversal::{edges_of, guard_traversal};
 use crate::gc_module::collecting::bad_generation;
 use crate::gc_module::services::{Services, stopped};
 use crate::heap::world::World;
 use crate::managed::Managed;
+use crate::model::inspect;
 use crate::object::address::Object;
 use crate::object::state::{FROZEN, OLD};
 use crate::object::tracer::Tracer;
@@ -97,7 +98,7 @@ impl Services {
             let (mut edges, mut kept) = (Vec::new(), Ok(()));
             guard_traversal(world, &mut tracer, |tracer| {
                 for source in sources {
-                    inspect::edges_of(world, Object::new(source.header().cast()), tracer);
+                    edges_of(world, Object::new(source.header().cast()), tracer);
                     kept = kept.and(fallible::extend(&mut edges, tracer.edges()));
                 }
             })

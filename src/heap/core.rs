@@ -15,7 +15,7 @@ use crate::heap::collector_lock::CollectorLock;
 use crate::heap::mark_tables::Remembered;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::SpareMutator;
-use crate::heap::observer::{Observer, PacingRule};
+use crate::heap::observer::{Observer, PacingRule, Verifier};
 use crate::heap::pacing::Pace;
 use crate::heap::parts::*;
 use crate::heap::slow;
@@ -45,6 +45,8 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) slow: Arc<slow::SlowHooks>,
     /// Observes collections, if there is an observer.
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// Checks the heap in its collections, if a stress mode asks for that.
+    pub(crate) verifier: Option<&'static dyn Verifier<M>>,
     pub(crate) workers: Workers,
     pub(crate) roots: Arc<KnownRoots>,
     /// The roots of the last full collection.
@@ -73,8 +75,7 @@ impl<M: ObjectModel> fmt::Debug for Core<M> {
 }
 
 /// The settings for [`Core::new`].
-#[derive(Debug)]
-pub(crate) struct CoreConfig {
+pub(crate) struct CoreConfig<M: ObjectModel> {
     pub(crate) name: Cow<'static, str>,
     pub(crate) stress: Stress,
     pub(crate) serial_below: usize,
@@ -83,13 +84,14 @@ pub(crate) struct CoreConfig {
     pub(crate) pacing: crate::heap::pacing::Pacing,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) rule: Option<Arc<dyn PacingRule>>,
+    pub(crate) verifier: Option<&'static dyn Verifier<M>>,
 }
 
 impl<M: ObjectModel> Core<M> {
     pub(crate) fn new(
         mut space: Space<M::Addresses>,
         model: M,
-        config: CoreConfig,
+        config: CoreConfig<M>,
     ) -> Result<Arc<Self>, NoMemory> {
         let under = Strain::new(config.stress);
         let coordinator = Coordinator::under(
@@ -129,6 +131,7 @@ impl<M: ObjectModel> Core<M> {
                 hooks,
                 slow,
                 observer: config.observer,
+                verifier: config.verifier,
                 workers,
                 roots,
                 remembered: Remembered::default(),

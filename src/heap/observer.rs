@@ -1,4 +1,4 @@
-//! The interface to a module that observes or paces the collections of a heap.
+//! The interfaces to modules that observe, pace or check the collections of a heap.
 //!
 //! A heap has at most one [`Observer`], set when the heap is built. The core and the collector do
 //! not depend on a particular observer.
@@ -10,7 +10,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::fallible::NoMemory;
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
+use crate::heap::world::World;
+use crate::object::address::Object;
 use crate::object::counted::CountedRef;
+use crate::object::live::{DeadObject, Live, Stopped};
 use crate::report::facts::CollectionReport;
 use crate::report::hooks::Hooks;
 use crate::safepoint::ThreadId;
@@ -65,6 +70,38 @@ pub(crate) trait Observer: Any + fmt::Debug + Send + Sync {
     /// The observer itself, so that the module that made it can downcast it.
     #[cfg(feature = "cpython")]
     fn as_any(&self) -> &dyn Any;
+}
+
+/// Checks of a heap and of its model, in the moments of a collection. See
+/// [`verify`](crate::verify).
+pub(crate) trait Verifier<M: ObjectModel>: Sync {
+    /// Verifies the heap in a stop. Panics if it is damaged.
+    fn verify(&self, world: &World<'_, M>, when: &str);
+
+    /// Runs phases of a stop that follow its merge, and compares the model's answers around them.
+    fn watch(&self, world: &World<'_, M>, phases: &mut dyn FnMut());
+
+    /// A merge has reported dead objects. `limit`: the answer of `pending` before it.
+    fn merged(&self, world: &World<'_, M>, dead: &[DeadObject], limit: usize);
+
+    /// `take_callbacks` has taken callbacks for an object. `limit`: the answer of `callbacks`.
+    fn callbacks(&self, world: &World<'_, M>, object: Stopped<'_>, limit: usize, taken: usize);
+
+    /// The counts of cleared objects that a collection is about to release, if they are compared.
+    fn releasing(
+        &self,
+        m: &ModelMutator<M>,
+        claimed: &[Live<'_>],
+    ) -> Option<Vec<(Object, i64)>>;
+
+    /// These objects were released. Reports one that has as many references as before.
+    fn released(&self, m: &ModelMutator<M>, counts: &[(Object, i64)]);
+
+    /// All garbage was released. Reports one of the objects that are alive all the same.
+    fn survivors(&self, m: &ModelMutator<M>, released: &[Object]);
+
+    /// Verifies the heap after a collection, while the world runs.
+    fn ends(&self, m: &ModelMutator<M>);
 }
 
 /// The figures by which a [`PacingRule`] decides.

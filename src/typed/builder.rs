@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::BuildError;
+use crate::{BuildError, verify};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -240,6 +240,7 @@ impl<M: ObjectModel> ModelHeap<M> {
                 pacing: builder.pacing,
                 observer,
                 rule,
+                verifier: verify::verifier(stress),
             },
         )?;
         fallible::room_for_arc::<Handle<M>>()?;

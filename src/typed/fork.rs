@@ -7,8 +7,8 @@
 
 #![forbid(unsafe_code)]
 
-use crate::collect::fork::{ModelDetachedFork, ModelFork};
 use crate::managed::Managed;
+use crate::model::{ModelDetachedFork, ModelFork};
 use crate::safepoint::StopError;
 use crate::typed::heap::Heap;
 use crate::typed::mutator::Mutator;

@@ -5,36 +5,32 @@
 //! type and address of the object. There are two kinds.
 //!
 //! * *Breaches* are possible only if the model breaks the rule. They are panics, as all findings of
-//!   [`verify`](super::verify).
+//!   [`verify`](super).
 //! * *Doubts*: the model has broken the rule, or code of the program took a reference meanwhile.
 //!   The hook of [`on_unraisable`](crate::model::ModelHeap::on_unraisable) receives them.
 //!
 //! | check | when | kind |
 //! |---|---|---|
 //! | [`Asked`]: counts do not fall in a stop, no object is freed in it, answers agree | in each
-//! verification, and [around](watched) the phases of each stop | breach |
+//! verification, and [around](watch) the phases of each stop | breach |
+//! | [`Asked`]: `claim_ref` adds one reference | after the phases of the first stop | breach |
 //! | [`compare_traversals`]: two traversals report the same | in each verification | breach |
 //! | [`merged`]: `merge` reports dead objects only, each once, and not too many | after each merge
 //! | breach |
-//! | [`Claims`]: `claim_ref` adds one reference | around the claim | breach |
 //! | [`callbacks`]: `take_callbacks` takes no more than `callbacks` has announced | in the claim |
 //! breach |
-//! | [`HeldGarbage`]: nothing frees an object that the collection holds | before the release |
+//! | [`released::counts`]: nothing frees an object that the collection holds | before the release |
 //! breach |
-//! | [`HeldGarbage`]: `release` removes a reference | after the release | doubt |
-//! | [`survivors`]: `clear` breaks cycles and drops what it removes | when all is released | doubt
-//! |
+//! | [`released::compare`]: `release` removes a reference | after the release | doubt |
+//! | [`released::survivors`]: `clear` breaks cycles and drops what it removes | when all is released
+//! | doubt |
 //!
-//! The last three make stops of their own, in [`released`](super::released). The checks concern
-//! models of runtimes. The built-in model answers for itself, and the handlers of a typed program
-//! follow other rules.
-//!
-//! [`HeldGarbage`]: super::released::HeldGarbage
-//! [`survivors`]: super::released::survivors
+//! The last three make stops of their own, in [`released`]. The checks concern models of runtimes,
+//! because the built-in model answers for itself, and the handlers of a typed program follow other
+//! rules.
 
 #![forbid(unsafe_code)]
 
-use crate::object::address::Object;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -45,9 +41,12 @@ use crate::heap::core::Core;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::parts::*;
 use crate::heap::world::World;
+use crate::object::address::Object;
 use crate::object::live::{DeadObject, Stopped};
-use crate::object::state::{DYING, TRACKED};
+use crate::object::state::{DYING, TRACKED, UNREACHABLE};
 use crate::object::tracer::Tracer;
+#[cfg(doc)]
+use crate::verify::released;
 
 /// The end of each message: possible causes, and how to find the cause.
 pub(super) const ADVICE: &str = "Unsafe code, an object model, a C extension or this library has damaged the \
@@ -61,7 +60,7 @@ pub(super) const MEMORY: &str = "rule 2 (memory is freed only at count 0)";
 const STOP: &str = "rule 3 (no count falls and nothing is freed in a stop)";
 pub(super) const TRAVERSAL: &str = "rule 4 (a traversal reports each counted reference once)";
 const MERGE: &str = "rule 5 (`merge` makes counts exact and reports the dead)";
-const STABLE: &str = "STABLE_DURING_STOP (two traversals in a stop report the same)";
+const STABLE: &str = "rule 8 (two traversals in a stop report the same)";
 const ANSWERS: &str = "the contract of `count` (an object's variant does not change in a stop)";
 const LIMITS: &str = "the contract of `pending` and `callbacks` (they are upper limits)";
 const PANICS: &str = "the table of docs/model.md (the method does not panic)";
@@ -113,8 +112,8 @@ pub(super) fn ask<M: ObjectModel, R>(
 pub(super) struct Asked {
     /// The granules of all objects.
     alive: Vec<usize>,
-    /// The answers about tracked objects, by granule.
-    counts: Vec<(usize, Count)>,
+    /// The answers about tracked objects, by granule, and whether a collection holds them already.
+    counts: Vec<(usize, Count, bool)>,
 }
 
 impl Asked {
@@ -143,7 +142,7 @@ impl Asked {
             ));
         }
         ask(core, "type_name", object, |model| model.type_name(object.live()))?;
-        self.counts.push((granule, count));
+        self.counts.push((granule, count, is_held(core, object)));
         Ok(())
     }
 
@@ -162,14 +161,28 @@ impl Asked {
                 core.space.address(freed)
             ));
         }
-        for &(granule, before) in &self.counts {
+        for &(granule, before, was_held) in &self.counts {
             let Some(object) = stopped_at(world, granule) else { continue };
             let now = ask(core, "count", object, |model| model.count(object))?;
-            same_variant(core, object, before, now)?;
+            if std::mem::discriminant(&before) != std::mem::discriminant(&now) {
+                return Err(format!(
+                    "{ANSWERS}: `count` of {} was {before:?} and is {now:?} in the same stop",
+                    named(core, object)
+                ));
+            }
+            let (Count::Exact(before), Count::Exact(now)) = (before, now) else { continue };
+            // No other code knows a claimed object. A model with adjustments may count the claim
+            // elsewhere.
+            let is_claimed = !AdjustedOf::<M>::PRESENT && !was_held && is_held(core, object);
+            if is_claimed && now != before + 1 {
+                return Err(format!(
+                    "{COUNTS}: `claim_ref` adds one reference; `count` of {} was {before} before \
+                     it and is {now} after it",
+                    named(core, object)
+                ));
+            }
             // Unattached threads may add references.
-            if let (Count::Exact(before), Count::Exact(now)) = (before, now)
-                && now < before
-            {
+            if now < before {
                 return Err(format!(
                     "{STOP}: `count` of {} fell from {before} to {now} in a stop, during {between}",
                     named(core, object)
@@ -180,11 +193,16 @@ impl Asked {
     }
 }
 
+/// Whether a collection holds a reference to the object.
+fn is_held<M: ObjectModel>(core: &Core<M>, object: Stopped<'_>) -> bool {
+    state_of(&core.space, object.object()).get() & UNREACHABLE != 0
+}
+
 /// Runs a part of a stop after its merge. Compares the answers of the model before and after it.
-pub(super) fn watched<M: ObjectModel, R>(world: &World<'_, M>, f: impl FnOnce() -> R) -> R {
+pub(super) fn watch<M: ObjectModel>(world: &World<'_, M>, phases: &mut dyn FnMut()) {
     let core = world.core();
     if !are_checked(core) {
-        return f();
+        return phases();
     }
     let mut asked = Asked::nothing(world);
     let mut outcome = Ok(());
@@ -193,27 +211,11 @@ pub(super) fn watched<M: ObjectModel, R>(world: &World<'_, M>, f: impl FnOnce() 
             outcome = asked.ask(world, core.space.granule(object.address()), object);
         }
     });
-    let result = outcome.map(|()| f());
-    match result.and_then(|result| asked.compare(world, "the phases of the stop").map(|()| result))
-    {
-        Ok(result) => result,
-        Err(error) => breach(core, "in a collection", &error),
-    }
-}
-
-fn same_variant<M: ObjectModel>(
-    core: &Core<M>,
-    object: Stopped<'_>,
-    before: Count,
-    now: Count,
-) -> Result<(), String> {
-    if std::mem::discriminant(&before) == std::mem::discriminant(&now) {
-        return Ok(());
-    }
-    Err(format!(
-        "{ANSWERS}: `count` of {} was {before:?} and is {now:?} in the same stop",
-        named(core, object)
-    ))
+    let compared = outcome.and_then(|()| {
+        phases();
+        asked.compare(world, "the phases of the stop")
+    });
+    compared.unwrap_or_else(|error| breach(core, "in a collection", &error));
 }
 
 /// Compares the references that a traversal of `object` has reported with those of a second
@@ -250,7 +252,7 @@ pub(super) fn compare_traversals<M: ObjectModel>(
         return Ok(());
     }
     let second = sorted(tracer.edges());
-    if M::STABLE_DURING_STOP && first != second {
+    if first != second {
         return differ(STABLE, "traverse", &second);
     }
     tracer.clear();
@@ -263,7 +265,7 @@ pub(super) fn compare_traversals<M: ObjectModel>(
         return Ok(());
     }
     let together = sorted(&tracer.edges()[..ends[0] as usize]);
-    if M::STABLE_DURING_STOP && first != together {
+    if first != together {
         return differ(TRAVERSAL, "traverse_each", &together);
     }
     Ok(())
@@ -317,44 +319,6 @@ fn check_merged<M: ObjectModel>(
     Ok(())
 }
 
-/// The counts of unreachable objects before the claim. Empty if they are not checked: a model with
-/// adjustments may count the claim elsewhere.
-pub(super) struct Claims(Vec<i64>);
-
-impl Claims {
-    /// Asks for the counts before the claim.
-    pub(super) fn before<M: ObjectModel>(world: &World<'_, M>, found: &[Stopped<'_>]) -> Self {
-        let core = world.core();
-        if AdjustedOf::<M>::PRESENT || !are_checked(core) {
-            return Self(Vec::new());
-        }
-        let count = |&object: &Stopped<'_>| match core.model.count(object) {
-            Count::Exact(count) => count,
-            other => {
-                let error = same_variant(core, object, Count::Exact(0), other);
-                breach(core, "before the claim", &error.expect_err("another variant"))
-            }
-        };
-        Self(found.iter().map(count).collect())
-    }
-
-    /// Compares them with the counts after the claim. No other code knows the objects.
-    pub(super) fn after<M: ObjectModel>(self, world: &World<'_, M>, found: &[Stopped<'_>]) {
-        let core = world.core();
-        for (&before, &object) in self.0.iter().zip(found) {
-            let now = core.model.count(object);
-            if now != Count::Exact(before + 1) {
-                let error = format!(
-                    "{COUNTS}: `claim_ref` adds one reference; `count` of {} was {before} before \
-                     it and is {now:?} after it",
-                    named(core, object)
-                );
-                breach(core, "after the claim", &error);
-            }
-        }
-    }
-}
-
 /// Checks that `take_callbacks` has taken no more callbacks than announced.
 pub(super) fn callbacks<M: ObjectModel>(
     core: &Core<M>,
@@ -362,7 +326,7 @@ pub(super) fn callbacks<M: ObjectModel>(
     limit: usize,
     taken: usize,
 ) {
-    if taken > limit {
+    if are_checked(core) && taken > limit {
         let error = format!(
             "{LIMITS}: `callbacks` of {} returned {limit}, and `take_callbacks` has taken {taken}",
             named(core, object)

@@ -1,15 +1,15 @@
-//! Tests of `collect/verify_pages.rs`.
+//! Tests of `verify/pages.rs`.
 
 use super::*;
 use crate::base::stress::Stress;
 use crate::collect::scope::object_at;
-use crate::collect::verify::{Depth, check};
 use crate::managed::Managed;
 use crate::memory::shape::{PAGE_SIZE, Shape};
 use crate::memory::space::Space;
 use crate::object::address::Object;
 use crate::object::state::LIVE;
 use crate::object::tracer::Tracer;
+use crate::verify::objects::{Depth, check};
 use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
 struct Node {

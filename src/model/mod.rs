@@ -124,7 +124,12 @@
 
 #![forbid(unsafe_code)]
 
-pub use crate::collect::fork::{ModelDetachedFork, ModelFork};
+// Forks: they stop the heap, and the child abandons a collection.
+mod fork;
+// The objects of a heap and their references, for debuggers.
+pub(crate) mod inspect;
+
+pub use self::fork::{ModelDetachedFork, ModelFork};
 pub use crate::heap::core::MODEL_REQUESTS;
 pub use crate::heap::current::{CurrentMutator, UnlentMutator};
 pub use crate::heap::detach::ModelDetached;

@@ -1,4 +1,4 @@
-//! Tests of `collect/verify.rs`.
+//! Tests of `verify/objects.rs`.
 
 #![forbid(unsafe_code)]
 

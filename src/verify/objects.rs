@@ -9,25 +9,22 @@
 
 #![forbid(unsafe_code)]
 
-use crate::collect::rules::{self, ADVICE, Asked, compare_traversals};
-use crate::collect::scope::stopped_at;
-use crate::collect::uncounted::Adjustments;
-use crate::collect::{calls, listing};
-use crate::object::live::Stopped;
-use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
 use std::collections::HashMap;
 
 use crate::base::fallible::NoMemory;
 use crate::base::sync::Ordering;
+use crate::collect::scope::stopped_at;
 use crate::collect::traversal::guard_traversal;
-use crate::collect::verify_pages::{PageLists, pages};
+use crate::collect::uncounted::Adjustments;
 use crate::heap::model::{Count, ObjectModel};
-use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::heap::world::World;
 use crate::memory::shape::PAGE_GRANULES;
-use crate::object::state::StateByte;
+use crate::object::live::Stopped;
+use crate::object::state::{DYING, LIVE, StateByte, TRACKED, UNREACHABLE};
 use crate::object::tracer::Tracer;
+use crate::verify::pages::{PageLists, pages};
+use crate::verify::rules::{self, Asked, compare_traversals};
 
 /// The extent of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
@@ -42,45 +39,17 @@ pub(crate) enum Depth {
     Complete,
 }
 
-/// Verifies the heap if its stress modes include verification. Panics if the heap is damaged.
-#[inline]
-pub(crate) fn stressed<M: ObjectModel>(world: &World<'_, M>, when: &str) {
-    if world.core().stress.verifies() {
-        verify_now(world, when);
-    }
-}
-
+/// Verifies the heap as its stress modes say. Panics if the heap is damaged.
 #[cold]
 #[inline(never)]
-fn verify_now<M: ObjectModel>(world: &World<'_, M>, when: &str) {
+pub(super) fn verify<M: ObjectModel>(world: &World<'_, M>, when: &str) {
     let core = world.core();
     let depth = if core.stress.verifies_counts() { Depth::Counts } else { Depth::Structure };
     if let Err(error) = check(world, depth) {
-        panic!("{when}, heap '{}': {error}. {ADVICE}", core.name);
+        rules::breach(core, when, &error);
     }
     if let Some(strain) = &core.under {
         strain.verified();
-    }
-}
-
-/// As [`stressed`], after a collection, with the world running.
-#[inline]
-pub(crate) fn after<M: ObjectModel>(m: &ModelMutator<M>) {
-    if m.core().stress.verifies() {
-        stop_and_verify(m);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn stop_and_verify<M: ObjectModel>(m: &ModelMutator<M>) {
-    // A stop that fails permanently is reported elsewhere, and so is a list that cannot be made.
-    if let Ok(world) = m.stop_here() {
-        if listing::list(&world, usize::MAX).is_ok() {
-            verify_now(&world, "after a collection");
-        }
-        drop(world);
-        calls::resumed(m);
     }
 }
 

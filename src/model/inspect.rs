@@ -4,21 +4,21 @@
 
 #![forbid(unsafe_code)]
 
-use crate::object::address::Object;
 use std::borrow::Cow;
 
 use crate::base::fallible::NoMemory;
 use crate::collect::listing;
-use crate::collect::scope::{live, stopped_at, visible};
-use crate::collect::traversal::guard_traversal;
-use crate::collect::verify::{self, Depth};
+use crate::collect::scope::{live, state_of, stopped_at, visible};
+use crate::collect::traversal::{edges_of, guard_traversal};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::heap::world::World;
+use crate::object::address::Object;
 use crate::object::live::Stopped;
 use crate::object::state::{DYING, FROZEN, ObjectFlags, TRACKED};
 use crate::object::tracer::Tracer;
+use crate::verify::objects::{Depth, check};
 
 /// Calls `f` with each tracked object except the frozen ones, and those that a running collection
 /// is about to clear.
@@ -54,16 +54,6 @@ pub(crate) fn referring<'w, M: ObjectModel>(
     Ok(tracer.lost_nothing())
 }
 
-/// Replaces the edges in `tracer` by the edges of `object`.
-pub(crate) fn edges_of<M: ObjectModel>(world: &World<'_, M>, object: Object, tracer: &mut Tracer) {
-    tracer.begin(object);
-    let granule = world.core().space.granule(object.address());
-    if let Some(object) = stopped_at(world, granule) {
-        world.core().model.traverse(object, tracer);
-    }
-    tracer.take_unreadable();
-}
-
 /// Calls `f` with the target of each reference in `source`, an object of this heap.
 pub(crate) fn targets<'w, M: ObjectModel>(
     world: &'w World<'_, M>,
@@ -78,7 +68,7 @@ pub(crate) fn targets<'w, M: ObjectModel>(
     tracer.lost_nothing().unwrap_or_else(NoMemory::abort_process);
     for &edge in tracer.edges() {
         if let Some(target) = stopped_at(world, space.granule(edge)) {
-            f(target, ObjectFlags::of(super::scope::state_of(space, target.object()).get()));
+            f(target, ObjectFlags::of(state_of(space, target.object()).get()));
         }
     }
     Ok(())
@@ -274,5 +264,5 @@ pub(crate) fn frozen<M: ObjectModel>(m: &ModelMutator<M>) -> usize {
 /// See [`ModelMutator::verify`].
 #[track_caller]
 pub(crate) fn verify<M: ObjectModel>(m: &ModelMutator<M>) -> Result<(), String> {
-    m.inspect(|world| verify::check(world, Depth::Complete))
+    m.inspect(|world| check(world, Depth::Complete))
 }

@@ -156,7 +156,6 @@ struct Own(Arc<Runtime>);
 unsafe impl ObjectModel for Own {
     type Addresses = Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, _: Stopped<'_>) -> Count {
         Count::Outside

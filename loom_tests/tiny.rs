@@ -83,7 +83,6 @@ impl Tiny {
 unsafe impl ObjectModel for Tiny {
     type Addresses = Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.node(*object).count.load(Ordering::Relaxed) as i64)

@@ -805,10 +805,10 @@ fn collecting_in_parallel() {
 
 // ----------------------------------------------------------------------------------- another model
 
-/// Objects with slots. Their traversals may differ within a stop unless `STABLE`, and they may have
-/// finalizers of both kinds. The slots of a stable model are uncounted, except for the first one.
+/// Objects with slots, which may have finalizers of both kinds. `UNCOUNTED`: all slots but the
+/// first one are uncounted, and traversals may overlap.
 #[derive(Default)]
-struct Slots<const STABLE: bool> {
+struct Slots<const UNCOUNTED: bool> {
     root: Mutex<Option<Object>>,
 }
 
@@ -835,7 +835,7 @@ fn cells<'a>(object: Object) -> &'a Cells {
     unsafe { object.as_ptr().cast().as_ref() }
 }
 
-impl<const STABLE: bool> Slots<STABLE> {
+impl<const UNCOUNTED: bool> Slots<UNCOUNTED> {
     fn alloc(m: &ModelMutator<Self>, kind: Kind) -> Object {
         let cell = m.allocate(size_of::<Cells>(), 32).expect("memory");
         // SAFETY: the cell is ours, and large enough.
@@ -851,7 +851,7 @@ impl<const STABLE: bool> Slots<STABLE> {
     }
 
     fn is_counted(slot: usize) -> bool {
-        slot == 0 || !STABLE
+        slot == 0 || !UNCOUNTED
     }
 
     fn link(from: Object, slot: usize, to: Object) {
@@ -882,11 +882,10 @@ impl<const STABLE: bool> Slots<STABLE> {
 // SAFETY: counts hold all references, lowered by attached threads alone; `drop_ref` frees, at 0;
 // slots are counted, or reported as uncounted. The referents of uncounted slots die together with
 // the objects that have these slots.
-unsafe impl<const STABLE: bool> ObjectModel for Slots<STABLE> {
+unsafe impl<const UNCOUNTED: bool> ObjectModel for Slots<UNCOUNTED> {
     type Addresses = standstill::model::Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = STABLE;
-    const OVERLAPPING_TRAVERSALS: bool = STABLE;
+    const OVERLAPPING_TRAVERSALS: bool = UNCOUNTED;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(cells(*object).count.load(SeqCst) as i64)
@@ -918,9 +917,9 @@ unsafe impl<const STABLE: bool> ObjectModel for Slots<STABLE> {
     }
 }
 
-standstill::parts!(impl[const STABLE: bool] Slots<STABLE>: Finalizers, Verdicts, Uncounted);
+standstill::parts!(impl[const UNCOUNTED: bool] Slots<UNCOUNTED>: Finalizers, Verdicts, Uncounted);
 
-impl<const STABLE: bool> Finalizers<Slots<STABLE>> for Slots<STABLE> {
+impl<const UNCOUNTED: bool> Finalizers<Slots<UNCOUNTED>> for Slots<UNCOUNTED> {
     fn has_finalizer(_: &Self, object: Live<'_>) -> bool {
         cells(*object).kind == Kind::Final
     }
@@ -928,7 +927,7 @@ impl<const STABLE: bool> Finalizers<Slots<STABLE>> for Slots<STABLE> {
     fn finalize(_: &Self, _: Live<'_>, _: &ModelMutator<Self>) {}
 }
 
-impl<const STABLE: bool> Verdicts<Slots<STABLE>> for Slots<STABLE> {
+impl<const UNCOUNTED: bool> Verdicts<Slots<UNCOUNTED>> for Slots<UNCOUNTED> {
     fn has_legacy(_: &Self) -> bool {
         true
     }
@@ -938,8 +937,8 @@ impl<const STABLE: bool> Verdicts<Slots<STABLE>> for Slots<STABLE> {
     }
 }
 
-impl<const STABLE: bool> Uncounted<Slots<STABLE>> for Slots<STABLE> {
-    const PRESENT: bool = STABLE;
+impl<const UNCOUNTED: bool> Uncounted<Slots<UNCOUNTED>> for Slots<UNCOUNTED> {
+    const PRESENT: bool = UNCOUNTED;
 
     fn roots(
         model: &Self,

@@ -154,7 +154,6 @@ impl Pairs {
 unsafe impl ObjectModel for Pairs {
     type Addresses = Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         let Pair { count, asked, .. } = Self::view(*object);
@@ -416,7 +415,7 @@ fn each_breach_names_its_rule_its_method_and_its_object() {
         (ClearWeakFreesInTheRecheck, "rule 3", "was freed in a stop", &[4]),
         (ClaimLowersAnother, "rule 3", "`count`", &[4]),
         (TraverseReportsTwice, "rule 4", "`traverse`", &[0, 1, 3]),
-        (TraverseDiffers, "STABLE_DURING_STOP", "`traverse`", &[0, 1, 2]),
+        (TraverseDiffers, "rule 8", "`traverse`", &[0, 1, 2]),
         (TraverseReportsTheMiddle, "rule 4", "it lies inside the memory", &[0, 1, 2]),
         (TraverseReportsTheFreed, "rule 4", "the memory is free", &[5]),
         (TraverseEachReportsLess, "rule 4", "`traverse_each`", &[0, 1, 2]),

@@ -101,7 +101,6 @@ impl Links {
 unsafe impl ObjectModel for Links {
     type Addresses = Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.header(*object).count.load(SeqCst) as i64)

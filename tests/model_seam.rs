@@ -119,13 +119,13 @@ struct Word {
     bits: AtomicU32,
 }
 
-type Act<const YOUNG: bool, const STABLE: bool> =
-    Box<dyn FnOnce(Object, &Mutator<YOUNG, STABLE>) + Send>;
+type Act<const YOUNG: bool, const OVERLAPS: bool> =
+    Box<dyn FnOnce(Object, &Mutator<YOUNG, OVERLAPS>) + Send>;
 
-/// See the [module's page](self). `YOUNG`: it has young collections. `STABLE`: the traversals of a
-/// stop are alike.
+/// See the [module's page](self). `YOUNG`: it has young collections. `OVERLAPS`:
+/// its traversals may overlap, so several workers mark plainly.
 #[derive(Default)]
-struct Seam<const YOUNG: bool, const STABLE: bool> {
+struct Seam<const YOUNG: bool, const OVERLAPS: bool> {
     born: AtomicUsize,
     /// The objects that exist, by address.
     alive: Mutex<HashMap<usize, Object>>,
@@ -136,12 +136,12 @@ struct Seam<const YOUNG: bool, const STABLE: bool> {
     collector: Mutex<Option<thread::ThreadId>>,
     /// Traversals and prefetches of serial objects: by the collecting thread, by others.
     traversals: [AtomicUsize; 2],
-    finalizer: Mutex<Option<Act<YOUNG, STABLE>>>,
+    finalizer: Mutex<Option<Act<YOUNG, OVERLAPS>>>,
     overvisited: AtomicUsize,
     runtime: Arc<Runtime>,
 }
 
-type Mutator<const YOUNG: bool, const STABLE: bool> = ModelMutator<Seam<YOUNG, STABLE>>;
+type Mutator<const YOUNG: bool, const OVERLAPS: bool> = ModelMutator<Seam<YOUNG, OVERLAPS>>;
 
 fn header<'a>(object: Object) -> &'a Header {
     // SAFETY: an object starts with its header, and the tests name live ones.
@@ -166,7 +166,7 @@ fn bare(object: Object) -> impl Iterator<Item = Object> {
     slots.iter().filter_map(|slot| std::ptr::NonNull::new(slot.load(Relaxed))).map(Object::new)
 }
 
-impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
+impl<const YOUNG: bool, const OVERLAPS: bool> Seam<YOUNG, OVERLAPS> {
     /// Links by a counted slot.
     fn link(&self, from: Object, slot: usize, to: Object) {
         assert!(slot < SLOTS / 2);
@@ -210,7 +210,7 @@ impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
+impl<const YOUNG: bool, const OVERLAPS: bool> Seam<YOUNG, OVERLAPS> {
     fn note_serial(&self, object: Stopped<'_>) {
         if <Self as Serial<Self>>::serial(self, object) {
             let elsewhere = *self.collector.lock().unwrap() != Some(thread::current().id());
@@ -224,11 +224,10 @@ impl<const YOUNG: bool, const STABLE: bool> Seam<YOUNG, STABLE> {
 // counted, and uncounted slots of live objects lead to live ones. 5. nothing is pending. 6. nothing
 // here reaches a safepoint. 7. `traverse` reports all uncounted slots, and `roots` those of old
 // objects.
-unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, STABLE> {
+unsafe impl<const YOUNG: bool, const OVERLAPS: bool> ObjectModel for Seam<YOUNG, OVERLAPS> {
     type Addresses = Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = STABLE;
-    const OVERLAPPING_TRAVERSALS: bool = true;
+    const OVERLAPPING_TRAVERSALS: bool = OVERLAPS;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         match header(*object).kind.load(Relaxed) & (FOREVER | OUTSIDE) {
@@ -281,13 +280,13 @@ unsafe impl<const YOUNG: bool, const STABLE: bool> ObjectModel for Seam<YOUNG, S
 }
 
 standstill::parts!(
-    impl[const YOUNG: bool, const STABLE: bool] Seam<YOUNG, STABLE>:
+    impl[const YOUNG: bool, const OVERLAPS: bool] Seam<YOUNG, OVERLAPS>:
     ThreadData, Threads, Adjusted, Batches, Serial, Finalizers, Verdicts, Checks, Uncounted,
     RuntimeStop, PollWord
 );
 
-impl<const YOUNG: bool, const STABLE: bool> ThreadData<Seam<YOUNG, STABLE>>
-    for Seam<YOUNG, STABLE>
+impl<const YOUNG: bool, const OVERLAPS: bool> ThreadData<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
 {
     type Local = Arc<Word>;
     type Private = ();
@@ -302,13 +301,17 @@ impl<const YOUNG: bool, const STABLE: bool> ThreadData<Seam<YOUNG, STABLE>>
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> Threads<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+impl<const YOUNG: bool, const OVERLAPS: bool> Threads<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
+{
     fn ending(model: &Self, _: &ModelMutator<Self>) {
         model.runtime.leave();
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> Adjusted<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+impl<const YOUNG: bool, const OVERLAPS: bool> Adjusted<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
+{
     fn adjustments(model: &Self, _: &World<'_, Self>, report: &mut dyn FnMut(Object, i64)) {
         let elsewhere = model.elsewhere.lock().unwrap();
         elsewhere.values().for_each(|&(object, part)| report(object, part));
@@ -317,7 +320,9 @@ impl<const YOUNG: bool, const STABLE: bool> Adjusted<Seam<YOUNG, STABLE>> for Se
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> Batches<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+impl<const YOUNG: bool, const OVERLAPS: bool> Batches<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
+{
     fn prefetches(_: &Self) -> bool {
         true
     }
@@ -327,14 +332,16 @@ impl<const YOUNG: bool, const STABLE: bool> Batches<Seam<YOUNG, STABLE>> for Sea
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> Serial<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+impl<const YOUNG: bool, const OVERLAPS: bool> Serial<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
+{
     fn serial(_: &Self, object: Stopped<'_>) -> bool {
         header(*object).kind.load(Relaxed) & SERIAL != 0
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> Finalizers<Seam<YOUNG, STABLE>>
-    for Seam<YOUNG, STABLE>
+impl<const YOUNG: bool, const OVERLAPS: bool> Finalizers<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
 {
     fn has_finalizer(_: &Self, object: Live<'_>) -> bool {
         header(*object).kind.load(Relaxed) & FINALIZES != 0
@@ -349,7 +356,9 @@ impl<const YOUNG: bool, const STABLE: bool> Finalizers<Seam<YOUNG, STABLE>>
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> Verdicts<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+impl<const YOUNG: bool, const OVERLAPS: bool> Verdicts<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
+{
     fn has_legacy(_: &Self) -> bool {
         true
     }
@@ -359,13 +368,17 @@ impl<const YOUNG: bool, const STABLE: bool> Verdicts<Seam<YOUNG, STABLE>> for Se
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> Checks<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+impl<const YOUNG: bool, const OVERLAPS: bool> Checks<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
+{
     fn overvisited(model: &Self, _: Stopped<'_>) {
         model.overvisited.fetch_add(1, Relaxed);
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> Uncounted<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+impl<const YOUNG: bool, const OVERLAPS: bool> Uncounted<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
+{
     const COLLECTS_YOUNG: bool = YOUNG;
 
     fn roots(
@@ -383,8 +396,8 @@ impl<const YOUNG: bool, const STABLE: bool> Uncounted<Seam<YOUNG, STABLE>> for S
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> RuntimeStop<Seam<YOUNG, STABLE>>
-    for Seam<YOUNG, STABLE>
+impl<const YOUNG: bool, const OVERLAPS: bool> RuntimeStop<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
 {
     fn stop_runtime(model: &Self, _: &Arc<Word>) -> Result<(), std::borrow::Cow<'static, str>> {
         if model.runtime.refuses.load(Relaxed) {
@@ -417,7 +430,9 @@ impl<const YOUNG: bool, const STABLE: bool> RuntimeStop<Seam<YOUNG, STABLE>>
     }
 }
 
-impl<const YOUNG: bool, const STABLE: bool> PollWord<Seam<YOUNG, STABLE>> for Seam<YOUNG, STABLE> {
+impl<const YOUNG: bool, const OVERLAPS: bool> PollWord<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
+{
     fn requested(_: ThreadId, local: &Arc<Word>, bits: u32) {
         local.bits.fetch_or(bits, Relaxed);
         local.set.fetch_or(true, Release);
@@ -430,12 +445,17 @@ fn builder(workers: usize) -> HeapBuilder {
     builder.workers(workers).serial_below(0).stress(stress)
 }
 
-fn heap<const YOUNG: bool, const STABLE: bool>(workers: usize) -> ModelHeap<Seam<YOUNG, STABLE>> {
+fn heap<const YOUNG: bool, const OVERLAPS: bool>(
+    workers: usize,
+) -> ModelHeap<Seam<YOUNG, OVERLAPS>> {
     builder(workers).build_with(Seam::default()).unwrap()
 }
 
 /// A new object with one reference.
-fn alloc<const YOUNG: bool, const STABLE: bool>(m: &Mutator<YOUNG, STABLE>, kind: u32) -> Object {
+fn alloc<const YOUNG: bool, const OVERLAPS: bool>(
+    m: &Mutator<YOUNG, OVERLAPS>,
+    kind: u32,
+) -> Object {
     let size = size_of::<Header>() + SLOTS * size_of::<AtomicPtr<u8>>();
     let cell = m.allocate(size, 32).unwrap();
     let serial = m.model().born.fetch_add(1, Relaxed);
@@ -453,8 +473,8 @@ fn alloc<const YOUNG: bool, const STABLE: bool>(m: &Mutator<YOUNG, STABLE>, kind
 }
 
 /// Collects, and expects nothing unusual.
-fn collect<const YOUNG: bool, const STABLE: bool>(
-    m: &mut Mutator<YOUNG, STABLE>,
+fn collect<const YOUNG: bool, const OVERLAPS: bool>(
+    m: &mut Mutator<YOUNG, OVERLAPS>,
     what: Collect,
 ) -> CollectionReport {
     let report = m.try_collect(what).unwrap();
@@ -478,8 +498,8 @@ macro_rules! on_all {
 
 #[test]
 fn an_uncounted_reference_keeps_its_target_alive_while_its_source_lives() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        let heap = heap::<YOUNG, STABLE>(workers);
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
+        let heap = heap::<YOUNG, OVERLAPS>(workers);
         let mut m = heap.attach();
         let model = heap.model();
         let (source, target, next) = (alloc(&m, 0), alloc(&m, 0), alloc(&m, 0));
@@ -503,8 +523,8 @@ fn an_uncounted_reference_keeps_its_target_alive_while_its_source_lives() {
 /// visited too often.
 #[test]
 fn an_uncounted_reference_does_not_explain_a_counted_one() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        let heap = heap::<YOUNG, STABLE>(workers);
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
+        let heap = heap::<YOUNG, OVERLAPS>(workers);
         let mut m = heap.attach();
         let model = heap.model();
         let (garbage, target) = (alloc(&m, 0), alloc(&m, 0));
@@ -527,8 +547,8 @@ fn an_uncounted_reference_does_not_explain_a_counted_one() {
 
 #[test]
 fn an_object_that_cannot_be_read_keeps_its_uncounted_targets() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        let heap = heap::<YOUNG, STABLE>(workers);
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
+        let heap = heap::<YOUNG, OVERLAPS>(workers);
         let mut m = heap.attach();
         let model = heap.model();
         let (source, target) = (alloc(&m, SHUT), alloc(&m, 0));
@@ -545,9 +565,9 @@ fn an_object_that_cannot_be_read_keeps_its_uncounted_targets() {
 
 #[test]
 fn an_object_without_a_count_keeps_its_uncounted_targets_in_each_collection() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
         for kind in [FOREVER, OUTSIDE] {
-            let heap = heap::<YOUNG, STABLE>(workers);
+            let heap = heap::<YOUNG, OVERLAPS>(workers);
             let mut m = heap.attach();
             let model = heap.model();
             let (source, target) = (alloc(&m, kind), alloc(&m, 0));
@@ -612,8 +632,8 @@ fn a_heap_without_young_collections_collects_by_itself() {
 
 #[test]
 fn a_legacy_finalizer_keeps_objects_that_it_reaches_by_uncounted_references() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        let heap = heap::<YOUNG, STABLE>(workers);
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
+        let heap = heap::<YOUNG, OVERLAPS>(workers);
         let mut m = heap.attach();
         let model = heap.model();
         let (legacy, target) = (alloc(&m, LEGACY), alloc(&m, 0));
@@ -629,8 +649,8 @@ fn a_legacy_finalizer_keeps_objects_that_it_reaches_by_uncounted_references() {
 
 #[test]
 fn uncounted_references_of_garbage_keep_nothing_alive_after_its_finalizers() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        let heap = heap::<YOUNG, STABLE>(workers);
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
+        let heap = heap::<YOUNG, OVERLAPS>(workers);
         let mut m = heap.attach();
         let model = heap.model();
         let (source, target) = (alloc(&m, FINALIZES), alloc(&m, 0));
@@ -647,9 +667,9 @@ fn uncounted_references_of_garbage_keep_nothing_alive_after_its_finalizers() {
 
 #[test]
 fn a_finalizer_brings_an_object_back_by_an_uncounted_reference() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
         for by_root in [false, true] {
-            let heap = heap::<YOUNG, STABLE>(workers);
+            let heap = heap::<YOUNG, OVERLAPS>(workers);
             let mut m = heap.attach();
             let model = heap.model();
             let outside = alloc(&m, 0);
@@ -684,7 +704,6 @@ struct Forgetful;
 unsafe impl ObjectModel for Forgetful {
     type Addresses = Reserved;
     type Parts = ();
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, _: Stopped<'_>) -> Count {
         Count::Exact(0)
@@ -719,8 +738,8 @@ fn an_uncounted_reference_without_the_constant_abandons_the_collection() {
 
 #[test]
 fn objects_that_the_model_reports_are_alive_with_all_that_they_reach() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        let heap = heap::<YOUNG, STABLE>(workers);
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
+        let heap = heap::<YOUNG, OVERLAPS>(workers);
         let mut m = heap.attach();
         let model = heap.model();
         let [root, next, last, garbage] = [0; 4].map(|kind| alloc(&m, kind));
@@ -742,8 +761,8 @@ fn objects_that_the_model_reports_are_alive_with_all_that_they_reach() {
 
 #[test]
 fn a_count_is_the_sum_of_its_parts() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        let heap = heap::<YOUNG, STABLE>(workers);
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
+        let heap = heap::<YOUNG, OVERLAPS>(workers);
         let mut m = heap.attach();
         let model = heap.model();
         // One is held from outside. One is held by itself alone.
@@ -776,8 +795,8 @@ fn a_count_is_the_sum_of_its_parts() {
 
 #[test]
 fn only_the_collecting_thread_traverses_serial_objects() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        let heap = heap::<YOUNG, STABLE>(workers);
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
+        let heap = heap::<YOUNG, OVERLAPS>(workers);
         let mut m = heap.attach();
         let model = heap.model();
         let first = alloc(&m, 0);
@@ -848,13 +867,16 @@ fn is_full() -> bool {
 /// root of the model, an outside object, or an old object (in a young collection) is it or reaches
 /// it, by references of both kinds. The counted targets of an object that cannot be read are alive
 /// too.
-fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, loses_marks: bool) {
+fn compare_random_graphs<const YOUNG: bool, const OVERLAPS: bool>(
+    workers: usize,
+    loses_marks: bool,
+) {
     for seed in 1..=if is_full() { 12 } else { 4 } {
         let mut stress = Stress::none().verify_counts(true);
         if loses_marks {
             stress = stress.yield_at_random(seed);
         }
-        let heap: ModelHeap<Seam<YOUNG, STABLE>> =
+        let heap: ModelHeap<Seam<YOUNG, OVERLAPS>> =
             builder(workers).stress(stress).build_with(Seam::default()).unwrap();
         let mut m = heap.attach();
         let model = heap.model();
@@ -907,8 +929,8 @@ fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, 
             assert_eq!(model.serials(), expected, "{context}");
             // In a young collection also the targets of old objects.
             if !is_young {
-                // Several workers lose marks of a stable model: few, unless the stress mode does.
-                let least = match STABLE && workers > 1 {
+                // Several workers that mark plainly lose marks: few, unless the stress mode does.
+                let least = match OVERLAPS && workers > 1 {
                     false => readable,
                     true if loses_marks => 0,
                     true => readable / 2,
@@ -924,13 +946,13 @@ fn compare_random_graphs<const YOUNG: bool, const STABLE: bool>(workers: usize, 
 
 #[test]
 fn collections_keep_the_objects_that_the_definition_keeps() {
-    fn check<const YOUNG: bool, const STABLE: bool>(workers: usize) {
-        compare_random_graphs::<YOUNG, STABLE>(workers, false);
+    fn check<const YOUNG: bool, const OVERLAPS: bool>(workers: usize) {
+        compare_random_graphs::<YOUNG, OVERLAPS>(workers, false);
     }
     on_all!(check);
 }
 
-/// Only several workers lose marks, and only of a stable model.
+/// Only several workers lose marks, and only if they mark plainly.
 #[test]
 fn collections_keep_the_objects_that_the_definition_keeps_if_marks_are_lost() {
     compare_random_graphs::<false, true>(3, true);

@@ -180,7 +180,6 @@ impl Cells {
 unsafe impl ObjectModel for Cells {
     type Addresses = Addresses;
     type Parts = ();
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.header(*object).count.load(Relaxed) as i64)

@@ -113,7 +113,6 @@ impl Bodies {
 unsafe impl ObjectModel for Bodies {
     type Addresses = Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         *self.asked.lock().unwrap().entry(*object).or_default() += 1;

@@ -1318,7 +1318,6 @@ impl Slotted {
 unsafe impl ObjectModel for Slotted {
     type Addresses = standstill::model::Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.cells(*object).count.load(Relaxed) as i64)

@@ -26,7 +26,7 @@ pub enum Rule {
     NoSafepoint,
     /// Rule 7: uncounted references are named.
     Uncounted,
-    /// `STABLE_DURING_STOP`: two traversals in one stop report the same references.
+    /// Rule 8: two traversals in one stop report the same references.
     Stable,
     /// `clear` empties the fields that can be part of a cycle.
     Clear,
@@ -61,6 +61,7 @@ impl Rule {
             Self::Merge => Some(5),
             Self::NoSafepoint => Some(6),
             Self::Uncounted => Some(7),
+            Self::Stable => Some(8),
             _ => None,
         }
     }
@@ -76,7 +77,7 @@ impl Rule {
                 "no method reaches a safepoint, detaches, attaches or stops the world"
             }
             Self::Uncounted => "each uncounted reference is named, and nothing else",
-            Self::Stable => "with STABLE_DURING_STOP, two traversals in a stop report the same",
+            Self::Stable => "two traversals in a stop report the same",
             Self::Clear => "`clear` empties the fields that can be part of a cycle",
             Self::Finalizer => {
                 "a finalizer runs once, and `has_finalizer` tells whether there is one"
@@ -138,7 +139,7 @@ pub(crate) fn found_by_heap<T>(method: &'static str, text: &str) -> Checked<T> {
         ("rule 3 (", Rule::Stop),
         ("rule 4 (", Rule::Traversal),
         ("rule 5 (", Rule::Merge),
-        ("STABLE_DURING_STOP (", Rule::Stable),
+        ("rule 8 (", Rule::Stable),
         ("the contract of `clear`", Rule::Clear),
         ("the contract of `pending`", Rule::Limits),
         ("the method does not panic", Rule::Panics),

@@ -51,7 +51,6 @@
 //! unsafe impl ObjectModel for Links {
 //!     type Addresses = Reserved;
 //!     type Parts = ();
-//!     const STABLE_DURING_STOP: bool = true;
 //!
 //!     fn count(&self, object: Stopped<'_>) -> Count {
 //!         Count::Exact(self.link(*object).count.load(Relaxed) as i64)

@@ -219,7 +219,6 @@ impl Python {
 unsafe impl ObjectModel for Python {
     type Addresses = Segments;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     // The traversals of types that are not serial only read.
     const OVERLAPPING_TRAVERSALS: bool = true;

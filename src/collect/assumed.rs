@@ -26,13 +26,11 @@
 //!   reference from outside. If the mark is lost, the edge is counted, and can only refute an
 //!   assumption.
 //!
-//! # Faults that a collection does not notice
+//! # A fault that a collection does not notice
 //!
-//! The objects that assumed roots reach are traversed once and not counted. So a collection does
-//! not notice that one of them is visited more often than it is referred to, and does not compare
-//! two traversals of one. So a collection that finds an object with too many visits, or compares
-//! traversals, remembers no roots. If the assumed roots reach an object whose traversals the model
-//! wants to compare, the collection begins again without them.
+//! The objects that assumed roots reach are traversed once and not counted, so a collection does
+//! not notice that one of them is visited more often than it is referred to. A collection that
+//! finds such an object remembers no roots, so that the next one finds it again.
 
 #![forbid(unsafe_code)]
 
@@ -60,9 +58,9 @@ const LEAST: usize = 256;
 /// bytes.
 const CANDIDATES_PER_ROOT: usize = 8;
 
-/// The most attempts that assume roots. With stable traversals the second one succeeds, unless
-/// marks are lost: the same edges lead to the roots that are left. Traversals that differ could
-/// refute one root in each attempt, and a stop would take quadratic time.
+/// The most attempts that assume roots. The same edges lead to the roots that are left, so the
+/// second one succeeds, unless marks are lost. Traversals that differ could refute one root in each
+/// attempt, and a stop would take quadratic time.
 const MOST_ATTEMPTS: usize = 2;
 
 /// The most roots that a collection of so many candidates remembers.
@@ -115,12 +113,7 @@ fn count_beside<M: ObjectModel>(
             mark_before_counting(search, roots, Some(&inside), Leaves::Traverse)
         };
         search.candidates.assume(pages, assumed, false)?;
-        let done = done?;
-        if done.must_compare {
-            assumed.clear();
-            return Ok(None);
-        }
-        marked += done.traversed;
+        marked += done?.traversed;
         spills = inside.into_spills();
     }
     let counts = search.count(marked, spills)?;
@@ -137,11 +130,9 @@ pub(crate) fn remember<M: ObjectModel>(
     search: &Search<'_, '_, M>,
     mut proven: Vec<FoundRoot>,
     mut found: Vec<FoundRoot>,
-    counts: &Counts,
 ) {
-    // A collection that counts all objects finds these faults again.
-    let compares = M::STABLE_DURING_STOP && !counts.kept.is_empty();
-    if !search.is_full() || compares || !search.overvisited.is_empty() {
+    // A collection that counts all objects finds the fault again.
+    if !search.is_full() || !search.overvisited.is_empty() {
         return;
     }
     // If many objects are roots, marking from roots saves little. Without memory for both lists,

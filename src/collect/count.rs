@@ -15,10 +15,6 @@
 //! ([`Serial::serial`](crate::model::Serial::serial)) wait until all workers have finished. Then
 //! the first worker counts those that other workers have left.
 
-use crate::collect::work_list::WorkCursor;
-use crate::object::live::Stopped;
-use std::collections::HashMap;
-
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
@@ -26,8 +22,10 @@ use crate::collect::candidates::Candidates;
 use crate::collect::scope::{Scope, Selection, granules_of, objects_of, stopped_at};
 use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, spill};
 use crate::collect::traversal::{
-    Abandoned, BATCH_PART, guard_traversal, prefetch_each, tracer_of, traverse_batch,
+    Abandoned, BATCH_PART, compare_traversals, guard_traversal, prefetch_each, tracer_of,
+    traverse_batch,
 };
+use crate::collect::work_list::WorkCursor;
 use crate::heap::helpers::Worker;
 use crate::heap::mark_tables::PAGE_WORDS;
 use crate::heap::model::{Count, ObjectModel};
@@ -35,6 +33,7 @@ use crate::heap::parts::*;
 use crate::heap::world::World;
 use crate::memory::address_map::Index;
 use crate::memory::shape::PAGE_GRANULES;
+use crate::object::live::Stopped;
 use crate::object::state::StateByte;
 use crate::object::tracer::Tracer;
 
@@ -63,12 +62,6 @@ pub(crate) struct Counts {
     /// Objects with an unreadable field. None of their edges were counted, so all their targets are
     /// roots. Marking need not traverse them.
     pub(crate) unreadable: Vec<u32>,
-    /// The counted edges of some objects, by granule. A model without
-    /// [`ObjectModel::STABLE_DURING_STOP`] has all objects here, because marking must follow the
-    /// counted edges. Other models have the objects that
-    /// [`Checks::verifies_traversal`](crate::model::Checks::verifies_traversal) selects. Marking
-    /// compares their second traversal with these edges.
-    pub(crate) kept: HashMap<u32, Box<[u32]>>,
     /// Objects that other workers have left to the first worker.
     pub(super) serial: Vec<u32>,
 }
@@ -81,8 +74,7 @@ impl Counts {
                 + other.immortal.len()
                 + other.outside.len()
                 + other.dying.len()
-                + other.unreadable.len()
-                + other.kept.len(),
+                + other.unreadable.len(),
         );
         for (granule, carry) in other.spills.carries {
             self.spills.add(granule, carry);
@@ -93,8 +85,6 @@ impl Counts {
         fallible::append(&mut self.dying, &mut other.dying)?;
         fallible::append(&mut self.unreadable, &mut other.unreadable)?;
         fallible::append(&mut self.serial, &mut other.serial)?;
-        self.kept.try_reserve(other.kept.len())?;
-        self.kept.extend(other.kept);
         self.spills.lost_nothing()
     }
 }
@@ -286,6 +276,7 @@ impl<M: ObjectModel> Work<'_, M> {
                 batch = &rest;
             }
             counter.counts.traversed += batch.len();
+            let unreadable_before = counter.counts.unreadable.len();
             tracer.clear();
             if UncountedOf::<M>::PRESENT {
                 tracer.forget_uncounted();
@@ -306,13 +297,15 @@ impl<M: ObjectModel> Work<'_, M> {
                 };
                 traverse_batch(model, few, tracer, &mut ends[place * BATCH_PART..], unreadable)?;
             }
-            let marks_leaves =
-                M::STABLE_DURING_STOP && !verifies && tracer.all_uncounted().next().is_none();
+            if verifies {
+                let unreadable = &counter.counts.unreadable[unreadable_before..];
+                compare_traversals(self.world, batch, &ends, tracer, |object| {
+                    unreadable.contains(&(origin.granule(object.address()) as u32))
+                })?;
+            }
+            let marks_leaves = !verifies && tracer.all_uncounted().next().is_none();
             let leaves = marks_leaves.then_some(self.candidates);
             counter.take_own(model, batch, &ends, leaves)?;
-            if verifies || !M::STABLE_DURING_STOP {
-                counter.remember(model, batch, tracer, &ends)?;
-            }
             counter.take_edges(tracer.edges());
         }
         Ok(())
@@ -406,34 +399,6 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
                 fallible::push(&mut self.counts.serial, granule)?;
             } else {
                 rest.push(object);
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps the edges of the objects that belong into [`Counts::kept`].
-    #[cold]
-    fn remember<M: ObjectModel>(
-        &mut self,
-        model: &M,
-        objects: &[Stopped<'_>],
-        tracer: &Tracer,
-        ends: &[u32],
-    ) -> Result<(), NoMemory> {
-        let mut start = 0;
-        for (&object, &end) in objects.iter().zip(ends) {
-            let own = tracer.edges()[start..end as usize].iter().copied();
-            start = end as usize;
-            if !M::STABLE_DURING_STOP || ChecksOf::<M>::verifies_traversal(model, object) {
-                let uncounted = || tracer.uncounted_of(object.object());
-                let mut kept = Vec::new();
-                // Exactly: to shrink the list would request memory that cannot be refused.
-                kept.try_reserve_exact(own.len() + uncounted().count())?;
-                kept.extend(own.chain(uncounted()).map(|edge| self.origin.granule(edge) as u32));
-                self.counts.kept.try_reserve(1)?;
-                self.counts
-                    .kept
-                    .insert(self.origin.granule(object.address()) as u32, kept.into_boxed_slice());
             }
         }
         Ok(())

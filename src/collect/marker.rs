@@ -29,7 +29,7 @@ use crate::collect::candidates::Candidates;
 use crate::collect::count::Counts;
 use crate::collect::pool::{Piece, Pool};
 use crate::collect::scope::object_at;
-use crate::collect::traversal::{BATCH_PART, prefetch_each, traverse_batch};
+use crate::collect::traversal::{BATCH_PART, compare_traversals, prefetch_each, traverse_batch};
 use crate::heap::model::ObjectModel;
 use crate::heap::parts::*;
 use crate::heap::world::World;
@@ -76,6 +76,7 @@ pub(crate) enum Leaves {
 
 /// One worker's part of marking.
 pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
+    world: &'a World<'a, M>,
     space: &'a Space<M::Addresses>,
     model: &'a M,
     candidates: &'a Candidates,
@@ -116,8 +117,6 @@ pub(crate) struct Done {
     pub(super) unreadable_now: Vec<u32>,
     /// In `Phase::Premark`: immortal objects. Later phases use [`Counts::immortal`].
     pub(super) immortal: Vec<u32>,
-    /// In `Phase::Premark`: an object was traversed whose traversals the collector compares.
-    pub(super) must_compare: bool,
     /// Marked objects that the first worker has to traverse.
     pub(super) serial: Vec<u32>,
     /// With plain marks: the targets of uncounted edges.
@@ -128,7 +127,6 @@ impl Done {
     /// Adds the results of another worker.
     pub(super) fn add(&mut self, mut other: Self) -> Result<(), NoMemory> {
         self.traversed += other.traversed;
-        self.must_compare |= other.must_compare;
         fallible::append(&mut self.unreadable_now, &mut other.unreadable_now)?;
         fallible::append(&mut self.serial, &mut other.serial)?;
         fallible::append(&mut self.uncounted, &mut other.uncounted)?;
@@ -158,20 +156,17 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         tracer: &'a mut Tracer,
     ) -> Self {
         let core = world.core();
+        let verifies = ChecksOf::<M>::verifies_traversals(&core.model);
         // Edges that are compared are read at once.
-        let compares = counts.is_some_and(|counts| !counts.kept.is_empty());
-        if M::STABLE_DURING_STOP && !compares {
+        if !verifies {
             tracer.long = core.stress.shrink(LONG);
         }
         // An object that is traversed twice might count an edge to an assumed root twice. Objects
         // without a mark are counted, so plain marks come before counting.
-        let plainly = M::OVERLAPPING_TRAVERSALS
-            && M::STABLE_DURING_STOP
-            && counts.is_none()
-            && inside.is_none();
-        let verifies = ChecksOf::<M>::verifies_traversals(&core.model);
+        let plainly = M::OVERLAPPING_TRAVERSALS && counts.is_none() && inside.is_none();
         tracer.skips_leaves = leaves == Leaves::Skip && !verifies;
         Self {
+            world,
             space: &core.space,
             model: &core.model,
             candidates,
@@ -361,39 +356,27 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         if UncountedOf::<M>::PRESENT {
             self.tracer.forget_uncounted();
         }
-        if !M::STABLE_DURING_STOP
-            && let Some(counts) = self.counts
-        {
-            objects.iter().for_each(|object| self.recall(object.object(), counts));
-            return self.tracer.lost_nothing();
-        }
         let mut ends = [0; BATCH_PART];
         let unreadable_before = self.done.unreadable_now.len();
         let (space, counts, done) = (self.space, self.counts, &mut self.done);
         let unreadable =
             |at: usize| done.add_unreadable(granule(space, objects[at].object()), counts);
         traverse_batch(self.model, objects, self.tracer, &mut ends, unreadable)?;
-        match self.counts {
-            None => {
-                if self.verifies {
-                    let compares = |&object: &Stopped<'_>| {
-                        ChecksOf::<M>::verifies_traversal(self.model, object)
-                    };
-                    self.done.must_compare |= objects.iter().any(compares);
-                }
-                let is_immortal = |&object: &Stopped<'_>| self.model.is_immortal(object);
-                // One branch for all objects, because immortal objects are rare.
-                if objects.iter().fold(false, |any, object| any | is_immortal(object)) {
-                    for &object in objects.iter().filter(|object| is_immortal(object)) {
-                        let granule = granule(space, object.object());
-                        fallible::push(&mut self.done.immortal, granule)?;
-                    }
+        // Otherwise counting has done both.
+        if self.counts.is_none() {
+            if self.verifies {
+                let unreadable = &self.done.unreadable_now[unreadable_before..];
+                compare_traversals(self.world, objects, &ends, self.tracer, |object| {
+                    unreadable.contains(&granule(space, object))
+                })?;
+            }
+            let is_immortal = |&object: &Stopped<'_>| self.model.is_immortal(object);
+            // One branch for all objects, because immortal objects are rare.
+            if objects.iter().fold(false, |any, object| any | is_immortal(object)) {
+                for &object in objects.iter().filter(|object| is_immortal(object)) {
+                    fallible::push(&mut self.done.immortal, granule(space, object.object()))?;
                 }
             }
-            Some(counts) if !counts.kept.is_empty() => {
-                self.compare(objects, &ends, counts, unreadable_before)
-            }
-            Some(_) => {}
         }
         if UncountedOf::<M>::PRESENT { self.add_uncounted() } else { Ok(()) }
     }
@@ -409,53 +392,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
         let is_assumed = |target| assumes && candidates.is_assumed(space.granule(target));
         self.tracer.add_uncounted(|target| !is_assumed(target))
-    }
-
-    /// Compares the edges of objects with the edges that counting has kept. Panics if they differ.
-    /// The objects that were unreadable in this traversal are in the list `unreadable_now`, from
-    /// index `unreadable_before` on.
-    #[cold]
-    fn compare(
-        &mut self,
-        objects: &[Stopped<'_>],
-        ends: &[u32],
-        counts: &Counts,
-        unreadable_before: usize,
-    ) {
-        let mut start = 0;
-        for (&object, &end) in objects.iter().zip(ends) {
-            let edges = &self.tracer.edges()[start..end as usize];
-            start = end as usize;
-            let granule = granule(self.space, object.object());
-            let Some(kept) = counts.kept.get(&granule) else { continue };
-            // An unreadable object has no edges, which is no fault of its handler.
-            let unreadable_now = &self.done.unreadable_now[unreadable_before..];
-            steps::took(1 + edges.len() + unreadable_now.len());
-            if counts.unreadable.binary_search(&granule).is_ok()
-                || unreadable_now.contains(&granule)
-            {
-                continue;
-            }
-            let edges = edges.iter().copied().chain(self.tracer.uncounted_of(object.object()));
-            if !edges.map(|edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
-                let name = self.model.type_name(object.live());
-                let why = format!(
-                    "the traverse handler of '{name}' visited other references the second time"
-                );
-                // Attributes the fault to this object, not to the last traversed object.
-                self.tracer.go_on(object.object());
-                // `guard_traversal` catches the panic. The panic hook must not print a message.
-                std::panic::resume_unwind(Box::new(why));
-            }
-        }
-    }
-
-    /// Adds the kept edges of an object to the tracer, without a traversal.
-    fn recall(&mut self, object: Object, counts: &Counts) {
-        let kept = counts.kept.get(&granule(self.space, object));
-        for &edge in kept.map_or(&[][..], |edges| edges) {
-            self.tracer.edge(self.space.address(edge as usize));
-        }
     }
 
     /// Marks the targets of all edges in the tracer. Counts the edges to assumed roots.

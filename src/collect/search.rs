@@ -87,11 +87,11 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         let (mut counts, proven) = assumed::count(self)?;
         if counts.traversed == 0 {
             // There are no candidates, or premarking has reached all of them.
-            assumed::remember(self, proven, Vec::new(), &counts);
+            assumed::remember(self, proven, Vec::new());
             return Ok(());
         }
         let mut roots = self.roots(&mut counts)?;
-        assumed::remember(self, proven, std::mem::take(&mut roots.remembered), &counts);
+        assumed::remember(self, proven, std::mem::take(&mut roots.remembered));
         let _phase = self.phase(Phase::Mark);
         mark::mark(self, &mut counts, roots)
     }

@@ -77,6 +77,11 @@ pub enum Count {
 ///    reports it with [`Tracer::uncounted`], or [`roots`](crate::model::Uncounted::roots) reports
 ///    its target. With such references an object with count 0 may be alive;
 ///    [`merge`](crate::model::SplitCounts::merge) does not put it into `dead`.
+/// 8. **A traversal repeats itself.** All traversals of an object in one stop report the same
+///    references in the same order, because the collector counts the references of one traversal
+///    and follows those of another one. A field that [cannot be read](Tracer::unreadable) is the
+///    exception. To break this rule is not undefined behaviour, but the collector then clears the
+///    wrong objects.
 ///
 /// # Threads
 ///
@@ -99,11 +104,6 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// The parts of the model. `()`: none. Otherwise the model itself, with
     /// [`parts!`](crate::parts).
     type Parts: Parts<Self>;
-
-    /// Whether two traversals of an object in one stop always report the same references. If
-    /// `false`, the collector records the references that the counting pass reported and marks from
-    /// the record.
-    const STABLE_DURING_STOP: bool;
 
     /// Whether this is the model of the typed face. Its own code lends the mutator where it calls
     /// code of the program. Checked mode does not make it responsible for that code.
@@ -148,10 +148,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Whether two threads may traverse one object at the same time, and one thread may traverse an
-    /// object twice. Then several workers mark faster. A traversal must report the same references
-    /// each time, so the collector ignores this without
-    /// [`STABLE_DURING_STOP`](Self::STABLE_DURING_STOP). A
-    /// [prefetch](crate::model::Batches::prefetch_each) may overlap, too. A
+    /// object twice. Then several workers mark faster. A
+    /// [prefetch](crate::model::Batches::prefetch_each) may overlap, too, while a
     /// [serial](crate::model::Serial::serial) object is still traversed by one thread.
     const OVERLAPPING_TRAVERSALS: bool = false;
 }

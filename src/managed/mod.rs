@@ -176,7 +176,6 @@ fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
 unsafe impl ObjectModel for Managed {
     type Addresses = crate::memory::address_map::Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
     const IS_BUILT_IN: bool = true;
 
     #[inline(always)]

@@ -361,10 +361,9 @@ impl Tracer {
     ///
     /// # Safety
     ///
-    /// As for `visit_object`, for the object in each slot. If the model's
-    /// [`STABLE_DURING_STOP`](crate::model::ObjectModel::STABLE_DURING_STOP) is `true`, the slots
-    /// are a part of the object being traversed, or of memory that belongs to it: they stay where
-    /// they are, and do not change, until the stop ends.
+    /// As for `visit_object`, for the object in each slot. The slots are a part of the object being
+    /// traversed, or of memory that belongs to it: they stay where they are, and do not change,
+    /// until the stop ends.
     #[inline(always)]
     pub unsafe fn visit_slots(&mut self, slots: &[Option<Object>]) {
         if slots.len() >= self.long && self.note(slots) {

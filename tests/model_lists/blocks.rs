@@ -350,7 +350,6 @@ impl<const RECHECKS: bool> Blocks<RECHECKS> {
 unsafe impl<const RECHECKS: bool> ObjectModel for Blocks<RECHECKS> {
     type Addresses = Segments;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         self.asked.fetch_add(1, Relaxed);

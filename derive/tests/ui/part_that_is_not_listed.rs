@@ -10,7 +10,6 @@ struct Runtime;
 unsafe impl ObjectModel for Runtime {
     type Addresses = Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, _: Stopped<'_>) -> Count {
         Count::Immortal

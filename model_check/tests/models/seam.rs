@@ -229,7 +229,6 @@ impl<const YOUNG: bool> Parts<YOUNG> {
 unsafe impl<const YOUNG: bool> ObjectModel for Parts<YOUNG> {
     type Addresses = Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(header(*object).count.load(Relaxed))

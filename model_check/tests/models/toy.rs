@@ -265,7 +265,6 @@ impl Toy {
 unsafe impl ObjectModel for Toy {
     type Addresses = Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         self.enter("count");

@@ -144,12 +144,12 @@ fn a_leaf_of_an_object_with_a_legacy_finalizer_is_traversed() {
     assert!(!Script::is_reached(&calls, "clear t"), "{calls:?}");
 }
 
-/// In checked mode the collector compares two traversals of some objects. An assumed root
-/// reaches one. The collection begins again, and counts the object.
+/// In checked mode the collector compares two traversals of some objects, also of one that an
+/// assumed root reaches.
 #[test]
 fn an_object_behind_an_assumed_root_is_compared_all_the_same() {
     let why = "the traverse handler of 'verified thing' visited other references the second time";
-    for traversals in ["sst", "s"] {
+    for traversals in ["st", "s"] {
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();
         let root = Script::thing(&m, 'r', "", "s");
@@ -164,8 +164,8 @@ fn an_object_behind_an_assumed_root_is_compared_all_the_same() {
         let (report, _) = collect(&mut m, Collect::full());
         let expected = if traversals == "s" { None } else { Some(why) };
         assert_eq!(report.abandoned.as_deref(), expected);
-        // The next collection counts the object again.
-        assert_eq!(m.core().remembered.take(), []);
+        // A collection that is abandoned remembers nothing.
+        assert_eq!(m.core().remembered.take().is_empty(), traversals == "st");
     }
 }
 

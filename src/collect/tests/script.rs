@@ -231,7 +231,6 @@ impl Script {
 unsafe impl ObjectModel for Script {
     type Addresses = crate::memory::address_map::Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         let state = self.state();

@@ -24,7 +24,6 @@ struct Loudly;
 unsafe impl ObjectModel for Loudly {
     type Addresses = crate::memory::address_map::Reserved;
     type Parts = Self;
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, _: Stopped<'_>) -> Count {
         Count::Immortal

@@ -68,7 +68,6 @@ impl Nodes {
 unsafe impl ObjectModel for Nodes {
     type Addresses = Reserved;
     type Parts = ();
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(Self::view(&object).count.load(Relaxed) as i64)

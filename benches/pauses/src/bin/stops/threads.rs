@@ -193,7 +193,6 @@ struct Empty;
 unsafe impl ObjectModel for Empty {
     type Addresses = Reserved;
     type Parts = ();
-    const STABLE_DURING_STOP: bool = true;
 
     fn count(&self, _: Stopped<'_>) -> Count {
         Count::Immortal

@@ -132,7 +132,7 @@ fn race_paced(pacing: Pacing, make: fn(&mut Mutator) -> [Object; 2], roles: [Rol
 /// it back.
 ///
 /// Mutations: one reference that the set does not explain makes no root (`collect/roots.rs`);
-/// marking does not follow edges (`collect/marker.rs`); a parked thread does not wait for the end
+/// marking does not follow edges (`collect/mark.rs`); a parked thread does not wait for the end
 /// of the stop (`safepoint/`, `park_slow`); the requester does not wait for the parked thread
 /// (`await_arrivals`).
 #[test]
@@ -335,7 +335,7 @@ fn loom_allocation_makes_a_page_young() {
 
 /// Makes young objects old without a traversal.
 fn promote(m: &mut Mutator, _: [Object; 2]) -> usize {
-    crate::collect::promotion::promote_now(m).unwrap();
+    crate::collect::sweep::promote_now(m).unwrap();
     0
 }
 

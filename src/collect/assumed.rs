@@ -37,15 +37,13 @@
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicU8, Mutex, Ordering};
+use crate::collect::calls::Abandoned;
 use crate::collect::candidates::Candidates;
-use crate::collect::count::Counts;
-use crate::collect::mark::mark_before_counting;
-use crate::collect::marker::Leaves;
+use crate::collect::count::{Counts, Spills, add_shared};
+use crate::collect::listing::Adjustments;
+use crate::collect::mark::{Leaves, mark_before_counting};
 use crate::collect::scope::stopped_at;
 use crate::collect::search::Search;
-use crate::collect::table::{Spills, add_shared};
-use crate::collect::traversal::Abandoned;
-use crate::collect::uncounted::Adjustments;
 use crate::heap::mark_tables::FoundRoot;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::world::World;
@@ -68,16 +66,16 @@ pub(crate) fn most_roots(candidates: usize) -> usize {
     LEAST.max(candidates / CANDIDATES_PER_ROOT)
 }
 
-/// Counts the references from the candidates that neither `Premark` nor the assumed roots of a full
-/// collection reach. Returns the assumed roots that are roots: what they reach is marked.
-pub(crate) fn count<M: ObjectModel>(
+/// Marks what the assumed roots of a full collection reach, and counts the references from the
+/// other unmarked candidates. Returns the assumed roots that are proven to be roots.
+pub(crate) fn mark_and_count<M: ObjectModel>(
     search: &mut Search<'_, '_, M>,
 ) -> Result<(Counts, Vec<FoundRoot>), Abandoned> {
     let mut assumed =
         if search.is_full() { take(search.world, &search.candidates) } else { Vec::new() };
     let mut attempts = 0;
     loop {
-        if let Some(counts) = count_beside(search, &mut assumed)? {
+        if let Some(counts) = attempt(search, &mut assumed)? {
             return Ok((counts, assumed));
         }
         attempts += 1;
@@ -96,7 +94,7 @@ pub(crate) fn count<M: ObjectModel>(
 /// `None`: not all assumed roots are roots. `assumed` has those that are. The same edges lead to
 /// them in the next attempt, unless a field becomes readable or unreadable, a traversal differs, or
 /// a mark is lost. Then the list gets shorter again.
-fn count_beside<M: ObjectModel>(
+fn attempt<M: ObjectModel>(
     search: &mut Search<'_, '_, M>,
     assumed: &mut Vec<FoundRoot>,
 ) -> Result<Option<Counts>, Abandoned> {

@@ -1,21 +1,214 @@
-//! The calls to the model between the stops of a collection.
+//! The calls to the model: traversals in a stop, and its other methods between the stops.
 //!
-//! These methods may run code of the runtime, so the mutator is lent meanwhile. The collection owns
-//! references to its garbage and holds the collector lock. A panic that unwound through it would
-//! leak these references, and could keep the lock. So a panic is reported to the hook of
-//! [`on_unraisable`](crate::model::ModelHeap::on_unraisable), and the collection continues.
+//! In a stop, a model can call one function for several objects of one type. A panic of a traversal
+//! abandons the collection.
+//!
+//! Between the stops, methods may run code of the runtime, so the mutator is lent meanwhile. The
+//! collection owns references to its garbage and holds the collector lock, and a panic that unwound
+//! through it would leak these references, and could keep the lock. So the panic is reported to the
+//! hook of [`on_unraisable`](crate::model::ModelHeap::on_unraisable), and the collection continues.
 
 #![forbid(unsafe_code)]
 
-use crate::{During, LongestCall};
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
-use crate::base::fallible::{self, words};
-use crate::base::outside::{guarded, panic_message};
+use crate::base::fallible::{self, NoMemory, words};
+use crate::base::outside::{self, guarded, panic_message};
+use crate::base::steps;
+use crate::collect::scope::stopped_at;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
+use crate::heap::world::World;
+use crate::memory::address_map::AddressMap;
+use crate::memory::space::Space;
+use crate::object::address::Object;
+use crate::object::live::Stopped;
+use crate::object::tracer::{Ends, Tracer};
+use crate::report::facts::{During, LongestCall};
+
+/// The reason to abandon a collection.
+#[derive(Debug)]
+pub(crate) struct Abandoned {
+    /// What failed: a traversal, or another part of the collection.
+    pub(crate) during: During,
+    pub(crate) reason: Cow<'static, str>,
+    pub(crate) type_name: Cow<'static, str>,
+}
+
+impl Abandoned {
+    /// A failure of the collection itself.
+    pub(crate) fn collection(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { during: During::Collect, reason: reason.into(), type_name: "".into() }
+    }
+
+    /// A field was readable in an object's first traversal and is unreadable in the second.
+    pub(crate) fn locked(type_name: Cow<'static, str>) -> Self {
+        Self {
+            during: During::Traverse,
+            reason: "a field that could be read when references were counted is locked now".into(),
+            type_name,
+        }
+    }
+}
+
+impl From<NoMemory> for Abandoned {
+    fn from(_: NoMemory) -> Self {
+        Self::collection(NoMemory::REASON)
+    }
+}
+
+/// The number of objects that are traversed together.
+pub(crate) const BATCH_PART: usize = 16;
+
+/// A tracer for a collection in this space.
+pub(crate) fn tracer(space: &Space<impl AddressMap>) -> Tracer {
+    let (start, bytes) = space.bounds();
+    Tracer::for_collection(start, bytes)
+}
+
+/// A tracer for a collection of objects of model `M`.
+pub(crate) fn tracer_of<M: ObjectModel>(world: &World<'_, M>) -> Tracer {
+    let mut tracer = tracer(&world.core().space);
+    tracer.refuses_uncounted = !UncountedOf::<M>::PRESENT;
+    tracer
+}
+
+/// The name of an object's type. It is empty if the object is dead.
+pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) -> Cow<'static, str> {
+    let granule = world.core().space.granule(object.address());
+    stopped_at(world, granule)
+        .map_or("".into(), |object| world.core().model.type_name(object.live()))
+}
+
+/// Runs `scan`, and turns a panic of a traversal into [`Abandoned`]. The tracer has the object that
+/// was being traversed.
+pub(crate) fn guard_traversal<M: ObjectModel, R>(
+    world: &World<'_, M>,
+    tracer: &mut Tracer,
+    scan: impl FnOnce(&mut Tracer) -> R,
+) -> Result<R, Abandoned> {
+    let result = {
+        // While the guard lives, `current` is 0: clones use the shared count, drops are deferred,
+        // and attaching is refused. The panic's payload is dropped before the guard, because it may
+        // hold references.
+        let _guard = crate::safepoint::traversing();
+        outside::guarded(|| scan(tracer)).map_err(outside::panic_message)
+    };
+    result.map_err(|reason| Abandoned {
+        during: During::Traverse,
+        reason,
+        type_name: tracer.at().map_or("".into(), |object| type_name(world, object)),
+    })
+}
+
+/// Replaces the edges in `tracer` by the edges of `object`.
+pub(crate) fn edges_of<M: ObjectModel>(world: &World<'_, M>, object: Object, tracer: &mut Tracer) {
+    tracer.begin(object);
+    let granule = world.core().space.granule(object.address());
+    if let Some(object) = stopped_at(world, granule) {
+        world.core().model.traverse(object, tracer);
+    }
+    tracer.take_unreadable();
+}
+
+/// Traverses `objects`, and appends their edges to the tracer. `ends` receives the end of each
+/// object's edges. An object with an unreadable field gets no edges, and `unreadable` is called
+/// with its number.
+#[inline(always)]
+pub(crate) fn traverse_batch<M: ObjectModel>(
+    model: &M,
+    objects: &[Stopped<'_>],
+    tracer: &mut Tracer,
+    ends: &mut [u32],
+    mut unreadable: impl FnMut(usize) -> Result<(), NoMemory>,
+) -> Result<(), NoMemory> {
+    let mut traversed = 0;
+    while traversed < objects.len() {
+        let before = tracer.edges().len() as u32;
+        let mut own = Ends::new(&mut ends[traversed..objects.len()]);
+        // A panic is attributed to this object, unless the traversal reaches a later object.
+        tracer.go_on(objects[traversed].object());
+        BatchesOf::<M>::traverse_each(model, &objects[traversed..], tracer, &mut own);
+        let ends_of = own.filled();
+        assert!(!ends_of.is_empty(), "`traverse_each` has traversed no object");
+        let last = ends_of.len() - 1;
+        if tracer.take_unreadable() {
+            tracer.lost_nothing()?;
+            let start = if last > 0 { ends_of[last - 1] } else { before };
+            ends_of[last] = start;
+            tracer.truncate(start as usize);
+            unreadable(traversed + last)?;
+        } else {
+            // Edges after the last end belong to no object.
+            tracer.truncate(ends_of[last] as usize);
+        }
+        traversed += last + 1;
+    }
+    Ok(())
+}
+
+/// Traverses those objects once more that the model
+/// [verifies](crate::model::Checks::verifies_traversal). Panics if one of them reports other edges
+/// than those in the tracer, unless it has an unreadable field.
+#[cold]
+pub(crate) fn compare_traversals<M: ObjectModel>(
+    world: &World<'_, M>,
+    objects: &[Stopped<'_>],
+    ends: &[u32],
+    tracer: &mut Tracer,
+    is_unreadable: impl Fn(Object) -> bool,
+) -> Result<(), NoMemory> {
+    let model = &world.core().model;
+    let mut again = tracer_of(world);
+    let mut start = 0;
+    for (&object, &end) in objects.iter().zip(ends) {
+        let own = start..end as usize;
+        start = end as usize;
+        if !ChecksOf::<M>::verifies_traversal(model, object) || is_unreadable(object.object()) {
+            continue;
+        }
+        // Attributes a fault to this object, not to the last traversed one.
+        tracer.go_on(object.object());
+        again.clear();
+        again.forget_uncounted();
+        let (mut end, mut is_readable) = ([0], true);
+        traverse_batch(model, &[object], &mut again, &mut end, |_| {
+            is_readable = false;
+            Ok(())
+        })?;
+        tracer.lost_nothing()?;
+        again.lost_nothing()?;
+        let edges = &tracer.edges()[own];
+        let is_same = edges == again.edges()
+            && tracer.uncounted_of(object.object()).eq(again.uncounted_of(object.object()));
+        steps::took(edges.len());
+        if is_readable && !is_same {
+            let name = model.type_name(object.live());
+            let why = format!(
+                "the traverse handler of '{name}' visited other references the second time"
+            );
+            // `guard_traversal` catches the panic. The panic hook must not print a message.
+            std::panic::resume_unwind(Box::new(why));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the model prefetch the memory that the traversal of `objects` will read.
+#[inline(always)]
+pub(crate) fn prefetch_each<M: ObjectModel>(
+    model: &M,
+    objects: &[Stopped<'_>],
+    tracer: &mut Tracer,
+) {
+    let Some(&first) = objects.first() else { return };
+    tracer.go_on(first.object());
+    let before = tracer.edges().len();
+    BatchesOf::<M>::prefetch_each(model, objects, tracer);
+    debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
+}
 
 /// Calls a method of the model. `None`: it panicked, and the panic was reported.
 pub(crate) fn call<M: ObjectModel, R>(

@@ -44,9 +44,8 @@
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicUsize, Ordering};
-use crate::collect::scope::{Scope, Selection, granules_of};
-use crate::collect::table::plainly;
-use crate::collect::uncounted::Adjustments;
+use crate::collect::listing::Adjustments;
+use crate::collect::scope::{Scope, Selection, granules_of, plainly};
 use crate::heap::mark_tables::{FoundRoot, MarkTables, PAGE_WORDS, WORD};
 use crate::heap::model::ObjectModel;
 use crate::heap::world::World;

@@ -11,16 +11,14 @@ use std::time::{Duration, Instant};
 
 use crate::base::fallible::{NoMemory, words};
 use crate::base::sync::Ordering;
-use crate::collect::calls::call;
+use crate::collect::calls::{self, Abandoned, call};
 use crate::collect::claim::{self, Reclaimers, Unreachable};
-use crate::collect::finalize::{self, Pending};
-use crate::collect::recheck::{self, Garbage};
+use crate::collect::recheck::{self, Garbage, Pending};
 use crate::collect::reclaim::{self, CollectorGuard};
 use crate::collect::scope::{Scope, state_of, stopped_at};
 use crate::collect::search::Search;
 use crate::collect::sweep::Swept;
-use crate::collect::traversal::Abandoned;
-use crate::collect::{calls, listing, open_report};
+use crate::collect::{listing, open_report};
 use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -187,7 +185,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
                 return None;
             }
         };
-        let mut pending = finalize::finalize(unreachable, self.m);
+        let mut pending = recheck::finalize(unreachable, self.m);
         if let Some(failure) = pending.failure.take() {
             self.abandon(failure);
         }

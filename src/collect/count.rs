@@ -1,31 +1,36 @@
 //! `Phase::Count`: counting the references between candidates.
 //!
 //! The side table has a signed byte for each object. The traversal of a candidate adds 1 to the
-//! byte of each target, and the candidate's real count is subtracted from its own byte. A byte is 0
-//! in the end if the candidates explain all references to the object. Unmarked candidates are
-//! traversed in address order, each once, and nothing is written into them.
+//! byte of each target, and the candidate's real count is subtracted from its own byte. So a byte
+//! is 0 in the end if the candidates explain all references to the object. A byte that overflows
+//! carries into a small map (*spills*), so that sums are exact. `Phase::Roots` reads and zeroes the
+//! bytes.
 //!
-//! Each worker counts into its own table. The tables are added afterwards, so counting needs no
-//! atomic read-modify-write.
+//! Unmarked candidates are traversed in address order, each once, and nothing is written into them.
+//! Each worker counts into its own table, so that counting needs no atomic read-modify-write. The
+//! tables are added afterwards.
 //!
-//! A batch of objects is traversed before its edges are counted. One loop over hundreds of edges
-//! has no unpredictable end, as a loop over the edges of one object has.
+//! A batch of objects is traversed before its edges are counted, because one loop over hundreds of
+//! edges has no unpredictable end, as a loop over the edges of one object has.
 //!
 //! Objects that are traversed on one thread alone
 //! ([`Serial::serial`](crate::model::Serial::serial)) wait until all workers have finished. Then
 //! the first worker counts those that other workers have left.
 
+use std::collections::HashMap;
+
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
-use crate::collect::candidates::Candidates;
-use crate::collect::scope::{Scope, Selection, granules_of, objects_of, stopped_at};
-use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, spill};
-use crate::collect::traversal::{
+use crate::base::system::prefetch;
+use crate::collect::calls::{
     Abandoned, BATCH_PART, compare_traversals, guard_traversal, prefetch_each, tracer_of,
     traverse_batch,
 };
-use crate::collect::work_list::WorkCursor;
+use crate::collect::candidates::Candidates;
+use crate::collect::scope::{
+    Scope, Selection, WorkCursor, exclusively, granules_of, objects_of, stopped_at,
+};
 use crate::heap::helpers::Worker;
 use crate::heap::mark_tables::PAGE_WORDS;
 use crate::heap::model::{Count, ObjectModel};
@@ -36,6 +41,126 @@ use crate::memory::shape::PAGE_GRANULES;
 use crate::object::live::Stopped;
 use crate::object::state::StateByte;
 use crate::object::tracer::Tracer;
+
+/// Side tables of at least this many entries (256 MiB of memory) do not fit the caches, so their
+/// entries are prefetched.
+const FAR_TABLE_SIZE: usize = 8 << 20;
+
+/// Whether table entries are prefetched. Under stress also for small heaps, so that tests cover it.
+pub(crate) fn is_far<M: ObjectModel>(world: &World<'_, M>, entries: usize) -> bool {
+    entries >= world.core().stress.shrink(FAR_TABLE_SIZE)
+}
+
+/// Targets with table entries that are being prefetched.
+#[derive(Debug)]
+pub(crate) struct Delay {
+    ring: [u32; Self::LEN],
+    count: usize,
+}
+
+impl Default for Delay {
+    fn default() -> Self {
+        Self { ring: [0; Self::LEN], count: 0 }
+    }
+}
+
+impl Delay {
+    pub(crate) const LEN: usize = 64;
+
+    /// Prefetches the entry of `target`. Returns an earlier target with an entry that has arrived
+    /// by now.
+    #[inline(always)]
+    pub(crate) fn swap(&mut self, target: usize, entry: *const u8) -> Option<usize> {
+        prefetch(entry);
+        let at = self.count % Self::LEN;
+        let before = std::mem::replace(&mut self.ring[at], target as u32);
+        self.count += 1;
+        (self.count > Self::LEN).then_some(before as usize)
+    }
+
+    /// Calls `f` with the remaining targets.
+    pub(crate) fn drain(&mut self, mut f: impl FnMut(usize)) {
+        for at in self.count.saturating_sub(Self::LEN)..self.count {
+            f(self.ring[at % Self::LEN] as usize);
+        }
+        self.count = 0;
+    }
+}
+
+/// Adds `by`, at most 127, to a signed byte that wraps, and records a carry if it wraps.
+#[inline(always)]
+pub(crate) fn add(table: &mut [u8], granule: usize, by: i8, spills: &mut Spills) {
+    let (sum, wrapped) = (table[granule] as i8).overflowing_add(by);
+    table[granule] = sum as u8;
+    if wrapped {
+        spill(spills, granule, if by > 0 { 256 } else { -256 });
+    }
+}
+
+/// Adds 1 to a byte under a lock that all writers hold.
+pub(crate) fn add_shared(table: &[AtomicU8], granule: usize, spills: &mut Spills) {
+    // Relaxed: the lock orders the accesses.
+    let (sum, wrapped) = (table[granule].load(Ordering::Relaxed) as i8).overflowing_add(1);
+    table[granule].store(sum as u8, Ordering::Relaxed);
+    if wrapped {
+        spill(spills, granule, 256);
+    }
+}
+
+#[cold]
+#[inline(never)]
+pub(crate) fn spill(spills: &mut Spills, granule: usize, carry: i64) {
+    spills.add(granule as u32, carry);
+}
+
+/// The carries of bytes that have wrapped, by granule.
+#[derive(Debug, Default)]
+pub(crate) struct Spills {
+    pub(super) carries: HashMap<u32, i64>,
+    /// There was no memory for some carry. Checked once at the end, since carries come from the
+    /// innermost loops.
+    pub(super) lost: bool,
+}
+
+impl Spills {
+    pub(super) fn add(&mut self, granule: u32, carry: i64) {
+        if self.carries.try_reserve(1).is_ok() {
+            *self.carries.entry(granule).or_default() += carry;
+        } else {
+            self.lost = true;
+        }
+    }
+
+    /// The carry of a granule.
+    pub(super) fn of(&self, granule: u32) -> i64 {
+        self.carries.get(&granule).copied().unwrap_or_default()
+    }
+
+    pub(super) fn lost_nothing(&self) -> Result<(), NoMemory> {
+        if self.lost { Err(NoMemory) } else { Ok(()) }
+    }
+}
+
+/// Adds the bytes of `table` to those of `main`.
+///
+/// # Safety
+///
+/// As for [`exclusively`], of `main`.
+pub(crate) unsafe fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(usize, i64)) {
+    let add = |main: &mut [u8]| {
+        for (at, (sum, &add)) in main.iter_mut().zip(table).enumerate() {
+            if add != 0 {
+                let (now, wrapped) = (*sum as i8).overflowing_add(add as i8);
+                *sum = now as u8;
+                if wrapped {
+                    carry(at, if now < 0 { 256 } else { -256 });
+                }
+            }
+        }
+    };
+    // SAFETY: rule *stopped*: as the caller says.
+    unsafe { exclusively(main, add) }
+}
 
 /// Objects that are traversed before their edges are counted.
 const BATCH: usize = 64;
@@ -191,7 +316,7 @@ impl<M: ObjectModel> Work<'_, M> {
     ) -> Result<(), NoMemory> {
         let Self { world, .. } = self;
         let origin = world.core().space.origin();
-        let leaves = SerialOf::<M>::PRESENT && worker.index != 0;
+        let skips_serial = SerialOf::<M>::PRESENT && worker.index != 0;
         let selection = self.scope.selection;
         let mut counter = Counter::<_, ALL>::new(world, origin, selection, table, counts);
         let mut candidates: Vec<Stopped<'_>> = Vec::new();
@@ -207,7 +332,7 @@ impl<M: ObjectModel> Work<'_, M> {
                     gather(origin, word, &mut candidates);
                 }
                 steps::took(PAGE_WORDS + candidates.len());
-                self.count_objects(&mut counter, leaves, tracer, &candidates)?;
+                self.count_objects(&mut counter, skips_serial, tracer, &candidates)?;
             }
         }
         counter.drain_delayed();
@@ -250,20 +375,21 @@ impl<M: ObjectModel> Work<'_, M> {
         counts.spills.lost_nothing()
     }
 
-    /// Counts some candidates. `leaves`: but for those that only the first worker traverses.
+    /// Counts some candidates. `skips_serial`: but for those that only the first worker traverses.
     #[inline(always)]
     fn count_objects<O: Index, const ALL: bool>(
         &self,
         counter: &mut Counter<'_, O, ALL>,
-        leaves: bool,
+        skips_serial: bool,
         tracer: &mut Tracer,
         objects: &[Stopped<'_>],
     ) -> Result<(), NoMemory> {
         let (origin, model) = (counter.origin, &self.world.core().model);
         let (verifies, prefetches) =
             (ChecksOf::<M>::verifies_traversals(model), BatchesOf::<M>::prefetches(model));
-        let leaves_any =
-            |few: &[Stopped<'_>]| leaves && few.iter().any(|&o| SerialOf::<M>::serial(model, o));
+        let skips_any = |few: &[Stopped<'_>]| {
+            skips_serial && few.iter().any(|&o| SerialOf::<M>::serial(model, o))
+        };
         let mut rest = Vec::new();
         // In a full collection candidates are adjacent. The hardware prefetches them, but
         // only up to the end of its page. In a young collection they are far apart.
@@ -271,7 +397,7 @@ impl<M: ObjectModel> Work<'_, M> {
             object.prefetch();
         }
         for (number, mut batch) in objects.chunks(BATCH).enumerate() {
-            if leaves_any(batch) {
+            if skips_any(batch) {
                 counter.leave_serial(model, batch, &mut rest)?;
                 batch = &rest;
             }
@@ -288,7 +414,7 @@ impl<M: ObjectModel> Work<'_, M> {
                     object.prefetch();
                 }
                 let ahead = few_from(objects, first + CONTENTS_DISTANCE);
-                if prefetches && !leaves_any(ahead) {
+                if prefetches && !skips_any(ahead) {
                     prefetch_each(model, ahead, tracer);
                 }
                 let unreadable = &mut counter.counts.unreadable;

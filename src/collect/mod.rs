@@ -12,7 +12,7 @@
 //!   the candidates, and are destroyed after the stop.
 //! * The [candidates](candidates) are found by their state bytes. None is marked. If the model
 //!   [lists](listing) its objects, it does so first.
-//! * `Premark` ([`mark`]): marks the candidates that the [roots of the model](uncounted) reach, and
+//! * `Premark` ([`mark`]): marks the candidates that the [roots of the model](listing) reach, and
 //!   in full collections those that named roots and [assumed roots](assumed) reach.
 //! * `Count` ([`count`]): counts the references from the unmarked candidates. Then the assumed
 //!   roots are checked.
@@ -22,7 +22,7 @@
 //! * `Claim` ([`claim`]): takes a reference on each listed object, and clears weak references.
 //!   Objects that legacy finalizers reach leave the set.
 //! * **The world starts.**
-//! * `Callbacks`, `Finalize` ([`finalize`]): calls the weak callbacks, then the finalizers, once
+//! * `Callbacks`, `Finalize` ([`recheck`]): calls the weak callbacks, then the finalizers, once
 //!   per object.
 //! * `Recheck` ([`recheck`]), in a second stop: resurrected objects leave the set. The other
 //!   objects lose their weak references.
@@ -58,60 +58,45 @@
 //!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
 //!   does not change.
 
+// The work of a thread at a safepoint: it parks, collects or promotes.
+pub(crate) mod safepoint;
 // The driver: a collection from its request to its report.
 pub(crate) mod collection;
 // The open report, and the callbacks around a collection.
 pub(crate) mod open_report;
-// The first half of a collection, inside a stop of the runtime.
-pub(crate) mod stopped;
-// New objects become old without a collection.
-pub(crate) mod promotion;
 
 // The search for unreachable objects: `Premark` to `Sweep`.
 pub(crate) mod search;
-// The pages and objects of a search.
+// The pages and objects of a phase, and how workers share them.
 #[allow(unsafe_code)]
 pub(crate) mod scope;
-// Parts of a list, which workers take.
-pub(crate) mod work_list;
 // The candidates, and their marks.
 #[allow(unsafe_code)]
 pub(crate) mod candidates;
-// The objects of a model that lists them itself.
+// What a model names: its objects, uncounted roots, corrections of counts.
 #[allow(unsafe_code)]
 pub(crate) mod listing;
-// The traversal of a batch of objects, and its failure.
-pub(crate) mod traversal;
-// The roots and references that no count shows.
-pub(crate) mod uncounted;
+// Calls to the model: traversals in a stop, other methods between the stops.
+pub(crate) mod calls;
 // The roots of the last full collection, as an assumption about this one.
 pub(crate) mod assumed;
-// `Count`.
+// `Count`, and its table.
 #[allow(unsafe_code)]
 pub(crate) mod count;
-// The table of counted references.
-#[allow(unsafe_code)]
-pub(crate) mod table;
 // `Roots`.
 #[allow(unsafe_code)]
 pub(crate) mod roots;
-// `Premark` and `Mark`: all workers.
-pub(crate) mod mark;
-// The marking of one worker.
+// `Premark` and `Mark`.
 #[allow(unsafe_code)]
-pub(crate) mod marker;
-// The work that marking workers share.
-pub(crate) mod pool;
-// `Sweep`.
+pub(crate) mod mark;
+// `Sweep`, and promotions.
 #[allow(unsafe_code)]
 pub(crate) mod sweep;
 
 // `Claim`.
 #[allow(unsafe_code)]
 pub(crate) mod claim;
-// `Callbacks` and `Finalize`.
-pub(crate) mod finalize;
-// `Recheck`, and the judgement of the model.
+// `Callbacks`, `Finalize` and `Recheck`, and the judgement of the model.
 #[allow(unsafe_code)]
 pub(crate) mod recheck;
 // `Clear`: by one thread, or by all in batches.
@@ -119,13 +104,10 @@ pub(crate) mod recheck;
 pub(crate) mod reclaim;
 // `Clear`: clearing and releasing some objects.
 pub(crate) mod clear;
-// Calls to the model between the stops, and how long they take.
-pub(crate) mod calls;
-
-// The work of a thread at a safepoint.
-pub(crate) mod safepoint;
 // Checks of cleared and released objects.
 pub(crate) mod released;
+// The first half of a collection, inside a stop of the runtime.
+pub(crate) mod stopped;
 
 pub use self::collection::{Collect, CollectError};
 #[cfg(feature = "cpython")]

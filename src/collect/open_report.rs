@@ -5,8 +5,8 @@
 use std::time::Instant;
 
 use crate::base::sync::Ordering;
+use crate::collect::calls::Abandoned;
 use crate::collect::collection::Collect;
-use crate::collect::traversal::Abandoned;
 use crate::heap::core::{COLLECT, Core};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;

@@ -6,9 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+use crate::collect::calls::{self, Abandoned, edges_of, guard_traversal, tracer_of};
+use crate::collect::collection;
 use crate::collect::scope::{state_of, stopped_at};
-use crate::collect::traversal::{Abandoned, edges_of, guard_traversal, tracer_of};
-use crate::collect::{calls, collection};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;

@@ -11,9 +11,8 @@ use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering};
 use crate::collect::assumed::most_roots;
 use crate::collect::candidates::{Candidates, not_zero};
-use crate::collect::count::Counts;
-use crate::collect::scope::{Scope, Selection, granules_of, stopped_at};
-use crate::collect::table::{Spills, exclusively};
+use crate::collect::count::{Counts, Spills};
+use crate::collect::scope::{Scope, Selection, exclusively, granules_of, stopped_at};
 use crate::heap::mark_tables::{FoundRoot, WORD, each_bit};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::parts::*;
@@ -45,8 +44,8 @@ pub(crate) fn roots<M: ObjectModel>(
 ) -> Result<Roots, NoMemory> {
     let core = world.core();
     let (states, table) = (core.space.states(), core.space.counts());
-    let uncounted = counts.immortal.len() + counts.outside.len() + counts.dying.len();
-    steps::took(counts.spills.carries.len() + uncounted);
+    let without_count = counts.immortal.len() + counts.outside.len() + counts.dying.len();
+    steps::took(counts.spills.carries.len() + without_count);
     // The byte of a sum that has wrapped is not exact. The sum replaces the carry, and the byte
     // becomes 0, 1 or -1.
     for (&granule, carry) in &mut counts.spills.carries {

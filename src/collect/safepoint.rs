@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::base::outside::{self, guarded};
 use crate::base::stress::{Step, maybe_yield};
 use crate::collect::collection::{collect, collect_due};
-use crate::collect::{Collect, CollectError, StoppedCollection, promotion, reclaim};
+use crate::collect::{Collect, CollectError, StoppedCollection, reclaim, sweep};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
@@ -72,11 +72,11 @@ impl<M: ObjectModel> ModelMutator<M> {
                 Due::Promotion | Due::Young
                     if !collects_young::<M>() && !self.core().space.is_tight() =>
                 {
-                    promotion::skip_young(self);
+                    sweep::skip_young(self);
                     None
                 }
                 // If memory is short, a collection that frees garbage is better than a promotion.
-                Due::Promotion if !self.core().space.is_tight() => Some(promotion::promote(self)),
+                Due::Promotion if !self.core().space.is_tight() => Some(sweep::promote(self)),
                 Due::Promotion | Due::Young => Some(collect_due(self, Collect::young())),
                 Due::Full => Some(collect_due(self, Collect::full())),
             };

@@ -1,12 +1,18 @@
-//! The pages and objects of a phase.
+//! The pages and objects of a phase, and how workers share them.
 //!
 //! A collection works on the pages in use, and on the candidates on them: a [`Scope`]. Enumerations
 //! visit all objects.
+//!
+//! Workers take pages in chunks. A parked mutator that takes part in a collection begins with its
+//! own pages, because its objects are in the caches of its processor. Then it takes pages of other
+//! threads, and at last those of threads that are not attached.
+
+use std::cmp::Reverse;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
-use crate::base::sync::Ordering;
-use crate::collect::work_list::{WorkCursor, WorkList};
+use crate::base::sync::{AtomicU8, AtomicUsize, Ordering};
+use crate::heap::helpers::Worker;
 use crate::heap::model::ObjectModel;
 use crate::heap::world::World;
 use crate::memory::address_map::{AddressMap, Index};
@@ -226,6 +232,184 @@ pub(crate) fn live<'w, M: ObjectModel>(
             if let Some(object) = stopped_at(world, granule) {
                 f(object, StateByte(&states[granule]));
             }
+        }
+    }
+}
+
+/// Pieces of work by the arena that they belong to.
+#[derive(Debug)]
+pub(crate) struct WorkList<T> {
+    items: Vec<T>,
+    groups: Vec<Group>,
+}
+
+/// Pieces of one arena, one after the other.
+#[derive(Debug)]
+struct Group {
+    arena: u32,
+    end: usize,
+    /// The first item that no thread has taken.
+    next: AtomicUsize,
+    /// The initial value of `next`.
+    start: usize,
+}
+
+impl<T> WorkList<T> {
+    /// A list without arenas.
+    pub(crate) fn new(items: Vec<T>) -> Result<Self, NoMemory> {
+        Self::grouped(items, |_| 0)
+    }
+
+    /// A list of items with the numbers of their arenas, or 0. The items are sorted by arena, and
+    /// within an arena by `place`.
+    pub(crate) fn by_arena<K: Ord>(
+        mut items: Vec<T>,
+        arena: impl Fn(&T) -> u32,
+        place: impl Fn(&T) -> K,
+    ) -> Result<Self, NoMemory> {
+        // Unstable, since the stable sort allocates. Arena 0 comes last.
+        items.sort_unstable_by_key(|item| (Reverse(arena(item)), place(item)));
+        Self::grouped(items, arena)
+    }
+
+    fn grouped(items: Vec<T>, arena: impl Fn(&T) -> u32) -> Result<Self, NoMemory> {
+        let mut groups: Vec<Group> = Vec::new();
+        for (at, item) in items.iter().enumerate() {
+            let arena = arena(item);
+            match groups.last_mut() {
+                Some(group) if group.arena == arena => group.end = at + 1,
+                _ => {
+                    let group = Group { arena, end: at + 1, next: AtomicUsize::new(at), start: at };
+                    fallible::push(&mut groups, group)?;
+                }
+            }
+        }
+        Ok(Self { items, groups })
+    }
+
+    /// The items alone.
+    pub(crate) fn into_items(self) -> Vec<T> {
+        self.items
+    }
+
+    /// All items.
+    pub(crate) fn items(&self) -> &[T] {
+        &self.items
+    }
+
+    /// Distributes all items again, at most `chunk` items at a time. Only one phase at a time does
+    /// this.
+    pub(crate) fn share(&self, chunk: usize) -> WorkCursor<'_, T> {
+        // Relaxed, here and below: the numbers must only be unique. The start of the worker threads
+        // orders the accesses to the items.
+        self.groups.iter().for_each(|group| group.next.store(group.start, Ordering::Relaxed));
+        WorkCursor { list: self, chunk }
+    }
+}
+
+/// The distribution of the items to threads.
+#[derive(Debug)]
+pub(crate) struct WorkCursor<'a, T> {
+    list: &'a WorkList<T>,
+    chunk: usize,
+}
+
+impl<'a, T> WorkCursor<'a, T> {
+    /// The chunks of one thread: first from its own items, then from the items of others, until all
+    /// items are taken.
+    pub(crate) fn of(&self, worker: Worker) -> WorkChunks<'a, T> {
+        let groups = &self.list.groups;
+        steps::took(groups.len());
+        let own =
+            groups.iter().position(|group| group.arena == worker.arena).unwrap_or(worker.index);
+        WorkChunks { list: self.list, chunk: self.chunk, group: own, left: groups.len() }
+    }
+}
+
+/// The iteration of one thread over the groups. It visits each group once, until the group is
+/// empty.
+#[derive(Debug)]
+pub(crate) struct WorkChunks<'a, T> {
+    list: &'a WorkList<T>,
+    chunk: usize,
+    /// The current group, modulo the number of groups.
+    group: usize,
+    /// The number of groups left, including the current one.
+    left: usize,
+}
+
+impl<'a, T> Iterator for WorkChunks<'a, T> {
+    type Item = &'a [T];
+
+    fn next(&mut self) -> Option<&'a [T]> {
+        let WorkList { items, groups } = self.list;
+        while self.left > 0 {
+            steps::took(1);
+            let group = &groups[self.group % groups.len()];
+            let start = group.next.fetch_add(self.chunk, Ordering::Relaxed);
+            if start < group.end {
+                return Some(&items[start..group.end.min(start + self.chunk)]);
+            }
+            self.group += 1;
+            self.left -= 1;
+        }
+        None
+    }
+}
+
+/// The bytes that a scan examines together.
+pub(crate) const LANES: usize = 32;
+
+/// Table bytes as plain memory, for scans that the compiler can vectorise.
+///
+/// # Safety
+///
+/// No other thread accesses the bytes before `f` returns, and `f` accesses them by its argument
+/// only: the world is stopped, and each page is given to one worker.
+#[cfg(not(all(test, loom)))]
+pub(crate) unsafe fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
+    // SAFETY: rule *guarded*: an atomic byte has the layout of a byte and may be written through a
+    // shared reference. No other access is made, as the caller says.
+    f(unsafe {
+        std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len())
+    })
+}
+
+/// Table bytes as plain memory, as [`exclusively`], for scans that only read.
+///
+/// # Safety
+///
+/// No thread writes the bytes before `f` returns.
+#[cfg(not(all(test, loom)))]
+pub(crate) unsafe fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
+    // SAFETY: rule *guarded*: an atomic byte has the layout of a byte. No thread writes it, as the
+    // caller says.
+    f(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) })
+}
+
+/// In models the bytes are copied, so that loom sees each access.
+#[cfg(all(test, loom))]
+pub(crate) unsafe fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
+    f(&bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect::<Vec<u8>>())
+}
+
+/// In models the bytes are copied, so that loom sees each access.
+#[cfg(all(test, loom))]
+pub(crate) unsafe fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
+    let mut copy: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+    let result = f(&mut copy);
+    bytes.iter().zip(copy).for_each(|(byte, value)| byte.store(value, Ordering::Relaxed));
+    result
+}
+
+/// Zeroes the side table on the pages of the scope.
+pub(crate) fn wipe(space: &Space<impl AddressMap>, pages: &[u32]) {
+    for &page in pages {
+        if let Some(range) = granules_of(space, page) {
+            steps::took(range.len());
+            // Relaxed: only this worker accesses the page. It is rare, so the bytes need no access
+            // as plain memory.
+            space.counts()[range].iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
         }
     }
 }

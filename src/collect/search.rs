@@ -21,20 +21,18 @@
 #![forbid(unsafe_code)]
 
 use crate::base::fallible::{self, NoMemory};
+use crate::collect::calls::Abandoned;
 use crate::collect::candidates::Candidates;
-use crate::collect::count::{self, Counts};
-use crate::collect::marker::Leaves;
+use crate::collect::count::{self, Counts, Spills};
+use crate::collect::mark::{self, Leaves};
 use crate::collect::roots::{self, Roots};
-use crate::collect::scope::{Scope, Selection};
+use crate::collect::scope::{self, Scope, Selection};
 use crate::collect::sweep::{self, Swept};
-use crate::collect::table::{self, Spills};
-use crate::collect::traversal::Abandoned;
-use crate::collect::{assumed, mark, uncounted};
+use crate::collect::{assumed, listing};
 use crate::heap::model::ObjectModel;
 use crate::heap::world::World;
 use crate::object::live::ClaimRef;
-use crate::report::event;
-use crate::report::event::{EnteredSpan, Phase};
+use crate::report::event::{self, EnteredSpan, Phase};
 
 /// With fewer unmarked candidates on a page than these, on average, one worker counts all of them.
 const FEW_ON_PAGE: usize = 64;
@@ -82,9 +80,9 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
 
     /// The phases `Premark` to `Mark`: marks the candidates that are reachable from outside.
     pub(crate) fn mark_reachable(&mut self) -> Result<(), Abandoned> {
-        self.reported = uncounted::roots(self.world, &self.candidates, self.scope.selection)?;
-        self.premark()?;
-        let (mut counts, proven) = assumed::count(self)?;
+        self.reported = listing::roots(self.world, &self.candidates, self.scope.selection)?;
+        self.mark_known()?;
+        let (mut counts, proven) = assumed::mark_and_count(self)?;
         if counts.traversed == 0 {
             // There are no candidates, or premarking has reached all of them.
             assumed::remember(self, proven, Vec::new());
@@ -101,7 +99,7 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     ///
     /// If a field is unreadable, its targets stay candidates. They have a reference that counting
     /// does not find, so they are roots.
-    fn premark(&mut self) -> Result<(), Abandoned> {
+    fn mark_known(&mut self) -> Result<(), Abandoned> {
         let core = self.world.core();
         let named = if self.is_full() { core.roots.list()? } else { Vec::new() };
         let named = named.iter().map(|object| core.space.granule(object.address()) as u32);
@@ -123,9 +121,9 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
 
     /// Begins again behind `Premark`, because an assumption has failed.
     pub(super) fn begin_again(&mut self) -> Result<(), Abandoned> {
-        table::wipe(&self.world.core().space, self.scope.pages());
+        scope::wipe(&self.world.core().space, self.scope.pages());
         self.candidates.find(self.world, &self.scope);
-        self.premark()
+        self.mark_known()
     }
 
     /// Counts the references from the unmarked candidates. `marked` is the number of the others,
@@ -171,7 +169,7 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     /// phase `Roots` zeroes them otherwise.
     pub(crate) fn close<T>(self, result: Result<T, Abandoned>) -> Result<T, Abandoned> {
         self.candidates.close(self.world, &self.scope);
-        result.inspect_err(|_| table::wipe(&self.world.core().space, self.scope.pages()))
+        result.inspect_err(|_| scope::wipe(&self.world.core().space, self.scope.pages()))
     }
 
     /// Whether this is the search of a full collection.

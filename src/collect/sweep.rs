@@ -7,26 +7,35 @@
 //!
 //! So the list is in the order of memory regardless of the division of work, and no part of it is
 //! copied.
+//!
+//! A *promotion* ages all objects without a collection: new objects become old, and none is
+//! traversed.
 
-use crate::collect::candidates::Candidates;
-use crate::collect::work_list::WorkList;
-use crate::object::live::Stopped;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering};
-use crate::collect::scope::{Scope, granules_of, object_at};
-use crate::collect::table::{LANES, exclusively};
+use crate::collect::candidates::Candidates;
+use crate::collect::collection::{self, CollectError, prepare};
+use crate::collect::reclaim::CollectorGuard;
+use crate::collect::scope::{LANES, Scope, WorkList, exclusively, granules_of, object_at};
+use crate::collect::{calls, open_report};
 use crate::heap::mark_tables::{PAGE_WORDS, each_bit};
 use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
+use crate::heap::pacing::Due;
 use crate::heap::world::World;
 use crate::memory::address_map::AddressMap;
 use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::space::Space;
+use crate::object::live::Stopped;
 use crate::object::state::{self, StateByte};
 use crate::report::event::{self, Phase};
+use crate::report::facts::CollectionKind;
+use crate::safepoint::{StopError, StopPurpose};
 
 /// The unmarked candidates, in the order of memory.
 pub(crate) struct Swept<'w> {
@@ -193,7 +202,7 @@ fn aged(state: u8) -> u8 {
 /// no garbage. Returns the number of candidates among them.
 ///
 /// It allocates no memory. One thread does the work, which takes about a nanosecond for an object.
-pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
+fn age_all<M: ObjectModel>(world: &World<'_, M>) -> usize {
     let core = world.core();
     let (space, states) = (&core.space, core.space.states());
     let mut promoted = 0;
@@ -224,6 +233,57 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
     }
     magazines_stay_young(world);
     promoted
+}
+
+/// A young collection or a promotion is due, and the model has neither: the new objects count as
+/// old from now on, so that a full collection becomes due. If another thread collects, it counts
+/// them.
+pub(crate) fn skip_young<M: ObjectModel>(m: &ModelMutator<M>) {
+    if let Some(_guard) = CollectorGuard::try_acquire(m.core()) {
+        m.core().pace.skip_young();
+    }
+}
+
+/// Makes all new objects old without traversing them, if a promotion is due and no other thread
+/// collects: see [`pacing`](crate::heap::pacing). A promotion is no collection, so it calls no
+/// callbacks. Its stop merges counts, as the first stop of a collection does.
+pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
+    let _guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
+    // Another thread may have collected or promoted since this thread found the promotion due.
+    if m.core().pace.due() != Due::Promotion {
+        return Ok(());
+    }
+    Ok(promote_now(m)?)
+}
+
+/// Promotes all new objects. The caller holds the collector lock.
+pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), StopError> {
+    let core = Arc::clone(m.core());
+    let _span = event::promotion(&core.name);
+    prepare(m);
+    m.free_left_memory();
+    let mut dead = Vec::new();
+    let world = m
+        .stop_for(StopPurpose::Promotion)
+        .inspect_err(|error| open_report::stop_failed(&core, CollectionKind::Young, error))?;
+    #[expect(
+        clippy::let_underscore_must_use,
+        reason = "without memory for its list, the next collection merges"
+    )]
+    let _ = collection::merge_counts(&world, &mut dead);
+    let promoted = age_all(&world);
+    core.pace.after_promotion(promoted);
+    // Relaxed: figures.
+    core.totals.promotions.fetch_add(1, Ordering::Relaxed);
+    if let Some(verifier) = core.verifier {
+        verifier.verify(&world, "after a promotion");
+    }
+    let stopped = world.elapsed();
+    drop(world);
+    collection::destroy_merged(dead, m);
+    calls::resumed(m);
+    event::promoted(promoted, stopped);
+    Ok(())
 }
 
 #[allow(unsafe_code)]

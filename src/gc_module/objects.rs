@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use crate::base::fallible::{self, words};
 use crate::collect;
-use crate::collect::traversal::{edges_of, guard_traversal};
+use crate::collect::calls::{edges_of, guard_traversal};
 use crate::gc_module::collecting::bad_generation;
 use crate::gc_module::services::{Services, stopped};
 use crate::heap::world::World;

@@ -7,9 +7,9 @@
 use std::borrow::Cow;
 
 use crate::base::fallible::NoMemory;
+use crate::collect::calls::{edges_of, guard_traversal};
 use crate::collect::listing;
 use crate::collect::scope::{live, state_of, stopped_at, visible};
-use crate::collect::traversal::{edges_of, guard_traversal};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;

@@ -34,7 +34,7 @@
 //! waits for its thread, and a stop writes some bytes as plain memory, under that lock.
 //!
 //! In a stop `listing`, `sweep` and `promote` access the bytes of a page as plain memory
-//! (`table::exclusively`), so that their scans are vectorised. Each page then belongs to one
+//! (`scope::exclusively`), so that their scans are vectorised. Each page then belongs to one
 //! worker, while all other threads that change state bytes are attached, and so parked. Counting
 //! reads the bytes so while no thread writes them. The claim uses loads and stores, because each
 //! object has one worker.

@@ -8,9 +8,9 @@
 use std::borrow::Cow;
 
 use crate::base::stress::Step;
+use crate::collect::calls::{guard_traversal, traverse_batch};
 use crate::collect::collection;
 use crate::collect::scope::{state_of, stopped_at};
-use crate::collect::traversal::{guard_traversal, traverse_batch};
 use crate::heap::core;
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;

@@ -13,9 +13,9 @@ use std::collections::HashMap;
 
 use crate::base::fallible::NoMemory;
 use crate::base::sync::Ordering;
+use crate::collect::calls::guard_traversal;
+use crate::collect::listing::Adjustments;
 use crate::collect::scope::stopped_at;
-use crate::collect::traversal::guard_traversal;
-use crate::collect::uncounted::Adjustments;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::parts::*;
 use crate::heap::world::World;

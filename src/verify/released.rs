@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::fmt;
 
 use crate::base::outside::guarded;
+use crate::collect::calls::guard_traversal;
 use crate::collect::released::in_stop;
 use crate::collect::scope::{state_of, stopped_at};
-use crate::collect::traversal::guard_traversal;
 use crate::heap::core::Core;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::ModelMutator;

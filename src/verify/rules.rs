@@ -35,8 +35,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::base::outside::{guarded, panic_message};
+use crate::collect::calls::traverse_batch;
 use crate::collect::scope::{live, state_of, stopped_at};
-use crate::collect::traversal::traverse_batch;
 use crate::heap::core::Core;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::parts::*;

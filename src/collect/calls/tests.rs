@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod traversal;
+
 use std::sync::Arc;
 
 use crate::base::sync::{AtomicUsize, Ordering};

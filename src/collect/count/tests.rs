@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod table;
+
 use super::*;
 use crate::collect::scope::tests::{granules, stopped};
 use crate::collect::tests::script::{Script, collect, scripted_heap};

@@ -2,14 +2,14 @@
 
 #![forbid(unsafe_code)]
 
-use super::*;
-use crate::collect::tests::script::{Raw, Script, collect, scripted_heap, small_heap};
-use crate::object::address::Object;
+mod marker;
+mod pool;
 
+use super::*;
 use crate::base::stress::Stress;
 use crate::collect::Collect;
-use crate::collect::marker::granule;
 use crate::collect::scope::Scope;
+use crate::collect::tests::script::{Raw, Script, collect, scripted_heap, small_heap};
 use crate::object::state;
 use crate::report::facts::CollectionKind;
 

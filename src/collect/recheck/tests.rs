@@ -1,5 +1,7 @@
 //! Tests of `collect/recheck.rs`.
 
+mod finalize;
+
 use super::*;
 use crate::collect::Collect;
 use crate::collect::claim::tests::{heap, things};

@@ -2,8 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+mod work_list;
+
 use super::*;
-use crate::collect::table::wipe;
+use crate::collect::scope::wipe;
 use crate::heap::helpers::Worker;
 use crate::managed::Managed;
 use crate::memory::shape::PAGE_SIZE;

@@ -11,7 +11,7 @@ pub(crate) mod script;
 
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
 use crate::collect::collection::{collect, collect_due};
-use crate::collect::promotion::promote_now;
+use crate::collect::sweep::promote_now;
 use crate::collect::{Collect, CollectError, reclaim};
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
 use crate::object::tracer::Tracer;

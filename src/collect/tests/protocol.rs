@@ -6,7 +6,7 @@ use crate::collect::tests::script::{Script, are_ordinary, collect, heap_with, sc
 
 use crate::Pacing;
 use crate::collect::collection::collect_due;
-use crate::collect::promotion::{promote, promote_now};
+use crate::collect::sweep::{promote, promote_now};
 use crate::collect::{Collect, CollectError};
 use crate::heap::pacing::Due;
 use crate::safepoint::StopError;

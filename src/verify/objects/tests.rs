@@ -179,7 +179,7 @@ fn stressed_by(
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         if promotes {
             assert!(m.core().collector_lock.try_acquire());
-            crate::collect::promotion::promote_now(&mut m).unwrap();
+            crate::collect::sweep::promote_now(&mut m).unwrap();
         } else {
             assert_eq!(m.try_collect(crate::Collect::full()).unwrap().collected, 2);
         }

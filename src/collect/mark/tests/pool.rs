@@ -1,8 +1,8 @@
-//! Tests of `collect/pool.rs`.
+//! Tests of the work that marking workers share.
 
 #![forbid(unsafe_code)]
 
-use super::*;
+use super::super::*;
 
 #[test]
 fn a_worker_waits_for_work_as_long_as_another_one_may_give_some() {

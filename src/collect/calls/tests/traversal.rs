@@ -1,4 +1,4 @@
-//! Tests of `collect/traversal.rs`.
+//! Tests of batch traversals.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Tests of `collect/work_list.rs`.
+//! Tests of the distribution of work.
 
 #![forbid(unsafe_code)]
 
-use super::*;
+use super::super::*;
 
 fn taken(share: &WorkCursor<'_, (u32, u32)>, worker: Worker) -> Vec<(u32, u32)> {
     share.of(worker).flatten().copied().collect()

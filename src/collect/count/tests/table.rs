@@ -1,10 +1,11 @@
-//! Tests of `collect/table.rs`.
+//! Tests of the table of counts.
 
 #![forbid(unsafe_code)]
 
-use super::*;
+use super::super::*;
 use crate::base::sync::Ordering;
 use crate::collect::scope::tests::{granules, stopped};
+use crate::collect::scope::wipe;
 
 #[test]
 fn a_wiped_page_has_no_counts() {

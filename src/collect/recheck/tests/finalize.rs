@@ -1,4 +1,4 @@
-//! Tests of `collect/finalize.rs`.
+//! Tests of callbacks and finalizers.
 
 #![forbid(unsafe_code)]
 

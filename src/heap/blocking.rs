@@ -1,4 +1,8 @@
-//! Blocking operations during which the thread is detached, so stops do not wait for it.
+//! Blocking operations of std during which the thread is detached, so that stops do not wait for
+//! it.
+//!
+//! For example, thread 1 holds a mutex of the program and parks for a stop, while thread 2 wants
+//! the mutex. Attached, thread 2 would never reach a safepoint, so the stop would never end.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +16,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{ModelMutator, set_inside_detach};
 use crate::safepoint::Away;
 
-/// A thread handle for [`Mutator::join`](crate::Mutator::join): one of std's two kinds.
+/// A thread handle for [`Mutator::join`](crate::Mutator::join), which is one of std's two kinds.
 pub trait Join: sealed::Sealed {
     /// The return value of the thread.
     type Output;
@@ -49,8 +53,8 @@ impl<T> Join for ScopedJoinHandle<'_, T> {
 }
 
 impl<M: ObjectModel> ModelMutator<M> {
-    /// Locks a std mutex outside the heap. Tries first, and otherwise waits detached. If an
-    /// attached thread waited for a mutex of a parked thread, the stop would never end.
+    /// Locks a std mutex outside the heap. It tries first, and otherwise waits detached, because a
+    /// stop would never end if an attached thread waited for a mutex of a parked thread.
     ///
     /// # Errors
     ///
@@ -86,8 +90,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.detach(|| thread.join())
     }
 
-    /// Receives the next message of a channel. Takes a message that is already there, and otherwise
-    /// waits detached.
+    /// Receives the next message of a channel. It takes a message that is already there, and
+    /// otherwise waits detached.
     ///
     /// # Errors
     ///
@@ -105,27 +109,27 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Runs `f`, attached, with a scope for threads that borrow from this thread. When `f` has
-    /// returned, waits detached for these threads. See [`Mutator::scope`](crate::Mutator::scope).
+    /// returned, it waits detached for these threads, as [`Mutator::scope`](crate::Mutator::scope)
+    /// explains.
     ///
     /// # Panics
     ///
-    /// If [`detach`](Self::detach) would panic; `f` does not run then. As in
-    /// [`std::thread::scope`], also if `f` panics, or if a thread panics that was not joined. The
-    /// thread is attached again in these cases too.
+    /// If [`detach`](Self::detach) would panic, before `f` runs. As in [`std::thread::scope`], also
+    /// if `f` panics, or if a thread panics that was not joined, although the thread is attached
+    /// again then.
     #[track_caller]
     pub fn scope<'env, R>(
         &mut self,
         f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>, &mut Self) -> R,
     ) -> R {
-        /// Detaches when `f` has returned or panicked, and records the previous state of the
-        /// thread.
+        /// Detaches when `f` has returned or panicked, and records the thread's previous state.
         struct DetachAtEnd<'a, M: ObjectModel>(
             &'a mut ModelMutator<M>,
             &'a mut Option<(bool, Away)>,
         );
         impl<M: ObjectModel> Drop for DetachAtEnd<'_, M> {
             fn drop(&mut self) {
-                // Otherwise `f` or a hook has leaked a guard that forbids a detach, and the thread
+                // Otherwise `f` or a hook has leaked a guard that forbids a detach, so the thread
                 // waits attached.
                 if self.0.may_park()
                     && let Some(away) = self.0.step_out()

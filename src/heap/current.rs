@@ -1,8 +1,11 @@
 //! The mutator of the calling thread, for code that gets none as a parameter.
 //!
-//! A safe call lends the mutator: rule *lent* of [`mutator`](super::mutator). The lending is two
-//! additions to a word of the thread. [`current_unlent`](ModelMutator::current_unlent) leaves them
-//! out, and its caller promises what the loan would enforce.
+//! For example, a destructor drops the last reference to another object, which lies in the same
+//! heap. It frees that object through [`current`](ModelMutator::current), because the trait `Drop`
+//! passes no mutator. Such a call lends the mutator (rule *lent* of [`mutator`](super::mutator)),
+//! which costs two additions to a word of the thread.
+//! [`current_unlent`](ModelMutator::current_unlent) leaves them out, so its caller promises what
+//! the loan would enforce.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -13,23 +16,22 @@ use crate::heap::mutator::{Lent, ModelMutator};
 
 impl<M: ObjectModel> ModelMutator<M> {
     /// Calls `f` with this thread's mutator, if the thread is attached to a heap of this model.
-    ///
     /// Returns `None` if it is not attached, during a traversal, and while it holds a stop.
     ///
-    /// The mutator is lent meanwhile: the thread reaches no safepoint, does not detach and does not
-    /// collect. [`current`](Self::current) is the same without a closure.
+    /// Meanwhile the mutator is lent, so the thread reaches no safepoint, and neither detaches nor
+    /// collects. [`current`](Self::current) is the same without a closure.
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         Self::current().map(|mutator| f(&mutator))
     }
 
-    /// Returns this thread's mutator, if the thread is attached to a heap of this model. For code
-    /// that gets no mutator as a parameter, such as the destructor of a reference.
+    /// Returns this thread's mutator, if the thread is attached to a heap of this model. It is for
+    /// code that gets no mutator as a parameter, such as the destructor of a reference.
     ///
     /// Returns `None` if it is not attached, during a traversal, and while it holds a stop.
     ///
-    /// The mutator is lent while the guard lives: `safepoint` and `park` do nothing, `detach`
-    /// panics, and a collection or a stop returns an error. If the guard is leaked, the mutator is
-    /// lent for ever, and every stop waits for this thread for ever.
+    /// The mutator is lent while the guard lives, so that `safepoint` and `park` do nothing,
+    /// `detach` panics, and a collection or a stop returns an error. If the guard is leaked, the
+    /// mutator stays lent, and every stop waits for this thread for ever.
     #[inline]
     pub fn current() -> Option<CurrentMutator<M>> {
         let mutator = Self::here()?;
@@ -37,9 +39,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         Some(CurrentMutator { mutator, _lent: lent })
     }
 
-    /// As [`current`](Self::current), without lending: two additions less. It is meant for single
-    /// calls of [`allocate`](Self::allocate), [`publish`](Self::publish), [`track`](Self::track),
-    /// [`free`](Self::free) and [`local`](Self::local).
+    /// Like [`current`](Self::current), but spares the two additions of a loan. It is meant for
+    /// single calls of [`allocate`](Self::allocate), [`publish`](Self::publish),
+    /// [`track`](Self::track), [`free`](Self::free) and [`local`](Self::local).
     ///
     /// # Safety
     ///
@@ -51,10 +53,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 }
 
-/// The mutator of this thread, lent. Made by [`ModelMutator::current`].
+/// The mutator of this thread, which [`ModelMutator::current`] has lent.
 #[must_use = "the mutator is lent while this lives"]
 pub struct CurrentMutator<M: ObjectModel> {
-    /// A second value for the same attachment. It is never dropped.
+    /// A second value for the same attachment, so it is never dropped.
     mutator: ManuallyDrop<ModelMutator<M>>,
     _lent: Lent<M>,
 }
@@ -74,7 +76,7 @@ impl<M: ObjectModel> fmt::Debug for CurrentMutator<M> {
     }
 }
 
-/// The mutator of this thread, not lent. Made by [`ModelMutator::current_unlent`].
+/// The mutator of this thread, not lent, as [`ModelMutator::current_unlent`] returns it.
 pub struct UnlentMutator<M: ObjectModel>(ManuallyDrop<ModelMutator<M>>);
 
 impl<M: ObjectModel> Deref for UnlentMutator<M> {

@@ -1,22 +1,23 @@
-//! Detaching: a thread for which no stop waits.
+//! Detaching, so that no stop waits for a thread that may block.
 //!
-//! There are three ways. They differ in the code that keeps the mutator unused meanwhile.
+//! For example, thread 1 waits for a message of thread 2, while thread 2 collects. If thread 1
+//! waited attached, the stop would wait for it, and neither thread would ever continue. So it
+//! detaches for the wait, and attaches again when the message has come.
+//!
+//! There are three ways, which differ in what keeps the mutator unused meanwhile.
 //!
 //! | | while the thread is detached | the mutator is used meanwhile |
 //! |---|---|---|
-//! | [`detach`](ModelMutator::detach) | it runs a closure, which has no mutator | impossible: the
-//! closure borrows it |
-//! | [`into_detached`](ModelMutator::into_detached) | a [`ModelDetached`] has the mutator |
-//! impossible: it was moved |
-//! | [`leave_for_now`](ModelMutator::leave_for_now) | the mutator stays in its place, such as a
-//! thread-local | the caller promises not to |
+//! | [`detach`](ModelMutator::detach) | it runs a closure, which has no mutator | impossible: the closure borrows it |
+//! | [`into_detached`](ModelMutator::into_detached) | a [`ModelDetached`] has the mutator | impossible: it was moved |
+//! | [`leave_for_now`](ModelMutator::leave_for_now) | the mutator stays in its place, such as a thread-local | the caller promises not to |
 //!
 //! The last two cost the same, and exist for languages that mark the two ends of a region in which
 //! a thread may block. In such a region the thread may attach to another heap, or to this heap with
-//! another mutator. It ends that attachment before it attaches here again.
+//! another mutator, if it ends that attachment before it attaches here again.
 //!
-//! A thread that detaches has answered its requests first, and calls
-//! [`Threads::attached`](crate::model::Threads::attached) when it is back.
+//! A thread answers its requests before it detaches, because they would otherwise wait until it is
+//! back. Then it calls [`Threads::attached`](crate::model::Threads::attached).
 
 use std::fmt;
 
@@ -28,7 +29,6 @@ use crate::heap::parts::*;
 use crate::safepoint::{self, Away};
 
 impl<M: ObjectModel> ModelMutator<M> {
-    /// Calls [`Threads::attached`](crate::model::Threads::attached).
     #[inline(always)]
     pub(crate) fn call_attached(&self, core: &Core<M>) {
         let _lent = self.lend_to_model();
@@ -45,10 +45,10 @@ impl<M: ObjectModel> ModelMutator<M> {
             && !safepoint::is_suspending()
     }
 
-    /// Runs `f` detached. Stops do not wait for this thread meanwhile, so `f` can block.
+    /// Runs `f` detached, so that stops do not wait for this thread meanwhile, and `f` can block.
     ///
-    /// The thread attaches again afterwards, also if `f` panics. If the world is stopped at that
-    /// time, the thread waits for the resume. If `f` has kept a
+    /// The thread attaches again afterwards, also if `f` panics, and waits for the resume if the
+    /// world is stopped at that time. If `f` has kept a
     /// [`TraversalGuard`](safepoint::TraversalGuard), the thread is inside that traversal when it
     /// is back, until the guard is dropped.
     ///
@@ -56,10 +56,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// Inside a destructor, finalizer, callback or traversal, while the thread holds a stop, and
     /// while it keeps another thread suspended. The process aborts if the thread cannot attach
-    /// again because `f` left it attached to another [`Coordinator`](safepoint::Coordinator), or
-    /// has leaked or kept a [`Suspended`](safepoint::Suspended) or a
-    /// [`ModelDetachedFork`](crate::model::ModelDetachedFork): code up the stack relies on the
-    /// attachment.
+    /// again, because code up the stack relies on the attachment. The cause is that `f` left the
+    /// thread attached to another [`Coordinator`](safepoint::Coordinator), or leaked or kept a
+    /// [`Suspended`](safepoint::Suspended) or a
+    /// [`ModelDetachedFork`](crate::model::ModelDetachedFork).
     #[track_caller]
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.refuse_lent();
@@ -70,19 +70,19 @@ impl<M: ObjectModel> ModelMutator<M> {
         f()
     }
 
-    /// Detaches without a closure, for runtimes that mark the two ends of a blocking region. The
-    /// thread may attach to another heap meanwhile. It must end that attachment before it attaches
-    /// here again.
+    /// Detaches without a closure, for runtimes that mark the two ends of a blocking region.
+    /// Meanwhile the thread may attach to another heap, if it ends that attachment before it
+    /// attaches here again.
     ///
-    /// It costs as much as a detach with a closure, some 15 ns with the attach. A runtime whose
+    /// It costs as much as a detach with a closure, some 15 ns with the attach. So a runtime whose
     /// threads enter and leave often keeps the [`ModelDetached`] instead of making a mutator each
     /// time.
     ///
     /// # Errors
     ///
-    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`, or what the thread
-    /// runs before it leaves keeps a [`TraversalGuard`](safepoint::TraversalGuard): a hook, or a
-    /// destructor of an object whose last reference another thread has dropped.
+    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`, or if code that the
+    /// thread runs before it leaves keeps a [`TraversalGuard`](safepoint::TraversalGuard). This may
+    /// be a hook, or a destructor of an object whose last reference another thread has dropped.
     #[inline]
     pub fn into_detached(self) -> Result<ModelDetached<M>, Self> {
         if !self.may_park() {
@@ -94,19 +94,19 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(ModelDetached(self))
     }
 
-    /// Detaches and leaves the mutator in its place. For runtimes that keep the mutator where they
-    /// cannot move it: in a thread-local, or in a record of the thread. Call
-    /// [`come_back`](Self::come_back) at the end of the blocking region. Dropping the mutator
-    /// before that is allowed, and does the same as dropping a [`ModelDetached`].
+    /// Detaches and leaves the mutator in its place, for runtimes that cannot move it because it
+    /// lies in a thread-local or in a record of the thread. Call [`come_back`](Self::come_back) at
+    /// the end of the blocking region. The mutator may be dropped before that, with the effect of
+    /// dropping a [`ModelDetached`].
     ///
     /// It is also allowed inside [`Finalizers::finalize`](crate::model::Finalizers::finalize) and
     /// [`WeakRefs::call_back`](crate::model::WeakRefs::call_back), if a collection calls them. So a
-    /// finalizer may block, and other threads stop the world and fork meanwhile. They do not
+    /// finalizer may block while other threads stop the world and fork, although they cannot
     /// collect.
     ///
-    /// Returns `false` if the thread is detached already, holds a stop, is inside a traversal or a
-    /// destructor, or keeps another thread suspended, also if a hook or a destructor that runs
-    /// before it leaves has begun the traversal. Nothing has changed then.
+    /// Returns `false`, and changes nothing, if the thread is detached already, holds a stop, is
+    /// inside a traversal or a destructor, or keeps another thread suspended. The traversal may
+    /// also have begun in a hook or a destructor that runs before the thread leaves.
     ///
     /// # Safety
     ///
@@ -130,15 +130,15 @@ impl<M: ObjectModel> ModelMutator<M> {
         true
     }
 
-    /// Attaches again after [`leave_for_now`](Self::leave_for_now). Waits while the world is
-    /// stopped.
+    /// Attaches again after [`leave_for_now`](Self::leave_for_now), and waits for that while the
+    /// world is stopped.
     ///
-    /// Returns `false` if the thread is attached, here or elsewhere, is inside a traversal, is in
-    /// the closure of a [`detach`](Self::detach), keeps another thread suspended, or is ending.
-    /// Nothing has changed then.
+    /// Returns `false`, and changes nothing, if the thread is attached, here or elsewhere, is
+    /// inside a traversal, is in the closure of a [`detach`](Self::detach), keeps another thread
+    /// suspended, or is ending.
     #[inline]
     pub fn come_back(&self) -> bool {
-        // In the closure of another mutator's detach, the attachment could outlive the closure.
+        // Inside the closure of another mutator's detach, the attachment could outlive the closure.
         !Self::is_inside_detach() && self.step_in()
     }
 
@@ -162,9 +162,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         attached
     }
 
-    /// Detaches, after this thread has answered every request that only it can answer. `None`: the
-    /// thread is attached, and in a traversal or a stop, which the answer, or a hook of a wait
-    /// at the gate, may have begun. A panic leaves the thread attached, too.
+    /// Detaches, after this thread has answered every request that only it can answer. `None` if
+    /// the thread is still attached, because it is in a traversal or a stop, which the answer, or a
+    /// hook of a wait at the gate, may have begun. A panic leaves the thread attached, too.
     pub(super) fn step_out(&self) -> Option<Away> {
         let participant = self.participant();
         let mut answered = 0;
@@ -173,8 +173,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 self.answer();
             }
             let (away, requests) = participant.step_away()?;
-            // Another thread may have raised a request meanwhile, while this thread was still
-            // attached.
+            // Another thread may have raised a request while this thread was still attached.
             let requests = requests & MODEL_REQUESTS;
             self.leave_runtime();
             if requests == 0 {
@@ -193,8 +192,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 }
 
-/// Attaches a detached thread again when this is dropped. It takes over the duty of the thread's
-/// [`Away`]. The second field: whether the thread was inside another detach before.
+/// Attaches a detached thread again when this is dropped, and takes over the duty of its [`Away`].
+/// The second field tells whether the thread was inside another detach before.
 pub(super) struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool);
 
 impl<'a, M: ObjectModel> Reattach<'a, M> {
@@ -215,19 +214,19 @@ impl<M: ObjectModel> Drop for Reattach<'_, M> {
     }
 }
 
-/// The mutator of a detached thread. Made by [`ModelMutator::into_detached`].
+/// The mutator of a detached thread, as [`ModelMutator::into_detached`] returns it.
 ///
-/// The drop attaches the thread once more, to end the attachment properly. A thread that is
-/// attached to another heap, is inside a traversal, holds a fork, or keeps another thread suspended
-/// cannot attach. Then the attachment ends when the thread has dropped its next mutator, of any
+/// The drop attaches the thread once more, to end the attachment properly. A thread cannot attach
+/// while it is attached to another heap, is inside a traversal, holds a fork, or keeps another
+/// thread suspended. Then the attachment ends when the thread has dropped its next mutator, of any
 /// heap. A panic of the model at that time goes to [`ModelHeap::on_unraisable`]. Until then
-/// [`HeapStats::mutators`](crate::HeapStats::mutators) counts the mutator and the heap stays open.
-/// No stop waits for it.
+/// [`HeapStats::mutators`](crate::HeapStats::mutators) counts the mutator and the heap stays open,
+/// although no stop waits for it.
 #[must_use = "dropping it ends the attachment for good"]
 pub struct ModelDetached<M: ObjectModel>(ModelMutator<M>);
 
 impl<M: ObjectModel> ModelDetached<M> {
-    /// Attaches the thread again. Waits while the world is stopped.
+    /// Attaches the thread again, and waits for that while the world is stopped.
     ///
     /// # Errors
     ///

@@ -1,81 +1,77 @@
 //! A heap, its mutators, and the seam to the object model.
+//!
+//! Many threads allocate in one heap, while the collector needs a moment in which no object
+//! changes, and knows about objects only what their runtime tells it. So this folder has the data
+//! that the threads share, the ways in which a thread takes part, and the traits of a runtime.
+//!
+//! For example, threads 1 and 2 attach to a heap, and each gets a [`mutator`], perhaps with the
+//! memory that an earlier one left among the [`spares`]. Thread 1 allocates ([`alloc`]) until a
+//! collection is due by the heap's [`pacing`], so at its next safepoint it takes the
+//! [`collector_lock`]. Thread 2 is [detached](detach) for a [`blocking`] call, so that the stop
+//! does not wait for it. A [`world`] is the proof that the threads stand still, and its holder
+//! marks in the [`mark_tables`] with the [`workers`], which parked threads join as [`helpers`]. The
+//! collector sees the objects only through their [`model`], with those [`parts`] that the runtime
+//! has. After the stop each thread reclaims its garbage from the [`reclaim_queue`].
+//!
+//! The data that the threads share is in [`core`](self::core), to which a [`model_heap`] is the
+//! handle, while [`settings`] has what its owner may change. Code that gets no mutator uses the
+//! [`current`] one, and a [`pair_room`] has the memory of its two parts. A runtime may stop its
+//! threads itself ([`runtime_stop`]), and may have allocated the objects itself ([`listed`]).
+//! Reports of long waits are in [`slow`], and the hooks of Python's gc module in [`observer`].
 
-/// The trait by which the collector uses the objects of a runtime.
 #[allow(unsafe_code)]
 pub(crate) mod model;
 
-/// The parts of an object model: what a runtime has beyond the core trait.
 pub(crate) mod parts;
 
-/// A handle of a heap.
 #[allow(unsafe_code)]
 pub(crate) mod model_heap;
 
-/// The data that the threads of one heap share, with the named roots.
 #[allow(unsafe_code)]
 pub(crate) mod core;
 
-/// The settings of a heap, and the guards that defer collections.
 pub(crate) mod settings;
 
-/// A thread that is attached to a heap.
 #[allow(unsafe_code)]
 pub(crate) mod mutator;
 
-/// Allocation, publication, tracking and freeing by a mutator.
 #[allow(unsafe_code)]
 pub(crate) mod alloc;
 
-/// A mutator whose thread is detached.
 #[allow(unsafe_code)]
 pub(crate) mod detach;
 
-/// Blocking operations of std, on a detached thread.
 pub(crate) mod blocking;
 
-/// The mutator of the calling thread, lent.
 #[allow(unsafe_code)]
 pub(crate) mod current;
 
-/// What mutators that have ended leave to the next ones.
 pub(crate) mod spares;
 
-/// Room for the two parts of a mutator, for which memory may be refused.
 #[allow(unsafe_code)]
 mod pair_room;
 
-/// The proof that the world is stopped, with the data of all mutators.
 #[allow(unsafe_code)]
 pub(crate) mod world;
 
-/// A runtime that stops its threads itself.
 pub(crate) mod runtime_stop;
 
-/// Reports of slow stops, slow locks and slow calls.
 pub(crate) mod slow;
 
-/// When to collect.
 pub(crate) mod pacing;
 
-/// The right to collect, which one thread has at a time.
 pub(crate) mod collector_lock;
 
-/// The garbage of a collection, which mutators reclaim in batches.
 pub(crate) mod reclaim_queue;
 
-/// The threads that work on a collection.
 pub(crate) mod workers;
 
-/// Parked threads that help.
 #[allow(unsafe_code)]
 pub(crate) mod helpers;
 
-/// The memory that collections keep for the next one.
 pub(crate) mod mark_tables;
 
-/// Objects in memory that the runtime has allocated.
 #[allow(unsafe_code)]
 pub(crate) mod listed;
 
-/// The services of Python's gc module, as a heap calls them.
 pub(crate) mod observer;

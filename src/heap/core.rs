@@ -1,4 +1,9 @@
 //! The data that the threads of one heap share.
+//!
+//! A thread may end, or have no mutator, while others still need what it knew about the heap. So
+//! all of that is in one [`Core`], which every mutator, handle and page leads to. For example,
+//! thread 1 attaches, allocates and ends. Its arena is empty then, and its last count, which makes
+//! a collection due, is in [`Core::pace`], so that thread 2 collects instead.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -30,12 +35,10 @@ use crate::object::state::{self, StateByte};
 use crate::report::hooks::Hooks;
 use crate::safepoint::{self, Coordinator, lock};
 
-/// The request bit for a collection that is due.
 pub(crate) const COLLECT: u32 = 1 << 1;
-/// The request bits that belong to the [`ObjectModel`].
+/// The request bits that belong to the [`ObjectModel`], while the library uses the others.
 pub const MODEL_REQUESTS: u32 = !0xff;
 
-/// Everything that the threads of one heap share.
 pub(crate) struct Core<M: ObjectModel> {
     pub(crate) space: Space<M::Addresses>,
     pub(crate) model: M,
@@ -43,25 +46,25 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) pace: Pace,
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) slow: Arc<slow::SlowHooks>,
-    /// Observes collections, if there is an observer.
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// Checks the heap in its collections, if a stress mode asks for that.
     pub(crate) verifier: Option<&'static dyn Verifier<M>>,
     pub(crate) workers: Workers,
     pub(crate) roots: Arc<KnownRoots>,
-    /// The roots of the last full collection.
+    /// The roots of the last full collection, which the next one assumes to be roots again.
     pub(crate) remembered: Remembered,
     pub(crate) name: Cow<'static, str>,
-    /// The stress modes of this heap. `under` is their state.
+    /// The stress modes of this heap, whose state is `under`.
     pub(crate) stress: Stress,
     pub(crate) under: MaybeStrain,
-    /// A collection over fewer cells counts and marks on one thread.
+    /// A collection over fewer cells counts and marks on one thread, unless parked threads join it.
     pub(crate) serial_below: usize,
     pub(crate) collector_lock: CollectorLock,
     /// Memory that threads without a mutator have freed.
     pub(super) freed: Freed,
     pub(crate) totals: Totals,
-    /// Locked during a fork: an attaching thread, and a thread that has just left, lock it too.
+    /// Locked during a fork, because attaching threads, and threads that have just left, lock it
+    /// too.
     pub(crate) spares: lock::ForkMutex<Spares<SpareMutator<M>>>,
 }
 
@@ -74,7 +77,6 @@ impl<M: ObjectModel> fmt::Debug for Core<M> {
     }
 }
 
-/// The settings for [`Core::new`].
 pub(crate) struct CoreConfig<M: ObjectModel> {
     pub(crate) name: Cow<'static, str>,
     pub(crate) stress: Stress,
@@ -177,7 +179,7 @@ impl<M: ObjectModel> Core<M> {
         unsafe { self.state(dead.object().address()) }
     }
 
-    /// In the child of a fork: retires the arena of a mutator without a thread in this process. The
+    /// In the child of a fork, where the thread of a mutator does not exist, retires its arena. The
     /// id of the arena is not reused.
     pub(crate) fn abandon(&self, ended: &MutatorShared<M>) {
         // SAFETY: rule *attached*: the owner does not exist, and this is the only thread.
@@ -195,10 +197,11 @@ impl<M: ObjectModel> Core<M> {
         }
     }
 
-    /// Has the attached threads look at the pace, if something is due: a policy has changed, or a
-    /// guard or a mutator has ended. A thread that is detached looks when it next needs memory.
+    /// Has the attached threads look at the pace, if something is due because a policy has changed,
+    /// or a guard or a mutator has ended. A thread that is detached looks when it next needs
+    /// memory.
     pub(crate) fn request_what_is_due(&self) {
-        // A thread that holds a fork has locked the list of threads.
+        // A thread that holds a fork has locked the list of threads, which the call would lock.
         if !safepoint::is_stopping() && self.pace.may_be_due() {
             self.coordinator.poke_attached(COLLECT);
         }
@@ -221,24 +224,23 @@ impl<M: ObjectModel> Core<M> {
         is_any
     }
 
-    /// The number of live objects, and the bytes of their cells. While other threads run, this is a
-    /// snapshot.
+    /// The number of live objects, and the bytes of their cells, as a snapshot while other threads
+    /// run.
     pub(crate) fn live(&self) -> (usize, usize) {
         self.count_states(state::LIVE)
     }
 
-    /// The number of live objects in the tracked set. While other threads run, this is a snapshot.
+    /// The number of live objects in the tracked set, as a snapshot while other threads run.
     pub(crate) fn live_tracked(&self) -> usize {
         self.count_states(state::LIVE | state::TRACKED).0
     }
 
-    /// The number of objects with all these state bits, and the bytes of their cells.
     fn count_states(&self, wanted: u8) -> (usize, usize) {
         let (mut objects, mut bytes) = (0, 0);
         let states = self.space.states();
         for page in 0..states.len() / crate::memory::shape::PAGE_GRANULES {
-            // The caller may be detached, so a stop does not wait for it. It holds the lock for one
-            // page at a time, so a stop waits at most for one page.
+            // The caller may be detached, so a stop does not wait for it, but for the lock. Because
+            // it holds the lock for one page at a time, the stop waits at most for one page.
             let _table = self.collector_lock.lock_states();
             let shape = self.space.page(page).shape();
             let size = shape.footprint().bytes();
@@ -253,14 +255,15 @@ impl<M: ObjectModel> Core<M> {
     }
 }
 
-/// Counters over the life of a heap. Relaxed: they are statistics.
+/// Counters over the life of a heap. They are relaxed because they are statistics.
 #[derive(Debug)]
 pub(crate) struct Totals {
     pub(crate) collections: AtomicUsize,
     pub(crate) young: AtomicUsize,
     pub(crate) promotions: AtomicUsize,
     pub(crate) collected: AtomicUsize,
-    /// Bytes outside the heap that garbage has given up. It wraps: reports need differences.
+    /// Bytes outside the heap that garbage has given up. It wraps, because reports need
+    /// differences.
     pub(crate) external_reclaimed: AtomicUsize,
 }
 
@@ -280,8 +283,8 @@ impl Default for Totals {
 pub(crate) struct MutatorShared<M: ObjectModel> {
     pub(super) arena: UnsafeCell<Arena>,
     pub(super) arena_id: u32,
-    /// The thread is parked at a safepoint and continues when the stop ends. Relaxed: the thread
-    /// writes it before it parks, and a stop reads it.
+    /// The thread is parked at a safepoint and continues when the stop ends. Relaxed, because the
+    /// thread writes it before it parks, and a stop reads it.
     pub(super) parked: AtomicBool,
     pub(crate) waits: slow::Waits,
     pub(crate) local: Local<M>,
@@ -290,8 +293,8 @@ pub(crate) struct MutatorShared<M: ObjectModel> {
 // SAFETY: the arena is touched under rule *attached*; the rest is `Sync`.
 unsafe impl<M: ObjectModel> Sync for MutatorShared<M> {}
 
-/// The handles and mutators of a heap share this. When the last of them is dropped, `last` tears
-/// the heap down.
+/// The handles and mutators of a heap share this, and when the last of them is dropped, `last`
+/// tears the heap down.
 pub(crate) struct Handle<M: ObjectModel> {
     pub(crate) core: Arc<Core<M>>,
     pub(crate) last: fn(&Arc<Core<M>>),
@@ -306,8 +309,8 @@ impl<M: ObjectModel> Drop for Handle<M> {
 /// The named roots of one heap.
 ///
 /// Each entry belongs to a handle that holds a reference to the object. The entry is removed before
-/// the reference is dropped. So an object that is listed while the world is stopped is alive until
-/// the world resumes.
+/// the reference is dropped, so that an object that is listed while the world is stopped is alive
+/// until the world resumes.
 #[derive(Debug, Default)]
 pub(crate) struct KnownRoots(Setting<RootTable>);
 
@@ -318,7 +321,7 @@ struct RootTable {
 }
 
 impl KnownRoots {
-    /// Adds a root. The key removes it.
+    /// Adds a root, and returns the key that removes it.
     pub(crate) fn add(&self, object: Object) -> u64 {
         self.0.with(|entries| {
             entries.last += 1;
@@ -327,12 +330,10 @@ impl KnownRoots {
         })
     }
 
-    /// Removes a root.
     pub(crate) fn remove(&self, key: u64) {
         self.0.with(|entries| entries.by_key.remove(&key));
     }
 
-    /// The present roots.
     pub(crate) fn list(&self) -> Result<Vec<Object>, NoMemory> {
         self.0.with(|entries| fallible::collect(entries.by_key.values().copied()))
     }

@@ -1,7 +1,12 @@
 //! The interfaces to modules that observe, pace or check the collections of a heap.
 //!
-//! A heap has at most one [`Observer`], set when the heap is built. The core and the collector do
-//! not depend on a particular observer.
+//! Python's gc module has callbacks, statistics and thresholds that no other runtime needs, so the
+//! core and the collector must not depend on them. A heap has at most one [`Observer`], set when
+//! the heap is built.
+//!
+//! For example, thread 1 has made so many objects that the [`PacingRule`] finds a young collection
+//! due. It calls [`begins`](Observer::begins), then [`found`](Observer::found) for each unreachable
+//! object of a kind that the observer wants, and in the end [`finishes`](Observer::finishes).
 
 #![forbid(unsafe_code)]
 
@@ -23,48 +28,43 @@ use crate::safepoint::ThreadId;
 /// Whether a collection may clear an unreachable object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is cleared.
     Collectable,
-    /// It must not be cleared.
     Uncollectable,
 }
 
 /// A module that observes the collections of a heap. Unless a method says otherwise, it is called
 /// while the world runs, and may call user code.
 pub(crate) trait Observer: Any + fmt::Debug + Send + Sync {
-    /// A collection begins. If it is `quiet`, the program's own callbacks are not called.
+    /// A collection begins, and if it is `quiet`, the program's own callbacks are not called.
     fn begins(&self, hooks: &Hooks, generation: usize, quiet: bool);
 
-    /// The work of a collection is done. Called before [`finishes`](Self::finishes).
+    /// The work of a collection is done, so [`finishes`](Self::finishes) follows.
     fn after_collection(&self);
 
     /// Records the figures of a collection that could stop the world.
     fn record(&self, report: &CollectionReport);
 
-    /// A collection is finished.
     fn finishes(&self, hooks: &Hooks, report: &CollectionReport, quiet: bool);
 
-    /// In the child of a fork: the thread of the mutator `id` does not exist. Returns how often it
-    /// had forbidden collections.
+    /// In the child of a fork, where the thread of the mutator `id` does not exist. Returns how
+    /// often that thread had forbidden collections.
     fn forget_thread(&self, id: ThreadId) -> usize;
 
     /// Whether [`found`](Self::found) must be called for objects of this fate.
     fn wants(&self, fate: Fate) -> bool;
 
-    /// A collection has found an unreachable object.
     fn found(&self, hooks: &Hooks, fate: Fate, type_name: &'static str, address: usize);
 
-    /// Whether all unreachable objects are saved. Then none is cleared.
+    /// Whether all unreachable objects are saved, so that none is cleared.
     fn saves_all(&self) -> bool;
 
-    /// Takes the references of the iterator: all of them, or none.
+    /// Takes all references of the iterator.
     ///
     /// # Errors
     ///
     /// When there is no memory for them. The iterator is then unchanged.
     fn save(&self, objects: &mut dyn ExactSizeIterator<Item = CountedRef>) -> Result<(), NoMemory>;
 
-    /// Removes and returns all saved references.
     fn take_saved(&self) -> Vec<CountedRef>;
 
     /// The observer itself, so that the module that made it can downcast it.
@@ -121,33 +121,30 @@ pub(crate) struct Figures {
     pub(crate) old: usize,
 }
 
-/// The decision of a [`PacingRule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "cpython"),
     allow(dead_code, reason = "only a rule of `gc_module` makes it")
 )]
 pub(crate) enum Ruling {
-    /// No collection is due. The new objects are set aside: the rule is next consulted when as many
-    /// further objects are new.
+    /// No collection is due, and the new objects are set aside, so that the rule is next consulted
+    /// when as many further objects are new.
     SetAside,
-    /// A young collection is due.
     Young,
-    /// A full collection is due.
     Full,
 }
 
-/// A rule that decides when a heap collects. It replaces the settings of [`Pacing`](crate::Pacing).
+/// A rule that decides when a heap collects, in place of the settings of [`Pacing`](crate::Pacing).
 pub(crate) trait PacingRule: fmt::Debug + Send + Sync {
-    /// The action that is due. Called when at least
+    /// The action that is due, when at least
     /// [`first_due`](crate::heap::pacing::RuleNumbers::first_due) objects are new.
     fn decide(&self, numbers: [u32; 3], figures: Figures) -> Ruling;
 
     /// The number of objects that may survive young collections, after a full collection that left
-    /// `old` objects. Beyond it a full collection is due, however few objects are new: the program
-    /// may request young collections so often that [`decide`](Self::decide) is never asked.
+    /// `old` objects. Beyond it a full collection is due, however few objects are new, because the
+    /// program may request young collections so often that [`decide`](Self::decide) is never asked.
     fn allowed_growth(&self, numbers: [u32; 3], old: usize) -> usize;
 }
 
-/// The observer and the pacing rule of a heap. Both are the same object.
+/// The observer and the pacing rule of a heap, which are the same object.
 pub(crate) type ObserverAndRule = (Arc<dyn Observer>, Arc<dyn PacingRule>);

@@ -1,7 +1,10 @@
 //! The memory of the tables with which a collection marks.
 //!
-//! The heap keeps the tables from one collection to the next, because fresh memory faults. The page
-//! of [`collect/candidates.rs`](crate::collect::candidates) explains their use.
+//! Fresh memory faults at each page, so a heap keeps the tables from one collection to the next.
+//! For example, a collection over three candidates sets three bits of [`MarkTables::unmarked`], and
+//! marking clears the bits of the two that are reached. The bit that is left is cleared too before
+//! the tables are given back, so that the next collection starts with zeroes. The page of
+//! [`collect/candidates.rs`](crate::collect::candidates) explains which threads write when.
 
 #![forbid(unsafe_code)]
 
@@ -10,10 +13,9 @@ use crate::base::sync::{AtomicU64, Mutex, Ordering};
 use crate::memory::shape::PAGE_GRANULES;
 use crate::object::address::Object;
 
-/// Granules that share a word. The pages of models are smaller than a word.
+/// Granules that share a word. The small pages of loom's models have fewer than 64.
 pub(crate) const WORD: usize = if PAGE_GRANULES < 64 { PAGE_GRANULES } else { 64 };
 
-/// Words of a page.
 pub(crate) const PAGE_WORDS: usize = PAGE_GRANULES / WORD;
 
 /// A table with one bit for each granule.
@@ -21,11 +23,11 @@ pub(crate) const PAGE_WORDS: usize = PAGE_GRANULES / WORD;
 pub(crate) struct Bits(Vec<AtomicU64>);
 
 impl Bits {
-    /// Makes room for `pages` pages. The table is zero.
+    /// Makes room for `pages` pages in a table that is zero.
     pub(crate) fn fit(&mut self, pages: usize) -> Result<(), NoMemory> {
         let words = pages * PAGE_WORDS;
         if self.0.len() < words {
-            // Room for growth: the table of a growing heap is not made anew each time.
+            // Room for growth, so that the table of a growing heap is not made anew each time.
             let words = words + words / 4;
             self.0 = Vec::new();
             self.0 = fallible::collect((0..words).map(|_| AtomicU64::new(0)))?;
@@ -33,7 +35,6 @@ impl Bits {
         Ok(())
     }
 
-    /// The words of a page.
     pub(crate) fn page(&self, page: u32) -> &[AtomicU64] {
         &self.0[page as usize * PAGE_WORDS..][..PAGE_WORDS]
     }
@@ -45,26 +46,24 @@ impl Bits {
         words.into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
-    /// The words of all granules.
     pub(crate) fn words(&self) -> BitWords<'_> {
         BitWords(&self.0)
     }
 
-    /// Whether the bit of a granule is set.
     #[inline(always)]
     pub(crate) fn contains(&self, granule: usize) -> bool {
         // Relaxed: the page of `collect/candidates.rs` says which threads write meanwhile.
         self.0[granule / WORD].load(Ordering::Relaxed) >> (granule % WORD) & 1 != 0
     }
 
-    /// Sets bits by a load and a store: no other thread writes the word.
+    /// Sets a bit by a load and a store, because no other thread writes the word.
     #[inline(always)]
     pub(crate) fn insert(&self, granule: usize) {
         let word = &self.0[granule / WORD];
         word.store(word.load(Ordering::Relaxed) | 1 << (granule % WORD), Ordering::Relaxed);
     }
 
-    /// Clears a bit by a load and a store: no other thread writes the word.
+    /// Clears a bit by a load and a store, because no other thread writes the word.
     #[inline(always)]
     pub(crate) fn remove(&self, granule: usize) {
         let word = &self.0[granule / WORD];
@@ -77,15 +76,14 @@ impl Bits {
 pub(crate) struct BitWords<'a>(&'a [AtomicU64]);
 
 impl BitWords<'_> {
-    /// The bit of a granule, as 0 or 1.
     #[inline(always)]
     pub(crate) fn bit(self, granule: usize) -> u8 {
         // Relaxed: as in `Bits::contains`.
         (self.0[granule / WORD].load(Ordering::Relaxed) >> (granule % WORD)) as u8 & 1
     }
 
-    /// Clears the bit of a granule, beside other threads. Returns whether this thread has cleared
-    /// it, as 0 or 1.
+    /// Clears the bit of a granule, beside other threads. Returns 1 if this thread has cleared it,
+    /// and otherwise 0.
     #[inline(always)]
     pub(crate) fn take_exactly(self, granule: usize) -> u8 {
         let bit = 1 << (granule % WORD);
@@ -93,15 +91,15 @@ impl BitWords<'_> {
         u8::from(self.0[granule / WORD].fetch_and(!bit, Ordering::Relaxed) & bit != 0)
     }
 
-    /// Clears the bit of a granule by a load and a store. Returns the old bit, as 0 or 1. Another
-    /// thread may write the word meanwhile only if marks are *plain*.
+    /// Clears the bit of a granule by a load and a store, and returns the old bit as 0 or 1.
+    /// Another thread may write the word meanwhile only if marks are *plain*.
     #[inline(always)]
     pub(crate) fn take(self, granule: usize) -> u8 {
         let word = &self.0[granule / WORD];
         // Relaxed, both: the page of `collect/candidates.rs` says why a lost store does no harm.
         let before = word.load(Ordering::Relaxed);
         let bit = (before >> (granule % WORD)) as u8 & 1;
-        // Each store clears a bit: marking ends because of this.
+        // Each store clears a bit, so that marking ends.
         if bit != 0 {
             word.store(before & !(1 << (granule % WORD)), Ordering::Relaxed);
         }
@@ -109,7 +107,7 @@ impl BitWords<'_> {
     }
 }
 
-/// Calls `f` with the granule of each bit of a word.
+/// Calls `f` with the granule of each bit of a word, whose first granule is `first`.
 #[inline(always)]
 pub(crate) fn each_bit(first: usize, mut bits: u64, mut f: impl FnMut(usize)) {
     while bits != 0 {
@@ -118,8 +116,7 @@ pub(crate) fn each_bit(first: usize, mut bits: u64, mut f: impl FnMut(usize)) {
     }
 }
 
-/// The memory for marking, which is kept from one collection to the next. The tables are zero then,
-/// and the lists are empty.
+/// The memory for marking. Between two collections the tables are zero and the lists are empty.
 #[derive(Debug, Default)]
 pub(crate) struct MarkTables {
     pub(crate) unmarked: Bits,
@@ -137,7 +134,6 @@ impl MarkTables {
         [unmarked, assumed].into_iter().all(zero)
     }
 
-    /// Whether the tables have room for `pages` pages.
     pub(crate) fn fits(&self, pages: usize) -> bool {
         self.unmarked.0.len() >= pages * PAGE_WORDS
     }
@@ -151,17 +147,15 @@ pub(crate) struct FoundRoot {
     pub(crate) inside: u32,
 }
 
-/// The remembered roots of one heap. Only the collecting thread uses them, in a stop.
+/// The remembered roots of one heap, which only the collecting thread uses, in a stop.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered(Mutex<Vec<FoundRoot>>);
 
 impl Remembered {
-    /// Takes the roots.
     pub(crate) fn take(&self) -> Vec<FoundRoot> {
         std::mem::take(&mut *self.0.lock())
     }
 
-    /// Remembers roots for the next full collection.
     pub(crate) fn set(&self, roots: Vec<FoundRoot>) {
         *self.0.lock() = roots;
     }

@@ -1,8 +1,10 @@
-//! A box of two values that end one after the other: the parts of a mutator, and its model's data.
+//! A box of two values that end one after the other, which are the parts of a mutator and its
+//! model's data.
 //!
-//! A [`PairRoom`] is the box while the first value does not exist. The second may have a value
-//! then. [`PairRoom::write`] completes the box and returns a pointer, which reaches both values.
-//! [`PairRoom::read`] takes the first value out again.
+//! A mutator ends, while its model's data may serve the next mutator, and both lie in one box so
+//! that one pointer reaches both. For example, thread 1 drops its mutator. [`PairRoom::read`] takes
+//! the first value out, and leaves a room whose second value still exists. When thread 2 attaches,
+//! [`PairRoom::write`] puts its mutator into that room, and returns the pointer again.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
@@ -15,14 +17,13 @@ struct Both<A, B> {
     second: B,
 }
 
-/// See the [module's page](self).
+/// The box while the first value does not exist, although the second may.
 pub(super) struct PairRoom<A, B> {
     memory: Box<MaybeUninit<Both<A, B>>>,
     has_second: bool,
 }
 
 impl<A, B> PairRoom<A, B> {
-    /// Memory for both values.
     pub(super) fn new() -> Result<Self, NoMemory> {
         Ok(Self { memory: fallible::boxed(MaybeUninit::uninit())?, has_second: false })
     }
@@ -43,7 +44,7 @@ impl<A, B> PairRoom<A, B> {
         Ok(())
     }
 
-    /// Completes the box. Returns the address of the first value.
+    /// Completes the box, and returns the address of the first value.
     ///
     /// # Panics
     ///
@@ -58,7 +59,7 @@ impl<A, B> PairRoom<A, B> {
         place
     }
 
-    /// The second value.
+    /// The second value of the box whose first value `first` names.
     ///
     /// # Safety
     ///
@@ -72,7 +73,7 @@ impl<A, B> PairRoom<A, B> {
         unsafe { &first.cast::<Both<A, B>>().as_ref().second }
     }
 
-    /// Takes the first value out.
+    /// Takes the first value out of its box.
     ///
     /// # Safety
     ///

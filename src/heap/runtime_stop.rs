@@ -1,25 +1,26 @@
-//! The stop of a runtime that stops its threads itself: [`RuntimeStop`](crate::model::RuntimeStop).
+//! The stop of a runtime that stops its threads itself, by
+//! [`RuntimeStop`](crate::model::RuntimeStop).
 //!
-//! A mutator of such a heap is in one of two states for the runtime: it runs in the runtime, or it
-//! has left ([`RuntimeStop::leaving`](crate::model::RuntimeStop::leaving)). It leaves before each
-//! wait for the heap, and comes back
-//! ([`RuntimeStop::comes_back`](crate::model::RuntimeStop::comes_back)) when it is attached again.
-//! So a stop of the runtime never waits for a thread that waits for the heap.
+//! Such a runtime has a stop of its own beside the heap's, and two stops that wait for each other's
+//! threads would never end. For example, thread 1 stops the runtime, while thread 2 waits for a
+//! stop of the heap. Thread 2 has left the runtime before
+//! ([`RuntimeStop::leaving`](crate::model::RuntimeStop::leaving)), so the stop of thread 1 does not
+//! wait for it. When thread 2 is attached again, it comes back
+//! ([`RuntimeStop::comes_back`](crate::model::RuntimeStop::comes_back)), which it can only when
+//! thread 1 has resumed the runtime.
 //!
 //! | the thread | leaves | comes back | if the runtime is stopped then |
 //! |---|---|---|---|
-//! | parks, attaches after a detach | before it detaches | attached | detaches once more, and waits
-//! |
+//! | parks, attaches after a detach | before it detaches | attached | detaches once more, and waits |
 //! | makes its mutator | registered, before it attaches | attached | as above |
 //! | could not attach | as above | detached | waits |
-//! | stops the heap, prepares a fork | before the heap's stop | in the heap's stop | waits in its
-//! stop |
+//! | stops the heap, prepares a fork | before the heap's stop | in the heap's stop | waits in its stop |
 //! | could not stop the heap | as above | attached | detaches, and waits |
 //!
-//! The wait in its own stop is safe: all other threads of the heap are detached, and a thread that
-//! has stopped the runtime waits for no stop of the heap. It does not reach a safepoint, and its
-//! collections ([`collect_stopped`]) give up if a thread has stopped the heap, or waits for its
-//! turn.
+//! The wait in its own stop is safe, because all other threads of the heap are detached, and a
+//! thread that has stopped the runtime waits for no stop of the heap. That thread does not reach a
+//! safepoint, and its collections ([`collect_stopped`]) give up if another thread has stopped the
+//! heap, or waits for its turn.
 //!
 //! If the constant is `false`, each function here is a branch that the compiler removes.
 //!
@@ -36,7 +37,7 @@ use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::safepoint::{self, Participant, StopError, StopPurpose, WorldStopped};
 
-/// Stops the mutators of the heap, and then the runtime. The second part of the result: how long
+/// Stops the mutators of the heap, and then the runtime. The second part of the result is how long
 /// the runtime took, if it was stopped.
 #[inline(always)]
 pub(super) fn stop<'a, M: ObjectModel>(
@@ -94,8 +95,8 @@ fn wait_until_back<M: ObjectModel>(core: &Core<M>, participant: &Participant<Mut
     }
 }
 
-/// Comes back to the runtime, attached. While the runtime is stopped the thread waits detached: the
-/// thread that has stopped the runtime may stop the heap too.
+/// Comes back to the runtime, attached. While the runtime is stopped the thread waits detached,
+/// because the thread that has stopped the runtime may stop the heap too.
 pub(super) fn return_attached<M: ObjectModel>(
     core: &Core<M>,
     participant: &Participant<MutatorShared<M>>,
@@ -109,7 +110,7 @@ pub(super) fn return_attached<M: ObjectModel>(
     }
 }
 
-/// Makes the runtime stop its threads. Returns how long that took.
+/// Makes the runtime stop its threads, and returns how long that took.
 fn stop_runtime<M: ObjectModel>(
     core: &Core<M>,
     participant: &Participant<MutatorShared<M>>,
@@ -123,14 +124,14 @@ fn stop_runtime<M: ObjectModel>(
 }
 
 impl<M: ObjectModel> ModelMutator<M> {
-    /// Stops the world without a wait, also if the mutator is lent: see `Participant::stop_alone`.
+    /// Stops the world without a wait, as `Participant::stop_alone` does, also if the mutator is
+    /// lent.
     #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
     pub(crate) fn stop_alone(&self) -> Option<WorldStopped<'_, MutatorShared<M>>> {
         // A runtime may have to wait for its own threads.
         if RuntimeStopOf::<M>::PRESENT { None } else { self.participant().stop_alone() }
     }
 
-    /// Stops the world for a `fork`.
     pub(crate) fn stop_for_fork(&self) -> Result<WorldStopped<'_, MutatorShared<M>>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);

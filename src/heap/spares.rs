@@ -1,19 +1,19 @@
 //! The parts of mutators that have ended, for the next mutators of the heap.
 //!
 //! The memory of a mutator takes longer to allocate and to initialise than all other steps of an
-//! attachment. So a mutator that ends leaves its memory to the heap: a *spare*. The next mutator of
-//! the heap takes the spare, on any thread.
+//! attachment. So a mutator that ends leaves its memory to the heap as a *spare*, which the next
+//! mutator of the heap takes, on any thread. For example, thread 1 ends, and its arena has the id
+//! 5. Thread 2 attaches, and gets that memory with its id, while thread 3 finds no spare left, so
+//! it gets new memory with a new id.
 //!
-//! A spare owns nothing of the heap: its arena has retired, and has no page and no cell. Its other
-//! parts are memory without a value. No registry, list or report knows it, and a stop does not
-//! visit it. It ends with the heap.
-//!
-//! Each arena has an id. The ids are small, so an id is given out again when its arena has retired.
-//! A spare keeps the id of its arena.
+//! A spare owns nothing of the heap, because its arena has retired, without a page or a cell, and
+//! its other parts are memory without a value. No registry, list or report knows it, and no stop
+//! visits it, until it ends with the heap. Its arena keeps its id, while the id of an arena that
+//! ends without a spare is given out again, so that ids stay small.
 //!
 //! The list is under a lock, which orders the last use of a spare before the next. A thread that
-//! leaves takes the lock when it is not attached any more. So a fork holds the lock, and the child
-//! inherits a whole list.
+//! leaves takes the lock when it is not attached any more, so no stop waits for it. Therefore a
+//! fork holds the lock, and the child inherits a whole list.
 
 #![forbid(unsafe_code)]
 
@@ -22,19 +22,17 @@ use std::mem::ManuallyDrop;
 use crate::base::fallible::NoMemory;
 use crate::safepoint::lock::ForkMutex;
 
-/// How many spares a heap keeps. A spare takes some 30 KiB.
+/// How many spares, of some 30 KiB each, a heap keeps.
 const MOST: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 16 };
 
-/// The spares of a heap, and the ids of its arenas. See the module's page.
-///
-/// Both lists have room for all entries that they may get, so giving one back needs no memory.
+/// The spares of a heap, and the ids of its arenas. Both lists have room for all entries that they
+/// may get, so that giving one back needs no memory.
 #[derive(Debug)]
 pub(crate) struct Spares<S> {
-    /// At most [`MOST`]. The last one is the next to be taken, because it is in the caches.
+    /// At most [`MOST`], of which the last one is taken next, because it is in the caches.
     kept: Vec<S>,
     /// The ids of arenas that do not exist any more.
     ids: Vec<u32>,
-    /// The last new id.
     last: u32,
 }
 
@@ -45,7 +43,6 @@ impl<S> Default for Spares<S> {
 }
 
 impl<S> Spares<S> {
-    /// An id for a new arena.
     fn take_id(&mut self) -> Result<u32, NoMemory> {
         if let Some(id) = self.ids.pop() {
             return Ok(id);
@@ -57,7 +54,7 @@ impl<S> Spares<S> {
     }
 }
 
-/// The id of an arena. Dropping this gives the id back.
+/// The id of an arena, which is given back when this is dropped.
 pub(super) struct ArenaId<'a, S> {
     spares: &'a ForkMutex<Spares<S>>,
     id: u32,
@@ -68,7 +65,7 @@ impl<S> ArenaId<'_, S> {
         self.id
     }
 
-    /// The id. The caller must give it back by [`put`].
+    /// The id, which the caller must give back by [`put`].
     pub(super) fn into_id(self) -> u32 {
         ManuallyDrop::new(self).id
     }
@@ -104,7 +101,7 @@ pub(super) fn put<S>(spares: &ForkMutex<Spares<S>>, id: u32, spare: Option<S>) {
         spare => {
             list.ids.push(id);
             drop(list);
-            // Without the lock: tens of kilobytes are freed.
+            // Without the lock, because tens of kilobytes are freed.
             drop(spare);
         }
     }

@@ -1,4 +1,9 @@
-//! Checks of the model.
+//! Checks of a model, its objects and their traversals.
+//!
+//! A traversal that reports a reference twice makes the collector clear a live object, which the
+//! program notices much later. For example, thread 1 traverses A, which reports its only reference
+//! to B twice. B has the count 1, so the collector calls [`overvisited`](Checks::overvisited) for
+//! it, and keeps it.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +13,7 @@ use crate::heap::model::ObjectModel;
 use crate::object::address::Object;
 use crate::object::live::{Live, Stopped};
 
-/// The model checks itself, its objects and their traversals. For debugging.
+/// The model checks itself, its objects and their traversals, for debugging.
 pub trait Checks<M: ObjectModel> {
     /// Whether the collector calls [`verifies_traversal`](Self::verifies_traversal).
     fn verifies_traversals(model: &M) -> bool {
@@ -16,8 +21,8 @@ pub trait Checks<M: ObjectModel> {
         false
     }
 
-    /// Whether the collector compares the two traversals of `object` in one stop. If they differ,
-    /// the collection is abandoned. The comparison is slow, and meant for debugging.
+    /// Whether the collector compares the two traversals of `object` in one stop, and abandons the
+    /// collection if they differ. The comparison is slow, and meant for debugging.
     fn verifies_traversal(model: &M, object: Stopped<'_>) -> bool {
         let _ = (model, object);
         false
@@ -38,14 +43,14 @@ pub trait Checks<M: ObjectModel> {
         let _ = (model, object, target);
     }
 
-    /// Traversals reported more references to `object` than exist, so a traversal is wrong. The
+    /// Traversals reported more references to `object` than exist, so a traversal is wrong, and the
     /// object is kept.
     fn overvisited(model: &M, object: Stopped<'_>) {
         let _ = (model, object);
     }
 
-    /// Checks the header of `object` for invalid content. Called when the heap is verified, before
-    /// any other method is called for the object.
+    /// Checks the header of `object` for invalid content, when the heap is verified, before any
+    /// other method is called for the object.
     ///
     /// # Errors
     /// A description of the defect.
@@ -55,10 +60,11 @@ pub trait Checks<M: ObjectModel> {
     }
 
     /// Returns the name of the type of a destroyed object, if the remaining bytes still identify
-    /// it. `memory` is the first byte of the object's memory, and not the object's address if
+    /// it, for the report about a write to freed memory. `memory` is the first byte of the object's
+    /// memory, and not the object's address if
     /// [`allocate_at`](crate::model::ModelMutator::allocate_at) has put a prefix in front of it.
-    /// The report about a write to freed memory contains it. The memory may never have held an
-    /// object. Called only if [freed memory is poisoned](crate::Stress::poison).
+    /// The memory may never have held an object. Called only if [freed memory is
+    /// poisoned](crate::Stress::poison).
     fn last_type(model: &M, memory: NonNull<u8>) -> Option<&'static str> {
         let _ = (model, memory);
         None

@@ -1,4 +1,8 @@
 //! Counts that are not in one place.
+//!
+//! A count that every thread changes with an atomic instruction is slow, so a runtime may spread it
+//! over halves, queues and tables. The collector needs the exact number all the same, because an
+//! object whose references all come from garbage is garbage.
 
 #![forbid(unsafe_code)]
 
@@ -12,10 +16,10 @@ use crate::safepoint::ThreadId;
 /// The model keeps a count in several places, for example in halves or in queues, and makes it
 /// exact in a stop.
 ///
-/// For example, a thread that is not an object's owner puts a drop into the owner's queue. The
-/// collection calls [`prepare`](Self::prepare), stops the world, and calls [`merge`](Self::merge),
-/// which empties the queues. An object whose count is 0 then is destroyed after the stop
-/// ([`destroy_merged`](Self::destroy_merged)).
+/// For example, thread 2 drops a reference to an object whose owner is thread 1, so it puts the
+/// drop into the queue of thread 1. The collection calls [`prepare`](Self::prepare), stops the
+/// world, and calls [`merge`](Self::merge), which empties the queues. If the count is 0 then, the
+/// object is destroyed after the stop ([`destroy_merged`](Self::destroy_merged)).
 pub trait SplitCounts<M: ObjectModel> {
     /// Drops deferred references, before a collection stops the world.
     fn prepare(model: &M, m: &ModelMutator<M>) {
@@ -23,7 +27,7 @@ pub trait SplitCounts<M: ObjectModel> {
     }
 
     /// An upper limit for the number of objects that [`merge`](Self::merge) puts into `dead`. The
-    /// collector reserves room for them first. If there is no memory, the collection is abandoned
+    /// collector reserves room for them first, so that without memory the collection is abandoned
     /// before the merge. Objects above the limit make `merge` allocate, and a failed allocation
     /// there ends the process.
     fn pending(model: &M, world: &World<'_, M>) -> usize {
@@ -31,8 +35,8 @@ pub trait SplitCounts<M: ObjectModel> {
         0
     }
 
-    /// Makes counts exact (rule 5): merges the pending counts in the
-    /// [`Local`](crate::model::ThreadData::Local)s of all threads. [`World::locals`] lists them.
+    /// Makes counts exact (rule 5), by merging the pending counts in the
+    /// [`Local`](crate::model::ThreadData::Local)s of all threads, which [`World::locals`] lists.
     fn merge(model: &M, world: &World<'_, M>, dead: &mut Vec<DeadObject>) {
         let _ = (model, world, dead);
     }
@@ -42,11 +46,12 @@ pub trait SplitCounts<M: ObjectModel> {
         let _ = (model, dead.object(), m);
     }
 
-    /// As [`claim_ref`](ObjectModel::claim_ref), if the heap has more mutators than the machine has
-    /// processors. Then any mutator may clear and release the object, while the thread `by` waits
-    /// for a processor. A model whose owners count without atomic instructions overrides this.
+    /// Like [`claim_ref`](ObjectModel::claim_ref), if the heap has more mutators than the machine
+    /// has processors. Then any mutator may clear and release the object while the thread `by`
+    /// waits for a processor, so a model whose owners count without atomic instructions overrides
+    /// this.
     ///
-    /// Also called, by the collecting thread, for each object that is alive after it was released:
+    /// Also called, by the collecting thread, for each object that is alive after it was released,
     /// in one more stop, after a [`merge`](Self::merge). So such an object is claimed and released
     /// twice.
     fn claim_ref_for_any(model: &M, object: Stopped<'_>, by: ThreadId) {
@@ -58,9 +63,9 @@ pub trait SplitCounts<M: ObjectModel> {
         let _ = (model, m);
     }
 
-    /// Called after a collection has released its garbage. Releases retired memory that no thread
-    /// can be reading. `true`: the rest waits until every thread has passed a safepoint, and a stop
-    /// would help.
+    /// Called after a collection has released its garbage, to release retired memory that no thread
+    /// can be reading. Returns `true` if the rest waits until every thread has passed a safepoint,
+    /// so that a stop would help.
     fn after_clear(model: &M, m: &ModelMutator<M>) -> bool {
         let _ = (model, m);
         false
@@ -70,14 +75,13 @@ pub trait SplitCounts<M: ObjectModel> {
 impl<M: ObjectModel> SplitCounts<M> for () {}
 
 /// The count of an object is wrong by a number that the model knows, because the rest of the count
-/// is elsewhere: in tables of threads, in queues.
+/// is in tables of threads or in queues.
 pub trait Adjusted<M: ObjectModel> {
-    /// Whether the model has this part. A model with a parameter may compute it.
+    /// Whether the model has this part, which a model with a parameter may compute.
     const PRESENT: bool = true;
 
-    /// Reports corrections of [`count`](ObjectModel::count), for counts that are kept in several
-    /// places: tables of threads, queues. The number of references is the count plus all
-    /// corrections of the object. Called in each stop that counts, after
+    /// Reports corrections of [`count`](ObjectModel::count), so that the number of references is
+    /// the count plus all corrections of the object. Called in each stop that counts, after
     /// [`merge`](crate::model::SplitCounts::merge), and again if the collection begins again.
     fn adjustments(model: &M, world: &World<'_, M>, report: &mut dyn FnMut(Object, i64));
 }

@@ -1,4 +1,9 @@
 //! Finalizers, and the judgement of garbage.
+//!
+//! A finalizer is code of the program, which may make garbage reachable again. For example, A and B
+//! refer to each other, and thread 1 finds both unreachable. It calls the finalizer of A, which
+//! stores a reference to B in a list of the program. So the collection looks at both once more
+//! before it clears one, and keeps them.
 
 #![forbid(unsafe_code)]
 
@@ -6,13 +11,14 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::object::live::{Live, Stopped};
 
-/// The result of a collection, for [`Verdicts::judge`].
+/// The result of a collection, which [`Verdicts::judge`] judges.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Found<'a> {
     /// The objects to be cleared.
     pub garbage: &'a [Live<'a>],
-    /// The objects that are not cleared: they have a legacy finalizer, or such objects reach them.
+    /// The objects that are not cleared, because they have a legacy finalizer, or such objects
+    /// reach them.
     pub uncollectable: &'a [Live<'a>],
     /// The uncollectable objects that have a legacy finalizer.
     pub legacy: &'a [Live<'a>],
@@ -28,17 +34,16 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The decision of [`Verdicts::judge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The garbage is cleared.
     Clear,
     /// Nothing is cleared. The garbage becomes ordinary objects again and is reported as
-    /// uncollectable. Its weak references stay cleared, and its finalizers have run.
+    /// uncollectable, although its weak references stay cleared, and its finalizers have run.
     Keep,
 }
 
-/// Objects may have finalizers. A collection calls each of them once, before it clears the object.
+/// Objects may have finalizers, which a collection calls once, before it clears the object.
 pub trait Finalizers<M: ObjectModel> {
     /// Whether `object` has a finalizer. Called only for objects that were not finalized yet.
     ///
@@ -46,14 +51,15 @@ pub trait Finalizers<M: ObjectModel> {
     /// uncalled.
     fn has_finalizer(model: &M, object: Live<'_>) -> bool;
 
-    /// Runs the finalizer of an `object` that [has one](Self::has_finalizer). May panic, make the
-    /// object reachable again, allocate, and change the graph.
+    /// Runs the finalizer of an `object` that [has one](Self::has_finalizer). It may panic, make
+    /// the object reachable again, allocate, and change the graph.
     ///
-    /// May block, for example for a lock or a thread. A finalizer that a collection calls may leave
-    /// meanwhile with [`ModelMutator::leave_for_now`]. Otherwise the thread is attached, and
-    /// [`ModelMutator::may_park`] returns `false`. Then the thread that it waits for must not wait
-    /// for a stop: it must not call [`ModelMutator::stop`] or [`ModelMutator::prepare_fork`], and
-    /// gets [`CollectError::Busy`](crate::CollectError::Busy) from a collection that does not wait.
+    /// It may block, for example for a lock or a thread. A finalizer that a collection calls may
+    /// leave meanwhile with [`ModelMutator::leave_for_now`]. Otherwise the thread is attached, and
+    /// [`ModelMutator::may_park`] returns `false`, so the thread that it waits for must not wait
+    /// for a stop. That thread must not call [`ModelMutator::stop`] or
+    /// [`ModelMutator::prepare_fork`], and gets [`CollectError::Busy`](crate::CollectError::Busy)
+    /// from a collection that does not wait.
     fn finalize(model: &M, object: Live<'_>, m: &ModelMutator<M>);
 }
 
@@ -68,7 +74,7 @@ impl<M: ObjectModel> Finalizers<M> for () {
 
 /// The model decides what becomes of garbage.
 pub trait Verdicts<M: ObjectModel> {
-    /// Whether objects with a legacy finalizer may exist. If `false`, the collector does not call
+    /// Whether objects with a legacy finalizer may exist, so that the collector calls
     /// [`legacy`](Self::legacy).
     fn has_legacy(model: &M) -> bool {
         let _ = model;
@@ -76,17 +82,18 @@ pub trait Verdicts<M: ObjectModel> {
     }
 
     /// Whether `object` has a *legacy finalizer*. The collector must not call such a finalizer,
-    /// since it expects all objects that it reaches to be intact. The object must not be destroyed
-    /// without a call of it either. If such an object is unreachable, neither it nor the objects
-    /// that it reaches are cleared. They are reported as uncollectable.
+    /// since it expects all objects that it reaches to be intact, and must not destroy the object
+    /// without a call of it either. So if such an object is unreachable, neither it nor the objects
+    /// that it reaches are cleared, and they are reported as uncollectable.
     fn legacy(model: &M, object: Stopped<'_>) -> bool {
         let _ = (model, object);
         false
     }
 
-    /// Decides about the garbage after finalizers have run and the recheck is complete. The world
-    /// is running. The collection holds references to all objects in `found` until this returns.
-    /// The model may add references of its own.
+    /// Whether `object` has a *legacy finalizer*. The collector must not call such a finalizer,
+    /// since it expects all objects that it reaches to be intact, and must not destroy the object
+    /// without a call. So if such an object is unreachable, neither it nor the objects that it
+    /// reaches are cleared, and they are reported as uncollectable.
     fn judge(model: &M, found: &Found<'_>, m: &ModelMutator<M>) -> Verdict {
         let _ = (model, found, m);
         Verdict::Clear

@@ -1,4 +1,7 @@
-//! Objects that the model lists.
+//! Objects that the model lists, because a runtime with its own allocator would pay for telling a
+//! heap about each birth and death. For example, threads 1 and 2 make a million objects, of which
+//! 10 are left when a collection stops the world. The model lists the 10, and the heap never hears
+//! of the others.
 
 #![forbid(unsafe_code)]
 
@@ -8,31 +11,33 @@ use crate::heap::listed::{ListedMemory, ObjectList};
 use crate::heap::model::ObjectModel;
 use crate::heap::world::World;
 
-/// The model lists its objects in each stop that looks at objects: in collections and inspections.
-/// Then the heap is not told about births and deaths.
+/// The model lists its objects in each stop that looks at objects, which are those of collections
+/// and inspections, so that the heap is not told about births and deaths.
 ///
-/// Such a model has [`Segments`](crate::model::Segments); otherwise a heap of it does not compile.
-/// It has no young collections. It differs from others in these points.
+/// Such a model has [`Segments`](crate::model::Segments), because its objects lie in memory of
+/// others; without them a heap of it does not compile. It has no young collections, and differs
+/// from other models in these points.
 ///
-/// * The states of objects are the model's. The methods that change one panic: `publish`,
-///   `register`, `unregister`, `dead`, `track`, `untrack`, `set_finalized`, `freeze` and `unfreeze`
-///   of [`ModelMutator`](crate::model::ModelMutator). An object that is untracked, frozen or dying
-///   returns [`Count::Outside`](crate::model::Count::Outside) from [`count`](ObjectModel::count).
-///   [`has_finalizer`](crate::model::Finalizers::has_finalizer) returns `false` once the finalizer
-///   has run. [`Count::Immortal`](crate::model::Count::Immortal) holds for one collection.
-/// * A traversal may report addresses in adopted memory where no listed object starts. They count
+/// * The states of objects are the model's, so the methods that change one panic. These are
+///   `publish`, `register`, `unregister`, `dead`, `track`, `untrack`, `set_finalized`, `freeze` and
+///   `unfreeze` of [`ModelMutator`](crate::model::ModelMutator). An object that is untracked,
+///   frozen or dying returns [`Count::Outside`](crate::model::Count::Outside) from
+///   [`count`](ObjectModel::count). [`has_finalizer`](crate::model::Finalizers::has_finalizer)
+///   returns `false` once the finalizer has run. [`Count::Immortal`](crate::model::Count::Immortal)
+///   holds for one collection.
+/// * A traversal may report addresses in adopted memory where no listed object starts, which count
 ///   as untracked objects.
 /// * A report counts each released object as collected, even if it has survived.
-/// * The heap does not know how many objects there are. The statistics show the objects of the last
-///   list, and no number of them makes a collection due.
+/// * The heap does not know how many objects there are, so the statistics show the objects of the
+///   last list, and no number of them makes a collection due.
 pub trait Lists<M: ObjectModel> {
-    /// Whether the model has this part. A model with a parameter may compute it.
+    /// Whether the model has this part, which a model with a parameter may compute.
     const PRESENT: bool = true;
 
-    /// Prepares a list of all objects: adopts memory that is new, and returns the number of parts
-    /// of the list. Called on the thread that has stopped the world: before
+    /// Prepares a list of all objects, adopts memory that is new, and returns the number of parts
+    /// of the list. Called on the thread that has stopped the world, before
     /// [`merge`](crate::model::SplitCounts::merge) in the first stop of a collection, and after it
-    /// in the second one. May panic: this counts as an error.
+    /// in the second one. It may panic, which counts as an error.
     ///
     /// # Errors
     ///
@@ -46,12 +51,13 @@ pub trait Lists<M: ObjectModel> {
 
     /// Lists the objects of one part, from 0 to one less than the number that
     /// [`list_parts`](Self::list_parts) has returned. Called once for each part, on several threads
-    /// at the same time. May panic: the collection is then abandoned, and an inspection panics.
+    /// at the same time. If it panics, the collection is abandoned, while an inspection panics.
     ///
-    /// The list has all objects that take part in collections. It may also have others:
-    /// [`count`](ObjectModel::count) returns [`Count::Outside`](crate::model::Count::Outside) for
-    /// them. All that such an object refers to is kept. So its traversal reports its references, or
-    /// nothing: then the targets have references that no traversal explains, and are kept as well.
+    /// The list has all objects that take part in collections. It may also have others, for which
+    /// [`count`](ObjectModel::count) returns [`Count::Outside`](crate::model::Count::Outside), so
+    /// that all that they refer to is kept. The traversal of such an object reports its references,
+    /// or nothing, because the targets then have references that no traversal explains, and are
+    /// kept as well.
     fn list(model: &M, part: usize, list: &mut ObjectList<'_>);
 }
 

@@ -1,36 +1,28 @@
-//! The parts of an object model: what a runtime has beyond the core trait.
+//! The parts of an object model, which are what a runtime has beyond the core trait.
 //!
-//! [`ObjectModel`] has what every runtime needs on its first day. Each further capability is a
-//! *part*, a trait of its own: weak references, finalizers, counts in several places. A model names
-//! those that it has, with [`parts!`](crate::parts). The others are those of `()`, whose functions
-//! do nothing and vanish when the collector is compiled for the model. So the phases call the parts
-//! without asking whether a model has them.
+//! A collector for every runtime must know weak references, finalizers, and counts in several
+//! places, but most runtimes have only some of them. So [`ObjectModel`] has what each needs on its
+//! first day, and every further capability is a *part*, a trait of its own.
 //!
-//! The functions of a part get the model as their first argument, because `()` is no model.
+//! For example, a model names `Finalizers` alone, with [`parts!`](crate::parts), so that its other
+//! parts are those of `()`, whose functions do nothing. A phase of the collector calls
+//! `Finalizers::finalize` and `WeakRefs::clear_weak` without asking whether the model has them,
+//! because the second call vanishes when the collector is compiled for this model. The functions of
+//! a part get the model as their first argument, since `()` is no model.
 
 #![forbid(unsafe_code)]
 
 use crate::heap::model::ObjectModel;
 
-/// Checks of the model.
 mod checks;
-/// Counts that are not in one place.
 mod counts;
-/// Finalizers, and the judgement of garbage.
 mod finalizers;
-/// Forks.
 mod forks;
-/// Objects that the model lists.
 mod lists;
-/// A runtime that stops and polls in its own way.
 mod runtime;
-/// The data of a mutator, and what a thread does for the model.
 mod threads;
-/// Traversals in batches, and traversals by one thread.
 mod traversals;
-/// References without a count.
 mod uncounted;
-/// Weak references.
 mod weak_refs;
 
 pub use self::checks::Checks;
@@ -45,7 +37,7 @@ pub use self::traversals::{Batches, Serial};
 pub use self::uncounted::Uncounted;
 pub use self::weak_refs::WeakRefs;
 
-/// The parts of the model `M`. [`parts!`](crate::parts) writes the implementation.
+/// The parts of the model `M`, as [`parts!`](crate::parts) implements them.
 #[allow(missing_docs, reason = "each type is the model, or `()`, and its trait is documented")]
 pub trait Parts<M: ObjectModel> {
     type ThreadData: ThreadData<M>;
@@ -65,8 +57,8 @@ pub trait Parts<M: ObjectModel> {
     type PollWord: PollWord<M>;
 }
 
-/// Implements [`Parts`](crate::model::Parts) for a model, with the parts that are listed. The model
-/// implements the trait of each. Parts that are not listed are absent.
+/// Implements [`Parts`](crate::model::Parts) for a model, with the parts that are listed, whose
+/// traits the model implements. Parts that are not listed are absent.
 ///
 /// ```ignore
 /// standstill::parts!(Runtime: Finalizers, WeakRefs);
@@ -172,44 +164,29 @@ impl<M: ObjectModel> Parts<M> for () {
     type PollWord = ();
 }
 
-/// [`ThreadData`] of the model `M`.
 pub type ThreadDataOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::ThreadData;
-/// [`Threads`] of the model `M`.
 pub type ThreadsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Threads;
-/// [`SplitCounts`] of the model `M`.
 pub type SplitCountsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::SplitCounts;
-/// [`Adjusted`] of the model `M`.
 pub type AdjustedOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Adjusted;
-/// [`Batches`] of the model `M`.
 pub type BatchesOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Batches;
-/// [`Serial`] of the model `M`.
 pub type SerialOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Serial;
-/// [`Finalizers`] of the model `M`.
 pub type FinalizersOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Finalizers;
-/// [`Verdicts`] of the model `M`.
 pub type VerdictsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Verdicts;
-/// [`WeakRefs`] of the model `M`.
 pub type WeakRefsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::WeakRefs;
-/// [`Checks`] of the model `M`.
 pub type ChecksOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Checks;
-/// [`Forks`] of the model `M`.
 pub type ForksOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Forks;
-/// [`Uncounted`] of the model `M`.
 pub type UncountedOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Uncounted;
-/// [`Lists`] of the model `M`.
 pub type ListsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Lists;
-/// [`RuntimeStop`] of the model `M`.
 pub type RuntimeStopOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::RuntimeStop;
-/// [`PollWord`] of the model `M`.
 pub type PollWordOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::PollWord;
 
-/// The data of a model for each mutator that other threads read: [`ThreadData::Local`].
+/// The data of a model for each mutator that other threads read, as [`ThreadData::Local`] says.
 pub type Local<M> = <ThreadDataOf<M> as ThreadData<M>>::Local;
 
-/// The data of a model for each mutator that only its own thread uses: [`ThreadData::Private`].
+/// The data of a model for each mutator that only its own thread uses, as [`ThreadData::Private`]
+/// says.
 pub type Private<M> = <ThreadDataOf<M> as ThreadData<M>>::Private;
 
-/// A due weak callback: [`WeakRefs::Callback`].
 pub type CallbackOf<M> = <WeakRefsOf<M> as WeakRefs<M>>::Callback;
 
 /// Whether heaps of the model have young collections and promotions.
@@ -217,8 +194,8 @@ pub const fn collects_young<M: ObjectModel>() -> bool {
     !ListsOf::<M>::PRESENT && UncountedOf::<M>::COLLECTS_YOUNG
 }
 
-/// Whether an object with the count 0 is dying. Otherwise a reference without a count, or a
-/// correction, may keep it alive.
+/// Whether an object with the count 0 is dying, because no reference without a count, and no
+/// correction, can keep it alive.
 pub const fn zero_is_dying<M: ObjectModel>() -> bool {
     !UncountedOf::<M>::PRESENT && !AdjustedOf::<M>::PRESENT
 }

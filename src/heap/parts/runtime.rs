@@ -1,4 +1,9 @@
 //! A runtime that stops and polls in its own way.
+//!
+//! A runtime with threads that are no mutators must stop them too, or their stores would change
+//! objects while the collector counts. For example, thread 1 collects, thread 2 is a mutator, and
+//! thread 3 a compiler's. Thread 1 stops thread 2 through the heap, and then calls
+//! [`stop_runtime`](RuntimeStop::stop_runtime), which stops thread 3.
 
 #![forbid(unsafe_code)]
 
@@ -11,18 +16,17 @@ use crate::safepoint::ThreadId;
 /// The runtime stops its threads itself, because some of them are no mutators of the heap. The page
 /// of [`model`](crate::model#a-stop-of-the-runtime) has the order of both stops.
 pub trait RuntimeStop<M: ObjectModel> {
-    /// Whether the model has this part. A model with a parameter may compute it.
+    /// Whether the model has this part, which a model with a parameter may compute.
     const PRESENT: bool = true;
 
-    /// Stops all threads of the runtime but this one. Called in each stop except that of a fork,
-    /// after all other attached threads of the heap have stopped. `local` belongs to the mutator of
-    /// this thread.
+    /// Stops all threads of the runtime but this one, whose mutator `local` belongs to. Called in
+    /// each stop except that of a fork, after all other attached threads of the heap have stopped.
     ///
     /// # Errors
     ///
-    /// The reason why the runtime cannot stop. Then the threads of the heap continue, and the stop
-    /// fails with [`StopError::Refused`](crate::safepoint::StopError::Refused). A panic counts as
-    /// an error.
+    /// The reason why the runtime cannot stop, where a panic counts as one. Then the threads of the
+    /// heap continue, and the stop fails with
+    /// [`StopError::Refused`](crate::safepoint::StopError::Refused).
     fn stop_runtime(model: &M, local: &Local<M>) -> Result<(), Cow<'static, str>>;
 
     /// Ends a stop that [`stop_runtime`](Self::stop_runtime) has made, on the same thread, before
@@ -31,22 +35,22 @@ pub trait RuntimeStop<M: ObjectModel> {
     fn resume_runtime(model: &M, local: &Local<M>);
 
     /// This thread is about to wait for a stop of the heap, or has just detached. From here on a
-    /// stop of the runtime does not wait for it. Must not block or panic.
+    /// stop of the runtime does not wait for it, so it must not block or panic.
     fn leaving(model: &M, local: &Local<M>) {
         let _ = (model, local);
     }
 
-    /// Whether this thread, which has left the runtime, runs in it again. `false`: the runtime is
-    /// stopped, or about to be. Called until it returns `true`: after each
-    /// [`leaving`](Self::leaving), attached, possibly in a stop of this thread. Must not block or
-    /// panic.
+    /// Whether this thread, which has left the runtime, runs in it again. `false` means that the
+    /// runtime is stopped, or about to be. Called after each [`leaving`](Self::leaving) until it
+    /// returns `true`, on a thread that is attached, perhaps in a stop of its own, or could not
+    /// attach. Must not block or panic.
     fn comes_back(model: &M, local: &Local<M>) -> bool {
         let _ = (model, local);
         true
     }
 
-    /// [`comes_back`](Self::comes_back) has returned `false`: waits until another call may return
-    /// `true`. The thread is detached, or has stopped the heap. Must not attach or panic.
+    /// Waits, after [`comes_back`](Self::comes_back) has returned `false`, until another call may
+    /// return `true`. The thread is detached, or has stopped the heap. Must not attach or panic.
     fn wait_for_runtime(model: &M, local: &Local<M>) {
         let _ = (model, local);
     }
@@ -64,17 +68,18 @@ impl<M: ObjectModel> RuntimeStop<M> for () {
 
 /// The threads of the runtime poll a word of their own.
 pub trait PollWord<M: ObjectModel> {
-    /// Whether the model has this part. A model with a parameter may compute it.
+    /// Whether the model has this part, which a model with a parameter may compute.
     const PRESENT: bool = true;
 
-    /// Request bits of a thread were raised: its own word is to be set. `local` belongs to the
+    /// Request bits of a thread were raised, so its own word is to be set. `local` belongs to the
     /// mutator of that thread. Called by any thread, and for [`STOP`](crate::safepoint::STOP) under
-    /// the coordinator's lock. The function may set atomics and do nothing else: no lock, no
-    /// allocation, no panic, no call of the library.
+    /// the coordinator's lock, so the function may set atomics and do nothing else. It takes no
+    /// lock, does not allocate or panic, and calls nothing of the library.
     ///
     /// `bits` has [`STOP`](crate::safepoint::STOP), bits of
-    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS), or others: a collection is due. More bits
-    /// than these may be pending. The module's page describes [the protocol][own].
+    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS), or others, which say that a collection is
+    /// due. More bits than these may be pending, as the page of `model` explains with [the
+    /// protocol][own].
     ///
     /// [own]: crate::model#a-poll-word-of-the-runtime
     fn requested(thread: ThreadId, local: &Local<M>, bits: u32);

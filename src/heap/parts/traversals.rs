@@ -1,4 +1,9 @@
 //! Traversals in batches, and traversals by one thread.
+//!
+//! To look up the type of an object can take as long as to traverse it. For example, 64 objects of
+//! one type lie in a row, so the model looks up the type once in
+//! [`traverse_each`](Batches::traverse_each), and traverses all 64 on thread 1, while thread 2 does
+//! so with others.
 
 #![forbid(unsafe_code)]
 
@@ -15,8 +20,8 @@ pub trait Batches<M: ObjectModel> {
     ///
     /// A model overrides this if it can traverse several objects of one type faster than it can
     /// look up the type of each. A reference reported outside [`Tracer::each`] is attributed to the
-    /// next object. A reference reported under another object is attributed to that object. Rule 4
-    /// names the consequences. If the call traverses no object, the collection is abandoned.
+    /// next object, and one reported under another object to that object, with the consequences
+    /// that rule 4 names. If the call traverses no object, the collection is abandoned.
     #[inline(always)]
     fn traverse_each(model: &M, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
         tracer.each(objects, ends, |object, tracer| model.traverse(object, tracer));
@@ -29,9 +34,9 @@ pub trait Batches<M: ObjectModel> {
         false
     }
 
-    /// Prefetches memory outside `objects` that a traversal will read, with [`Tracer::fetch`]. The
-    /// collector calls it some objects ahead of the traversal. `objects` is not empty. It reports
-    /// nothing to the tracer.
+    /// Prefetches memory outside `objects`, which is not empty, that a traversal will read, with
+    /// [`Tracer::fetch`]. The collector calls it some objects ahead of the traversal, and it
+    /// reports nothing to the tracer.
     #[inline(always)]
     fn prefetch_each(model: &M, objects: &[Stopped<'_>], tracer: &mut Tracer) {
         let _ = (model, objects, tracer);
@@ -42,9 +47,9 @@ pub trait Batches<M: ObjectModel> {
         let _ = (model, m, objects);
     }
 
-    /// This thread has cleared an object. The model may defer the drops of the references that
-    /// [`clear`](ObjectModel::clear) removed, and drop them here in batches. If `last` is true it
-    /// must drop all of them: objects are about to be released, or the thread is about to park.
+    /// This thread has cleared an object, so the model may drop here, in batches, the references
+    /// that [`clear`](ObjectModel::clear) removed. If `last` is true it must drop all of them,
+    /// because objects are about to be released, or the thread is about to park.
     fn cleared(model: &M, m: &ModelMutator<M>, last: bool) {
         let _ = (model, m, last);
     }
@@ -54,11 +59,11 @@ impl<M: ObjectModel> Batches<M> for () {}
 
 /// Some objects are traversed by one thread, because their traversal is not prepared for others.
 pub trait Serial<M: ObjectModel> {
-    /// Whether the model has this part. A model with a parameter may compute it.
+    /// Whether the model has this part, which a model with a parameter may compute.
     const PRESENT: bool = true;
 
-    /// Whether only the thread that has stopped the world traverses and prefetches `object`. A
-    /// worker that meets such an object leaves it to that thread.
+    /// Whether only the thread that has stopped the world traverses and prefetches `object`, so
+    /// that a worker that meets such an object leaves it to that thread.
     fn serial(model: &M, object: Stopped<'_>) -> bool;
 }
 

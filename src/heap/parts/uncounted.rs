@@ -1,4 +1,6 @@
-//! References without a count.
+//! References without a count, for example from the stacks of a runtime's threads, which no
+//! traversal of objects finds. Suppose that thread 1 has such a reference to B, and the garbage A
+//! has a counted one. The counts alone would tell the collector that B is garbage too.
 
 #![forbid(unsafe_code)]
 
@@ -17,8 +19,9 @@ pub trait Uncounted<M: ObjectModel> {
     /// Whether young collections and promotions run. If `false`, each collection is full, also one
     /// that was requested as [young](crate::Collect::young).
     ///
-    /// A young collection does not traverse old objects, so it does not find their uncounted
-    /// references. A model sets it to `true` if [`roots`](Self::roots) reports these references.
+    /// A young collection does not find the uncounted references of old objects, because it does
+    /// not traverse them. A model sets it to `true` if [`roots`](Self::roots) reports these
+    /// references.
     const COLLECTS_YOUNG: bool = !Self::PRESENT;
 
     /// Whether the second stop of a collection, after the finalizers, traverses all tracked objects
@@ -32,12 +35,12 @@ pub trait Uncounted<M: ObjectModel> {
 
     /// Reports objects that references without a count keep alive, for example the references on
     /// the stacks of the runtime's threads. These objects, and all objects that they reach, stay
-    /// alive. Called once in each stop that decides which objects are alive: in the first stop of
-    /// each collection, young or full, and in the recheck.
+    /// alive. Called once in each stop that decides which objects are alive, which is the first
+    /// stop of each collection, young or full, and the recheck.
     ///
-    /// `traverses` tells whether the collector traverses an object in this stop. An uncounted
-    /// reference from an object that it does not traverse is reported here, by its target. Such
-    /// objects are, by the kind of the stop:
+    /// `traverses` tells whether the collector traverses an object in this stop, because an
+    /// uncounted reference from an object that it does not traverse is reported here, by its
+    /// target. Such objects are, by the kind of the stop:
     ///
     /// * full collection: untracked and frozen objects, and objects whose destruction has begun;
     /// * young collection: these, and old objects;

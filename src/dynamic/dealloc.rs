@@ -143,9 +143,9 @@ impl<'m> Dying<'m> {
             return self.free_memory();
         }
         self.0.state().death();
-        // The header stays: a stress mode reads its type when the memory is freed. SAFETY: rule
-        // *zero*: no code uses the object any more. The others are freed objects, which only this
-        // thread has taken from the list.
+        // The header stays: a stress mode reads its type when the memory is freed.
+        // SAFETY: rule *zero*: no code uses the object any more. The others are freed objects,
+        // which only this thread has taken from the list.
         unsafe {
             let mut due = model.quarantine.admit(self.0.cell(), size_of::<RawObject>());
             while let Some(oldest) = due {

@@ -1,11 +1,15 @@
 //! One job, which parked threads join.
 //!
 //! The thread that has stopped the world runs the phases of a collection as *jobs*, one after the
-//! other ([`JobSlot::run_on`]). A job is a closure that several threads can call at once; the
-//! caller alone can do all of its work. Two kinds of threads join a job ([`JobSlot::join`]):
-//! threads of the heap's pool, which must be woken, and mutators that are parked for this stop
-//! ([`Helper::wait`]). A parked mutator is already running, on a processor that has nothing else to
-//! do.
+//! other ([`JobSlot::run_on`]). A job is a closure that several threads can call at once, although
+//! the caller alone can do all of its work. Threads of the heap's pool join a job
+//! ([`JobSlot::join`]), although they must be woken for it. So do mutators that are parked for this
+//! stop ([`Helper::wait`]), because they are already running, on processors that have nothing else
+//! to do.
+//!
+//! For example, thread 1 opens a job while thread 2, parked, spins for one. Thread 2 joins, so
+//! `running` is 1. Thread 1 finds no work left, closes the job, and waits until thread 2 has
+//! returned, since the closure is thread 1's. Thread 3, which parks now, finds no job.
 //!
 //! # States
 //!
@@ -15,25 +19,26 @@
 //! | open | some | threads inside | *open*, by `join`; *closing*, by `run_on`, after its call |
 //! | closing | none | threads inside | *no job*, when the last thread inside returns |
 //!
-//! One lock protects this. Each thread takes it twice per job. `open` and `helpers` are hints
-//! beside it. Threads of the pool may take the lock at any time, also during a fork. So the lock
-//! survives a fork, which holds it.
+//! One lock protects this, which each thread takes twice per job, while `open` and `helpers` are
+//! hints beside it. Threads of the pool may take the lock at any time, also during a fork, so the
+//! fork holds it, and it survives the fork.
 //!
 //! # Invariants
 //!
-//! * A closure is called only during the `run_on` that published it. A thread increments `running`
-//!   under the lock while the job is open, and `run_on` returns when the job is closed and
-//!   `running` is 0.
-//! * Indices are unique within a job. Index 0 is the caller's. All are below `limit`.
-//! * A job takes no more threads once a call of it has returned: that call found no work left.
+//! * A closure is called only during the `run_on` that published it, since `run_on` returns when
+//!   the job is closed and `running` is 0. A thread increments `running` under the lock while the
+//!   job is open.
+//! * Indices are unique within a job and below `limit`, and index 0 is the caller's.
+//! * A job takes no more threads once a call of it has returned, because that call found no work
+//!   left.
 //! * A thread that comes late joins the job that is open then, or none.
 //!
 //! # A parked thread comes back
 //!
-//! A helper delays no other thread. It checks a bounded number of times between two jobs whether
-//! its stop is still on, and then sleeps at the gate like other parked threads. A helper that still
-//! spins continues by itself when the stop ends. A sleeping thread must be woken, which takes the
-//! system about 50 µs.
+//! A helper delays no other thread, because it checks only a bounded number of times between two
+//! jobs whether its stop is still on. Then it sleeps at the gate like other parked threads. If it
+//! still spins when the stop ends, it continues by itself, while a sleeping thread must be woken,
+//! which takes the system about 50 µs.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -44,19 +49,20 @@ use crate::base::outside;
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering, spin_loop};
 use crate::safepoint::lock::{ForkCondvar, ForkHold, ForkMutex, Guard};
 
-/// A job: any call of it can do all of the work.
+/// A job, of which any call can do all of the work.
 pub(crate) type Job<'a> = dyn Fn(Worker) + Sync + 'a;
 
 /// A thread that works on a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worker {
-    /// The number within the job. 0: the thread that runs the job.
+    /// The number within the job, which is 0 for the thread that runs the job.
     pub(crate) index: usize,
-    /// The arena of a mutator; 0: none.
+    /// The arena of a mutator, or 0 for none.
     pub(crate) arena: u32,
 }
 
-/// How often a thread checks for a job, or for the end of a job, before it sleeps: about 50 µs.
+/// How often a thread checks for a job, or for the end of a job, before it sleeps. This takes about
+/// 50 µs.
 const SPIN_LIMIT: usize = if cfg!(all(test, loom)) {
     // In loom, all other threads run before each check.
     0
@@ -66,10 +72,9 @@ const SPIN_LIMIT: usize = if cfg!(all(test, loom)) {
     2000
 };
 
-/// See the [module's page](self).
+/// The place of the open job, and of the threads that are inside.
 pub(crate) struct JobSlot {
     state: ForkMutex<JobState>,
-    /// `running` is 0.
     finished: ForkCondvar,
     /// There is a job that takes more threads. A hint, for threads that spin.
     open: CachePadded<AtomicBool>,
@@ -77,7 +82,6 @@ pub(crate) struct JobSlot {
     helpers: AtomicUsize,
 }
 
-/// The data under the lock.
 #[derive(Default)]
 pub(crate) struct JobState {
     job: Option<OpenJob>,
@@ -87,7 +91,7 @@ pub(crate) struct JobState {
 
 /// A job that threads can join.
 struct OpenJob {
-    /// The caller's closure, its lifetime erased: see the safety comments at its uses.
+    /// The caller's closure, with its lifetime erased, as the safety comments at its uses explain.
     job: *const Job<'static>,
     next: usize,
     limit: usize,
@@ -106,11 +110,11 @@ impl JobSlot {
         }
     }
 
-    /// Calls the job on this thread, as that of `arena`, and on up to `n - 1` other threads
-    /// that join in time. `invite` is called when they can join. Returns when all calls that began
-    /// have returned. Passes a panic on.
+    /// Calls the job on this thread, as that of `arena`, and on up to `n - 1` other threads that
+    /// join in time. `invite` is called when they can join. Returns when all calls that began have
+    /// returned, and passes a panic on.
     ///
-    /// There is one job at a time: the caller has stopped the world.
+    /// There is one job at a time, because the caller has stopped the world.
     pub(crate) fn run_on(&self, n: usize, arena: u32, job: &Job<'_>, invite: impl FnOnce()) {
         // SAFETY: rule *pinned*: only the lifetime changes; `join` calls it only while this frame
         // waits.
@@ -119,7 +123,7 @@ impl JobSlot {
             let mut state = self.state.lock();
             debug_assert!(state.job.is_none() && state.running == 0, "one job at a time");
             state.job = Some(OpenJob { job: erased, next: 1, limit: n });
-            // Relaxed: a hint; the lock carries the job.
+            // Relaxed: a hint, while the lock carries the job.
             self.open.store(n > 1, Ordering::Relaxed);
         }
         // Another thread may be in the job when `invite` panics.
@@ -139,7 +143,7 @@ impl JobSlot {
         }
     }
 
-    /// Closes the job. Returns when no thread is inside, with the panic of one of the threads.
+    /// Closes the job, and returns when no thread is inside, with the panic of one of the threads.
     fn close(&self) -> Option<Box<dyn Any + Send>> {
         let mut state = self.state.lock();
         state.job = None;
@@ -159,7 +163,7 @@ impl JobSlot {
         state.panic.take()
     }
 
-    /// Joins the open job, as the thread of `arena`. `false`: no job is open, or the job takes no
+    /// Joins the open job, as the thread of `arena`. `false` if no job is open, or the job takes no
     /// more threads.
     pub(crate) fn join(&self, arena: u32) -> bool {
         let (job, index) = {
@@ -181,7 +185,7 @@ impl JobSlot {
         let mut state = self.state.lock();
         state.running -= 1;
         if let Some(open) = &mut state.job {
-            // The same job. A call that has returned found no work left, so the job closes.
+            // It is the same job, which closes because a call that has returned found no work left.
             open.limit = open.next;
             self.open.store(false, Ordering::Relaxed);
         }
@@ -206,12 +210,12 @@ impl JobSlot {
         Helper { slot: self, arena }
     }
 
-    /// Takes the lock for a fork. No job is open.
+    /// Takes the lock for a fork, when no job is open.
     pub(crate) fn lock_for_fork(&self) -> (ForkHold<'_>, Guard<'_, JobState>) {
         self.state.lock_for_fork()
     }
 
-    /// In the child of a fork: the parked threads do not exist here.
+    /// In the child of a fork, where the parked threads do not exist.
     pub(crate) fn forget_helpers(&self) {
         self.helpers.store(0, Ordering::Relaxed);
     }

@@ -1,15 +1,17 @@
 //! The threads that work on a collection.
 //!
-//! Threads share the work through the [job slot](super::helpers). Mutators that are parked for the
-//! stop join by themselves. For more threads, the heap has its own rayon pool, which is started at
-//! its first use. The pool is used by `spawn`, never by `install`: called from a worker of another
-//! pool, `install` would run jobs of that pool inside the pause.
+//! One thread could do all the work of a collection, but others may shorten the stop if they cost
+//! nothing or come soon. Threads share the work through the [job slot](super::helpers), which
+//! mutators that are parked for the stop join by themselves. For more threads, the heap has its own
+//! rayon pool, which is started at its first use. For example, thread 1 collects 10^6 objects on 8
+//! processors, while threads 2 and 3 are parked. Both join, so thread 1 calls five threads of the
+//! pool.
 //!
-//! A build without the feature `parallel` has no pool: only parked mutators help. A collection then
-//! uses at most as many threads as are parked, and the collecting one.
-//!
-//! The caller does not wait for threads that come after it has finished: it alone can do all of the
-//! work. So a busy machine delays no collection.
+//! The caller does not wait for threads that come after it has finished, because it alone can do
+//! all of the work, so a busy machine delays no collection. The pool is used by `spawn`, never by
+//! `install`, because if a worker of another pool called `install`, it would run jobs of that pool
+//! inside the pause. A build without the feature `parallel` has no pool, so only parked mutators
+//! help.
 
 #![forbid(unsafe_code)]
 
@@ -25,32 +27,31 @@ use crate::heap::mark_tables::MarkTables;
 #[cfg(all(feature = "parallel", not(all(test, loom))))]
 use crate::report::event;
 
-/// Whether a heap has a pool. loom counts as a pool without threads.
+/// Whether a heap has a pool, as which loom counts one without threads.
 const HAS_POOL: bool = cfg!(any(feature = "parallel", all(test, loom)));
 
 /// More memory than a call or the start of the pool takes, without the stacks.
 #[cfg(all(feature = "parallel", not(all(test, loom))))]
 const HEADROOM: usize = 256 << 10;
 
-/// The number of cells from which parked threads share the work: two pages.
+/// The number of cells from which parked threads share the work, which fill two pages.
 const MIN_SHARED_CELLS: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 2_000 };
 
-/// The marking threads of one heap.
 pub(crate) struct Workers {
-    /// The most threads that work on a collection, with the collecting thread.
+    /// The most threads that work on a collection, including the collecting thread.
     size: usize,
     slot: Arc<JobSlot>,
-    /// Whether this collection is large enough to wake the pool. Relaxed: only the thread that has
-    /// stopped the world uses it.
+    /// Whether this collection is large enough to wake the pool. Relaxed, because only the thread
+    /// that has stopped the world uses it.
     calls_pool: AtomicBool,
-    /// The pool could not be started. Relaxed: a hint for the plan of the next collection.
+    /// The pool could not be started. Relaxed, as a hint for the plan of the next collection.
     lacks_pool: AtomicBool,
-    /// The process in which the pool was started; 0: none was. The child of a fork that was not
-    /// prepared has the pool, but not its threads: they may have held locks. Relaxed: only the
-    /// thread that has stopped the world uses it.
+    /// The process in which the pool was started, or 0 if none was. The child of a fork that was
+    /// not prepared has the pool, but not its threads, which may have held locks. Relaxed, because
+    /// only the thread that has stopped the world uses it.
     process: AtomicU32,
     pool: Mutex<PoolState>,
-    /// Counting tables of past collections, all zero. They are reused because fresh memory faults.
+    /// Counting tables of past collections, all zero, which are reused because fresh memory faults.
     tables: Mutex<Vec<Vec<u8>>>,
     /// The tables of the last marking, for the same reason.
     mark_tables: Mutex<MarkTables>,
@@ -71,7 +72,7 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// `size` threads, with the collecting thread. None is started yet.
+    /// At most `size` threads, with the collecting thread. None is started yet.
     pub(crate) fn new(size: usize) -> Result<Self, NoMemory> {
         Ok(Self {
             size: size.max(1),
@@ -85,12 +86,11 @@ impl Workers {
         })
     }
 
-    /// The slot where parked threads wait for jobs. `None`: each collection runs on one thread.
+    /// The slot where parked threads wait for jobs. `None` if each collection runs on one thread.
     pub(crate) fn job_slot(&self) -> Option<&JobSlot> {
         (self.size > 1).then_some(&*self.slot)
     }
 
-    /// A table of at least `len` zeroes.
     pub(crate) fn take_table(&self, len: usize) -> Result<Vec<u8>, NoMemory> {
         match self.tables.lock().pop() {
             Some(table) if table.len() >= len => Ok(table),
@@ -98,7 +98,8 @@ impl Workers {
         }
     }
 
-    /// Takes back a table, which is all zero again. Without memory for the list it is freed.
+    /// Takes back a table, which is all zero again, and frees it if there is no memory for the
+    /// list.
     pub(crate) fn give_table(&self, table: Vec<u8>) {
         #[expect(
             clippy::let_underscore_must_use,
@@ -107,12 +108,12 @@ impl Workers {
         let _ = fallible::push(&mut self.tables.lock(), table);
     }
 
-    /// Takes the tables for marking, which are zero. Only one collection at a time has them.
+    /// Takes the tables for marking, which are zero, because only one collection at a time has
+    /// them.
     pub(crate) fn take_mark_tables(&self) -> MarkTables {
         std::mem::take(&mut *self.mark_tables.lock())
     }
 
-    /// Takes them back, zero again.
     pub(crate) fn give_mark_tables(&self, tables: MarkTables) {
         *self.mark_tables.lock() = tables;
     }
@@ -123,7 +124,7 @@ impl Workers {
         *self.mark_tables.lock() = MarkTables::default();
     }
 
-    /// In the child of a fork: the pool's threads and the parked threads do not exist here. A new
+    /// In the child of a fork, where neither the pool's threads nor the parked threads exist. A new
     /// pool is started when it is needed.
     #[cfg_attr(
         not(feature = "parallel"),
@@ -138,9 +139,9 @@ impl Workers {
 }
 
 impl Workers {
-    /// Calls the job on this thread, as that of `arena`, and on up to `n - 1` other threads
-    /// that come in time: parked mutators first, then threads of the pool. Returns when all calls
-    /// that began have returned. Passes a panic on.
+    /// Calls the job on this thread, as that of `arena`, and on up to `n - 1` other threads that
+    /// come in time. Parked mutators come first, then threads of the pool. Returns when all calls
+    /// that began have returned, and passes a panic on.
     pub(crate) fn run(&self, n: usize, arena: u32, job: &Job<'_>) {
         let n = n.min(self.size);
         if n <= 1 {
@@ -176,11 +177,9 @@ impl Workers {
         }
     }
 
-    /// loom has no pool, and no build without the feature `parallel` has one.
     #[cfg(not(all(feature = "parallel", not(all(test, loom)))))]
     fn call_pool(&self, _: usize) {}
 
-    /// Calls `n` threads of the pool.
     #[cfg(all(feature = "parallel", not(all(test, loom))))]
     fn call_pool(&self, n: usize) {
         self.call_pool_from(n, &|| {
@@ -192,14 +191,14 @@ impl Workers {
         });
     }
 
-    /// Calls `n` threads of the pool. `start` starts the pool.
+    /// Calls `n` threads of the pool, which `start` starts.
     #[cfg(all(feature = "parallel", not(all(test, loom))))]
     fn call_pool_from(
         &self,
         n: usize,
         start: &dyn Fn() -> Result<rayon::ThreadPool, rayon::ThreadPoolBuildError>,
     ) {
-        // The pool allocates memory that cannot be refused. If memory is short, it is not called.
+        // The pool allocates memory that cannot be refused, so it is not called if memory is short.
         if n == 0 || !fallible::seems_to_have(HEADROOM) {
             return;
         }

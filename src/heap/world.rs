@@ -1,4 +1,9 @@
 //! The proof that the world is stopped.
+//!
+//! Code that reads the arena of another thread is sound only while that thread stands still, so it
+//! asks for a [`World`], which exists only then. For example, thread 1 stops threads 2 and 3, and
+//! gets a [`World`] through which it counts the cells of all three. When it drops the value, the
+//! others run again, and it can reach their data no longer.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -16,8 +21,8 @@ use crate::memory::view::SpaceView;
 use crate::report::event;
 use crate::safepoint::{self, StopError, ThreadId, WorldStopped};
 
-/// Proof that the world is stopped, with access to the data of the stopped threads. Dropping it
-/// resumes the world.
+/// Proof that the world is stopped, with access to the data of the stopped threads, until dropping
+/// it resumes the world.
 pub struct World<'a, M: ObjectModel> {
     pub(super) stopped: WorldStopped<'a, MutatorShared<M>>,
     pub(super) core: &'a Core<M>,
@@ -25,10 +30,10 @@ pub struct World<'a, M: ObjectModel> {
     /// The arena of the thread that stopped the world.
     pub(super) arena_id: u32,
     pub(super) since: Instant,
-    /// If the runtime is stopped too: the data of the thread that stopped both, and how long the
+    /// If the runtime is stopped too, the data of the thread that stopped both, and how long the
     /// runtime took.
     pub(super) runtime: Option<(&'a Local<M>, Duration)>,
-    /// Held by the thread that visits the arenas: workers share a `World`.
+    /// Held by the thread that visits the arenas, because workers share a `World`.
     pub(super) visit: Mutex<()>,
 }
 
@@ -44,8 +49,8 @@ impl<M: ObjectModel> World<'_, M> {
         self.requester
     }
 
-    /// How long the stop took until the last thread parked. A wait for another stop before is not
-    /// included.
+    /// How long the stop took until the last thread parked, without the wait for another stop
+    /// before.
     pub fn time_to_stop(&self) -> Duration {
         self.stopped.time_to_stop() + self.runtime.map_or(Duration::ZERO, |(_, took)| took)
     }
@@ -66,8 +71,8 @@ impl<M: ObjectModel> World<'_, M> {
         });
     }
 
-    /// Runs a job on this thread and up to `n - 1` others; see
-    /// [`Workers::run`](crate::heap::workers::Workers::run).
+    /// Runs a job on this thread and up to `n - 1` others, as
+    /// [`Workers::run`](crate::heap::workers::Workers::run) does.
     pub(crate) fn share(&self, n: usize, job: &Job<'_>) {
         let others = steps::HelperSteps::expect(n - 1);
         self.core
@@ -76,13 +81,11 @@ impl<M: ObjectModel> World<'_, M> {
         others.join();
     }
 
-    /// The stop.
     #[cfg(feature = "cpython")]
     pub(crate) fn stopped(&self) -> &WorldStopped<'_, MutatorShared<M>> {
         &self.stopped
     }
 
-    /// The time since the world was stopped.
     pub(crate) fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }
@@ -91,9 +94,8 @@ impl<M: ObjectModel> World<'_, M> {
         self.core
     }
 
-    /// The pages of the heap.
     pub(crate) fn pages(&self) -> SpaceView<'_, M::Addresses> {
-        // SAFETY: rule *stopped*: the threads that own pages stand still. The collector itself
+        // SAFETY: rule *stopped*: the threads that own pages stand still, and the collector itself
         // neither allocates nor frees cells in a stop.
         unsafe { SpaceView::new(&self.core.space) }
     }
@@ -103,7 +105,7 @@ impl<M: ObjectModel> World<'_, M> {
         let _only = self.visit.lock();
         self.stopped.threads(|_, shared| {
             // SAFETY: rule *attached*: the world is stopped, so the owners of arenas stand still.
-            // The thread that holds the stop is here, or runs a job that uses no arena. Of the
+            // The thread that holds the stop is here, or runs a job that uses no arena, and of the
             // threads with this `World`, one holds the lock.
             shared.arena.with_mut(|arena| f(unsafe { &mut *arena }));
         });
@@ -127,9 +129,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Stops the world, as [`stop`](Self::stop) does. The result does not borrow the mutator, so it
     /// can be kept across calls, for example in a record of the thread.
     ///
-    /// While it lives, the mutator is lent: `safepoint` and `park` do nothing, `detach` panics, and
-    /// a collection, a fork or another stop returns an error. [`current`](Self::current) returns
-    /// `None`.
+    /// While it lives, the mutator is lent, so that `safepoint` and `park` do nothing, `detach`
+    /// panics, and a collection, a fork or another stop returns an error.
+    /// [`current`](Self::current) returns `None`.
     ///
     /// # Errors
     ///
@@ -137,24 +139,23 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// * [`StopError::NoSafepoint`]: the mutator is lent, or the thread is inside a traversal or
     ///   keeps another thread suspended.
     /// * [`StopError::NotAttached`]: the thread has [left](Self::leave_for_now).
-    /// * [`StopError::ThreadGone`]: a thread has ended without dropping its mutator. No stop can
-    ///   succeed then.
+    /// * [`StopError::ThreadGone`]: a thread has ended without dropping its mutator, so no stop can
+    ///   succeed any more.
     pub fn stop_owned(&mut self) -> Result<StoppedWorld<M>, StopError> {
         self.stop_unless(Self::is_lent)
     }
 
-    /// As [`stop_owned`](Self::stop_owned), for code that has no exclusive access to the mutator.
+    /// Like [`stop_owned`](Self::stop_owned), for code that has no exclusive access to the mutator.
     /// It is also allowed inside [`Finalizers::finalize`](crate::model::Finalizers::finalize) and
-    /// [`WeakRefs::call_back`](crate::model::WeakRefs::call_back), if a collection calls them.
-    ///
-    /// If the value outlives that call, the collection is abandoned and keeps its objects.
+    /// [`WeakRefs::call_back`](crate::model::WeakRefs::call_back), if a collection calls them. If
+    /// the value outlives that call, the collection is abandoned and keeps its objects.
     ///
     /// # Errors
     ///
-    /// As [`stop_owned`](Self::stop_owned). [`StopError::NoSafepoint`] while a destruction,
-    /// [`Verdicts::judge`](crate::model::Verdicts::judge), [`ObjectModel::clear`] or
-    /// [`with_current`](Self::with_current) lends the mutator, and while a
-    /// [`current`](Self::current) guard lives, also inside a finalizer.
+    /// Those of [`stop_owned`](Self::stop_owned). [`StopError::NoSafepoint`], also inside a
+    /// finalizer, while a destruction, [`Verdicts::judge`](crate::model::Verdicts::judge),
+    /// [`ObjectModel::clear`] or [`with_current`](Self::with_current) lends the mutator, or a
+    /// [`current`](Self::current) guard lives.
     ///
     /// # Safety
     ///
@@ -181,14 +182,15 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 }
 
-/// The world of a heap is stopped. Dropping this resumes the world. Made by
-/// [`ModelMutator::stop_owned`]. Neither `Send` nor `Sync`.
+/// The world of a heap is stopped, by [`ModelMutator::stop_owned`], until dropping this resumes it.
+/// Neither `Send` nor `Sync`.
 ///
-/// It must not be leaked, for example by [`std::mem::forget`]: the other threads of the heap would
-/// stand still for ever, and the mutator would never end.
+/// It must not be leaked, for example by [`std::mem::forget`], because the other threads of the
+/// heap would stand still for ever, and the mutator would never end.
 #[must_use = "the world runs again when this is dropped"]
 pub struct StoppedWorld<M: ObjectModel> {
-    // The order matters: the world resumes before the loan ends, and with it perhaps the mutator.
+    // The order matters, because the world resumes before the loan ends, and with it perhaps the
+    // mutator.
     world: World<'static, M>,
     _lent: Lent<M>,
 }
@@ -199,8 +201,8 @@ impl<M: ObjectModel> StoppedWorld<M> {
         self.world.requester()
     }
 
-    /// How long the stop took until the last thread parked. A wait for another stop before is not
-    /// included.
+    /// How long the stop took until the last thread parked, without the wait for another stop
+    /// before.
     pub fn time_to_stop(&self) -> Duration {
         self.world.time_to_stop()
     }

@@ -1,5 +1,10 @@
-//! The arguments with which a model lists its objects. The page of `collect/listing.rs` has the
-//! design.
+//! The arguments with which a model lists its objects.
+//!
+//! A runtime with an allocator of its own knows where its objects are, so a stop asks it instead of
+//! a heap that was told of each birth. For example, a page has room for 100 blocks of 640 bytes, of
+//! which all but two have an object. The model adds all 98 in one call
+//! ([`ObjectList::add_blocks`]), with two bits for the free blocks, while no other worker lists
+//! objects on that page. The page of `collect/listing.rs` has the design.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +20,7 @@ use crate::memory::space::Space;
 use crate::object::address::Object;
 use crate::object::state::{self, LIVE, StateByte, TRACKED, UNREACHABLE};
 
-/// The memory of a heap whose model lists its objects.
+/// The memory of a heap whose model lists its objects, as
 /// [`Lists::list_parts`](crate::model::Lists::list_parts) receives it.
 pub struct ListedMemory<'a> {
     space: &'a Space<Segments>,
@@ -31,7 +36,7 @@ impl<'a> ListedMemory<'a> {
         self.space.contains(address)
     }
 
-    /// Adopts memory in a stop. See [`ModelMutator::adopt`](crate::model::ModelMutator::adopt).
+    /// Adopts memory in a stop, as [`ModelMutator::adopt`](crate::model::ModelMutator::adopt) does.
     ///
     /// Several heaps may adopt the same memory in this way, because a heap knows listed objects
     /// only during its own collections. So a program can replace its heap.
@@ -43,7 +48,7 @@ impl<'a> ListedMemory<'a> {
     /// # Safety
     ///
     /// An object is listed in this memory only while its part of the memory is readable. (The heap
-    /// reads only the memory of objects. If the runtime unmaps the memory and maps it again, it
+    /// reads only the memory of objects, so if the runtime unmaps the memory and maps it again, it
     /// stays adopted.)
     pub unsafe fn adopt(&self, start: NonNull<u8>, bytes: usize) -> Result<(), AdoptError> {
         // SAFETY: as the caller says. The collecting thread is attached.
@@ -57,15 +62,15 @@ impl fmt::Debug for ListedMemory<'_> {
     }
 }
 
-/// The list of the objects of one stop. [`Lists::list`](crate::model::Lists::list)
-/// receives it.
+/// The list of the objects of one stop, as [`Lists::list`](crate::model::Lists::list) receives it.
 pub struct ObjectList<'a> {
     directory: Directory,
     states: &'a [AtomicU8],
-    /// The page of the last object: its address by [`PAGE_SIZE`], and its first granule. Before the
-    /// first object it is no page.
+    /// The page of the last object, as its address by [`PAGE_SIZE`] and its first granule. Before
+    /// the first object it is no page.
     page: (usize, usize),
-    /// Where the blocks of the last page start. The next page mostly has blocks of the same size.
+    /// Where the blocks of the last page start, because the next page mostly has blocks of the same
+    /// size.
     pattern: Pattern,
 }
 
@@ -74,23 +79,21 @@ pub struct ObjectList<'a> {
 pub struct Blocks<'a> {
     /// The object of the first block.
     pub first: Object,
-    /// Bytes from the object of a block to the object of the next one: a multiple of 16, and at
-    /// least 32. Without meaning for a single block.
+    /// Bytes from the object of a block to the object of the next one, which are a multiple of 16,
+    /// and at least 32. Without meaning for a single block.
     pub size: usize,
-    /// The number of blocks, with free ones.
+    /// The number of blocks, including free ones.
     pub count: usize,
-    /// The free blocks: bit `i % 64` of word `i / 64` is set if block `i` has no object. A block
-    /// whose word is missing is in use.
+    /// The free blocks, where bit `i % 64` of word `i / 64` is set if block `i` has no object. A
+    /// block whose word is missing is in use.
     pub free: &'a [u64],
 }
 
-/// The blocks of one size on a page of the heap.
 struct Pattern {
-    /// Bytes from the start of the page to the first object.
     offset: usize,
     size: usize,
     count: usize,
-    /// One bit for each granule: an object starts in its first, or in its second half.
+    /// One bit for each granule, where an object starts in its first, or in its second half.
     starts: [[u64; PAGE_WORDS]; 2],
 }
 
@@ -108,8 +111,8 @@ impl Pattern {
 /// Makes an object a listed one. Returns `false` if it was one, and is no member.
 #[inline(always)]
 fn list(state: &AtomicU8) -> bool {
-    // Relaxed, and a load and a store: only this worker writes the byte, and the end of the job
-    // orders it before its readers.
+    // Relaxed, and a load and a store, because only this worker writes the byte, and the end of the
+    // job orders it before its readers.
     let before = state.load(Ordering::Relaxed);
     state.store(before | LIVE | TRACKED, Ordering::Relaxed);
     before & (LIVE | UNREACHABLE) != LIVE
@@ -132,7 +135,7 @@ impl<'a> ObjectList<'a> {
         }
     }
 
-    /// Adds an object.
+    /// Adds an object to the list of this stop.
     ///
     /// # Panics
     ///
@@ -141,9 +144,9 @@ impl<'a> ObjectList<'a> {
     ///
     /// # Safety
     ///
-    /// The object is alive: the model can count and traverse it in this stop. It takes at least 32
-    /// bytes. No other part lists objects in the same aligned page of 64 KiB. No traversal reports
-    /// another address in the aligned 32 bytes in which the object starts.
+    /// The object is alive, so that the model can count and traverse it in this stop, and takes at
+    /// least 32 bytes. No other part lists objects in the same aligned page of 64 KiB. No traversal
+    /// reports another address in the aligned 32 bytes in which the object starts.
     #[inline(always)]
     pub unsafe fn add(&mut self, object: Object) {
         let address = object.address();
@@ -155,12 +158,12 @@ impl<'a> ObjectList<'a> {
         }
     }
 
-    /// Adds the objects of all blocks that are not free. It takes less time than to add each.
+    /// Adds the objects of all blocks that are not free, which takes less time than to add each.
     ///
     /// # Panics
     ///
-    /// As [`add`](Self::add) does, and if there are several blocks whose size is not a multiple of
-    /// 16, or below 32.
+    /// Like [`add`](Self::add), and if there are several blocks whose size is not a multiple of 16,
+    /// or below 32.
     ///
     /// # Safety
     ///
@@ -254,13 +257,13 @@ fn refuse(address: usize, reason: &str) -> ! {
 }
 
 impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
-    /// Adopts `bytes` bytes of memory from `start` on: objects in it can be
+    /// Adopts `bytes` bytes of memory from `start` on, so that objects in it can be
     /// [registered](Self::register) from now on. Both numbers are multiples of 64 KiB.
     ///
-    /// The heap never frees this memory, and accesses it only through the model. It stays adopted
-    /// until the heap ends. It counts against the bytes of
+    /// The heap never frees this memory, and accesses it only through the model. The memory stays
+    /// adopted until the heap ends. It counts against the bytes of
     /// [`HeapBuilder::reserve`](crate::HeapBuilder::reserve), because it has entries in the heap's
-    /// tables: 4.3 KiB for each 64 KiB.
+    /// tables, which take 4.3 KiB for each 64 KiB.
     ///
     /// # Errors
     ///
@@ -281,14 +284,14 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     ///
     /// The heap finds an object by the aligned 32 bytes in which it starts. So no traversal reports
     /// another address in these 32 bytes, for example that of something small right in front of the
-    /// object: the collector would take it for the object.
+    /// object, because the collector would take it for the object.
     ///
     /// From now on the object may be passed to each method that takes an object of this heap,
     /// except [`free`](Self::free) and
     /// [`free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere). When its count reaches
-    /// 0, the model [unregisters](Self::unregister) it, or declares it [dead](Self::dead). It gives
-    /// the memory back in its own way. The statistics and the pacing of the heap count it as an
-    /// object of 32 bytes.
+    /// 0, the model [unregisters](Self::unregister) it, or declares it [dead](Self::dead), and
+    /// gives the memory back in its own way. The statistics and the pacing of the heap count it as
+    /// an object of 32 bytes.
     ///
     /// # Errors
     ///
@@ -321,17 +324,16 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
         Ok(())
     }
 
-    /// Removes a registered object from this heap. The memory is the runtime's again.
+    /// Removes a registered object from this heap, so that the memory is the runtime's again.
     ///
     /// # Panics
     ///
-    /// If no object is registered there, or the model
-    /// [lists its objects](crate::model::Lists).
+    /// If no object is registered there, or the model [lists its objects](crate::model::Lists).
     ///
     /// # Safety
     ///
-    /// No reference to the object exists. A collection holds a reference to each object that it
-    /// has found unreachable.
+    /// No reference to the object exists, such as the one that a collection holds to each object
+    /// that it has found unreachable.
     pub unsafe fn unregister(&self, object: Object) {
         self.assert_not_listed("unregister");
         let space = &self.core().space;

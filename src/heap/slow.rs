@@ -1,22 +1,27 @@
 //! Reports of slow waits.
 //!
 //! A thread may wait long for a stop, for the end of a stop, to collect, or for the lock of a cell.
-//! All reports go the same way. `tracing` gets an event. Then the heap's hook is called, if there
-//! is one. If there is no hook, and no subscriber takes the event, one line goes to standard error.
-//! The coordinator decides when a stop is slow, and [`Patience`](super::slow::Patience)
-//! decides when a lock is.
+//! It reports that, because the program cannot see which thread is to blame. The coordinator
+//! decides when a stop is slow, and [`Patience`](super::slow::Patience) decides when a lock is. A
+//! report gives `tracing` an event, and then calls the heap's hook. If there is no hook, and no
+//! subscriber takes the event, one line goes to standard error.
+//!
+//! For example, thread 1 has locked cell A and waits for B, while thread 2 has locked B and waits
+//! for A. When thread 1 has waited as long as a slow stop, it reads that B is locked by thread 2,
+//! which waits for A, whose holder is thread 1. A thread that waits for a cell keeps the cells that
+//! it has locked. So a chain of waits that contains a cycle does not change any more, and is
+//! reported as a deadlock.
 //!
 //! # Access
 //!
-//! * A hook: any thread sets it under its lock. A report clones it, and calls it without the lock.
-//! * [`Waits`]: its thread writes it while it waits for a cell. Any thread reads it for a report.
-//!   Relaxed: figures for a report.
+//! * Any thread sets a hook under the hook's lock, while a report clones it and calls it without
+//!   the lock, because the hook is user code.
+//! * A thread writes its [`Waits`] while it waits for a cell, and any thread reads them for a
+//!   report. They are relaxed, because they are figures for a report.
 //!
-//! A hook may lock a cell, even the cell of its report. A slow wait inside a report goes only to
-//! standard error: it calls no hook and no subscriber. So reports do not nest without end.
-//!
-//! A thread that waits for a cell keeps the cells that it has locked. So a chain of waits that
-//! contains a cycle does not change any more, and is reported as a deadlock.
+//! A hook may lock a cell, even the cell of its report. So a slow wait inside a report goes only to
+//! standard error, and calls no hook and no subscriber, because reports would otherwise nest
+//! without end.
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +47,6 @@ const_thread_local! {
 
 type Report<R> = Hook<dyn Fn(&R) + Send + Sync>;
 
-/// A heap's hooks for slow waits.
 #[derive(Default)]
 pub(crate) struct SlowHooks {
     stop: Setting<Option<Report<SlowStop>>>,
@@ -57,14 +61,14 @@ impl fmt::Debug for SlowHooks {
 
 fn set<R>(place: &Setting<Option<Report<R>>>, hook: Report<R>) {
     let old = place.with(|place| place.replace(hook));
-    // Without the lock: the hook has captured data of the user.
+    // Without the lock, because the hook has captured data of the user.
     drop(old);
 }
 
 fn tell<R: fmt::Display>(place: &Setting<Option<Report<R>>>, heap: &str, report: &R) {
     let hook = place.with(|place| place.clone());
     match hook {
-        // The result is ignored: a panic of the hook is not repeated.
+        // The result is ignored, so that a panic of the hook is not repeated.
         Some(hook) => drop(hook.call(|hook| hook(report))),
         None if event::is_warning_enabled() => {}
         None => outside::line(format_args!("standstill: heap '{heap}': {report}")),
@@ -148,17 +152,14 @@ impl SlowHooks {
     }
 }
 
-/// What has held up a thread since it last began to collect.
+/// The causes that have held up a thread since it last began to collect.
 #[derive(Default)]
 pub(crate) struct HeldUp {
-    /// The longest call of the program's code.
     longest: Cell<Option<LongestCall>>,
-    /// The sum of the waits for stops.
     waited: Cell<Duration>,
 }
 
 impl HeldUp {
-    /// The thread begins to collect.
     pub(crate) fn restart(&self) {
         drop(self.take_longest());
         self.waited.set(Duration::ZERO);
@@ -172,7 +173,6 @@ impl HeldUp {
         result
     }
 
-    /// Notes a wait for a stop.
     pub(crate) fn note_wait(&self, waited: Duration) {
         self.waited.set(self.waited.get() + waited);
     }
@@ -181,7 +181,7 @@ impl HeldUp {
         self.waited.get()
     }
 
-    /// Notes calls of the program's code.
+    /// Notes calls of the program's code, unless earlier ones took as long.
     #[cold]
     #[inline(never)]
     pub(crate) fn note_call(&self, call: LongestCall) {
@@ -195,7 +195,7 @@ impl HeldUp {
     }
 }
 
-/// A thread has waited long for a [`GcCell`](crate::GcCell). See
+/// A thread has waited long for a [`GcCell`](crate::GcCell), and reports it to the hook of
 /// [`Heap::on_slow_lock`](crate::Heap::on_slow_lock).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -207,12 +207,12 @@ pub struct SlowLock {
     /// First the wait of this thread. Then, as long as the holder of a cell waits for a cell
     /// itself, the wait of that holder.
     pub waits: Vec<CellWait>,
-    /// Whether the holder of the last cell is one of the waiting threads. Then none of them goes
+    /// Whether the holder of the last cell is one of the waiting threads, so that none of them goes
     /// on. Each thread recorded the holder that it last read.
     pub is_deadlock: bool,
 }
 
-/// A thread that waits for a cell. A part of a [`SlowLock`].
+/// A thread that waits for a cell, as a part of a [`SlowLock`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CellWait {
@@ -220,13 +220,12 @@ pub struct CellWait {
     pub cell: usize,
     /// The thread that waits.
     pub waiter: ThreadInfo,
-    /// The thread that has locked the cell. `None`: no mutator of this heap has. Either a guard was
-    /// leaked and its thread has left the heap; or the cell lies in no object, and a mutator or
-    /// collector of another heap has locked it.
+    /// The thread that has locked the cell, or `None` if no mutator of this heap has. Then either a
+    /// guard was leaked and its thread has left the heap, or a mutator or collector of another heap
+    /// has locked a cell that lies in no object.
     pub holder: Option<ThreadInfo>,
 }
 
-/// One line.
 impl fmt::Display for SlowLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, wait) in self.waits.iter().enumerate() {
@@ -251,7 +250,7 @@ impl fmt::Display for SlowLock {
 /// The wait of a thread for a cell, which other threads can read.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// The address of the cell; 0: the thread waits for none, or has not waited long.
+    /// The address of the cell, or 0 if the thread waits for none, or has not waited long.
     cell: AtomicUsize,
     /// The mutator that has locked the cell, as the waiting thread last read it.
     holder: AtomicU64,
@@ -269,22 +268,21 @@ impl Waits {
     }
 }
 
-/// The number of attempts after which a wait is long. Then other threads can read the wait, and the
-/// thread reads the clock. This takes some ten microseconds if each attempt finds the processor
+/// The number of attempts after which a wait is long, so that other threads can read the wait, and
+/// the thread reads the clock. This takes some ten microseconds if each attempt finds the processor
 /// free.
 const SPIN_LIMIT: u32 = 4096;
 /// The most waits that a report names.
 const MAX_NAMED_WAITS: usize = 8;
 
-/// The wait of a thread between its attempts to lock a cell. The thread spins, then yields. When
-/// the wait has taken as long as a slow stop, the thread reports it once. From then on it sleeps
+/// The wait of a thread between its attempts to lock a cell. The thread spins, then yields, and
+/// when the wait has taken as long as a slow stop, it reports it once. From then on it sleeps
 /// between the attempts.
 pub(crate) struct Patience<'a, M: ObjectModel> {
     m: &'a ModelMutator<M>,
     cell: usize,
     type_name: &'static str,
     spins: u32,
-    /// When the wait became long.
     since: Option<Instant>,
     is_reported: bool,
 }

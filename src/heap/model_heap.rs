@@ -1,4 +1,8 @@
-//! A heap of objects of any model.
+//! A heap of objects of any model, as its runtime holds it.
+//!
+//! A heap must live as long as a handle or a mutator can use it. For example, thread 1 makes a
+//! heap, attaches, and gives thread 2 a clone of the handle. When thread 1 has ended, the heap is
+//! still open, because thread 2's handle counts, and thread 2 may attach later.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,12 +16,12 @@ use crate::heap::mutator::ModelMutator;
 use crate::object::address::Object;
 use crate::report::error::AttachError;
 
-/// A heap of objects of model `M`: a counted handle. See [`model`](crate::model).
+/// A heap of objects of model `M`, as a counted handle. See [`model`](crate::model).
 #[repr(transparent)]
 pub struct ModelHeap<M: ObjectModel>(pub(crate) Arc<Handle<M>>);
 
 impl<M: ObjectModel> ModelHeap<M> {
-    /// Makes the calling thread a mutator.
+    /// Makes the calling thread a mutator of this heap.
     ///
     /// # Panics
     ///
@@ -30,18 +34,18 @@ impl<M: ObjectModel> ModelHeap<M> {
         }
     }
 
-    /// Makes the calling thread a mutator.
+    /// Makes the calling thread a mutator of this heap.
     ///
-    /// A new mutator costs some 250 ns, although it gets the memory of one that has ended. A thread
-    /// that attaches often keeps its mutator detached meanwhile, in a
-    /// [`ModelDetached`](crate::model::ModelDetached): that costs some 15 ns, and the objects of
-    /// the thread keep their owner. The heap keeps no mutator for a thread by itself. Such a
-    /// mutator would keep the heap open, and appear in lists of threads.
+    /// A new mutator costs some 250 ns, although it gets the memory of one that has ended. So a
+    /// thread that attaches often keeps its mutator detached meanwhile, in a
+    /// [`ModelDetached`](crate::model::ModelDetached), which costs some 15 ns, and the objects of
+    /// the thread keep their owner. The heap keeps no mutator for a thread by itself, because such
+    /// a mutator would keep the heap open, and appear in lists of threads.
     ///
     /// # Errors
     ///
     /// If the thread is already attached to any heap, inside a traversal, or in the closure of a
-    /// detach. [`AttachError`] lists all cases.
+    /// detach, or in another case that [`AttachError`] lists.
     pub fn try_attach(&self) -> Result<ModelMutator<M>, AttachError> {
         ModelMutator::attach(&self.0)
     }
@@ -65,8 +69,8 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// # Errors
     ///
-    /// If the thread is attached, is inside a traversal, or is ending. [`AttachError`] lists all
-    /// cases. `f` was not called then.
+    /// If the thread is attached, is inside a traversal, or is ending, or in another case that
+    /// [`AttachError`] lists. `f` was not called then.
     pub fn try_attach_scoped<R>(
         &self,
         f: impl FnOnce(&mut ModelMutator<M>) -> R,
@@ -74,7 +78,7 @@ impl<M: ObjectModel> ModelHeap<M> {
         ModelMutator::attach_scoped(&self.0, f)
     }
 
-    /// The heap's model.
+    /// The model with which the heap was made.
     pub fn model(&self) -> &M {
         &self.0.core.model
     }
@@ -85,12 +89,12 @@ impl<M: ObjectModel> ModelHeap<M> {
     }
 
     /// Names a root that full collections start from, and returns its key for
-    /// [`forget_root`](Self::forget_root). Known roots are a hint: collections find the same
+    /// [`forget_root`](Self::forget_root). Known roots are a hint, since collections find the same
     /// garbage without them.
     ///
     /// # Safety
     ///
-    /// `object` is an object of this heap. The caller holds a reference to it until the root is
+    /// `object` is an object of this heap, and the caller holds a reference to it until the root is
     /// forgotten.
     pub unsafe fn known_root(&self, object: Object) -> u64 {
         self.0.core.roots.add(object)
@@ -112,11 +116,11 @@ impl<M: ObjectModel> ModelHeap<M> {
         stats
     }
 
-    /// Figures about the heap. See [`HeapStats`].
+    /// Figures about the heap, as a snapshot that [`HeapStats`] describes.
     pub fn stats(&self) -> HeapStats {
         let core = &self.0.core;
-        // First: it panics on a thread that holds a fork. The calls below would wait for that
-        // thread itself.
+        // First, because it panics on a thread that holds a fork, while the calls below would wait
+        // for that thread itself.
         let coordinator = core.coordinator.stats();
         let (live_objects, live_bytes) = core.live();
         HeapStats {
@@ -162,17 +166,17 @@ impl<M: ObjectModel> fmt::Debug for ModelHeap<M> {
     }
 }
 
-/// Figures about a heap: a snapshot, exact when no thread is allocating.
+/// Figures about a heap, as a snapshot that is exact when no thread is allocating.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapStats {
-    /// Objects alive, tracked or not.
+    /// The objects that are alive, tracked or not.
     pub live_objects: usize,
     /// The bytes of their cells, including headers and rounding.
     pub live_bytes: usize,
-    /// Bytes outside the heap that objects have: those that [`Trace::external_bytes`] has told, and
-    /// those of [`Mutator::adjust_external_bytes`]. The number may be wrong by 64 KiB for each
-    /// thread.
+    /// Bytes outside the heap that objects have, which are those that [`Trace::external_bytes`] has
+    /// told, and those of [`Mutator::adjust_external_bytes`]. The number may be wrong by 64 KiB for
+    /// each thread.
     ///
     /// [`Trace::external_bytes`]: crate::Trace::external_bytes
     /// [`Mutator::adjust_external_bytes`]: crate::Mutator::adjust_external_bytes
@@ -189,24 +193,24 @@ pub struct HeapStats {
     /// Bytes of address space for pages. With [`Segments`](crate::model::Segments): those of the
     /// tables.
     pub reserved_bytes: usize,
-    /// Mutators, attached or detached.
+    /// The mutators of the heap, attached or detached.
     pub mutators: usize,
-    /// Collections so far.
+    /// The collections so far, young and full.
     pub collections: usize,
     /// The young collections among them.
     pub young_collections: usize,
     /// How often new objects became old without a collection, because a young collection would have
-    /// found almost no garbage. A promotion traverses no object and calls no callback. See
-    /// [`Pacing::young_objects`](crate::Pacing::young_objects).
+    /// found almost no garbage. A promotion traverses no object and calls no callback, as
+    /// [`Pacing::young_objects`](crate::Pacing::young_objects) says.
     pub promotions: usize,
-    /// Objects that collections have destroyed so far. Objects destroyed by reference counting are
-    /// not included.
+    /// Objects that collections have destroyed so far, without those that reference counting
+    /// destroyed.
     pub collected: usize,
-    /// Stops so far, including those outside collections. Not included are those in which checked
-    /// mode examines one object.
+    /// Stops so far, including those outside collections, but not those in which checked mode
+    /// examines one object.
     pub stops: u64,
-    /// The longest time that a stop took until the last thread parked. A wait for another stop
-    /// before is not included.
+    /// The longest time that a stop took until the last thread parked, without the wait for another
+    /// stop before.
     pub time_to_stop_max: Duration,
     /// The threads that ended attached because they leaked their [`Mutator`](crate::Mutator), each
     /// with its name and its number in the operating system. While this list is not empty, every

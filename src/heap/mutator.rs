@@ -1,23 +1,27 @@
 //! A thread that is attached to a heap.
 //!
-//! A [`ModelMutator`] is the proof that the calling thread is attached to one heap, so it is
-//! neither `Send` nor `Sync`. It parks through `&mut self`, and borrows from objects borrow it.
+//! A collection may run whenever each thread of the heap has reached a safepoint, so a thread must
+//! not hold a borrow from an object there. A [`ModelMutator`] is the proof that the calling thread
+//! is attached to one heap, so it is neither `Send` nor `Sync`. It parks through `&mut self`, while
+//! borrows from objects borrow it, so that none outlives a safepoint.
+//!
+//! For example, thread 1 borrows a field of an object through `&mutator`, while thread 2 stops the
+//! world. Thread 1 cannot call `safepoint`, because that needs `&mut mutator`, until the borrow has
+//! ended. Then it parks, and thread 2 may use the arena of thread 1.
 //!
 //! # Access to the data
 //!
 //! | data | access |
 //! |---|---|
-//! | [`MutatorShared::arena`] | its thread, while attached; a thread with a [`World`], for all
-//! mutators |
+//! | [`MutatorShared::arena`] | its thread, while attached; a thread with a [`World`], for all mutators |
 //! | [`MutatorShared::local`] | all threads; it synchronises itself |
 //! | [`Inner`] | its thread only |
-//! | `HERE` | its thread only: the mutator that has attached last, with its id. It is this thread's
-//! mutator while [`current`] is that id |
+//! | `HERE` | its thread only: the mutator that has attached last, with its id. It is this thread's mutator while [`current`] is that id |
 //!
-//! The mutator of a detached thread exists in three places: in the frame of a
-//! [`detach`](ModelMutator::detach), which borrows it; in a [detached mutator](super::detach); and,
-//! after [`leave_for_now`](ModelMutator::leave_for_now), where its owner keeps it. A mutator that
-//! is dropped while its thread is detached attaches the thread once more, to end the attachment.
+//! The mutator of a detached thread is in the frame of a [`detach`](ModelMutator::detach), which
+//! borrows it, or in a [detached mutator](super::detach), or, after
+//! [`leave_for_now`](ModelMutator::leave_for_now), where its owner keeps it. A mutator that is
+//! dropped while its thread is detached attaches the thread once more, to end the attachment.
 //!
 //! Rule *attached* makes the first row sound. The rules that unsafe code cites:
 //!
@@ -28,9 +32,9 @@
 //!   reused, and a thread is attached as the id of a mutator only in between. So the box exists
 //!   while its id in `HERE` is the id that the thread is attached as.
 //! * **lent**: `with_current`, and every call into user code, lends a `&ModelMutator` with a
-//!   lifetime that is independent of the mutator. The lender holds a [`Lent`]. While one lives,
-//!   this thread reaches no safepoint, and does not detach, collect or stop. A mutator that is
-//!   dropped meanwhile ends when its last `Lent` is dropped. The one exception is unsafe:
+//!   lifetime that is independent of the mutator, while the lender holds a [`Lent`]. While one
+//!   lives, this thread reaches no safepoint, and does not detach, collect or stop. A mutator that
+//!   is dropped meanwhile ends when its last `Lent` is dropped. The one exception is unsafe, and is
 //!   [`stop_inside`](ModelMutator::stop_inside).
 
 use std::any::TypeId;
@@ -69,26 +73,21 @@ struct Inner<M: ObjectModel> {
     core: Arc<Core<M>>,
     arena_id: u32,
     handle: Arc<Handle<M>>,
-    /// The number of live [`Lent`]s.
     lent: Cell<u32>,
-    /// How many of them are a collection's, for finalizers and weak callbacks. Nothing of the
-    /// collection is borrowed while one of these runs.
+    /// How many of the live [`Lent`]s are a collection's, for finalizers and weak callbacks.
+    /// Nothing of the collection is borrowed while one of these runs.
     lent_to_finalizers: Cell<u32>,
-    /// The mutator was dropped while lent.
     dropped: Cell<bool>,
-    /// The thread reclaims no garbage before this time.
     rest: Cell<Instant>,
     held_up: HeldUp,
-    /// The next mutator in the list [`Here::waiting`].
     next: Cell<Option<Waiting>>,
 }
 
 /// The box of an [`Inner`], with the model's private data behind it.
 type InnerRoom<M> = PairRoom<Inner<M>, Private<M>>;
 
-/// The parts that a mutator leaves to the next one when it ends. See [`spares`].
+/// The parts that a mutator leaves to the next one of the heap when it ends, as a [spare](spares).
 pub(crate) struct SpareMutator<M: ObjectModel> {
-    /// It has retired.
     arena: Arena,
     record: RecordRoom<MutatorShared<M>>,
     inner: InnerRoom<M>,
@@ -113,7 +112,7 @@ impl<M: ObjectModel> SpareMutator<M> {
     }
 }
 
-/// User code has a `&ModelMutator` while this lives: rule *lent*.
+/// User code has a `&ModelMutator` while this lives, by rule *lent*.
 #[must_use = "the mutator is lent while this lives"]
 pub(crate) struct Lent<M: ObjectModel>(NonNull<Inner<M>>);
 
@@ -123,7 +122,7 @@ impl<M: ObjectModel> Drop for Lent<M> {
         #[cold]
         #[inline(never)]
         fn drop_lent<M: ObjectModel>(inner: NonNull<Inner<M>>) {
-            // Reset first: destructors that run in the drop lend the mutator again.
+            // Reset first, because destructors that run in the drop lend the mutator again.
             // SAFETY: rules *boxed* and *lent*, as below.
             unsafe { inner.as_ref() }.dropped.set(false);
             drop(ModelMutator { inner: Unmarked(inner), thread: PhantomData });
@@ -151,24 +150,22 @@ impl<M: ObjectModel> Drop for LentToFinalizers<M> {
     }
 }
 
-/// The mutator of this thread.
 struct Here {
-    /// The id of the mutator that has attached last. No id at all: none, or it has ended.
+    /// The id of the mutator that has attached last, or [`NOBODY`] if there is none, or it has
+    /// ended.
     id: Cell<u64>,
-    /// Its [`Inner`], which exists while this thread is attached as `id`.
     inner: Cell<NonNull<TypeId>>,
-    /// The thread is in the closure of a detach. A mutator must not outlive that closure.
+    /// The thread is in the closure of a detach, which a mutator must not outlive.
     detached: Cell<bool>,
     /// The first of the mutators that were dropped while this thread was detached, and that could
     /// not end then.
     waiting: Cell<Option<Waiting>>,
 }
 
-/// [`Here::id`]: no mutator. [`current`] is never this number.
+/// [`Here::id`] for no mutator, which [`current`] never is.
 const NOBODY: u64 = u64::MAX;
 
 impl Here {
-    /// The [`Inner`] of the mutator that has the id `id`, if that mutator has attached last.
     #[inline(always)]
     fn find(&self, id: u64) -> Option<NonNull<TypeId>> {
         (self.id.get() == id).then(|| self.inner.get())
@@ -184,7 +181,8 @@ const_thread_local! {
     }
 }
 
-/// A detached mutator of some model. It was dropped when this thread could not attach to its heap.
+/// A detached mutator of some model, which was dropped when this thread could not attach to its
+/// heap.
 #[derive(Clone, Copy)]
 struct Waiting {
     inner: NonNull<()>,
@@ -192,14 +190,14 @@ struct Waiting {
     end: unsafe fn(NonNull<()>) -> Option<Waiting>,
 }
 
-/// Sets whether this thread is in the closure of a detach. Returns the previous state.
+/// Sets whether this thread is in the closure of a detach, and returns the previous state.
 #[inline(always)]
 pub(super) fn set_inside_detach(inside: bool) -> bool {
     HERE.with(|here| here.detached.replace(inside))
 }
 
-/// A field of a type that another field, a marker, binds to its thread. Compiler errors about
-/// threads then name the marker, and not the type of this field.
+/// A field of a type that another field, a marker, binds to its thread, so that compiler errors
+/// about threads name the marker, and not the type of this field.
 #[repr(transparent)]
 pub(crate) struct Unmarked<T>(pub(crate) T);
 
@@ -210,11 +208,10 @@ unsafe impl<T> Sync for Unmarked<T> {}
 
 /// A thread attached to a heap of objects of model `M`.
 ///
-/// The typed API wraps it as [`Mutator`](crate::Mutator). A runtime with its own objects uses it
-/// directly, see [`model`](crate::model).
+/// The typed API wraps it as [`Mutator`](crate::Mutator), while a runtime with its own objects uses
+/// it directly, as [`model`](crate::model) explains.
 pub struct ModelMutator<M: ObjectModel> {
     inner: Unmarked<NonNull<Inner<M>>>,
-    /// Neither `Send` nor `Sync`.
     thread: PhantomData<*mut ()>,
 }
 
@@ -235,8 +232,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         Self::attach_unchecked(handle)
     }
 
-    /// As [`attach`](Self::attach), also inside a detach. The caller ensures that the mutator does
-    /// not outlive the detach.
+    /// Attaches also inside a detach, because the caller ensures that the mutator does not outlive
+    /// the detach.
     fn attach_unchecked(handle: &Arc<Handle<M>>) -> Result<Self, AttachError> {
         if safepoint::is_traversing() {
             return Err(AttachError::Traversing);
@@ -261,7 +258,6 @@ impl<M: ObjectModel> ModelMutator<M> {
         };
         let participant = core.coordinator.try_register_in(record, shared)?;
         runtime_stop::attach(&core, &participant)?;
-        // From here on nothing fails.
         let (arena_id, rest) = (arena_id.into_id(), Cell::new(participant.registered()));
         let inner = room.write(Inner {
             model: TypeId::of::<M>(),
@@ -286,7 +282,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(this)
     }
 
-    /// See [`ModelHeap::try_attach_scoped`](crate::model::ModelHeap::try_attach_scoped).
+    /// Attaches as [`try_attach_scoped`](crate::model::ModelHeap::try_attach_scoped) says.
     pub(crate) fn attach_scoped<R>(
         handle: &Arc<Handle<M>>,
         f: impl FnOnce(&mut Self) -> R,
@@ -297,19 +293,18 @@ impl<M: ObjectModel> ModelMutator<M> {
                 set_inside_detach(self.0);
             }
         }
-        // Dropped last: destructors that run when the mutator (and perhaps its heap) ends run
-        // inside the detach again.
+        // Dropped last, so that destructors that run when the mutator (and perhaps its heap) ends
+        // run inside the detach again.
         let mut mutator = Self::attach_unchecked(handle)?;
         let _restore = Restore(set_inside_detach(false));
         Ok(f(&mut mutator))
     }
 
-    /// Completes an attach.
     pub(super) fn arrive(&self) {
         self.arrive_in(self.core());
     }
 
-    /// As [`arrive`](Self::arrive), with a core that the caller looked up before it attached.
+    /// Completes an attach, with a core that the caller looked up before it attached.
     #[inline(always)]
     pub(super) fn arrive_in(&self, core: &Core<M>) {
         HERE.with(|here| {
@@ -331,12 +326,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// `with_current` does not find this mutator any more.
+    /// Makes `with_current` not find this mutator any more.
     fn clear_here(&self) {
         HERE.with(|here| here.id.set(NOBODY));
     }
 
-    /// Calls `f` with this thread's mutator. The mutator is not lent: `f` calls no user code.
+    /// Calls `f` with this thread's mutator, which is not lent, because `f` calls no user code.
     ///
     /// # Safety
     ///
@@ -354,8 +349,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Returns this thread's mutator, if it is attached to a heap of this model, is not traversing
     /// and holds no stop.
     ///
-    /// The result is a second value for the same attachment. It is never dropped, and it is not
-    /// lent. A caller lends it before it calls user code with it.
+    /// The result is a second value for the same attachment, which is never dropped and not lent.
+    /// So a caller lends it before it calls user code with it.
     #[inline(always)]
     pub(super) fn here() -> Option<ManuallyDrop<Self>> {
         if safepoint::is_stopping() {
@@ -369,14 +364,14 @@ impl<M: ObjectModel> ModelMutator<M> {
         Some(ManuallyDrop::new(Self { inner: Unmarked(inner.cast()), thread: PhantomData }))
     }
 
-    /// Returns this thread's mutator, not lent, if it is attached to the heap of `object`.
-    /// Otherwise as `with_current`.
+    /// Returns this thread's mutator, not lent, if it is attached to the heap of `object`, and
+    /// otherwise `None`, as `with_current` does.
     #[inline(always)]
     pub(crate) fn current_owning(object: Object) -> Option<ManuallyDrop<Self>> {
         Self::here().filter(|mutator| mutator.owns(object))
     }
 
-    /// Whether this thread has a mutator of this heap.
+    /// Whether this thread is attached to this heap, also inside a traversal.
     pub(crate) fn is_attached_to(core: &Core<M>) -> bool {
         let Some(inner) = HERE.with(|here| here.find(safepoint::attached_as())) else {
             return false;
@@ -388,7 +383,6 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Lends the mutator to user code: rule *lent*.
     #[inline]
     pub(crate) fn lend(&self) -> Lent<M> {
         let lent = &self.inner().lent;
@@ -435,13 +429,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         &self.inner().participant
     }
 
-    /// The id of this mutator, as [`safepoint::current`] returns it.
     #[inline(always)]
     pub(crate) fn id(&self) -> u64 {
         self.inner().id
     }
 
-    /// The id of this thread at the coordinator.
+    /// The id of this thread at the coordinator of its heap.
     pub fn thread_id(&self) -> ThreadId {
         self.inner().participant.id()
     }
@@ -455,7 +448,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         &self.inner().handle
     }
 
-    /// The heap's model.
+    /// The model with which the heap was made.
     #[inline(always)]
     pub fn model(&self) -> &M {
         &self.inner().core.model
@@ -467,19 +460,17 @@ impl<M: ObjectModel> ModelMutator<M> {
         &self.inner().participant.data().local
     }
 
-    /// The published data about this thread's wait for a cell.
     pub(crate) fn waits(&self) -> &slow::Waits {
         &self.inner().participant.data().waits
     }
 
-    /// The data of the model for this mutator alone.
+    /// The data of the model that only this mutator's thread uses.
     #[inline(always)]
     pub fn private(&self) -> &Private<M> {
         // SAFETY: rule *boxed*.
         unsafe { InnerRoom::<M>::beside(self.inner.0) }
     }
 
-    /// Whether an address lies in this heap.
     #[inline(always)]
     pub(crate) fn owns_address(&self, address: usize) -> bool {
         self.inner().core.space.contains(address)
@@ -504,19 +495,19 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.inner().participant.raise(requests);
     }
 
-    /// The pending requests to this thread: one relaxed load. 0: a
+    /// The pending requests to this thread, by one relaxed load. If it is 0, a
     /// [`safepoint`](Self::safepoint) would do nothing.
     ///
-    /// [`STOP`](crate::safepoint::STOP): a stop waits for this thread. The bits of
-    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS): the model's requests. Other bits belong to
-    /// the collector.
+    /// With [`STOP`](crate::safepoint::STOP) a stop waits for this thread, while the bits of
+    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS) are the model's requests, and other bits
+    /// belong to the collector.
     #[inline(always)]
     pub fn poll(&self) -> u32 {
         self.inner().participant.poll()
     }
 
-    /// Whether the next [`safepoint`](Self::safepoint) has work for the collector: a collection or
-    /// a promotion is due, or there is garbage to reclaim. One relaxed load.
+    /// Whether the next [`safepoint`](Self::safepoint) has work for the collector, because a
+    /// collection or a promotion is due, or there is garbage to reclaim. It is one relaxed load.
     #[inline(always)]
     pub fn collection_is_due(&self) -> bool {
         self.poll() & COLLECT != 0
@@ -527,13 +518,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.inner().participant.tell_left();
     }
 
-    /// Clears the flag that a collection is due. Returns whether it was set.
+    /// Clears the flag that a collection is due, and returns whether it was set.
     pub(crate) fn take_collect(&self) -> bool {
         self.inner().participant.take_requests(COLLECT) != 0
     }
 
-    /// Makes the model answer its pending requests. Under a traversal guard the requests stay
-    /// raised.
+    /// Makes the model answer its pending requests, unless a traversal guard keeps them raised.
     pub(crate) fn answer(&self) {
         if safepoint::is_traversing() {
             return;
@@ -545,12 +535,13 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Parks here if a stop is requested. Never collects, reclaims garbage or answers requests of
-    /// the model, so the caller may hold locks that these need. Otherwise this is one relaxed load.
+    /// Parks here if a stop is requested, and otherwise is one relaxed load. It never collects,
+    /// reclaims garbage or answers requests of the model, so the caller may hold locks that these
+    /// need.
     ///
     /// A thread that has parked calls [`Threads::attached`](crate::model::Threads::attached) before
     /// this returns. Like [`safepoint`](Self::safepoint), it does nothing while the mutator is
-    /// lent: inside a destructor, finalizer, callback or traversal.
+    /// lent, which it is inside a destructor, finalizer, callback or traversal.
     #[inline]
     pub fn park(&mut self) {
         if self.poll() & safepoint::STOP != 0 {
@@ -569,9 +560,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.call_attached(self.core());
     }
 
-    /// Parks for a stop, if one is requested. The caller calls
-    /// [`Threads::attached`](crate::model::Threads::attached), if the thread continues to use
-    /// objects.
+    /// Parks for a stop, if one is requested. If the thread continues to use objects, the caller
+    /// calls [`Threads::attached`](crate::model::Threads::attached).
     pub(crate) fn wait_parked(&mut self) {
         if self.poll() & safepoint::STOP == 0 || self.is_lent() {
             return;
@@ -592,7 +582,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.comes_back(false);
     }
 
-    /// Leaves the runtime: a stop of the runtime no longer waits for this thread.
+    /// Leaves the runtime, so that a stop of the runtime no longer waits for this thread.
     #[inline(always)]
     pub(super) fn leave_runtime(&self) {
         if RuntimeStopOf::<M>::PRESENT {
@@ -600,7 +590,6 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Comes back to the runtime, attached.
     #[inline(always)]
     pub(super) fn return_to_runtime(&self) {
         if RuntimeStopOf::<M>::PRESENT {
@@ -608,12 +597,10 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Sets whether this thread is about to wait only for a stop or a collection.
     fn comes_back(&self, soon: bool) {
         self.inner().participant.data().parked.store(soon, Ordering::Relaxed);
     }
 
-    /// The time at which this thread may reclaim the next batch.
     pub(crate) fn rest_until(&self) -> Instant {
         self.inner().rest.get()
     }
@@ -622,7 +609,6 @@ impl<M: ObjectModel> ModelMutator<M> {
         &self.inner().held_up
     }
 
-    /// Reclaims nothing until `until`.
     pub(crate) fn rest(&self, until: Instant) {
         self.inner().rest.set(until);
     }
@@ -636,14 +622,13 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.comes_back(false);
     }
 
-    /// Whether the calling thread is in the closure of a detach.
     #[inline(always)]
     pub(super) fn is_inside_detach() -> bool {
         HERE.with(|here| here.detached.get())
     }
 
-    /// Puts this mutator, which is being dropped, on the list of this thread. It ends when the
-    /// thread has dropped its next mutator, of any heap.
+    /// Puts this mutator, which is being dropped, on the list of this thread, so that it ends when
+    /// the thread has dropped its next mutator, of any heap.
     ///
     /// A thread never attaches to end a mutator while it is attached to another heap, not even for
     /// a moment. Two threads, each attached to one of two heaps, would wait for each other if both
@@ -670,22 +655,23 @@ impl<M: ObjectModel> ModelMutator<M> {
         next
     }
 
-    /// Stops the world: every other thread of this heap parks at its next safepoint or is detached.
+    /// Stops the world, so that every other thread of this heap parks at its next safepoint or is
+    /// detached.
     ///
     /// # Errors
     ///
-    /// If a thread has ended without dropping its mutator (it can never be stopped), if this
+    /// If a thread has ended without dropping its mutator, because it can never be stopped, if this
     /// thread's mutator is lent, or inside another stop.
     pub fn stop(&mut self) -> Result<World<'_, M>, StopError> {
         self.stop_for(StopPurpose::Request)
     }
 
-    /// As [`stop`](Self::stop), for callers with exclusive access that use the mutator meanwhile.
+    /// Like [`stop`](Self::stop), for callers with exclusive access that use the mutator meanwhile.
     pub(crate) fn stop_here(&self) -> Result<World<'_, M>, StopError> {
         self.stop_for(StopPurpose::Inspection)
     }
 
-    /// As [`stop_here`](Self::stop_here), for a purpose that reports name.
+    /// Like [`stop_here`](Self::stop_here), for a purpose that reports name.
     pub(crate) fn stop_for(&self, purpose: StopPurpose) -> Result<World<'_, M>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
@@ -710,8 +696,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(Self::world(inner, stopped, runtime))
     }
 
-    /// As [`stop`](Self::stop), on a thread that has stopped the runtime already. `None`: another
-    /// thread has stopped the heap, or is about to. That thread may wait for the runtime.
+    /// Stops the heap on a thread that has stopped the runtime already. `None` if another thread
+    /// has stopped the heap, or is about to, because that thread may wait for the runtime.
     pub(crate) fn stop_in_runtime_stop(&mut self) -> Result<Option<World<'_, M>>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
@@ -720,7 +706,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(stopped.map(|stopped| Self::world(self.inner(), stopped, None)))
     }
 
-    /// The proof of a stop. `runtime`: how long it took to stop the runtime, if it was stopped.
+    /// The proof of a stop. `runtime` is how long it took to stop the runtime, if it was stopped.
     fn world<'a>(
         inner: &'a Inner<M>,
         stopped: WorldStopped<'a, MutatorShared<M>>,
@@ -752,8 +738,8 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
                 self.arrive();
             });
         }
-        // A panic of the model is resumed after the thread has left. Otherwise the thread would
-        // stay attached, and every stop would wait for it.
+        // A panic of the model is resumed after the thread has left, because the thread would
+        // otherwise stay attached, and every stop would wait for it.
         let answered = guarded(|| {
             if self.poll() & MODEL_REQUESTS != 0 {
                 self.answer();
@@ -774,14 +760,15 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         });
         let mut local = Ok(());
         // The thread leaves, then its arena becomes spare, then the heap may end. Otherwise a new
-        // mutator could share the arena's id for a moment: no harm, as a retired arena has no page.
+        // mutator could share the arena's id for a moment, although a retired arena has no page.
         let spare = participant.end().map(|(shared, record)| {
             local = guarded(|| drop(shared.local));
             SpareMutator { arena: shared.arena.into_inner(), record, inner: room }
         });
         spares::put(&core.spares, arena_id, spare);
         let closed = guarded(|| drop(handle));
-        // The list is taken as a whole: each mutator that ends here drops its own, empty list.
+        // The list is taken as a whole, so that each mutator that ends here drops its own, empty
+        // list.
         let mut waiting = HERE.with(|here| here.waiting.take());
         while let Some(Waiting { inner, end }) = waiting {
             // SAFETY: rule *boxed*: the list contained it, and the list was taken.

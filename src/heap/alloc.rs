@@ -1,13 +1,20 @@
 //! The memory of objects, from the allocation to the release.
 //!
+//! A runtime decides what an object is, while the heap must find each object by a number. For
+//! example, thread 1 allocates 40 bytes behind a prefix of 8. It gets the address 32 bytes behind
+//! the start of a cell, writes the header, and [publishes](ModelMutator::publish) the object, whose
+//! state byte collections see from then on. When the count is 0, it [frees](ModelMutator::free) the
+//! object. If a thread 2 without a mutator must free memory, it pushes it onto a stack ([`Freed`]),
+//! from which thread 1 takes it when it next needs memory.
+//!
 //! # Addresses
 //!
-//! The address of an object is a multiple of 32 bytes. Its granule has the object's state byte, and
-//! the collector computes the address from the number of the granule. Most objects start with their
-//! cells. An object with a *prefix* starts behind the first granules of its cell
-//! ([`allocate_at`](ModelMutator::allocate_at)). Its page has the flag `PageInfo::prefixed`, and a
-//! thread that frees the object finds the cell by the page's shape. The other granules of a cell
-//! have the state 0.
+//! The address of an object is a multiple of 32 bytes, so that its granule has the object's state
+//! byte. The collector computes the address from the number of the granule. Most objects start with
+//! their cells, while an object with a *prefix* starts behind the first granules of its cell
+//! ([`allocate_at`](ModelMutator::allocate_at)). Its page has the flag `PageInfo::prefixed`, so
+//! that a thread that frees the object finds the cell by the page's shape. The other granules of a
+//! cell have the state 0.
 //!
 //! # The rule
 //!
@@ -33,14 +40,13 @@ use crate::report::error::OutOfMemory;
 
 impl<M: ObjectModel> ModelMutator<M> {
     /// Allocates memory for an object of `size` bytes at a multiple of `align`. Its bytes are
-    /// arbitrary. [`publish`](Self::publish) makes it an object.
-    ///
-    /// An alignment below 32 counts as 32: the address of an object is a multiple of 32.
+    /// arbitrary until [`publish`](Self::publish) makes it an object. An alignment below 32 counts
+    /// as 32, because the address of an object is a multiple of 32.
     ///
     /// # Errors
     ///
-    /// When the heap's limit is reached, or the system refuses. When the object is too large for a
-    /// heap. When the alignment is not a power of two or exceeds 32 KiB. Then nothing has changed.
+    /// When the heap's limit is reached, the system refuses, or the object is too large for a heap.
+    /// When the alignment is not a power of two or exceeds 32 KiB. Then nothing has changed.
     ///
     /// In a heap with [`Segments`](crate::model::Segments), which has no memory of its own, the
     /// call does not compile.
@@ -55,22 +61,22 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// As [`allocate`](Self::allocate), with at least `prefix` bytes in front of the object.
+    /// Like [`allocate`](Self::allocate), with at least `prefix` bytes in front of the object.
     /// Returns the address of the object, and not that of the first byte of the memory.
     ///
     /// The bytes in front of the object belong to it, up to [`free`](Self::free). A runtime keeps
-    /// there what some of its objects have and others have not: a dictionary, a list of weak
-    /// references, slots. The prefix may have any length. It lies directly in front of the object:
-    /// its last byte is the byte before the object's address. References to the object, and all
-    /// functions of the heap, name the object's address.
+    /// there what some of its objects have and others have not, such as a dictionary, a list of
+    /// weak references, or slots. The prefix may have any length, and its last byte is the byte
+    /// before the object's address, which references to the object and all functions of the heap
+    /// name.
     ///
-    /// The memory is rounded up on both sides: the address of the object is a multiple of 32, and
-    /// of `align`. With a prefix of 8 bytes the object lies 32 bytes behind the start of its
-    /// memory.
+    /// The memory is rounded up on both sides, because the address of the object is a multiple of
+    /// 32, and of `align`. So with a prefix of 8 bytes the object lies 32 bytes behind the start of
+    /// its memory.
     ///
     /// # Errors
     ///
-    /// As for [`allocate`](Self::allocate), and if `prefix` is above 32,704.
+    /// Those of [`allocate`](Self::allocate), and if `prefix` is above 32,704.
     pub fn allocate_at(
         &self,
         size: usize,
@@ -101,7 +107,6 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Allocates memory for an object of a known size class.
     #[inline(always)]
     pub(crate) fn allocate_cell(&self, class: u8) -> Result<NonNull<u8>, OutOfMemory> {
         match self.arena(|arena| arena.pop(class)) {
@@ -140,7 +145,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn within_limit(&self) -> Result<(), Option<SpaceError>> {
         let core = self.core();
         core.space.check_limit().or_else(|_| {
-            // This thread may have given memory up.
+            // This thread may have given memory up that the limit still counts.
             self.arena(|arena| {
                 core.count(arena);
                 arena.trim(&core.space);
@@ -180,8 +185,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Reports this thread's allocations and frees to the pace. If a collection is due, requests
-    /// it.
+    /// Reports this thread's allocations and frees to the pace, and requests a collection if one is
+    /// due.
     pub(super) fn account(&self) {
         self.arena(|arena| self.core().count(arena));
         let pace = &self.core().pace;
@@ -190,20 +195,20 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Tells the heap that its objects have got memory outside the heap, or, if `change` is
-    /// negative, that they have given some up: buffers, foreign objects, file mappings. A small
+    /// Tells the heap that its objects have got memory outside the heap, or have given some up, if
+    /// `change` is negative. Examples are buffers, foreign objects and file mappings. A small
     /// object can keep much memory outside the heap, and the heap cannot see it.
     ///
-    /// The bytes count like those of objects: for [`Pacing::young_bytes`](crate::Pacing) and
-    /// `full_minimum_bytes`, and in [`HeapStats::external_bytes`](crate::HeapStats). The heap does
-    /// not know to which object they belong. So the runtime reports them once when it allocates the
-    /// memory, and once, with the opposite sign, when it frees it. Wrong numbers make collections
-    /// too frequent or too rare, and a heap with a [limit](crate::HeapBuilder::limit) may refuse
-    /// memory. They have no other effect. More bytes given up than got count as 0.
+    /// The bytes count like those of objects, for [`Pacing::young_bytes`](crate::Pacing) and
+    /// `full_minimum_bytes`, and in [`HeapStats::external_bytes`](crate::HeapStats). Because the
+    /// heap does not know to which object they belong, the runtime reports them when it allocates
+    /// the memory, and again, with the opposite sign, when it frees it. Wrong numbers make
+    /// collections too frequent or too rare, and a heap with a [limit](crate::HeapBuilder::limit)
+    /// may refuse memory, but they have no other effect. More bytes given up than got count as 0.
     ///
-    /// It costs a few instructions. Threads add up the changes, and each tells the heap when 64 KiB
-    /// have come together. It never fails and never collects, but a collection may be due at the
-    /// next safepoint, and beyond the heap's limit the next allocation is refused.
+    /// It costs a few instructions, because threads add up the changes, and each tells the heap
+    /// when 64 KiB have come together. It never fails and never collects, although a collection may
+    /// be due at the next safepoint, and beyond the heap's limit the next allocation is refused.
     #[inline]
     pub fn adjust_external_bytes(&self, change: isize) {
         if self.arena(|arena| arena.count_external(change)) {
@@ -227,13 +232,13 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// If the memory is [adopted](Self::adopt): the heap does not own it.
+    /// If the memory is [adopted](Self::adopt), because the heap does not own it.
     ///
     /// # Safety
     ///
     /// [`allocate`](Self::allocate) or [`allocate_at`](Self::allocate_at) of this heap returned the
-    /// address. No reference to the object exists. Its content has been destroyed. The memory is
-    /// freed once. (With [`Stress::poison`](crate::Stress::poison) or
+    /// address. No reference to the object exists, its content has been destroyed, and the memory
+    /// is freed once. (With [`Stress::poison`](crate::Stress::poison) or
     /// [`Stress::quarantine`](crate::Stress::quarantine) a second free panics.)
     #[inline]
     pub unsafe fn free(&self, object: NonNull<u8>) {
@@ -248,7 +253,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.free_cell(cell) };
     }
 
-    /// As [`free`](Self::free), for an object without a prefix. The built-in model, which has no
+    /// Like [`free`](Self::free), for an object without a prefix. The built-in model, which has no
     /// others, spares the search for the cell.
     ///
     /// # Safety
@@ -262,7 +267,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.free_cell(cell) };
     }
 
-    /// As [`free`](Self::free), for the start of a cell without an object, or the address of a
+    /// Like [`free`](Self::free), for the start of a cell without an object, or the address of a
     /// large object that is dead.
     ///
     /// # Safety
@@ -318,9 +323,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Safety
     ///
-    /// [`allocate`](Self::allocate) or [`allocate_at`](Self::allocate_at) of a mutator of this heap
-    /// returned the address. The object was not published before. The model can count and traverse
-    /// its content. The mutator that allocated the memory may have ended meanwhile.
+    /// [`allocate`](Self::allocate) or [`allocate_at`](Self::allocate_at) of a mutator of this
+    /// heap, which may have ended meanwhile, returned the address. The object was not published
+    /// before, and the model can count and traverse its content.
     #[inline(always)]
     pub unsafe fn publish(&self, object: Object, tracked: bool) {
         self.assert_not_listed("publish");
@@ -344,7 +349,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.core().state(object.address()) }.birth(bits);
     }
 
-    /// Puts an object into the tracked set. `false`: it was already in the set.
+    /// Puts an object into the tracked set, and returns `false` if it was already in the set.
     ///
     /// # Panics
     ///
@@ -364,7 +369,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         state.track()
     }
 
-    /// Removes an object from the tracked set. `false`: it was not in the set.
+    /// Removes an object from the tracked set, and returns `false` if it was not in the set.
     ///
     /// # Panics
     ///
@@ -379,7 +384,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.core().state(object.address()) }.untrack()
     }
 
-    /// Whether an object is in the tracked set.
+    /// Whether an object is in the tracked set of this heap.
     ///
     /// # Safety
     ///
@@ -392,22 +397,22 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Declares an object dead whose memory is still in use, for example because readers without a
     /// reference may look at it until a grace period has passed.
     ///
-    /// The heap has no object there from now on. It is neither counted in
-    /// [`HeapStats::live_objects`](crate::HeapStats::live_objects), nor listed, nor a candidate. If
-    /// it is garbage that a collection has cleared, it counts as collected. Its memory stays until
-    /// [`free`](Self::free) or
+    /// The heap has no object there from now on. So it is not counted in
+    /// [`HeapStats::live_objects`](crate::HeapStats::live_objects), nor listed, nor a candidate,
+    /// although it counts as collected if it is garbage that a collection has cleared. Its memory
+    /// stays until [`free`](Self::free) or
     /// [`ModelHeap::free_from_anywhere`](crate::model::ModelHeap::free_from_anywhere). In adopted
     /// memory the call also unregisters the object.
     ///
     /// # Panics
     ///
-    /// If no object is there: it was declared dead before, or never published. If the model
+    /// If no object is there, because it was declared dead before, or never published. If the model
     /// [lists its objects](crate::model::Lists).
     ///
     /// # Safety
     ///
-    /// As for [`free`](Self::free), except that the content may be read until the memory is freed.
-    /// It is not freed yet.
+    /// As for [`free`](Self::free), except that the memory is not freed yet, and the content may be
+    /// read until it is.
     pub unsafe fn dead(&self, object: Object) {
         self.assert_not_listed("dead");
         // SAFETY: as the caller says.
@@ -423,10 +428,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Records that the object's finalizer has been called, or is about to be, so that no
-    /// collection calls it. `false`: that was recorded before.
+    /// collection calls it. Returns `false` if that was recorded before.
     ///
     /// A runtime that also runs finalizers when an object dies by its count calls this first, and
-    /// runs the finalizer if the result is `true`. Then each finalizer runs once.
+    /// runs the finalizer if the result is `true`, so that each finalizer runs once.
     ///
     /// # Panics
     ///
@@ -453,8 +458,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.core().state(object.address()) }.get() & state::FINALIZED != 0
     }
 
-    /// Whether an object is new since the last collection or promotion. Young collections have only
-    /// such objects as candidates. While other threads run, this is a snapshot.
+    /// Whether an object is new since the last collection or promotion, and so a candidate of young
+    /// collections. While other threads run, this is a snapshot.
     ///
     /// # Safety
     ///
@@ -466,7 +471,8 @@ impl<M: ObjectModel> ModelMutator<M> {
 }
 
 impl<M: ObjectModel> ModelMutator<M> {
-    /// Panics if the model lists its objects: the next list would undo what the function does.
+    /// Panics if the model lists its objects, because the next list would undo what the function
+    /// does.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn assert_not_listed(&self, function: &str) {
@@ -477,7 +483,6 @@ impl<M: ObjectModel> ModelMutator<M> {
         );
     }
 
-    /// Frees the memory that threads without a mutator have freed.
     #[inline]
     pub(crate) fn free_left_memory(&self) {
         // SAFETY: rule *owner*: as the caller of `free_from_anywhere` says; the state is 0.
@@ -486,9 +491,8 @@ impl<M: ObjectModel> ModelMutator<M> {
 }
 
 impl<M: ObjectModel> ModelHeap<M> {
-    /// Whether an address lies in the memory of this heap. It need not be that of an object.
-    ///
-    /// Any thread may ask. It takes no lock and reads no memory of the heap.
+    /// Whether an address lies in the memory of this heap, although not necessarily in an object.
+    /// Any thread may ask, because it takes no lock and reads no memory of the heap.
     #[inline]
     pub fn contains(&self, address: usize) -> bool {
         self.0.core.space.contains(address)
@@ -497,24 +501,23 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// Gives memory back as [`ModelMutator::free`] does, on any thread, attached or not, also while
     /// the world is stopped. `object` is the object's address.
     ///
-    /// No object is there any more: either an attached thread has called [`ModelMutator::dead`] for
-    /// it, or the memory was never [published](ModelMutator::publish). An attached thread frees the
-    /// memory, when it next needs memory from the heap or begins a collection. A thread that has a
-    /// mutator calls [`ModelMutator::free`] instead, which is faster.
+    /// No object is there any more, because an attached thread has called [`ModelMutator::dead`]
+    /// for it, or because the memory was never [published](ModelMutator::publish). An attached
+    /// thread frees the memory, when it next needs memory from the heap or begins a collection. So
+    /// a thread that has a mutator calls [`ModelMutator::free`] instead, which is faster.
     ///
-    /// To *drop a reference* on a thread without a mutator is something else. The count would
-    /// change in a stop, which rule 3 of [`ObjectModel`] forbids. A model keeps such references in
-    /// a list, and drops them on an attached thread, for example in
+    /// To *drop a reference* on a thread without a mutator is something else, because the count
+    /// would change in a stop, which rule 3 of [`ObjectModel`] forbids. A model keeps such
+    /// references in a list, and drops them on an attached thread, for example in
     /// [`SplitCounts::prepare`](crate::model::SplitCounts::prepare) and
     /// [`Threads::attached`](crate::model::Threads::attached).
     ///
     /// # Panics
     ///
-    /// If `object` lies outside of this heap or in adopted memory. An address in the middle of a
-    /// cell is not always noticed. With
-    /// [`Stress::poison`](crate::Stress::poison) or
-    /// [`Stress::quarantine`](crate::Stress::quarantine), and in builds with debug assertions: if
-    /// an object is there.
+    /// If `object` lies outside of this heap or in adopted memory, although an address in the
+    /// middle of a cell is not always noticed. If an object is there, in builds with debug
+    /// assertions, and with [`Stress::poison`](crate::Stress::poison) or
+    /// [`Stress::quarantine`](crate::Stress::quarantine).
     ///
     /// # Safety
     ///
@@ -551,10 +554,9 @@ impl<M: ObjectModel> ModelHeap<M> {
     }
 }
 
-/// The stack. See the module's page.
+/// A stack of memory that threads without a mutator have freed, linked through its first words.
 #[derive(Debug)]
 pub(crate) struct Freed {
-    /// The entry that was pushed last, or null.
     last: AtomicPtr<u8>,
 }
 
@@ -571,7 +573,7 @@ impl Freed {
     ///
     /// The caller owns the memory, which is aligned for a pointer, and gives it up.
     pub(crate) unsafe fn push(&self, memory: NonNull<u8>) {
-        // A guess instead of a load: mostly no other memory waits.
+        // A guess instead of a load, because mostly no other memory waits.
         let mut last = std::ptr::null_mut();
         loop {
             // SAFETY: rule *owner*: the memory is this thread's until the exchange succeeds.

@@ -1,10 +1,16 @@
 //! The right to collect, which one thread of a heap has at a time.
 //!
-//! A thread that collects holds the [`CollectorLock`]. A collection that a thread requested is over
-//! when the call returns. A collection that the heap started goes on after its thread has resumed
-//! the world: its finalizers have run, and its garbage waits in a [`ReclaimQueue`], from which each
-//! mutator takes a [`GarbageBatch`] at its own safepoints. So no thread reclaims the garbage of all
-//! threads in one long pause, and each thread frees cells on its own pages.
+//! Two collections that ran at once would claim the same garbage, so a thread that collects holds
+//! the [`CollectorLock`]. A collection that a thread requested is over when the call returns. But
+//! one that the heap started goes on after its finalizers have run, because its garbage waits in a
+//! [`ReclaimQueue`] while the world runs. Each mutator takes a [`GarbageBatch`] from it at its own
+//! safepoints. So no thread reclaims the garbage of all threads in one long pause, and each frees
+//! cells on its own pages.
+//!
+//! For example, thread 1 has handed over a queue with garbage of threads 1 and 2, and goes on with
+//! the program. Thread 3 requests a collection, so it enters the queue of requesters, takes a
+//! batch, and then waits. Thread 2 finishes the last batch, so it has the lock, ends the collection
+//! and releases the lock. Thread 3 acquires it, because it is the first requester.
 //!
 //! # States
 //!
@@ -15,43 +21,43 @@
 //! | `Claimed` | the same | `Taken`, by `set_releasing`; or `Reclaiming`, by `hand_over` |
 //! | `Reclaiming` | objects to clear and to release | `Taken`, by the last batch |
 //!
-//! Only the thread that took a batch finishes it. So the queue ends with its last batch, on any
-//! thread, and that thread ends the collection and releases the collector lock. A heap has one
-//! queue at a time. The queue belongs to the collection that holds the lock.
+//! Only the thread that took a batch finishes it, so the queue ends with its last batch, on any
+//! thread, and that thread ends the collection and releases the lock. A heap has one queue at a
+//! time, which belongs to the collection that holds the lock.
 //!
 //! # Order
 //!
-//! A thread that must collect enters a queue of requesters ([`CollectorLock::request`]). The first
-//! requester acquires the lock next. While there are requesters, [`CollectorLock::try_acquire`]
-//! fails: collections that the heap starts, and collections that do not wait, give way. So a
-//! requester waits for the collection that runs and for the requesters before it. The number of
-//! threads that make garbage does not matter.
+//! A thread that must collect enters a queue of requesters ([`CollectorLock::request`]), of which
+//! the first acquires the lock next. While there are requesters, [`CollectorLock::try_acquire`]
+//! fails, so that collections that the heap starts, and collections that do not wait, give way. So
+//! a requester waits for the collection that runs and for the requesters before it, however many
+//! threads make garbage.
 //!
 //! # Progress
 //!
 //! No thread must work on the reclaim queue, so a thread that waits for the lock must help. It
-//! takes batches of any thread until there are none ([`Request::wait`] returns when there are
-//! some). Then all batches are in the hands of running threads.
+//! takes batches of any thread while [`Request::wait`] returns because there are some, until all
+//! batches are in the hands of running threads.
 //!
-//! A running thread may call a finalizer or a destructor that does not return. A requester wakes up
-//! after a while. If no thread has since then taken or released the lock or a batch,
+//! A running thread may call a finalizer or a destructor that does not return, so a requester wakes
+//! up after a while. If no thread has since then taken or released the lock or a batch,
 //! [`Request::wait`] returns the threads that have them, for a report.
 //!
-//! A mutex protects all of this. It is locked a few times per thousand objects. Detached threads
-//! wait here, also during a fork. So the mutex survives a fork, which holds it.
+//! A mutex protects all of this, and is locked a few times per thousand objects. Detached threads
+//! wait here, also during a fork, so the fork holds the mutex, and it survives the fork.
 //!
 //! # Forks
 //!
-//! A fork stops the world, and does not wait for the collector lock: the thread that has it may
-//! wait for the forking thread. So a thread may be lost that has the lock or a batch. The forking
-//! thread has neither, because its mutator is not lent. The child abandons the collection
-//! ([`LockState::abandon`]): the lock is free, and a [`LostCollection`] tells which objects still
-//! have the claim's reference.
+//! A fork stops the world, and does not wait for the collector lock, because the thread that has it
+//! may wait for the forking thread. So a thread may be lost that has the lock or a batch, although
+//! the forking thread has neither, because its mutator is not lent. The child abandons the
+//! collection ([`LockState::abandon`]), so that the lock is free, and a [`LostCollection`] tells
+//! which objects still have the claim's reference:
 //!
-//! * In the stage `Claimed`: those with the state bit `UNREACHABLE`.
-//! * In the stage `Reclaiming`: those that no thread has taken.
-//! * In any stage: those that a thread has announced before it parked ([`CollectorLock::parks`]). A
-//!   thread parks only there while it clears and releases.
+//! * In the stage `Claimed`, those with the state bit `UNREACHABLE`.
+//! * In the stage `Reclaiming`, those that no thread has taken.
+//! * In any stage, those that a thread has announced before it parked ([`CollectorLock::parks`]),
+//!   because a thread parks only there while it clears and releases.
 
 #![forbid(unsafe_code)]
 
@@ -64,17 +70,16 @@ use crate::heap::reclaim_queue::{GarbageBatch, Owner, ReclaimQueue};
 use crate::object::live::Live;
 use crate::safepoint::{ThreadId, attached_as, lock};
 
-/// The lock of the collecting thread. See the module's page.
+/// The lock of the collecting thread, with the queue of its requesters.
 #[derive(Debug)]
 pub(crate) struct CollectorLock {
     state: lock::ForkMutex<LockState>,
-    /// The lock was released, or there are batches to take.
     change: lock::ForkCondvar,
     /// Whether there is a reclaim queue. A hint for threads at safepoints.
     reclaiming: AtomicBool,
 }
 
-/// The stage of the collection that holds the lock. See the table of the module's page.
+/// The stage of the collection that holds the lock, as the table above shows.
 #[derive(Debug, Default)]
 #[expect(clippy::large_enum_variant, reason = "a heap has one, and a box needs memory")]
 enum Stage {
@@ -87,7 +92,6 @@ enum Stage {
 }
 
 impl Stage {
-    /// The queue whose batches threads may take.
     fn queue(&mut self) -> Option<&mut ReclaimQueue> {
         match self {
             Self::Reclaiming(queue) => Some(queue),
@@ -96,15 +100,14 @@ impl Stage {
     }
 }
 
-/// What is left of a collection whose thread does not exist in the child of a fork: the objects
-/// that still have the claim's reference. An object may be named twice.
+/// The rest of a collection whose thread does not exist in the child of a fork, which are the
+/// objects that still have the claim's reference. An object may be named twice.
 #[derive(Debug)]
 pub(crate) struct LostCollection {
     /// Each object with the state bit `UNREACHABLE` has one.
     pub(crate) all_unreachable: bool,
     /// The objects that no thread has taken have one.
     pub(crate) queue: Option<ReclaimQueue>,
-    /// The objects in these lists have one.
     pub(crate) parked: Vec<ParkedClaims>,
 }
 
@@ -113,27 +116,22 @@ pub(crate) struct LostCollection {
 #[derive(Debug)]
 pub(crate) struct ParkedClaims {
     thread: u64,
-    /// The address of the first one, with exposed provenance.
     pub(crate) first: usize,
     pub(crate) len: usize,
 }
 
-/// The data under the mutex.
 #[derive(Debug, Default)]
 pub(crate) struct LockState {
     stage: Stage,
-    /// Threads that wait for a change. A notification costs time even without waiters.
+    /// The number of threads that wait for a change, as a notification costs time even without any.
     waiting: usize,
-    /// The numbers of the requesters. The first one acquires the lock next.
+    /// The numbers of the requesters, of which the first acquires the lock next.
     requesters: VecDeque<u64>,
-    /// The last number that a requester got.
     last_number: u64,
-    /// How many reclaim queues there were.
     queues: u64,
     /// The participants that hold the lock or a batch, for reports. A participant for which there
     /// was no memory is missing.
     active: Vec<u64>,
-    /// How often `active` has changed.
     changes: u64,
     /// How long a thread had waited since the last change when it reported its wait.
     last_report: Duration,
@@ -143,7 +141,6 @@ pub(crate) struct LockState {
 }
 
 impl LockState {
-    /// This thread has acquired the lock, or has taken a batch.
     fn add_active(&mut self) {
         if self.active.try_reserve(1).is_ok() {
             self.active.push(attached_as());
@@ -151,7 +148,6 @@ impl LockState {
         self.record_change();
     }
 
-    /// This thread has finished a batch.
     fn remove_active(&mut self) {
         let me = attached_as();
         if let Some(at) = self.active.iter().position(|&other| other == me) {
@@ -160,7 +156,6 @@ impl LockState {
         self.record_change();
     }
 
-    /// No thread has the lock or a batch any more.
     fn clear_active(&mut self) {
         self.active.clear();
         self.record_change();
@@ -171,32 +166,30 @@ impl LockState {
         self.last_report = Duration::ZERO;
     }
 
-    /// The report of a thread that has waited for so long since the last change. `None`: a thread
-    /// has reported this, and the wait has not doubled since.
+    /// The report of a thread that has waited for so long since the last change, or `None` if a
+    /// thread has reported this, and the wait has not doubled since.
     fn overdue(&mut self, waited: Duration) -> Option<Overdue> {
         if waited < 2 * self.last_report {
             return None;
         }
         self.last_report = waited;
-        // Without memory the report names no thread.
         let by = fallible::collect(self.active.iter().copied()).unwrap_or_default();
         Some(Overdue { waited, by })
     }
 
-    /// Whether the requester with this number may acquire the lock now. `None`: a thread that is no
-    /// requester.
+    /// Whether the requester with this number may acquire the lock now, or, without a number, a
+    /// thread that is no requester.
     fn is_free_for(&self, number: Option<u64>) -> bool {
         matches!(self.stage, Stage::Free)
             && self.requesters.front().is_none_or(|&first| Some(first) == number)
     }
 
-    /// Whether the queue has garbage that no thread has taken.
     fn has_batches(&mut self) -> bool {
         self.stage.queue().is_some_and(|queue| queue.has_batches())
     }
 
-    /// In the child of a fork: the threads that waited do not exist here, nor does the thread that
-    /// collected. `None`: no thread collected.
+    /// In the child of a fork, where neither the threads that waited nor the thread that collected
+    /// exist. `None` if no thread collected.
     pub(crate) fn abandon(&mut self) -> Option<LostCollection> {
         self.clear_active();
         self.requesters.clear();
@@ -221,7 +214,7 @@ impl CollectorLock {
         }
     }
 
-    /// Acquires the lock. `false`: a thread has it, or has requested it, or garbage is left.
+    /// Acquires the lock, unless a thread has it, or has requested it, or garbage is left.
     pub(crate) fn try_acquire(&self) -> bool {
         self.acquire_as(None)
     }
@@ -248,12 +241,12 @@ impl CollectorLock {
         Request { lock: self, number, waited: Duration::ZERO, changes: state.changes }
     }
 
-    /// Waits a few milliseconds for a change. The caller is only slowed down: the finalizers of the
-    /// thread that has the lock may wait for something that the caller has.
+    /// Waits a few milliseconds for a change. The caller is only slowed down, because the
+    /// finalizers of the thread that has the lock may wait for something that the caller has.
     pub(crate) fn wait_briefly(&self) {
         let mut state = self.state.lock();
-        // Batches may have come since the caller looked, and their thread may have ended. Then no
-        // thread would wake the caller.
+        // Batches may have come since the caller looked, and their thread may have ended, so that
+        // no thread would wake the caller.
         if !state.is_free_for(None) && !state.has_batches() {
             state.waiting += 1;
             (state, _) = self.change.wait_for(state, Duration::from_millis(5));
@@ -261,26 +254,24 @@ impl CollectorLock {
         }
     }
 
-    /// Locks the mutex for a fork.
     pub(crate) fn lock_for_fork(&self) -> (lock::ForkHold<'_>, lock::Guard<'_, LockState>) {
         self.state.lock_for_fork()
     }
 
     /// Separates readers of state bytes that no stop waits for from a stop that writes state bytes
-    /// as plain memory. Both lock the mutex.
+    /// as plain memory, since both lock the mutex.
     pub(crate) fn lock_states(&self) -> lock::Guard<'_, LockState> {
         self.state.lock()
     }
 
-    /// Ends a fork in its child: abandons the collection of a thread that does not exist here.
-    /// `None`: no thread collected.
+    /// Ends a fork in its child, by abandoning the collection of a thread that does not exist here.
+    /// `None` if no thread collected.
     pub(crate) fn abandon_with(&self, state: &mut LockState) -> Option<LostCollection> {
         // Relaxed: this is the only thread.
         self.reclaiming.store(false, Ordering::Relaxed);
         state.abandon()
     }
 
-    /// Releases the collector lock.
     pub(crate) fn release(&self) {
         let mut state = self.state.lock();
         state.stage = Stage::Free;
@@ -313,7 +304,6 @@ impl CollectorLock {
         }
     }
 
-    /// The caller has parked.
     pub(crate) fn has_parked(&self) {
         let me = attached_as();
         self.state.lock().parked.retain(|parked| parked.thread != me);
@@ -337,10 +327,9 @@ impl CollectorLock {
         self.state.lock().stage.queue().is_some_and(|queue| queue.is_untouched(thread))
     }
 
-    /// Whether there may be a reclaim queue.
     #[inline]
     pub(crate) fn is_reclaiming(&self) -> bool {
-        // Relaxed: a hint. The queue is under the mutex.
+        // Relaxed: a hint, while the queue is under the mutex.
         self.reclaiming.load(Ordering::Relaxed)
     }
 
@@ -355,8 +344,8 @@ impl CollectorLock {
         Some(batch)
     }
 
-    /// Records that a batch is finished. `Some`: it was the last one of its queue. The thread holds
-    /// the collector lock now, and ends the collection.
+    /// Records that a batch is finished. If it was the last one of its queue, returns the queue,
+    /// and the thread, which holds the collector lock now, ends the collection.
     pub(crate) fn finish_batch(&self, batch: GarbageBatch) -> Option<ReclaimQueue> {
         let mut state = self.state.lock();
         if !state.stage.queue().is_some_and(|queue| queue.finish(batch)) {
@@ -380,8 +369,8 @@ impl CollectorLock {
     }
 }
 
-/// A place among the requesters of the lock. The requester keeps it after it has acquired the lock.
-/// Dropping it leaves the place.
+/// A place among the requesters of the lock, which the requester keeps after it has acquired the
+/// lock. Dropping it leaves the place.
 #[derive(Debug)]
 #[must_use = "dropping it gives up the place"]
 pub(crate) struct Request<'a> {
@@ -392,26 +381,23 @@ pub(crate) struct Request<'a> {
     changes: u64,
 }
 
-/// A requester does not get the lock, and nothing changes.
 #[derive(Debug)]
 pub(crate) struct Overdue {
     pub(crate) waited: Duration,
-    /// The participants that have the lock, or a batch.
     pub(crate) by: Vec<u64>,
 }
 
 impl Request<'_> {
-    /// Acquires the lock. `false`: a thread has it, or another requester comes first.
+    /// Acquires the lock, unless a thread has it, or another requester comes first.
     pub(crate) fn try_acquire(&self) -> bool {
         self.lock.acquire_as(Some(self.number))
     }
 
-    /// Waits until this thread may acquire the lock, or there is garbage to reclaim.
+    /// Waits until this thread may acquire the lock, or there is garbage to reclaim. The caller is
+    /// detached, because the thread that has the lock may stop the world.
     ///
-    /// The caller is detached: the thread that has the lock may stop the world.
-    ///
-    /// If nothing changes for the time `slow`, it returns the threads that are active. It does so
-    /// again each time the wait has doubled.
+    /// If nothing changes for the time `slow`, it returns the threads that are active, and again
+    /// each time the wait has doubled.
     pub(crate) fn wait(&mut self, slow: Duration) -> Option<Overdue> {
         let mut state = self.lock.state.lock();
         let mut overdue = None;
@@ -420,7 +406,6 @@ impl Request<'_> {
             if self.changes != state.changes {
                 (self.changes, self.waited) = (state.changes, Duration::ZERO);
             }
-            // The wait doubles.
             let limit = self.waited.max(slow);
             let timed_out;
             (state, timed_out) = self.lock.change.wait_for(state, limit);

@@ -1,23 +1,29 @@
 //! When to collect.
 //!
-//! The heap decides this each time a mutator has refilled its arena, so never on the fast path; and
-//! where a collection ends, the policy changes, or a guard ends. A young collection is due when
-//! there are enough *new* cells, or bytes. A full collection is due when the *old* set has grown
-//! enough since the last full collection, in objects or in bytes. All numbers are net: cells that
-//! arenas took, minus cells that were given back. So a program that frees as much as it allocates
-//! never collects, and a program that makes only cycles collects in proportion to its allocation.
-//! Cells that a collection frees are not subtracted: otherwise the garbage of one collection would
-//! delay the next one.
+//! A heap that collects too rarely wastes memory, and one that collects too often traverses the
+//! same live objects again and again. So a young collection is due when there are enough *new*
+//! cells, or bytes. A full collection is due when the *old* set has grown enough since the last
+//! one, in objects or in bytes.
 //!
-//! Bytes are those of cells, and those outside the heap of which the heap is told
-//! ([`Trace::external_bytes`](crate::Trace::external_bytes),
+//! For example, with the default settings threads 1 and 2 together have 2,500 new objects, so a
+//! young collection is due. Of these 2,000 survive, and are growth. When the survivors of young
+//! collections exceed 40,000, which is [`Pacing::full_minimum`], a full collection is due. If it
+//! frees much and leaves 100,000, the next one is due when so many again have survived.
+//!
+//! The heap decides this each time a mutator has refilled its arena, so never on the fast path, and
+//! where a collection ends, the policy changes, or a guard ends. All numbers are net, as cells that
+//! arenas took, minus cells that were given back. So a program that frees as much as it allocates
+//! never collects, while one that makes only cycles collects in proportion to its allocation. Cells
+//! that a collection frees are not subtracted, because the garbage of one collection would then
+//! delay the next one. Bytes are those of cells, and those outside the heap of which the heap is
+//! told ([`Trace::external_bytes`](crate::Trace::external_bytes),
 //! [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes)).
 //!
 //! # Bounds
 //!
-//! Let `n` be what the last full collection left, and `g` the factor `full_growth`, or twice that
-//! if this collection was *lean*: if it freed less than an eighth. Unless collections are deferred,
-//! the heap has at most
+//! Let `n` be the number that the last full collection left, and `g` the factor `full_growth`, or
+//! twice that if this collection was *lean*. It was, if it freed less than an eighth. Unless
+//! collections are deferred, the heap has at most
 //!
 //! ```text
 //! n + max(g * n, full_minimum)  +  period      tracked objects,     n in objects,
@@ -32,36 +38,34 @@
 //! * Survivors of a young collection are growth. So are promoted objects, the new objects of a
 //!   young collection that was abandoned, and those that finalizers revived or that could not be
 //!   destroyed.
-//! * Objects that die by their counts are subtracted from the new ones, also if they are old. The
-//!   numbers are then larger than the heap.
+//! * Objects that die by their counts are subtracted from the new ones, also if they are old, so
+//!   that the numbers are then larger than the heap.
 //!
-//! Beyond the bounds are: the garbage that a collection has found and is still to be destroyed; for
-//! each thread 64 KiB outside the heap, and up to 64 cells of each size, in each of the [`SLICES`]
-//! of a period; and what threads allocate before they reach a safepoint, while one collects. The
-//! oracle of the test `whatever_a_program_calls_the_heap_stays_below_the_bounds` has no other
-//! figures than these.
+//! Some memory is beyond the bounds, such as the garbage that a collection has found and is still
+//! to be destroyed. Each thread adds 64 KiB outside the heap, and up to 64 cells of each size, in
+//! each of the [`SLICES`] of a period. It also allocates before it reaches a safepoint, while
+//! another thread collects. The oracle of the test
+//! `whatever_a_program_calls_the_heap_stays_below_the_bounds` has no other figures than these.
 //!
-//! In a heap with a limit the growth in bytes is at most half of what the last full collection left
-//! of the limit, or `young_bytes`, if that is more. So the heap is collected before it refuses
-//! memory.
-//!
+//! A heap with a limit must be collected before it refuses memory. So its growth in bytes is at
+//! most half of the room that the last full collection left, or `young_bytes`, if that is more.
 //! While one thread collects, a thread that allocates far ahead of it is slowed down.
 //!
-//! A young collection that frees little doubles the young threshold, up to a share of the old set.
-//! Up to this share, young collections cost less than the full collections to come. A young
-//! collection that frees much halves the threshold.
+//! A young collection that frees little doubles the young threshold, and one that frees much halves
+//! it. The threshold stays below a share of the old set, up to which young collections cost less
+//! than the full collections to come.
 //!
-//! A [`PacingRule`] may decide instead. Under a rule nothing is promoted. The growth makes a full
-//! collection due under a rule, too, with the rule's own number of objects; new bytes are growth
+//! A [`PacingRule`] may decide instead. Under a rule nothing is promoted, and the growth makes a
+//! full collection due, too, with the rule's own number of objects, while new bytes are growth
 //! then.
 //!
 //! # Promotion
 //!
 //! While a heap is being built, young collections traverse each new object once and find no
 //! garbage. So a *period*, the number of new objects until the next young collection, is divided
-//! into up to [`SLICES`] equal slices. Only the last slice of a period is collected, as a sample.
-//! When another slice is complete, its objects are *promoted*: a stop makes them old without
-//! traversing them.
+//! into up to [`SLICES`] equal slices. Only the last slice is collected, as a sample. When another
+//! slice is complete, its objects are *promoted*, by a stop that makes them old without traversing
+//! them.
 //!
 //! The number of slices of the next period is:
 //!
@@ -74,16 +78,16 @@
 //! * unchanged: after a young collection with few candidates, and after a lean full collection.
 //!
 //! Each collection begins a period, also one that the program requested. New bytes alone never make
-//! a promotion due: a program that makes few large objects pays little for young collections, and
-//! loses much memory to garbage. When few pages of the heap are left, or a whole period is
-//! new at once, a young collection replaces the promotion.
+//! a promotion due, because a program that makes few large objects pays little for young
+//! collections, and loses much memory to garbage. When few pages of the heap are left, or a whole
+//! period is new at once, a young collection replaces the promotion.
 //!
 //! # Bounds of promotion
 //!
-//! * Between two collections, at most as many objects are new as without promotions:
+//! * Between two collections, at most as many objects are new as without promotions, which is
 //!   `young_objects`, or a sixteenth of the old set. A program that suddenly starts to make garbage
 //!   can leave this much of it unfound.
-//! * Promoted objects count as growth, like survivors. So the full collection that finds the
+//! * Promoted objects count as growth, like survivors, so that the full collection that finds the
 //!   garbage among them is due as early as without promotions.
 //! * Of objects that grow steadily, less than one in `NEGLIGIBLE_SHARE` may be garbage that only a
 //!   full collection finds.
@@ -100,7 +104,6 @@ use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::heap::observer::{Figures, PacingRule, Ruling};
 use crate::report::facts::CollectionKind;
 
-/// The action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
@@ -110,66 +113,58 @@ pub(crate) enum Due {
     Full,
 }
 
-/// The largest number of slices in a period.
 const SLICES: usize = 8;
 /// A young collection finds little if fewer than one in this many candidates are dead. One in eight
-/// would be enough to limit the cost of young collections. But all growth may contain this share of
+/// would be enough to limit the cost of young collections, but all growth may contain this share of
 /// garbage until a full collection finds it.
 const NEGLIGIBLE_SHARE: usize = 32;
 /// While a guard defers collections, so many times the new objects or bytes at which one would be
-/// due are reported. Programs that build a large structure under a guard have fewer, mostly.
+/// due are reported. Programs that build a large structure under a guard mostly have fewer.
 const LONG_DEFERRAL: usize = 400;
 
-/// A heap's pace: its policy and its counters. All counters are relaxed: they only advise.
+/// A heap's pace, with its policy and its counters, which are relaxed because they only advise.
 #[derive(Debug)]
 pub(crate) struct Pace {
     policy: Setting<Pacing>,
-    /// The heap's limit in bytes.
     limit: usize,
-    /// New objects between two collections: the policy's number, or the one that the heap has
-    /// learned.
+    /// New objects between two collections, as the policy's number, or as the heap has learned it.
     period: AtomicUsize,
-    /// The number of slices in a period.
     slices: AtomicUsize,
     /// The slices of this period that are still to be promoted.
     unseen: AtomicUsize,
-    /// The number of new objects in a slice. Readable without the policy's lock.
+    /// The number of new objects in a slice, which is readable without the policy's lock.
     young_objects: AtomicUsize,
     young_bytes: AtomicUsize,
     /// A collection was due where a mutator ended. Reset when one has looked at the new objects.
     is_unattended: AtomicBool,
     /// [`DeferGuard`](crate::DeferGuard)s alive, plus one while automatic collection is off.
     deferrals: AtomicUsize,
-    /// The `DeferGuard`s among them.
     guards: AtomicUsize,
     /// A report says that the guards defer collections for long. Reset when the last guard ends.
     is_deferral_told: AtomicBool,
     new_objects: AtomicUsize,
     new_bytes: AtomicUsize,
-    /// Objects that survived young collections, or were promoted, since the last full collection.
-    /// `old_objects` are those that survived the full collection.
+    /// Objects that survived young collections, or were promoted, since the last full collection,
+    /// which left `old_objects`.
     grown_objects: AtomicUsize,
     old_objects: AtomicUsize,
-    /// Bytes of all objects, in and outside the heap. Garbage that is still to be destroyed has
-    /// some of them.
+    /// Bytes of all objects, in and outside the heap, and of garbage that is still to be destroyed.
     held_bytes: AtomicUsize,
     /// The bytes of the objects that the last full collection left.
     old_bytes: AtomicUsize,
     /// `old_bytes` is the number from before the garbage of a full collection was destroyed.
     is_old_open: AtomicBool,
-    /// The growth, in objects and in bytes, beyond which a full collection is due. The policy and
-    /// the last full collection decide them.
+    /// The growth, in objects and in bytes, beyond which a full collection is due, as the policy
+    /// and the last full collection decide it.
     allowed_objects: AtomicUsize,
     allowed_bytes: AtomicUsize,
     /// New bytes are growth, because a rule decides, and rules do not look at bytes.
     grows_by_new_bytes: AtomicBool,
-    /// The last full collection freed little: less than an eighth.
+    /// The last full collection freed little, which is less than an eighth.
     lean: AtomicBool,
     /// The garbage that the running collection has found and is reclaiming.
     unreclaimed: AtomicUsize,
-    /// Bytes that deferred drops may free once they are drained.
     deferred: AtomicU64,
-    /// New objects that the rule has set aside.
     set_aside: AtomicUsize,
     /// Decides in place of the policy's settings, if the policy has numbers for it.
     rule: Option<Arc<dyn PacingRule>>,
@@ -214,7 +209,6 @@ impl Pace {
         policy.rule.map_or(policy.young_objects, |rule| rule.first_due)
     }
 
-    /// The number of new bytes at which an action may first be due under a new policy.
     fn first_bytes(policy: &Pacing) -> usize {
         policy.rule.map_or(policy.young_bytes, |_| usize::MAX)
     }
@@ -227,7 +221,6 @@ impl Pace {
         self.change_policy(|current| *current = policy);
     }
 
-    /// Changes the policy under its lock.
     pub(crate) fn change_policy(&self, change: impl FnOnce(&mut Pacing)) {
         self.policy.with(|policy| {
             let was_automatic = policy.automatic;
@@ -253,7 +246,7 @@ impl Pace {
         let old = self.old_objects.load(Ordering::Relaxed);
         let lean = self.lean.load(Ordering::Relaxed);
         let times = |factor: f64, size: usize| {
-            // Not a product: infinity times 0 is not a number.
+            // Not a product, because infinity times 0 is not a number.
             if factor.is_infinite() { usize::MAX } else { (size as f64 * factor) as usize }
         };
         let (growth, objects, is_unlimited) = match (policy.rule, &self.rule) {
@@ -299,13 +292,11 @@ impl Pace {
             && self.unreclaimed.load(Ordering::Relaxed) == 0
     }
 
-    /// The bytes of the objects that are not new.
     fn settled_bytes(&self) -> usize {
         let new = self.new_bytes.load(Ordering::Relaxed);
         self.held_bytes.load(Ordering::Relaxed).saturating_sub(new)
     }
 
-    /// The action that is due by `rule`.
     fn due_by(&self, rule: &dyn PacingRule, numbers: [u32; 3], new: usize) -> Due {
         let figures = Figures {
             new,
@@ -337,7 +328,6 @@ impl Pace {
         self.is_unattended.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a new mutator must look at the pace.
     #[inline]
     pub(crate) fn is_unattended(&self) -> bool {
         self.is_unattended.load(Ordering::Relaxed)
@@ -355,7 +345,6 @@ impl Pace {
         self.allow_collections();
     }
 
-    /// The number of guards that defer collections.
     pub(crate) fn guards(&self) -> usize {
         self.guards.load(Ordering::Relaxed)
     }
@@ -373,8 +362,8 @@ impl Pace {
                 || is_long(&self.new_bytes, &self.young_bytes))
     }
 
-    /// As `is_deferral_untold`, and from now on a report says so: the guards, and the new objects
-    /// and bytes.
+    /// The guards, and the new objects and bytes, if no report has told of the long deferral, as
+    /// the caller's report does from now on.
     pub(crate) fn tell_deferral(&self) -> Option<(usize, usize, usize)> {
         let is_untold =
             self.is_deferral_untold() && !self.is_deferral_told.swap(true, Ordering::Relaxed);
@@ -384,7 +373,8 @@ impl Pace {
         })
     }
 
-    /// Whether a safepoint has something to do for the pace: an action may be due, or a report.
+    /// Whether a safepoint has something to do for the pace, because an action may be due, or a
+    /// report.
     pub(crate) fn wants_safepoint(&self) -> bool {
         self.due() != Due::Nothing || self.is_deferral_untold()
     }
@@ -397,14 +387,13 @@ impl Pace {
         Self::add(&self.held_bytes, bytes);
     }
 
-    /// Records bytes that were freed as the garbage of a collection. They do not delay the next
-    /// one.
+    /// Records bytes that were freed as the garbage of a collection, and do not delay the next one.
     pub(crate) fn reclaimed(&self, bytes: usize) {
         Self::add(&self.held_bytes, 0_isize.saturating_sub_unsigned(bytes));
     }
 
-    /// Adds, with zero as the floor: cells that were taken in an earlier cycle and given back in
-    /// this one must not delay the next collection.
+    /// Adds, with zero as the floor, because cells that were taken in an earlier cycle and given
+    /// back in this one must not delay the next collection.
     fn add(counter: &AtomicUsize, delta: isize) {
         let mut now = counter.load(Ordering::Relaxed);
         while let Err(seen) = counter.compare_exchange_weak(
@@ -417,18 +406,17 @@ impl Pace {
         }
     }
 
-    /// A detached thread dropped a reference. Up to `bytes` stay in use until an attached thread
-    /// drains the deferred references.
+    /// A detached thread dropped a reference, so that up to `bytes` stay in use until an attached
+    /// thread drains the deferred references.
     pub(crate) fn deferred(&self, bytes: usize) {
         self.deferred.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The deferred references were drained.
     pub(crate) fn drained(&self) {
         self.deferred.store(0, Ordering::Relaxed);
     }
 
-    /// Whether something is due, unless a rule decides that nothing is. It asks no rule.
+    /// Whether something is due, unless a rule, which this does not ask, decides that nothing is.
     pub(crate) fn may_be_due(&self) -> bool {
         if self.deferrals.load(Ordering::Relaxed) != 0 {
             return false;
@@ -441,7 +429,6 @@ impl Pace {
             || self.is_full_due()
     }
 
-    /// The action that is due now.
     pub(crate) fn due(&self) -> Due {
         if !self.may_be_due() {
             return Due::Nothing;
@@ -454,7 +441,8 @@ impl Pace {
         if let (Some(RuleNumbers { numbers, .. }), Some(rule)) = (policy.rule, &self.rule) {
             return self.due_by(&**rule, numbers, new);
         }
-        // A whole period at once is no slice: a guard may have deferred any number of objects.
+        // A whole period at once is no slice, since a guard may have deferred any number of
+        // objects.
         let slice = self.young_objects.load(Ordering::Relaxed)..self.period.load(Ordering::Relaxed);
         if self.unseen.load(Ordering::Relaxed) != 0 && slice.contains(&new) {
             Due::Promotion
@@ -476,10 +464,10 @@ impl Pace {
 
     /// Whether an allocating thread is so far ahead of the running collection that it should wait.
     ///
-    /// Destroying garbage costs more than making it. Without this limit, each collection would be
-    /// larger than the last, because threads allocate while another thread collects. They may
-    /// allocate half as many objects as are being reclaimed. So a large collection does not delay
-    /// them, and the next collection is still smaller.
+    /// Destroying garbage costs more than making it, so without this limit, each collection would
+    /// be larger than the last, because threads allocate while another thread collects. They may
+    /// allocate half as many objects as are being reclaimed, so that a large collection does not
+    /// delay them, and the next collection is still smaller.
     pub(crate) fn is_overdue(&self) -> bool {
         const LEAD_PERIODS: usize = 4;
         let unreclaimed = self.unreclaimed.load(Ordering::Relaxed);
@@ -503,7 +491,7 @@ impl Pace {
             && self.new_objects.load(Ordering::Relaxed) > period.saturating_mul(2)
     }
 
-    /// The running collection is finished. It has `kept` objects that it found unreachable. They
+    /// The running collection is finished. It has `kept` objects that it found unreachable, which
     /// are old, and may be garbage.
     pub(crate) fn after_reclaim(&self, kept: usize) {
         self.unreclaimed.store(0, Ordering::Relaxed);
@@ -511,14 +499,14 @@ impl Pace {
             self.grown_objects.fetch_add(kept, Ordering::Relaxed);
             return;
         }
-        // Not growth: otherwise garbage that no collection can destroy would make full collections
-        // due one after another.
+        // Not growth, because garbage that no collection can destroy would otherwise make full
+        // collections due one after another.
         self.old_objects.fetch_add(kept, Ordering::Relaxed);
         self.old_bytes.store(self.settled_bytes(), Ordering::Relaxed);
         self.policy.with(|policy| self.allow_growth(policy));
     }
 
-    /// Resets the numbers of new objects and bytes: they were collected, promoted, or given up.
+    /// Resets the numbers of new objects and bytes, which were collected, promoted, or given up.
     fn nothing_is_new(&self) {
         self.is_unattended.store(false, Ordering::Relaxed);
         self.new_objects.store(0, Ordering::Relaxed);
@@ -543,7 +531,8 @@ impl Pace {
         let old = self.old_objects.load(Ordering::Relaxed) + grown;
         let now = self.period.load(Ordering::Relaxed);
         let next = if dead * 8 < candidates {
-            // A sixteenth of the old set: sixteen such collections cost as much as a full one.
+            // A sixteenth of the old set, because sixteen such collections cost as much as a full
+            // one.
             now.saturating_mul(2).min(policy.young_objects.max(old / 16))
         } else if dead * 2 > candidates {
             (now / 2).max(policy.young_objects)
@@ -562,7 +551,7 @@ impl Pace {
         self.begin_period(policy, next, slices);
     }
 
-    /// Begins a period after a collection: sets the thresholds that the heap has learned from it.
+    /// Begins a period after a collection, with the thresholds that the heap has learned from it.
     fn begin_period(&self, policy: &Pacing, period: usize, slices: usize) {
         // Promoting smaller slices than the threshold would cost more than collecting them.
         let slices = slices.min(SLICES).min(period / policy.young_objects.max(1)).max(1);
@@ -585,13 +574,13 @@ impl Pace {
         Self::add(&self.unseen, -1);
     }
 
-    /// A young collection was due, and the heap has none. Its candidates count as survivors.
+    /// A young collection was due, and the heap has none, so its candidates count as survivors.
     pub(crate) fn skip_young(&self) {
         self.after_young(self.new_objects.load(Ordering::Relaxed), 0);
     }
 
-    /// A collection was abandoned. The next one is due as after a collection that found no garbage:
-    /// the obstacle may persist. Later collections still traverse the new objects.
+    /// A collection was abandoned. The next one is due as after a collection that found no garbage,
+    /// because the obstacle may persist, and it still traverses the new objects.
     pub(crate) fn after_nothing(&self, kind: CollectionKind) {
         let new = self.new_objects.load(Ordering::Relaxed);
         self.nothing_is_new();
@@ -628,7 +617,6 @@ impl Pace {
         });
     }
 
-    /// New cells since the last collection.
     #[cfg(test)]
     pub(crate) fn new_objects(&self) -> usize {
         self.new_objects.load(Ordering::Relaxed)
@@ -639,43 +627,44 @@ impl Pace {
 ///
 /// # Bounds
 ///
-/// Let `n` be what the last full collection left. A heap whose collections are not deferred has at
-/// most `n + max(n * full_growth, full_minimum)` objects, plus the new ones: `young_objects`, or a
-/// fifteenth of that sum. The same holds for bytes, with `full_minimum_bytes` and `young_bytes`.
-/// While the heap is being built, `full_growth` counts twice. So garbage, dead cycles included,
-/// never exceeds these numbers, whatever collections the program requests itself. Collections start
-/// in [`Mutator::safepoint`](crate::Mutator::safepoint) alone, so some thread must call it: the
-/// other safepoints only let other threads collect. The bound of objects does not count those that
-/// cannot be part of a cycle; the bound of bytes does. Besides, each thread may have 64 KiB, and
-/// up to eight times 64 cells of each size, that are not counted yet; and the garbage that a
-/// collection has found is destroyed in batches.
+/// Let `n` be the number that the last full collection left. A heap whose collections are not
+/// deferred has at most `n + max(n * full_growth, full_minimum)` objects, plus the new ones, which
+/// are `young_objects`, or a fifteenth of that sum. The same holds for bytes, with
+/// `full_minimum_bytes` and `young_bytes`. While the heap is being built, `full_growth` counts
+/// twice. So garbage, dead cycles included, never exceeds these numbers, whatever collections the
+/// program requests itself.
+///
+/// Some thread must call [`Mutator::safepoint`](crate::Mutator::safepoint), because collections
+/// start there alone, while the other safepoints only let other threads collect. The bound of
+/// objects does not count those that cannot be part of a cycle, although the bound of bytes does.
+/// Besides, each thread may have 64 KiB, and up to eight times 64 cells of each size, that are not
+/// counted yet. The garbage that a collection has found is destroyed in batches.
 ///
 /// In a heap with a [limit](crate::HeapBuilder::limit), a full collection is also due when half of
-/// the bytes that the last one left of the limit are used, and at least `young_bytes`.
-///
-/// Bytes are those of the objects' cells, and those outside the heap that
+/// the bytes that the last one left are used, and at least `young_bytes`. Bytes are those of the
+/// objects' cells, and those outside the heap that
 /// [`Trace::external_bytes`](crate::Trace::external_bytes) and
 /// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes) tell.
 ///
-/// Set it with [`HeapBuilder::pacing`](crate::HeapBuilder::pacing)
-/// or [`Heap::set_pacing`](crate::Heap::set_pacing).
+/// Set it with [`HeapBuilder::pacing`](crate::HeapBuilder::pacing) or
+/// [`Heap::set_pacing`](crate::Heap::set_pacing).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Pacing {
     /// Whether the heap starts collections. Explicit collections ignore it.
     pub automatic: bool,
-    /// A young collection is due at this number of new objects. Freed objects are subtracted. While
-    /// young collections free little, the heap raises the number. While full collections free
-    /// little too, the heap traverses only a part of the new objects, at least an eighth, and
-    /// promotes the others without a traversal
+    /// A young collection is due at this number of new objects, from which freed objects are
+    /// subtracted. While young collections free little, the heap raises the number. While full
+    /// collections free little too, the heap traverses only a part of the new objects, at least an
+    /// eighth, and promotes the others without a traversal
     /// ([`HeapStats::promotions`](crate::HeapStats::promotions)).
     pub young_objects: usize,
     /// A young collection is due at this number of new bytes, in and outside the heap.
     pub young_bytes: usize,
-    /// A full collection is due when the old set has grown by this factor: at 1.0, when it is twice
-    /// as large as after the last full collection. If the last full collection freed less than an
-    /// eighth, the heap is being built, and waits for twice the growth. With infinity, growth never
-    /// makes a full collection due. A heap refuses a negative value and NaN.
+    /// A full collection is due when the old set has grown by this factor, so that at 1.0 it is
+    /// twice as large as after the last full collection. If the last full collection freed less
+    /// than an eighth, the heap is being built, and waits for twice the growth. With infinity,
+    /// growth never makes a full collection due. A heap refuses a negative value and NaN.
     pub full_growth: f64,
     /// Growth up to this number of objects never makes a full collection due.
     pub full_minimum: usize,
@@ -683,17 +672,16 @@ pub struct Pacing {
     /// is near. A full collection is due when the number of objects or the number of bytes has
     /// grown too much.
     pub full_minimum_bytes: usize,
-    /// If set, a [`PacingRule`](crate::heap::observer::PacingRule) decides by these numbers, and
-    /// `young_objects`, `young_bytes`, `full_growth` and `full_minimum` are ignored.
+    /// If set, a [`PacingRule`](crate::heap::observer::PacingRule) decides by these numbers. Then
+    /// `young_objects`, `full_growth` and `full_minimum` are ignored, and `young_bytes` except near
+    /// the heap's limit.
     pub(crate) rule: Option<RuleNumbers>,
 }
 
-/// The numbers of a [`PacingRule`](crate::heap::observer::PacingRule).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuleNumbers {
     /// The rule is consulted from this number of new objects on.
     pub(crate) first_due: usize,
-    /// The numbers that are passed to the rule.
     pub(crate) numbers: [u32; 3],
 }
 
@@ -712,13 +700,13 @@ impl Default for Pacing {
 }
 
 impl Pacing {
-    /// Why a heap refuses this pacing. `None`: it accepts it.
+    /// Why a heap refuses this pacing, or `None` if it accepts it.
     pub(crate) fn refused(&self) -> Option<&'static str> {
         let is_growth = self.full_growth >= 0.0;
         (!is_growth).then_some("`Pacing::full_growth` is negative or not a number")
     }
 
-    /// The heap never starts a collection.
+    /// A pacing with which the heap never starts a collection.
     pub fn manual() -> Self {
         Self { automatic: false, ..Self::default() }
     }

@@ -79,7 +79,7 @@ pub(crate) fn extend_kept<A, T: Copy>(
     list.try_reserve(count)?;
     let mut len = list.len();
     let elements = list.as_mut_ptr();
-    // `take` makes it certain that there are no more. For slices it costs nothing.
+    // `take`, which costs nothing for slices, makes it certain that there are no more.
     items.take(count).for_each(|item| {
         let (value, is_kept) = value(item);
         // SAFETY: rule *bounds*: there is room for `count` values.
@@ -99,7 +99,7 @@ pub fn collect<T>(values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, No
     Ok(list)
 }
 
-/// `len` zero bytes. The system need not touch them before their first use.
+/// `len` zero bytes, which the system need not touch before their first use.
 pub(crate) fn zeroes(len: usize) -> Result<Vec<u8>, NoMemory> {
     let layout = std::alloc::Layout::array::<u8>(len).map_err(|_| NoMemory)?;
     if len == 0 {
@@ -190,7 +190,7 @@ pub fn in_words(text: fmt::Arguments<'_>) -> Cow<'static, str> {
     }
 }
 
-/// As `format!`, for messages. [`NO_WORDS`](fallible::NO_WORDS) if there is no memory for the
+/// As `format!`, for messages, or [`NO_WORDS`](fallible::NO_WORDS) if there is no memory for the
 /// message.
 #[doc(hidden)]
 #[macro_export]
@@ -215,7 +215,7 @@ pub fn c_text(text: impl fmt::Display) -> Result<CString, NoMemory> {
     struct Bytes(Vec<u8>);
     impl fmt::Write for Bytes {
         fn write_str(&mut self, more: &str) -> fmt::Result {
-            // A text may be longer when it is formatted again. It then gets no more room.
+            // A text may be longer when it is formatted again, but gets no more room.
             let room = self.0.capacity() - self.0.len() - 1;
             self.0.extend(more.bytes().take(room).map(|byte| if byte == 0 { b'?' } else { byte }));
             Ok(())

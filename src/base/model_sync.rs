@@ -2,7 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-/// Locks and thread-locals of the tool that runs the models. Both tools have them in std's shape.
+/// Locks and thread-locals of the tool that runs the models, which both tools have in the shape of
+/// std.
 #[cfg(all(test, any(loom, shuttle)))]
 mod mocked {
     use std::ops::{Deref, DerefMut};
@@ -187,7 +188,7 @@ mod mocked {
         }
     }
 
-    /// The result of a wait. A model has no time, so a wait never ends by itself.
+    /// The result of a wait, which never ends by itself, because a model has no time.
     #[derive(Debug)]
     pub(crate) struct WaitResult;
 
@@ -393,7 +394,7 @@ mod shuttled {
 
     pub(crate) use std::sync::atomic::{Ordering, fence};
 
-    /// Atomics. Every access goes through `deref`, which lets another thread run first.
+    /// Atomics, of which every access goes through `deref`, so that another thread can run first.
     macro_rules! atomics {
         ($($name:ident $(<$t:ident>)?: $value:ty),*) => {$(
             #[derive(Debug, Default)]

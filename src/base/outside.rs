@@ -73,13 +73,13 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> Cow<'static, str> {
     message
 }
 
-/// Writes a line to standard error. If standard error is closed or full, the line is lost.
+/// Writes a line to standard error, which is lost if standard error is closed or full.
 #[doc(hidden)]
 pub fn line(text: fmt::Arguments<'_>) {
     call_outside(|| write_line(text));
 }
 
-/// A part of a line. Lines of other threads can come between two parts of a longer one.
+/// A part of a line, because lines of other threads can come between two parts of a longer one.
 struct LinePart {
     bytes: [u8; 1024],
     len: usize,

@@ -115,7 +115,7 @@ impl<T> Drop for Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Frees the value. Not inlined: most owners that end are not the last.
+    /// Frees the value. Not inlined, because most owners that end are not the last.
     ///
     /// # Safety
     ///
@@ -133,7 +133,7 @@ impl<T: fmt::Debug> fmt::Debug for Shared<T> {
     }
 }
 
-/// A place for an owner. It is empty at first.
+/// A place for an owner, which is empty at first.
 pub(crate) struct SharedSlot<T>(AtomicPtr<SharedValue<T>>);
 
 impl<T> SharedSlot<T> {
@@ -235,7 +235,8 @@ unsafe impl<T: Send + Sync> Send for SharedSlot<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for SharedSlot<T> {}
 
-/// A pointer that owns its value. It is null, or set once. Zeroed memory is a null one.
+/// A pointer that owns its value, and is null until it is set once, so that zeroed memory is a null
+/// one.
 ///
 /// It is `Send` and `Sync` for the same values as std's `OnceLock`: `Sync` only if the value is
 /// also `Send`, because one thread may set the value and another thread may drop it.

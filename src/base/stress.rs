@@ -318,8 +318,8 @@ const STEP_NAMES: [(Step, &str); 13] = [
     (Step::Queue, "queue"),
 ];
 
-/// The stress modes at work in one heap. All accesses are relaxed: random decisions, and
-/// statistics.
+/// The stress modes at work in one heap. All accesses are relaxed, because they are random
+/// decisions, and statistics.
 #[derive(Debug)]
 pub(crate) struct Strain {
     stress: Stress,

@@ -54,7 +54,7 @@ use crate::memory::sparse::VISITED_ASIDE;
 /// So many bytes outside the space a thread counts before it reports them.
 const EXTERNAL_UNREPORTED: usize = 64 << 10;
 
-/// A thread's allocator. It belongs to one space, and every call takes that space.
+/// A thread's allocator over the pages of one space, which every call takes.
 ///
 /// If its space lives on, an arena must be [retired](Arena::retire) before it is dropped, because
 /// its pages would belong to no arena, under an id that another arena may get. A retired arena is
@@ -630,7 +630,8 @@ pub(super) const MAGAZINE_CAPACITY: usize =
 #[derive(Debug)]
 pub(super) struct Magazine {
     pub(super) len: u32,
-    /// At most `MAGAZINE_CAPACITY`. Less for large cells, so that a magazine holds at most a page.
+    /// At most `MAGAZINE_CAPACITY`, and less for large cells, so that a magazine holds at most a
+    /// page.
     pub(super) capacity: u32,
     pub(super) cells: [NonNull<u8>; MAGAZINE_CAPACITY],
 }

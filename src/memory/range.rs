@@ -89,8 +89,8 @@ pub(crate) fn is_in_any_heap(addr: usize) -> bool {
 pub(super) fn word_at(addr: usize) -> Option<usize> {
     with_ranges(|ranges| {
         steps::took(1 + ranges.len().checked_ilog2().unwrap_or(0) as usize);
-        // The ranges are disjoint. Only the last range that begins at or before the address can
-        // contain it.
+        // Only the last range that begins at or before the address can contain it, because the
+        // ranges are disjoint.
         let before = ranges.partition_point(|range| range.base <= addr);
         let range = ranges[..before].last()?;
         (addr - range.base < range.length).then_some(range.word)
@@ -114,7 +114,8 @@ mod mapped {
     /// The range grows by this much at a time: the size of a huge page, so that one can back each
     /// chunk.
     const CHUNK_BYTES: usize = 2 << 20;
-    /// The smallest range worth reserving. If the system refuses this, it is out of address space.
+    /// The smallest range worth reserving, because a system that refuses it is out of address
+    /// space.
     const SMALLEST_RESERVE: usize = 64 << 20;
     /// The largest range that is reserved by default.
     const LARGEST_DEFAULT: usize = 64 << 30;
@@ -253,7 +254,8 @@ mod mapped {
             let unit = page_size();
             // Pages that lie elsewhere are accessible.
             for (start, (from, to)) in parts.into_iter().skip((self.page_bytes == 0).into()) {
-                // Rounded outwards to the system's pages. Opening an open page again is harmless.
+                // Rounded outwards to the system's pages, because opening an open page again is
+                // harmless.
                 let (from, to) = (from / unit * unit, to.next_multiple_of(unit));
                 // SAFETY: rule *mapped*: inside the mapping (each part ends before the next chunk).
                 unsafe { system::commit(start.add(from), to - from) }?;

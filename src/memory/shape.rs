@@ -31,8 +31,8 @@
 //!   byte of a page's header.
 //! * The room is a multiple of [`GRANULE`], and at least the requested size.
 //!
-//! Sizes and alignments come from users, so the arithmetic on them is checked. The lint below
-//! enforces this.
+//! Sizes and alignments come from users, so the arithmetic on them is checked, which the lint below
+//! enforces.
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::ptr::NonNull;

@@ -225,8 +225,8 @@ impl<A: AddressMap> Space<A> {
         unsafe { header.as_ref() }.store(word.0.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Bytes of pages and tables that were made accessible. Relaxed, like `in_use_bytes`: a
-    /// statistic.
+    /// Bytes of pages and tables that were made accessible. Relaxed, like `in_use_bytes`, because
+    /// it is a statistic.
     pub(crate) fn committed_bytes(&self) -> usize {
         self.committed.load(Ordering::Relaxed)
     }

@@ -10,7 +10,7 @@ use crate::memory::page::{FreeBits, PageInfo};
 use crate::memory::range::Range;
 use crate::memory::shape::{Cell, GRANULE_SHIFT, PAGE_GRANULES, PageKind, Shape};
 
-/// Granules of one page at equal distances. A step of the iterator is one addition and one
+/// Granules of one page at equal distances, so that a step of the iterator is one addition and one
 /// countdown.
 #[derive(Clone, Debug)]
 pub(crate) struct Starts {

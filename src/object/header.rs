@@ -250,7 +250,8 @@ impl Header {
     fn replace_ended(&self, ended: u64, owner: u64) -> Result<(), u64> {
         let word = (ended << TYPE_BITS) | u64::from(self.type_index());
         let new = (owner << TYPE_BITS) | u64::from(self.type_index());
-        // Relaxed, both: the lock orders the owner's counts. For a later owner its end does so.
+        // Relaxed, both, because the lock orders the owner's counts, as its end does for a later
+        // owner.
         match self.word.compare_exchange(word, new, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => Ok(()),
             Err(now) => Err(now >> TYPE_BITS),
@@ -349,8 +350,7 @@ impl Header {
         }
     }
 
-    /// The owner of a full local half adds a reference. The other references move to the shared
-    /// half.
+    /// The owner of a full local half adds a reference, and moves all others to the shared half.
     #[cold]
     fn share_local(&self) {
         self.local.store(LOCAL_ONE, Ordering::Relaxed);
@@ -487,8 +487,8 @@ impl Header {
             if count_of(less) < -SHARED_LIMIT {
                 less |= IMMORTAL;
             }
-            // Release: this thread's uses happen before the destruction. No acquire, unlike
-            // `drop_merged`: this path never destroys.
+            // Release: this thread's uses happen before the destruction. Unlike `drop_merged` it
+            // needs no acquire, because this path never destroys.
             match self.shared.compare_exchange_weak(
                 shared,
                 less,

@@ -34,7 +34,7 @@ pub struct Tracer {
     /// Start and size of the value being traversed.
     object: (usize, usize),
     unreadable: u32,
-    /// The object that is being traversed. If its traversal panics, the report names it.
+    /// The object that is being traversed, which the report names if its traversal panics.
     at: Option<Object>,
     /// The first address that the current object's traversal has visited. The buffer may hold the
     /// addresses of earlier objects before it.

@@ -80,7 +80,7 @@ impl TypeInfo {
     }
 }
 
-/// A heap's types, numbered. Types are never removed, so an index stays valid.
+/// A heap's types, numbered. An index stays valid, because types are never removed.
 ///
 /// A lookup by index takes no lock, because it is on the path of marking. It costs two dependent
 /// loads, because buckets of doubling size are filled once and never move.
@@ -130,7 +130,7 @@ impl TypeRegistry {
         if let Some(&index) = self.by_id.read().get(&id) {
             return Ok(index);
         }
-        // The lock makes the number unique. No foreign code is called while it is held.
+        // The lock, under which no foreign code is called, makes the number unique.
         let mut by_id = self.by_id.write();
         if let Some(&index) = by_id.get(&id) {
             return Ok(index);

@@ -70,7 +70,7 @@ unsafe impl Sync for HeaderPtr {}
 pub(crate) struct WeakWatcher {
     /// The record of the weak reference itself, which is an object too.
     pub(crate) weak_ref: Shared<WeakRecord>,
-    /// Shared with the weak reference. Once it is set, the reference does not lead to the target.
+    /// Shared with the weak reference, which does not lead to the target once this is set.
     pub(crate) cleared: Shared<AtomicBool>,
     /// Calls the callback with the weak reference's header and the mutator.
     pub(crate) invoke: unsafe fn(NonNull<Header>, *const ()),
@@ -103,8 +103,8 @@ impl WatcherRoom<'_> {
 #[derive(Default)]
 struct Watchers {
     list: Vec<WeakWatcher>,
-    /// The number of watchers after the last pruning. When it has doubled, the list is pruned
-    /// again.
+    /// The number of watchers after the last pruning, because the list is pruned again when it has
+    /// doubled.
     pruned: usize,
 }
 

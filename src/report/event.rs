@@ -81,8 +81,8 @@ macro_rules! span {
     }};
 }
 
-/// A span. Each thread that works on its subject enters it meanwhile. It is empty if no subscriber
-/// wants it.
+/// A span, which each thread that works on its subject enters meanwhile. It is empty if no
+/// subscriber wants it.
 ///
 /// If a subscriber panics when the span is made or entered, the span does not call it again. A span
 /// can be cloned under a lock, because clones share it and do not call the subscriber.
@@ -320,8 +320,8 @@ pub(crate) fn held_up(
     );
 }
 
-/// This thread has ended without dropping its mutator. A stop has failed, and all later stops will
-/// fail.
+/// This thread has ended without dropping its mutator, so that a stop has failed, as all later
+/// stops will.
 pub(crate) fn leaked_mutator(
     heap: &str,
     thread: &str,
@@ -359,7 +359,8 @@ pub(crate) fn slow_lock(
     );
 }
 
-/// Whether a subscriber receives warnings of this library. If not, they go to standard error.
+/// Whether a subscriber receives warnings of this library, because otherwise they go to standard
+/// error.
 #[doc(hidden)]
 pub fn is_warning_enabled() -> bool {
     let mut is_enabled = false;
@@ -380,7 +381,7 @@ pub(super) fn unraisable(what: &Unraisable) {
     emit!(error, during = ?what.during, type_name = &*what.type_name, message_text = %what.message, "unraisable");
 }
 
-/// The marking pool could not start. Collections stay serial.
+/// The marking pool could not start, so that collections stay serial.
 #[cfg(feature = "parallel")]
 pub(crate) fn no_pool(reason: &str) {
     emit!(warn, reason, "the marking pool cannot start; collections are serial");

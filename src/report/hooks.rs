@@ -17,7 +17,7 @@ type CollectionHook = Hook<dyn Fn(&CollectionEvent<'_>) + Send + Sync>;
 type MisuseHook = Hook<dyn Fn(&Fault) + Send + Sync>;
 type UnraisableHook = Hook<dyn Fn(&Unraisable) + Send + Sync>;
 
-/// A heap's callbacks. A callback is cloned before it is called, so it may register others.
+/// A heap's callbacks. A callback may register others, because it is cloned before it is called.
 #[derive(Default)]
 pub(crate) struct Hooks {
     collection: Setting<Vec<CollectionHook>>,
@@ -96,7 +96,7 @@ impl Hooks {
     }
 
     pub(crate) fn collection(&self, event: &CollectionEvent<'_>) {
-        // One at a time, because a list of them would take memory. No hook is ever removed.
+        // One at a time, because a list of them would take memory, and no hook is ever removed.
         let registered = self.collection.with(|hooks| hooks.len());
         for at in 0..registered {
             let Some(hook) = self.collection.with(|hooks| hooks.get(at).cloned()) else { break };

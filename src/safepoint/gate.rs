@@ -60,7 +60,7 @@ impl<T> Coordinator<T> {
         registry
     }
 
-    /// Steps from attached to detached. The registry is locked, so no stop begins in between.
+    /// Steps from attached to detached. No stop begins in between, because the registry is locked.
     pub(super) fn step_out(&self, registry: &mut Registry<T>, record: &Record<T>) {
         words(|w| w.detached(record.id.get()));
         record.set_state(DETACHED);
@@ -154,7 +154,8 @@ impl<T> Coordinator<T> {
         if std::mem::replace(&mut entry.counted, true) {
             return;
         }
-        // Relaxed, both: under the lock. For the thread itself the bit is a hint.
+        // Relaxed, both, because the registry is locked, and for the thread itself the bit is a
+        // hint.
         entry.record.word.requests.fetch_or(STOP, Ordering::Relaxed);
         self.pending.fetch_add(1, Ordering::Relaxed);
         self.tell_requested(&entry.record, STOP);

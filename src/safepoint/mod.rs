@@ -1,4 +1,4 @@
-//! Stopping the threads that registered. This module knows nothing about objects.
+//! Stopping the threads that registered, without any knowledge of objects.
 //!
 //! A collector needs moments in which no thread uses objects, and a thread must not be stopped in
 //! the middle of a use. So each thread stops itself, at points where it polls for a request, and
@@ -150,7 +150,7 @@ pub struct Config {
     pub name: Option<String>,
 }
 
-/// The shortest [`Config::slow_stop`]. With a shorter time a requester would not sleep.
+/// The shortest [`Config::slow_stop`], because with a shorter time a requester would not sleep.
 const SHORTEST_SLOW_STOP: Duration = Duration::from_millis(1);
 
 impl Default for Config {
@@ -378,7 +378,7 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// The threads that have ended attached. While there are any, no stop succeeds.
+    /// The threads that have ended attached, because of which no stop succeeds.
     pub fn leaked(&self) -> Vec<ThreadInfo> {
         let registry = self.registry.lock();
         let entries =

@@ -213,7 +213,7 @@ impl<T> Participant<T> {
         // `detach_and_poll`.
         let (record, stop, id) = (&*self.record, &self.coordinator.stop, self.record.id.get());
         let stepped_in = record.step(DETACHED, ATTACHED).is_ok();
-        // `SeqCst`: see the module's `Orderings`. Acquires the writes of the last stop.
+        // `SeqCst`: see the module's `Orderings`. It also acquires the writes of the last stop.
         if !stepped_in || stop.load(Ordering::SeqCst) {
             self.attach_slow(stepped_in);
         } else {
@@ -307,7 +307,7 @@ impl<T> Participant<T> {
     /// line.
     #[inline(always)]
     pub fn poll(&self) -> u32 {
-        // Relaxed: a hint. A thread that acts on it takes the bits, or the lock.
+        // Relaxed, because it is a hint: a thread that acts on it takes the bits, or the lock.
         self.record.word.requests.load(Ordering::Relaxed)
     }
 
@@ -365,7 +365,7 @@ impl<T> Participant<T> {
         drop(registry);
         // Code of the user that runs in `meanwhile` cannot attach this thread.
         let alone = thread_words::traversing();
-        // Relaxed: a hint to return. The check under the lock decides.
+        // Relaxed, because it is a hint to return, while the check under the lock decides.
         let is_on = || coordinator.stop.load(Ordering::Relaxed);
         let result = catch_unwind(AssertUnwindSafe(|| meanwhile(&is_on)));
         drop(coordinator.step_in(coordinator.registry.lock(), &self.record, true));

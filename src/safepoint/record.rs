@@ -58,7 +58,7 @@ impl fmt::Display for ThreadId {
 /// user's.
 pub const STOP: u32 = 1;
 
-/// The thread does not use the data that a stop protects. A stop does not wait for it.
+/// The thread does not use the data that a stop protects, so that a stop does not wait for it.
 pub(super) const DETACHED: u32 = 0;
 /// The thread uses the data, or is about to check whether it may, so that a stop waits for it.
 pub(super) const ATTACHED: u32 = 1;
@@ -76,7 +76,7 @@ pub(super) struct Record<T> {
     pub(super) id: ThreadId,
     /// The thread, for its name. `None`: it was ending when it registered.
     pub(super) thread: Option<std::thread::Thread>,
-    /// The number of the thread. A fork's child recognises its own participants by it.
+    /// The number of the thread, by which a fork's child recognises its own participants.
     pub(super) thread_number: u64,
     /// The system's number of the thread, see [`ThreadInfo::os_thread`]; 0: unknown. Its thread
     /// writes it, when it registers and in a fork's child. Relaxed, and std's atomic as `LAST_ID`

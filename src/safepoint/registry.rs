@@ -81,7 +81,7 @@ impl<T> Registry<T> {
         Some(StopError::ThreadGone { name: entry.record.name(), id: entry.record.id })
     }
 
-    /// Whether no stop can succeed. A requester need not wait for its turn then.
+    /// Whether no stop can succeed, so that a requester need not wait for its turn.
     pub(super) fn is_stuck(&self) -> bool {
         self.stopper.is_none() && self.orphan_error().is_some()
     }
@@ -115,7 +115,7 @@ impl<T> Registry<T> {
         unreported.collect()
     }
 
-    /// The calling thread, if it is registered. Cold: it searches all threads.
+    /// The calling thread, if it is registered. Cold, because it searches all threads.
     pub(super) fn this_thread(&self) -> Option<ThreadInfo> {
         let me = words(|w| w.number());
         let mut entries = self.entries.iter();

@@ -346,13 +346,13 @@ impl<T> Coordinator<T> {
     pub(super) fn report(&self, report: &SlowStop) {
         let callbacks = self.registry.lock().slow_stop.clone();
         for callback in callbacks {
-            // The result is ignored: a report must not change the stop. The panic hook has printed
-            // a panic.
+            // The result is ignored, because a report must not change the stop, and the panic hook
+            // has printed a panic.
             drop(callback.call(|callback| callback(report)));
         }
     }
 
-    /// Reports each thread that has ended attached, once. A stop has failed because of it.
+    /// Reports each thread that has ended attached, once, after a stop has failed because of it.
     #[cold]
     pub(super) fn report_gone(&self) {
         let mut registry = self.registry.lock();

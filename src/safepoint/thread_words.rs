@@ -309,7 +309,7 @@ pub(super) trait Watched: Send + Sync {
     fn thread_ended(&self, id: u64);
 }
 
-/// This thread ends before these participants. It cannot attach any more.
+/// This thread, which cannot attach any more, ends before these participants.
 fn thread_ends(watched: Vec<(u64, Weak<dyn Watched>)>) {
     words(|w| w.set_flag(ENDING));
     for (id, coordinator) in watched {

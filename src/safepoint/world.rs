@@ -78,7 +78,7 @@ impl<T> Participant<T> {
         if !registry.may_stop(id) || !registry.entries.iter().all(|e| is_away(&e.record)) {
             return None;
         }
-        // From here on no thread attaches. The scan inside finds those that have just attached.
+        // From here on no thread attaches, and the scan inside finds those that have just attached.
         coordinator.begin(&mut registry, id, StopPurpose::Inspection);
         // Relaxed: under the lock.
         if coordinator.pending.load(Ordering::Relaxed) != 0 {
@@ -178,7 +178,7 @@ impl<T> Coordinator<T> {
     /// otherwise.
     pub(crate) fn stop_unattached(&self) -> Result<WorldStopped<'_, T>, StopError> {
         debug_assert_eq!(thread_words::attached_as(), 0, "a stop would wait for this thread");
-        // Without an id there is no place among the requesters. There are 2^40 of them.
+        // Without an id, of which there are 2^40, there is no place among the requesters.
         let id = ThreadId::next().ok_or(StopError::NoMemory)?;
         let mut registry = self.registry.lock();
         if !registry.may_stop(id) {
@@ -262,7 +262,7 @@ impl<T> Coordinator<T> {
     /// Waits until `pending` is 0. Returns how long the stop took from its beginning.
     fn await_arrivals(&self, begun: Instant) -> Result<Duration, StopError> {
         for _ in 0..self.spin {
-            // Relaxed: a hint. The check under the lock below decides.
+            // Relaxed, because it is a hint, while the check under the lock below decides.
             if self.pending.load(Ordering::Relaxed) == 0 {
                 break;
             }

@@ -41,7 +41,7 @@ pub(super) fn addresses() -> usize {
 }
 
 pub(super) fn total_memory() -> Option<usize> {
-    // `MemTotal` is the first line. Reading the whole file would allocate.
+    // Not the whole file, because reading that would allocate, and `MemTotal` is the first line.
     let mut start = [0; 256];
     let length = std::fs::File::open("/proc/meminfo").ok()?.read(&mut start).ok()?;
     let text = std::str::from_utf8(&start[..length]).ok()?;
@@ -74,7 +74,7 @@ pub(super) fn os_thread() -> u64 {
         /// 0: the thread has not queried the system.
         static NUMBER: Cell<u64> = const { Cell::new(0) };
     }
-    /// Whether the process has the fork handler. Relaxed: two threads may both add it.
+    /// Whether the process has the fork handler. Relaxed, because two threads may both add it.
     static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
     unsafe extern "C" fn forget() {
         NUMBER.set(0);

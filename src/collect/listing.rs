@@ -53,7 +53,7 @@
 //! | phase | uncounted edges of a traversed object | reported roots |
 //! |---|---|---|
 //! | `Premark` | are followed; those to assumed roots are not counted | are marked first |
-//! | `Count` | are ignored; kept, if marking does not traverse again | are marked, so not counted |
+//! | `Count` | are ignored | are marked, so not counted |
 //! | `Mark` | are followed | |
 //! | `Claim` | are followed from legacy finalizers | |
 //! | `Recheck` | are followed | are marked first, as are the targets of other objects |

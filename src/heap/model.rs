@@ -85,10 +85,9 @@ pub enum Count {
 ///    its target. With such references an object with count 0 may be alive;
 ///    [`merge`](crate::model::SplitCounts::merge) does not put it into `dead`.
 /// 8. **A traversal repeats itself.** All traversals of an object in one stop report the same
-///    references in the same order, because the collector counts the references of one traversal
-///    and follows those of another one. A field that [cannot be read](Tracer::unreadable) is the
-///    exception. To break this rule is not undefined behaviour, but the collector then clears the
-///    wrong objects.
+///    references, because the collector counts those of one traversal and follows those of another
+///    one. A field that [cannot be read](Tracer::unreadable) is the exception. To break this rule
+///    is not undefined behaviour, but the collector then clears the wrong objects.
 ///
 /// # Threads
 ///

@@ -121,7 +121,7 @@ fn a_promotion_makes_each_young_object_old_and_counts_it() {
         // A page that is not young has no young object: it is skipped.
         let page = space.page(scope.pages()[5] as usize);
         page.young.store(0, Ordering::Relaxed);
-        assert_eq!(promote(world), 8);
+        assert_eq!(age_all(world), 8);
         assert!((0..10).all(|place| is_old(place) == (place != 5)));
         StateByte(&states[granules[3]]).unset(state::FROZEN);
         assert!(
@@ -131,8 +131,8 @@ fn a_promotion_makes_each_young_object_old_and_counts_it() {
                 .load(Ordering::Relaxed)
                 == 0)
         );
-        assert_eq!(promote(world), 0, "nothing is new");
+        assert_eq!(age_all(world), 0, "nothing is new");
         page.young.store(1, Ordering::Relaxed);
-        assert_eq!(promote(world), 1);
+        assert_eq!(age_all(world), 1);
     });
 }

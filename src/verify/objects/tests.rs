@@ -5,6 +5,7 @@
 use super::*;
 use crate::collect::tests::script::{Raw, Script};
 use crate::object::state::OLD;
+use crate::verify::rules::ADVICE;
 use std::sync::Arc;
 
 use crate::base::stress::Stress;

@@ -88,11 +88,7 @@ pub(crate) trait Verifier<M: ObjectModel>: Sync {
     fn callbacks(&self, world: &World<'_, M>, object: Stopped<'_>, limit: usize, taken: usize);
 
     /// The counts of cleared objects that a collection is about to release, if they are compared.
-    fn releasing(
-        &self,
-        m: &ModelMutator<M>,
-        claimed: &[Live<'_>],
-    ) -> Option<Vec<(Object, i64)>>;
+    fn releasing(&self, m: &ModelMutator<M>, claimed: &[Live<'_>]) -> Option<Vec<(Object, i64)>>;
 
     /// These objects were released. Reports one that has as many references as before.
     fn released(&self, m: &ModelMutator<M>, counts: &[(Object, i64)]);

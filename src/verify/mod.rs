@@ -46,11 +46,7 @@ impl<M: ObjectModel> Verifier<M> for WholeHeap {
         rules::callbacks(world.core(), object, limit, taken);
     }
 
-    fn releasing(
-        &self,
-        m: &ModelMutator<M>,
-        claimed: &[Live<'_>],
-    ) -> Option<Vec<(Object, i64)>> {
+    fn releasing(&self, m: &ModelMutator<M>, claimed: &[Live<'_>]) -> Option<Vec<(Object, i64)>> {
         released::counts(m, claimed)
     }
 

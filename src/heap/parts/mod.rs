@@ -164,20 +164,35 @@ impl<M: ObjectModel> Parts<M> for () {
     type PollWord = ();
 }
 
+/// [`ThreadData`] of the model `M`.
 pub type ThreadDataOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::ThreadData;
+/// [`Threads`] of the model `M`.
 pub type ThreadsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Threads;
+/// [`SplitCounts`] of the model `M`.
 pub type SplitCountsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::SplitCounts;
+/// [`Adjusted`] of the model `M`.
 pub type AdjustedOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Adjusted;
+/// [`Batches`] of the model `M`.
 pub type BatchesOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Batches;
+/// [`Serial`] of the model `M`.
 pub type SerialOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Serial;
+/// [`Finalizers`] of the model `M`.
 pub type FinalizersOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Finalizers;
+/// [`Verdicts`] of the model `M`.
 pub type VerdictsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Verdicts;
+/// [`WeakRefs`] of the model `M`.
 pub type WeakRefsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::WeakRefs;
+/// [`Checks`] of the model `M`.
 pub type ChecksOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Checks;
+/// [`Forks`] of the model `M`.
 pub type ForksOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Forks;
+/// [`Uncounted`] of the model `M`.
 pub type UncountedOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Uncounted;
+/// [`Lists`] of the model `M`.
 pub type ListsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Lists;
+/// [`RuntimeStop`] of the model `M`.
 pub type RuntimeStopOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::RuntimeStop;
+/// [`PollWord`] of the model `M`.
 pub type PollWordOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::PollWord;
 
 /// The data of a model for each mutator that other threads read, as [`ThreadData::Local`] says.
@@ -187,6 +202,7 @@ pub type Local<M> = <ThreadDataOf<M> as ThreadData<M>>::Local;
 /// says.
 pub type Private<M> = <ThreadDataOf<M> as ThreadData<M>>::Private;
 
+/// A weak callback of the model `M`.
 pub type CallbackOf<M> = <WeakRefsOf<M> as WeakRefs<M>>::Callback;
 
 /// Whether heaps of the model have young collections and promotions.

@@ -8,11 +8,15 @@ mod toy;
 use standstill_model_check::{Check, Rule};
 use toy::{Fault, checked};
 
+/// A fifth of the random programs of a full run.
+fn programs(full: usize) -> Check {
+    let is_full = std::env::var_os("STANDSTILL_FULL").is_some();
+    Check::new().programs(if is_full { full } else { full / 5 })
+}
+
 #[test]
 fn a_correct_model_passes() {
-    let is_full = std::env::var_os("STANDSTILL_FULL").is_some();
-    let programs = if is_full { 300 } else { 60 };
-    let report = checked(Fault::None, &Check::new().programs(programs)).unwrap();
+    let report = checked(Fault::None, &programs(300)).unwrap();
     println!("{report}");
     // These are parts of the model in `seam`.
     assert_eq!(report.skipped, seam::PARTS);
@@ -48,7 +52,7 @@ fn a_panic_of_each_method_is_named() {
 /// Only programs with several threads show it.
 #[test]
 fn counts_that_race_are_found() {
-    assert!(checked(Fault::CountsRace, &Check::new().threads(1)).is_ok());
+    assert!(checked(Fault::CountsRace, &programs(100).threads(1)).is_ok());
     let broken = checked(Fault::CountsRace, &Check::new()).unwrap_err();
     println!("{broken}");
     assert!(matches!(broken.rule, Rule::Counts | Rule::Memory), "{broken}");

@@ -91,8 +91,8 @@ fn checked<const YOUNG: bool>(fault: Fault, check: &Check) -> Result<CheckReport
 #[test]
 fn a_correct_model_with_a_seam_passes() {
     for report in [
-        checked::<false>(Fault::None, &Check::new()).unwrap(),
-        checked::<true>(Fault::None, &Check::new()).unwrap(),
+        checked::<false>(Fault::None, &crate::programs(100)).unwrap(),
+        checked::<true>(Fault::None, &crate::programs(100)).unwrap(),
     ] {
         println!("{report}");
         assert!(PARTS.iter().all(|part| !report.skipped.contains(part)));

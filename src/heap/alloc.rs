@@ -67,8 +67,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// The bytes in front of the object belong to it, up to [`free`](Self::free). A runtime keeps
     /// there what some of its objects have and others have not, such as a dictionary, a list of
     /// weak references, or slots. The prefix may have any length, and its last byte is the byte
-    /// before the object's address, which references to the object and all functions of the heap
-    /// name.
+    /// before the object's address, which references and all functions of the heap name.
     ///
     /// The memory is rounded up on both sides, because the address of the object is a multiple of
     /// 32, and of `align`. So with a prefix of 8 bytes the object lies 32 bytes behind the start of
@@ -185,8 +184,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Reports this thread's allocations and frees to the pace, and requests a collection if one is
-    /// due.
+    /// Reports this thread's allocations and frees to the pace, and requests a collection when due.
     pub(super) fn account(&self) {
         self.arena(|arena| self.core().count(arena));
         let pace = &self.core().pace;
@@ -431,7 +429,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// collection calls it. Returns `false` if that was recorded before.
     ///
     /// A runtime that also runs finalizers when an object dies by its count calls this first, and
-    /// runs the finalizer if the result is `true`, so that each finalizer runs once.
+    /// runs the finalizer if the result is `true`. So each finalizer runs once.
     ///
     /// # Panics
     ///
@@ -471,8 +469,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 }
 
 impl<M: ObjectModel> ModelMutator<M> {
-    /// Panics if the model lists its objects, because the next list would undo what the function
-    /// does.
+    /// Panics if the model lists its objects, because the next list would undo the call.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn assert_not_listed(&self, function: &str) {

@@ -1,5 +1,4 @@
-//! Blocking operations of std during which the thread is detached, so that stops do not wait for
-//! it.
+//! Blocking operations of std during which the thread is detached, so that no stop waits for it.
 //!
 //! For example, thread 1 holds a mutex of the program and parks for a stop, while thread 2 wants
 //! the mutex. Attached, thread 2 would never reach a safepoint, so the stop would never end.
@@ -116,7 +115,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// If [`detach`](Self::detach) would panic, before `f` runs. As in [`std::thread::scope`], also
     /// if `f` panics, or if a thread panics that was not joined, although the thread is attached
-    /// again then.
+    /// then.
     #[track_caller]
     pub fn scope<'env, R>(
         &mut self,
@@ -129,8 +128,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         );
         impl<M: ObjectModel> Drop for DetachAtEnd<'_, M> {
             fn drop(&mut self) {
-                // Otherwise `f` or a hook has leaked a guard that forbids a detach, so the thread
-                // waits attached.
+                // Otherwise `f` or a hook has leaked a guard that forbids it, so the thread waits
+                // attached.
                 if self.0.may_park()
                     && let Some(away) = self.0.step_out()
                 {

@@ -74,6 +74,7 @@ use crate::safepoint::{ThreadId, attached_as, lock};
 #[derive(Debug)]
 pub(crate) struct CollectorLock {
     state: lock::ForkMutex<LockState>,
+    /// The lock was released, or there are batches to take.
     change: lock::ForkCondvar,
     /// Whether there is a reclaim queue. A hint for threads at safepoints.
     reclaiming: AtomicBool,
@@ -116,6 +117,7 @@ pub(crate) struct LostCollection {
 #[derive(Debug)]
 pub(crate) struct ParkedClaims {
     thread: u64,
+    /// The address of the first one, with exposed provenance.
     pub(crate) first: usize,
     pub(crate) len: usize,
 }
@@ -128,10 +130,12 @@ pub(crate) struct LockState {
     /// The numbers of the requesters, of which the first acquires the lock next.
     requesters: VecDeque<u64>,
     last_number: u64,
+    /// How many reclaim queues there were, as the number of the last one.
     queues: u64,
     /// The participants that hold the lock or a batch, for reports. A participant for which there
     /// was no memory is missing.
     active: Vec<u64>,
+    /// How often `active` has changed.
     changes: u64,
     /// How long a thread had waited since the last change when it reported its wait.
     last_report: Duration,
@@ -141,6 +145,7 @@ pub(crate) struct LockState {
 }
 
 impl LockState {
+    /// Records that this thread has acquired the lock, or has taken a batch.
     fn add_active(&mut self) {
         if self.active.try_reserve(1).is_ok() {
             self.active.push(attached_as());
@@ -173,6 +178,7 @@ impl LockState {
             return None;
         }
         self.last_report = waited;
+        // Without memory the report names no thread.
         let by = fallible::collect(self.active.iter().copied()).unwrap_or_default();
         Some(Overdue { waited, by })
     }
@@ -304,6 +310,7 @@ impl CollectorLock {
         }
     }
 
+    /// The caller has parked, as [`parks`](Self::parks) has announced.
     pub(crate) fn has_parked(&self) {
         let me = attached_as();
         self.state.lock().parked.retain(|parked| parked.thread != me);
@@ -381,6 +388,7 @@ pub(crate) struct Request<'a> {
     changes: u64,
 }
 
+/// A requester does not get the lock, and nothing changes.
 #[derive(Debug)]
 pub(crate) struct Overdue {
     pub(crate) waited: Duration,
@@ -406,6 +414,7 @@ impl Request<'_> {
             if self.changes != state.changes {
                 (self.changes, self.waited) = (state.changes, Duration::ZERO);
             }
+            // So each wait takes as long as all before it.
             let limit = self.waited.max(slow);
             let timed_out;
             (state, timed_out) = self.lock.change.wait_for(state, limit);

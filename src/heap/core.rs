@@ -35,6 +35,7 @@ use crate::object::state::{self, StateByte};
 use crate::report::hooks::Hooks;
 use crate::safepoint::{self, Coordinator, lock};
 
+/// The request bit for a collection that is due.
 pub(crate) const COLLECT: u32 = 1 << 1;
 /// The request bits that belong to the [`ObjectModel`], while the library uses the others.
 pub const MODEL_REQUESTS: u32 = !0xff;
@@ -63,8 +64,7 @@ pub(crate) struct Core<M: ObjectModel> {
     /// Memory that threads without a mutator have freed.
     pub(super) freed: Freed,
     pub(crate) totals: Totals,
-    /// Locked during a fork, because attaching threads, and threads that have just left, lock it
-    /// too.
+    /// Locked during a fork, because attaching threads, and threads that have left, lock it too.
     pub(crate) spares: lock::ForkMutex<Spares<SpareMutator<M>>>,
 }
 
@@ -116,8 +116,8 @@ impl<M: ObjectModel> Core<M> {
         let pace = Pace::new(config.pacing, config.rule, space.limit.bytes());
         fallible::room_for_arc::<Self>()?;
         Ok(Arc::new_cyclic(|weak: &std::sync::Weak<Self>| {
-            // The heap word of each page leads from an object to its heap where no mutator is at
-            // hand.
+            // The heap word of each page leads from an object to its heap where there is no
+            // mutator.
             space.set_heap(weak.as_ptr().cast());
             let core = weak.clone();
             let name = move |dead| {
@@ -198,8 +198,7 @@ impl<M: ObjectModel> Core<M> {
     }
 
     /// Has the attached threads look at the pace, if something is due because a policy has changed,
-    /// or a guard or a mutator has ended. A thread that is detached looks when it next needs
-    /// memory.
+    /// or a guard or a mutator has ended. A detached thread looks when it next needs memory.
     pub(crate) fn request_what_is_due(&self) {
         // A thread that holds a fork has locked the list of threads, which the call would lock.
         if !safepoint::is_stopping() && self.pace.may_be_due() {
@@ -224,7 +223,7 @@ impl<M: ObjectModel> Core<M> {
         is_any
     }
 
-    /// The number of live objects, and the bytes of their cells, as a snapshot while other threads
+    /// The number of live objects, and the bytes of their cells. A snapshot while other threads
     /// run.
     pub(crate) fn live(&self) -> (usize, usize) {
         self.count_states(state::LIVE)
@@ -235,6 +234,7 @@ impl<M: ObjectModel> Core<M> {
         self.count_states(state::LIVE | state::TRACKED).0
     }
 
+    /// The number of objects with all these state bits, and the bytes of their cells.
     fn count_states(&self, wanted: u8) -> (usize, usize) {
         let (mut objects, mut bytes) = (0, 0);
         let states = self.space.states();
@@ -262,8 +262,7 @@ pub(crate) struct Totals {
     pub(crate) young: AtomicUsize,
     pub(crate) promotions: AtomicUsize,
     pub(crate) collected: AtomicUsize,
-    /// Bytes outside the heap that garbage has given up. It wraps, because reports need
-    /// differences.
+    /// Bytes outside the heap that garbage has given up. It wraps, as reports need differences.
     pub(crate) external_reclaimed: AtomicUsize,
 }
 

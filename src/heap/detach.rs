@@ -75,8 +75,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// attaches here again.
     ///
     /// It costs as much as a detach with a closure, some 15 ns with the attach. So a runtime whose
-    /// threads enter and leave often keeps the [`ModelDetached`] instead of making a mutator each
-    /// time.
+    /// threads enter and leave often keeps the [`ModelDetached`] instead of making a mutator again.
     ///
     /// # Errors
     ///
@@ -101,8 +100,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// It is also allowed inside [`Finalizers::finalize`](crate::model::Finalizers::finalize) and
     /// [`WeakRefs::call_back`](crate::model::WeakRefs::call_back), if a collection calls them. So a
-    /// finalizer may block while other threads stop the world and fork, although they cannot
-    /// collect.
+    /// finalizer may block while other threads stop the world and fork, but do not collect.
     ///
     /// Returns `false`, and changes nothing, if the thread is detached already, holds a stop, is
     /// inside a traversal or a destructor, or keeps another thread suspended. The traversal may
@@ -111,9 +109,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// # Safety
     ///
     /// Until [`come_back`](Self::come_back) has returned `true`, the thread calls no other function
-    /// on this mutator, and does not use a reference to an object of the heap, or to a part of one.
-    /// It may hold such references, and counted references, and use them again afterwards, as after
-    /// a [`safepoint`](Self::safepoint). A finalizer or callback does not return before that.
+    /// on this mutator, and uses no reference to an object of the heap, or to a part of one. It may
+    /// hold such references, and counted references, and use them again afterwards, as after a
+    /// [`safepoint`](Self::safepoint). A finalizer or callback does not return before that.
     #[inline]
     pub unsafe fn leave_for_now(&self) -> bool {
         let may_leave = self.participant().is_attached()
@@ -133,9 +131,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Attaches again after [`leave_for_now`](Self::leave_for_now), and waits for that while the
     /// world is stopped.
     ///
-    /// Returns `false`, and changes nothing, if the thread is attached, here or elsewhere, is
-    /// inside a traversal, is in the closure of a [`detach`](Self::detach), keeps another thread
-    /// suspended, or is ending.
+    /// Returns `false`, and changes nothing, if the thread is attached, here or elsewhere, inside a
+    /// traversal, in the closure of a [`detach`](Self::detach), keeps another one suspended, or is
+    /// ending.
     #[inline]
     pub fn come_back(&self) -> bool {
         // Inside the closure of another mutator's detach, the attachment could outlive the closure.
@@ -163,8 +161,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Detaches, after this thread has answered every request that only it can answer. `None` if
-    /// the thread is still attached, because it is in a traversal or a stop, which the answer, or a
-    /// hook of a wait at the gate, may have begun. A panic leaves the thread attached, too.
+    /// the thread is still attached, because it is in a traversal or a stop. The answer, or a hook
+    /// of a wait at the gate, may have begun it. A panic leaves the thread attached, too.
     pub(super) fn step_out(&self) -> Option<Away> {
         let participant = self.participant();
         let mut answered = 0;

@@ -4,8 +4,8 @@
 //! other ([`JobSlot::run_on`]). A job is a closure that several threads can call at once, although
 //! the caller alone can do all of its work. Threads of the heap's pool join a job
 //! ([`JobSlot::join`]), although they must be woken for it. So do mutators that are parked for this
-//! stop ([`Helper::wait`]), because they are already running, on processors that have nothing else
-//! to do.
+//! stop ([`Helper::wait`]), because they are already running, on processors that have no other
+//! work.
 //!
 //! For example, thread 1 opens a job while thread 2, parked, spins for one. Thread 2 joins, so
 //! `running` is 1. Thread 1 finds no work left, closes the job, and waits until thread 2 has
@@ -29,8 +29,7 @@
 //!   the job is closed and `running` is 0. A thread increments `running` under the lock while the
 //!   job is open.
 //! * Indices are unique within a job and below `limit`, and index 0 is the caller's.
-//! * A job takes no more threads once a call of it has returned, because that call found no work
-//!   left.
+//! * A job takes no more threads once a call of it has returned, as that call found no work left.
 //! * A thread that comes late joins the job that is open then, or none.
 //!
 //! # A parked thread comes back
@@ -61,8 +60,7 @@ pub(crate) struct Worker {
     pub(crate) arena: u32,
 }
 
-/// How often a thread checks for a job, or for the end of a job, before it sleeps. This takes about
-/// 50 µs.
+/// How often a thread checks for a job, or for its end, before it sleeps, which takes about 50 µs.
 const SPIN_LIMIT: usize = if cfg!(all(test, loom)) {
     // In loom, all other threads run before each check.
     0
@@ -75,6 +73,7 @@ const SPIN_LIMIT: usize = if cfg!(all(test, loom)) {
 /// The place of the open job, and of the threads that are inside.
 pub(crate) struct JobSlot {
     state: ForkMutex<JobState>,
+    /// `running` is 0.
     finished: ForkCondvar,
     /// There is a job that takes more threads. A hint, for threads that spin.
     open: CachePadded<AtomicBool>,

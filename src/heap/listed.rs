@@ -69,7 +69,7 @@ pub struct ObjectList<'a> {
     /// The page of the last object, as its address by [`PAGE_SIZE`] and its first granule. Before
     /// the first object it is no page.
     page: (usize, usize),
-    /// Where the blocks of the last page start, because the next page mostly has blocks of the same
+    /// Where the blocks of the last page start, as the next page mostly has blocks of the same
     /// size.
     pattern: Pattern,
 }
@@ -90,6 +90,7 @@ pub struct Blocks<'a> {
 }
 
 struct Pattern {
+    /// Bytes from the start of the page to the first object.
     offset: usize,
     size: usize,
     count: usize,
@@ -282,9 +283,9 @@ impl<M: ObjectModel<Addresses = Segments>> ModelMutator<M> {
     /// Makes an object in adopted memory one of this heap, and puts it into the tracked set if
     /// `tracked`. An object takes at least 32 bytes, and starts at a multiple of 16.
     ///
-    /// The heap finds an object by the aligned 32 bytes in which it starts. So no traversal reports
-    /// another address in these 32 bytes, for example that of something small right in front of the
-    /// object, because the collector would take it for the object.
+    /// The heap finds an object by the aligned 32 bytes in which it starts. The collector would
+    /// take any address in these 32 bytes for the object. So no traversal reports another one
+    /// there, for example that of something small right in front of the object.
     ///
     /// From now on the object may be passed to each method that takes an object of this heap,
     /// except [`free`](Self::free) and

@@ -1,5 +1,4 @@
-//! The trait by which the collector uses the objects of a runtime, which [`model`](crate::model)
-//! explains.
+//! The trait by which the collector uses a runtime's objects, as [`model`](crate::model) explains.
 //!
 //! The collector finds garbage without knowing a single root, because it compares counts with
 //! references. For example, A and B refer to each other, and thread 1 holds A.
@@ -110,7 +109,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// [`parts!`](crate::parts).
     type Parts: Parts<Self>;
 
-    /// Whether this is the model of the typed face. Its own code lends the mutator where it calls
+    /// Whether this is the model of the typed face, whose own code lends the mutator where it calls
     /// code of the program. Checked mode does not make it responsible for that code.
     #[doc(hidden)]
     const IS_BUILT_IN: bool = false;

@@ -94,7 +94,7 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// # Safety
     ///
-    /// `object` is an object of this heap, and the caller holds a reference to it until the root is
+    /// `object` is an object of this heap, to which the caller holds a reference until the root is
     /// forgotten.
     pub unsafe fn known_root(&self, object: Object) -> u64 {
         self.0.core.roots.add(object)
@@ -203,8 +203,7 @@ pub struct HeapStats {
     /// found almost no garbage. A promotion traverses no object and calls no callback, as
     /// [`Pacing::young_objects`](crate::Pacing::young_objects) says.
     pub promotions: usize,
-    /// Objects that collections have destroyed so far, without those that reference counting
-    /// destroyed.
+    /// Objects that collections, and not reference counting, have destroyed so far.
     pub collected: usize,
     /// Stops so far, including those outside collections, but not those in which checked mode
     /// examines one object.

@@ -26,8 +26,7 @@
 //! Rule *attached* makes the first row sound. The rules that unsafe code cites:
 //!
 //! * **attached**: `&ModelMutator` exists only on an attached thread, and an attached thread does
-//!   not run while the world is stopped. So either the owner or a stop accesses an arena, never
-//!   both.
+//!   not run while the world is stopped. So the owner or a stop accesses an arena, never both.
 //! * **boxed**: [`Inner`] lives in a box from the attach to the mutator's drop. Ids are never
 //!   reused, and a thread is attached as the id of a mutator only in between. So the box exists
 //!   while its id in `HERE` is the id that the thread is attached as.
@@ -77,9 +76,12 @@ struct Inner<M: ObjectModel> {
     /// How many of the live [`Lent`]s are a collection's, for finalizers and weak callbacks.
     /// Nothing of the collection is borrowed while one of these runs.
     lent_to_finalizers: Cell<u32>,
+    /// The mutator was dropped while lent.
     dropped: Cell<bool>,
+    /// The thread reclaims no garbage before this time.
     rest: Cell<Instant>,
     held_up: HeldUp,
+    /// The next mutator in the list [`Here::waiting`].
     next: Cell<Option<Waiting>>,
 }
 
@@ -88,6 +90,7 @@ type InnerRoom<M> = PairRoom<Inner<M>, Private<M>>;
 
 /// The parts that a mutator leaves to the next one of the heap when it ends, as a [spare](spares).
 pub(crate) struct SpareMutator<M: ObjectModel> {
+    /// It has retired.
     arena: Arena,
     record: RecordRoom<MutatorShared<M>>,
     inner: InnerRoom<M>,
@@ -154,6 +157,7 @@ struct Here {
     /// The id of the mutator that has attached last, or [`NOBODY`] if there is none, or it has
     /// ended.
     id: Cell<u64>,
+    /// Its [`Inner`], which exists while this thread is attached as `id`.
     inner: Cell<NonNull<TypeId>>,
     /// The thread is in the closure of a detach, which a mutator must not outlive.
     detached: Cell<bool>,
@@ -212,6 +216,7 @@ unsafe impl<T> Sync for Unmarked<T> {}
 /// it directly, as [`model`](crate::model) explains.
 pub struct ModelMutator<M: ObjectModel> {
     inner: Unmarked<NonNull<Inner<M>>>,
+    /// Makes the type neither `Send` nor `Sync`.
     thread: PhantomData<*mut ()>,
 }
 
@@ -258,6 +263,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         };
         let participant = core.coordinator.try_register_in(record, shared)?;
         runtime_stop::attach(&core, &participant)?;
+        // From here on nothing fails.
         let (arena_id, rest) = (arena_id.into_id(), Cell::new(participant.registered()));
         let inner = room.write(Inner {
             model: TypeId::of::<M>(),
@@ -383,6 +389,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
+    /// Lends the mutator to user code, by rule *lent*.
     #[inline]
     pub(crate) fn lend(&self) -> Lent<M> {
         let lent = &self.inner().lent;
@@ -597,6 +604,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
+    /// Sets whether this thread is about to wait only for a stop or a collection.
     fn comes_back(&self, soon: bool) {
         self.inner().participant.data().parked.store(soon, Ordering::Relaxed);
     }
@@ -613,8 +621,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.inner().rest.set(until);
     }
 
-    /// Waits a few milliseconds at most, so that the running collection catches up with this
-    /// thread.
+    /// Waits a few milliseconds at most, so that the running collection can catch up.
     pub(crate) fn wait_for_reclaim(&mut self) {
         let core = Arc::clone(self.core());
         self.comes_back(true);
@@ -767,8 +774,7 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         });
         spares::put(&core.spares, arena_id, spare);
         let closed = guarded(|| drop(handle));
-        // The list is taken as a whole, so that each mutator that ends here drops its own, empty
-        // list.
+        // The list is taken as a whole, because a mutator that ends here drops its own, empty list.
         let mut waiting = HERE.with(|here| here.waiting.take());
         while let Some(Waiting { inner, end }) = waiting {
             // SAFETY: rule *boxed*: the list contained it, and the list was taken.

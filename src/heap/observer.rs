@@ -1,8 +1,8 @@
 //! The interfaces to modules that observe, pace or check the collections of a heap.
 //!
 //! Python's gc module has callbacks, statistics and thresholds that no other runtime needs, so the
-//! core and the collector must not depend on them. A heap has at most one [`Observer`], set when
-//! the heap is built.
+//! core and the collector must not depend on them. A heap has at most one [`Observer`], from its
+//! builder.
 //!
 //! For example, thread 1 has made so many objects that the [`PacingRule`] finds a young collection
 //! due. It calls [`begins`](Observer::begins), then [`found`](Observer::found) for each unreachable

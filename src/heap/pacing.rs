@@ -56,8 +56,7 @@
 //! than the full collections to come.
 //!
 //! A [`PacingRule`] may decide instead. Under a rule nothing is promoted, and the growth makes a
-//! full collection due, too, with the rule's own number of objects, while new bytes are growth
-//! then.
+//! full collection due, too, with the rule's own number of objects, and with new bytes as growth.
 //!
 //! # Promotion
 //!
@@ -126,6 +125,7 @@ const LONG_DEFERRAL: usize = 400;
 #[derive(Debug)]
 pub(crate) struct Pace {
     policy: Setting<Pacing>,
+    /// The heap's limit in bytes.
     limit: usize,
     /// New objects between two collections, as the policy's number, or as the heap has learned it.
     period: AtomicUsize,
@@ -139,6 +139,7 @@ pub(crate) struct Pace {
     is_unattended: AtomicBool,
     /// [`DeferGuard`](crate::DeferGuard)s alive, plus one while automatic collection is off.
     deferrals: AtomicUsize,
+    /// The `DeferGuard`s among them.
     guards: AtomicUsize,
     /// A report says that the guards defer collections for long. Reset when the last guard ends.
     is_deferral_told: AtomicBool,
@@ -164,6 +165,7 @@ pub(crate) struct Pace {
     lean: AtomicBool,
     /// The garbage that the running collection has found and is reclaiming.
     unreclaimed: AtomicUsize,
+    /// Bytes that deferred drops may free once they are drained.
     deferred: AtomicU64,
     set_aside: AtomicUsize,
     /// Decides in place of the policy's settings, if the policy has numbers for it.
@@ -275,8 +277,7 @@ impl Pace {
         self.allowed_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether a full collection is due, because so much has survived or was promoted since the
-    /// last one.
+    /// Whether a full collection is due, because so much has survived or was promoted.
     fn has_outgrown(&self) -> bool {
         if self.grown_objects.load(Ordering::Relaxed) > self.allowed_objects.load(Ordering::Relaxed)
         {
@@ -292,6 +293,7 @@ impl Pace {
             && self.unreclaimed.load(Ordering::Relaxed) == 0
     }
 
+    /// The bytes of the objects that are not new.
     fn settled_bytes(&self) -> usize {
         let new = self.new_bytes.load(Ordering::Relaxed);
         self.held_bytes.load(Ordering::Relaxed).saturating_sub(new)
@@ -373,8 +375,7 @@ impl Pace {
         })
     }
 
-    /// Whether a safepoint has something to do for the pace, because an action may be due, or a
-    /// report.
+    /// Whether a safepoint has something to do for the pace, if an action or a report may be due.
     pub(crate) fn wants_safepoint(&self) -> bool {
         self.due() != Due::Nothing || self.is_deferral_untold()
     }
@@ -441,8 +442,7 @@ impl Pace {
         if let (Some(RuleNumbers { numbers, .. }), Some(rule)) = (policy.rule, &self.rule) {
             return self.due_by(&**rule, numbers, new);
         }
-        // A whole period at once is no slice, since a guard may have deferred any number of
-        // objects.
+        // A whole period at once is no slice, as a guard may have deferred any number of objects.
         let slice = self.young_objects.load(Ordering::Relaxed)..self.period.load(Ordering::Relaxed);
         if self.unseen.load(Ordering::Relaxed) != 0 && slice.contains(&new) {
             Due::Promotion
@@ -531,8 +531,7 @@ impl Pace {
         let old = self.old_objects.load(Ordering::Relaxed) + grown;
         let now = self.period.load(Ordering::Relaxed);
         let next = if dead * 8 < candidates {
-            // A sixteenth of the old set, because sixteen such collections cost as much as a full
-            // one.
+            // A sixteenth of the old set, as sixteen such collections cost as much as a full one.
             now.saturating_mul(2).min(policy.young_objects.max(old / 16))
         } else if dead * 2 > candidates {
             (now / 2).max(policy.young_objects)

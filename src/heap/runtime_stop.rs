@@ -17,10 +17,10 @@
 //! | stops the heap, prepares a fork | before the heap's stop | in the heap's stop | waits in its stop |
 //! | could not stop the heap | as above | attached | detaches, and waits |
 //!
-//! The wait in its own stop is safe, because all other threads of the heap are detached, and a
-//! thread that has stopped the runtime waits for no stop of the heap. That thread does not reach a
-//! safepoint, and its collections ([`collect_stopped`]) give up if another thread has stopped the
-//! heap, or waits for its turn.
+//! The wait in its own stop is safe, because all other threads of the heap are detached. A thread
+//! that has stopped the runtime waits for no stop of the heap. It does not reach a safepoint, and
+//! its collections ([`collect_stopped`]) give up if another thread has stopped the heap, or waits
+//! for its turn.
 //!
 //! If the constant is `false`, each function here is a branch that the compiler removes.
 //!
@@ -124,8 +124,8 @@ fn stop_runtime<M: ObjectModel>(
 }
 
 impl<M: ObjectModel> ModelMutator<M> {
-    /// Stops the world without a wait, as `Participant::stop_alone` does, also if the mutator is
-    /// lent.
+    /// Stops the world without a wait, also if the mutator is lent, as `Participant::stop_alone`
+    /// does.
     #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
     pub(crate) fn stop_alone(&self) -> Option<WorldStopped<'_, MutatorShared<M>>> {
         // A runtime may have to wait for its own threads.

@@ -24,8 +24,7 @@ impl<M: ObjectModel> ModelHeap<M> {
         self.0.core.pace.policy()
     }
 
-    /// Changes when the heap starts automatic collections, beginning with the objects that are new
-    /// now.
+    /// Changes when the heap starts automatic collections, also for the objects that are new now.
     ///
     /// # Panics
     ///

@@ -20,8 +20,7 @@
 //!   report. They are relaxed, because they are figures for a report.
 //!
 //! A hook may lock a cell, even the cell of its report. So a slow wait inside a report goes only to
-//! standard error, and calls no hook and no subscriber, because reports would otherwise nest
-//! without end.
+//! standard error, and calls no hook and no subscriber, as reports could otherwise nest for ever.
 
 #![forbid(unsafe_code)]
 
@@ -156,6 +155,7 @@ impl SlowHooks {
 #[derive(Default)]
 pub(crate) struct HeldUp {
     longest: Cell<Option<LongestCall>>,
+    /// The sum of the waits for stops.
     waited: Cell<Duration>,
 }
 
@@ -283,6 +283,7 @@ pub(crate) struct Patience<'a, M: ObjectModel> {
     cell: usize,
     type_name: &'static str,
     spins: u32,
+    /// When the wait became long.
     since: Option<Instant>,
     is_reported: bool,
 }

@@ -33,6 +33,7 @@ pub(crate) struct Spares<S> {
     kept: Vec<S>,
     /// The ids of arenas that do not exist any more.
     ids: Vec<u32>,
+    /// The last new id.
     last: u32,
 }
 

@@ -4,8 +4,7 @@
 //! nothing or come soon. Threads share the work through the [job slot](super::helpers), which
 //! mutators that are parked for the stop join by themselves. For more threads, the heap has its own
 //! rayon pool, which is started at its first use. For example, thread 1 collects 10^6 objects on 8
-//! processors, while threads 2 and 3 are parked. Both join, so thread 1 calls five threads of the
-//! pool.
+//! processors, while threads 2 and 3 are parked. Both join, so thread 1 calls five of the pool.
 //!
 //! The caller does not wait for threads that come after it has finished, because it alone can do
 //! all of the work, so a busy machine delays no collection. The pool is used by `spawn`, never by
@@ -27,7 +26,7 @@ use crate::heap::mark_tables::MarkTables;
 #[cfg(all(feature = "parallel", not(all(test, loom))))]
 use crate::report::event;
 
-/// Whether a heap has a pool, as which loom counts one without threads.
+/// Whether a heap has a pool, although that of loom has no threads.
 const HAS_POOL: bool = cfg!(any(feature = "parallel", all(test, loom)));
 
 /// More memory than a call or the start of the pool takes, without the stacks.
@@ -98,8 +97,7 @@ impl Workers {
         }
     }
 
-    /// Takes back a table, which is all zero again, and frees it if there is no memory for the
-    /// list.
+    /// Takes back a table, which is all zero again, and frees it if the list has no memory.
     pub(crate) fn give_table(&self, table: Vec<u8>) {
         #[expect(
             clippy::let_underscore_must_use,
@@ -108,8 +106,7 @@ impl Workers {
         let _ = fallible::push(&mut self.tables.lock(), table);
     }
 
-    /// Takes the tables for marking, which are zero, because only one collection at a time has
-    /// them.
+    /// Takes the tables for marking, which are zero, as only one collection at a time has them.
     pub(crate) fn take_mark_tables(&self) -> MarkTables {
         std::mem::take(&mut *self.mark_tables.lock())
     }

@@ -2,7 +2,7 @@
 //!
 //! Code that reads the arena of another thread is sound only while that thread stands still, so it
 //! asks for a [`World`], which exists only then. For example, thread 1 stops threads 2 and 3, and
-//! gets a [`World`] through which it counts the cells of all three. When it drops the value, the
+//! gets a [`World`] through which it reads the arenas of all three. When it drops the value, the
 //! others run again, and it can reach their data no longer.
 
 use std::fmt;
@@ -189,8 +189,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 /// heap would stand still for ever, and the mutator would never end.
 #[must_use = "the world runs again when this is dropped"]
 pub struct StoppedWorld<M: ObjectModel> {
-    // The order matters, because the world resumes before the loan ends, and with it perhaps the
-    // mutator.
+    // The order matters, because the loan, with which the mutator may end, must end last.
     world: World<'static, M>,
     _lent: Lent<M>,
 }

@@ -36,7 +36,7 @@ pub trait Checks<M: ObjectModel> {
         false
     }
 
-    /// The fields of `object`, which was cleared, refer to `target` more often than its count
+    /// The fields of `object`, although cleared, refer to `target` more often than its count
     /// allows.
     #[doc(hidden)]
     fn dangles(model: &M, object: Stopped<'_>, target: Object) {

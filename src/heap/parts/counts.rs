@@ -48,8 +48,7 @@ pub trait SplitCounts<M: ObjectModel> {
 
     /// Like [`claim_ref`](ObjectModel::claim_ref), if the heap has more mutators than the machine
     /// has processors. Then any mutator may clear and release the object while the thread `by`
-    /// waits for a processor, so a model whose owners count without atomic instructions overrides
-    /// this.
+    /// waits for a processor, so a model whose owners count without atomics overrides this.
     ///
     /// Also called, by the collecting thread, for each object that is alive after it was released,
     /// in one more stop, after a [`merge`](Self::merge). So such an object is claimed and released

@@ -11,7 +11,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::object::live::{Live, Stopped};
 
-/// The result of a collection, which [`Verdicts::judge`] judges.
+/// The result of a collection, for [`Verdicts::judge`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Found<'a> {
@@ -34,6 +34,7 @@ impl<'a> Found<'a> {
     }
 }
 
+/// The decision of [`Verdicts::judge`] about the garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The garbage is cleared.
@@ -83,17 +84,16 @@ pub trait Verdicts<M: ObjectModel> {
 
     /// Whether `object` has a *legacy finalizer*. The collector must not call such a finalizer,
     /// since it expects all objects that it reaches to be intact, and must not destroy the object
-    /// without a call of it either. So if such an object is unreachable, neither it nor the objects
-    /// that it reaches are cleared, and they are reported as uncollectable.
+    /// without a call. So if such an object is unreachable, neither it nor the objects that it
+    /// reaches are cleared, and they are reported as uncollectable.
     fn legacy(model: &M, object: Stopped<'_>) -> bool {
         let _ = (model, object);
         false
     }
 
-    /// Whether `object` has a *legacy finalizer*. The collector must not call such a finalizer,
-    /// since it expects all objects that it reaches to be intact, and must not destroy the object
-    /// without a call. So if such an object is unreachable, neither it nor the objects that it
-    /// reaches are cleared, and they are reported as uncollectable.
+    /// Decides about the garbage after finalizers have run and the recheck is complete, while the
+    /// world is running. The collection holds references to all objects in `found` until this
+    /// returns, and the model may add references of its own.
     fn judge(model: &M, found: &Found<'_>, m: &ModelMutator<M>) -> Verdict {
         let _ = (model, found, m);
         Verdict::Clear

@@ -1,8 +1,7 @@
 //! Forks of the process, which lose all threads but one.
 //!
 //! For example, thread 1 forks while thread 2, unattached, has locked a list of the model. The
-//! child has no thread 2, so the lock would stay locked there for ever. Therefore the fork takes it
-//! first.
+//! child has no thread 2, so the lock would stay locked there for ever. So the fork takes it first.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Objects that the model lists, because a runtime with its own allocator would pay for telling a
 //! heap about each birth and death. For example, threads 1 and 2 make a million objects, of which
-//! 10 are left when a collection stops the world. The model lists the 10, and the heap never hears
-//! of the others.
+//! 10 are left when a collection stops the world. The model lists the 10, and the heap hears of no
+//! others.
 
 #![forbid(unsafe_code)]
 

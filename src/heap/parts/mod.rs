@@ -198,8 +198,7 @@ pub type PollWordOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::PollWord;
 /// The data of a model for each mutator that other threads read, as [`ThreadData::Local`] says.
 pub type Local<M> = <ThreadDataOf<M> as ThreadData<M>>::Local;
 
-/// The data of a model for each mutator that only its own thread uses, as [`ThreadData::Private`]
-/// says.
+/// The data of a model for each mutator that only its thread uses, as [`ThreadData::Private`] says.
 pub type Private<M> = <ThreadDataOf<M> as ThreadData<M>>::Private;
 
 /// A weak callback of the model `M`.

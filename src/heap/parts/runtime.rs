@@ -35,7 +35,7 @@ pub trait RuntimeStop<M: ObjectModel> {
     fn resume_runtime(model: &M, local: &Local<M>);
 
     /// This thread is about to wait for a stop of the heap, or has just detached. From here on a
-    /// stop of the runtime does not wait for it, so it must not block or panic.
+    /// stop of the runtime does not wait for it. Must not block or panic.
     fn leaving(model: &M, local: &Local<M>) {
         let _ = (model, local);
     }

@@ -10,6 +10,7 @@
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 
+/// The model keeps data for each mutator.
 pub trait ThreadData<M: ObjectModel> {
     /// The data of the model for each mutator, which must synchronise itself because other threads
     /// read it.
@@ -69,7 +70,7 @@ pub trait Threads<M: ObjectModel> {
     /// Answers requests that the model has raised with the bits of
     /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS). Called in a safepoint that has work,
     /// before a detach, and before a mutator ends. Requests that arrive while a thread is detached
-    /// wait for its next such point, although [`attached`](Self::attached) can handle their work at
+    /// wait for its next such point, although [`attached`](Self::attached) can do their work at
     /// once.
     fn answer(model: &M, requests: u32, m: &ModelMutator<M>) {
         let _ = (model, requests, m);

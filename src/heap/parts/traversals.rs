@@ -1,9 +1,8 @@
 //! Traversals in batches, and traversals by one thread.
 //!
-//! To look up the type of an object can take as long as to traverse it. For example, 64 objects of
-//! one type lie in a row, so the model looks up the type once in
-//! [`traverse_each`](Batches::traverse_each), and traverses all 64 on thread 1, while thread 2 does
-//! so with others.
+//! To look up the type of an object can take as long as to traverse it. For example, thread 1 has
+//! 64 objects of one type in a row, and thread 2 has others. The model looks up the type once in
+//! [`traverse_each`](Batches::traverse_each), and traverses all 64.
 
 #![forbid(unsafe_code)]
 

@@ -29,8 +29,8 @@ pub trait Uncounted<M: ObjectModel> {
     /// about as long as the first stop.
     ///
     /// A model sets it to `false` if [`roots`](Self::roots) reports these references, or if there
-    /// are none, for example because [`claim_ref`](ObjectModel::claim_ref) makes sure that all
-    /// further references to the object are counted.
+    /// are none. For example, [`claim_ref`](ObjectModel::claim_ref) may make sure that all further
+    /// references to the object are counted.
     const RECHECKS: bool = Self::PRESENT && !Self::COLLECTS_YOUNG;
 
     /// Reports objects that references without a count keep alive, for example the references on

@@ -321,9 +321,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Safety
     ///
-    /// [`allocate`](Self::allocate) or [`allocate_at`](Self::allocate_at) of a mutator of this
-    /// heap, which may have ended meanwhile, returned the address. The object was not published
-    /// before, and the model can count and traverse its content.
+    /// [`allocate`](Self::allocate) or [`allocate_at`](Self::allocate_at) of a mutator of this heap
+    /// returned the address, although that mutator may have ended meanwhile. The object was not
+    /// published before, and the model can count and traverse its content.
     #[inline(always)]
     pub unsafe fn publish(&self, object: Object, tracked: bool) {
         self.assert_not_listed("publish");
@@ -500,8 +500,8 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// No object is there any more, because an attached thread has called [`ModelMutator::dead`]
     /// for it, or because the memory was never [published](ModelMutator::publish). An attached
-    /// thread frees the memory, when it next needs memory from the heap or begins a collection. So
-    /// a thread that has a mutator calls [`ModelMutator::free`] instead, which is faster.
+    /// thread frees the memory, when it next needs memory from the heap or begins a collection. A
+    /// thread that has a mutator calls [`ModelMutator::free`] instead, because that is faster.
     ///
     /// To *drop a reference* on a thread without a mutator is something else, because the count
     /// would change in a stop, which rule 3 of [`ObjectModel`] forbids. A model keeps such

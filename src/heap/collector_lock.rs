@@ -35,7 +35,7 @@
 //!
 //! # Progress
 //!
-//! No thread must work on the reclaim queue, so a thread that waits for the lock must help. It
+//! No thread has to work on the reclaim queue, so a thread that waits for the lock must help. It
 //! takes batches of any thread while [`Request::wait`] returns because there are some, until all
 //! batches are in the hands of running threads.
 //!
@@ -414,7 +414,7 @@ impl Request<'_> {
             if self.changes != state.changes {
                 (self.changes, self.waited) = (state.changes, Duration::ZERO);
             }
-            // So each wait takes as long as all before it.
+            // Each wait takes as long as all before it together, so that the whole doubles.
             let limit = self.waited.max(slow);
             let timed_out;
             (state, timed_out) = self.lock.change.wait_for(state, limit);

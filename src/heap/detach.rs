@@ -4,7 +4,7 @@
 //! waited attached, the stop would wait for it, and neither thread would ever continue. So it
 //! detaches for the wait, and attaches again when the message has come.
 //!
-//! There are three ways, which differ in what keeps the mutator unused meanwhile.
+//! There are three ways, which differ in the code that keeps the mutator unused meanwhile.
 //!
 //! | | while the thread is detached | the mutator is used meanwhile |
 //! |---|---|---|
@@ -17,7 +17,7 @@
 //! another mutator, if it ends that attachment before it attaches here again.
 //!
 //! A thread answers its requests before it detaches, because they would otherwise wait until it is
-//! back. Then it calls [`Threads::attached`](crate::model::Threads::attached).
+//! back. When it is, it calls [`Threads::attached`](crate::model::Threads::attached).
 
 use std::fmt;
 

@@ -52,8 +52,8 @@
 //! While one thread collects, a thread that allocates far ahead of it is slowed down.
 //!
 //! A young collection that frees little doubles the young threshold, and one that frees much halves
-//! it. The threshold stays below a share of the old set, up to which young collections cost less
-//! than the full collections to come.
+//! it. The threshold rises only up to a share of the old set at which young collections still cost
+//! less than the full collections to come.
 //!
 //! A [`PacingRule`] may decide instead. Under a rule nothing is promoted, and the growth makes a
 //! full collection due, too, with the rule's own number of objects, and with new bytes as growth.

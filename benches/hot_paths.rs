@@ -56,7 +56,7 @@ fn references(c: &mut Criterion) {
     })
     .join()
     .expect("a handle");
-    group.bench_function("clone and drop, adopted", |b| b.iter(|| black_box(left.clone())));
+    group.bench_function("clone and drop, inherited", |b| b.iter(|| black_box(left.clone())));
     group.bench_function("get", |b| b.iter(|| black_box(gc.0[0])));
     let weak = Gc::downgrade(&gc, &m);
     group.bench_function("weak upgrade", |b| b.iter(|| black_box(weak.upgrade(&m))));

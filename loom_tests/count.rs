@@ -35,10 +35,10 @@
 //! * claim in a stop: merged or biased to biased: `claimed_object_is_counted_on`,
 //!   `managed::weak_handle_meets_a_collection`
 //! * claim in a stop for any thread: biased to merged: `a_merged_claim_is_counted_by_all`
-//! * adoption of a biased or queued object whose owner has ended:
-//!   `an_adopter_meets_a_foreign_drop`,
-//!   `two_mutators_adopt`, `an_adopter_leaves_again`, `an_adopter_ends`,
-//!   `an_adopter_meets_an_upgrade`, `an_adopted_object_is_claimed`, `an_adopter_has_no_room`
+//! * inheritance of a biased or queued object whose owner has ended:
+//!   `an_heir_meets_a_foreign_drop`,
+//!   `two_mutators_inherit`, `an_heir_leaves_again`, `an_heir_ends`,
+//!   `an_heir_meets_an_upgrade`, `an_inherited_object_is_claimed`, `an_heir_has_no_room`
 //! * revival for a finalizer: merged or dead to biased: `revival_meets_an_upgrade`,
 //!   `a_finalizer_drops_a_reference_that_another_thread_counted`
 //! * an object becomes shared for life, by its owner, or merged: `an_owner_shares_its_object`,
@@ -87,7 +87,7 @@ struct Object {
     /// The object's memory: whether it was destroyed.
     memory: UnsafeCell<bool>,
     queue: MergeQueue,
-    /// The queues of `STRANGER` and `OTHER`, which may adopt the object.
+    /// The queues of `STRANGER` and `OTHER`, which may inherit the object.
     queues: [MergeQueue; 2],
     weak: WeakTable,
     record: OnceLock<Shared<WeakRecord>>,
@@ -251,18 +251,18 @@ impl Object {
         self.destroy_if_dead(merged);
     }
 
-    /// `foreign::adopt`, without the hint. A closed queue tells of the owner's end.
-    fn adopt(&self, me: u64) -> bool {
+    /// `foreign::inherit`, without the hint. A closed queue tells of the owner's end.
+    fn inherit(&self, me: u64) -> bool {
         let owner = self.with(Header::owner);
         owner <= OTHER
             && owner != me
             && self.queue_of(owner).len().is_none()
-            && self.with(|header| header.adopt(owner, me))
+            && self.with(|header| header.inherit(owner, me))
     }
 
-    /// `foreign::drop_shared`, on a thread that may adopt the object.
-    fn drop_adopting(&self, me: u64) {
-        if self.with(|header| header.is_owned_by(me)) || !self.adopt(me) {
+    /// `foreign::drop_shared`, on a thread that may inherit the object.
+    fn drop_inheriting(&self, me: u64) {
+        if self.with(|header| header.is_owned_by(me)) || !self.inherit(me) {
             return self.drop_ref(me);
         }
         let dropped = self.with(Header::drop_local);
@@ -936,43 +936,43 @@ fn left_with(references: usize) -> Arc<Object> {
     object
 }
 
-/// A mutator adopts an object whose owner has ended, clones and drops. Another thread drops a
-/// reference that the ended owner counted. It may have read the owner's id before the adoption, and
-/// then find the shared half as it was.
+/// A mutator inherits an object whose owner has ended, clones and drops. Another thread drops a
+/// reference that the ended owner counted. It may have read the owner's id before the inheritance,
+/// and then find the shared half as it was.
 ///
-/// Mutations: `adopt` or `merge_ended` replaces the owner's id without a check; `merge_ended`
-/// leaves the id, or merges after another mutator has adopted; `adopt` moves the shared half by a
-/// store, and leaves it, or forgets it.
+/// Mutations: `inherit` or `merge_ended` replaces the owner's id without a check; `merge_ended`
+/// leaves the id, or merges after another mutator has inherited; `inherit` moves the shared half by
+/// a store, and leaves it, or forgets it.
 #[test]
-fn loom_an_adopter_meets_a_foreign_drop() {
-    let adopter = |object: &Object| {
+fn loom_an_heir_meets_a_foreign_drop() {
+    let heir = |object: &Object| {
         object.clone_ref(STRANGER);
-        object.drop_adopting(STRANGER);
+        object.drop_inheriting(STRANGER);
         object.clone_ref(STRANGER);
-        object.drop_adopting(STRANGER);
-        object.drop_adopting(STRANGER);
+        object.drop_inheriting(STRANGER);
+        object.drop_inheriting(STRANGER);
     };
-    race(|| left_with(2), [adopter, |object| object.drop_ref(OTHER)], Object::assert_destroyed);
+    race(|| left_with(2), [heir, |object| object.drop_ref(OTHER)], Object::assert_destroyed);
     let clones = |object: &Object| {
         object.clone_ref(OTHER);
         object.drop_ref(OTHER);
         object.drop_ref(OTHER);
     };
-    race_to(Model::new().at_most(4), || left_with(2), [adopter, clones], Object::assert_destroyed);
+    race_to(Model::new().at_most(4), || left_with(2), [heir, clones], Object::assert_destroyed);
 }
 
-/// Two mutators adopt an object whose owner has ended. One of them becomes the owner.
+/// Two mutators inherit an object whose owner has ended. One of them becomes the owner.
 ///
-/// Mutations: `adopt` replaces the owner's id without a check, or names no owner.
+/// Mutations: `inherit` replaces the owner's id without a check, or names no owner.
 #[test]
-fn loom_two_mutators_adopt() {
-    fn adopts(object: &Object, me: u64) {
+fn loom_two_mutators_inherit() {
+    fn inherits(object: &Object, me: u64) {
         object.clone_ref(me);
-        object.drop_adopting(me);
-        object.drop_adopting(me);
+        object.drop_inheriting(me);
+        object.drop_inheriting(me);
     }
     let roles: [fn(&Object); 2] =
-        [|object| adopts(object, STRANGER), |object| adopts(object, OTHER)];
+        [|object| inherits(object, STRANGER), |object| inherits(object, OTHER)];
     race_to(Model::new().at_most(4), || left_with(2), roles, Object::assert_destroyed);
     // A third one, while the owner ends.
     let make = || {
@@ -984,95 +984,95 @@ fn loom_two_mutators_adopt() {
         make,
         [
             |object| object.end(),
-            |object| object.drop_adopting(STRANGER),
-            |object| object.drop_adopting(OTHER),
+            |object| object.drop_inheriting(STRANGER),
+            |object| object.drop_inheriting(OTHER),
         ],
         Object::assert_destroyed,
     );
 }
 
-/// A mutator adopts an object and drops all its references, so the object is merged. Another thread
-/// has read the id of the ended owner before, and queues the object for it.
+/// A mutator inherits an object and drops all its references, so the object is merged. Another
+/// thread has read the id of the ended owner before, and queues the object for it.
 ///
 /// Mutations: `merge_ended` adds a local half that is void; it takes an object for dead that is not
 /// merged yet.
 #[test]
-fn loom_an_adopter_leaves_again() {
-    let adopter = |object: &Object| {
+fn loom_an_heir_leaves_again() {
+    let heir = |object: &Object| {
         object.clone_ref(STRANGER);
         object.clone_ref(STRANGER);
-        object.drop_adopting(STRANGER);
-        object.drop_adopting(STRANGER);
-        object.drop_adopting(STRANGER);
+        object.drop_inheriting(STRANGER);
+        object.drop_inheriting(STRANGER);
+        object.drop_inheriting(STRANGER);
     };
     let other = |object: &Object| object.drop_ref(OTHER);
-    race_to(Model::new().at_most(5), || left_with(2), [adopter, other], Object::assert_destroyed);
+    race_to(Model::new().at_most(5), || left_with(2), [heir, other], Object::assert_destroyed);
 }
 
-/// A mutator adopts an object and ends, with a reference left. Another thread drops that reference,
-/// and one that the first owner counted.
+/// A mutator inherits an object and ends, with a reference left. Another thread drops that
+/// reference, and one that the first owner counted.
 ///
 /// Mutation: `merge_ended` names the first owner again.
 #[test]
-fn loom_an_adopter_ends() {
-    let adopter = |object: &Object| {
-        object.drop_adopting(STRANGER);
+fn loom_an_heir_ends() {
+    let heir = |object: &Object| {
+        object.drop_inheriting(STRANGER);
         object.end_of(STRANGER);
     };
     let other = |object: &Object| {
         object.drop_ref(OTHER);
         object.drop_ref(OTHER);
     };
-    race(|| left_with(3), [adopter, other], Object::assert_destroyed);
-    let adopts = |object: &Object| {
-        object.drop_adopting(OTHER);
-        object.drop_adopting(OTHER);
+    race(|| left_with(3), [heir, other], Object::assert_destroyed);
+    let inherits = |object: &Object| {
+        object.drop_inheriting(OTHER);
+        object.drop_inheriting(OTHER);
     };
-    race(|| left_with(3), [adopter, adopts], Object::assert_destroyed);
+    race(|| left_with(3), [heir, inherits], Object::assert_destroyed);
 }
 
-/// A mutator adopts an object and drops the last reference, while another thread upgrades a weak
+/// A mutator inherits an object and drops the last reference, while another thread upgrades a weak
 /// reference.
 ///
-/// Mutation: `adopt` moves the shared half by a store.
+/// Mutation: `inherit` moves the shared half by a store.
 #[test]
-fn loom_an_adopter_meets_an_upgrade() {
+fn loom_an_heir_meets_an_upgrade() {
     let make = || {
         let object = Object::new().with_record();
         object.end();
         object
     };
-    let adopter = |object: &Object| {
+    let heir = |object: &Object| {
         object.clone_ref(STRANGER);
-        object.drop_adopting(STRANGER);
-        object.drop_adopting(STRANGER);
+        object.drop_inheriting(STRANGER);
+        object.drop_inheriting(STRANGER);
     };
-    race(make, [adopter, |object| object.upgrade(OTHER)], Object::assert_destroyed);
+    race(make, [heir, |object| object.upgrade(OTHER)], Object::assert_destroyed);
     let upgrade = |object: &Object| {
         if object.upgraded(OTHER) {
-            object.drop_adopting(OTHER);
+            object.drop_inheriting(OTHER);
         }
     };
-    race(make, [adopter, upgrade], Object::assert_destroyed);
+    race(make, [heir, upgrade], Object::assert_destroyed);
 }
 
-/// A collector claims an object that a mutator has adopted, or one whose owner ends before it
-/// releases the object, so that a mutator adopts the object afterwards.
+/// A collector claims an object that a mutator has inherited, or one whose owner ends before it
+/// releases the object, so that a mutator inherits the object afterwards.
 ///
 /// Mutation: `claim` does not set the new owner.
 #[test]
-fn loom_an_adopted_object_is_claimed() {
+fn loom_an_inherited_object_is_claimed() {
     let make = || {
         let object = left_with(2);
-        object.drop_adopting(STRANGER);
+        object.drop_inheriting(STRANGER);
         // No other thread runs: this is the stop.
         object.with(|header| header.claim(OTHER));
         object
     };
     let former = |object: &Object| {
         object.clone_ref(STRANGER);
-        object.drop_adopting(STRANGER);
-        object.drop_adopting(STRANGER);
+        object.drop_inheriting(STRANGER);
+        object.drop_inheriting(STRANGER);
     };
     race(make, [former, |object| object.drop_attached(OTHER)], Object::assert_destroyed);
     let make = || {
@@ -1081,23 +1081,23 @@ fn loom_an_adopted_object_is_claimed() {
         object.end();
         object
     };
-    let adopter = |object: &Object| object.drop_adopting(STRANGER);
-    race(make, [adopter, |object| object.drop_ref(OTHER)], Object::assert_destroyed);
+    let heir = |object: &Object| object.drop_inheriting(STRANGER);
+    race(make, [heir, |object| object.drop_ref(OTHER)], Object::assert_destroyed);
 }
 
-/// A mutator adopts an object with so many references that the local half cannot take them all. An
-/// unattached thread clones.
+/// A mutator inherits an object with so many references that the local half cannot take them all.
+/// An unattached thread clones.
 ///
-/// Mutation: `adopt` moves them all the same.
+/// Mutation: `inherit` moves them all the same.
 #[test]
-fn loom_an_adopter_has_no_room() {
+fn loom_an_heir_has_no_room() {
     let make = || {
         let object = preset(LOCAL_LIMIT - 2, 2);
         object.end();
         object
     };
-    let adopter = |object: &Object| {
-        assert!(object.adopt(STRANGER));
+    let heir = |object: &Object| {
+        assert!(object.inherit(STRANGER));
         assert!(object.with(|header| header.check(|_| true)).is_ok());
         object.clone_ref(STRANGER);
     };
@@ -1106,7 +1106,7 @@ fn loom_an_adopter_has_no_room() {
         assert_eq!(object.with(Header::count), Some(count));
         assert!(object.with(|header| header.check(|_| true)).is_ok());
     };
-    race(make, [adopter, |object| object.clone_ref(UNATTACHED)], end);
+    race(make, [heir, |object| object.clone_ref(UNATTACHED)], end);
 }
 
 /// An object that is shared for life, with one reference.
@@ -1174,7 +1174,7 @@ fn loom_shared_handles_meet_a_revival() {
 }
 
 /// A collector has claimed an object that is shared for life, and whose former owner has ended. No
-/// mutator adopts it. The collector releases the object while other threads drop their handles.
+/// mutator inherits it. The collector releases the object while other threads drop their handles.
 ///
 /// Mutations: `claim` makes the object biased; `share_for_life` leaves the owner's id.
 #[test]
@@ -1184,7 +1184,7 @@ fn loom_shared_handles_meet_a_claim() {
         object.clone_shared();
         // No other thread runs: this is the stop.
         object.with(|header| header.claim(OWNER));
-        assert!(!object.with(|header| header.adopt(OWNER, STRANGER)));
+        assert!(!object.with(|header| header.inherit(OWNER, STRANGER)));
         assert!(!object.with(|header| header.is_owned_by(OWNER)));
         assert_eq!(object.with(Header::count), Some(3));
         object

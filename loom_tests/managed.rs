@@ -20,8 +20,8 @@
 //! * the owner ends and closes its queue: `owner_ends_before_a_stranger_drops`
 //! * a collection merges queues, and counts merged objects: `a_collection_merges_the_queues`,
 //!   `a_collection_sees_the_merged_count`
-//! * an object whose owner has ended, adopted against unattached threads and other mutators:
-//!   `an_adopter_meets_unattached_threads`, `an_owner_ends_while_mutators_use_its_object`
+//! * an object whose owner has ended, inherited against unattached threads and other mutators:
+//!   `an_heir_meets_unattached_threads`, `an_owner_ends_while_mutators_use_its_object`
 //! * deferred, drained by an attach, a safepoint, a collection, the end of the heap:
 //!   `deferred_drop_meets_an_attach`, `deferred_drops_meet_a_safepoint`,
 //!   `deferred_drop_meets_a_collection`, `deferred_drop_meets_the_end_of_the_heap`
@@ -210,12 +210,12 @@ fn loom_deferred_drop_meets_a_collection() {
     });
 }
 
-/// The owner has ended, and another mutator adopts the object. Meanwhile an unattached thread
+/// The owner has ended, and another mutator inherits the object. Meanwhile an unattached thread
 /// clones and drops.
 ///
-/// Mutation: `adopt` moves the shared half by a store (`src/object/header.rs`).
+/// Mutation: `inherit` moves the shared half by a store (`src/object/header.rs`).
 #[test]
-fn loom_an_adopter_meets_unattached_threads() {
+fn loom_an_heir_meets_unattached_threads() {
     Model::new().at_most(4).check(|| {
         let (heap, m, object, destroyed) = world();
         drop(m);
@@ -237,9 +237,9 @@ fn loom_an_adopter_meets_unattached_threads() {
 }
 
 /// The owner ends while a mutator drops references that the owner counted. A third mutator does the
-/// same later. So the object is merged by the owner or for it, or is adopted.
+/// same later. So the object is merged by the owner or for it, or is inherited.
 ///
-/// Mutation: `adopt` does not ask the registry whether the owner has ended.
+/// Mutation: `inherit` does not ask the registry whether the owner has ended.
 #[test]
 fn loom_an_owner_ends_while_mutators_use_its_object() {
     Model::new().at_most(4).check(|| {

@@ -17,13 +17,13 @@
 //! * in use to the remote stack of its page, by another thread: all models
 //! * remote stack to free bits, by the owner at a refill or a trim: `remote_frees_meet_the_owner`,
 //!   `remote_free_meets_the_release_of_its_page`
-//! * the same, by a thread that adopts or sweeps abandoned pages:
-//!   `remote_free_meets_retirement_and_adoption`, `two_arenas_end_and_one_adopts`
-//! * page: owned to abandoned: `remote_free_meets_retirement_and_adoption`
-//! * page: abandoned to owned by another arena: `remote_free_meets_retirement_and_adoption`,
-//!   `two_arenas_end_and_one_adopts`
+//! * the same, by a thread that takes over or sweeps abandoned pages:
+//!   `remote_free_meets_retirement_and_takeover`, `two_arenas_end_and_one_takes_over`
+//! * page: owned to abandoned: `remote_free_meets_retirement_and_takeover`
+//! * page: abandoned to owned by another arena: `remote_free_meets_retirement_and_takeover`,
+//!   `two_arenas_end_and_one_takes_over`
 //! * page: owned, or abandoned, to the pool: `remote_free_meets_the_release_of_its_page`,
-//!   `remote_free_meets_retirement_and_adoption`
+//!   `remote_free_meets_retirement_and_takeover`
 //! * page: from the pool to in use, as another kind: `remote_free_meets_the_release_of_its_page`
 //! * large object: in use to the pool, by another thread, and out of the pool again:
 //!   `a_large_object_is_freed_by_a_stranger`
@@ -147,22 +147,22 @@ fn loom_remote_frees_meet_the_owner() {
 }
 
 /// A thread frees into a page of another thread, while the page's arena ends and another arena
-/// adopts the page.
+/// takes over the page.
 ///
 /// Fails if `abandon` does not change the pages' arena: then a former owner takes a cell for its
 /// own. Fails if the sweep releases a page one cell early, and with a `Relaxed` push or drain.
 #[test]
-fn loom_remote_free_meets_retirement_and_adoption() {
+fn loom_remote_free_meets_retirement_and_takeover() {
     super::Model::new().at_most(5).check(|| {
         let world = World::new(1);
         let mut first = Arena::new(1);
         let cells = [world.take(&mut first).unwrap(), world.take(&mut first).unwrap()];
         let stranger = world.spawn_give(cells[0]);
-        let adopter = {
+        let successor = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
                 let mut second = Arena::new(2);
-                // The page may still belong to the first arena, or may be adopted without a free
+                // The page may still belong to the first arena, or may be taken over without a free
                 // cell.
                 if let Some(cell) = world.take(&mut second) {
                     world.give(Some(&mut second), cell);
@@ -173,7 +173,7 @@ fn loom_remote_free_meets_retirement_and_adoption() {
         first.retire(&world.space);
         world.give(Some(&mut first), cells[1]);
         stranger.join().unwrap();
-        adopter.join().unwrap();
+        successor.join().unwrap();
         world.assert_empty();
     });
 }
@@ -225,9 +225,10 @@ fn loom_a_large_object_is_freed_by_a_stranger() {
     });
 }
 
-/// Two threads end, and a third adopts from both, while another thread frees on the pages of one.
+/// Two threads end, and a third takes over from both, while another thread frees on the pages of
+/// one.
 #[test]
-fn loom_two_arenas_end_and_one_adopts() {
+fn loom_two_arenas_end_and_one_takes_over() {
     super::Model::new().at_most(3).check(|| {
         let world = World::new(2);
         let mut arenas = [Arena::new(1), Arena::new(2)];

@@ -225,10 +225,6 @@ fn builder() -> HeapBuilder {
     Heap::builder().reserve(256 << 20).pacing(Pacing::manual()).workers(1)
 }
 
-fn is_full() -> bool {
-    std::env::var_os("STANDSTILL_FULL").is_some()
-}
-
 /// Heaps with one worker and with several, with usual and with small constants. The heap is
 /// verified before and after each collection.
 fn on_heaps(test: impl Fn(&ModelHeap<Cells>, &mut Mutator)) {

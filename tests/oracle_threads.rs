@@ -908,7 +908,7 @@ fn rounds(name: &str, hostile: bool, builder: HeapBuilder) {
                         barrier.wait();
                         barrier.wait();
                     };
-                    // At every other quiet point the mutators have ended, and others adopt their
+                    // At every other quiet point the mutators have ended, and others inherit their
                     // objects.
                     if ends {
                         composed(|| drop(mutator.take()));

@@ -320,7 +320,7 @@ fn a_drop_in_a_traversal_waits_for_its_end() {
 }
 
 #[test]
-fn the_thread_that_made_an_object_ends_and_no_mutator_adopts_it() {
+fn the_thread_that_made_an_object_ends_and_no_mutator_inherits_it() {
     on_every_heap(|lab| {
         let census = &lab.census;
         let (shared, own) = on_attached_thread(&lab.heap, |m| {
@@ -332,8 +332,8 @@ fn the_thread_that_made_an_object_ends_and_no_mutator_adopts_it() {
         });
         let mut m = lab.heap.attach();
         m.collect();
-        // It can adopt the other object.
-        let own = Gc::try_share(own, &m).expect("adopted");
+        // It can inherit the other object.
+        let own = Gc::try_share(own, &m).expect("inherited");
         assert!(shared.iter().skip(1).all(|shared| count(shared, &m) == 2));
         let clones = on_unattached_thread(|| shared.clone());
         m.collect();

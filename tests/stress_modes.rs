@@ -455,7 +455,7 @@ fn threads_yield_in_the_steps_of_the_protocols() {
     let stats = heap.stress_stats();
     let steps: HashMap<_, _> = stats.steps.iter().copied().collect();
     for step in
-        ["attach", "detach", "safepoint", "stop", "resume", "hold", "weak", "adopt", "defer"]
+        ["attach", "detach", "safepoint", "stop", "resume", "hold", "weak", "take over", "defer"]
     {
         assert!(steps[step] > 0, "no thread reached {step}: {stats:?}");
     }

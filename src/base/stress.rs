@@ -296,7 +296,7 @@ pub(crate) enum Step {
     /// Before a cell is put on the remote stack of its page.
     RemoteFree,
     /// Before an abandoned page is probed, and before pages are abandoned.
-    Adopt,
+    TakeOver,
     /// After an object has entered its owner's queue, before the owner is notified.
     Queue,
 }
@@ -314,7 +314,7 @@ const STEP_NAMES: [(Step, &str); 13] = [
     (Step::Hold, "hold"),
     (Step::Weak, "weak"),
     (Step::RemoteFree, "remote free"),
-    (Step::Adopt, "adopt"),
+    (Step::TakeOver, "take over"),
     (Step::Queue, "queue"),
 ];
 

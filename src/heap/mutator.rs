@@ -573,7 +573,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         if self.poll() & safepoint::STOP == 0 || self.is_lent() {
             return;
         }
-        self.comes_back(true);
+        self.set_parked(true);
         self.leave_runtime();
         let participant = &self.inner().participant;
         match self.core().workers.job_slot() {
@@ -586,7 +586,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
         }
         self.return_to_runtime();
-        self.comes_back(false);
+        self.set_parked(false);
     }
 
     /// Leaves the runtime, so that a stop of the runtime no longer waits for this thread.
@@ -605,8 +605,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Sets whether this thread is about to wait only for a stop or a collection.
-    fn comes_back(&self, soon: bool) {
-        self.inner().participant.data().parked.store(soon, Ordering::Relaxed);
+    fn set_parked(&self, parked: bool) {
+        self.inner().participant.data().parked.store(parked, Ordering::Relaxed);
     }
 
     pub(crate) fn rest_until(&self) -> Instant {
@@ -624,9 +624,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Waits a few milliseconds at most, so that the running collection can catch up.
     pub(crate) fn wait_for_reclaim(&mut self) {
         let core = Arc::clone(self.core());
-        self.comes_back(true);
+        self.set_parked(true);
         self.detach(|| core.collector_lock.wait_briefly());
-        self.comes_back(false);
+        self.set_parked(false);
     }
 
     #[inline(always)]

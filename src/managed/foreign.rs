@@ -7,28 +7,30 @@
 //! * The shared half becomes negative: the thread puts the object into the [queue](merge_queue) of
 //!   its owner, which adds up both halves later. If the owner is detached, the thread suspends it
 //!   and merges on its behalf. If the owner has ended, the thread merges the object itself.
-//! * The owner has ended before: the mutator *adopts* the object ([`Header::adopt`]), because
+//! * The owner has ended before: the mutator *inherits* the object ([`Header::inherit`]), because
 //!   otherwise every thread would count it by atomic read-modify-writes for the rest of its life.
-//!   The page of [`header`](crate::object::header) describes how an adoption meets other threads.
+//!   The page of [`header`](crate::object::header) describes how an inheritance meets other
+//!   threads.
 //!
 //! # How a mutator learns that an owner has ended
 //!
 //! It looks up the owner's id in a table of the coordinator, without a lock. If the table knows no
 //! participant with this id, the thread asks the registry, whose lock orders the owner's last
-//! count before the adoption. The thread keeps the id, so that it asks once for a series of objects
-//! of one owner, which is sound because an id is never reused. The table may miss an ended owner
-//! while a living participant has an id at the same place. Then the object is counted as before.
+//! count before the inheritance. The thread keeps the id, so that it asks once for a series of
+//! objects of one owner, which is sound because an id is never reused. The table may miss an ended
+//! owner while a living participant has an id at the same place. Then the object is counted as
+//! before.
 //!
-//! # Objects that are not adopted
+//! # Objects that are not inherited
 //!
 //! * A merged object: its owner has dropped its last local reference, or several threads counted
 //!   it at once. It stays merged, until a collection claims it.
 //! * An object that the mutator only clones, because a clone looks at no table.
 //! * An object that an unattached thread drops: it defers the reference, and the thread that drains
-//!   the list adopts the object.
+//!   the list inherits the object.
 //!
 //! The new owner is an owner as any other: another thread may queue the object for it, and if it
-//! ends, another mutator can adopt the object.
+//! ends, another mutator can inherit the object.
 
 use std::ptr::NonNull;
 
@@ -78,10 +80,10 @@ pub(crate) unsafe fn drop_shared_for_life(header: NonNull<Header>) {
     }
 }
 
-/// Drops a reference to an object that this mutator has adopted.
+/// Drops a reference to an object that this mutator has inherited.
 #[cold]
 #[inline(never)]
-fn drop_adopted(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
+fn drop_inherited(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
     if let Some(dead) = reference.drop_local() {
         destroy_all(m, dead, on_panic);
     }
@@ -90,8 +92,8 @@ fn drop_adopted(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
 /// Drops a reference on a thread that is attached to the object's heap, and is not the owner.
 #[inline]
 pub(super) fn drop_shared(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
-    if adopt(m, reference.header()) {
-        return drop_adopted(m, reference, on_panic);
+    if inherit(m, reference.header()) {
+        return drop_inherited(m, reference, on_panic);
     }
     match reference.header().drop_shared() {
         Dropped::Alive => {}
@@ -194,13 +196,13 @@ pub(crate) fn merge_early(m: &Raw, header: &Header) {
 /// Makes this mutator the owner of an object, if the present owner has ended. The caller has a
 /// reference to the object. `false`: nothing has happened.
 #[inline(always)]
-pub(crate) fn adopt(m: &Raw, header: &Header) -> bool {
-    m.core().coordinator.has_probably_ended(header.owner()) && try_adopt(m, header)
+pub(crate) fn inherit(m: &Raw, header: &Header) -> bool {
+    m.core().coordinator.has_probably_ended(header.owner()) && try_inherit(m, header)
 }
 
 #[cold]
 #[inline(never)]
-fn try_adopt(m: &Raw, header: &Header) -> bool {
+fn try_inherit(m: &Raw, header: &Header) -> bool {
     let (owner, known) = (header.owner(), &m.private().known_ended);
     if known.get() != owner {
         if !m.core().coordinator.has_ended(owner) {
@@ -209,7 +211,7 @@ fn try_adopt(m: &Raw, header: &Header) -> bool {
         known.set(owner);
     }
     maybe_yield(&m.core().under, Step::Queue);
-    header.adopt(owner, m.id())
+    header.inherit(owner, m.id())
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

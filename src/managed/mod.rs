@@ -109,7 +109,7 @@ pub(crate) use closed::close;
 pub(crate) use drop_batch::Batched;
 #[cfg(feature = "cpython")]
 pub(crate) use foreign::merge_early;
-pub(crate) use foreign::{adopt, drop_shared_for_life};
+pub(crate) use foreign::{drop_shared_for_life, inherit};
 pub(crate) use handle_buffer::HandleBuffer;
 pub use parts::Managed;
 pub(crate) use parts::{ManagedCore, OwnPart, Raw, SharedPart, type_index};

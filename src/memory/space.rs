@@ -348,9 +348,9 @@ impl<A: AddressMap> Space<A> {
     /// Finds a page of `shape` with a free cell for arena `id`: an abandoned page, or else a fresh
     /// one. The page is on no list, and the caller owns it.
     pub(crate) fn acquire(&self, shape: Shape, id: u32) -> Result<u32, SpaceError> {
-        maybe_yield(&self.strain, Step::Adopt);
+        maybe_yield(&self.strain, Step::TakeOver);
         let mut pool = self.pool.lock();
-        if let Some(page) = self.adopt(&mut pool, shape.class()) {
+        if let Some(page) = self.take_over(&mut pool, shape.class()) {
             // SAFETY: rule *owner*: this thread owns the page by the lock.
             unsafe { self.info(page).set_arena(id) };
             return Ok(page);
@@ -374,7 +374,7 @@ impl<A: AddressMap> Space<A> {
     }
 
     /// Probes a few abandoned pages of a class for a page with a free cell.
-    fn adopt(&self, pool: &mut PagePool, class: u8) -> Option<u32> {
+    fn take_over(&self, pool: &mut PagePool, class: u8) -> Option<u32> {
         let list = pool.abandoned.get_mut(usize::from(class))?;
         for _ in 0..self.stress.shrink(PAGES_PROBED).min(list.len()) {
             // SAFETY: rule *owner*: the lock owns abandoned pages.
@@ -390,14 +390,14 @@ impl<A: AddressMap> Space<A> {
         None
     }
 
-    /// Abandons the pages of an arena that ends, so that other arenas can adopt them.
+    /// Abandons the pages of an arena that ends, so that other arenas can take them over.
     ///
     /// # Safety
     ///
     /// The caller owns the pages and gives them up. All are of `class`, and no magazine holds a
     /// cell of them.
     pub(crate) unsafe fn abandon(&self, class: u8, mut pages: PageList) {
-        maybe_yield(&self.strain, Step::Adopt);
+        maybe_yield(&self.strain, Step::TakeOver);
         let mut pool = self.pool.lock();
         let class = usize::from(class);
         // SAFETY: rule *owner*: the caller owns the pages, and the lock owns the pages on its list.

@@ -54,7 +54,7 @@
 //! * *merge*: by the owner, by a thread that has suspended the detached owner, by the thread that
 //!   has queued the object and finds the owner ended, or by the thread that has stopped the world.
 //!   The CAS of `MERGED` lets exactly one thread merge.
-//! * *adopt*: a mutator with a reference becomes the owner of a biased object whose owner has
+//! * *inherit*: a mutator with a reference becomes the owner of a biased object whose owner has
 //!   ended; see below.
 //! * *share for life*: an object that is not queued, by its owner or, once it is merged, by any
 //!   mutator. The CAS that sets `MERGED` fails if another thread has queued the object. The caller
@@ -67,26 +67,26 @@
 //! * *revive*: the thread that brought the count to 0 takes the object back for its finalizer. To
 //!   an object that is shared for life it only adds a reference.
 //!
-//! # Adoption
+//! # Inheritance
 //!
-//! After an owner has ended, the first of two transitions decides: a mutator adopts the object, or
-//! a thread that has queued it merges it. Both begin with a CAS of the owner's id, from that of the
-//! ended owner to the mutator's, or to `NO_OWNER`. The thread whose CAS succeeds has the local half
-//! to itself, and the ended owner's last value of it. Although the new owner could count on at
+//! After an owner has ended, the first of two transitions decides: a mutator inherits the object,
+//! or a thread that has queued it merges it. Both begin with a CAS of the owner's id, from that of
+//! the ended owner to the mutator's, or to `NO_OWNER`. The thread whose CAS succeeds has the local
+//! half to itself, and the ended owner's last value of it. Although the new owner could count on at
 //! once, it first moves the shared half into the local one, if there is room, so that its next last
 //! drop finds nothing shared and need not merge.
 //!
 //! No owner's id comes back, because ids are not reused, and an ended owner takes no object. So if
-//! the CAS finds the id, no thread has adopted or merged the object before. The shared half decides
-//! nothing here, and may have had the same bits before.
+//! the CAS finds the id, no thread has inherited or merged the object before. The shared half
+//! decides nothing here, and may have had the same bits before.
 //!
 //! A thread may read the id of an ended owner, and queue the object for it after another mutator
-//! has adopted the object. It then finds the queue closed, and its own CAS fails, while `QUEUED`
+//! has inherited the object. It then finds the queue closed, and its own CAS fails, while `QUEUED`
 //! keeps the object alive until this thread has put it into the queue of the new owner. If the new
 //! owner is dropping its last local reference, the id is `NO_OWNER` by then, so that this thread
 //! clears `QUEUED`, and the later of the two CASes of `shared` decides whether the object is dead.
 //!
-//! Threads do not take a merged object from each other, because such an object is not adopted.
+//! Threads do not take a merged object from each other, because such an object is not inherited.
 //!
 //! # Saturation
 //!
@@ -263,7 +263,7 @@ impl Header {
     ///
     /// The caller is the mutator `heir`, attached to the object's heap, and has a reference. It
     /// knows of the end as [`replace_ended`](Self::replace_ended) requires.
-    pub(crate) fn adopt(&self, ended: u64, heir: u64) -> bool {
+    pub(crate) fn inherit(&self, ended: u64, heir: u64) -> bool {
         if self.replace_ended(ended, heir).is_err() {
             return false;
         }
@@ -529,7 +529,7 @@ impl Header {
     }
 
     /// [`merge`](Self::merge) on behalf of `ended`, an owner that has ended. `Enqueue`: another
-    /// mutator has adopted the object, which stays queued and must be put into the queue of this
+    /// mutator has inherited the object, which stays queued and must be put into the queue of this
     /// owner.
     ///
     /// The caller has queued the object, or removed it from the queue of `ended`. It knows of the

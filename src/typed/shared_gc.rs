@@ -81,7 +81,7 @@ impl<T: Trace> Gc<T> {
     pub fn try_share(this: Self, m: &Mutator) -> Result<SharedGc<T>, Self> {
         check(this.header(), m);
         if !this.counts().is_owned_by(m.raw().id()) {
-            managed::adopt(m.raw(), this.counts());
+            managed::inherit(m.raw(), this.counts());
         }
         if this.counts().share_for_life(m.raw().id()) {
             Ok(SharedGc(ManuallyDrop::new(this)))

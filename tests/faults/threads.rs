@@ -335,7 +335,7 @@ fn ten_thousand_threads_one_after_the_other_leave_memory_flat() {
             m.collect();
             let stats = heap.stats();
             assert_eq!(stats.mutators, 1);
-            // Pages of the ended are adopted: there are not more than at the first time.
+            // Pages of the ended are taken over: there are not more than at the first time.
             if warm == 0 {
                 warm = stats.committed_bytes
             } else {

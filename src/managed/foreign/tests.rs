@@ -27,7 +27,7 @@ fn node<const N: usize>(m: &Mutator) -> Gc<Node<N>> {
     m.alloc(Node(GcCell::default(), [0; N]))
 }
 
-/// The owner's id. Looking it up counts nothing: a clone and a drop would adopt the object.
+/// The owner's id. Looking it up counts nothing: a clone and a drop would inherit the object.
 fn owner<T: Trace>(gc: &Gc<T>) -> u64 {
     gc.counts().owner()
 }
@@ -55,7 +55,7 @@ fn use_once<T: Trace>(gc: &Gc<T>) {
 }
 
 #[test]
-fn a_mutator_adopts_the_objects_that_it_uses_and_frees_them() {
+fn a_mutator_inherits_the_objects_that_it_uses_and_frees_them() {
     let heap = plain_heap();
     let mut m = heap.attach();
     // Some objects are merged: their owner has dropped its reference.
@@ -71,7 +71,7 @@ fn a_mutator_adopts_the_objects_that_it_uses_and_frees_them() {
     let clone = std::thread::scope(|scope| scope.spawn(|| handles[0].clone()).join());
     let clone = clone.expect("no panic");
     m.collect();
-    assert_eq!(owned(&handles, &m), 0, "a collection adopts nothing");
+    assert_eq!(owned(&handles, &m), 0, "a collection inherits nothing");
     handles.iter().take(999).for_each(use_once);
     merged.iter().for_each(use_once);
     use_once(&large);
@@ -107,14 +107,14 @@ fn an_owner_that_is_detached_keeps_its_objects() {
         });
         let (object, its_owner) = made.recv().expect("an object");
         use_once(&object);
-        assert!(!try_adopt(m.raw(), object.counts()));
+        assert!(!try_inherit(m.raw(), object.counts()));
         assert_eq!(owner(&object), its_owner);
         drop(done);
     });
 }
 
 #[test]
-fn the_first_mutator_adopts_and_the_second_one_after_its_end() {
+fn the_first_mutator_inherits_and_the_second_one_after_its_end() {
     let heap = plain_heap();
     let mut m = heap.attach();
     let handles = rings(&heap, 30);
@@ -150,7 +150,7 @@ fn a_living_mutator_may_hide_that_an_owner_has_ended_until_it_ends_too() {
                     attached = heap.attach();
                 }
                 use_once(&object);
-                assert!(!adopt(attached.raw(), object.counts()));
+                assert!(!inherit(attached.raw(), object.counts()));
                 assert_eq!(owner(&object), ended);
             })
             .join()

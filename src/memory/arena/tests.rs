@@ -366,7 +366,7 @@ fn a_retired_arena_is_as_a_new_one_and_visits_only_classes_that_it_has_used() {
             .iter()
             .all(|pages| { (pages.partial.len(), pages.full.len(), pages.spare) == (0, 0, None) })
     );
-    // The page with cells is abandoned, and adopted again. The empty one is free for any class.
+    // The page with cells is abandoned, and taken over again. The empty one is free for any class.
     assert_eq!((space.in_use_bytes(), space.pool().abandoned.len()), (PAGE_SIZE, 1));
     let again = arena.alloc(&space, 0).unwrap();
     assert_eq!(space.page_index(addr(again)), space.page_index(addr(cells[0])));

@@ -226,7 +226,7 @@ fn a_refusing_system_is_a_clean_error() {
 }
 
 #[test]
-fn pages_of_a_retired_arena_are_adopted() {
+fn pages_of_a_retired_arena_are_taken_over() {
     let space = space(1 << 30, usize::MAX);
     let (mut first, mut second) = (Arena::new(1), Arena::new(2));
     let class = class_of(2000).unwrap();

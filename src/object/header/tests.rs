@@ -219,22 +219,22 @@ fn the_fast_end_leaves_an_object_with_a_weak_record_alone() {
 }
 
 #[test]
-fn an_adopter_counts_all_references_locally_if_they_fit() {
+fn an_heir_counts_all_references_locally_if_they_fit() {
     for (local, shared, flags) in
         [(2, 0, 0), (1, 3, 0), (5, -4, QUEUED), (1, 2, QUEUED), (1, 1, WEAK)]
     {
         let h = with(local, shared);
         h.shared.fetch_or(flags, Ordering::Relaxed);
         let count = h.count().expect("counted") as i32;
-        assert!(!h.adopt(OTHER, ME) && h.adopt(ME, OTHER));
-        assert!(!h.adopt(ME, 7), "it is adopted");
+        assert!(!h.inherit(OTHER, ME) && h.inherit(ME, OTHER));
+        assert!(!h.inherit(ME, 7), "it is inherited");
         assert_eq!((halves(&h), h.owner(), h.count()), ((count, 0), OTHER, Some(i64::from(count))));
         assert_eq!((h.has_weak(), h.type_index()), (flags == WEAK, fresh().type_index()));
         // A thread that queued it for the ended owner finds the new one.
         if flags == QUEUED {
             assert_eq!(h.merge_ended(ME), Dropped::Enqueue(OTHER));
             assert_eq!(h.merge(), Dropped::Alive);
-            assert!(!h.adopt(ME, 7) && !h.adopt(OTHER, 7), "it is merged");
+            assert!(!h.inherit(ME, 7) && !h.inherit(OTHER, 7), "it is merged");
             continue;
         }
         (1..count).for_each(|_| assert_eq!(h.drop_local(), Dropped::Alive));
@@ -243,7 +243,7 @@ fn an_adopter_counts_all_references_locally_if_they_fit() {
     let most = LOCAL_LIMIT as i32 - 1;
     for (shared, halves_after) in [(most - 1, (most, 0)), (most, (1, most))] {
         let h = with(1, shared);
-        assert!(h.adopt(ME, OTHER));
+        assert!(h.inherit(ME, OTHER));
         assert_eq!((halves(&h), h.owner()), (halves_after, OTHER));
         assert_eq!((h.count(), h.check(|_| true)), (Some(i64::from(shared) + 1), Ok(())));
     }
@@ -257,15 +257,15 @@ fn some_objects_stay_without_an_owner() {
     let shared = shared_for_life(1);
     for h in [&merged, &shared] {
         let before = (h.owner(), h.count());
-        assert!(!h.adopt(ME, OTHER));
+        assert!(!h.inherit(ME, OTHER));
         assert_eq!((h.owner(), h.count()), before);
     }
     // The flag goes with the object, and keeps it alive for any owner.
     let immortal = fresh();
     immortal.make_immortal();
-    assert!(immortal.adopt(ME, OTHER));
+    assert!(immortal.inherit(ME, OTHER));
     (0..3).for_each(|_| assert_eq!(immortal.drop_ref(OTHER), Dropped::Alive));
-    assert!(immortal.adopt(OTHER, ME));
+    assert!(immortal.inherit(OTHER, ME));
     assert_eq!((immortal.count(), immortal.check(|_| true)), (None, Ok(())));
 }
 
@@ -275,7 +275,7 @@ fn a_merge_for_an_ended_owner_leaves_the_object_without_one() {
     assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
     assert_eq!(h.merge_ended(ME), Dropped::Alive);
     assert_eq!((h.owner(), h.count()), (NO_OWNER, Some(1)));
-    assert!(!h.adopt(ME, OTHER));
+    assert!(!h.inherit(ME, OTHER));
     assert_eq!(h.drop_shared(), Dropped::Dead);
     // Its owner has dropped its last local reference, while the object was queued.
     let h = with(2, 1);
@@ -366,13 +366,13 @@ fn all_threads_count_a_shared_object_in_one_half() {
 }
 
 #[test]
-fn a_claim_a_revival_and_an_adopter_leave_a_shared_object_shared() {
+fn a_claim_a_revival_and_an_heir_leave_a_shared_object_shared() {
     let is_shared = |h: &Header, count| {
         assert_eq!((h.owner(), h.count()), (SHARED_OWNER, Some(count)));
         assert_eq!((h.is_owned_by(OTHER), h.check(|_| false)), (false, Ok(())));
     };
     let h = shared_for_life(2);
-    assert!(!h.adopt(ME, OTHER));
+    assert!(!h.inherit(ME, OTHER));
     is_shared(&h, 2);
     h.claim(OTHER);
     is_shared(&h, 3);

@@ -1,4 +1,4 @@
-//! Mutators adopt the objects that they use and whose owner has ended.
+//! Mutators inherit the objects that they use and whose owner has ended.
 
 #![cfg(all(feature = "derive", not(any(loom, shuttle))))]
 
@@ -79,7 +79,7 @@ fn one_mutator_after_another_owns_an_object() {
 /// Several threads use the same objects, in different orders, and end at different times. A
 /// collector, weak references and unattached threads come between.
 #[test]
-fn many_threads_adopt_the_same_objects_and_each_dies_once() {
+fn many_threads_inherit_the_same_objects_and_each_dies_once() {
     const THREADS: usize = 4;
     on_every_heap(|lab| {
         let heap = &lab.heap;
@@ -181,21 +181,21 @@ fn an_owner_ends_while_its_objects_are_dropped() {
     });
 }
 
-/// A mutator adopts an object, then another mutator makes it garbage, shares it for life, or lets a
-/// collection claim it.
+/// A mutator inherits an object, then another mutator makes it garbage, shares it for life, or lets
+/// a collection claim it.
 #[test]
-fn an_adopted_object_is_like_any_other() {
+fn an_inherited_object_is_like_any_other() {
     on_every_heap(|lab| {
         let heap = &lab.heap;
         let mut m = heap.attach();
-        // A ring of adopted objects is garbage.
+        // A ring of inherited objects is garbage.
         let ring = chain(lab, 10);
         ring[9].next.set(&m, Some(ring[0].clone()));
         ring.iter().for_each(|node| drop(node.clone()));
         drop(ring);
         assert_eq!(lab.census.alive(), 10);
         assert_eq!(m.collect().collected, 10);
-        // So is one that a mutator has adopted which has ended.
+        // So is one that a mutator has inherited which has ended.
         let ring = chain(lab, 10);
         m.detach(|| {
             on_thread(heap, |m| {
@@ -206,7 +206,7 @@ fn an_adopted_object_is_like_any_other() {
         });
         m.collect();
         assert_eq!(lab.census.alive(), 0);
-        // It can be shared for life, by its adopter, or by a mutator that adopts it to share it.
+        // It can be shared for life, by its heir, or by a mutator that inherits it to share it.
         let two: Result<[_; 2], _> = chain(lab, 2).try_into();
         let Ok([one, two]) = two else { panic!("two objects") };
         drop(one.clone());
@@ -221,10 +221,10 @@ fn an_adopted_object_is_like_any_other() {
     });
 }
 
-/// No thread is attached any more, and the heap is closed: an object of an adopter dies with its
+/// No thread is attached any more, and the heap is closed: an object of an heir dies with its
 /// last handle.
 #[test]
-fn an_adopted_object_outlives_the_heap() {
+fn an_inherited_object_outlives_the_heap() {
     let heap = Heap::new();
     let census = Census::new();
     let make =

@@ -433,7 +433,9 @@ impl<T: Trace> Gc<T> {
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn track(this: &Self, m: &Mutator) -> bool {
-        Self::as_any(this).track(m)
+        check(this.header, m);
+        // SAFETY: rule *counted*: alive, and of this heap.
+        unsafe { m.raw().track(object(this.header)) }
     }
 
     /// Removes the object from the tracked set. Returns whether the object was tracked before.
@@ -446,7 +448,9 @@ impl<T: Trace> Gc<T> {
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn untrack(this: &Self, m: &Mutator) -> bool {
-        Self::as_any(this).untrack(m)
+        check(this.header, m);
+        // SAFETY: as in `track`.
+        unsafe { m.raw().untrack(object(this.header)) }
     }
 
     /// Whether the finalizer of the object has been called.

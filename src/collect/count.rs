@@ -429,7 +429,7 @@ impl<M: ObjectModel> Work<'_, M> {
                     unreadable.contains(&(origin.granule(object.address()) as u32))
                 })?;
             }
-            let marks_leaves = !verifies && tracer.all_uncounted().next().is_none();
+            let marks_leaves = tracer.all_uncounted().next().is_none();
             let leaves = marks_leaves.then_some(self.candidates);
             counter.take_own(model, batch, &ends, leaves)?;
             counter.take_edges(tracer.edges());

@@ -94,7 +94,7 @@ fn what_workers_found_is_put_together_and_a_loss_is_not_forgotten() {
     assert!(all.add(some(2)).is_err(), "nor later");
 }
 
-/// The second traversal is that of marking.
+/// The second traversal is that of marking, or that of a comparison.
 #[test]
 fn marking_does_not_traverse_an_outside_object_without_edges() {
     use crate::collect::Collect;

@@ -147,7 +147,6 @@ unsafe impl ObjectModel for Pairs {
     type Parts = Self;
 
     /// In a stop no thread changes a field.
-
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.view(*object).count.load(Relaxed) as i64)
     }

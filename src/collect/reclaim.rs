@@ -1,8 +1,9 @@
 //! `Phase::Clear`: the garbage of a collection, from its queue to the closed report.
 //!
-//! A requested collection takes all of its queue ([`at_once`]). One that the heap started hands its
-//! queue over ([`hand_over`]), and each thread reclaims the garbage on its own pages ([`reclaim`]).
-//! The thread that finishes the last batch closes the collection.
+//! A requested collection has one batch ([`at_once`]). One that the heap started hands a queue over
+//! ([`hand_over`]), from which each thread reclaims the garbage on its own pages ([`reclaim`]). Both
+//! do the same with a batch ([`clear_and_release`]), and then [close] the collection: the latter
+//! when the last batch is finished.
 //!
 //! # Objects that are alive
 //!
@@ -32,9 +33,7 @@ use crate::heap::core::{COLLECT, Core};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
-use crate::heap::reclaim_queue::{
-    GARBAGE_BATCH, GarbageBatch, OpenReport, Owner, ReclaimQueue, ThreadGarbage,
-};
+use crate::heap::reclaim_queue::{GARBAGE_BATCH, OpenReport, Owner, ReclaimQueue, ThreadGarbage};
 use crate::memory::shape::PAGE_GRANULES;
 use crate::object::address::Object;
 use crate::object::live::{ClaimRef, ClaimRefs};
@@ -89,13 +88,12 @@ pub(crate) fn at_once<M: ObjectModel>(
     let span = open.span.clone();
     let entered = span.enter();
     release_spared(garbage.spared, m);
-    let whole = ThreadGarbage::new(m.thread_id(), ClaimRef::into_objects(garbage.objects));
-    let mut queue = ReclaimQueue::new(whole, Vec::new(), open);
-    let mut all = queue.take_all();
-    let done = clear_and_release(&mut all, m);
-    queue.finish(all);
+    let mut objects = ClaimRef::into_objects(garbage.objects);
+    let all = objects.len();
+    let done = clear_and_release(&objects, all, m);
+    objects.retain(|&object| is_alive(object, m));
     drop(entered);
-    let report = close(queue, m);
+    let report = close(open, all, std::iter::once(objects), m);
     done.unwrap_or_else(|payload| resume_unwind(payload));
     report
 }
@@ -235,32 +233,35 @@ fn reclaim_batch<M: ObjectModel>(
     let objects = batch.objects().len();
     let span = batch.span.clone();
     let entered = span.enter();
-    let done = clear_and_release(&mut batch, m);
+    let done = clear_and_release(batch.objects(), batch.garbage, m);
+    batch.retain(|object| is_alive(object, m));
     let ended = core.collector_lock.finish_batch(batch);
     drop(entered);
     if let Some(queue) = ended {
         let _guard = CollectorGuard::new(&core);
-        close(queue, m);
+        let all = queue.garbage();
+        let (open, left) = queue.into_left();
+        close(open, all, left, m);
     }
     done.unwrap_or_else(|payload| resume_unwind(payload));
     Some(objects)
 }
 
-/// Clears the objects of a batch, and then releases them. Those that are alive afterwards stay in
-/// the batch. If a method of the model unwinds, objects that are not released yet keep the claim's
-/// reference, and stay in the batch, too.
+/// Clears the objects of a batch, and then releases them. All garbage are `garbage` objects. If a
+/// method of the model unwinds, objects that are not released yet keep the claim's reference.
 fn clear_and_release<M: ObjectModel>(
-    batch: &mut GarbageBatch,
+    objects: &[Object],
+    garbage: usize,
     m: &mut ModelMutator<M>,
 ) -> std::thread::Result<()> {
-    let done = guarded(|| {
+    guarded(|| {
         off_the_pace(m, |m| {
             // SAFETY: rule *counted*: the claim's references. Each object is in one batch, and one
             // thread has the batch.
-            let claims = unsafe { ClaimRefs::new(batch.objects()) };
-            clear_all(claims.live(), batch.garbage, m);
+            let claims = unsafe { ClaimRefs::new(objects) };
+            clear_all(claims.live(), garbage, m);
             // Objects of other batches may be released.
-            examine(m, claims.live(), i64::from(batch.is_all()));
+            examine(m, claims.live(), i64::from(objects.len() == garbage));
             let held = HeldGarbage::before(m, claims.live());
             m.core().collector_lock.set_releasing();
             release_all(claims, m);
@@ -268,21 +269,29 @@ fn clear_and_release<M: ObjectModel>(
                 held.after(m);
             }
         });
-    });
-    batch.retain(|object| state_of(&m.core().space, object).get() & UNREACHABLE != 0);
-    done
+    })
+}
+
+/// Whether an object of the garbage is alive after its release. Its death clears the bit, and an
+/// allocation does not set it. So a cell with the bit still has the same object.
+fn is_alive<M: ObjectModel>(object: Object, m: &ModelMutator<M>) -> bool {
+    state_of(&m.core().space, object).get() & UNREACHABLE != 0
 }
 
 /// Completes the figures of a collection whose garbage is released, and closes its report. The
 /// caller holds the collector lock. If the settling unwinds, the report is closed first: otherwise
 /// it would be lost.
-fn close<M: ObjectModel>(queue: ReclaimQueue, m: &mut ModelMutator<M>) -> CollectionReport {
-    let garbage = queue.garbage();
-    let (mut open, lists) = queue.into_left();
+///
+/// `garbage`: the number of all objects. `lists`: those that were alive when their batches were
+/// finished. They are ordinary objects afterwards.
+fn close<M: ObjectModel>(
+    mut open: OpenReport,
+    garbage: usize,
+    lists: impl Iterator<Item = Vec<Object>>,
+    m: &mut ModelMutator<M>,
+) -> CollectionReport {
     let span = open.span.clone();
     let entered = span.enter();
-    // They are ordinary objects afterwards. The death of an object clears the bit, and an
-    // allocation does not set it. So a cell with the bit still has the same object.
     let survive = |list: Vec<Object>, m: &ModelMutator<M>| {
         list.into_iter().filter(|&object| state_of(&m.core().space, object).survive()).count()
     };
@@ -321,8 +330,7 @@ fn settle<M: ObjectModel>(
     let needs_stop =
         call(m, During::Clear, "after_clear", |model| SplitCountsOf::<M>::after_clear(model, m));
     let core = Arc::clone(m.core());
-    let state = |object: Object| state_of(&core.space, object).get();
-    left.retain(|&object| state(object) & UNREACHABLE != 0);
+    left.retain(|&object| is_alive(object, m));
     if left.is_empty() && needs_stop != Some(true) {
         return;
     }
@@ -331,7 +339,9 @@ fn settle<M: ObjectModel>(
     if let Ok(world) = m.stop_for(StopPurpose::Collection) {
         if collection::merge_counts(&world, &mut dead).is_ok() && !left.is_empty() {
             // Without those that threads have destroyed before they parked, and those in `dead`.
-            left.retain(|&object| state(object) & (UNREACHABLE | DYING) == UNREACHABLE);
+            left.retain(|&object| {
+                state_of(&core.space, object).get() & (UNREACHABLE | DYING) == UNREACHABLE
+            });
             claimed = true;
             for object in &*left {
                 let granule = core.space.granule(object.address());

@@ -17,8 +17,8 @@
 //! | [`Stage`] | the queue | next |
 //! |---|---|---|
 //! | `Free` | none | `Taken`, by `try_acquire` |
-//! | `Taken` | none, or in the hands of the collecting thread | `Free`, by `release`; or `Claimed`, by `set_claimed` |
-//! | `Claimed` | the same | `Taken`, by `set_releasing`; or `Reclaiming`, by `hand_over` |
+//! | `Taken` | none | `Free`, by `release`; or `Claimed`, by `set_claimed` |
+//! | `Claimed` | none | `Taken`, by `set_releasing`; or `Reclaiming`, by `hand_over` |
 //! | `Reclaiming` | objects to clear and to release | `Taken`, by the last batch |
 //!
 //! Only the thread that took a batch finishes it, so the queue ends with its last batch, on any
@@ -355,7 +355,7 @@ impl CollectorLock {
     /// and the thread, which holds the collector lock now, ends the collection.
     pub(crate) fn finish_batch(&self, batch: GarbageBatch) -> Option<ReclaimQueue> {
         let mut state = self.state.lock();
-        if !state.stage.queue().is_some_and(|queue| queue.finish(batch)) {
+        if !state.stage.queue().is_some_and(|queue| queue.finish(&batch)) {
             state.remove_active();
             return None;
         }

@@ -11,8 +11,8 @@
 //! its other 88 objects, and thread 2 takes its 100. The thread that finishes the last batch finds
 //! the 3 objects in the queue, looks at them once more, and closes the collection.
 //!
-//! A collection that a thread requested fills such a queue, too. That thread takes all of it as one
-//! batch, because the call returns only when its garbage is reclaimed.
+//! A collection that a thread requested needs no queue, because the call returns only when its
+//! garbage is reclaimed: all of it is one batch.
 //!
 //! The [collector lock](super::collector_lock) protects a queue that is handed over; its page shows
 //! the states.
@@ -70,17 +70,10 @@ impl ThreadGarbage {
         self.taken < self.objects.len()
     }
 
-    fn finish(&mut self, objects: Taken) {
-        match objects {
-            Taken::Few(few, len) => {
-                self.objects[self.left..self.left + len].copy_from_slice(&few[..len]);
-                self.left += len;
-            }
-            Taken::All(all) => {
-                self.left = all.len();
-                self.objects = all;
-            }
-        }
+    /// These objects of a batch are alive.
+    fn give_back(&mut self, alive: &[Object]) {
+        self.objects[self.left..self.left + alive.len()].copy_from_slice(alive);
+        self.left += alive.len();
     }
 }
 
@@ -143,29 +136,19 @@ impl ReclaimQueue {
         objects[..taken.len()].copy_from_slice(taken);
         let len = taken.len();
         part.taken += len;
-        Some(self.batch(at, Taken::Few(objects, len)))
-    }
-
-    /// Takes all garbage, which is not divided.
-    pub(crate) fn take_all(&mut self) -> GarbageBatch {
-        let all = std::mem::take(&mut self.whole.objects);
-        self.batch(0, Taken::All(all))
-    }
-
-    fn batch(&mut self, part: usize, objects: Taken) -> GarbageBatch {
         self.under_way += 1;
         let (garbage, span, queue) = (self.garbage, self.open.span.clone(), self.number);
-        GarbageBatch { objects, part, garbage, span, queue }
+        Some(GarbageBatch { objects, len, part: at, garbage, span, queue })
     }
 
     /// Records that a batch is finished. The objects that are still in it are alive. `true`: no
     /// other batch is left.
-    pub(crate) fn finish(&mut self, batch: GarbageBatch) -> bool {
-        let GarbageBatch { objects, part, .. } = batch;
-        match part.checked_sub(1) {
-            None => self.whole.finish(objects),
-            Some(at) => self.divided[at].finish(objects),
-        }
+    pub(super) fn finish(&mut self, batch: &GarbageBatch) -> bool {
+        let part = match batch.part.checked_sub(1) {
+            None => &mut self.whole,
+            Some(at) => &mut self.divided[at],
+        };
+        part.give_back(batch.objects());
         self.under_way -= 1;
         self.under_way == 0 && !self.has_batches()
     }
@@ -190,22 +173,15 @@ pub(crate) enum Owner {
     Any,
 }
 
-/// The objects of a batch.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a thread takes a batch without memory, which may be short until it is reclaimed"
-)]
-enum Taken {
-    Few([Object; GARBAGE_BATCH], usize),
-    All(Vec<Object>),
-}
-
 /// Some objects of a queue. The thread that took them has exclusive access until it finishes the
 /// batch.
+///
+/// The objects are stored in place, so that a thread takes a batch without memory, which may be
+/// short until the garbage is reclaimed.
 #[derive(Debug)]
 pub(crate) struct GarbageBatch {
-    objects: Taken,
+    objects: [Object; GARBAGE_BATCH],
+    len: usize,
     /// Its place among the parts of the queue.
     part: usize,
     /// How many objects the whole queue has.
@@ -221,31 +197,18 @@ impl GarbageBatch {
     }
 
     pub(crate) fn objects(&self) -> &[Object] {
-        match &self.objects {
-            Taken::Few(few, len) => &few[..*len],
-            Taken::All(all) => all,
-        }
-    }
-
-    /// Whether the collection has no other garbage.
-    pub(crate) fn is_all(&self) -> bool {
-        matches!(self.objects, Taken::All(_))
+        &self.objects[..self.len]
     }
 
     /// Removes the objects for which `is_alive` is false.
     pub(crate) fn retain(&mut self, is_alive: impl Fn(Object) -> bool) {
-        match &mut self.objects {
-            Taken::Few(few, len) => {
-                let mut left = 0;
-                for at in 0..*len {
-                    if is_alive(few[at]) {
-                        few[left] = few[at];
-                        left += 1;
-                    }
-                }
-                *len = left;
+        let mut left = 0;
+        for at in 0..self.len {
+            if is_alive(self.objects[at]) {
+                self.objects[left] = self.objects[at];
+                left += 1;
             }
-            Taken::All(all) => all.retain(|&object| is_alive(object)),
         }
+        self.len = left;
     }
 }

@@ -63,7 +63,6 @@ pub mod fallible {
 #[cfg(doctest)]
 #[doc = include_str!("../docs/model.md")]
 mod model_guide {}
-pub use collect::{Collect, CollectError, StoppedCollection};
 pub use typed::any::{AnyGc, GcDyn};
 pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};
@@ -88,8 +87,10 @@ pub use gc_module::Thresholds;
 pub use heap::blocking::Join;
 pub use heap::model_heap::HeapStats;
 pub use heap::pacing::Pacing;
+pub use heap::request::{Collect, CollectError};
 pub use heap::settings::DeferGuard;
 pub use heap::slow::{CellWait, SlowLock};
+pub use model::stopped::StoppedCollection;
 #[doc(hidden)]
 pub use object::tracer::Edge;
 pub use object::tracer::Tracer;

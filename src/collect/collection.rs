@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +23,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, OpenReport, Owner};
+use crate::heap::request::{Collect, CollectError};
 use crate::heap::world::World;
 use crate::memory::sparse::VISITED_TOGETHER;
 use crate::object::live::DeadObject;
@@ -105,8 +105,8 @@ pub(crate) type FirstStop<M> = (Result<Unreachable<M>, Abandoned>, Vec<DeadObjec
 
 /// A collection whose report is open.
 pub(crate) struct Collection<'m, M: ObjectModel> {
-    pub(super) m: &'m mut ModelMutator<M>,
-    pub(super) open: OpenReport,
+    pub(crate) m: &'m mut ModelMutator<M>,
+    pub(crate) open: OpenReport,
     guard: CollectorGuard<M>,
     what: Collect,
     /// The thread has done nothing else since then.
@@ -114,7 +114,7 @@ pub(crate) struct Collection<'m, M: ObjectModel> {
 }
 
 impl<'m, M: ObjectModel> Collection<'m, M> {
-    pub(super) fn begin(
+    pub(crate) fn begin(
         m: &'m mut ModelMutator<M>,
         guard: CollectorGuard<M>,
         what: Collect,
@@ -125,7 +125,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     }
 
     /// The runtime was stopped by the thread itself, and runs again.
-    pub(super) fn begin_again(&mut self) {
+    pub(crate) fn begin_again(&mut self) {
         self.begun = calls::begin_holding_up(self.m);
         open_report::announce(self.m, &self.open);
     }
@@ -150,7 +150,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     }
 
     /// Runs the phases after the first stop, and reclaims all garbage.
-    pub(super) fn finish(mut self, first: FirstStop<M>) -> CollectionReport {
+    pub(crate) fn finish(mut self, first: FirstStop<M>) -> CollectionReport {
         let garbage = self.judge(first);
         self.reclaim(garbage)
     }
@@ -266,13 +266,13 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
 }
 
 /// The model drops deferred references. Nothing is claimed yet, so a panic leaves the collection.
-pub(super) fn prepare<M: ObjectModel>(m: &ModelMutator<M>) {
+pub(crate) fn prepare<M: ObjectModel>(m: &ModelMutator<M>) {
     let _lent = m.lend_to_model();
     SplitCountsOf::<M>::prepare(m.model(), m);
 }
 
 /// Runs the phases of the first stop, and ends it.
-pub(super) fn first_stop<M: ObjectModel>(
+pub(crate) fn first_stop<M: ObjectModel>(
     world: World<'_, M>,
     report: &mut CollectionReport,
     what: Collect,
@@ -405,102 +405,5 @@ pub(crate) fn destroy_merged<M: ObjectModel>(dead: Vec<DeadObject>, m: &ModelMut
         call(m, During::Drop, "destroy_merged", |model| {
             SplitCountsOf::<M>::destroy_merged(model, object, m)
         });
-    }
-}
-
-/// The extent of a collection, and its behaviour while another thread is collecting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Collect {
-    pub(super) kind: CollectionKind,
-    pub(super) wait: bool,
-    /// The number for records and callbacks.
-    pub(super) generation: u8,
-    /// The callbacks of the services are not called.
-    pub(super) quiet: bool,
-    /// The most threads that may work on it.
-    pub(super) workers: usize,
-    /// All mutators reclaim its garbage, in batches. Otherwise the collecting thread does, before
-    /// its call returns.
-    pub(super) in_batches: bool,
-}
-
-impl Collect {
-    /// All objects that are tracked and not frozen.
-    pub fn full() -> Self {
-        Self {
-            kind: CollectionKind::Full,
-            wait: true,
-            generation: 2,
-            quiet: false,
-            workers: usize::MAX,
-            in_batches: false,
-        }
-    }
-
-    /// The objects since the last collection or [promotion](crate::HeapStats::promotions).
-    pub fn young() -> Self {
-        Self {
-            kind: CollectionKind::Young,
-            wait: true,
-            generation: 0,
-            quiet: false,
-            workers: usize::MAX,
-            in_batches: false,
-        }
-    }
-
-    /// Whether to wait, detached, until another thread's collection ends, and then collect (the
-    /// default). Otherwise the call returns [`CollectError::Busy`]. It is a safepoint all the same:
-    /// if the other thread stops the world, the call waits for the end of that stop.
-    pub fn wait(mut self, wait: bool) -> Self {
-        self.wait = wait;
-        self
-    }
-
-    /// The most threads that may work on this collection, with the collecting thread. The heap has
-    /// a limit of its own: [`HeapBuilder::workers`](crate::HeapBuilder::workers). 0 counts as 1.
-    pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = workers.max(1);
-        self
-    }
-
-    /// Sets the number to a value other than the default of the kind.
-    #[cfg(feature = "cpython")]
-    pub(crate) fn named(mut self, generation: u8) -> Self {
-        self.generation = generation;
-        self
-    }
-
-    /// Disables the callbacks of the services.
-    pub(crate) fn quietly(mut self) -> Self {
-        self.quiet = true;
-        self
-    }
-}
-
-/// The reason why no collection ran.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CollectError {
-    /// Another thread is collecting, and the request was not to wait.
-    Busy,
-    /// The world cannot be stopped.
-    Stop(StopError),
-}
-
-impl fmt::Display for CollectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy => f.write_str("another thread is collecting"),
-            Self::Stop(error) => write!(f, "the world cannot be stopped: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for CollectError {}
-
-impl From<StopError> for CollectError {
-    fn from(error: StopError) -> Self {
-        Self::Stop(error)
     }
 }

@@ -106,13 +106,9 @@ pub(crate) mod reclaim;
 pub(crate) mod clear;
 // Checks of cleared and released objects.
 pub(crate) mod released;
-// The first half of a collection, inside a stop of the runtime.
-pub(crate) mod stopped;
 
-pub use self::collection::{Collect, CollectError};
 #[cfg(feature = "cpython")]
 pub(crate) use self::scope::{live, visible};
-pub use self::stopped::StoppedCollection;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests;

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use crate::base::sync::Ordering;
 use crate::collect::calls::Abandoned;
-use crate::collect::collection::Collect;
 use crate::heap::core::{COLLECT, Core};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::heap::reclaim_queue::OpenReport;
+use crate::heap::request::Collect;
 use crate::report::event;
 use crate::report::facts::{CollectionEvent, CollectionKind, CollectionReport};
 use crate::safepoint::StopError;

@@ -1,9 +1,9 @@
 //! `Phase::Clear`: the garbage of a collection, from its queue to the closed report.
 //!
 //! A requested collection has one batch ([`at_once`]). One that the heap started hands a queue over
-//! ([`hand_over`]), from which each thread reclaims the garbage on its own pages ([`reclaim`]). Both
-//! do the same with a batch ([`clear_and_release`]), and then [close] the collection: the latter
-//! when the last batch is finished.
+//! ([`hand_over`]), from which each thread reclaims the garbage on its own pages ([`reclaim`]).
+//! Both do the same with a batch ([`clear_and_release`]), and then [close] the collection: the
+//! latter when the last batch is finished.
 //!
 //! # Objects that are alive
 //!

@@ -8,12 +8,13 @@ use std::time::Instant;
 use crate::base::outside::{self, guarded};
 use crate::base::stress::{Step, maybe_yield};
 use crate::collect::collection::{collect, collect_due};
-use crate::collect::{Collect, CollectError, StoppedCollection, reclaim, sweep};
+use crate::collect::{reclaim, sweep};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
 use crate::heap::parts::*;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
+use crate::heap::request::{Collect, CollectError};
 use crate::report::event;
 use crate::report::facts::CollectionReport;
 use crate::safepoint::StopError;
@@ -190,31 +191,5 @@ impl<M: ObjectModel> ModelMutator<M> {
         // Before the wait for the end of another thread's collection.
         self.participant().may_stop()?;
         collect(self, what)
-    }
-}
-
-impl<M: ObjectModel> ModelMutator<M> {
-    /// Begins a collection on a thread that has stopped the runtime
-    /// ([`RuntimeStop`](crate::model::RuntimeStop)) for a reason of
-    /// its own. Finds the unreachable objects, and stops no thread of the runtime.
-    ///
-    /// All other threads of the runtime wait for the end of its stop detached from the heap. The
-    /// thread resumes the runtime before it finishes the collection
-    /// ([`StoppedCollection::finish`](crate::StoppedCollection::finish)): finalizers and clearing
-    /// need a runtime that runs. The model's `prepare` is not called.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_collect`](Self::try_collect). [`CollectError::Busy`] if another thread is
-    /// collecting, has stopped the heap or is about to stop it, also if `what` says to wait: that
-    /// thread may wait for the runtime.
-    pub fn collect_stopped(
-        &mut self,
-        what: Collect,
-    ) -> Result<StoppedCollection<'_, M>, CollectError> {
-        if self.is_lent() {
-            return Err(StopError::NoSafepoint.into());
-        }
-        StoppedCollection::begin(self, what)
     }
 }

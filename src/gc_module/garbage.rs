@@ -18,11 +18,12 @@ use std::sync::Arc;
 
 use crate::base::fallible::words;
 use crate::base::sync::Ordering;
-use crate::collect::{self, Collect};
+use crate::collect;
 use crate::gc_module::services::{GcState, Services, stopped};
 use crate::gc_module::watching::DEBUG_UNCOLLECTABLE;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::observer::Observer;
+use crate::heap::request::Collect;
 use crate::managed::ManagedCore;
 use crate::object::state::DYING;
 use crate::report::facts::During;

@@ -6,12 +6,13 @@
 //!
 //! For example, threads 1 and 2 attach to a heap, and each gets a [`mutator`], perhaps with the
 //! memory that an earlier one left among the [`spares`]. Thread 1 allocates ([`alloc`]) until a
-//! collection is due by the heap's [`pacing`], so at its next safepoint it takes the
-//! [`collector_lock`]. Thread 2 is [detached](detach) for a [`blocking`] call, so that the stop
-//! does not wait for it. A [`world`] is the proof that the threads stand still, and its holder
-//! marks in the [`mark_tables`] with the [`workers`], which parked threads join as [`helpers`]. The
-//! collector sees the objects only through their [`model`], with those [`parts`] that the runtime
-//! has. After the stop each thread reclaims its garbage from the [`reclaim_queue`].
+//! collection is due by the heap's [`pacing`], or until the program [requests](request) one, so at
+//! its next safepoint it takes the [`collector_lock`]. Thread 2 is [detached](detach) for a
+//! [`blocking`] call, so that the stop does not wait for it. A [`world`] is the proof that the
+//! threads stand still, and its holder marks in the [`mark_tables`] with the [`workers`], which
+//! parked threads join as [`helpers`]. The collector sees the objects only through their [`model`],
+//! with those [`parts`] that the runtime has. After the stop each thread reclaims its garbage from
+//! the [`reclaim_queue`].
 //!
 //! The data that the threads share is in [`core`](self::core), to which a [`model_heap`] is the
 //! handle, while [`settings`] has what its owner may change. Code that gets no mutator uses the
@@ -59,6 +60,8 @@ pub(crate) mod runtime_stop;
 pub(crate) mod slow;
 
 pub(crate) mod pacing;
+
+pub(crate) mod request;
 
 pub(crate) mod collector_lock;
 

@@ -126,6 +126,8 @@
 
 // Forks: they stop the heap, and the child abandons a collection.
 mod fork;
+// The first half of a collection, inside a stop of the runtime.
+pub(crate) mod stopped;
 // The objects of a heap and their references, for debuggers.
 pub(crate) mod inspect;
 

@@ -17,7 +17,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::collect::Collect;
+use crate::heap::request::Collect;
 use crate::managed::{self, OnPanic, Raw, drop_reference_to, object};
 use crate::memory::shape::GRANULE;
 use crate::memory::size_class::class_for;

@@ -7,11 +7,11 @@ use std::thread::Scope;
 
 use crate::AnyGc;
 use crate::base::fallible::NoMemory;
-use crate::collect::{Collect, CollectError};
 use crate::heap::blocking::Join;
 use crate::heap::detach::ModelDetached;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::Unmarked;
+use crate::heap::request::{Collect, CollectError};
 use crate::managed::{Managed, Raw};
 use crate::model::inspect;
 use crate::object::address::Object;

@@ -4,10 +4,10 @@
 
 use super::*;
 use crate::base::stress::Stress;
-use crate::collect::Collect;
 use crate::collect::scope::tests::stopped;
 use crate::collect::tests::script::{Script, scripted_heap};
 use crate::heap::mark_tables::each_bit;
+use crate::heap::request::Collect;
 use crate::managed::Managed;
 use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 

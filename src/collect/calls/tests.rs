@@ -7,10 +7,10 @@ mod traversal;
 use std::sync::Arc;
 
 use crate::base::sync::{AtomicUsize, Ordering};
-use crate::collect::Collect;
 use crate::collect::collection::{collect, collect_due};
 use crate::collect::tests::script::{Script, scripted_heap};
 use crate::heap::core::MODEL_REQUESTS;
+use crate::heap::request::Collect;
 
 /// Methods that may run code of the runtime, as the script names their calls.
 const METHODS: [&str; 12] = [

@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::sync::Ordering;
-use crate::collect::Collect;
 use crate::collect::collection::collect_due;
 use crate::collect::sweep::sweep;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
+use crate::heap::request::Collect;
 use crate::report::facts::CollectionKind;
 use crate::{Heap, Pacing};
 

@@ -97,7 +97,7 @@ fn what_workers_found_is_put_together_and_a_loss_is_not_forgotten() {
 /// The second traversal is that of marking, or that of a comparison.
 #[test]
 fn marking_does_not_traverse_an_outside_object_without_edges() {
-    use crate::collect::Collect;
+    use crate::heap::request::Collect;
 
     for (has, edges, traversals) in [("o", 0, 1), ("o", 1, 2), ("od", 0, 2), ("i", 0, 2)] {
         let Some(heap) = scripted_heap() else { return };
@@ -116,7 +116,7 @@ fn marking_does_not_traverse_an_outside_object_without_edges() {
 #[cfg(feature = "parallel")]
 #[test]
 fn each_worker_but_the_first_counts_into_a_table_of_its_own_which_is_kept() {
-    use crate::collect::Collect;
+    use crate::heap::request::Collect;
     use crate::object::address::Object;
     use crate::{Heap, Pacing};
 

@@ -7,9 +7,9 @@ mod pool;
 
 use super::*;
 use crate::base::stress::Stress;
-use crate::collect::Collect;
 use crate::collect::scope::Scope;
 use crate::collect::tests::script::{Raw, Script, collect, scripted_heap, small_heap};
+use crate::heap::request::Collect;
 use crate::object::state;
 use crate::report::facts::CollectionKind;
 

@@ -3,10 +3,10 @@
 mod finalize;
 
 use super::*;
-use crate::collect::Collect;
 use crate::collect::claim::tests::{heap, things};
 use crate::collect::collection::collect_due;
 use crate::collect::tests::script::{Script, are_ordinary, collect, scripted_heap};
+use crate::heap::request::Collect;
 use crate::object::address::Object;
 use crate::object::state::UNREACHABLE;
 

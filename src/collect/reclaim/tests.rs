@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
-use crate::collect::Collect;
 use crate::collect::collection::collect_due;
+use crate::heap::request::Collect;
 use crate::object::tracer::Tracer;
 use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
 

@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 
 use super::*;
-use crate::collect::Collect;
 use crate::collect::scope::tests::{granules, stopped};
 use crate::collect::tests::script::{Script, collect, scripted_heap};
+use crate::heap::request::Collect;
 use crate::object::state::TRACKED;
 
 #[test]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
-use crate::collect::Collect;
 use crate::collect::collection::collect;
+use crate::heap::request::Collect;
 use crate::object::tracer::Tracer;
 use crate::{AnyGc, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 

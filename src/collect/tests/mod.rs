@@ -11,9 +11,10 @@ pub(crate) mod script;
 
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
 use crate::collect::collection::{collect, collect_due};
+use crate::collect::reclaim;
 use crate::collect::sweep::promote_now;
-use crate::collect::{Collect, CollectError, reclaim};
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
+use crate::heap::request::{Collect, CollectError};
 use crate::object::tracer::Tracer;
 use crate::report::facts::CollectionEvent;
 use crate::{AtomicGc, Gc, GcCell, Heap, Mutator, Pacing, Trace, safepoint};

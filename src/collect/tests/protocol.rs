@@ -7,8 +7,8 @@ use crate::collect::tests::script::{Script, are_ordinary, collect, heap_with, sc
 use crate::Pacing;
 use crate::collect::collection::collect_due;
 use crate::collect::sweep::{promote, promote_now};
-use crate::collect::{Collect, CollectError};
 use crate::heap::pacing::Due;
+use crate::heap::request::{Collect, CollectError};
 use crate::safepoint::StopError;
 
 #[test]

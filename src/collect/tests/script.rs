@@ -14,11 +14,11 @@ use std::sync::Mutex;
 use std::sync::{MutexGuard, PoisonError};
 
 use crate::base::stress::Stress;
-use crate::collect::Collect;
 use crate::heap::core::Core;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::{Found, Verdict};
+use crate::heap::request::Collect;
 use crate::heap::world::World;
 use crate::object::address::Object;
 use crate::object::tracer::{Ends, Tracer};

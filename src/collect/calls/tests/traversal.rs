@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use crate::collect::Collect;
 use crate::collect::tests::script::{Script, collect, scripted_heap};
+use crate::heap::request::Collect;
 
 #[test]
 fn a_failed_batch_traversal_names_the_first_object_and_drops_the_surplus() {

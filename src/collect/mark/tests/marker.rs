@@ -3,10 +3,10 @@
 #![forbid(unsafe_code)]
 
 use super::super::*;
-use crate::collect::Collect;
 use crate::collect::calls::tracer;
 use crate::collect::scope::Scope;
 use crate::collect::tests::script::{Script, collect, fan, scripted_heap, small_heap};
+use crate::heap::request::Collect;
 use crate::report::facts::CollectionKind;
 
 /// A marker with nothing to do, in a stopped heap with one object that refers to `width`

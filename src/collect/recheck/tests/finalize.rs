@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use crate::collect::Collect;
 use crate::collect::tests::script::{Script, are_ordinary, collect, scripted_heap};
+use crate::heap::request::Collect;
 
 #[test]
 fn callbacks_alone_require_a_recheck() {

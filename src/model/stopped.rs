@@ -9,11 +9,39 @@
 
 use std::fmt;
 
-use crate::collect::collection::{Collect, CollectError, Collection, FirstStop, first_stop};
+use crate::collect::collection::{Collection, FirstStop, first_stop};
 use crate::collect::reclaim::CollectorGuard;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
+use crate::heap::request::{Collect, CollectError};
 use crate::report::facts::{CollectionKind, CollectionReport};
+use crate::safepoint::StopError;
+
+impl<M: ObjectModel> ModelMutator<M> {
+    /// Begins a collection on a thread that has stopped the runtime
+    /// ([`RuntimeStop`](crate::model::RuntimeStop)) for a reason of
+    /// its own. Finds the unreachable objects, and stops no thread of the runtime.
+    ///
+    /// All other threads of the runtime wait for the end of its stop detached from the heap. The
+    /// thread resumes the runtime before it finishes the collection
+    /// ([`StoppedCollection::finish`](crate::StoppedCollection::finish)): finalizers and clearing
+    /// need a runtime that runs. The model's `prepare` is not called.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_collect`](Self::try_collect). [`CollectError::Busy`] if another thread is
+    /// collecting, has stopped the heap or is about to stop it, also if `what` says to wait: that
+    /// thread may wait for the runtime.
+    pub fn collect_stopped(
+        &mut self,
+        what: Collect,
+    ) -> Result<StoppedCollection<'_, M>, CollectError> {
+        if self.is_lent() {
+            return Err(StopError::NoSafepoint.into());
+        }
+        StoppedCollection::begin(self, what)
+    }
+}
 
 /// The first half of a collection, which a thread has run inside its own stop of the runtime. See
 /// [`ModelMutator::collect_stopped`](crate::model::ModelMutator::collect_stopped).

@@ -1,0 +1,105 @@
+//! A request for a collection, and the reason why none ran.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use crate::report::facts::CollectionKind;
+use crate::safepoint::StopError;
+
+/// The extent of a collection, and its behaviour while another thread is collecting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collect {
+    pub(crate) kind: CollectionKind,
+    pub(crate) wait: bool,
+    /// The number for records and callbacks.
+    pub(crate) generation: u8,
+    /// The callbacks of the services are not called.
+    pub(crate) quiet: bool,
+    /// The most threads that may work on it.
+    pub(crate) workers: usize,
+    /// All mutators reclaim its garbage, in batches. Otherwise the collecting thread does, before
+    /// its call returns.
+    pub(crate) in_batches: bool,
+}
+
+impl Collect {
+    /// All objects that are tracked and not frozen.
+    pub fn full() -> Self {
+        Self {
+            kind: CollectionKind::Full,
+            wait: true,
+            generation: 2,
+            quiet: false,
+            workers: usize::MAX,
+            in_batches: false,
+        }
+    }
+
+    /// The objects since the last collection or [promotion](crate::HeapStats::promotions).
+    pub fn young() -> Self {
+        Self {
+            kind: CollectionKind::Young,
+            wait: true,
+            generation: 0,
+            quiet: false,
+            workers: usize::MAX,
+            in_batches: false,
+        }
+    }
+
+    /// Whether to wait, detached, until another thread's collection ends, and then collect (the
+    /// default). Otherwise the call returns [`CollectError::Busy`]. It is a safepoint all the same:
+    /// if the other thread stops the world, the call waits for the end of that stop.
+    pub fn wait(mut self, wait: bool) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// The most threads that may work on this collection, with the collecting thread. The heap has
+    /// a limit of its own: [`HeapBuilder::workers`](crate::HeapBuilder::workers). 0 counts as 1.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// Sets the number to a value other than the default of the kind.
+    #[cfg(feature = "cpython")]
+    pub(crate) fn named(mut self, generation: u8) -> Self {
+        self.generation = generation;
+        self
+    }
+
+    /// Disables the callbacks of the services.
+    pub(crate) fn quietly(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+}
+
+/// The reason why no collection ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CollectError {
+    /// Another thread is collecting, and the request was not to wait.
+    Busy,
+    /// The world cannot be stopped.
+    Stop(StopError),
+}
+
+impl fmt::Display for CollectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("another thread is collecting"),
+            Self::Stop(error) => write!(f, "the world cannot be stopped: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CollectError {}
+
+impl From<StopError> for CollectError {
+    fn from(error: StopError) -> Self {
+        Self::Stop(error)
+    }
+}

@@ -104,7 +104,7 @@ pub(crate) mod recheck;
 pub(crate) mod reclaim;
 // `Clear`: clearing and releasing some objects.
 pub(crate) mod clear;
-// Checks of cleared and released objects.
+// A check of cleared objects, in checked mode.
 pub(crate) mod released;
 
 #[cfg(feature = "cpython")]

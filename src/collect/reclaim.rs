@@ -25,7 +25,7 @@ use crate::collect::calls::{self, call};
 use crate::collect::claim::Reclaimers;
 use crate::collect::clear::{clear_all, off_the_pace, release_all, release_each};
 use crate::collect::recheck::Garbage;
-use crate::collect::released::{HeldGarbage, examine, survivors};
+use crate::collect::released::examine;
 use crate::collect::scope::{object_at, state_of, stopped_at};
 use crate::collect::{collection, open_report};
 use crate::heap::collector_lock::LostCollection;
@@ -262,11 +262,12 @@ fn clear_and_release<M: ObjectModel>(
             clear_all(claims.live(), garbage, m);
             // Objects of other batches may be released.
             examine(m, claims.live(), i64::from(objects.len() == garbage));
-            let held = HeldGarbage::before(m, claims.live());
+            let verifier = m.core().verifier;
+            let counts = verifier.and_then(|verifier| verifier.releasing(m, claims.live()));
             m.core().collector_lock.set_releasing();
             release_all(claims, m);
-            if let Some(held) = held {
-                held.after(m);
+            if let Some((verifier, counts)) = verifier.zip(counts) {
+                verifier.released(m, &counts);
             }
         });
     })
@@ -359,8 +360,8 @@ fn settle<M: ObjectModel>(
         // once, and all of them are alive.
         off_the_pace(m, |m| release_all(unsafe { ClaimRefs::new(left) }, m));
     }
-    if !ListsOf::<M>::PRESENT {
-        survivors(m, left);
+    if let Some(verifier) = core.verifier.filter(|_| !ListsOf::<M>::PRESENT) {
+        verifier.survivors(m, left);
     }
 }
 

@@ -1,8 +1,8 @@
-//! Checks of cleared and released garbage: in checked mode ([`examine`]), and by the
-//! [verifier](crate::verify).
+//! The check of cleared garbage in checked mode.
 //!
-//! The checks ask for counts, so they make stops of their own. Each merges counts first, as all
-//! stops of a collection do. The report of the collection does not contain these stops.
+//! This check, and those of the [verifier](crate::verify), ask for counts, so that they make stops
+//! of their own. Each merges counts first, as all stops of a collection do. The report of the
+//! collection does not contain these stops.
 
 #![forbid(unsafe_code)]
 
@@ -90,32 +90,5 @@ fn examine_one<M: ObjectModel>(
         {
             ChecksOf::<M>::dangles(&core.model, object, target.object());
         }
-    }
-}
-
-/// The counts of cleared objects before their release, if the verifier compares them.
-pub(super) struct HeldGarbage(Vec<(Object, i64)>);
-
-impl HeldGarbage {
-    /// Asks for the counts. The collection has a reference to each object.
-    pub(super) fn before<M: ObjectModel>(
-        m: &ModelMutator<M>,
-        objects: &[Live<'_>],
-    ) -> Option<Self> {
-        m.core().verifier?.releasing(m, objects).map(Self)
-    }
-
-    /// Compares the counts after the release.
-    pub(super) fn after<M: ObjectModel>(self, m: &ModelMutator<M>) {
-        if let Some(verifier) = m.core().verifier {
-            verifier.released(m, &self.0);
-        }
-    }
-}
-
-/// Examines the objects that are alive although they were cleared and released.
-pub(super) fn survivors<M: ObjectModel>(m: &ModelMutator<M>, released: &[Object]) {
-    if let Some(verifier) = m.core().verifier {
-        verifier.survivors(m, released);
     }
 }

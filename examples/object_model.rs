@@ -138,7 +138,8 @@ impl Pairs {
 // SAFETY: the rules of `ObjectModel`. 1: `count` is the number of references. 2: memory is
 // freed only in `drop_reference`, at 0. 3: only attached threads lower counts, outside of stops. 4:
 // `traverse` reports the fields, which are counted. 5: no count is pending anywhere. 6: no method
-// reaches a safepoint: all get the mutator as `&`. 7: all references are counted.
+// reaches a safepoint: all get the mutator as `&`. 7: all references are counted. 8: in a stop no
+// thread changes a field.
 unsafe impl ObjectModel for Pairs {
     /// All objects lie in memory of the heap.
     type Addresses = Reserved;
@@ -146,7 +147,6 @@ unsafe impl ObjectModel for Pairs {
     /// Those that are listed below.
     type Parts = Self;
 
-    /// In a stop no thread changes a field.
     fn count(&self, object: Stopped<'_>) -> Count {
         Count::Exact(self.view(*object).count.load(Relaxed) as i64)
     }

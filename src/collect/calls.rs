@@ -305,5 +305,33 @@ pub(crate) fn all_cleared<M: ObjectModel>(m: &ModelMutator<M>) {
     call(m, During::Clear, "cleared", |model| BatchesOf::<M>::cleared(model, m, true));
 }
 
+/// At most [`BATCH_PART`] elements of the list, from number `first` on.
+#[inline(always)]
+pub(crate) fn part<T>(list: &[T], first: usize) -> &[T] {
+    let rest = list.get(first..).unwrap_or_default();
+    &rest[..rest.len().min(BATCH_PART)]
+}
+
+/// Divides marked or unmarked objects into those that only the first worker traverses, of which
+/// `serial` gets the granules, and the `rest`.
+#[cold]
+pub(crate) fn leave_serial<'w, M: ObjectModel>(
+    model: &M,
+    objects: &[Stopped<'w>],
+    serial: &mut Vec<u32>,
+    rest: &mut Vec<Stopped<'w>>,
+    granule: impl Fn(Object) -> u32,
+) -> Result<(), NoMemory> {
+    rest.clear();
+    rest.try_reserve(objects.len())?;
+    for &object in objects {
+        match SerialOf::<M>::serial(model, object) {
+            true => fallible::push(serial, granule(*object))?,
+            false => rest.push(object),
+        }
+    }
+    Ok(())
+}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -135,12 +135,8 @@ fn park<M: ObjectModel>(claimed: &[Live<'_>], m: &mut ModelMutator<M>) {
     core.collector_lock.has_parked();
 }
 
-/// As [`release_all`], on a mutator that is lent already, and that does not park.
-pub(crate) fn release_each<M: ObjectModel>(claims: ClaimRefs<'_>, m: &ModelMutator<M>) {
-    claims.for_each(|claim| release(claim, m));
-}
-
-fn release<M: ObjectModel>(claim: ClaimRef, m: &ModelMutator<M>) {
+/// Releases one reference, on a mutator that is lent.
+pub(crate) fn release<M: ObjectModel>(claim: ClaimRef, m: &ModelMutator<M>) {
     if ListsOf::<M>::PRESENT {
         state_of(&m.core().space, claim.object()).death();
     }

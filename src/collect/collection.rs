@@ -1,6 +1,6 @@
 //! One collection, from its request to its report.
 //!
-//! [`Collection::run`] and [`Collection::finish`] call the phases in their order. The
+//! [`Collection::search`] and [`Collection::finish`] call the phases in their order. The
 //! [module above](super) explains the phases.
 
 #![forbid(unsafe_code)]
@@ -125,7 +125,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     }
 
     /// The runtime was stopped by the thread itself, and runs again.
-    pub(crate) fn begin_again(&mut self) {
+    pub(crate) fn runtime_resumed(&mut self) {
         self.begun = calls::begin_holding_up(self.m);
         open_report::announce(self.m, &self.open);
     }
@@ -204,17 +204,17 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         let checked = match m.stop_for(StopPurpose::Collection) {
             Ok(world) => {
                 let mut dead = Vec::new();
-                let merged = merge_counts(&world, &mut dead).map_err(Abandoned::from);
-                let listed = merged.and_then(|()| {
-                    // The recheck looks at members alone, or traverses all objects.
-                    if UncountedOf::<M>::RECHECKS {
-                        listing::list(&world, report.workers)
-                    } else {
-                        Ok(())
-                    }
-                });
-                let checked = listed.map(|()| {
-                    watched(&world, || recheck::recheck(&world, pending.take(), report.workers))
+                // As in the first stop, before the merge. The recheck looks at members alone, or
+                // traverses all objects.
+                let listed = match UncountedOf::<M>::RECHECKS {
+                    true => listing::list(&world, report.workers),
+                    false => Ok(()),
+                };
+                let merged = listed.and_then(|()| Ok(merge_counts(&world, &mut dead)?));
+                let checked = merged.map(|()| {
+                    watched(&world, || {
+                        recheck::recheck(&world, std::mem::take(&mut pending), report.workers)
+                    })
                 });
                 resume(world, report);
                 destroy_merged(dead, m);
@@ -313,7 +313,7 @@ fn find<M: ObjectModel>(
         for object in search.overvisited.iter().filter_map(|&at| stopped_at(world, at as usize)) {
             ChecksOf::<M>::overvisited(&world.core().model, object);
         }
-        let swept = marked.and_then(|()| Ok(search.sweep()?));
+        let swept = marked.and_then(|marked| Ok(search.sweep(marked)?));
         Ok::<_, Abandoned>(claim(world, search.close(swept)?, report, what))
     })?;
     if let Some(verifier) = verifier {

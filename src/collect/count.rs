@@ -24,8 +24,8 @@ use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::base::system::prefetch;
 use crate::collect::calls::{
-    Abandoned, BATCH_PART, compare_traversals, guard_traversal, prefetch_each, tracer_of,
-    traverse_batch,
+    Abandoned, BATCH_PART, compare_traversals, guard_traversal, leave_serial, part, prefetch_each,
+    tracer_of, traverse_batch,
 };
 use crate::collect::candidates::Candidates;
 use crate::collect::scope::{
@@ -398,7 +398,9 @@ impl<M: ObjectModel> Work<'_, M> {
         }
         for (number, mut batch) in objects.chunks(BATCH).enumerate() {
             if skips_any(batch) {
-                counter.leave_serial(model, batch, &mut rest)?;
+                leave_serial(model, batch, &mut counter.counts.serial, &mut rest, |object| {
+                    origin.granule(object.address()) as u32
+                })?;
                 batch = &rest;
             }
             counter.counts.traversed += batch.len();
@@ -410,10 +412,10 @@ impl<M: ObjectModel> Work<'_, M> {
             let mut ends = [0; BATCH];
             for (place, few) in batch.chunks(BATCH_PART).enumerate() {
                 let first = number * BATCH + place * BATCH_PART;
-                for object in few_from(objects, first + PREFETCH_DISTANCE) {
+                for object in part(objects, first + PREFETCH_DISTANCE) {
                     object.prefetch();
                 }
-                let ahead = few_from(objects, first + CONTENTS_DISTANCE);
+                let ahead = part(objects, first + CONTENTS_DISTANCE);
                 if prefetches && !skips_any(ahead) {
                     prefetch_each(model, ahead, tracer);
                 }
@@ -508,28 +510,6 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
         Ok(())
     }
 
-    /// Adds the objects that only the first worker traverses to the results, and the others to
-    /// `rest`.
-    #[cold]
-    fn leave_serial<'w, M: ObjectModel>(
-        &mut self,
-        model: &M,
-        batch: &[Stopped<'w>],
-        rest: &mut Vec<Stopped<'w>>,
-    ) -> Result<(), NoMemory> {
-        rest.clear();
-        rest.try_reserve(batch.len())?;
-        for &object in batch {
-            if SerialOf::<M>::serial(model, object) {
-                let granule = self.origin.granule(object.address()) as u32;
-                fallible::push(&mut self.counts.serial, granule)?;
-            } else {
-                rest.push(object);
-            }
-        }
-        Ok(())
-    }
-
     /// Counts the edges of a batch. One loop handles all edges, so that no branch
     /// depends on the number of edges of an object, which is unpredictable.
     #[inline(never)]
@@ -572,13 +552,6 @@ fn take_edge<const ALL: bool>(
     if ALL || StateByte(&states[target]).get() & mask == value {
         add(table, target, 1, spills);
     }
-}
-
-/// At most [`BATCH_PART`] of the objects, from number `first` on.
-#[inline(always)]
-fn few_from<'s, 'w>(objects: &'s [Stopped<'w>], first: usize) -> &'s [Stopped<'w>] {
-    let rest = objects.get(first..).unwrap_or_default();
-    &rest[..rest.len().min(BATCH_PART)]
 }
 
 /// Adds the workers' private tables to the heap's table. Zeroes and keeps the private tables.

@@ -41,8 +41,8 @@ use crate::base::stress::{MaybeStrain, Stress};
 use crate::base::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
 use crate::collect::assumed::Inside;
 use crate::collect::calls::{
-    Abandoned, BATCH_PART, compare_traversals, guard_traversal, prefetch_each, tracer_of,
-    traverse_batch, type_name,
+    Abandoned, BATCH_PART, compare_traversals, guard_traversal, leave_serial, part, prefetch_each,
+    tracer_of, traverse_batch, type_name,
 };
 use crate::collect::candidates::Candidates;
 use crate::collect::count::Counts;
@@ -476,8 +476,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         let model = self.model;
         // Whether this worker leaves some of these objects to the first one.
         let skips_serial = SerialOf::<M>::PRESENT && !self.is_first;
-        let skips_any = |few: &[Object]| {
-            skips_serial && stopped(few).iter().any(|&o| SerialOf::<M>::serial(model, o))
+        let skips_any = |few: &[Stopped<'_>]| {
+            skips_serial && few.iter().any(|&o| SerialOf::<M>::serial(model, o))
         };
         let mut rest = Vec::new();
         self.done.traversed += objects.len();
@@ -486,38 +486,25 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         (0..PREFETCH_DISTANCE).step_by(BATCH_PART).for_each(prefetch_part);
         for first in (0..objects.len()).step_by(BATCH_PART) {
             prefetch_part(first + PREFETCH_DISTANCE);
-            let ahead = part(objects, first + CONTENTS_DISTANCE);
+            let ahead = stopped(part(objects, first + CONTENTS_DISTANCE));
             if self.prefetches && !skips_any(ahead) {
-                prefetch_each(model, stopped(ahead), self.tracer);
+                prefetch_each(model, ahead, self.tracer);
             }
-            let mut few = part(objects, first);
+            let mut few = stopped(part(objects, first));
             if skips_any(few) {
-                self.leave_serial(few, &mut rest)?;
+                let space = self.space;
+                leave_serial(model, few, &mut self.done.serial, &mut rest, |object| {
+                    granule(space, object)
+                })?;
+                self.done.traversed -= few.len() - rest.len();
                 few = &rest;
             }
-            self.traverse(stopped(few))?;
+            self.traverse(few)?;
             self.mark_leaves()?;
             self.meet_edges(pool)?;
             // Relaxed: a hint.
             if SHARED && pool.failed.load(Ordering::Relaxed) {
                 return Ok(());
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the objects that only the first worker traverses to the results, and the others to
-    /// `rest`. The objects are marked.
-    #[cold]
-    fn leave_serial(&mut self, few: &[Object], rest: &mut Vec<Object>) -> Result<(), NoMemory> {
-        rest.clear();
-        rest.try_reserve(few.len())?;
-        for &object in few {
-            if SerialOf::<M>::serial(self.model, stopped(&[object])[0]) {
-                fallible::push(&mut self.done.serial, granule(self.space, object))?;
-                self.done.traversed -= 1;
-            } else {
-                rest.push(object);
             }
         }
         Ok(())
@@ -624,13 +611,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             lost.for_each(|&object| self.candidates.unmark(granule(self.space, object) as usize));
         }
     }
-}
-
-/// At most [`BATCH_PART`] elements of the list, from number `first` on.
-#[inline(always)]
-fn part<T>(list: &[T], first: usize) -> &[T] {
-    let rest = list.get(first..).unwrap_or_default();
-    &rest[..rest.len().min(BATCH_PART)]
 }
 
 /// Marked objects, as objects in a stop.

@@ -32,13 +32,6 @@ pub(crate) struct Pending {
     pub(crate) failure: Option<Abandoned>,
 }
 
-impl Pending {
-    /// Moves the set out, for a step that may fail.
-    pub(crate) fn take(&mut self) -> Self {
-        std::mem::take(self)
-    }
-}
-
 /// The phases `Callbacks` and `Finalize`, with the world
 /// running. Each finalizer runs once.
 pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>) -> Pending {
@@ -159,7 +152,7 @@ fn take_reachable<M: ObjectModel>(
 ) -> Result<Vec<ClaimRef>, Abandoned> {
     let mut search = Search::among(world, objects, most)?;
     let marked = search.mark_reachable();
-    let taken = marked.and_then(|()| Ok(search.take_marked(objects)?));
+    let taken = marked.and_then(|_| Ok(search.take_marked(objects)?));
     search.close(taken)
 }
 

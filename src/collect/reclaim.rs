@@ -19,25 +19,23 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::outside::guarded;
+use crate::base::outside::{guarded, panic_message};
 use crate::base::steps;
 use crate::collect::calls::{self, call};
 use crate::collect::claim::Reclaimers;
-use crate::collect::clear::{clear_all, off_the_pace, release_all, release_each};
+use crate::collect::clear::{clear_all, off_the_pace, release_all};
 use crate::collect::recheck::Garbage;
 use crate::collect::released::examine;
-use crate::collect::scope::{object_at, state_of, stopped_at};
+use crate::collect::scope::{state_of, stopped_at};
 use crate::collect::{collection, open_report};
-use crate::heap::collector_lock::LostCollection;
 use crate::heap::core::{COLLECT, Core};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, OpenReport, Owner, ReclaimQueue, ThreadGarbage};
-use crate::memory::shape::PAGE_GRANULES;
 use crate::object::address::Object;
 use crate::object::live::{ClaimRef, ClaimRefs};
-use crate::object::state::{DYING, StateByte, UNREACHABLE};
+use crate::object::state::{DYING, UNREACHABLE};
 use crate::report::facts::{CollectionReport, During};
 use crate::safepoint::StopPurpose;
 
@@ -87,15 +85,13 @@ pub(crate) fn at_once<M: ObjectModel>(
 ) -> CollectionReport {
     let span = open.span.clone();
     let entered = span.enter();
-    release_spared(garbage.spared, m);
+    let spared = guarded(|| release_spared(garbage.spared, m));
     let mut objects = ClaimRef::into_objects(garbage.objects);
     let all = objects.len();
-    let done = clear_and_release(&objects, all, m);
+    let done = spared.and(clear_and_release(&objects, all, m));
     objects.retain(|&object| is_alive(object, m));
     drop(entered);
-    let report = close(open, all, std::iter::once(objects), m);
-    done.unwrap_or_else(|payload| resume_unwind(payload));
-    report
+    close_after(done, open, all, std::iter::once(objects), m)
 }
 
 /// Hands the garbage, with the collector lock, to all mutators, of which each reclaims the objects
@@ -108,7 +104,7 @@ pub(crate) fn hand_over<M: ObjectModel>(
     m: &mut ModelMutator<M>,
 ) {
     let Garbage { objects, reclaimers, spared, .. } = garbage;
-    release_spared(spared, m);
+    let spared = guarded(|| release_spared(spared, m));
     // Without memory it is not divided: this thread reclaims it, or a thread that helps.
     let divided = by_thread(&objects, &reclaimers, m).unwrap_or_default();
     let objects = ClaimRef::into_objects(objects);
@@ -119,6 +115,7 @@ pub(crate) fn hand_over<M: ObjectModel>(
     reclaimers.threads().filter(|&reclaimer| reclaimer != m.thread_id()).for_each(|reclaimer| {
         m.core().coordinator.poke(reclaimer, COLLECT);
     });
+    spared.unwrap_or_else(|payload| resume_unwind(payload));
 }
 
 /// The garbage, divided by the thread that owns the objects' pages. Empty, if the calling thread
@@ -170,40 +167,6 @@ fn release_spared<M: ObjectModel>(mut spared: [Vec<ClaimRef>; 4], m: &mut ModelM
     });
 }
 
-/// Releases the references of a collection whose thread is lost, in the child of a fork. Its
-/// objects are ordinary objects again. If memory for the list runs out, references leak, and their
-/// objects stay.
-pub(crate) fn release_lost<M: ObjectModel>(lost: LostCollection, m: &ModelMutator<M>) {
-    let core = m.core();
-    let (space, states) = (&core.space, core.space.states());
-    let mut objects: Vec<Object> = Vec::new();
-    let mut add = |object| fallible::push(&mut objects, object).unwrap_or(());
-    for parked in &lost.parked {
-        // SAFETY: rule *counted*: a lost thread was parked, and had borrowed this list until it
-        // went on. Its memory is copied by the fork, and nothing in the child changes or frees it.
-        let list = unsafe {
-            std::slice::from_raw_parts(std::ptr::with_exposed_provenance(parked.first), parked.len)
-        };
-        list.iter().copied().for_each(&mut add);
-    }
-    lost.queue.iter().flat_map(ReclaimQueue::untaken).for_each(&mut add);
-    for page in 0..states.len() / PAGE_GRANULES {
-        for granule in space.objects(page) {
-            let survives = states.get(granule).is_some_and(|state| StateByte(state).survive());
-            if survives && lost.all_unreachable {
-                add(object_at(space, granule));
-            }
-        }
-    }
-    // A collection has one reference to each of its objects.
-    objects.sort_unstable();
-    objects.dedup();
-    // SAFETY: rule *counted*: the lost collection has taken a reference to each of these objects,
-    // and has not released it. The values that stood for the references belonged to its threads, or
-    // to its queue, which is dropped here.
-    release_each(unsafe { ClaimRefs::new(&objects) }, m);
-}
-
 /// Reclaims batches of one queue until about `limit` objects are cleared. `false`: there was no
 /// batch. The call stays with one queue because other threads can finish the queue and hand over a
 /// new queue without end.
@@ -241,9 +204,10 @@ fn reclaim_batch<M: ObjectModel>(
         let _guard = CollectorGuard::new(&core);
         let all = queue.garbage();
         let (open, left) = queue.into_left();
-        close(open, all, left, m);
+        close_after(done, open, all, left, m);
+    } else {
+        done.unwrap_or_else(|payload| resume_unwind(payload));
     }
-    done.unwrap_or_else(|payload| resume_unwind(payload));
     Some(objects)
 }
 
@@ -279,6 +243,21 @@ fn is_alive<M: ObjectModel>(object: Object, m: &ModelMutator<M>) -> bool {
     state_of(&m.core().space, object).get() & UNREACHABLE != 0
 }
 
+/// Closes a collection, also if a panic, which it resumes, is the result of its last batch.
+fn close_after<M: ObjectModel>(
+    done: std::thread::Result<()>,
+    open: OpenReport,
+    garbage: usize,
+    lists: impl Iterator<Item = Vec<Object>>,
+    m: &mut ModelMutator<M>,
+) -> CollectionReport {
+    let Err(first) = done else { return close(open, garbage, lists, m) };
+    if let Err(payload) = guarded(|| close(open, garbage, lists, m)) {
+        m.core().hooks.unraisable(During::Clear, "", panic_message(payload));
+    }
+    resume_unwind(first)
+}
+
 /// Completes the figures of a collection whose garbage is released, and closes its report. The
 /// caller holds the collector lock. If the settling unwinds, the report is closed first: otherwise
 /// it would be lost.
@@ -297,7 +276,7 @@ fn close<M: ObjectModel>(
         list.into_iter().filter(|&object| state_of(&m.core().space, object).survive()).count()
     };
     // One list: while this thread parks, the list tells the child of a fork of the references that
-    // are not released yet. What finds no room in it is kept.
+    // are not released yet. Without memory for it some objects count as uncollectable unexamined.
     let (mut left, mut kept) = (Vec::new(), 0);
     for mut list in lists {
         match fallible::append(&mut left, &mut list) {

@@ -34,8 +34,12 @@ use crate::heap::world::World;
 use crate::object::live::ClaimRef;
 use crate::report::event::{self, EnteredSpan, Phase};
 
-/// With fewer unmarked candidates on a page than these, on average, one worker counts all of them.
+/// With fewer unmarked candidates on a page than these, on average, and fewer than a quarter of
+/// all, one worker counts all of them.
 const FEW_ON_PAGE: usize = 64;
+
+/// The proof that all candidates that are reachable from outside are marked.
+pub(crate) struct Marked(());
 
 /// A search in one stop. Its tables are zeroed by [`close`](Self::close).
 pub(crate) struct Search<'a, 'w, M: ObjectModel> {
@@ -79,19 +83,19 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     }
 
     /// The phases `Premark` to `Mark`: marks the candidates that are reachable from outside.
-    pub(crate) fn mark_reachable(&mut self) -> Result<(), Abandoned> {
+    pub(crate) fn mark_reachable(&mut self) -> Result<Marked, Abandoned> {
         self.reported = listing::roots(self.world, &self.candidates, self.scope.selection)?;
         self.mark_known()?;
         let (mut counts, proven) = assumed::mark_and_count(self)?;
         if counts.traversed == 0 {
             // There are no candidates, or premarking has reached all of them.
             assumed::remember(self, proven, Vec::new());
-            return Ok(());
+            return Ok(Marked(()));
         }
         let mut roots = self.roots(&mut counts)?;
         assumed::remember(self, proven, std::mem::take(&mut roots.remembered));
         let _phase = self.phase(Phase::Mark);
-        mark::mark(self, &mut counts, roots)
+        mark::mark(self, &mut counts, roots).map(Marked)
     }
 
     /// Marks the candidates that the roots of the model reach, and in a full collection those that
@@ -153,7 +157,7 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     }
 
     /// The phase `Sweep`: lists the unmarked candidates, and ages all objects of the scope.
-    pub(crate) fn sweep(&self) -> Result<Swept<'a>, NoMemory> {
+    pub(crate) fn sweep(&self, _: Marked) -> Result<Swept<'a>, NoMemory> {
         sweep::sweep(self.world, &self.scope, &self.candidates, self.workers)
     }
 

@@ -85,8 +85,9 @@ pub enum Count {
 ///    [`merge`](crate::model::SplitCounts::merge) does not put it into `dead`.
 /// 8. **A traversal repeats itself.** All traversals of an object in one stop report the same
 ///    references, because the collector counts those of one traversal and follows those of another
-///    one. A field that [cannot be read](Tracer::unreadable) is the exception. To break this rule
-///    is not undefined behaviour, but the collector then clears the wrong objects.
+///    one. A field that [cannot be read](Tracer::unreadable), because an unattached thread has
+///    locked it, is the exception: that thread does not change its references during the stop. To
+///    break this rule is not undefined behaviour, but the collector then clears the wrong objects.
 ///
 /// # Threads
 ///

@@ -7,9 +7,9 @@
 //!
 //! For example, threads 1 and 2 have 600 and 100 objects in the garbage that thread 1 has found.
 //! Thread 1 takes a batch of 512 of its own, releases it, and 3 of these objects are still alive,
-//! because thread 2's objects refer to them. It gives the 3 back. At its next safepoint it takes
-//! its other 88 objects, and thread 2 takes its 100. The thread that finishes the last batch finds
-//! the 3 objects in the queue, looks at them once more, and closes the collection.
+//! because thread 2's objects refer to them. It gives the 3 back. Then it takes its other 88
+//! objects, and thread 2 takes its 100 at its next safepoint. The thread that finishes the last
+//! batch finds the 3 objects in the queue, looks at them once more, and closes the collection.
 //!
 //! A collection that a thread requested needs no queue, because the call returns only when its
 //! garbage is reclaimed: all of it is one batch.

@@ -23,16 +23,15 @@
 //! a lost thread: see [`collector_lock`](crate::heap::collector_lock). Its objects are ordinary
 //! again, and a later collection finds those that are still unreachable.
 
-#![forbid(unsafe_code)]
-
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::fallible::words;
+use crate::base::fallible::{self, words};
 use crate::base::outside::{guarded, panic_message};
 use crate::base::settings_lock::SettingsHold;
 use crate::base::sync::Aside;
-use crate::collect::reclaim;
+use crate::collect::clear;
+use crate::collect::scope::object_at;
 use crate::heap::collector_lock::{LockState, LostCollection};
 use crate::heap::core::{Core, MutatorShared};
 use crate::heap::helpers::JobState;
@@ -40,7 +39,12 @@ use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{ModelMutator, SpareMutator};
 use crate::heap::parts::{ForkLocks, *};
+use crate::heap::reclaim_queue::ReclaimQueue;
 use crate::heap::spares::Spares;
+use crate::memory::shape::PAGE_GRANULES;
+use crate::object::address::Object;
+use crate::object::live::ClaimRefs;
+use crate::object::state::StateByte;
 use crate::report::facts::During;
 use crate::safepoint::{Ended, ForkGuard, StopError, WorldStopped, lock};
 
@@ -185,9 +189,44 @@ impl<M: ObjectModel> Remains<'_, M> {
         }
         // After the lost threads are no owners any more.
         if let Some(collection) = collection {
-            report(guarded(|| reclaim::release_lost(collection, m)));
+            report(guarded(|| release_lost(collection, m)));
         }
     }
+}
+
+/// Releases the references of a collection whose thread is lost, in the child of a fork. Its
+/// objects are ordinary objects again. If memory for the list runs out, references leak, and their
+/// objects stay.
+fn release_lost<M: ObjectModel>(lost: LostCollection, m: &ModelMutator<M>) {
+    let core = m.core();
+    let (space, states) = (&core.space, core.space.states());
+    let mut objects: Vec<Object> = Vec::new();
+    let mut add = |object| fallible::push(&mut objects, object).unwrap_or(());
+    for parked in &lost.parked {
+        // SAFETY: rule *counted*: a lost thread was parked, and had borrowed this list until it
+        // went on. Its memory is copied by the fork, and nothing in the child changes or frees it.
+        let list = unsafe {
+            std::slice::from_raw_parts(std::ptr::with_exposed_provenance(parked.first), parked.len)
+        };
+        list.iter().copied().for_each(&mut add);
+    }
+    lost.queue.iter().flat_map(ReclaimQueue::untaken).for_each(&mut add);
+    for page in 0..states.len() / PAGE_GRANULES {
+        for granule in space.objects(page) {
+            let survives = states.get(granule).is_some_and(|state| StateByte(state).survive());
+            if survives && lost.all_unreachable {
+                add(object_at(space, granule));
+            }
+        }
+    }
+    // A collection has one reference to each of its objects.
+    objects.sort_unstable();
+    objects.dedup();
+    // SAFETY: rule *counted*: the lost collection has taken a reference to each of these objects,
+    // and has not released it. The values that stood for the references belonged to its threads, or
+    // to its queue, which is dropped here.
+    let claims = unsafe { ClaimRefs::new(&objects) };
+    claims.for_each(|claim| clear::release(claim, m));
 }
 
 /// The world is stopped for a `fork`. Made by [`ModelMutator::prepare_fork`].

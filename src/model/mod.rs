@@ -122,9 +122,8 @@
 //! The first thread that stops the runtime wins. If it is not the collecting thread, the mutators
 //! that have stopped for the collection wait for the end of both stops.
 
-#![forbid(unsafe_code)]
-
 // Forks: they stop the heap, and the child abandons a collection.
+#[allow(unsafe_code)]
 mod fork;
 // The first half of a collection, inside a stop of the runtime.
 pub(crate) mod stopped;

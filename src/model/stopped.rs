@@ -77,7 +77,7 @@ impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
     /// Runs the rest, unless it has run.
     fn run_rest(&mut self) -> Option<CollectionReport> {
         let (mut collection, first) = self.rest.take()?;
-        collection.begin_again();
+        collection.runtime_resumed();
         Some(collection.finish(first))
     }
 }

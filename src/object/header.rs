@@ -27,8 +27,7 @@
 //! | queued | `QUEUED` | as biased |
 //! | merged | `MERGED` | all threads count in `shared`; `local` is void |
 //! | merged, queued | both | as merged |
-//! | shared for life | `MERGED`; the owner is `SHARED_OWNER` | as merged, until the object is freed
-//! |
+//! | shared for life | `MERGED`; owner `SHARED_OWNER` | as merged, until the object is freed |
 //! | immortal | `IMMORTAL` | void for ever; counting never frees the object |
 //!
 //! * Every change of `shared` is a read-modify-write. `local` and the owner's id change by plain

@@ -8,10 +8,11 @@
 //! |---|---|---|
 //! | [`Live`] | is alive for `'a` | a reference that exists for `'a` |
 //! | [`Stopped`] | is alive for `'w`, and the world is stopped | the world's token |
-//! | [`ClaimRef`] | has a reference that its collection owns |
-//! [`claim_ref`](crate::model::ObjectModel::claim_ref) |
-//! | [`DeadObject`] | has the count 0, and only the holder destroys it |
-//! [`merge`](crate::model::SplitCounts::merge) |
+//! | [`ClaimRef`] | has a reference that its collection owns | [`claim_ref`] |
+//! | [`DeadObject`] | has the count 0, and only the holder destroys it | [`merge`] |
+//!
+//! [`claim_ref`]: crate::model::ObjectModel::claim_ref
+//! [`merge`]: crate::model::SplitCounts::merge
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

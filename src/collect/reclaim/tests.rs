@@ -445,6 +445,29 @@ fn unwinds(is_requested: bool) {
     assert_eq!((released.len(), heap.stats().live_objects), (2, 0));
 }
 
+/// The garbage is kept, so that only references to spared objects are released.
+#[test]
+fn a_collection_whose_release_of_a_kept_object_unwinds_is_closed_first() {
+    let Some(heap) = scripted_heap() else { return };
+    let mut m = heap.attach();
+    let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
+    heap.model().keep_all();
+    heap.model().when("release b", |_| panic!("a release, on purpose"));
+    let unwound = catch_unwind(AssertUnwindSafe(|| m.try_collect(Collect::full()).map(|_| ())));
+    assert!(unwound.is_err());
+    let calls = heap.model().calls();
+    let end =
+        "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 0 collected, 2 uncollectable";
+    assert_eq!(calls.last().map(String::as_str), Some(end));
+    assert!(m.core().collector_lock.try_acquire(), "the lock is free");
+    m.core().collector_lock.release();
+    are_ordinary(&m, &ring[..1], 1);
+    are_ordinary(&m, &ring[1..], 2);
+    heap.model().drop_ref(ring[1], &m);
+    heap.model().state().keeps = false;
+    assert_eq!((collect(&mut m, Collect::full()).0.collected, heap.stats().live_objects), (2, 0));
+}
+
 /// Otherwise the lock would be taken for good, and the report lost.
 #[test]
 fn a_collection_whose_settling_unwinds_is_closed_first() {
@@ -460,7 +483,7 @@ fn a_collection_whose_settling_unwinds_is_closed_first() {
     let end =
         "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 2 collected, 0 uncollectable";
     assert_eq!(calls.last().map(String::as_str), Some(end));
-    assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
+    assert!(m.core().collector_lock.try_acquire(), "the lock is free");
     m.core().collector_lock.release();
 }
 

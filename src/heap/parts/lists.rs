@@ -36,8 +36,7 @@ pub trait Lists<M: ObjectModel> {
 
     /// Prepares a list of all objects, adopts memory that is new, and returns the number of parts
     /// of the list. Called on the thread that has stopped the world, before
-    /// [`merge`](crate::model::SplitCounts::merge) in the first stop of a collection, and after it
-    /// in the second one. It may panic, which counts as an error.
+    /// [`merge`](crate::model::SplitCounts::merge). It may panic, which counts as an error.
     ///
     /// # Errors
     ///

@@ -10,8 +10,8 @@
 //!   `tracking_meets_an_enumeration`, `collect::late_tracking_meets_a_young_collection`
 //! * old, untracked, tracked late, which makes it young again:
 //!   `collect::late_tracking_meets_a_young_collection`
-//! * `UNREACHABLE` cleared by the tally of survivors: `survivor_meets_late_tracking`,
-//!   `an_exclusive_owner_meets_the_tally`
+//! * `UNREACHABLE` cleared by the closing of a collection: `survivor_meets_late_tracking`,
+//!   `an_exclusive_owner_meets_the_closing`
 //! * the same, in a cell that is reused (dying, death, birth): none. loom does not order these
 //!   stores after the exchange before them, and reports impossible executions. The exchange is the
 //!   one of the row above.
@@ -89,17 +89,17 @@ fn loom_survivor_meets_late_tracking() {
 }
 
 /// A thread with the only reference to a survivor changes its byte without a read-modify-write. The
-/// tally, which has released the object, clears the bit that it had set.
+/// closing of the collection that has released the object clears the bit that it had set.
 ///
 /// Mutation: `change_alone` does not check `UNREACHABLE`.
 #[test]
-fn loom_an_exclusive_owner_meets_the_tally() {
+fn loom_an_exclusive_owner_meets_the_closing() {
     model(|| {
         let byte = Arc::new(AtomicU8::new(LIVE | TRACKED | UNREACHABLE | BY_ALLOCATOR));
         let b = Arc::clone(&byte);
-        let tally = thread::spawn(move || assert!(StateByte(&b).survive()));
+        let closing = thread::spawn(move || assert!(StateByte(&b).survive()));
         assert_ne!(StateByte(&byte).change_alone(0, BY_ALLOCATOR) & BY_ALLOCATOR, 0);
-        tally.join().unwrap();
+        closing.join().unwrap();
         assert_eq!(StateByte(&byte).get(), LIVE | TRACKED | OLD);
     });
 }

@@ -1,9 +1,9 @@
 //! The environment variables of heaps: `STANDSTILL_CHECKED` and `STANDSTILL_STRESS`.
 //!
 //! A process reads both once, when it makes its first [`HeapBuilder`](crate::HeapBuilder), because
-//! a C program may change its environment later, while reading it is not safe. If the process has
-//! more rights than its caller (setuid, setgid, file capabilities), it reads neither, because the
-//! caller chose the environment.
+//! reading the environment is not safe while a C program changes it. If the process has more rights
+//! than its caller (setuid, setgid, file capabilities), it reads neither, because the caller chose
+//! the environment.
 //!
 //! An invalid variable is ignored as a whole, with one line on standard error, so that no heap
 //! fails because of it.

@@ -1,6 +1,6 @@
 //! Allocations that can fail.
 //!
-//! A program that runs out of memory needs its collector most, so a collection must not end the
+//! A program that runs out of memory needs its collector most. So a collection must not end the
 //! process if one of its own lists cannot grow, as std's containers would. All lists that grow
 //! during a collection therefore use this module, or `try_reserve` ahead of many pushes, so that a
 //! failure is a value. For example, [`NoMemory`] goes from a full list of roots up to the phase,

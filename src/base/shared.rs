@@ -52,8 +52,8 @@ impl<T> Shared<T> {
     /// The value and its memory, if this is the last owner. Otherwise `None`, and there is one
     /// owner less.
     pub(crate) fn into_inner(self) -> Option<(T, SharedRoom<T>)> {
-        // Acquire: all uses by owners that have ended come before the move, while the last owner
-        // makes no other owner.
+        // Acquire: all uses by owners that have ended come before the move. The last owner makes no
+        // other owner.
         if self.shared().owners.load(std::sync::atomic::Ordering::Acquire) != 1 {
             return None;
         }

@@ -1,12 +1,11 @@
 //! Stress modes: they make rare schedules frequent and hidden faults visible.
 //!
 //! A [`Stress`] is the set of modes of a heap. The library's own tests use them, and so can its
-//! users, because a mistake in an unsafe block, in a runtime's object model or in a C extension
-//! then shows where it was made, and not three collections later. `docs/stress.md` says which
-//! faults each mode finds, and its cost.
+//! users. A mistake in an unsafe block, in a runtime's object model or in a C extension then shows
+//! where it was made. `docs/stress.md` says which faults each mode finds, and its cost.
 //!
 //! [`Strain`] applies the modes to one heap: it decides when a thread yields, and counts. A heap
-//! without stress modes has none, so that it costs one branch there, on slow paths only.
+//! without stress modes has none, and pays one branch, on slow paths only.
 
 #![forbid(unsafe_code)]
 
@@ -117,9 +116,9 @@ impl Stress {
         self
     }
 
-    /// Delays the reuse of freed memory until `frees` later objects have been freed, so that a
-    /// stale reference leads to the old contents, or to poison, and not to a new object. The
-    /// quarantine is emptied before an allocation fails for lack of memory.
+    /// Delays the reuse of freed memory until `frees` later objects have been freed. So a stale
+    /// reference leads to the old contents, or to poison, and not to a new object. The quarantine
+    /// is emptied before an allocation fails for lack of memory.
     pub fn quarantine(mut self, frees: usize) -> Self {
         self.quarantine = frees;
         self
@@ -134,9 +133,9 @@ impl Stress {
         self
     }
 
-    /// Makes constants as small as possible, so that small heaps and short tests reach paths that
-    /// only large heaps reach otherwise, for example refills, work that is handed over, and full
-    /// batches. Every collection then uses all workers of the heap, unless
+    /// Makes constants as small as possible. So small heaps and short tests reach paths that only
+    /// large heaps reach otherwise: refills, work that is handed over, full batches. Every
+    /// collection then uses all workers of the heap, unless
     /// [`HeapBuilder::serial_below`](crate::HeapBuilder::serial_below) was called.
     pub fn small_constants(mut self, small: bool) -> Self {
         self.small = small;

@@ -32,7 +32,7 @@
 //! (`end_thread`), without an exit watcher.
 //!
 //! All files use std's `Arc` and `Cell`. The models check no ordering of the primitives in this
-//! table, so that `docs/memory-ordering.md` argues these orderings.
+//! table: `docs/memory-ordering.md` argues them.
 //!
 //! # Held locks
 //!

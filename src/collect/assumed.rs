@@ -28,7 +28,7 @@
 //!
 //! # A fault that a collection does not notice
 //!
-//! The objects that assumed roots reach are traversed once and not counted, so a collection does
+//! The objects that assumed roots reach are traversed once and not counted. So a collection does
 //! not notice that one of them is visited more often than it is referred to. A collection that
 //! finds such an object remembers no roots, so that the next one finds it again.
 

@@ -273,9 +273,9 @@ impl Candidates {
     /// keep their bits, so that the first loop finds the edges to them without a second table.
     /// `exactly`: other workers mark, and each candidate must be in one list.
     ///
-    /// The first loop only reads, because most targets are marked: a loop that also wrote would
-    /// wait for the store buffer at each word that is not in the caches, and would move cache lines
-    /// between the workers. `met` is the memory of the edges that it keeps.
+    /// The first loop only reads, because most targets are marked. A loop that also wrote would
+    /// wait for the store buffer at each word that is not in the caches. It would also move cache
+    /// lines between the workers. `met` is the memory of the edges that it keeps.
     ///
     /// A function of its own, so that all that its loops need is in registers.
     #[inline(never)]

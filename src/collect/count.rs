@@ -10,8 +10,8 @@
 //! Each worker counts into its own table, so that counting needs no atomic read-modify-write. The
 //! tables are added afterwards.
 //!
-//! A batch of objects is traversed before its edges are counted, because one loop over hundreds of
-//! edges has no unpredictable end, as a loop over the edges of one object has.
+//! A batch of objects is traversed before its edges are counted. The processor can predict one loop
+//! over hundreds of edges, but not the end of a loop over those of one object.
 //!
 //! Objects that are traversed on one thread alone
 //! ([`Serial::serial`](crate::model::Serial::serial)) wait until all workers have finished. Then

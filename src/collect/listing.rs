@@ -3,8 +3,8 @@
 //! # Listed objects
 //!
 //! Objects in adopted memory are registered one by one, or the model *lists* them
-//! ([`Lists`](crate::model::Lists)): the allocator of the runtime knows which of its blocks are in
-//! use, and nobody tells the heap about births and deaths.
+//! ([`Lists`](crate::model::Lists)). Then the allocator of the runtime knows which of its blocks
+//! are in use, and nobody tells the heap about births and deaths.
 //!
 //! ## When objects are listed
 //!
@@ -37,7 +37,7 @@
 //! A death changes no byte. So a thread zeroes the byte of a member right *before* it releases the
 //! claim's reference. It passes no safepoint between the two steps, so no stop sees a member
 //! without a state, or memory of a dead object with one. If the object survives, the next listing
-//! shows it as any other. The tally finds the byte 0, and takes the object for collected.
+//! shows it as any other. The closing finds the byte 0, and takes the object for collected.
 //!
 //! The heap does not notice that memory was returned to the system, or used for something else: the
 //! pages have no objects in the next listing. All pages stay young, because each listing makes new

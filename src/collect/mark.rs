@@ -22,13 +22,13 @@
 //! If some objects are traversed on one thread alone
 //! ([`Serial::serial`](crate::model::Serial::serial)), the other workers mark such an object and
 //! leave it in their results. When marking is over, it begins again with these objects as the first
-//! worker's list. Marking ends, so the last round comes.
+//! worker's list. Marking ends, so there is a last round.
 //!
 //! [Candidates](super::candidates) has the tables, and the reason why no object is lost.
 //!
 //! # The pool
 //!
-//! A worker that finds another worker idle gives work to a pool, a vector under a lock: a worker
+//! A worker that finds another worker idle gives work to a pool, a vector under a lock. A worker
 //! gives many objects at a time, and the growth of a lock-free queue could not be refused. A worker
 //! may join at any time or never, so no worker waits for a thread that the system starts late. A
 //! long list has one object at a time to traverse, so one worker marks it.

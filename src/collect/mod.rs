@@ -3,15 +3,14 @@
 //! A cycle of garbage never frees itself, because each of its objects has a reference. A collection
 //! finds such objects by a comparison: an object whose references all come from other objects of
 //! the heap, none of which is reachable either, is garbage. The [search](search) explains this with
-//! four objects and two workers. [`collection`] has the calls in this order:
+//! four objects and two workers. [`collection`] makes the calls in this order:
 //!
 //! * Open ([`open_report`]): one thread acquires the collector lock, and calls the start
 //!   callbacks. The model drops deferred drops.
-//! * **The world stops.**
+//! * **The world stops.** If the model [lists](listing) its objects, it does so now.
 //! * `Merge` ([`collection`], and the model): counts become exact. Objects with the count 0 leave
 //!   the candidates, and are destroyed after the stop.
-//! * The [candidates](candidates) are found by their state bytes. None is marked. If the model
-//!   [lists](listing) its objects, it does so first.
+//! * The [candidates](candidates) are found by their state bytes. None is marked.
 //! * `Premark` ([`mark`]): marks the candidates that the [roots of the model](listing) reach, and
 //!   in full collections those that named roots and [assumed roots](assumed) reach.
 //! * `Count` ([`count`]): counts the references from the unmarked candidates. Then the assumed
@@ -19,17 +18,18 @@
 //! * `Roots` ([`roots`]): an unmarked candidate is a root if this number differs from its count.
 //! * `Mark` ([`mark`]): marks the candidates that the roots reach.
 //! * `Sweep` ([`sweep`]): lists the unmarked candidates.
-//! * `Claim` ([`claim`]): takes a reference on each listed object, and clears weak references.
-//!   Objects that legacy finalizers reach leave the set.
+//! * `Claim` ([`claim`]): takes a reference on each listed object, and clears weak references with
+//!   callbacks. Objects that legacy finalizers reach leave the set.
 //! * **The world starts.**
 //! * `Callbacks`, `Finalize` ([`recheck`]): calls the weak callbacks, then the finalizers, once
 //!   per object.
 //! * `Recheck` ([`recheck`]), in a second stop: resurrected objects leave the set. The other
 //!   objects lose their weak references.
 //! * Judge ([`recheck::judge`]): the model may keep the garbage.
-//! * `Clear` ([`clear`], [`reclaim`]): clears each object, then releases each. The counts free the
-//!   objects. The model may clear some of them after the others (`SplitCounts::after_clear`), and
-//!   may ask for a stop in between, to examine the cleared ones.
+//! * `Clear` ([`clear`], [`reclaim`]): clears each object, then releases each. In between, the
+//!   model may have the cleared ones examined in a stop ([`released`]). The counts free the
+//!   objects. The model may clear some after the others (`SplitCounts::after_clear`). If objects
+//!   are still alive then, one more stop decides their fate.
 //! * Close ([`open_report`]): calls the stop callbacks. Then the collector lock is released.
 //!
 //! A requested collection goes through all phases in the call. A collection that the heap started
@@ -39,9 +39,8 @@
 //! `Recheck` are omitted. If `Premark` leaves no candidate, `Roots` and `Mark` are omitted.
 //!
 //! Each phase takes the result of the phase before it, and the phases that need the stop take its
-//! token. All data of a collection is in these values. Four
-//! things remain between collections: the side tables (all zero), the age bits, the remembered
-//! roots, and memory for the next collection.
+//! token. All data of a collection is in these values. Four things remain between collections: the
+//! side tables (all zero), the age bits, the remembered roots, and memory for the next collection.
 //!
 //! # Abandoned collections
 //!

@@ -1,4 +1,4 @@
-//! `Phase::Clear`: the garbage of a collection, from its queue to the closed report.
+//! `Phase::Clear`: the garbage of a collection, until its report is closed.
 //!
 //! A requested collection has one batch ([`at_once`]). One that the heap started hands a queue over
 //! ([`hand_over`]), from which each thread reclaims the garbage on its own pages ([`reclaim`]).
@@ -8,12 +8,12 @@
 //! # Objects that are alive
 //!
 //! A released object may be alive although no reference to it will be left. For example, a thread
-//! that is not the owner has dropped a reference, so that the object waits in the owner's queue.
-//! Or a thread is reading the slot that held the reference, or is destroying an object that refers
-//! to this one, or the batch with that object is not cleared yet. So the objects of a batch that
-//! are alive go back into the queue. If some of them still are when the last batch is finished, the
-//! closing thread [settles](settle) their fate in one more stop. This makes the figures of a report
-//! final, because an object that a report calls uncollectable does not die of the collection.
+//! that is not the owner has dropped a reference, so the object waits in the owner's queue. Or a
+//! thread is reading the slot that held the reference, or is destroying an object that refers to
+//! this one. Or the batch with that object is not cleared yet. So the objects of a batch that are
+//! alive stay in a list. If some of them still are when the last batch is finished, the closing
+//! thread [settles](settle) their fate in one more stop. This makes the figures of a report final:
+//! an object that a report calls uncollectable does not die of the collection.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -299,7 +299,7 @@ fn close<M: ObjectModel>(
 /// the objects that die with them.
 ///
 /// In a stop no drop is under way, and the merge makes counts exact. The stop takes a reference to
-/// each object that is alive, on behalf of any thread, so that later drops need no owner: the
+/// each object that is alive, on behalf of any thread. So later drops need no owner, and the
 /// release of these references destroys all that can die. References that wait until each thread
 /// has passed a safepoint are dropped, too, because a stop is a safepoint of all threads.
 fn settle<M: ObjectModel>(

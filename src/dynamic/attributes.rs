@@ -4,7 +4,7 @@
 //! points from then on.
 //!
 //! Attached threads hold the lock of a dictionary for one read or one change, and never during a
-//! call of user code, so that in a stop no thread changes a dictionary. Traversals share the lock,
+//! call of user code. So in a stop no thread changes a dictionary. Traversals share the lock,
 //! because two workers may visit one object at the same time, and each must visit all values. A
 //! traversal only tries the lock, because it must not wait. If it fails, no value is visited, so
 //! that all values stay alive.
@@ -35,8 +35,7 @@ impl Attributes {
         self.0.read().get(name).cloned()
     }
 
-    /// Sets an entry, or removes it, and returns the old value, while without memory nothing
-    /// changes.
+    /// Sets an entry, or removes it, and returns the old value. Without memory nothing changes.
     pub(crate) fn set(&self, name: &str, value: Option<AnyGc>) -> Result<Option<AnyGc>, NoMemory> {
         let Some(value) = value else { return Ok(self.0.write().remove(name)) };
         let name = fallible::owned(name)?.into_boxed_str();

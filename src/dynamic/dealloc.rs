@@ -117,8 +117,8 @@ impl<'m> Dying<'m> {
         // From here on no weak reference can be upgraded, as in a dealloc handler already.
         let before = managed::mark_dying_for_upgrades(m.raw(), object.header(), state);
         let was_dying = before & state::DYING != 0;
-        // A constructor owns one reference. A dealloc handler owns none, so that any reference
-        // there was added by the handler, and still exists.
+        // A constructor owns one reference. A dealloc handler owns none: any reference there was
+        // added by the handler, and still exists.
         if !object.is_last(m, 0) && (was_dying || !object.is_last(m, 1)) {
             if !was_dying {
                 state.unset(state::DYING);

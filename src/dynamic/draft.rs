@@ -7,9 +7,8 @@
 //!
 //! For example, a runtime has a static type for lists, with the flag `HAVE_GC` and its handlers,
 //! and a program derives the heap type `Stack` from it, without handlers. The record of `Stack`
-//! gets the flag, the clear handler of lists, and a traverse handler that visits `Stack` and then
-//! calls the handler of lists, because an instance of a heap type also owns a reference to its
-//! type.
+//! gets the flag, the clear handler of lists, and a traverse handler. This one visits `Stack`, to
+//! which each instance owns a reference, and then calls the handler of lists.
 //!
 //! # Inheritance
 //!

@@ -259,8 +259,8 @@ impl Obj<'_> {
     ///
     /// # Errors
     ///
-    /// When the handler returns a result other than 0, or panics, for an object of another heap,
-    /// and when the world cannot be stopped: in a destructor, finalizer, callback or traversal.
+    /// When the handler returns a result other than 0, or panics. For an object of another heap.
+    /// When the world cannot be stopped: in a destructor, finalizer, callback or traversal.
     pub fn referents(
         self,
         m: &mut Mutator,

@@ -40,7 +40,8 @@ pub(super) const SIZE_LIMIT: usize = isize::MAX as usize / 2;
 /// # Errors
 ///
 /// When the number is negative, the type has no items, the size is too large, or there is no
-/// memory; for `extra` bytes of a type with items; for the type of types; in a traverse handler.
+/// memory. Also for `extra` bytes of a type with items, for the type of types, and in a traverse
+/// handler.
 pub fn allocate(
     m: &Mutator,
     record: &TypeRecord,
@@ -130,8 +131,7 @@ pub fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNull<RawOb
         let words = cell.cast::<u64>();
         let mut at = size_of::<RawObject>() / size_of::<u64>();
         while at * size_of::<u64>() < record.basic_size {
-            // Volatile, so that the compiler does not make the loop a call, because it clears few
-            // words.
+            // Volatile: the compiler would make the loop a call, although it clears few words.
             words.add(at).write_volatile(0);
             at += 1;
         }
@@ -220,7 +220,7 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
 /// The items of a new object.
 struct Items<'a> {
     number: isize,
-    /// The bytes behind the number, as many as fit, while the rest is zero.
+    /// The bytes behind the number, as many as fit. The rest is zero.
     contents: &'a [u8],
 }
 
@@ -281,8 +281,8 @@ impl<'m, 'r> Fresh<'m, 'r> {
     }
 }
 
-/// Changes the number of an object's items, of which new ones are zero. The object moves, so that
-/// the old address is invalid.
+/// Changes the number of an object's items, of which new ones are zero. The object moves: the old
+/// address is invalid.
 ///
 /// # Errors
 ///

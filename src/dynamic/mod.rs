@@ -52,13 +52,13 @@
 //!
 //! Every call of a traverse handler is made in a stop, in checked mode too. Checked mode examines
 //! the fields of an object when it is tracked, and the first instance of a type. The thread is at
-//! no safepoint then and must not wait, so it examines them only if no other thread is attached and
-//! the world can be stopped without a wait, while otherwise the next collection does it. Cleared
-//! objects are examined in a stop of their own, before one of them is released.
+//! no safepoint then and must not wait. So it examines them only if no other thread is attached and
+//! the world can be stopped without a wait. Otherwise the next collection does it. Cleared objects
+//! are examined in a stop of their own, before one of them is released.
 //!
-//! A collection clears types and modules after it has cleared and released its other garbage,
-//! because the handlers of an instance may use the module of the type even if all of them are
-//! garbage together.
+//! A collection clears types and modules after it has cleared and released its other garbage. The
+//! handlers of an instance may use the module of the type, even if all of them are garbage
+//! together.
 //!
 //! A handler written in Rust must catch its own panics, because a panic that leaves an `extern "C"`
 //! function aborts the process. The finalizer of a [`Class`] may panic, however, and its panic is
@@ -73,7 +73,7 @@
 //! Unsafe code cites these rules:
 //!
 //! * **dynamic**: a header with type index 0 belongs to a dynamic object. The address of the type's
-//!   record follows it. The record lives as long as the object: a static record lives for ever, and
+//!   record follows it. The record lives as long as the object. A static record lives for ever, and
 //!   a heap type's record as long as the type's object, to which each instance owns a reference.
 //! * **locking**: an attached thread that holds a reference to an object may read and write its
 //!   fields. The runtime's own locking prevents data races. In a stop no such access is in

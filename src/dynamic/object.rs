@@ -4,10 +4,10 @@
 //! # Parts
 //!
 //! Some data of an object lies outside of its cell, behind a pointer that the object owns. A module
-//! and a weak reference have this pointer behind the head, while instances with a managed
-//! dictionary and the objects of heap types have it in the tail, the last word of the cell. The
-//! pointer is null until the part is complete, and is set once, so that a traversal never meets
-//! half a part. Only a dying object gives its part up.
+//! and a weak reference have this pointer behind the head. Instances with a managed dictionary and
+//! the objects of heap types have it in the tail, the last word of the cell. The pointer is null
+//! until the part is complete, and is set once, so that a traversal never meets half a part. Only a
+//! dying object gives its part up.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -184,8 +184,8 @@ impl<'a> Obj<'a> {
         unsafe { &*(*self.address.as_ptr()).record }
     }
 
-    /// Adds a reference; `false`: refused, in a traverse handler, while [`share`](Self::share),
-    /// which makes a handle, is never refused.
+    /// Adds a reference. `false`: refused, in a traverse handler. [`share`](Self::share), which
+    /// makes a handle, is never refused.
     #[inline(always)]
     #[must_use = "where this is refused no reference was added"]
     pub fn incref(self) -> bool {
@@ -393,8 +393,8 @@ pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
 #[must_use = "where this is refused the caller still owns the reference"]
 pub unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
     let header = object.cast::<Header>();
-    // SAFETY: as the caller says. An owner is attached and in no traversal, while an immortal
-    // object may lie in no heap.
+    // SAFETY: as the caller says. An owner is attached and in no traversal. An immortal object may
+    // lie in no heap.
     unsafe {
         if header.as_ref().is_owned_by(safepoint::current()) {
             managed::drop_slowly(header);

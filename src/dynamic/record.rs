@@ -38,8 +38,8 @@ impl Flags {
     pub const HAVE_GC: Self = Self(1 << 14);
     /// Items lie behind the fields of the most derived type.
     pub const ITEMS_AT_END: Self = Self(1 << 23);
-    /// Not in CPython: items are references, so that in checked mode
-    /// [`resize`](crate::dynamic::resize) refuses to cut off an item that is not null.
+    /// Not in CPython: items are references. In checked mode [`resize`](crate::dynamic::resize)
+    /// refuses to cut off one that is not null.
     pub const ITEMS_ARE_REFERENCES: Self = Self(1 << 61);
     /// Not in CPython: traverse handlers of types with this flag are called one at a time.
     pub const SERIAL_TRAVERSE: Self = Self(1 << 62);
@@ -158,7 +158,7 @@ pub struct TypeRecord {
     pub(super) face: AtomicPtr<c_void>,
     pub(crate) traverse: Option<TraverseProc>,
     /// The traverse handler of the nearest static type in the chain of primary bases; see
-    /// `rust_handlers::Inherited`.
+    /// `builtin::Inherited`.
     pub(crate) static_traverse: Option<TraverseProc>,
     pub(crate) clear: Option<Inquiry>,
     pub(crate) finalize: Option<Destructor>,
@@ -180,7 +180,7 @@ pub struct TypeRecord {
     pub(crate) class: Option<u8>,
     /// The same, for a type that `instance::allocate_common` can allocate.
     pub(crate) common_class: Option<u8>,
-    /// Whether the short path of the generic dealloc handler is enough, because instances have no
+    /// Whether instances end by the short path of the generic dealloc handler. They have no
     /// finalizer and no dictionary, no primary base has a dealloc handler, and the default function
     /// frees the memory.
     pub(crate) ends_simply: bool,

@@ -32,8 +32,8 @@ impl Services {
     }
 
     /// Whether collections are enabled, by the last call of [`enable`](Self::enable) or
-    /// [`disable`](Self::disable), while a visit or a [`DeferGuard`](crate::DeferGuard) does not
-    /// change the answer.
+    /// [`disable`](Self::disable). A visit or a [`DeferGuard`](crate::DeferGuard) does not change
+    /// the answer.
     pub fn is_enabled(&self) -> bool {
         self.state().switch.is_enabled()
     }
@@ -45,8 +45,8 @@ impl Services {
     }
 
     /// Runs a full collection, as `PyGC_Collect` does. Returns `None` without waiting for a
-    /// collection if collections are disabled, a collection is running on any thread, all objects
-    /// are being visited, or this thread must not reach a safepoint now.
+    /// collection if they are disabled, one is running, all objects are being visited, or this
+    /// thread must not reach a safepoint now.
     ///
     /// Whether a collection runs or not, the call is a safepoint, if this thread may reach one: it
     /// parks for the stop of another thread.

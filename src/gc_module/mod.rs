@@ -2,10 +2,10 @@
 //!
 //! Programs in Python tune, watch and debug their collector through this module, so a runtime that
 //! replaces CPython's collector must offer it. [`Heap::services`](crate::Heap::services) returns a
-//! handle, which switches automatic collections on and off, sets thresholds, callbacks and
-//! debugging flags, reads counters, records and the garbage list, freezes objects, and lists
+//! handle. It switches automatic collections on and off, and sets thresholds, callbacks and
+//! debugging flags. It reads counters, records and the garbage list, freezes objects, and lists
 //! objects and references. All handles of a heap are equal, because the heap holds the state. A
-//! program that does not use the services pays nothing for them.
+//! program that does not use the services pays nearly nothing for them.
 //!
 //! ```
 //! use standstill::{Gc, GcCell, Heap, Trace};

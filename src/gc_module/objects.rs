@@ -126,10 +126,10 @@ impl Services {
     /// [`Visit::Stop`], and returns the number of calls. Frozen objects are included, but objects
     /// that a running collection has found unreachable are not.
     ///
-    /// A short stop at the start collects references to all these objects, so that objects that are
-    /// made later are not visited, and an object without other references lives until it has been
-    /// visited. The world runs during the calls, so that `f` may do anything, also visit all
-    /// objects, while other threads can change objects.
+    /// A short stop at the start collects references to all these objects. So objects that are made
+    /// later are not visited, and an object without other references lives until it has been
+    /// visited. The world runs during the calls: `f` may do anything, also visit all objects, and
+    /// other threads can change objects.
     ///
     /// Until the visit is finished, the heap starts no collection, and on all threads the
     /// collecting calls of this module do nothing. A program that only visits, without a safepoint

@@ -1,7 +1,7 @@
 //! The handle to the services of a heap, the stop of the world for one of its calls, and the state
 //! behind it.
 //!
-//! All of the state is empty until a program uses it, so that a heap whose program does not use the
+//! All of the state is empty until a program uses it. A heap whose program does not use the
 //! services pays only for the check of a few empty lists in each collection.
 
 #![forbid(unsafe_code)]

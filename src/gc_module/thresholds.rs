@@ -29,9 +29,9 @@ type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
 /// depend on the size of the heap. With `t0` at 0 the heap starts no collection.
 ///
 /// A program can request young collections so often that `t0` is never exceeded. So a full
-/// collection is also due when more objects have survived young collections, since the last full
-/// one, than 40 times `t0` and a quarter of the objects that it left; or when the bytes of all
-/// objects have doubled since, and grown by more than
+/// collection is also due when enough objects have survived young ones since the last full one.
+/// That is more than 40 times `t0`, and than a quarter of the objects that it left. It is also due
+/// when the bytes of all objects have doubled since, and grown by more than
 /// [`full_minimum_bytes`](Pacing::full_minimum_bytes).
 ///
 /// New objects are counted as in [`Pacing`]: tracked and untracked cells, minus cells that were
@@ -41,7 +41,7 @@ type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
 pub struct Thresholds {
     /// The number of new objects that makes no collection due yet. 0: any number.
     pub t0: u32,
-    /// 0: every automatic collection is full, while all other values have the same effect.
+    /// 0: every automatic collection is full. All other values are alike.
     pub t1: u32,
     /// Without effect, and stored only so that
     /// [`Services::threshold`](crate::gc_module::Services::threshold) returns it.
@@ -193,13 +193,13 @@ impl Services {
         [t0, t1, t2].map(|number| i32::try_from(number).unwrap_or(i32::MAX))
     }
 
-    /// Makes memory use a condition of collections by [`Thresholds`]: a due collection is skipped
+    /// Makes memory use a condition of collections by [`Thresholds`]. A due collection is skipped
     /// if memory use has not grown by a tenth since the last collection, and at most 40 times `t0`
     /// objects are new. [`process_memory`](crate::gc_module::process_memory) can be the source. By
     /// default there is no source and no condition.
     ///
     /// The source is called by this function, after collections, and when a thread fetches cells or
-    /// reaches a safepoint and a collection may be due, so it must not use a heap. If it returns
+    /// reaches a safepoint and a collection may be due. So it must not use a heap. If it returns
     /// `None`, the condition holds.
     pub fn set_memory_source(&self, source: impl Fn() -> Option<usize> + Send + Sync + 'static) {
         self.state().memory.set_source(Some(Hook::new(Arc::new(source))));

@@ -78,11 +78,12 @@ pub enum Count {
 /// 6. **No safepoint inside.** No method, and no function that it calls, reaches a safepoint,
 ///    detaches or stops the world. (The mutator is passed as `&`, which allows none of them. Inside
 ///    a finalizer, [`ModelMutator::stop_inside`] is allowed.)
-/// 7. **Uncounted references are named.** If a reference without a count keeps an object alive,
-///    the object has a counted reference too that no traversal reports, or a traversal of each stop
-///    reports it with [`Tracer::uncounted`], or [`roots`](crate::model::Uncounted::roots) reports
-///    its target. With such references an object with count 0 may be alive;
-///    [`merge`](crate::model::SplitCounts::merge) does not put it into `dead`.
+/// 7. **Uncounted references are named.** If a reference without a count keeps an object alive, one
+///    of three holds. The object has a counted reference too that no traversal reports; or a
+///    traversal of each stop reports the uncounted one with [`Tracer::uncounted`]; or
+///    [`roots`](crate::model::Uncounted::roots) reports its target. With such references an object
+///    with count 0 may be alive; [`merge`](crate::model::SplitCounts::merge) does not put it into
+///    `dead`.
 /// 8. **A traversal repeats itself.** All traversals of an object in one stop report the same
 ///    references, because the collector counts those of one traversal and follows those of another
 ///    one. A field that [cannot be read](Tracer::unreadable), because an unattached thread has

@@ -11,7 +11,7 @@
 //! frees much and leaves 100,000, the next one is due when so many again have survived.
 //!
 //! The heap decides this each time a mutator has refilled its arena, so never on the fast path, and
-//! where a collection ends, the policy changes, or a guard ends. All numbers are net, as cells that
+//! where a collection ends, the policy changes, or a guard ends. All numbers are net: cells that
 //! arenas took, minus cells that were given back. So a program that frees as much as it allocates
 //! never collects, while one that makes only cycles collects in proportion to its allocation. Cells
 //! that a collection frees are not subtracted, because the garbage of one collection would then
@@ -38,8 +38,8 @@
 //! * Survivors of a young collection are growth. So are promoted objects, the new objects of a
 //!   young collection that was abandoned, and those that finalizers revived or that could not be
 //!   destroyed.
-//! * Objects that die by their counts are subtracted from the new ones, also if they are old, so
-//!   that the numbers are then larger than the heap.
+//! * Objects that die by their counts are subtracted from the new ones, also if they are old. The
+//!   numbers are then larger than the heap.
 //!
 //! Some memory is beyond the bounds, such as the garbage that a collection has found and is still
 //! to be destroyed. Each thread adds 64 KiB outside the heap, and up to 64 cells of each size, in

@@ -23,9 +23,9 @@ pub(super) fn heap_of(reference: &CountedRef) -> Option<Arc<ManagedCore>> {
         return None;
     }
     // SAFETY: rule *counted*: the reference keeps the object alive, and the core outlives its
-    // objects: handles and mutators own the core of an open heap, and `Deferred::closed` owns the
-    // core of a closed heap until the last object has died. The caller gets a count of its own:
-    // another thread may drop the reference, and with it the core.
+    // objects. Handles and mutators own the core of an open heap. `Deferred::closed` owns the core
+    // of a closed heap until the last object has died. The caller gets a count of its own: another
+    // thread may drop the reference, and with it the core.
     unsafe {
         let core = Space::heap_of(reference.address()).cast::<ManagedCore>();
         Arc::increment_strong_count(core);

@@ -29,9 +29,9 @@
 //! because the destructor drops references. The thread puts these on an explicit stack, which is
 //! empty when control returns to the user, also after a panic of a destructor.
 //!
-//! A handle that knows its type destroys the object in place (`destroy_in_place`), if the object
-//! has no finalizer, no weak record, and no memory outside the heap that the heap counts. The
-//! objects that die with it go on the stack.
+//! A handle that knows its type destroys the object in place (`destroy_in_place`), if it has no
+//! finalizer, no weak record, and no memory outside the heap that the heap counts. The objects that
+//! die with it go on the stack.
 //!
 //! A thread with a [`TraversalGuard`](crate::safepoint::TraversalGuard) destroys nothing, because
 //! handlers of dynamic objects need a mutator, and it has none. Queues and lists keep their
@@ -43,8 +43,8 @@
 //!
 //! A thread may use an object that it has loaded from an [`AtomicGc`](crate::AtomicGc), while
 //! another thread removes the reference from the slot. So the removed reference is *retired*: it is
-//! dropped after each thread that was attached at that time has passed a safepoint or has detached,
-//! which `seen` tells, the epoch at a mutator's last safepoint.
+//! dropped after each thread that was attached at that time has passed a safepoint or has detached.
+//! `seen` tells this: it is the epoch at a mutator's last safepoint.
 //!
 //! # After the heap
 //!

@@ -2,7 +2,7 @@
 //!
 //! This page has what an object's owner does, from the common drop to the return of the memory,
 //! while [`foreign`](super::foreign) has the drops of other threads. A handle that knows its type
-//! takes the short way, by [`drop_reference_to`]: the destructor is called directly, in place, and
+//! takes the short way, by [`drop_reference_to`]. It calls the destructor directly, in place, and
 //! the free cell goes to the list of its size class. All other objects die by [`destroy_all`],
 //! which reads the type table.
 //!
@@ -51,8 +51,8 @@ pub(crate) unsafe fn drop_reference_to<T>(
 /// The rest of [`drop_reference_to`]: the reference is the last local one, or this thread is not
 /// the owner. It does not read the type table.
 ///
-/// The calls that need a stack frame are functions of their own, so that a foreign drop needs few
-/// instructions between its first read of the header and its count: meanwhile another thread may
+/// The calls that need a stack frame are functions of their own. So a foreign drop needs few
+/// instructions between its first read of the header and its count. Meanwhile another thread may
 /// take the cache line.
 ///
 /// # Safety
@@ -367,7 +367,7 @@ fn queue_for_destruction(m: &Raw, dead: DeadObject) {
 }
 
 /// Destroys a dead object inside the destruction of another, because there is no memory for the
-/// stack. The calls nest as deep as for nested values of Rust, which is rare, because a list needs
+/// stack. The calls nest as deep as for nested values of Rust. This is rare, because a list needs
 /// one place on the stack.
 #[cold]
 #[inline(never)]

@@ -9,9 +9,9 @@
 //! | [`segments`](super::segments) | its aligned 64 KiB are in a table of two levels | two
 //! dependent loads | in memory of others |
 //!
-//! The model of a heap chooses its map by a type ([`ObjectModel::Addresses`]), so that a heap with
-//! a reserved range contains no code of the other map, and no branch
-//! ([ADR 42](../../docs/adr/0042-address-maps.md)).
+//! The model of a heap chooses its map by a type ([`ObjectModel::Addresses`]). So a heap with a
+//! reserved range contains no code of the other map, and no branch ([ADR
+//! 42](../../docs/adr/0042-address-maps.md)).
 //!
 //! # Rules of a map
 //!

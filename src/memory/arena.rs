@@ -15,9 +15,9 @@
 //! ```
 //!
 //! For example, a thread frees 100 of its cells of 32 bytes, while the magazine is empty at first.
-//! 64 frees fill it, so that the next one moves the 32 oldest cells to the free bits of their
-//! pages, as does the 97th. The other 98 frees are a push. Afterwards the magazine has 36 cells, so
-//! that the next 36 allocations are a pop.
+//! 64 frees fill it. The 65th and the 97th first move the 32 oldest cells to the free bits of their
+//! pages. The other 98 frees are a push. Afterwards the magazine has 36 cells, so the next 36
+//! allocations are a pop.
 //!
 //! If a stress mode needs the quarantine, magazines have no capacity, so that every allocation and
 //! every free takes the slow path, which checks the cell. The fast paths find the magazine empty,
@@ -34,8 +34,8 @@
 //! * A refill hands out the cells of one page in ascending address order, so that objects that are
 //!   born together lie together, and the collector traverses them in order.
 //! * `young` of a page is set whenever a cell of it enters a magazine.
-//! * A class without its bit in `used` has an empty magazine and no pages, so that the calls which
-//!   visit every class skip it, and an arena that has used two classes retires in two steps.
+//! * A class without its bit in `used` has an empty magazine and no pages. The calls which visit
+//!   every class skip it, so an arena that has used two classes retires in two steps.
 
 use std::ptr::NonNull;
 

@@ -1,8 +1,8 @@
 //! Bytes: the addresses of a heap, its pages, and one allocator per thread.
 //!
-//! An allocation runs through the modules from the end of this list to its beginning: an arena pops
-//! a cell from a magazine, refills the magazine from its pages, and takes a page from the pool of
-//! the space, which commits memory of the range.
+//! An allocation runs through the modules from the end of this list to its beginning. An arena pops
+//! a cell from a magazine, refills the magazine from its pages, and takes a page from the pool,
+//! which commits memory of the range.
 //!
 //! This folder treats the contents of cells as opaque bytes. It gives a meaning to one byte only:
 //! the state byte of a free cell is 0.

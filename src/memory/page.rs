@@ -24,8 +24,8 @@ pub(crate) struct Owned {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PageInfo {
-    /// [`Shape`]. Relaxed, because a reader either holds a cell of the page or runs in a stop, and
-    /// both the thread that handed over the cell and the stop order this store before.
+    /// [`Shape`]. Relaxed, because a reader either holds a cell of the page or runs in a stop. Both
+    /// the thread that handed over the cell and the stop order this store before.
     pub(super) shape: AtomicU64,
     /// The arena that owns the page; 0 for none. Relaxed, because a thread only compares it with
     /// its own id, which only that thread writes here or removes. A thread cannot read its own id

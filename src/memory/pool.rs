@@ -1,13 +1,13 @@
 //! The pool of a space's pages: free runs, resident free pages, abandoned pages.
 //!
 //! The pool returns the memory of free pages to the system. But memory that was returned costs a
-//! page fault for each 4 KiB when it is used again, so that some free pages stay resident. Their
-//! number is the greatest of these:
+//! page fault for each 4 KiB when it is used again, so some free pages stay resident. Their number
+//! is the greatest of these:
 //!
 //! * [`RESIDENT_PAGES`];
 //! * an eighth of the pages in use;
 //! * `reused`, at most [`MOST_REUSED`]. A page whose memory was returned and that a thread takes
-//!   again adds 1, so that a program which frees and allocates the same amount again and again soon
+//!   again adds 1. So a program which frees and allocates the same amount again and again soon
 //!   finds all of it resident ([ADR 27](../../docs/adr/0027-kept-runs.md)). A full collection
 //!   subtracts the number of pages that stayed free and resident since the last one.
 //!

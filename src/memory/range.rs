@@ -122,10 +122,10 @@ mod mapped {
     /// By default the first heap reserves at most this fraction of the address space. A later heap
     /// reserves at most that part divided by the number of heaps.
     const ADDRESS_SPACE_PARTS: usize = 16;
-    /// From this size on the range requests huge pages, because they save 5 to 13 percent of the
-    /// marking time once the heap is far larger than the reach of the second-level TLB (about 8
-    /// MiB). In a smaller heap the gain does not justify the memory that is lost when every hole is
-    /// rounded up to 2 MiB.
+    /// From this size on the range requests huge pages. They save 5 to 13 percent of the marking
+    /// time once the heap is far larger than the reach of the second-level TLB (about 8 MiB). In a
+    /// smaller heap the gain does not justify the memory that is lost when every hole is rounded up
+    /// to 2 MiB.
     const HUGE_PAGES_THRESHOLD: usize = 32 << 20;
 
     /// The collector's lists store granules as `u32`.

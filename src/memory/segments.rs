@@ -18,7 +18,7 @@
 //! granule and by page. The heap reserves them for all units that it can have: 4.3 KiB of tables
 //! for each page of 64 KiB, and no address for the page itself.
 //!
-//! Unit 0 has no memory and no object. Each address outside the heap has a granule there, so that
+//! Unit 0 has no memory and no object. Each address outside the heap has a granule there. So
 //! counting and marking need no test whether a reference leads into the heap: they treat the
 //! granule as that of an object that is no candidate. Its page is `Nowhere`, and its counting bytes
 //! are zeroed with the page, which each full collection visits. All other units are *adopted*:
@@ -41,8 +41,8 @@
 //!
 //! The way to the index loses the half, because both halves of a granule have the same index. So a
 //! reference to another thing in the same granule, such as 16 bytes in front of an object, would
-//! count as one to the object, and no traversal may report such an address
-//! ([`ModelMutator::register`] says so).
+//! count as one to the object. No traversal may report such an address ([`ModelMutator::register`]
+//! says so).
 //!
 //! # Access
 //!

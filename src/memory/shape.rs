@@ -53,8 +53,8 @@ pub(crate) const PAGE_SHIFT: u32 = if cfg!(all(test, loom)) {
 } else {
     16
 };
-/// Bytes at the start of each page or run of pages that no cell uses: the heap word, and the rest
-/// of its cache line, so that cells keep their alignment.
+/// Bytes at the start of each page or run that no cell uses: the heap word, and the rest of its
+/// cache line, so that cells keep their alignment.
 pub(crate) const PAGE_HEADER: usize = 64;
 /// Granules on a page.
 pub(crate) const PAGE_GRANULES: usize = PAGE_SIZE / GRANULE;
@@ -188,8 +188,8 @@ impl Shape {
     }
 
     /// A run of pages for one object of `size` bytes on a multiple of `align`, a power of two that
-    /// is at most [`MAX_ALIGN`], with at least `prefix` bytes between the header and the object.
-    /// `prefix` is at most [`MAX_PREFIX`]. `None`: no run can be that long.
+    /// is at most [`MAX_ALIGN`]. At least `prefix` bytes, at most [`MAX_PREFIX`], lie between the
+    /// header and the object. `None`: no run can be that long.
     pub(crate) const fn large(size: usize, align: usize, prefix: usize) -> Option<Self> {
         debug_assert!(align.is_power_of_two() && align <= MAX_ALIGN && prefix <= MAX_PREFIX);
         let align = if align > GRANULE { align } else { GRANULE };

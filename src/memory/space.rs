@@ -5,7 +5,7 @@
 //! page it is on ([`PageTable::page_index`]). A [`Space`] reserves one contiguous range once and
 //! makes it accessible as it grows, so that the three answers cost arithmetic and no load. For
 //! example, an object at `base + 0x2_0060` is on page 2, because `0x2_0060 / 64 KiB` is 2. Its
-//! granule is `0x2_0060 / 32`, which is 4099, so that its state is `states[4099]`.
+//! granule is `0x2_0060 / 32`, which is 4099, so its state is `states[4099]`.
 //!
 //! A `Space` manages pages and cells, and does not interpret the contents of a cell.
 //!
@@ -35,12 +35,12 @@
 //! # Invariants
 //!
 //! * A cell is in exactly one place: in use, in its owner's magazine, on its page's remote stack,
-//!   in quarantine, or marked in the free bits. `Owned::free` counts the marks, so that if all
-//!   cells of a page are marked, its remote stack is empty, and no thread is about to push to it.
+//!   in quarantine, or marked in the free bits. `Owned::free` counts the marks. If all cells of a
+//!   page are marked, its remote stack is empty, and no thread is about to push to it.
 //! * An arena releases or abandons a page only when no magazine holds a cell of it.
-//! * The table entries of all pages below the high-water mark stay accessible, because a released
-//!   page returns only its own memory to the system, while a page in use returns only memory
-//!   without a cell in use (see `sparse`), and the counting table returns only zeros.
+//! * The table entries of all pages below the high-water mark stay accessible. A released page
+//!   returns only its own memory to the system, a page in use only memory without a cell in use
+//!   (see `sparse`), and the counting table only zeros.
 //! * Pages in use never exceed the [limit](Limit). Free pages that stay resident never
 //!   exceed `max(16, in use / 8, reused)`, where `reused` is 512 at most (see `pool`). Together the
 //!   two bound the resident size.
@@ -155,8 +155,8 @@ impl Space {
     pub(crate) unsafe fn heap_of(addr: usize) -> *const () {
         let header = std::ptr::with_exposed_provenance::<AtomicPtr<()>>(addr & !(PAGE_SIZE - 1));
         // SAFETY: rule *mapped*: an object starts on the first page of its run, and the page starts
-        // with the word, which was written before the first cell of the page was handed out.
-        // Relaxed: while a cell is in use, the word changes only to 0 (see `sparse`) and back.
+        // with the word. It was written before the first cell of the page was handed out. Relaxed:
+        // while a cell is in use, the word changes only to 0 (see `sparse`) and back.
         match unsafe { (*header).load(Ordering::Relaxed) } {
             word if !word.is_null() => word.cast_const(),
             _ => std::ptr::with_exposed_provenance(word_at(addr).unwrap_or_default()),

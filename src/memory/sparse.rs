@@ -2,15 +2,15 @@
 //!
 //! A page with one live cell stays in use, so a program that frees nearly all of its objects would
 //! keep nearly all of its memory. But the memory of a page consists of *pieces*, each as large as a
-//! page of the system (4 KiB mostly), and a piece without a live cell can be returned
-//! ([ADR 28](../../docs/adr/0028-sparse-pages.md)). For example, if the live cells of a page begin
-//! at bytes 4096 and 40,000 and are 64 bytes long, they lie in pieces 1 and 9. The other 14 pieces
-//! are returned, so the page takes 8 KiB instead of 64.
+//! page of the system (4 KiB mostly). A piece without a live cell can be returned ([ADR
+//! 28](../../docs/adr/0028-sparse-pages.md)). For example, if the live cells of a page begin at
+//! bytes 4096 and 40,000 and are 64 bytes long, they lie in pieces 1 and 9. The other 14 pieces are
+//! returned, so the page takes 8 KiB instead of 64.
 //!
 //! * **When.** A full collection begins a *round*. In a round each arena visits its own pages once,
-//!   a few at a time: a thread visits pages when it refills or flushes a magazine, and the thread
-//!   that has called a full collection visits all of its pages before the call returns. An arena
-//!   that has visited its own pages visits abandoned pages. No thread visits pages in a stop.
+//!   a few at a time. A thread visits pages when it refills or flushes a magazine. The thread that
+//!   has called a full collection visits all of its pages before the call returns. An arena that
+//!   has visited its own pages visits abandoned pages. No thread visits pages in a stop.
 //! * **Which.** A visit drains the remote stack of the page. An empty page is released. If at most
 //!   a quarter of the cells are in use, the pieces without a cell in use are returned. A piece with
 //!   a part of a cell in use stays.
@@ -18,10 +18,10 @@
 //!   pages of a heap. Once the piece is returned the word reads as 0, and a thread that needs the
 //!   word finds it in the list of ranges. The owner writes the word again when it uses a cell of
 //!   the piece.
-//! * **How often.** A piece that is used again costs a page fault. If more than half of the pieces
-//!   that were returned since the last round are in use again, the next round is delayed: by 1 full
-//!   collection, then by 3, 7, 15, 31. So a program that fills and empties the same pages again and
-//!   again takes few such faults.
+//! * **How often.** A piece that is used again costs a page fault. The next round is delayed if
+//!   more than half of the pieces that were returned since the last one are in use again. The delay
+//!   is 1 full collection, then 3, 7, 15, 31. So a program that fills and empties the same pages
+//!   again and again takes few such faults.
 //! * **Huge pages.** If a round has returned more than half of the memory in use, the range gives
 //!   up huge pages. Otherwise the system would join the rest of the memory to huge pages again, and
 //!   the returned memory would come back. The range requests huge pages again once less than an
@@ -31,7 +31,7 @@
 //! # Invariants
 //!
 //! * A piece in `Owned::returned` contains no byte of a cell in use, of a cell in a magazine or in
-//!   quarantine, or of a cell on the remote stack: all cells that begin, end or lie in the piece
+//!   quarantine, or of a cell on the remote stack. All cells that begin, end or lie in the piece
 //!   are marked in the free bits. So no thread reads or writes there, except for the heap word.
 //! * A heap word in use is right or 0.
 //! * Only the owner of a page returns its pieces, and only while the cells are marked.

@@ -1,15 +1,15 @@
 //! A stop around a `fork`.
 //!
 //! A fork stops the world. Then it takes the locks that unattached threads take too, because no
-//! stop waits for these threads: the registry of the coordinator, the spare mutators, the job slot,
-//! the mutex of the collector lock, and the locks of the model
+//! stop waits for these threads. The locks are the registry of the coordinator, the spare mutators,
+//! the job slot, the mutex of the collector lock, and the locks of the model
 //! ([`Forks::lock_for_fork`](crate::model::Forks::lock_for_fork)). Last it takes the lock of
 //! settings, which is the [innermost](crate::base::settings_lock).
 //!
 //! A fork by an attached thread ([`ModelMutator::prepare_fork`]) stops the heap of that thread. A
 //! fork by a detached thread ([`ModelHeap::prepare_fork`]) stops any number of heaps: first all of
 //! them, in the order of their addresses, and then it takes their locks. In this order two such
-//! forks do not wait for each other, and no thread of a heap that is being stopped waits for a lock
+//! forks do not wait for each other. No thread of a heap that is being stopped waits for a lock
 //! that the fork has taken already.
 //!
 //! In the parent the fork releases all of this again. In the child it first removes the places of

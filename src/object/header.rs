@@ -38,21 +38,21 @@
 //!   transition leaves this state. So a thread may count it without a look at its header, by a
 //!   `SharedGc`, which is a reference to such an object. The object may be immortal too.
 //! * `WEAK` says that a weak record may exist, so that the path to zero must consult it. Only that
-//!   path removes the flag, because a collection has removed the record of its garbage before.
+//!   path removes the flag, if a collection has removed the record of its garbage before.
 //!
 //! # Transitions
 //!
 //! * *clone*, *drop* by the owner: a plain load and store of `local`.
 //! * *last local drop*: `local` goes from 1 to 0. If `shared` is 0, without flags, the object is
-//!   dead, and no read-modify-write was needed, while otherwise the object is merged.
+//!   dead, and no read-modify-write was needed. Otherwise the object is merged.
 //! * *foreign drop* of a biased object: one CAS subtracts the reference. If the shared half becomes
-//!   negative, the same CAS sets `QUEUED`, because with two steps the owner could see the
-//!   decrement, merge to zero and free the object before the flag is set.
+//!   negative, the same CAS sets `QUEUED`. With two steps the owner could see the decrement, merge
+//!   to zero and free the object before the flag is set.
 //! * *foreign drop* whose CAS met another foreign count: it queues the object too, because once the
 //!   object is merged, each foreign count is a single instruction.
-//! * *merge*: by the owner, by a thread that has suspended the detached owner, by the thread that
-//!   has queued the object and finds the owner ended, or by the thread that has stopped the world.
-//!   The CAS of `MERGED` lets exactly one thread merge.
+//! * *merge*: by the owner, by a thread that has suspended the detached owner, or by the thread
+//!   that has stopped the world. Or by the thread that has queued the object and finds the owner
+//!   ended. The CAS of `MERGED` lets exactly one thread merge.
 //! * *inherit*: a mutator with a reference becomes the owner of a biased object whose owner has
 //!   ended; see below.
 //! * *share for life*: an object that is not queued, by its owner or, once it is merged, by any
@@ -72,7 +72,7 @@
 //! or a thread that has queued it merges it. Both begin with a CAS of the owner's id, from that of
 //! the ended owner to the mutator's, or to `NO_OWNER`. The thread whose CAS succeeds has the local
 //! half to itself, and the ended owner's last value of it. Although the new owner could count on at
-//! once, it first moves the shared half into the local one, if there is room, so that its next last
+//! once, it first moves the shared half into the local one, if there is room. Then its next last
 //! drop finds nothing shared and need not merge.
 //!
 //! No owner's id comes back, because ids are not reused, and an ended owner takes no object. So if
@@ -82,8 +82,8 @@
 //! A thread may read the id of an ended owner, and queue the object for it after another mutator
 //! has inherited the object. It then finds the queue closed, and its own CAS fails, while `QUEUED`
 //! keeps the object alive until this thread has put it into the queue of the new owner. If the new
-//! owner is dropping its last local reference, the id is `NO_OWNER` by then, so that this thread
-//! clears `QUEUED`, and the later of the two CASes of `shared` decides whether the object is dead.
+//! owner is dropping its last local reference, the id is `NO_OWNER` by then. So this thread clears
+//! `QUEUED`, and the later of the two CASes of `shared` decides whether the object is dead.
 //!
 //! Threads do not take a merged object from each other, because such an object is not inherited.
 //!
@@ -501,7 +501,7 @@ impl Header {
         }
     }
 
-    /// A thread that is attached to the object's heap drops a reference to a merged object: the
+    /// A thread that is attached to the object's heap drops a reference to a merged object. The
     /// thread has seen that it is merged, or the object is shared for life.
     #[inline]
     pub(crate) fn drop_merged(&self) -> Dropped {

@@ -1,9 +1,9 @@
 //! The tracked set: one state byte for each object.
 //!
 //! The set is the side table itself: an object is a member while the `TRACKED` bit of its first
-//! granule's byte is set, so that it costs one store to add an object, and no list grows. For
-//! example, the byte of a new object is `LIVE | TRACKED`, and a full collection that keeps it adds
-//! `OLD`. An enumeration is a linear scan over pages, which threads can share.
+//! granule's byte is set. So it costs one store to add an object, and no list grows. For example,
+//! the byte of a new object is `LIVE | TRACKED`, and a full collection that keeps it adds `OLD`. An
+//! enumeration is a linear scan over pages, which threads can share.
 //!
 //! | bit | meaning | set | cleared |
 //! |---|---|---|---|
@@ -35,9 +35,9 @@
 //!
 //! In a stop `listing`, `sweep` and `promote` access the bytes of a page as plain memory
 //! (`scope::exclusively`), so that their scans are vectorised. Each page then belongs to one
-//! worker, while all other threads that change state bytes are attached, and so parked. Counting
-//! reads the bytes so while no thread writes them. The claim uses loads and stores, because each
-//! object has one worker.
+//! worker, while all other threads that change state bytes are attached, and so parked. The search
+//! for candidates reads the bytes so, while no thread writes them. The claim uses loads and stores,
+//! because each object has one worker.
 
 #![forbid(unsafe_code)]
 
@@ -196,14 +196,14 @@ impl StateByte<'_> {
     #[inline(always)]
     pub(crate) fn change_alone(self, set: u8, clear: u8) -> u8 {
         if self.get() & UNREACHABLE != 0 {
-            return self.change_beside_the_tally(set, clear);
+            return self.change_beside_the_closing(set, clear);
         }
         self.change_plainly(set, clear)
     }
 
     #[cfg(feature = "cpython")]
     #[cold]
-    fn change_beside_the_tally(self, set: u8, clear: u8) -> u8 {
+    fn change_beside_the_closing(self, set: u8, clear: u8) -> u8 {
         let changed = |now: u8| Some((now & !clear) | set);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).unwrap_or_else(|now| now)
     }

@@ -3,9 +3,9 @@
 //! A collection could pass a closure to each traversal. But a call for each reference costs more
 //! than all else that is done with it, and the target of one reference would be awaited before the
 //! next is read. So a traversal only writes addresses into the tracer's buffer, and the collector
-//! reads the buffer afterwards, when it can prefetch the targets together. For example, after
-//! [`Tracer::each`] for two objects, of which `a` refers to `b` and `c`, and `b` to `c`, the buffer
-//! is `[b, c, c]`, and the [`Ends`] are `[2, 3]`.
+//! reads the buffer afterwards, when it can prefetch the targets together. For example, `a` refers
+//! to `b` and `c`, and `b` to `c`. After [`Tracer::each`] for both the buffer is `[b, c, c]`, and
+//! the [`Ends`] are `[2, 3]`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -711,7 +711,7 @@ impl fmt::Debug for Tracer {
 ///
 /// The addresses in a list of a million elements would fill several buffers with megabytes, and one
 /// worker would have to look at all of them. So the tracer of a marking worker only notes where
-/// such a slice is, so that the worker can read it in pieces, and give half of it to an idle worker
+/// such a slice is. The worker can then read it in pieces, and give half of it to an idle worker
 /// ([ADR 51](../../docs/adr/0051-marking-with-several-workers.md)).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LongSlice {

@@ -1,5 +1,5 @@
-//! The types of the built-in model: for each a table of functions, by which it traverses, finalizes
-//! and destroys its objects, and for each heap the numbers of its types, which headers hold.
+//! The types of the built-in model. Each has a table of functions, by which it traverses, finalizes
+//! and destroys its objects. Each heap numbers its types, and headers hold the numbers.
 //!
 //! A rule, which unsafe code cites:
 //!
@@ -82,8 +82,8 @@ impl TypeInfo {
 
 /// A heap's types, numbered. An index stays valid, because types are never removed.
 ///
-/// A lookup by index takes no lock, because it is on the path of marking. It costs two dependent
-/// loads, because buckets of doubling size are filled once and never move.
+/// A lookup by index is on the path of marking. It takes no lock, because buckets of doubling size
+/// are filled once and never move, and costs two dependent loads.
 ///
 /// The layout keeps the order of the fields, so that `first` is not at the registry's own address.
 /// Otherwise the compiler would compute that address on the common path, although only the cold

@@ -1,11 +1,11 @@
 //! Weak records.
 //!
 //! An upgrade reads the count of a target that may be dying on another thread, so the two must
-//! exclude each other, and only objects with weak references may pay for that. Such an object has
-//! one *record*, which all its weak references share, outside of the heap, because weak references
-//! may outlive it. Each address of the heap has a *place* for the record of the object there. The
-//! record's lock decides between an upgrade and the death of the target, because the path to zero
-//! takes the lock before the memory is freed, while an upgrade holds it to read the target.
+//! exclude each other. Only objects with weak references may pay for that. Such an object has one
+//! *record*, which all its weak references share, outside of the heap, because weak references may
+//! outlive it. Each address of the heap has a *place* for the record of the object there. The
+//! record's lock decides between an upgrade and the death of the target. The path to zero takes the
+//! lock before the memory is freed, and an upgrade holds it to read the target.
 //!
 //! | field | access |
 //! |---|---|
@@ -22,8 +22,8 @@
 //! * Only a thread that is attached to the target's heap uses the target. It does so under the
 //!   lock, which it does not hold at a safepoint, so that in a stop no upgrade is under way. A
 //!   mutator of another heap can take the lock at any time, and only compares the address.
-//! * A thread that fills a place, or takes a record from it, has a reference to the target, so that
-//!   the target does not die meanwhile, no stop finds it unreachable, and the place is not emptied.
+//! * A thread that fills a place, or takes a record from it, has a reference to the target. So the
+//!   target does not die meanwhile, no stop finds it unreachable, and the place is not emptied.
 //!   When two such threads meet, an exchange decides which record stays.
 //! * Because of the flag the last drop cannot miss the record.
 //! * Because a dealloc handler may count its object up and down,
@@ -103,8 +103,7 @@ impl WatcherRoom<'_> {
 #[derive(Default)]
 struct Watchers {
     list: Vec<WeakWatcher>,
-    /// The number of watchers after the last pruning, because the list is pruned again when it has
-    /// doubled.
+    /// The number of watchers after the last pruning. The list is pruned again when it has doubled.
     pruned: usize,
 }
 
@@ -145,7 +144,7 @@ impl WeakRecord {
         // Relaxed: under the lock.
         let target = NonNull::new(self.target.load(Ordering::Relaxed))?;
         // SAFETY: rules *guarded* and *counted*: while `target` is set and the lock is held, the
-        // object's memory is not freed: the thread that frees it empties `target` first, under the
+        // object's memory is not freed. The thread that frees it empties `target` first, under the
         // lock. Or a stop has emptied it, and then this thread was at a safepoint.
         is_own(target).then(|| f(unsafe { target.as_ref() }))
     }

@@ -36,8 +36,8 @@ pub(crate) enum Phase {
     /// of a promotion.
     Merge,
     /// Stopped: marks the objects that the model's roots reach, and in a full collection those that
-    /// known roots reach, then those that the roots of the last full collection reach; only in a
-    /// collection with such roots, and once more if some of the last are roots no longer.
+    /// known roots, then the last full collection's roots reach. Runs only with such roots, and
+    /// again if some of the last are roots no longer.
     Premark,
     /// Stopped: counts the references between candidates.
     Count,

@@ -55,13 +55,13 @@ pub struct CollectionReport {
     /// Unreachable objects that finalizers or callbacks made reachable again.
     pub resurrected: usize,
     /// Unreachable objects that were destroyed. The figure is final, because destructions that
-    /// other threads owe this collection are counted, too: if objects are alive after all were
+    /// other threads owe this collection are counted, too. If objects are alive after all were
     /// cleared, the collection makes sure in one more stop.
     pub collected: usize,
-    /// Unreachable objects that still exist at the end, because references to them are left: the
-    /// `clear` of each object of their cycle has kept or restored the reference to the next; or a
-    /// destructor or clear handler has stored a reference to one of them; or a panic has kept an
-    /// object from being cleared; or they are only reached from such objects. They stay tracked,
+    /// Unreachable objects that still exist at the end, because references to them are left. Either
+    /// the `clear` of each object of their cycle has kept or restored the reference to the next. Or
+    /// a destructor or clear handler has stored a reference to one of them, or a panic has kept an
+    /// object from being cleared. Or they are only reached from such objects. They stay tracked,
     /// and the next full collection tries again. Objects that were not cleared because of a legacy
     /// finalizer or for debugging count too.
     pub uncollectable: usize,
@@ -75,9 +75,9 @@ pub struct CollectionReport {
     /// such a traversal is wrong.
     pub overvisited: usize,
     /// How long each stop of the world lasted: one stop if it sufficed, two if code had to run in
-    /// between, and one more if objects were alive after all were cleared, or if references were
-    /// left that other threads might be reading. The stops for the checks of checked mode and of
-    /// the stress modes are not included.
+    /// between. There is one more if objects were alive after all were cleared, or if references
+    /// were left that other threads might be reading. The stops for the checks of checked mode and
+    /// of the stress modes are not included.
     pub stops: Vec<Duration>,
     /// From the request of a stop until the last thread parked: the longest of the stops. A wait
     /// for a stop that another thread has made before is not included.

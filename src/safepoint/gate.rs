@@ -148,9 +148,8 @@ impl<T> Coordinator<T> {
     /// Makes the present stop wait for this thread too. The reverse of
     /// [`acknowledge`](Self::acknowledge).
     pub(super) fn count(&self, entry: &mut RegistryEntry<T>) {
-        // Count once, because a thread that has left and has not acknowledged may be suspended in
-        // between, and the end of the suspension makes the one acknowledgement that is due for
-        // both.
+        // Count once. A thread that has left and has not acknowledged may be suspended in between,
+        // and the end of the suspension makes the one acknowledgement that is due for both.
         if std::mem::replace(&mut entry.counted, true) {
             return;
         }

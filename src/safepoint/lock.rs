@@ -1,8 +1,8 @@
 //! Locks that survive a fork.
 //!
 //! They are std's locks, because such a lock is one futex word. A `parking_lot` lock keeps its
-//! waiters in a table of the process and hands itself to the first waiter, but in the child of a
-//! fork that thread does not exist.
+//! waiters in a table of the process and hands itself to the first waiter. In the child of a fork
+//! that thread does not exist.
 
 #![forbid(unsafe_code)]
 

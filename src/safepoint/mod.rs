@@ -46,8 +46,8 @@
 //! * `Coordinator::pending`: the number of `counted` entries, written under the registry lock. The
 //!   requester may read it without the lock.
 //! * `Registry`: all of it is under the lock. No user code runs under the lock, because it could
-//!   call the coordinator, so that records are cloned out, and callbacks are called and the user's
-//!   data is dropped after the lock is released.
+//!   call the coordinator. So records are cloned out, and callbacks are called and the user's data
+//!   is dropped after the lock is released.
 //!
 //! # Coming back
 //!
@@ -64,9 +64,9 @@
 //! `SeqCst`.
 //!
 //! The rest is ordinary happens-before. The writes of an attached thread reach the requester by the
-//! release of the thread's last transition, which the scan reads, or by the registry lock, under
-//! which the thread acknowledges. The writes of the requester reach an attaching thread by the
-//! release of `stop := false`, or by the lock at the gate.
+//! release of that thread's last transition, which the scan reads, or by the registry lock, under
+//! which it acknowledges. The writes of the requester reach an attaching thread by the release of
+//! `stop := false`, or by the lock at the gate.
 
 #![forbid(unsafe_code)]
 
@@ -298,9 +298,9 @@ impl<T> Coordinator<T> {
     /// threads.
     ///
     /// A thread that is attaching or parked may be missed. To lose nothing, the caller *first*
-    /// stores a condition with `SeqCst`, and every thread loads the condition with `SeqCst` *after*
-    /// it has attached: after [`attach`](Participant::attach), [`park`](Participant::park) and the
-    /// end of a [`stop`](Participant::stop). Then the thread gets the bits, or reads the condition.
+    /// stores a condition with `SeqCst`. Every thread loads the condition with `SeqCst` *after* it
+    /// has attached: after [`attach`](Participant::attach), [`park`](Participant::park) and the end
+    /// of a [`stop`](Participant::stop). Then the thread gets the bits, or reads the condition.
     pub fn poke_attached(&self, bits: u32) -> usize {
         let registry = self.registry.lock();
         // The caller stores its condition before this loop loads the states, while the thread

@@ -260,9 +260,9 @@ impl<T> Participant<T> {
         away
     }
 
-    /// As [`detach`](Self::detach), followed by a [`poll`](Self::poll). SeqCst on both sides, so
-    /// that when another thread raises bits and then reads the state, either this poll reads the
-    /// bits, or the other thread reads that this thread is detached.
+    /// As [`detach`](Self::detach), followed by a [`poll`](Self::poll). SeqCst on both sides:
+    /// another thread raises bits and then reads the state. So either this poll reads the bits, or
+    /// the other thread reads that this thread is detached.
     #[inline]
     pub(crate) fn detach_and_poll(&self) -> Option<u32> {
         if !self.may_detach() {
@@ -282,7 +282,7 @@ impl<T> Participant<T> {
     fn detached_in_a_stop(&self) {
         maybe_yield(&self.coordinator.under, Step::Detach);
         let mut registry = self.coordinator.registry.lock();
-        // Another thread may have suspended this one by now, so that the stop waits for the
+        // Another thread may have suspended this one by now. Then the stop waits for the
         // suspension, and the suspender acknowledges.
         if self.record.state() == DETACHED
             && let Some(at) = registry.position(self.record.id)
@@ -472,7 +472,7 @@ impl Drop for NoSafepoint<'_> {
 /// This thread is detached, or about to be, while its callers rely on its attachment. See the page
 /// of [`safepoint`](super).
 ///
-/// If a panic drops it, the process ends, because the callers would go on with the proof of an
+/// If a panic drops it, the process ends. Otherwise the callers would go on with the proof of an
 /// attachment that does not exist, and use objects while the world is stopped.
 #[must_use = "a thread that does not come back ends the process"]
 #[derive(Debug)]

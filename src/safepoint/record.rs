@@ -16,10 +16,9 @@ use crate::base::sync::{AtomicU32, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub(super) NonZeroU64);
 
-/// The last id that was given out. It is the only static beside the thread-locals, because ids must
-/// differ between coordinators, as the `current` word does not name its coordinator. It is std's
-/// atomic also under loom, because loom's cannot be static. Relaxed, because the numbers only have
-/// to differ.
+/// The last id that was given out. It is a static, because ids must differ between coordinators:
+/// the `current` word does not name its coordinator. It is std's atomic also under loom, because
+/// loom's cannot be static. Relaxed, because the numbers only have to differ.
 static LAST_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 impl ThreadId {

@@ -42,7 +42,7 @@ impl<T> Coordinator<T> {
     /// other thread that suspends it.
     ///
     /// A stop waits until a suspension is over. If the caller is not attached here, it waits in
-    /// this call while a stop is on, so that a requester must not wait for a helper thread that
+    /// this call while a stop is on, so a requester must not wait for a helper thread that
     /// suspends.
     ///
     /// Hold the guard briefly: meanwhile the calling thread must not attach, park, detach, stop, or

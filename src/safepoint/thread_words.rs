@@ -17,8 +17,8 @@
 //! Two facts make the state: whether the thread is attached, and whether a guard lives. Because
 //! they change independently, and no transition saves a word for a later one, guards may be kept,
 //! leaked and dropped in any order. A thread attaches only from `0, 0`, or comes back to an
-//! attachment that its callers rely on, so that it has at most one attached participant, and thus
-//! one attached mutator.
+//! attachment that its callers rely on. So it has at most one attached participant, and thus one
+//! attached mutator.
 //!
 //! | state | `current` | `hidden` | guards | entered by | left by |
 //! |---|---|---|---|---|---|

@@ -174,8 +174,7 @@ impl<T> Coordinator<T> {
     /// for its turn as other requesters do. In the stop the thread cannot attach anywhere.
     ///
     /// The caller may keep stops of other coordinators already. Then all callers stop these in the
-    /// same order, and none of them is attached, because two callers could wait for each other
-    /// otherwise.
+    /// same order, and none of them is attached. Otherwise two callers could wait for each other.
     pub(crate) fn stop_unattached(&self) -> Result<WorldStopped<'_, T>, StopError> {
         debug_assert_eq!(thread_words::attached_as(), 0, "a stop would wait for this thread");
         // Without an id, of which there are 2^40, there is no place among the requesters.

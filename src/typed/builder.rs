@@ -85,8 +85,8 @@ impl HeapBuilder {
     /// Objects get memory outside the heap without asking it. They may exceed the limit by 64 KiB
     /// for each thread, by the buffer of the object that is allocated last, and by buffers that
     /// grow later. As long as they do, every allocation that needs a fresh cell is refused,
-    /// whatever its size: on a thread that has got such memory the next one, on other threads after
-    /// up to 64 objects of each size.
+    /// whatever its size. On a thread that has got such memory this is the next one, on other
+    /// threads it follows up to 64 objects of each size.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self

@@ -8,7 +8,7 @@
 //! and the stop, which waits for A, finds the cell unlocked.
 //!
 //! In a stop every cell inside the heap's objects is therefore unlocked, unless its guard was
-//! leaked, so the collector tests the lock of such a cell with one relaxed load. A mutator of
+//! leaked. So the collector tests the lock of such a cell with one relaxed load. A mutator of
 //! another heap, which may run meanwhile, cannot lock it, because the cell's address shows the
 //! heap.
 //!
@@ -24,10 +24,10 @@
 //!
 //! # Cells outside of heaps
 //!
-//! The address of a cell behind a `Box`, in a `Vec` or in a static does not show a heap, so a
-//! mutator of another heap may lock the cell during the stop. If that thread moved a reference into
-//! the cell, the collector could count a reference that is newer than the count of its target, and
-//! take a live object for garbage. Therefore the lock word names a heap:
+//! The address of a cell behind a `Box`, in a `Vec` or in a static does not show a heap. So a
+//! mutator of another heap may lock the cell during the stop. It could move a reference into the
+//! cell that is newer than the count of its target. Then the collector could take a live object for
+//! garbage. Therefore the lock word names a heap:
 //!
 //! * An unlock stores the heap of the guard's mutator.
 //! * A traversal takes the lock, and marks the cell as `PART` of the traversed heap. It reads the
@@ -445,8 +445,8 @@ impl<T> From<T> for GcCell<T> {
 /// Access to the value of a locked [`GcCell`]. The drop of the guard unlocks the cell.
 ///
 /// A guard is not `Send` and cannot be kept across a safepoint. It must not be leaked, for example
-/// by [`std::mem::forget`]: the cell would stay locked, so that no collection could read or clear
-/// it, and what its contents own outside the heap would be counted wrongly.
+/// by [`std::mem::forget`]. The cell would stay locked: no collection could read or clear it, and
+/// what its contents own outside the heap would be counted wrongly.
 #[must_use = "the cell is unlocked when the guard is dropped"]
 pub struct GcCellGuard<'a, T: Trace + ?Sized> {
     cell: &'a GcCell<T>,

@@ -10,8 +10,8 @@ use std::marker::PhantomData;
 
 use crate::{Gc, Mutator};
 
-/// A function that is called once in the life of an object with a value of type `T`: when the last
-/// reference to the object is dropped, or when a collection finds the object unreachable.
+/// A function that is called once in the life of an object with a value of type `T`. This is when
+/// the last reference to the object is dropped, or when a collection finds the object unreachable.
 ///
 /// At that time no object is cleared yet, so the object and all objects reachable from it are
 /// intact. The finalizer can make the object reachable again, by storing a clone of its handle. The

@@ -207,7 +207,7 @@ pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T
 #[inline]
 fn allocate_small<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     // If the compiler had to drop `value` on an unwind, it would build the value on the stack and
-    // copy it, and the loads of the copy would wait for the stores.
+    // copy it. The loads of the copy would wait for the stores.
     let value = ManuallyDrop::new(value);
     match Unborn::<T>::new(m) {
         // SAFETY: rule *new*: fresh memory, and then it holds the value.

@@ -3,8 +3,8 @@
 //! A node that keeps its references in a `Vec` costs a second allocation, from the process's
 //! allocator, and a collection must follow the vector's pointer to find them. Because most nodes
 //! have few references, a `GcVec<T, N>` has `N` places of its own, and takes a cell of the heap
-//! only if it needs more. For example, the first two handles of a `GcVec<T, 2>` lie in the vector,
-//! and the third push fetches a cell with four places or more, and moves the two handles there.
+//! only if it needs more. For example, the first two handles of a `GcVec<T, 2>` lie in the vector.
+//! The third push fetches a cell with four places or more, and moves the two handles there.
 //!
 //! # States
 //!
@@ -22,7 +22,7 @@
 //!
 //! The vector has no lock, like a `Vec`: each change takes `&mut`. Inside an object it is the
 //! content of a [`GcCell`](crate::GcCell), whose lock gives out the `&mut`. So in a stop no thread
-//! changes a vector that a traversal can read: a thread of the stopped heap holds no guard, and a
+//! changes a vector that a traversal can read. A thread of the stopped heap holds no guard, and a
 //! thread of another heap cannot lock the cell.
 //!
 //! The mutator that a growing vector takes names the heap of the new buffer, and nothing else. A
@@ -50,7 +50,7 @@ use crate::{Gc, Mutator, Trace, Tracer};
 
 /// A vector of handles. It holds up to `N` handles in line, and more of them in a cell of the heap.
 ///
-/// Use it for the references of a node, instead of a `Vec<Gc<T>>`: it calls no allocator for a node
+/// Use it for the references of a node, instead of a `Vec<Gc<T>>`. It calls no allocator for a node
 /// with up to `N` references, and the collector finds these references in the node itself. A
 /// `GcVec<T, 2>` is as large as a `Vec`, and each further place adds 8 bytes to the node. [ADR 32]
 /// has the gain. Choose `N` so that most nodes need no more: a place that stays empty costs memory,

@@ -256,7 +256,7 @@ impl fmt::Debug for Heap {
 pub struct KnownRoot {
     key: u64,
     names: Arc<KnownRoots>,
-    /// Dropped after the name is removed: rule *counted* of `known_roots`.
+    /// Dropped after the name is removed, as [`KnownRoots`] says.
     _root: AnyGc,
 }
 

@@ -259,9 +259,9 @@ impl Mutator {
     ///
     /// # Errors
     ///
-    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`, or what the thread runs
-    /// before it leaves keeps a [`TraversalGuard`](crate::safepoint::TraversalGuard): a hook, or a
-    /// destructor of an object whose last reference another thread has dropped.
+    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`. Also if what the thread
+    /// runs before it leaves keeps a [`TraversalGuard`](crate::safepoint::TraversalGuard): a hook,
+    /// or a destructor of an object whose last reference another thread has dropped.
     pub fn into_detached(self) -> Result<Detached, Self> {
         self.raw.0.into_detached().map(Detached).map_err(Self::from_raw)
     }

@@ -1,6 +1,6 @@
 //! `SharedGc`, a handle that counts without a look at the object.
 //!
-//! The object is *shared for life* (see the page of `object::header`): its owner's id and the flag
+//! The object is *shared for life* (see the page of `object::header`). Its owner's id and the flag
 //! `MERGED` stay as they are until the object is freed, so a count need not read them. A clone is
 //! one `fetch_add`, and a drop on an attached thread is one `fetch_sub`.
 

@@ -4,8 +4,8 @@
 //! Suppose that thread B takes the reference out of the slot between these two steps of thread A,
 //! and drops it: A would increment the count of a freed object. So a removed reference is not
 //! dropped immediately but *retired*. It is dropped when every thread that was attached at the
-//! removal has passed a safepoint or detached, because no thread can then be between the two steps
-//! of a load of this reference. For the same reason `peek` can borrow the value without counting.
+//! removal has passed a safepoint or detached. No thread can then be between the two steps of a
+//! load of this reference. For the same reason `peek` can borrow the value without counting.
 //!
 //! # Orderings
 //!

@@ -1,7 +1,7 @@
 //! What the collector asks of an object's type: the trait `Trace`.
 //!
 //! The collector knows the bytes of an object, and not which of them are handles. The type does, so
-//! each type shows its handles: for example, an object with a `Vec<Gc<T>>` forwards the call to the
+//! each type shows its handles. For example, an object with a `Vec<Gc<T>>` forwards the call to the
 //! vector, the vector to its elements, and each `Gc` reports its target. `trace_std` implements the
 //! trait for types of other crates. The types of this crate ([`Gc`], [`GcCell`] and so on)
 //! implement it in their own modules.
@@ -67,8 +67,8 @@ use crate::{Finalizer, Mutator, Tracer};
 /// 3. Two traversals of an unchanged value visit the same references.
 /// 4. `clear` removes every reference that can close a cycle.
 /// 5. The references of a value do not change during a stop. A field behind a lock or an atomic is
-///    therefore changed only by a thread that is attached to the object's heap, and a lock is not
-///    held across a safepoint. [`GcCell`](crate::GcCell), [`AtomicGc`](crate::AtomicGc) and
+///    therefore changed only by a thread that is attached to the object's heap. A lock is not held
+///    across a safepoint. [`GcCell`](crate::GcCell), [`AtomicGc`](crate::AtomicGc) and
 ///    [`GcOnce`](crate::GcOnce) enforce this. A `Mutex`, `RwLock` or `OnceLock` cannot, so one that
 ///    contains references does not compile.
 ///
@@ -186,16 +186,16 @@ pub trait Trace: 'static {
     /// The heap adds the bytes when the object is allocated, and subtracts them when it dies. It
     /// calls this function for the contents of a [`GcCell`](crate::GcCell) of an object, too, each
     /// time it is locked and unlocked, and counts the difference. So between these calls the result
-    /// may change only by a change of a cell's contents; all else that a type gets or gives up
+    /// may change only by a change of a cell's contents. All else that a type gets or gives up
     /// during its life, it reports with
     /// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes), and returns it
     /// here when it dies. A wrong result makes collections too frequent or too rare. The function
     /// must not panic, and not use objects.
     ///
-    /// The heap counts a change twice, or a change of what it has not counted, where a cell with
-    /// such contents is locked by the destructor of its own object, lies in the contents of another
-    /// cell, or is a field with `#[trace(skip)]`. Such a program makes up for the difference with
-    /// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes).
+    /// The heap counts a change twice, or a change of what it has not counted, in three cases. A
+    /// cell with such contents is locked by the destructor of its own object, lies in the contents
+    /// of another cell, or is a field with `#[trace(skip)]`. Such a program makes up for the
+    /// difference with [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes).
     #[inline]
     fn external_bytes(this: &mut Self) -> usize {
         let _ = this;
@@ -218,9 +218,9 @@ pub trait Trace: 'static {
     /// going to read, with [`Tracer::fetch`].
     ///
     /// If the type is [`INDIRECT`](Self::INDIRECT), the collector calls this some objects ahead of
-    /// the traversal, under the same guard, because cache misses on small buffers would otherwise
-    /// take most of a pause. The derive forwards it to the fields. An empty function is always
-    /// correct, and the rules are those of `traverse`.
+    /// the traversal, under the same guard. Cache misses on small buffers would otherwise take most
+    /// of a pause. The derive forwards it to the fields. An empty function is always correct, and
+    /// the rules are those of `traverse`.
     #[inline]
     fn prefetch(this: &Self, tracer: &Tracer) {
         let _ = (this, tracer);

@@ -540,8 +540,8 @@ const fn assert_without_references<T: Trace>() {
 
 /// A lock is a leaf. If its contents may hold references, the program does not compile.
 ///
-/// Any thread can change it through a shared reference, also a detached one during a stop. If that
-/// thread stored a new handle to an object whose count the collector has read already, the
+/// Any thread can change it through a shared reference, also a detached one during a stop. That
+/// thread could store a new handle to an object whose count the collector has read already. The
 /// collector would find one reference more than it knows, and could take the object for garbage.
 macro_rules! locks {
     ($($(#[$doc:meta])* $lock:ty;)*) => {$(

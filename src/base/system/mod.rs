@@ -22,8 +22,8 @@
 //! A range is *reserved* first, so that no other memory of the process lies there, and any access
 //! ends the process. A *committed* part can be read and written, and reads as zero at first. It
 //! stays committed until the whole range is *released*. A part that is *discarded* stays committed
-//! and loses its memory: each word there reads as zero or as before, at any time, also for a thread
-//! that reads it meanwhile. The pages of the heap need no more than that.
+//! and loses its memory: each word there reads as zero or as before, also for a thread that reads
+//! it meanwhile. The pages of the heap need no more than that.
 
 use std::ptr::NonNull;
 

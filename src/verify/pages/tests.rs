@@ -264,9 +264,9 @@ fn a_write_to_free_memory() {
     });
 }
 
-/// The heap has a page of small objects, a hole of two pages, a large object of two pages,
-/// another page of small objects, and at the end a large object of two pages. `plant` damages
-/// the heap or the lists, and returns the error that the verifier must find.
+/// The heap has a page of small objects, a hole of two pages, and a large object of two pages.
+/// Another page of small objects follows, and at the end a large object of two pages. `plant`
+/// damages the heap or the lists, and returns the error that the verifier must find.
 fn says(plant: impl FnOnce(&Space, &mut PageLists) -> String) {
     let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).build().unwrap();
     let m = heap.attach();

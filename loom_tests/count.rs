@@ -148,7 +148,7 @@ impl Object {
         }
     }
 
-    /// `managed::drop_slowly_to`, on a thread that is attached as `me`. It checks the most common
+    /// `release::drop_slowly_to`, on a thread that is attached as `me`. It checks the most common
     /// case first: the last reference.
     fn drop_last(&self, me: u64) {
         if !self.with(|header| header.try_drop_local(me)) {
@@ -269,14 +269,14 @@ impl Object {
         self.destroy_if_dead(dropped);
     }
 
-    /// `release::empty_queue`, of any queue with this object.
+    /// `foreign::merge_queue`, of any queue with this object.
     fn merge_queued(&self, queue: &MergeQueue) {
         for _ in queue.merge(|_| self.with(Header::merge)) {
             self.destroy();
         }
     }
 
-    /// `release::empty_queue`, by the owner.
+    /// `foreign::merge_own_queue`.
     fn merge_queue(&self) {
         self.merge_queued(&self.queue);
     }

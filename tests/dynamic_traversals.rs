@@ -47,8 +47,8 @@ fn a_handle_to_a_type_owns_a_reference_wherever_it_is_made_and_dropped() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// The results of `dynamic::note` in the traversals of `Empty`: how often it returned the fault,
-/// and how often it did not.
+/// The results of `dynamic::record_fault` in the traversals of `Empty`: how often it returned the
+/// fault, and how often it did not.
 static GIVEN_BACK: AtomicUsize = AtomicUsize::new(0);
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 

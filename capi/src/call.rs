@@ -446,8 +446,8 @@ fn is_accepted(looked: Result<(), Fault>, function: &'static str) -> bool {
     false
 }
 
-/// Like [`check_object`], with the heap of this thread, while on a thread without a checked heap
-/// every address passes.
+/// Like [`check_object`], with the heap of this thread. On a thread without a checked heap every
+/// address passes.
 #[cold]
 #[inline(never)]
 unsafe fn check_object_here(object: NonNull<PyObject>) -> Result<(), Fault> {

@@ -1,8 +1,8 @@
 //! Errors: the indicator of the thread, reports of misuse, the unraisable hook.
 //!
 //! Each thread has its own indicator. While the collector calls a handler, the indicator is set
-//! aside, so that the handler starts with an empty one, and an error that the handler leaves there
-//! is reported as unraisable.
+//! aside. So the handler starts with an empty one, and an error that the handler leaves there is
+//! reported as unraisable.
 //!
 //! The hooks belong to the process. While a hook runs, the mutator is lent, so that the hook cannot
 //! reach a safepoint. No hook is called in a stop, so misuse in a traverse handler is reported when
@@ -402,10 +402,9 @@ pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T
     taken(mutex)
 }
 
-/// Like [`locked`], for the places where the hook for slow stops may be called, because a thread
-/// that waits for the end of a stop calls this hook as if inside a traverse handler. That is sound,
-/// because these locks are held only for a few instructions, and no thread is stopped while it
-/// holds one.
+/// Like [`locked`], for the places where the hook for slow stops may be called. A thread that waits
+/// for the end of a stop calls this hook as if inside a traverse handler. That is sound, because
+/// these locks are held only for a few instructions, and no thread is stopped while it holds one.
 fn taken<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -7,9 +7,9 @@
 //! also removes what the other threads have left: their objects become unowned, and their
 //! collections are abandoned. Then the thread attaches again.
 //!
-//! Nothing is prepared if the thread forks where it cannot detach, in a destructor, a finalizer, a
-//! hook or a traverse handler; if memory is short; or if no stop can succeed, because a thread has
-//! ended attached. The child may then use no heap, which suffices for most, because they call
+//! Nothing is prepared if the thread forks where it cannot detach: in a destructor, a finalizer, a
+//! hook or a traverse handler. Nor if memory is short, or if no stop can succeed, because a thread
+//! has ended attached. The child may then use no heap, which suffices for most, because they call
 //! `exec`.
 //!
 //! Handlers of the program that were registered before these are called between them. Later ones
@@ -93,7 +93,7 @@ unsafe extern "C" {
 }
 
 /// Registers the handlers for forks. The first threads may register them more than once, which
-/// [`DEPTH`] makes harmless, so that no thread waits for another one, which a child might not have.
+/// [`DEPTH`] makes harmless: no thread waits for another one, which a child might not have.
 pub(crate) fn watch() {
     static IS_WATCHED: AtomicBool = AtomicBool::new(false);
     // Acquire: pairs with the store below, so that the handlers are there.

@@ -118,8 +118,8 @@ impl<'a> Face<'a> {
         self.members().ss_own.record()
     }
 
-    /// The record of the type, or `None` if the type is not ready. The library finds the record of
-    /// a heap type that was made elsewhere, because its face has no pointer to it.
+    /// The record of the type, or `None` if the type is not ready. The record of a heap type that
+    /// was made elsewhere is found through its object, because its face has no pointer to it.
     pub(crate) fn own(self) -> Option<&'a TypeRecord> {
         self.shown_record().or_else(|| self.head().typed()?.describe())
     }

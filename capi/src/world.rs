@@ -102,7 +102,7 @@ fn default_address() -> Result<usize, Fault> {
     Ok(*DEFAULT.get_or_init(|| address))
 }
 
-/// The lock of the default heap's making, for a fork, which takes it first, because a thread that
+/// The lock of the default heap's making, for a fork. A fork takes it first, because a thread that
 /// has it may take the others.
 pub(crate) fn lock_start_for_fork() -> MutexGuard<'static, ()> {
     errors::locked(&STARTING)

@@ -1,7 +1,7 @@
 //! One collection, from its request to its report.
 //!
-//! [`Collection::search`] and [`Collection::finish`] call the phases in their order. The
-//! [module above](super) explains the phases.
+//! [`Collection::search`], and then [`Collection::finish`] or [`Collection::share`], call the
+//! phases in their order. The [module above](super) explains the phases.
 
 #![forbid(unsafe_code)]
 

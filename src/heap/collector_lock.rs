@@ -49,10 +49,10 @@
 //! # Forks
 //!
 //! A fork stops the world, and does not wait for the collector lock, because the thread that has it
-//! may wait for the forking thread. So a thread may be lost that has the lock or a batch, although
-//! the forking thread has neither, because its mutator is not lent. The child abandons the
-//! collection ([`LockState::abandon`]), so that the lock is free, and a [`LostCollection`] tells
-//! which objects still have the claim's reference:
+//! may wait for the forking thread. So a thread may be lost that has the lock or a batch. The
+//! forking thread has neither, because its mutator is not lent. The child abandons the collection
+//! ([`LockState::abandon`]), so that the lock is free, and a [`LostCollection`] tells which objects
+//! still have the claim's reference:
 //!
 //! * In the stage `Claimed`, those with the state bit `UNREACHABLE`.
 //! * In the stage `Reclaiming`, those that no thread has taken.

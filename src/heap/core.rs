@@ -3,7 +3,7 @@
 //! A thread may end, or have no mutator, while others still need what it knew about the heap. So
 //! all of that is in one [`Core`], which every mutator, handle and page leads to. For example,
 //! thread 1 attaches, allocates and ends. Its arena is empty then, and its last count, which makes
-//! a collection due, is in [`Core::pace`], so that thread 2 collects instead.
+//! a collection due, is in [`Core::pace`], so thread 2 collects instead.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -667,7 +667,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Errors
     ///
-    /// If a thread has ended without dropping its mutator, because it can never be stopped, if this
+    /// If a thread has ended without dropping its mutator (it can never be stopped), if this
     /// thread's mutator is lent, or inside another stop.
     pub fn stop(&mut self) -> Result<World<'_, M>, StopError> {
         self.stop_for(StopPurpose::Request)

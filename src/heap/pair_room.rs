@@ -1,9 +1,9 @@
 //! A box of two values that end one after the other, which are the parts of a mutator and its
 //! model's data.
 //!
-//! A mutator ends, while its model's data may serve the next mutator, and both lie in one box so
-//! that one pointer reaches both. For example, thread 1 drops its mutator. [`PairRoom::read`] takes
-//! the first value out, and leaves a room whose second value still exists. When thread 2 attaches,
+//! A mutator ends, but its model's data may serve the next one. Both lie in one box, so that one
+//! pointer reaches both. For example, thread 1 drops its mutator. [`PairRoom::read`] takes the
+//! first value out, and leaves a room whose second value still exists. When thread 2 attaches,
 //! [`PairRoom::write`] puts its mutator into that room, and returns the pointer again.
 
 use std::mem::{ManuallyDrop, MaybeUninit};

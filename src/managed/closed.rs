@@ -17,8 +17,8 @@ type InClosed = (Arc<ManagedCore>, DeadObject);
 
 const_thread_local! {
     /// The stack of the `drop_in_closed` that runs on this thread; null: none runs. The vector lies
-    /// in the frame of that call, and [`InUse`] resets the pointer, which has no destructor, so
-    /// that destructors of other thread-locals can drop references.
+    /// in the frame of that call, and [`InUse`] resets the pointer. The pointer has no destructor,
+    /// so destructors of other thread-locals can drop references.
     static CLOSED: Cell<*mut Vec<InClosed>> = Cell::new(std::ptr::null_mut())
 }
 

@@ -30,8 +30,8 @@ impl<A: Map> PageTable<A> {
             // Release: the draining thread sees the link and all writes of this thread to the cell,
             // because pushes in between are read-modify-writes, which continue the release
             // sequence. Relaxed on failure, because the head is copied and never followed. A drain
-            // takes the whole stack, so that a head that was removed and pushed again is still the
-            // right link.
+            // takes the whole stack, so a head that was removed and pushed again is still the right
+            // link.
             match page.remote.compare_exchange_weak(
                 head,
                 slot,

@@ -26,8 +26,8 @@ use crate::base::system::os_thread;
 /// second, while one that was already waiting for the end of the stop reports nothing.
 #[must_use = "the world runs again when this is dropped"]
 pub struct ForkGuard<'a, T> {
-    // The order of the fields matters, because the registry is unlocked before the world resumes,
-    // and the user's data of lost threads is dropped after both.
+    // The order of the fields matters: the registry is unlocked before the world resumes, and the
+    // user's data of lost threads is dropped after both.
     _kept: ForkHold<'a>,
     registry: Guard<'a, Registry<T>>,
     _known: Aside,

@@ -184,7 +184,7 @@ impl<'m> Dying<'m> {
 }
 
 /// The reference of a dying object to its heap type; `None`: the type is static. It may be the last
-/// one, so it is released after the object is freed, because freeing still reads the type's record.
+/// one, and freeing still reads the type's record. So it is released after the object is freed.
 pub(super) struct OwnedType(Option<NonNull<RawObject>>);
 
 impl OwnedType {

@@ -149,8 +149,8 @@ fn stopped(tracer: &Tracer, record: &TypeRecord, result: c_int) {
     )));
 }
 
-/// The visitor. In a collection it answers 0, while for a [seeking](Tracer::seeking) tracer it
-/// answers 1 from the first sought object on.
+/// The visitor. In a collection it answers 0. For a [seeking](Tracer::seeking) tracer it answers 1
+/// from the first sought object on.
 unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     let tracer = arg.cast::<Tracer>();
     // The end of a traversal withdraws its tracer.

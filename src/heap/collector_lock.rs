@@ -251,8 +251,8 @@ impl CollectorLock {
     /// finalizers of the thread that has the lock may wait for something that the caller has.
     pub(crate) fn wait_briefly(&self) {
         let mut state = self.state.lock();
-        // Batches may have come since the caller looked, and their thread may have ended, so that
-        // no thread would wake the caller.
+        // Batches may have come since the caller looked, and their thread may have ended. Then no
+        // thread would wake the caller.
         if !state.is_free_for(None) && !state.has_batches() {
             state.waiting += 1;
             (state, _) = self.change.wait_for(state, Duration::from_millis(5));

@@ -308,8 +308,8 @@ impl<M: ObjectModel> Drop for Handle<M> {
 /// The named roots of one heap.
 ///
 /// Each entry belongs to a handle that holds a reference to the object. The entry is removed before
-/// the reference is dropped, so that an object that is listed while the world is stopped is alive
-/// until the world resumes.
+/// the reference is dropped. So an object that is listed while the world is stopped is alive until
+/// the world resumes.
 #[derive(Debug, Default)]
 pub(crate) struct KnownRoots(Setting<RootTable>);
 

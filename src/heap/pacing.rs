@@ -464,8 +464,8 @@ impl Pace {
 
     /// Whether an allocating thread is so far ahead of the running collection that it should wait.
     ///
-    /// Destroying garbage costs more than making it, so without this limit, each collection would
-    /// be larger than the last, because threads allocate while another thread collects. They may
+    /// Destroying garbage costs more than making it, and threads allocate while another thread
+    /// collects. So without this limit each collection would be larger than the last. They may
     /// allocate half as many objects as are being reclaimed, so that a large collection does not
     /// delay them, and the next collection is still smaller.
     pub(crate) fn is_overdue(&self) -> bool {

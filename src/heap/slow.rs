@@ -14,8 +14,8 @@
 //!
 //! # Access
 //!
-//! * Any thread sets a hook under the hook's lock, while a report clones it and calls it without
-//!   the lock, because the hook is user code.
+//! * Any thread sets a hook under the hook's lock. A report clones it and calls it without the
+//!   lock, because the hook is user code.
 //! * A thread writes its [`Waits`] while it waits for a cell, and any thread reads them for a
 //!   report. They are relaxed, because they are figures for a report.
 //!

@@ -2,14 +2,14 @@
 //!
 //! The memory of a mutator takes longer to allocate and to initialise than all other steps of an
 //! attachment. So a mutator that ends leaves its memory to the heap as a *spare*, which the next
-//! mutator of the heap takes, on any thread. For example, thread 1 ends, and its arena has the id
-//! 5. Thread 2 attaches, and gets that memory with its id, while thread 3 finds no spare left, so
-//! it gets new memory with a new id.
+//! mutator of the heap takes, on any thread. For example, thread 1 ends, and its arena has id 5.
+//! Thread 2 attaches, and gets that memory with its id. Thread 3 finds no spare left, so it gets
+//! new memory with a new id.
 //!
 //! A spare owns nothing of the heap, because its arena has retired, without a page or a cell, and
 //! its other parts are memory without a value. No registry, list or report knows it, and no stop
-//! visits it, until it ends with the heap. Its arena keeps its id, while the id of an arena that
-//! ends without a spare is given out again, so that ids stay small.
+//! visits it, until it ends with the heap. Its arena keeps its id. The id of an arena that ends
+//! without a spare is given out again, so that ids stay small.
 //!
 //! The list is under a lock, which orders the last use of a spare before the next. A thread that
 //! leaves takes the lock when it is not attached any more, so no stop waits for it. Therefore a

@@ -7,7 +7,7 @@
 //! processors, while threads 2 and 3 are parked. Both join, so thread 1 calls five of the pool.
 //!
 //! The caller does not wait for threads that come after it has finished, because it alone can do
-//! all of the work, so a busy machine delays no collection. The pool is used by `spawn`, never by
+//! all of the work. So a busy machine delays no collection. The pool is used by `spawn`, never by
 //! `install`, because if a worker of another pool called `install`, it would run jobs of that pool
 //! inside the pause. A build without the feature `parallel` has no pool, so only parked mutators
 //! help.

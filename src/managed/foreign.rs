@@ -15,11 +15,10 @@
 //! # How a mutator learns that an owner has ended
 //!
 //! It looks up the owner's id in a table of the coordinator, without a lock. If the table knows no
-//! participant with this id, the thread asks the registry, whose lock orders the owner's last
-//! count before the inheritance. The thread keeps the id, so that it asks once for a series of
-//! objects of one owner, which is sound because an id is never reused. The table may miss an ended
-//! owner while a living participant has an id at the same place. Then the object is counted as
-//! before.
+//! participant with this id, the thread asks the registry, whose lock orders the owner's last count
+//! before the inheritance. The thread keeps the id, so that it asks once for a series of objects of
+//! one owner. This is sound, because an id is never reused. The table may miss an ended owner while
+//! a living participant has an id at the same place. Then the object is counted as before.
 //!
 //! # Objects that are not inherited
 //!

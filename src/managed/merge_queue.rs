@@ -1,7 +1,7 @@
 //! The merge queue of a mutator.
 //!
 //! A drop by another thread can make the shared half of an object negative. Only a thread that may
-//! read the owner's half knows the sum, so the object goes into the queue of its owner, which
+//! read the owner's half knows the sum. So the object goes into the queue of its owner, which
 //! merges the halves later.
 //!
 //! While the queue is open, any attached thread may add an object under the lock. Three threads may

@@ -1,10 +1,10 @@
 //! Segments: an address map for memory that is not one range.
 //!
-//! A runtime such as CPython has objects wherever its own allocator puts them, so that no range
-//! contains them all, and no subtraction leads to their table entries. Here the address space
-//! consists of *units*: aligned pieces of 64 KiB, a page each. The units of a heap have numbers. A
-//! table of two levels leads from an address to the number of its unit, and an array from the
-//! number to the address:
+//! A runtime such as CPython has objects wherever its own allocator puts them. So no range contains
+//! them all, and no subtraction leads to their table entries. Here the address space consists of
+//! *units*: aligned pieces of 64 KiB, a page each. The units of a heap have numbers. A table of two
+//! levels leads from an address to the number of its unit, and an array from the number to the
+//! address:
 //!
 //! ```text
 //! address   | block: bits 30..48 | leaf entry: bits 16..30 | offset in the unit: bits 0..16 |

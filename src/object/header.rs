@@ -80,9 +80,9 @@
 //! decides nothing here, and may have had the same bits before.
 //!
 //! A thread may read the id of an ended owner, and queue the object for it after another mutator
-//! has inherited the object. It then finds the queue closed, and its own CAS fails, while `QUEUED`
-//! keeps the object alive until this thread has put it into the queue of the new owner. If the new
-//! owner is dropping its last local reference, the id is `NO_OWNER` by then. So this thread clears
+//! has inherited the object. It then finds the queue closed, and its own CAS fails. `QUEUED` keeps
+//! the object alive until this thread has put it into the queue of the new owner. If the new owner
+//! is dropping its last local reference, the id is `NO_OWNER` by then. So this thread clears
 //! `QUEUED`, and the later of the two CASes of `shared` decides whether the object is dead.
 //!
 //! Threads do not take a merged object from each other, because such an object is not inherited.

@@ -188,8 +188,8 @@ impl WeakRecord {
     /// Whether there are watchers. In a stop, or with the target's death.
     #[inline(always)]
     fn is_watched(&self) -> bool {
-        // Relaxed, because a thread that adds a watcher has a reference to the target, so that the
-        // stop, or the last drop, orders it.
+        // Relaxed, because a thread that adds a watcher has a reference to the target: the stop, or
+        // the last drop, orders it.
         self.watched.load(Ordering::Relaxed)
     }
 

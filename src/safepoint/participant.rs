@@ -27,7 +27,7 @@ use crate::report::error::RegisterError;
 /// The membership of one thread in a [`Coordinator`]. Dropping it ends the membership, even while
 /// the thread is attached or a stop is on. Neither `Send` nor `Sync`.
 ///
-/// If a participant is leaked while it is attached, it stays attached, so that every stop returns
+/// If a participant is leaked while it is attached, it stays attached. Then every stop returns
 /// [`StopError::ThreadGone`](super::StopError::ThreadGone) once its thread has ended.
 pub struct Participant<T = ()> {
     pub(super) record: Shared<Record<T>>,

@@ -64,7 +64,7 @@ impl<T> Coordinator<T> {
             let Some(at) = registry.position(id) else { return Suspend::Ended };
             let record = registry.entries[at].record.clone();
             // A caller that is attached here must not wait for a stop, because the stop waits for
-            // it, while any other caller waits like an attaching thread.
+            // it. Any other caller waits like an attaching thread.
             let is_inside = me.is_some_and(|me| registry.find(me).is_some());
             if !is_inside && registry.stopper.is_some() {
                 drop(self.wait_at_gate(registry, None));

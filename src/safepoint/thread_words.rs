@@ -137,7 +137,7 @@ impl Words {
 
     /// Whether this thread may attach as a participant that it ends at once. Unlike other
     /// attachments, this one is allowed on an ending thread, because the coordinator knows that the
-    /// participant outlives the thread, so that stops fail and do not wait.
+    /// participant outlives the thread. So stops fail and do not wait.
     pub(crate) fn may_attach_to_end(&self) -> bool {
         self.attached_as() == 0 && !self.has(!ENDING)
     }

@@ -776,10 +776,11 @@ fn collecting_objects_that_other_threads_have_dropped() {
 /// A call of the pool fills its queues. If memory is short already, no call is made. Some of the
 /// pool's own threads may still be starting, and a thread that waits for a lock for the first
 /// time allocates a queue. rayon's queues register each thread that steals.
-const PARALLEL_ENDS: [&str; 5] = [
+const PARALLEL_ENDS: [&str; 6] = [
     "Workers::call_pool_from, in rayon_core",
     "?thread_start",
     "?in rayon_core",
+    "?in crossbeam_deque",
     "?in crossbeam_epoch",
     "?in parking_lot_core",
 ];

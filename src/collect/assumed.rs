@@ -1,36 +1,43 @@
 //! The roots of the last full collection, from which the next one begins.
 //!
-//! A full collection remembers the roots that it found, each with its number of references from
-//! inside the heap. The next full collection *assumes* that a remembered object is a root if its
+//! An object that is marked before `Count` need not be counted, and the roots of one collection are
+//! often those of the next. So a full collection remembers its roots, each with its number of
+//! references from inside the heap. The next one *assumes* that such an object is a root if its
 //! count exceeds this number. It marks from the assumed roots before it counts, and counts on the
 //! way the edges that lead to assumed roots. The candidates that are not reached are counted as
-//! always. Then the collection has met all edges to the assumed roots, and checks the assumption:
-//! an assumed root is a root if its count exceeds the number of these edges.
+//! always, so that all edges to the assumed roots are met. An assumed root is proven if its count
+//! exceeds the number of these edges.
+//!
+//! For example, a handle refers to A, and A and B refer to each other: A has the count 2 and one
+//! reference from inside. The next collection marks from A, reaches B, and meets the edge to A. One
+//! edge is less than the count, so A is a root, and B was never counted. If instead garbage C has
+//! taken the place of the handle, A has the count 2 as before. Then counting meets the edge from C
+//! too, so that both references are explained, and A is no root.
 //!
 //! If each assumed root is a root, all that they reach is alive, by the rule of
-//! [`roots`](super::roots) itself. Otherwise the collection begins again with the other assumed
-//! roots. So a list that is out of date costs time, and changes no result. After two failures the
-//! collection assumes nothing.
+//! [`roots`](super::roots) itself. Otherwise the collection begins again with the proven ones, so a
+//! list that is out of date costs time and changes no result. After two failures the collection
+//! assumes nothing.
 //!
 //! # Why no object is lost
 //!
-//! * Each candidate that named roots do not reach is traversed once before the check: while
-//!   marking from the assumed roots, or while counting. So each edge to an assumed root is counted
-//!   once. An edge that is counted twice could only refute an assumption.
+//! * Each candidate that named roots do not reach is traversed once before the check: while marking
+//!   from the assumed roots, or while counting. So each edge to an assumed root is counted once,
+//!   and one that were counted twice could only refute an assumption.
 //! * An object with an unreadable field has no edges in counting, and in marking only those of its
-//!   [long slices](crate::object::tracer::LongSlice). Its targets then have a reference from no
-//!   candidate, so they are roots (ADR 7). An edge of a slice can only refute an assumption.
-//! * The check reads counts in the same stop. A remembered cell may hold another object by now:
-//!   then the check is about that object.
-//! * An edge that leads from an object with a mark of a named root is not counted: it is a
-//!   reference from outside. If the mark is lost, the edge is counted, and can only refute an
-//!   assumption.
+//!   [long slices](crate::object::tracer::LongSlice). Its targets are roots, because they have a
+//!   reference from no candidate (ADR 7). An edge of a slice can only refute an assumption.
+//! * A remembered cell may hold another object by now. Because the check reads counts in the same
+//!   stop, it is then about that object.
+//! * An edge that leads from an object with a mark of a named root is not counted, because that
+//!   object is alive as if it were outside. If the mark is lost, the edge is counted, and can only
+//!   refute an assumption.
 //!
 //! # A fault that a collection does not notice
 //!
-//! The objects that assumed roots reach are traversed once and not counted. So a collection does
-//! not notice that one of them is visited more often than it is referred to. A collection that
-//! finds such an object remembers no roots, so that the next one finds it again.
+//! The objects that assumed roots reach are not counted, so a collection does not notice that one
+//! of them is visited more often than it is referred to. A collection that finds such an object
+//! remembers no roots, so that the next one finds it again.
 
 #![forbid(unsafe_code)]
 
@@ -52,8 +59,8 @@ use crate::report::event::Phase;
 /// A heap remembers so many roots, however few its candidates are.
 const LEAST: usize = 256;
 
-/// A heap with more than one root for each so many candidates remembers none. An entry takes eight
-/// bytes.
+/// A heap with more than one root for each so many candidates remembers none, because each entry
+/// takes eight bytes.
 const CANDIDATES_PER_ROOT: usize = 8;
 
 /// The most attempts that assume roots. The same edges lead to the roots that are left, so the
@@ -91,9 +98,9 @@ pub(crate) fn mark_and_count<M: ObjectModel>(
 /// Marks from the assumed roots, counts the edges of the other candidates, and checks the
 /// assumption.
 ///
-/// `None`: not all assumed roots are roots. `assumed` has those that are. The same edges lead to
-/// them in the next attempt, unless a field becomes readable or unreadable, a traversal differs, or
-/// a mark is lost. Then the list gets shorter again.
+/// `None`: not all assumed roots are roots, and `assumed` has those that are. In the next attempt
+/// the same edges lead to them, so that it succeeds. If a field becomes readable or unreadable, a
+/// traversal differs, or a mark is lost, the list gets shorter again.
 fn attempt<M: ObjectModel>(
     search: &mut Search<'_, '_, M>,
     assumed: &mut Vec<FoundRoot>,
@@ -102,7 +109,7 @@ fn attempt<M: ObjectModel>(
     if !assumed.is_empty() {
         let space = &search.world.core().space;
         let (pages, inside) = (space.high_water(), Inside::new(space.counts()));
-        // Nothing may leave between the two calls of `assume`: the tables are zero between
+        // Nothing may return between the two calls of `assume`, because the tables are zero between
         // collections.
         let roots = fallible::collect(assumed.iter().map(|root| root.granule))?;
         search.candidates.assume(pages, assumed, true)?;
@@ -129,7 +136,7 @@ pub(crate) fn remember<M: ObjectModel>(
     mut proven: Vec<FoundRoot>,
     mut found: Vec<FoundRoot>,
 ) {
-    // A collection that counts all objects finds the fault again.
+    // Without remembered roots, the next collection counts all objects and finds the fault again.
     if !search.is_full() || !search.overvisited.is_empty() {
         return;
     }
@@ -153,8 +160,8 @@ fn take<M: ObjectModel>(world: &World<'_, M>, candidates: &Candidates) -> Vec<Fo
     roots
 }
 
-/// Whether the object at a granule has more references than `inside`. Not if it takes no part in
-/// this collection: then it has no count.
+/// Whether the object at a granule has more references than `inside`. An object that takes no part
+/// in this collection does not, because it has no count.
 fn exceeds<M: ObjectModel>(
     world: &World<'_, M>,
     adjustments: &Adjustments,

@@ -1,21 +1,26 @@
 //! `Phase::Count`: counting the references between candidates.
 //!
-//! The side table has a signed byte for each object. The traversal of a candidate adds 1 to the
-//! byte of each target, and the candidate's real count is subtracted from its own byte. So a byte
-//! is 0 in the end if the candidates explain all references to the object. A byte that overflows
-//! carries into a small map (*spills*), so that sums are exact. `Phase::Roots` reads and zeroes the
-//! bytes.
+//! A candidate whose references all come from other candidates may be garbage, so each candidate
+//! needs the number of its references from them. The side table has a signed byte for it. The
+//! traversal of a candidate adds 1 to the byte of each target, and subtracts the candidate's real
+//! count from its own byte. So a byte ends at 0 if the candidates explain all references to the
+//! object.
 //!
-//! Unmarked candidates are traversed in address order, each once, and nothing is written into them.
-//! Each worker counts into its own table, so that counting needs no atomic read-modify-write. The
-//! tables are added afterwards.
+//! For example, a handle refers to A, A to B, and B to C, each with the count 1. In the end the
+//! bytes of B and C are 0. That of A is -1, because no candidate has the reference of the handle. A
+//! byte that overflows carries into a small map (*spills*), so that sums are exact. `Phase::Roots`
+//! reads and zeroes the bytes.
 //!
-//! A batch of objects is traversed before its edges are counted. The processor can predict one loop
-//! over hundreds of edges, but not the end of a loop over those of one object.
+//! Unmarked candidates are traversed once each, page by page in address order, and nothing is
+//! written into them. Each worker counts into its own table, so that counting needs no atomic
+//! read-modify-write, and the tables are added afterwards.
+//!
+//! A batch of 64 objects is traversed before its edges are counted. For the processor can predict
+//! one loop over hundreds of edges, but not the end of each object's loop.
 //!
 //! Objects that are traversed on one thread alone
-//! ([`Serial::serial`](crate::model::Serial::serial)) wait until all workers have finished. Then
-//! the first worker counts those that other workers have left.
+//! ([`Serial::serial`](crate::model::Serial::serial)) need the first worker. So the other workers
+//! leave theirs to it, and it counts them when all workers have finished.
 
 use std::collections::HashMap;
 
@@ -51,7 +56,7 @@ pub(crate) fn is_far<M: ObjectModel>(world: &World<'_, M>, entries: usize) -> bo
     entries >= world.core().stress.shrink(FAR_TABLE_SIZE)
 }
 
-/// Targets with table entries that are being prefetched.
+/// Targets whose table entries are being prefetched, and which are counted later for that reason.
 #[derive(Debug)]
 pub(crate) struct Delay {
     ring: [u32; Self::LEN],
@@ -117,8 +122,8 @@ pub(crate) fn spill(spills: &mut Spills, granule: usize, carry: i64) {
 #[derive(Debug, Default)]
 pub(crate) struct Spills {
     pub(super) carries: HashMap<u32, i64>,
-    /// There was no memory for some carry. Checked once at the end, since carries come from the
-    /// innermost loops.
+    /// There was no memory for some carry. It is checked once at the end, because carries come from
+    /// the innermost loops.
     pub(super) lost: bool,
 }
 
@@ -182,10 +187,10 @@ pub(crate) struct Counts {
     pub(super) immortal: Vec<u32>,
     /// The granules of candidates that are [outside](Count::Outside).
     pub(super) outside: Vec<u32>,
-    /// The granules of candidates with count 0: their destruction has begun.
+    /// The granules of candidates with count 0, whose destruction has begun.
     pub(super) dying: Vec<u32>,
     /// Objects with an unreadable field. None of their edges were counted, so all their targets are
-    /// roots. Marking need not traverse them.
+    /// roots, and marking need not traverse the objects.
     pub(crate) unreadable: Vec<u32>,
     /// Objects that other workers have left to the first worker.
     pub(super) serial: Vec<u32>,
@@ -273,7 +278,7 @@ pub(crate) fn count<M: ObjectModel>(
         return Err(abandoned);
     }
     merged?;
-    // Each unmarked candidate has been counted, so its count is adjusted.
+    // An unmarked candidate has been counted, so the correction of its count is subtracted too.
     for (granule, by) in candidates.adjustments.iter() {
         if candidates.is_unmarked(granule as usize) {
             counts.spills.add(granule, -by);
@@ -293,7 +298,7 @@ struct Work<'a, M: ObjectModel> {
 }
 
 impl<M: ObjectModel> Work<'_, M> {
-    /// Counts one worker's share into `table`.
+    /// Counts the candidates on the pages that this worker takes, into `table`.
     fn count(
         &self,
         worker: Worker,
@@ -391,8 +396,8 @@ impl<M: ObjectModel> Work<'_, M> {
             skips_serial && few.iter().any(|&o| SerialOf::<M>::serial(model, o))
         };
         let mut rest = Vec::new();
-        // In a full collection candidates are adjacent. The hardware prefetches them, but
-        // only up to the end of its page. In a young collection they are far apart.
+        // In a full collection candidates are adjacent, but the hardware prefetches them only up to
+        // the end of its page. In a young collection they are far apart.
         for object in objects.iter().take(PREFETCH_DISTANCE) {
             object.prefetch();
         }
@@ -450,8 +455,8 @@ fn gather<'w>(origin: impl Index, word: (usize, u64), candidates: &mut Vec<Stopp
 
 /// The counting state of one worker.
 ///
-/// Each loop is a separate function, so that the compiler keeps its variables in registers. `ALL`:
-/// every tracked object is a candidate ([`Selection::Full`]).
+/// Each loop is a separate function, so that the compiler keeps its variables in registers. `ALL`
+/// means that every tracked object is a candidate ([`Selection::Full`]).
 struct Counter<'a, O: Index, const ALL: bool> {
     origin: O,
     selection: Selection,
@@ -478,9 +483,10 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
 
     /// Subtracts the real count of each object, without the claim's reference, from its byte.
     ///
-    /// An object that is outside and has no edges is alive, and marking would find nothing in it.
-    /// So it is marked in `leaves`, if the caller passes them, and is no root. An object with an
-    /// unreadable field has no edges either. Its targets are roots, so nothing is lost.
+    /// A *leaf* here is an outside object without edges: it is alive, and marking would find
+    /// nothing in it. So it is marked in `leaves`, if the caller passes them, instead of becoming a
+    /// root. An object with an unreadable field has no edges either, but nothing is lost, because
+    /// its targets are roots.
     #[inline(never)]
     fn take_own<M: ObjectModel>(
         &mut self,
@@ -510,8 +516,8 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
         Ok(())
     }
 
-    /// Counts the edges of a batch. One loop handles all edges, so that no branch
-    /// depends on the number of edges of an object, which is unpredictable.
+    /// Counts the edges of a batch of up to 64 objects. One loop handles all of them, so that no
+    /// branch depends on the number of edges of an object, which is unpredictable.
     #[inline(never)]
     fn take_edges(&mut self, edges: &[usize]) {
         steps::took(edges.len());
@@ -539,9 +545,8 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
     }
 }
 
-/// Adds 1 to the byte of an edge's target. In a full collection every tracked object is a
-/// candidate, and the bytes of other objects are ignored (`ALL`). Otherwise the bytes of other
-/// objects must stay zero: no phase visits their pages.
+/// Adds 1 to the byte of an edge's target. In a full collection (`ALL`) the bytes of other objects
+/// are ignored. Otherwise they must stay zero, because no phase may visit their pages.
 #[inline(always)]
 fn take_edge<const ALL: bool>(
     (states, (mask, value)): (&[AtomicU8], (u8, u8)),

@@ -1,37 +1,40 @@
 //! `Phase::Premark` and `Phase::Mark`: marking from roots.
 //!
-//! Both phases run the same code. `Premark` comes before counting, and starts from named roots,
-//! roots of the model, and assumed roots. `Mark` comes after it, and starts from the roots that
-//! counting has found.
+//! Both phases run the same code, and differ in their roots. `Premark` comes before counting, so it
+//! starts from named roots, roots of the model, and assumed roots. `Mark` comes after it, and
+//! starts from the roots that counting has found.
 //!
 //! # One worker
 //!
-//! A worker has a list of objects that it has marked. It takes the last ones, traverses them a
-//! batch at a time, and marks the targets of their edges: those that were not marked join the list.
-//! For example, A refers to B and C, B to D, and C to E. After A the list is B, C. The worker takes
-//! both, and the list is D, E. In a large heap it takes only the last 4,096 objects: so it finishes
-//! a part of the heap, which is in the caches, before it begins the next one.
+//! A worker has a list of objects that it has marked. It takes the last ones, traverses them in
+//! batches of 16, and marks the targets of their edges: those that were not marked join the list.
+//! For example, A refers to B and C, B to D, and C to E. After A the list is B, C, of which the
+//! worker takes both, so that the list becomes D, E. In a large heap it takes only the last 4,096
+//! objects, so that it finishes a part of the heap, which is in the caches, before the next one.
 //!
-//! An object is prefetched a few batches before its traversal. One loop handles the edges of a
-//! batch, so that no branch depends on the number of edges of an object, which is unpredictable.
+//! An object is prefetched four batches before its traversal, so that it has arrived by then. One
+//! loop handles the edges of a batch, because a branch on the number of edges of each object would
+//! be unpredictable.
 //!
-//! If another worker is idle, a worker gives half of its list away, also in between the edges of
-//! one object. Before it takes objects, it reads the [long slices](crate::object::tracer) of
-//! the objects that it has traversed.
+//! If another worker is idle, a worker gives half of its list away, even between the edges of one
+//! object if these are many. Before it takes objects, it reads the [long
+//! slices](crate::object::tracer) of those that it has traversed.
 //!
 //! If some objects are traversed on one thread alone
 //! ([`Serial::serial`](crate::model::Serial::serial)), the other workers mark such an object and
 //! leave it in their results. When marking is over, it begins again with these objects as the first
-//! worker's list. Marking ends, so there is a last round.
+//! worker's list. There is a last round, because each one needs objects that were not marked
+//! before.
 //!
 //! [Candidates](super::candidates) has the tables, and the reason why no object is lost.
 //!
 //! # The pool
 //!
-//! A worker that finds another worker idle gives work to a pool, a vector under a lock. A worker
-//! gives many objects at a time, and the growth of a lock-free queue could not be refused. A worker
-//! may join at any time or never, so no worker waits for a thread that the system starts late. A
-//! long list has one object at a time to traverse, so one worker marks it.
+//! A worker that finds another worker idle gives work to a pool, a vector under a lock. A lock is
+//! good enough, because a worker gives many objects at a time, and the growth of a lock-free queue
+//! could not be refused. A worker may join at any time or never, so that none waits for a thread
+//! that the system starts late. A long linked list has one object at a time to traverse, so one
+//! worker marks it.
 
 use crossbeam_utils::CachePadded;
 
@@ -58,14 +61,14 @@ use crate::object::address::Object;
 use crate::object::live::Stopped;
 use crate::object::tracer::{LongSlice, Tracer};
 
-/// Attempts to read a field that counting could read and marking could not.
+/// The most attempts to read a field that counting could read and marking could not.
 const RETRIES: usize = 100;
 
 /// Roots in a piece of work.
 const CHUNK: usize = 2048;
 
 /// Marks the objects that `roots` reach, without the result of counting. Afterwards no immortal
-/// object is marked, except skipped leaves.
+/// object is marked, except skipped leaves, because counting handles the immortal ones.
 pub(crate) fn mark_before_counting<M: ObjectModel>(
     search: &Search<'_, '_, M>,
     mut roots: Vec<u32>,
@@ -79,7 +82,7 @@ pub(crate) fn mark_before_counting<M: ObjectModel>(
     steps::took(roots.len());
     roots.retain(|&granule| candidates.mark_alone(granule as usize));
     if inside.is_some() {
-        // Each edge to an assumed root is met.
+        // An assumed root stays unmarked, so that each edge to it is met.
         roots.iter().for_each(|&granule| candidates.unmark(granule as usize));
     }
     let marking = Marking { search, counts: None, inside, leaves };
@@ -93,7 +96,6 @@ pub(crate) fn mark_before_counting<M: ObjectModel>(
         }
     }
     for &granule in &done.immortal {
-        // A candidate again: counting handles immortal objects.
         candidates.unmark(granule as usize);
     }
     done.traversed -= done.immortal.len();
@@ -108,8 +110,8 @@ fn add_pieces(work: &mut Vec<Piece>, objects: &[u32]) -> Result<(), NoMemory> {
     Ok(())
 }
 
-/// The phase `Mark`. Marks the objects that the roots reach. Afterwards the unmarked candidates are
-/// unreachable.
+/// The phase `Mark`. Marks the objects that the roots reach, so that the candidates left unmarked
+/// are unreachable.
 pub(crate) fn mark<M: ObjectModel>(
     search: &Search<'_, '_, M>,
     counts: &mut Counts,
@@ -163,8 +165,8 @@ impl<M: ObjectModel> Marking<'_, '_, M> {
         Ok(done)
     }
 
-    /// Does `work`. `serial`: marked objects that the first worker traverses. The result may have
-    /// more such objects.
+    /// Does `work`, after the first worker has traversed the marked objects `serial`. The result
+    /// may have more such objects.
     fn run_with<const SHARED: bool>(
         &self,
         work: Vec<Piece>,
@@ -218,7 +220,7 @@ impl<M: ObjectModel> Marking<'_, '_, M> {
 /// marked meanwhile.
 const LIST_MAX: usize = 4096;
 
-/// The same for one of several workers, which gives objects away in between.
+/// The same for one of several workers, which is lower because it gives objects away in between.
 const SHARED_LIST_MAX: usize = 1024;
 
 /// The fewest objects that are given away.
@@ -231,19 +233,20 @@ const PREFETCH_DISTANCE: usize = 4 * BATCH_PART;
 /// traversal.
 const CONTENTS_DISTANCE: usize = 2 * BATCH_PART;
 
-/// A slice of fewer slots is read at once.
+/// A slice of fewer slots is read at once, so it is not *long*.
 const LONG: usize = 4 * EDGES_MAX;
 
-/// The most edges that are looked at together. The list of their targets takes memory.
+/// The most edges that are handled together, because the list of their targets takes memory.
 const EDGES_MAX: usize = 4096;
 
-/// How marking treats the targets that traversals name as leaves ([`Tracer::visit_leaf`]).
+/// How marking treats *leaves*: targets that refer to no object that matters here, as the traversal
+/// of the source says ([`Tracer::visit_leaf`]).
 ///
 /// [`Tracer::visit_leaf`]: crate::Tracer::visit_leaf
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaves {
-    /// A leaf is marked and not traversed. Counting must follow: if the leaf does refer to
-    /// candidates, counting does not find these references, so the candidates are roots.
+    /// A leaf is marked and not traversed. Counting must follow, for if the leaf does refer to
+    /// candidates, counting does not find these references, so that the candidates are roots.
     Skip,
     /// As other objects.
     Traverse,
@@ -257,9 +260,9 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     candidates: &'a Candidates,
     /// Whether each candidate must be marked by one worker.
     exactly: bool,
-    /// Whether marks may be lost: other workers mark, and not exactly.
+    /// Whether marks may be lost, because other workers mark too, and not exactly.
     loses_marks: bool,
-    /// The result of counting, if counting is complete.
+    /// The result of counting, if counting is over.
     counts: Option<&'a Counts>,
     tracer: &'a mut Tracer,
     /// Where edges to assumed roots are counted, if there are assumed roots.
@@ -287,10 +290,10 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
 pub(crate) struct Done {
     /// The number of traversals.
     pub(super) traversed: usize,
-    /// Objects with a field that counting could read and marking could not; before counting, all
+    /// Objects with a field that counting could read and marking could not. Before counting, all
     /// objects with an unreadable field.
     pub(super) unreadable_now: Vec<u32>,
-    /// In `Phase::Premark`: immortal objects. Later phases use [`Counts::immortal`].
+    /// In `Phase::Premark`: immortal objects. Later phases use [`Counts::immortal`] instead.
     pub(super) immortal: Vec<u32>,
     /// Marked objects that the first worker has to traverse.
     pub(super) serial: Vec<u32>,
@@ -308,9 +311,9 @@ impl Done {
         fallible::append(&mut self.immortal, &mut other.immortal)
     }
 
-    /// Records an object with an unreadable field. If counting could read the field, marking would
-    /// miss counted references, and traverses the object again later. If counting could not read
-    /// it either, the targets are roots, and no record is needed.
+    /// Records an object with an unreadable field. If counting could read the field, marking has to
+    /// traverse the object again, because it would miss counted references. If counting could not
+    /// read it either, no record is needed, because the targets are roots.
     #[cold]
     fn add_unreadable(&mut self, granule: u32, counts: Option<&Counts>) -> Result<(), NoMemory> {
         if counts.is_none_or(|counts| counts.unreadable.binary_search(&granule).is_err()) {
@@ -332,12 +335,13 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     ) -> Self {
         let core = world.core();
         let verifies = ChecksOf::<M>::verifies_traversals(&core.model);
-        // Edges that are compared are read at once.
+        // Edges that are compared must all be in the tracer, so they are read at once.
         if !verifies {
             tracer.long = core.stress.shrink(LONG);
         }
-        // An object that is traversed twice might count an edge to an assumed root twice. Objects
-        // without a mark are counted, so plain marks come before counting.
+        // Plain marks come before counting, because an object that lost its mark is then counted.
+        // With assumed roots there are none: an object that is traversed twice might count an edge
+        // twice.
         let plainly = M::OVERLAPPING_TRAVERSALS && counts.is_none() && inside.is_none();
         tracer.skips_leaves = leaves == Leaves::Skip && !verifies;
         Self {
@@ -369,8 +373,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         self.done
     }
 
-    /// Does a piece of work, and all work that comes from it. Gives work away while another worker
-    /// is idle.
+    /// Does a piece of work and all work that comes from it, and gives some away while another
+    /// worker is idle.
     pub(super) fn run(&mut self, work: Piece, pool: &Pool) -> Result<(), NoMemory> {
         match work {
             Piece::Objects(granules) => {
@@ -410,7 +414,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
     }
 
-    /// Gives half of a long slice away, or half of the targets that wait.
+    /// Gives half of a long slice away, or else half of the targets that wait.
     #[cold]
     fn give_work(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let Some(slots) = self.tracer.half_of_noted(self.stress.shrink(EDGES_MAX)) else {
@@ -424,8 +428,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
     }
 
-    /// Gives the older half of the list away. The newer objects are more likely in this worker's
-    /// caches.
+    /// Gives the older half of the list away, because the newer objects are more likely in this
+    /// worker's caches.
     #[cold]
     fn give_targets(&mut self, pool: &Pool) {
         let give = self.list.len() / 2;
@@ -442,8 +446,9 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
 
     /// Reads the long slices that were noted, in pieces.
     ///
-    /// All of them before the worker traverses a target: so it traverses the targets in the order
-    /// of the slice. Otherwise it would follow the edges of the first ones through all the heap.
+    /// They are all read before the worker traverses a target, so that it traverses the targets in
+    /// the order of the slice. Otherwise it would follow the edges of the first ones through all
+    /// the heap.
     fn read_slices(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         // Relaxed: a hint.
         while !(SHARED && pool.failed.load(Ordering::Relaxed))
@@ -457,8 +462,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         Ok(())
     }
 
-    /// Traverses the last objects of the list. Afterwards the list has the objects that were marked
-    /// meanwhile, behind those that were not taken.
+    /// Traverses the last objects of the list. The objects that are marked meanwhile join it behind
+    /// those that were not taken.
     fn traverse_list(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let most = self.stress.shrink(if SHARED { SHARED_LIST_MAX } else { LIST_MAX });
         let mut taken = std::mem::take(&mut self.taken);
@@ -524,7 +529,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         let unreadable =
             |at: usize| done.add_unreadable(granule(space, objects[at].object()), counts);
         traverse_batch(self.model, objects, self.tracer, &mut ends, unreadable)?;
-        // Otherwise counting has done both.
+        // After counting neither is needed, because counting has done both.
         if self.counts.is_none() {
             if self.verifies {
                 let unreadable = &self.done.unreadable_now[unreadable_before..];
@@ -543,8 +548,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         if UncountedOf::<M>::PRESENT { self.add_uncounted() } else { Ok(()) }
     }
 
-    /// Adds the uncounted references to the edges. Not those to assumed roots, which are marked:
-    /// the edges to assumed roots are counted.
+    /// Adds the uncounted references to the edges, except those to assumed roots: these are marked
+    /// in any case, and an edge to them would be counted.
     fn add_uncounted(&mut self) -> Result<(), NoMemory> {
         let (space, candidates, assumes) = (self.space, self.candidates, self.inside.is_some());
         if self.loses_marks {
@@ -582,7 +587,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
     }
 
-    /// Marks the leaves that the tracer has kept apart. They count as traversed.
+    /// Marks the leaves that the tracer has kept apart. They count as traversed, because they need
+    /// no counting any more.
     #[inline(always)]
     fn mark_leaves(&mut self) -> Result<(), NoMemory> {
         let leaves = self.tracer.leaves();
@@ -601,7 +607,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     }
 
     /// In a stress mode, and with plain marks: loses some marks of the objects in the list, from
-    /// index `first` on.
+    /// index `first` on, so that tests meet lost marks.
     #[inline(always)]
     fn maybe_lose_marks(&self, first: usize) {
         if self.loses_marks

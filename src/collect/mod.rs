@@ -1,61 +1,64 @@
 //! One collection, phase by phase.
 //!
-//! A cycle of garbage never frees itself, because each of its objects has a reference. A collection
-//! finds such objects by a comparison: an object whose references all come from other objects of
-//! the heap, none of which is reachable either, is garbage. The [search](search) explains this with
-//! four objects and two workers. [`collection`] makes the calls in this order:
+//! A cycle of garbage never frees itself, because each of its objects has a reference. So a
+//! collection looks for objects whose references all come from other objects of the heap, none of
+//! which is reachable either. The [search](search) explains this with four objects and two workers,
+//! and [`collection`] makes the calls in this order:
 //!
-//! * Open ([`open_report`]): one thread acquires the collector lock, and calls the start
-//!   callbacks. The model drops deferred drops.
+//! * Open ([`open_report`]): one thread acquires the collector lock, calls the start callbacks, and
+//!   has the model do its deferred drops.
 //! * **The world stops.** If the model [lists](listing) its objects, it does so now.
-//! * `Merge` ([`collection`], and the model): counts become exact. Objects with the count 0 leave
-//!   the candidates, and are destroyed after the stop.
-//! * The [candidates](candidates) are found by their state bytes. None is marked.
+//! * `Merge` ([`collection`], and the model): counts become exact. Objects whose count is then 0
+//!   are no candidates, and are destroyed after the stop.
+//! * The [candidates](candidates) are found by their state bytes, and none of them is marked yet.
 //! * `Premark` ([`mark`]): marks the candidates that the [roots of the model](listing) reach, and
 //!   in full collections those that named roots and [assumed roots](assumed) reach.
-//! * `Count` ([`count`]): counts the references from the unmarked candidates. Then the assumed
-//!   roots are checked.
-//! * `Roots` ([`roots`]): an unmarked candidate is a root if this number differs from its count.
+//! * `Count` ([`count`]): counts the references from the unmarked candidates. Now the edges to the
+//!   assumed roots are known too, so these are checked.
+//! * `Roots` ([`roots`]): an unmarked candidate is a root if this number differs from its count,
+//!   because then something outside refers to it.
 //! * `Mark` ([`mark`]): marks the candidates that the roots reach.
-//! * `Sweep` ([`sweep`]): lists the unmarked candidates.
-//! * `Claim` ([`claim`]): takes a reference on each listed object, and clears weak references with
-//!   callbacks. Objects that legacy finalizers reach leave the set.
+//! * `Sweep` ([`sweep`]): lists the unmarked candidates, which are unreachable.
+//! * `Claim` ([`claim`]): takes a reference on each listed object, so that none dies before its
+//!   turn, and clears weak references with callbacks. Objects that legacy finalizers reach leave
+//!   the set.
 //! * **The world starts.**
 //! * `Callbacks`, `Finalize` ([`recheck`]): calls the weak callbacks, then the finalizers, once
 //!   per object.
-//! * `Recheck` ([`recheck`]), in a second stop: resurrected objects leave the set. The other
-//!   objects lose their weak references.
+//! * `Recheck` ([`recheck`]), in a second stop, because that code may have made objects reachable:
+//!   these leave the set, and the others lose their weak references.
 //! * Judge ([`recheck::judge`]): the model may keep the garbage.
-//! * `Clear` ([`clear`], [`reclaim`]): clears each object, then releases each. In between, the
-//!   model may have the cleared ones examined in a stop ([`released`]). The counts free the
-//!   objects. The model may clear some after the others (`SplitCounts::after_clear`). If objects
-//!   are still alive then, one more stop decides their fate.
-//! * Close ([`open_report`]): calls the stop callbacks. Then the collector lock is released.
+//! * `Clear` ([`clear`], [`reclaim`]): clears each object, then releases each, so that the counts
+//!   free them. In between, the model may have the cleared ones examined in a stop ([`released`]).
+//!   The model may clear some after the others (`SplitCounts::after_clear`). If objects are still
+//!   alive then, one more stop decides their fate.
+//! * Close ([`open_report`]): calls the stop callbacks, and then the collector lock is released.
 //!
 //! A requested collection goes through all phases in the call. A collection that the heap started
 //! leaves `Clear` to all mutators, in batches, so that no thread pauses for the garbage of all.
 //!
-//! If no object of the set can run code, there is one stop: the phases from `Callbacks` to
-//! `Recheck` are omitted. If `Premark` leaves no candidate, `Roots` and `Mark` are omitted.
+//! If no object of the set can run code, one stop is enough, because nothing can become reachable
+//! again: the phases from `Callbacks` to `Recheck` are omitted. If `Premark` leaves no candidate to
+//! count, `Roots` and `Mark` are omitted too.
 //!
-//! Each phase takes the result of the phase before it, and the phases that need the stop take its
-//! token. All data of a collection is in these values. Four things remain between collections: the
-//! side tables (all zero), the age bits, the remembered roots, and memory for the next collection.
+//! All data of a collection is in the values that its phases pass on, and a phase that needs the
+//! stop takes the stop's token. Only four things remain between collections: the side tables (all
+//! zero), the age bits, the remembered roots, and memory for the next collection.
 //!
 //! # Abandoned collections
 //!
 //! A collection is abandoned if a traversal panics, if a field that was readable in `Count` is
-//! locked in `Mark`, or if memory runs out. Before `Claim`, an abandoned collection has changed no
-//! object but these: objects with the count 0 are dying, immortal ones have left the tracked set,
-//! and others may have aged. In `Recheck`, an abandoned collection keeps the whole set alive.
+//! locked in `Mark`, or if memory runs out. Before `Claim`, it has changed only such objects: those
+//! with the count 0 are dying, immortal ones may have left the tracked set, and others may have
+//! aged. In `Recheck` it has claimed its objects already, so it keeps the whole set alive.
 //!
 //! # A rule
 //!
 //! `SAFETY` comments cite this rule:
 //!
-//! * **stopped**: while the world is stopped, no thread frees an object or lowers a count. So a
-//!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
-//!   does not change.
+//! * **stopped**: while the world is stopped, no thread frees an object or lowers a count, and the
+//!   data of mutators does not change. So a candidate is alive, and so is the target of each edge
+//!   of a live object.
 
 // The work of a thread at a safepoint: it parks, collects or promotes.
 pub(crate) mod safepoint;

@@ -202,7 +202,6 @@ impl<'a> Inside<'a> {
         spills.lost_nothing()
     }
 
-    /// The carries of the bytes.
     pub(crate) fn into_spills(self) -> Spills {
         std::mem::take(&mut *self.spills.lock())
     }

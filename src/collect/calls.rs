@@ -1,12 +1,13 @@
 //! The calls to the model: traversals in a stop, and its other methods between the stops.
 //!
-//! In a stop, a model can call one function for several objects of one type. A panic of a traversal
-//! abandons the collection.
+//! The model is code of others, which may be slow, or panic. In a stop, one call handles up to 16
+//! objects, so that a model can call one function for several objects of one type. A panic of a
+//! traversal abandons the collection, because the edges of the object are unknown.
 //!
-//! Between the stops, methods may run code of the runtime, so the mutator is lent meanwhile. The
-//! collection owns references to its garbage and holds the collector lock, and a panic that unwound
-//! through it would leak these references, and could keep the lock. So the panic is reported to the
-//! hook of [`on_unraisable`](crate::model::ModelHeap::on_unraisable), and the collection continues.
+//! Between the stops, methods may run code of the runtime, so the mutator is lent meanwhile. A
+//! panic must not unwind through the collection, because it would leak the references to the
+//! garbage, and could keep the collector lock. So it is reported to the hook of
+//! [`on_unraisable`](crate::model::ModelHeap::on_unraisable), and the collection continues.
 
 #![forbid(unsafe_code)]
 
@@ -59,7 +60,7 @@ impl From<NoMemory> for Abandoned {
     }
 }
 
-/// The number of objects that are traversed together.
+/// The number of objects that one call traverses.
 pub(crate) const BATCH_PART: usize = 16;
 
 /// A tracer for a collection in this space.
@@ -68,7 +69,6 @@ pub(crate) fn tracer(space: &Space<impl AddressMap>) -> Tracer {
     Tracer::for_collection(start, bytes)
 }
 
-/// A tracer for a collection of objects of model `M`.
 pub(crate) fn tracer_of<M: ObjectModel>(world: &World<'_, M>) -> Tracer {
     let mut tracer = tracer(&world.core().space);
     tracer.refuses_uncounted = !UncountedOf::<M>::PRESENT;
@@ -82,8 +82,8 @@ pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) ->
         .map_or("".into(), |object| world.core().model.type_name(object.live()))
 }
 
-/// Runs `scan`, and turns a panic of a traversal into [`Abandoned`]. The tracer has the object that
-/// was being traversed.
+/// Runs `scan`, and turns a panic of a traversal into [`Abandoned`], with the object that the
+/// tracer was at.
 pub(crate) fn guard_traversal<M: ObjectModel, R>(
     world: &World<'_, M>,
     tracer: &mut Tracer,
@@ -114,8 +114,8 @@ pub(crate) fn edges_of<M: ObjectModel>(world: &World<'_, M>, object: Object, tra
 }
 
 /// Traverses `objects`, and appends their edges to the tracer. `ends` receives the end of each
-/// object's edges. An object with an unreadable field gets no edges, and `unreadable` is called
-/// with its number.
+/// object's edges. An object with an unreadable field gets no edges, so `unreadable` is called with
+/// its number.
 #[inline(always)]
 pub(crate) fn traverse_batch<M: ObjectModel>(
     model: &M,
@@ -189,7 +189,7 @@ pub(crate) fn compare_traversals<M: ObjectModel>(
             let why = format!(
                 "the traverse handler of '{name}' visited other references the second time"
             );
-            // `guard_traversal` catches the panic. The panic hook must not print a message.
+            // `guard_traversal` catches the panic, so the panic hook must not print a message.
             std::panic::resume_unwind(Box::new(why));
         }
     }
@@ -228,11 +228,11 @@ pub(crate) fn call<M: ObjectModel, R>(
         .ok()
 }
 
-/// Quick clear handlers and destructors that are measured together. Reading the clock takes about
-/// as long as one of them.
+/// Quick clear handlers and destructors are measured this many at a time, because reading the clock
+/// takes about as long as one of them.
 pub(crate) const MEASURED_TOGETHER: usize = 32;
 
-/// A shorter call is not noted, so quick code pays for no name.
+/// A shorter call is not noted, so that quick code pays for no name.
 const NOTED: Duration = Duration::from_micros(100);
 
 /// Measures the code of the program that a collection calls on this thread, for
@@ -246,7 +246,7 @@ impl CallClock {
     }
 
     /// The call for some objects ends now, and the next one begins. Returns how many objects to
-    /// measure together next: one by one after a slow call, so that the next slow one is named.
+    /// measure together next: one after a slow call, so that the next slow one is named.
     pub(crate) fn lap<'n, M: ObjectModel>(
         &mut self,
         m: &ModelMutator<M>,
@@ -282,8 +282,8 @@ pub(crate) fn park<M: ObjectModel>(m: &mut ModelMutator<M>) {
 }
 
 /// The thread has collected, or reclaimed garbage, since `begun`, and does something else now.
-/// Reports if this took long. The waits for stops do not count: the threads that cause them are
-/// reported.
+/// Reports if this took long. The waits for stops do not count, because the threads that cause them
+/// are reported.
 pub(crate) fn report_held_up<M: ObjectModel>(m: &ModelMutator<M>, begun: Instant) {
     let held_up = begun.elapsed().saturating_sub(m.held_up().waited());
     // The behaviour of a model does not depend on time.
@@ -312,8 +312,8 @@ pub(crate) fn part<T>(list: &[T], first: usize) -> &[T] {
     &rest[..rest.len().min(BATCH_PART)]
 }
 
-/// Divides marked or unmarked objects into those that only the first worker traverses, of which
-/// `serial` gets the granules, and the `rest`.
+/// Divides objects into those that only the first worker traverses, of which `serial` gets the
+/// granules, and the `rest`.
 #[cold]
 pub(crate) fn leave_serial<'w, M: ObjectModel>(
     model: &M,

@@ -7,36 +7,37 @@
 //! | `unmarked` | for a candidate that no worker has marked | the worker that marks the candidate |
 //! | `assumed` | for an [assumed root](super::assumed), which keeps its bit in `unmarked` | no thread |
 //!
-//! Counting marks an outside candidate that refers to nothing: the worker that counts a page is the
-//! only one that accesses its words then.
+//! Counting also marks an outside candidate that refers to nothing. It needs no atomic operation
+//! for that, because the worker that counts a page is the only one that accesses its words then.
 //!
 //! A worker that meets an edge to an unmarked candidate marks the candidate and adds it to its
 //! list, so that one worker traverses it, once. For example, A and B both refer to C, one worker
-//! traverses A, and another one B: both find C unmarked, and one of them must get it. So with
-//! several workers the mark is a `fetch_and`, whose old word tells the worker that came first. With
-//! one worker it is a load and a store. After marking, the unmarked candidates are the unreachable
-//! ones. No step of marking writes a state byte.
+//! traverses A, and another one B. Both find C unmarked, and one of them must get it. So with
+//! several workers the mark is a `fetch_and`, because its old word tells which worker came first.
+//! With one worker it is a load and a store. After marking, the unmarked candidates are the
+//! unreachable ones. No step of marking writes a state byte.
 //!
 //! # Plain marks
 //!
 //! A `fetch_and` takes long if another processor has written the word. So before counting, if the
 //! model allows it ([`ObjectModel::OVERLAPPING_TRAVERSALS`]), several workers mark as a single one
-//! does. Two workers that write one word at the same time have two effects:
+//! does, with loads and stores. If two workers write one word at the same time, two things can
+//! happen:
 //!
 //! * *An object is traversed twice*: both workers load its bit before one of them stores. So the
 //!   number of traversals is not the number of marked candidates, which are counted afterwards.
 //! * *A mark is lost*: a worker stores a word that it has loaded before the mark.
 //!
-//! No object is lost with its mark. An object without a mark is counted. If a marked object refers
-//! to it by a counted reference, counting finds no candidate with this reference, so the object is
-//! a root. If an unmarked object refers to it, that object is a root or can be reached from one,
-//! for the same reason. No count shows an uncounted reference or a reported root: their targets
-//! are marked again, when no worker marks.
+//! No object is lost with its mark, because an object without a mark is counted. If a marked object
+//! refers to it by a counted reference, counting finds no candidate with this reference, so the
+//! object is a root. If an unmarked object refers to it, that object is a root or can be reached
+//! from one, for the same reason. Uncounted references and reported roots show in no count, so
+//! their targets are marked again when no worker marks.
 //!
-//! Marking ends. A worker stores fewer set bits than it has loaded. Suppose that workers write a
-//! word for ever: it has *m* set bits again and again, and more than *m* only until some time. Each
-//! store of *m* bits follows a load of more bits, from before that time. Each worker has at most
-//! one such load, so these stores end.
+//! Marking ends, because a worker stores fewer set bits than it has loaded. Suppose that workers
+//! write a word for ever: it has *m* set bits again and again, and more than *m* only until some
+//! time. Each store of *m* bits follows a load of more bits, from before that time. Each worker has
+//! at most one such load, so these stores end.
 //!
 //! All tables are zero between collections. Only the pages of a collection's scope are written, so
 //! the cost of a young collection does not depend on the size of the heap.
@@ -58,13 +59,11 @@ use crate::object::state;
 /// The candidates of one collection.
 pub(crate) struct Candidates {
     tables: MarkTables,
-    /// The number of candidates.
     pub(crate) count: usize,
     /// The number of tracked objects on the pages of the scope.
     pub(crate) tracked: usize,
-    /// The number of workers.
     workers: usize,
-    /// The corrections of their counts. None before [`adjust`](Self::adjust).
+    /// The corrections of their counts, which are empty before [`adjust`](Self::adjust).
     pub(crate) adjustments: Adjustments,
 }
 
@@ -85,14 +84,14 @@ impl Candidates {
         Ok(candidates)
     }
 
-    /// Asks the model for the corrections of the counts of the unmarked candidates. Marked ones are
-    /// not counted.
+    /// Asks the model for the corrections of the counts of the unmarked candidates, because marked
+    /// ones are not counted.
     pub(crate) fn adjust<M: ObjectModel>(&mut self, world: &World<'_, M>) -> Result<(), NoMemory> {
         self.adjustments = Adjustments::ask(world, |granule| self.is_unmarked(granule))?;
         Ok(())
     }
 
-    /// Finds all candidates of the scope. None is marked. No other thread uses the tables.
+    /// Finds all candidates of the scope, of which none is marked. No other thread uses the tables.
     pub(crate) fn find<M: ObjectModel>(&mut self, world: &World<'_, M>, scope: &Scope) {
         let (count, tracked) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let share = scope.share(self.workers);
@@ -144,11 +143,11 @@ impl Candidates {
         };
         // SAFETY: rule *stopped*: no thread changes a state byte of the scope before the sweep.
         unsafe { plainly(&space.states()[range], find) };
-        // All tracked objects are candidates of a full collection: it counts them once.
+        // All tracked objects are candidates of a full collection, so it counts them once.
         (count, tracked.saturating_sub(count))
     }
 
-    /// The number of candidates that are not marked. No worker marks meanwhile.
+    /// The number of candidates that are not marked, while no worker marks.
     pub(crate) fn count_unmarked<M: ObjectModel>(
         &self,
         world: &World<'_, M>,
@@ -189,15 +188,15 @@ impl Candidates {
         self.tables.unmarked.contains(granule)
     }
 
-    /// Marks the candidate at a granule, while no worker marks. Returns `false` if no
-    /// unmarked candidate is there.
+    /// Marks the candidate at a granule, while no worker marks. Returns `false` if no unmarked
+    /// candidate is there.
     pub(crate) fn mark_alone(&self, granule: usize) -> bool {
         let is_unmarked = self.is_unmarked(granule);
         self.tables.unmarked.remove(granule);
         is_unmarked
     }
 
-    /// Marks an unmarked candidate, while candidates are counted, or a root. Only this worker
+    /// Marks an unmarked candidate while candidates are counted, or a root. Only this worker
     /// accesses its page.
     #[inline(always)]
     pub(crate) fn mark_on_page(&self, granule: usize) {
@@ -217,7 +216,7 @@ impl Candidates {
         steps::took(objects.len());
         let mut taken = Vec::new();
         taken.try_reserve_exact(objects.iter().filter(|claim| is_marked(claim)).count())?;
-        // Finalizers rarely save an object.
+        // Finalizers rarely save an object, so mostly the second pass is spared.
         if taken.capacity() > 0 {
             taken.extend(objects.extract_if(.., |claim| is_marked(claim)));
         }
@@ -229,8 +228,8 @@ impl Candidates {
         self.tables.unmarked.insert(granule);
     }
 
-    /// Begins or ends an assumption. While it lasts, the assumed roots are not marked, so that each
-    /// edge to them is met; afterwards they are. No worker marks meanwhile.
+    /// Begins or ends an assumption, while no worker marks. While it lasts, the assumed roots are
+    /// not marked, so that each edge to them is met. Afterwards they are.
     pub(crate) fn assume(
         &mut self,
         pages: usize,
@@ -252,7 +251,7 @@ impl Candidates {
         Ok(())
     }
 
-    /// Whether the object at a granule is an assumed root. There are some.
+    /// Whether the object at a granule is an assumed root. The caller knows that there are some.
     #[inline(always)]
     pub(crate) fn is_assumed(&self, granule: usize) -> bool {
         self.tables.assumed.contains(granule)
@@ -277,7 +276,7 @@ impl Candidates {
     /// wait for the store buffer at each word that is not in the caches. It would also move cache
     /// lines between the workers. `met` is the memory of the edges that it keeps.
     ///
-    /// A function of its own, so that all that its loops need is in registers.
+    /// It is not inlined, so that all that its loops need is in registers.
     #[inline(never)]
     pub(crate) fn mark_all(
         &self,
@@ -321,7 +320,7 @@ impl Candidates {
     pub(crate) fn keep_list(&self, mut list: Vec<Object>) {
         list.clear();
         let mut lists = self.tables.lists.lock();
-        // Without memory for its place, the list is freed.
+        // Without memory for its place, the list is freed instead.
         if lists.try_reserve(1).is_ok() {
             lists.push(list);
         }
@@ -334,8 +333,7 @@ fn matching(states: &[u8], selection: Selection) -> u64 {
     let (mask, value) = selection.bits();
     let (words, rest) = states.as_chunks::<8>();
     let bits = |word: u64| {
-        // Eight bytes at a time. The multiplication moves the highest bits of all bytes into the
-        // highest byte.
+        // The multiplication moves the highest bits of all eight bytes into the highest byte.
         let found = equal(word & (ONES * u64::from(mask)), ONES * u64::from(value));
         (found >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
     };

@@ -1,4 +1,10 @@
 //! `Phase::Claim`: taking a reference on each unreachable object.
+//!
+//! When the world runs again, a finalizer can break a cycle, so that its objects could die while
+//! the collection still uses them. For example, A and B refer to each other. The finalizer of A
+//! empties A's field, so that B would die before its own finalizer has run. So the collection takes
+//! a reference on both during the stop, and drops it last. Each is taken on behalf of the thread
+//! that will drop it, which may be the owner of the object's page.
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
@@ -26,8 +32,8 @@ use crate::safepoint::ThreadId;
 pub(crate) struct Reclaimers {
     /// By the number of the arena, which is small.
     arenas: Vec<Option<ThreadId>>,
-    /// More threads continue than there are processors. So any thread may reclaim any garbage,
-    /// while its owner waits for a processor.
+    /// More threads continue than there are processors, so the owner of some garbage may be waiting
+    /// for one. Therefore any thread may reclaim any garbage.
     crowded: bool,
 }
 
@@ -53,7 +59,6 @@ impl Reclaimers {
         self.arenas.is_empty()
     }
 
-    /// The threads in the list.
     pub(crate) fn threads(&self) -> impl Iterator<Item = ThreadId> {
         self.arenas.iter().flatten().copied()
     }
@@ -65,9 +70,8 @@ impl Reclaimers {
     }
 }
 
-/// Candidates without a reference from outside, still in the stop that found them. A reference on
-/// behalf of the thread that will reclaim the object keeps each alive. Each has the `UNREACHABLE`
-/// bit.
+/// Candidates without a reference from outside, still in the stop that found them. Each has the
+/// `UNREACHABLE` bit, and a reference on behalf of the thread that will reclaim it.
 #[must_use]
 pub(crate) struct Unreachable<M: ObjectModel> {
     pub(super) objects: Vec<ClaimRef>,
@@ -79,7 +83,7 @@ pub(crate) struct Unreachable<M: ObjectModel> {
 }
 
 /// Unreachable objects that were removed from the set right after the claim. They are ordinary
-/// objects again, and the claim's references keep them alive.
+/// objects again, although the claim's references still keep them alive.
 #[derive(Debug, Default)]
 pub(crate) struct Exempt {
     /// Uncollectable: objects with a legacy finalizer, and all objects that they reach.
@@ -91,7 +95,8 @@ pub(crate) struct Exempt {
 }
 
 /// The phase `Claim`. Claims the unreachable objects and clears their weak references with
-/// callbacks. If nothing in the set can run code, also clears all other weak references to them.
+/// callbacks. If nothing in the set can run code, it clears all other weak references too, because
+/// no recheck follows that would.
 pub(crate) fn claim<M: ObjectModel>(
     world: &World<'_, M>,
     found: Swept<'_>,
@@ -106,7 +111,8 @@ pub(crate) fn claim<M: ObjectModel>(
     let mut objects = unsafe { ClaimRef::all(found.objects) };
     let (mut left_out, mut failure) = (Exempt::default(), None);
     if has_legacy {
-        // First, so that an object that leaves the set is treated as an outside object below.
+        // This comes first, so that the rest treats an object that leaves the set as one outside of
+        // it.
         match exempt(world, &mut objects) {
             Ok(exempt) => left_out = exempt,
             Err(abandoned) => {
@@ -205,8 +211,8 @@ impl<'w> ClaimSummary<'w> {
             } else {
                 core.model.claim_ref(object, holder);
             }
-            // No other thread changes this state: attached threads are parked, and other workers
-            // process other objects.
+            // No other thread changes this state, because attached threads are parked, and other
+            // workers process other objects.
             state_of(&core.space, *object).change_plainly(state::UNREACHABLE, 0);
             self.add_object(object, core);
         }
@@ -219,7 +225,7 @@ impl<'w> ClaimSummary<'w> {
     }
 }
 
-/// Claims all objects, page by page. Each worker begins with its own pages, which are in its
+/// Claims all objects, page by page. Each worker begins with its own pages, because they are in its
 /// caches.
 fn claim_all<'w, M: ObjectModel>(
     world: &World<'_, M>,
@@ -242,15 +248,15 @@ fn claim_all<'w, M: ObjectModel>(
         all.lock().add(mine);
     });
     std::mem::swap(&mut summary, &mut all.lock());
-    // In the order of memory, so that runs repeat regardless of the division of work.
+    // They are put in the order of memory, so that runs repeat regardless of the division of work.
     steps::took(summary.weak.len());
     summary.weak.sort_unstable();
     summary
 }
 
 /// Moves the objects with legacy finalizers, and all objects of the set that they reach, out of
-/// `objects`. Fails if a field is unreadable now or a handler panics: the reached objects are then
-/// unknown.
+/// `objects`. Fails if a field is unreadable now or a handler panics, because the reached objects
+/// are then unknown.
 fn exempt<M: ObjectModel>(
     world: &World<'_, M>,
     objects: &mut Vec<ClaimRef>,

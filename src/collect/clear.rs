@@ -1,9 +1,10 @@
 //! `Phase::Clear`: clearing all garbage before any of it is released.
 //!
-//! All objects of a batch are cleared before one of them is released. An object dies only when no
-//! reference to it is left, and the collection has one until it releases the object. So a
-//! destructor that runs meanwhile may find a neighbour cleared, and never finds one freed. Nothing
-//! here frees memory: the counts do.
+//! All objects of a batch, which is all garbage or at most 512 objects, are cleared before one of
+//! them is released. For example, A and B refer to each other. If A were released at once, its
+//! death could free B while B's clear handler is still due. The collection keeps its reference to
+//! each until then. So a destructor that runs meanwhile may find a neighbour cleared, although
+//! never one freed. Nothing here frees memory: the counts do.
 
 #![forbid(unsafe_code)]
 
@@ -23,8 +24,8 @@ use crate::report::facts::During;
 /// Objects between two reads of the poll word.
 pub(super) const POLL_DISTANCE: usize = 256;
 
-/// Runs `f`, which frees garbage. Its frees do not count for the pace, because otherwise a
-/// collection that finds much garbage would delay the next one.
+/// Runs `f`, which frees garbage. Its frees do not count for the pace, because a collection that
+/// finds much garbage would delay the next one.
 pub(crate) fn off_the_pace<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     f: impl FnOnce(&mut ModelMutator<M>),
@@ -34,7 +35,6 @@ pub(crate) fn off_the_pace<M: ObjectModel>(
     impl<M: ObjectModel> Drop for Before<'_, M> {
         fn drop(&mut self) {
             self.0.arena(|arena| {
-                // The bytes of the garbage are no growth of the heap.
                 self.0.core().count(arena);
                 arena.count_frees(self.1);
             });
@@ -45,8 +45,8 @@ pub(crate) fn off_the_pace<M: ObjectModel>(
     f(counting.0);
 }
 
-/// Clears objects, of `garbage` in all. The thread parks for stops in between: no borrow into an
-/// object is held.
+/// Clears objects, of `garbage` in all. The thread can park for stops in between, because no borrow
+/// into an object is held.
 pub(crate) fn clear_all<M: ObjectModel>(
     objects: &[Live<'_>],
     garbage: usize,
@@ -63,7 +63,7 @@ pub(crate) fn clear_all<M: ObjectModel>(
         }
         let mut clock = CallClock::start();
         let mut together = MEASURED_TOGETHER;
-        // One guard for many objects. If a handler panics, it is that of the last object that was
+        // One guard serves many objects. A handler that panics is that of the last object that was
         // begun.
         let few = objects.len().min(next + m.core().stress.shrink(POLL_DISTANCE));
         let _lent = m.lend();
@@ -76,7 +76,8 @@ pub(crate) fn clear_all<M: ObjectModel>(
                     prefetch_ahead(objects, next);
                     next += 1;
                     // Otherwise a clear handler, or a destructor that it caused, has untracked the
-                    // object. A listed object stays tracked until it is released.
+                    // object. A listed object is cleared in any case, because it stays tracked
+                    // until it is released.
                     if ListsOf::<M>::PRESENT
                         || state_of(&core.space, object.object()).get() & state::TRACKED != 0
                     {
@@ -102,8 +103,7 @@ pub(crate) fn clear_all<M: ObjectModel>(
     }
 }
 
-/// Releases the references of the claim. The mutator is lent, except while the thread may park. The
-/// state of an object that was listed ends before: see [`listing`](super::listing).
+/// Releases the references of the claim. The mutator is lent, except while the thread may park.
 pub(crate) fn release_all<M: ObjectModel>(mut claims: ClaimRefs<'_>, m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
     while !claims.live().is_empty() {
@@ -115,7 +115,7 @@ pub(crate) fn release_all<M: ObjectModel>(mut claims: ClaimRefs<'_>, m: &mut Mod
         let (mut left, mut together) = (claims.live().len().min(POLL_DISTANCE), MEASURED_TOGETHER);
         while left > 0 {
             let few = left.min(together);
-            // Before the object may be destroyed.
+            // The object has a name only until it is destroyed.
             let name = core.model.type_name(claims.live()[0]);
             for claim in claims.by_ref().take(few) {
                 release(claim, m);
@@ -126,8 +126,8 @@ pub(crate) fn release_all<M: ObjectModel>(mut claims: ClaimRefs<'_>, m: &mut Mod
     }
 }
 
-/// Parks for a stop. The collection still has its references to these objects: if the stop is that
-/// of a fork, the child must know.
+/// Parks for a stop. It may be that of a fork, and the child must know that the collection still
+/// has its references to these objects.
 fn park<M: ObjectModel>(claimed: &[Live<'_>], m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
     core.collector_lock.parks(claimed);
@@ -135,7 +135,8 @@ fn park<M: ObjectModel>(claimed: &[Live<'_>], m: &mut ModelMutator<M>) {
     core.collector_lock.has_parked();
 }
 
-/// Releases one reference, on a mutator that is lent.
+/// Releases one reference, on a mutator that is lent. The state of a listed object ends before: see
+/// [`listing`](super::listing).
 pub(crate) fn release<M: ObjectModel>(claim: ClaimRef, m: &ModelMutator<M>) {
     if ListsOf::<M>::PRESENT {
         state_of(&m.core().space, claim.object()).death();

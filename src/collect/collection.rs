@@ -32,7 +32,7 @@ use crate::report::event::{self, Phase};
 use crate::report::facts::{CollectionKind, CollectionReport, During};
 use crate::safepoint::{StopError, StopPurpose};
 
-/// Acquires the collector lock. The thread waits for it as a requester.
+/// Acquires the collector lock, for which the thread waits as a requester.
 fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>, purpose: StopPurpose) {
     if m.core().collector_lock.try_acquire() {
         return;
@@ -68,8 +68,8 @@ pub(crate) fn collect<M: ObjectModel>(
     }
     let core = Arc::clone(m.core());
     if !what.wait && !acquire_helping(m, || core.collector_lock.try_acquire()) {
-        // The thread that has the lock may be stopping the world. It would wait for ever for a
-        // thread whose only safepoints are its collections.
+        // The thread that has the lock may be stopping the world. So this one parks, because its
+        // collections may be its only safepoints, and the stop would wait for ever.
         m.park();
         m.slow_down();
         return Err(CollectError::Busy);
@@ -80,8 +80,8 @@ pub(crate) fn collect<M: ObjectModel>(
     Ok(collection.finish(first))
 }
 
-/// Runs a collection that is due, unless another thread collects. The mutators reclaim its garbage,
-/// and the last of them closes the report.
+/// Runs a collection that is due, unless another thread collects. All mutators reclaim its garbage,
+/// so the last of them closes the report.
 pub(crate) fn collect_due<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     mut what: Collect,
@@ -91,7 +91,7 @@ pub(crate) fn collect_due<M: ObjectModel>(
     let (collection, first) = Collection::begin(m, guard, what).search()?;
     collection.share(first);
     // This thread reclaims all garbage of a small collection, and closes it. If memory is short, it
-    // reclaims all of its own garbage.
+    // reclaims all of its own garbage, so that it can allocate again.
     let first = if m.core().space.is_tight() { usize::MAX } else { reclaim::RECLAIMED_FIRST };
     reclaim::reclaim(m, Owner::This(m.thread_id()), first);
     if m.core().collector_lock.is_reclaiming() {
@@ -109,7 +109,7 @@ pub(crate) struct Collection<'m, M: ObjectModel> {
     pub(crate) open: OpenReport,
     guard: CollectorGuard<M>,
     what: Collect,
-    /// The thread has done nothing else since then.
+    /// The thread has collected since then, and done nothing else.
     begun: Instant,
 }
 
@@ -130,7 +130,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         open_report::announce(self.m, &self.open);
     }
 
-    /// Runs the phases of the first stop.
+    /// Runs the phases up to the end of the first stop.
     fn search(mut self) -> Result<(Self, FirstStop<M>), StopError> {
         open_report::announce(self.m, &self.open);
         let first = {
@@ -198,14 +198,15 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         Some(garbage)
     }
 
-    /// The second stop. Keeps all objects of the set if there can be none, or if it fails.
+    /// The second stop. If there can be none, or if it fails, all objects of the set are kept,
+    /// because any of them may be reachable.
     fn recheck(&mut self, mut pending: Pending) -> Garbage {
         let (m, report) = (&mut *self.m, &mut self.open.report);
         let checked = match m.stop_for(StopPurpose::Collection) {
             Ok(world) => {
                 let mut dead = Vec::new();
-                // As in the first stop, before the merge. The recheck looks at members alone, or
-                // traverses all objects.
+                // Only a recheck that traverses all objects needs their list, because another one
+                // looks at members alone. It comes before the merge, as in the first stop.
                 let listed = match UncountedOf::<M>::RECHECKS {
                     true => listing::list(&world, report.workers),
                     false => Ok(()),
@@ -235,7 +236,6 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         garbage
     }
 
-    /// The phase `Clear` on this thread.
     fn reclaim(self, garbage: Option<Garbage>) -> CollectionReport {
         let returns_memory = !self.what.in_batches;
         self.close_by(|m, open| {
@@ -265,13 +265,13 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     }
 }
 
-/// The model drops deferred references. Nothing is claimed yet, so a panic leaves the collection.
+/// The model drops deferred references. A panic may leave the collection, because nothing is
+/// claimed yet.
 pub(crate) fn prepare<M: ObjectModel>(m: &ModelMutator<M>) {
     let _lent = m.lend_to_model();
     SplitCountsOf::<M>::prepare(m.model(), m);
 }
 
-/// Runs the phases of the first stop, and ends it.
 pub(crate) fn first_stop<M: ObjectModel>(
     world: World<'_, M>,
     report: &mut CollectionReport,
@@ -294,7 +294,7 @@ fn find<M: ObjectModel>(
     dead: &mut Vec<DeadObject>,
     what: Collect,
 ) -> Result<Unreachable<M>, Abandoned> {
-    // First, because it adopts memory: objects elsewhere have no adjusted counts.
+    // Listing comes first because it adopts memory, and objects elsewhere have no adjusted counts.
     let most = what.workers;
     listing::list(world, most)?;
     merge_counts(world, dead)?;
@@ -322,7 +322,8 @@ fn find<M: ObjectModel>(
     Ok(unreachable)
 }
 
-/// Runs phases of a stop, and has the verifier compare the model's answers around them.
+/// Runs phases of a stop, and has the verifier compare the answers of the model before and after
+/// them.
 fn watched<M: ObjectModel, R>(world: &World<'_, M>, phases: impl FnOnce() -> R) -> R {
     let Some(verifier) = world.core().verifier else { return phases() };
     let (mut phases, mut result) = (Some(phases), None);
@@ -330,7 +331,6 @@ fn watched<M: ObjectModel, R>(world: &World<'_, M>, phases: impl FnOnce() -> R) 
     result.expect("the verifier runs the phases")
 }
 
-/// The phase `Claim`.
 fn claim<M: ObjectModel>(
     world: &World<'_, M>,
     found: Swept<'_>,
@@ -343,7 +343,7 @@ fn claim<M: ObjectModel>(
         CollectionKind::Young => core.pace.after_young(report.candidates, report.unreachable),
         CollectionKind::Full => core.pace.after_full(report.candidates, report.unreachable),
     }
-    // Garbage of at most one batch is not worth sharing.
+    // Garbage of at most one batch (512 objects) is not worth sharing.
     let reclaimers = if what.in_batches && report.unreachable > GARBAGE_BATCH {
         Reclaimers::of_parked(world)
     } else {
@@ -367,7 +367,7 @@ fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
     }
 }
 
-/// Makes all counts exact. An object with count 0 is dying from now on, and not a candidate.
+/// Makes all counts exact. An object with count 0 is dying from now on, so that it is no candidate.
 pub(crate) fn merge_counts<M: ObjectModel>(
     world: &World<'_, M>,
     dead: &mut Vec<DeadObject>,

@@ -136,7 +136,6 @@ impl Spills {
         }
     }
 
-    /// The carry of a granule.
     pub(super) fn of(&self, granule: u32) -> i64 {
         self.carries.get(&granule).copied().unwrap_or_default()
     }
@@ -180,7 +179,6 @@ const CONTENTS_DISTANCE: usize = 2 * BATCH_PART;
 /// The result of counting.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// The number of traversed candidates.
     pub(crate) traversed: usize,
     pub(super) spills: Spills,
     /// The granules of immortal candidates.
@@ -288,7 +286,6 @@ pub(crate) fn count<M: ObjectModel>(
     Ok(counts)
 }
 
-/// The data that all counting workers share.
 struct Work<'a, M: ObjectModel> {
     world: &'a World<'a, M>,
     scope: &'a Scope,
@@ -537,7 +534,6 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
         }
     }
 
-    /// Counts the delayed targets.
     fn drain_delayed(&mut self) {
         let (states, table, spills) = (self.states, &mut *self.table, &mut self.counts.spills);
         let bits = self.selection.bits();

@@ -1,16 +1,18 @@
-//! What a model names in a stop: its objects, roots that no count shows, and corrections of counts.
+//! What a model names in a stop because the heap cannot know it: its objects, roots that no count
+//! shows, and corrections of counts.
 //!
 //! # Listed objects
 //!
-//! Objects in adopted memory are registered one by one, or the model *lists* them
-//! ([`Lists`](crate::model::Lists)). Then the allocator of the runtime knows which of its blocks
-//! are in use, and nobody tells the heap about births and deaths.
+//! Objects in adopted memory are registered one by one, or else the model *lists* them in a stop
+//! ([`Lists`](crate::model::Lists)). Then nobody tells the heap about births and deaths, because
+//! the runtime's allocator knows which blocks are in use. For example, A and B are listed, A dies,
+//! and C takes its block. The heap learns this when the next listing shows B and C.
 //!
 //! ## When objects are listed
 //!
-//! In each stop that looks at objects: the first stop of a collection, the second one if it
-//! traverses all objects ([`Uncounted::RECHECKS`](crate::model::Uncounted::RECHECKS)), and
-//! inspections. Other stops, such as those of a fork, list nothing.
+//! They are listed in each stop that looks at objects: the first stop of a collection, the second
+//! one if it traverses all objects ([`Uncounted::RECHECKS`](crate::model::Uncounted::RECHECKS)),
+//! and inspections. Other stops, such as those of a fork, list nothing.
 //!
 //! ## Steps
 //!
@@ -22,10 +24,10 @@
 //!    objects become `LIVE | TRACKED`. No page of the heap belongs to two parts, so each byte and
 //!    each bit has one writer.
 //!
-//! Listing reads no object. Whether a listed object takes part is the answer of
-//! [`ObjectModel::count`], which the collector asks only about objects that it has not reached from
-//! roots before. If a step fails, some objects have states and others have none. The next listing
-//! repairs that, and no code looks at states before.
+//! Listing reads no object. Whether one takes part is the answer of [`ObjectModel::count`], which
+//! the collector needs only for those that it has not reached from roots before. If a step fails,
+//! some objects have states and others have none, until the next listing repairs that. No code
+//! looks at states before.
 //!
 //! ## States between stops
 //!
@@ -34,16 +36,15 @@
 //! | a member, claimed and not released yet | as in every heap; a listing leaves it alone |
 //! | any other | from its last listing: it may have died, and another object may have its place |
 //!
-//! A death changes no byte. So a thread zeroes the byte of a member right *before* it releases the
-//! claim's reference. It passes no safepoint between the two steps, so no stop sees a member
-//! without a state, or memory of a dead object with one. If the object survives, the next listing
-//! shows it as any other. The closing finds the byte 0, and takes the object for collected.
+//! A death changes no byte, so a thread zeroes the byte of a member right *before* it releases the
+//! claim's reference. Because it passes no safepoint in between, no stop sees a member without a
+//! state, or memory of a dead object with one. If the object survives, the closing takes it for
+//! collected, because its byte is 0, and the next listing shows it again.
 //!
-//! The heap does not notice that memory was returned to the system, or used for something else: the
-//! pages have no objects in the next listing. All pages stay young, because each listing makes new
-//! states.
-//!
-//! The model remembers itself which finalizers have run: `FINALIZED` is not set.
+//! If memory was returned to the system, or used for something else, its pages have no objects in
+//! the next listing. All pages stay young, because each listing makes new states. The model
+//! remembers itself which finalizers have run, because a listing clears the bits of all objects
+//! except members.
 //!
 //! # Objects that references without a count keep alive
 //!
@@ -61,17 +62,18 @@
 //! If marks may be lost in `Premark` ([*plain marks*](super::candidates#plain-marks)), these
 //! targets are marked again at its end.
 //!
-//! An object with an unreadable field loses its counted edges, because their targets then have
-//! references that no candidate explains. Its uncounted edges stay: nothing else shows that their
-//! targets are alive.
+//! An object with an unreadable field loses its counted edges. This is safe, because their targets
+//! then have references that no candidate explains. Its uncounted edges stay, because nothing else
+//! shows that their targets are alive.
 //!
 //! ## Uncounted edges of objects that are not traversed
 //!
-//! An old object can hold the only reference to a young one, without a count. So such a model runs
-//! no young collections, unless it reports these targets as roots
-//! ([`Uncounted::COLLECTS_YOUNG`](crate::model::Uncounted::COLLECTS_YOUNG)). In the recheck all
-//! objects outside the set are in the same position: a finalizer can store an uncounted reference
-//! to a member in any of them. If the model does not report these targets
+//! If an old object A holds the only reference to a young B, without a count, a young collection
+//! misses it, because it does not traverse A. So such a model runs no young collections, unless it
+//! reports these targets as roots
+//! ([`Uncounted::COLLECTS_YOUNG`](crate::model::Uncounted::COLLECTS_YOUNG)). The recheck has the
+//! same problem, because a finalizer can store an uncounted reference to a member in any object
+//! outside the set. If the model does not report these targets
 //! ([`Uncounted::RECHECKS`](crate::model::Uncounted::RECHECKS)), the recheck traverses all tracked
 //! objects for their uncounted edges alone.
 
@@ -95,7 +97,7 @@ use crate::object::address::Object;
 use crate::object::state::{self, UNREACHABLE};
 
 /// Has the model list its objects, if it does so, on at most `most` threads. The collection has
-/// changed nothing yet.
+/// changed nothing yet, so that a failure can abandon it.
 pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<(), Abandoned> {
     const {
         assert!(
@@ -220,7 +222,7 @@ pub(crate) fn roots<M: ObjectModel>(
     Ok(found)
 }
 
-/// The corrections of some objects. An object without one has the correction 0.
+/// The corrections of some objects' counts, by granule. An object without one has the correction 0.
 #[derive(Default)]
 pub(crate) struct Adjustments(HashMap<u32, i64>);
 

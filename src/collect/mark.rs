@@ -10,7 +10,7 @@
 //! batches of 16, and marks the targets of their edges: those that were not marked join the list.
 //! For example, A refers to B and C, B to D, and C to E. After A the list is B, C, of which the
 //! worker takes both, so that the list becomes D, E. In a large heap it takes only the last 4,096
-//! objects, so that it finishes a part of the heap, which is in the caches, before the next one.
+//! objects, so that it finishes one part of the heap, which is in the caches, before the next.
 //!
 //! An object is prefetched four batches before its traversal, so that it has arrived by then. One
 //! loop handles the edges of a batch, because a branch on the number of edges of each object would
@@ -302,7 +302,6 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Adds the results of another worker.
     pub(super) fn add(&mut self, mut other: Self) -> Result<(), NoMemory> {
         self.traversed += other.traversed;
         fallible::append(&mut self.unreadable_now, &mut other.unreadable_now)?;
@@ -367,7 +366,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         }
     }
 
-    /// Ends the marking of this worker.
     pub(super) fn finish(self) -> Done {
         self.candidates.keep_list(self.list);
         self.done
@@ -396,7 +394,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         self.follow(pool)
     }
 
-    /// Does the work that this worker has.
     fn follow(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         loop {
             self.read_slices(pool)?;
@@ -627,7 +624,6 @@ fn stopped<'a>(objects: &[Object]) -> &[Stopped<'a>] {
     unsafe { Stopped::slice(objects) }
 }
 
-/// The granule that an object starts at.
 #[inline(always)]
 pub(crate) fn granule(space: &Space<impl AddressMap>, object: Object) -> u32 {
     space.granule(object.address()) as u32
@@ -647,7 +643,6 @@ pub(crate) struct Pool {
     pub(super) work: Mutex<Vec<Piece>>,
     /// The number of pieces of work: a hint for workers that poll.
     pub(super) waiting: CachePadded<AtomicUsize>,
-    /// Workers that have joined.
     pub(super) joined: CachePadded<AtomicUsize>,
     /// The number of joined workers without work.
     pub(super) idle: CachePadded<AtomicUsize>,

@@ -1,10 +1,11 @@
 //! `Phase::Roots`: finding the roots.
 //!
 //! An unmarked candidate with a remainder is a root. A negative remainder means references from
-//! outside the set. A positive one means that a traversal reported too many references; then the
-//! object is kept. A candidate without a count (immortal, outside, or dying) is a root, too.
-//! Counting has marked those outside objects that refer to nothing, so they are none. The phase
-//! marks the roots, and zeroes the side table.
+//! outside the set, for example a handle. A positive one means that a traversal is wrong, because
+//! it reported too many references, and the object is kept. A candidate without a count (immortal,
+//! outside, or dying) is a root too, because it has no number to compare. Outside objects that
+//! refer to nothing are none, because counting has marked them. The phase marks the roots, and
+//! zeroes the side table.
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
@@ -19,8 +20,9 @@ use crate::heap::parts::*;
 use crate::heap::world::World;
 use crate::object::state::StateByte;
 
-/// The byte of a root without a count. No root with this byte is remembered, so the model is not
-/// asked for the count again. If another root has this remainder, the next collection counts it.
+/// The byte of a root without a count. No root with this byte is remembered, so that the model need
+/// not be asked for the count again. If another root has this remainder by chance, the next
+/// collection counts it.
 const NO_COUNT: i8 = i8::MIN;
 
 /// The candidates from which marking starts.
@@ -46,7 +48,7 @@ pub(crate) fn roots<M: ObjectModel>(
     let (states, table) = (core.space.states(), core.space.counts());
     let without_count = counts.immortal.len() + counts.outside.len() + counts.dying.len();
     steps::took(counts.spills.carries.len() + without_count);
-    // The byte of a sum that has wrapped is not exact. The sum replaces the carry, and the byte
+    // The byte of a sum that has wrapped is not exact, so the sum replaces the carry, and the byte
     // becomes 0, 1 or -1.
     for (&granule, carry) in &mut counts.spills.carries {
         let byte = &table[granule as usize];
@@ -58,8 +60,8 @@ pub(crate) fn roots<M: ObjectModel>(
         table[granule as usize].store(NO_COUNT as u8, Ordering::Relaxed);
     }
     for &granule in &counts.dying {
-        // A reference to an object without references is a fault of a traversal: its remainder is
-        // positive, so it is a root and overvisited.
+        // If its byte is not 0, a traversal has reported a reference to an object without
+        // references. That remainder is positive, so the object is overvisited.
         let byte = &table[granule as usize];
         if byte.load(Ordering::Relaxed) == 0 {
             byte.store(-1i8 as u8, Ordering::Relaxed);
@@ -83,25 +85,24 @@ pub(crate) fn roots<M: ObjectModel>(
     });
     let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
     result?;
-    // If it holds uncounted references, each collection has to traverse it. A claimed object is
-    // about to leave the set, and the next collection untracks it.
+    // An immortal object that holds uncounted references must be traversed by each collection. A
+    // claimed one is about to leave the set, and the next collection untracks it.
     let stays = UncountedOf::<M>::PRESENT || scope.selection == Selection::Claimed;
     let untracked = if stays { &[][..] } else { &counts.immortal };
     for &granule in untracked {
-        // An immortal object needs no collector. From the next collection on its references come
-        // from outside the set.
+        // An immortal object needs no collector, and from the next collection on its references
+        // come from outside the set.
         StateByte(&states[granule as usize]).untrack();
     }
     Ok(all)
 }
 
-/// One worker's part of finding roots.
 struct Share<'a, M: ObjectModel> {
     world: &'a World<'a, M>,
     candidates: &'a Candidates,
     /// The sums that have wrapped.
     sums: &'a Spills,
-    /// The most roots that are remembered. One more shows that there are too many.
+    /// The most roots that are remembered. One more is kept, which shows that there are too many.
     most: usize,
     found: Vec<u32>,
     overvisited: Vec<u32>,
@@ -116,7 +117,7 @@ impl<M: ObjectModel> Share<'_, M> {
         steps::took(range.len().div_ceil(WORD));
         let find = |bytes: &mut [u8]| {
             for (first, unmarked) in self.candidates.unmarked_on(page) {
-                // A large page has one byte, at its one object.
+                // A large page has only one byte in use, that of its one object.
                 let start = first.max(range.start);
                 let word = &bytes[start - range.start..];
                 let word = &word[..word.len().min(WORD)];
@@ -135,7 +136,6 @@ impl<M: ObjectModel> Share<'_, M> {
         unsafe { exclusively(&space.counts()[range.clone()], find) }
     }
 
-    /// Adds a root.
     #[inline(always)]
     fn add(&mut self, granule: usize, remainder: i8) -> Result<(), NoMemory> {
         self.candidates.mark_on_page(granule);

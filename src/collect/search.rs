@@ -5,18 +5,19 @@
 //! C and D refer to each other. Each of the four has a count of 1. Two workers search:
 //!
 //! 1. `Count`: the first worker traverses A and B, the second one C and D. They find one reference
-//!    each to B, C and D. None leads to A, so A's reference comes from outside: A is a *root*.
+//!    each to B, C and D. None leads to A, so that its reference must come from outside: A is a
+//!    *root*.
 //! 2. `Mark`: one worker marks A, traverses it, meets the edge to B, and marks B. The other worker
-//!    finds no work.
-//! 3. C and D are not marked: they are unreachable.
+//!    has no work, because there is only one root.
+//! 3. C and D are not marked, because no root leads to them: they are unreachable.
 //!
-//! `Premark` comes before counting, because an object that is marked by then need not be counted:
-//! it marks what is known to be reachable.
+//! `Premark` marks the objects that are known to be reachable. It comes before counting, because an
+//! object that is marked by then need not be counted.
 //!
-//! Three searches differ only in their candidates. A collection searches among all objects that it
-//! may collect. The [recheck](super::recheck) searches among the objects that it has claimed,
-//! because finalizers may have made some of them reachable. And the [claim](super::claim) searches
-//! for the claimed objects that legacy finalizers reach, by marking alone.
+//! Three searches differ mainly in their candidates. A collection searches among all objects that
+//! it may collect. The [recheck](super::recheck) searches among the objects that it has claimed,
+//! because finalizers may have made some of them reachable. The [claim](super::claim) searches for
+//! the claimed objects that legacy finalizers reach, for which marking alone is enough.
 
 #![forbid(unsafe_code)]
 
@@ -34,8 +35,8 @@ use crate::heap::world::World;
 use crate::object::live::ClaimRef;
 use crate::report::event::{self, EnteredSpan, Phase};
 
-/// With fewer unmarked candidates on a page than these, on average, and fewer than a quarter of
-/// all, one worker counts all of them.
+/// If pages have fewer unmarked candidates than this on average, and fewer than a quarter of all
+/// are unmarked, one worker counts all of them.
 const FEW_ON_PAGE: usize = 64;
 
 /// The proof that all candidates that are reachable from outside are marked.
@@ -51,7 +52,6 @@ pub(crate) struct Search<'a, 'w, M: ObjectModel> {
     reported: Vec<u32>,
     /// The number of candidates that named roots, and the roots of the model, reach.
     pub(crate) known_alive: usize,
-    /// The candidates with more visits than references.
     pub(crate) overvisited: Vec<u32>,
 }
 
@@ -99,10 +99,10 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     }
 
     /// Marks the candidates that the roots of the model reach, and in a full collection those that
-    /// named roots reach. They are not counted, and stay alive.
+    /// named roots reach. They stay alive without being counted.
     ///
-    /// If a field is unreadable, its targets stay candidates. They have a reference that counting
-    /// does not find, so they are roots.
+    /// If a field is unreadable, its targets stay unmarked. They become roots, because they have a
+    /// reference that counting does not find.
     fn mark_known(&mut self) -> Result<(), Abandoned> {
         let core = self.world.core();
         let named = if self.is_full() { core.roots.list()? } else { Vec::new() };
@@ -123,7 +123,8 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         Ok(self.candidates.adjust(self.world)?)
     }
 
-    /// Begins again behind `Premark`, because an assumption has failed.
+    /// Begins again, because an assumption has failed: all candidates are unmarked but those that
+    /// named roots and the roots of the model reach.
     pub(super) fn begin_again(&mut self) -> Result<(), Abandoned> {
         scope::wipe(&self.world.core().space, self.scope.pages());
         self.candidates.find(self.world, &self.scope);
@@ -135,7 +136,7 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     pub(super) fn count(&self, marked: usize, spills: Spills) -> Result<Counts, Abandoned> {
         let _phase = self.phase(Phase::Count);
         let all = self.candidates.count;
-        // It takes longer to add up the tables of several workers than to count few candidates.
+        // For few candidates one worker is faster, because the tables of several must be added up.
         let few = (FEW_ON_PAGE * self.scope.pages().len()).min(all / 4);
         let workers = if all - marked < few { 1 } else { self.workers };
         count::count(self.world, &self.scope, &self.candidates, spills, workers)
@@ -150,8 +151,8 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         Ok(roots)
     }
 
-    /// Marks the candidates that `roots` reach, and nothing else. Returns those with an unreadable
-    /// field, whose targets are unknown.
+    /// Marks only the candidates that `roots` reach. Returns those with an unreadable field, whose
+    /// targets are unknown.
     pub(crate) fn mark_from(&self, roots: Vec<u32>) -> Result<Vec<u32>, Abandoned> {
         Ok(mark::mark_before_counting(self, roots, None, Leaves::Traverse)?.unreadable_now)
     }

@@ -1,15 +1,16 @@
-//! `Phase::Sweep`: listing the candidates that marking did not reach.
+//! `Phase::Sweep`: listing the candidates that marking did not reach. The list has a fixed place
+//! for each object, so that several workers can write it at once.
 //!
-//! 1. All workers, page by page: the objects age, and the unmarked candidates are counted.
-//! 2. One thread: the pages with unmarked candidates are sorted by address. Each receives its part
-//!    of a list that has room for all.
-//! 3. All workers, page by page: the unmarked candidates are written into the list.
+//! 1. All workers, page by page, let the objects age, and count the unmarked candidates. For
+//!    example, page 1 has A and B, and page 2 has C.
+//! 2. One thread sorts these pages by address, and gives each a part of a list that has room for
+//!    all. Page 1 gets the places 0 and 1, and page 2 the place 2.
+//! 3. All workers, page by page, write the unmarked candidates into the page's places.
 //!
-//! So the list is in the order of memory regardless of the division of work, and no part of it is
-//! copied.
+//! So the list is in the order of memory regardless of which worker had which page, and no part of
+//! it is copied.
 //!
-//! A *promotion* ages all objects without a collection: new objects become old, and none is
-//! traversed.
+//! A *promotion* makes new objects old without a collection, so that none is traversed.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -45,7 +46,6 @@ pub(crate) struct Swept<'w> {
     pub(crate) pages: WorkList<Part>,
 }
 
-/// The objects of one page in the list.
 #[derive(Debug)]
 pub(crate) struct Part {
     page: u32,
@@ -54,8 +54,8 @@ pub(crate) struct Part {
 
 /// The phase `Sweep`. Lists the unmarked candidates, and ages all objects.
 ///
-/// Without memory for the list the collection is over: reached objects have aged, and the unmarked
-/// candidates are new.
+/// Without memory for the list the collection is over. The reached objects have aged, and the
+/// unmarked candidates are new, so that a later collection examines them.
 pub(crate) fn sweep<'w, M: ObjectModel>(
     world: &'w World<'_, M>,
     scope: &Scope,
@@ -68,8 +68,8 @@ pub(crate) fn sweep<'w, M: ObjectModel>(
         .and_then(|pages| list(world, candidates, pages, workers));
     magazines_stay_young(world);
     if swept.is_err() {
-        // A later collection must examine the new objects that were not reached. Those that were
-        // old become new too.
+        // A later collection must examine the new objects that were not reached, so the unmarked
+        // ones become new, even if they were old.
         for &page in scope.pages() {
             space.page(page as usize).young.store(1, Ordering::Relaxed);
             for (first, bits) in candidates.unmarked_on(page) {
@@ -111,7 +111,6 @@ fn age_and_count<M: ObjectModel>(
     result.map(|()| pages)
 }
 
-/// Ages the objects of a page, if some are young.
 fn age(space: &Space<impl AddressMap>, page: u32) {
     let info = space.page(page as usize);
     // Relaxed: in a stop.
@@ -179,8 +178,8 @@ fn list<'w, M: ObjectModel>(
     Ok(Swept { objects, pages })
 }
 
-/// A cell in a magazine becomes an object without another change to its page: such pages stay
-/// young.
+/// A cell in a magazine becomes an object without another change to its page, so such pages must
+/// stay young.
 fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
     let space = &world.core().space;
     world.arenas(|arena| {
@@ -192,7 +191,7 @@ fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
     });
 }
 
-/// The state of an object when its page stops being young. A tracked object becomes old, even if it
+/// The state of an object when its page stops being young: a tracked object becomes old, even if it
 /// is frozen.
 #[inline(always)]
 fn aged(state: u8) -> u8 {
@@ -202,7 +201,8 @@ fn aged(state: u8) -> u8 {
 /// Makes all new objects old without a traversal, like the sweep of a young collection that found
 /// no garbage. Returns the number of candidates among them.
 ///
-/// It allocates no memory. One thread does the work, which takes about a nanosecond for an object.
+/// It allocates no memory. One thread is enough, because the work takes about a nanosecond for an
+/// object.
 fn age_all<M: ObjectModel>(world: &World<'_, M>) -> usize {
     let core = world.core();
     let (space, states) = (&core.space, core.space.states());
@@ -236,8 +236,8 @@ fn age_all<M: ObjectModel>(world: &World<'_, M>) -> usize {
     promoted
 }
 
-/// A young collection or a promotion is due, and the model has neither: the new objects count as
-/// old from now on, so that a full collection becomes due. If another thread collects, it counts
+/// A young collection or a promotion is due, although the model has neither. The new objects count
+/// as old from now on, so that a full collection becomes due. If another thread collects, it counts
 /// them.
 pub(crate) fn skip_young<M: ObjectModel>(m: &ModelMutator<M>) {
     if let Some(_guard) = CollectorGuard::try_acquire(m.core()) {
@@ -246,8 +246,8 @@ pub(crate) fn skip_young<M: ObjectModel>(m: &ModelMutator<M>) {
 }
 
 /// Makes all new objects old without traversing them, if a promotion is due and no other thread
-/// collects: see [`pacing`](crate::heap::pacing). A promotion is no collection, so it calls no
-/// callbacks. Its stop merges counts, as the first stop of a collection does.
+/// collects: see [`pacing`](crate::heap::pacing). A promotion calls no callbacks, because it is no
+/// collection, although its stop merges counts too.
 pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
     let _guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
     // Another thread may have collected or promoted since this thread found the promotion due.

@@ -1,10 +1,10 @@
 //! `Phase::Clear`: clearing all garbage before any of it is released.
 //!
 //! All objects of a batch, which is all garbage or at most 512 objects, are cleared before one of
-//! them is released. For example, A and B refer to each other. If A were released at once, its
-//! death could free B while B's clear handler is still due. The collection keeps its reference to
-//! each until then. So a destructor that runs meanwhile may find a neighbour cleared, although
-//! never one freed. Nothing here frees memory: the counts do.
+//! them is released. For example, A and B refer to each other. When the handler of B drops its
+//! reference to A, A lives on, because the collection has one until it releases A. So a destructor
+//! that runs meanwhile may find a neighbour cleared, although never one freed. Nothing here frees
+//! memory: the counts do.
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +35,7 @@ pub(crate) fn off_the_pace<M: ObjectModel>(
     impl<M: ObjectModel> Drop for Before<'_, M> {
         fn drop(&mut self) {
             self.0.arena(|arena| {
+                // The bytes of the garbage are no growth of the heap.
                 self.0.core().count(arena);
                 arena.count_frees(self.1);
             });

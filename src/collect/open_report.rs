@@ -17,7 +17,7 @@ use crate::report::facts::{CollectionEvent, CollectionKind, CollectionReport};
 use crate::safepoint::StopError;
 
 /// Opens the report. The caller holds the collector lock. A heap without young collections runs a
-/// full one.
+/// full one instead.
 pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenReport {
     let kind = if collects_young::<M>() { what.kind } else { CollectionKind::Full };
     let mut report = CollectionReport::new(kind);
@@ -39,8 +39,8 @@ pub(crate) fn announce<M: ObjectModel>(m: &ModelMutator<M>, open: &OpenReport) {
     }
 }
 
-/// Handles a stop that failed. If no stop can succeed any more, it postpones the next collection.
-/// Otherwise each safepoint would try again.
+/// Handles a stop that failed. If no stop can succeed any more, it postpones the next collection,
+/// because each safepoint would try again.
 #[cold]
 pub(crate) fn stop_failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopError) {
     if matches!(error, StopError::ThreadGone { .. }) {
@@ -48,8 +48,8 @@ pub(crate) fn stop_failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, 
     }
 }
 
-/// Closes the report, and calls the stop callbacks. The caller still holds the collector lock. A
-/// collection that could not stop the world is not counted.
+/// Closes the report, and calls the stop callbacks, while the caller still holds the collector
+/// lock. A collection that could not stop the world is not counted.
 pub(crate) fn close<M: ObjectModel>(
     m: &ModelMutator<M>,
     open: OpenReport,
@@ -81,7 +81,8 @@ pub(crate) fn close<M: ObjectModel>(
             core.workers.forget_tables();
         }
         if core.pace.is_full_due() {
-            // Not with the next allocation: this may have been the last one for long.
+            // The collection is requested here and not by the next allocation, which may be far
+            // away.
             m.raise(COLLECT);
         }
     }

@@ -2,7 +2,9 @@
 //! garbage.
 //!
 //! Weak callbacks and finalizers are code of the program, which may make objects reachable again.
-//! So the recheck, a search in a second stop, finds these objects, and they leave the set.
+//! For example, A and B refer to each other, and the finalizer of A stores A in a global handle.
+//! Then clearing them would destroy objects in use. So the recheck, a search in a second stop,
+//! finds that A has a reference from outside and leads to B, and both leave the set.
 
 use crate::base::outside;
 use crate::collect::calls::{Abandoned, CallClock};
@@ -18,14 +20,14 @@ use crate::object::state;
 use crate::report::event::{self, Phase};
 use crate::report::facts::During;
 
-/// Unreachable objects after their finalizers have run. Some may be reachable again.
+/// Unreachable objects after their finalizers have run, of which some may be reachable again.
 #[must_use]
 #[derive(Default)]
 pub(crate) struct Pending {
     pub(super) objects: Vec<ClaimRef>,
     pub(super) reclaimers: Reclaimers,
     pub(crate) finalized: usize,
-    /// Whether user code ran. Otherwise nothing can have changed.
+    /// Whether user code ran, because otherwise nothing can have changed.
     pub(crate) needs_recheck: bool,
     pub(super) exempt: Exempt,
     /// The reason why everything was kept, if it was.
@@ -58,15 +60,16 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
     let _phase = event::phase(Phase::Finalize);
     for reference in &pending.objects {
         let object = reference.live();
-        // A model that lists its objects remembers itself which finalizers have run.
+        // A model that lists its objects remembers itself which finalizers have run, because states
+        // do not last.
         let state = (!ListsOf::<M>::PRESENT).then(|| state_of(&core.space, reference.object()));
         if state.is_some_and(|state| state.get() & state::FINALIZED != 0)
             || !FinalizersOf::<M>::has_finalizer(&core.model, object)
         {
             continue;
         }
-        // Set before the call, so that the finalizer runs once, even if another thread calls it now
-        // through a weak reference.
+        // The bit is set before the call, so that the finalizer runs once, even if another thread
+        // calls it now through a weak reference.
         if state.is_some_and(|state| state.set(state::FINALIZED) & state::FINALIZED != 0) {
             continue;
         }
@@ -90,12 +93,12 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
 pub(crate) struct Garbage {
     pub(crate) objects: Vec<ClaimRef>,
     pub(crate) reclaimers: Reclaimers,
-    /// Claimed objects that are reachable again or no longer tracked. Only the claim's reference is
-    /// dropped. There are several lists because joining them would allocate.
+    /// Claimed objects that are reachable again or no longer tracked, so that only the claim's
+    /// reference is dropped. There are several lists because joining them would allocate.
     pub(crate) spared: [Vec<ClaimRef>; 4],
     pub(crate) resurrected: usize,
-    /// The number of objects that are uncollectable without an attempt to clear them. `judge` moves
-    /// them to `spared`.
+    /// The number of objects that are uncollectable without an attempt to clear them, which `judge`
+    /// moves to `spared`.
     pub(crate) kept: usize,
     exempt: Exempt,
 }
@@ -115,10 +118,10 @@ impl Pending {
 }
 
 /// The phase `Recheck`, on at most `most` threads. Objects that are reachable from outside the set
-/// again leave it, and so do the objects that they reach. The other objects lose their remaining
-/// weak references.
+/// again leave it, and so do the objects that they reach. The others lose their remaining weak
+/// references, because they are garbage now.
 ///
-/// If a traversal fails, the whole set is kept.
+/// If a traversal fails, the whole set is kept, because any object may be reachable.
 pub(crate) fn recheck<M: ObjectModel>(
     world: &World<'_, M>,
     mut pending: Pending,
@@ -182,7 +185,6 @@ pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -
         match outside::guarded(|| VerdictsOf::<M>::judge(m.model(), &found, m)) {
             Ok(decided) => verdict = decided,
             Err(payload) => {
-                // After a failure everything is kept.
                 verdict = Verdict::Keep;
                 m.core().hooks.unraisable(During::Clear, "", outside::panic_message(payload));
             }

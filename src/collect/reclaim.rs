@@ -1,18 +1,20 @@
 //! `Phase::Clear`: the garbage of a collection, until its report is closed.
 //!
-//! A requested collection has one batch ([`at_once`]). One that the heap started hands a queue over
-//! ([`hand_over`]), from which each thread reclaims the garbage on its own pages ([`reclaim`]).
-//! Both do the same with a batch ([`clear_and_release`]), and then [close] the collection: the
-//! latter when the last batch is finished.
+//! A requested collection has one batch with all garbage ([`at_once`]). One that the heap started
+//! hands a queue over ([`hand_over`]). From it each thread reclaims the garbage on its own pages
+//! ([`reclaim`]), in batches of up to 512 objects. For example, 800 objects lie on the pages of
+//! thread 1, and 100 on those of thread 2. Then thread 1 takes two batches, and thread 2 takes one.
+//! Both kinds do the same with a batch ([`clear_and_release`]), and [close] the collection when the
+//! last one is finished.
 //!
 //! # Objects that are alive
 //!
 //! A released object may be alive although no reference to it will be left. For example, a thread
 //! that is not the owner has dropped a reference, so the object waits in the owner's queue. Or a
 //! thread is reading the slot that held the reference, or is destroying an object that refers to
-//! this one. Or the batch with that object is not cleared yet. So the objects of a batch that are
-//! alive stay in a list. If some of them still are when the last batch is finished, the closing
-//! thread [settles](settle) their fate in one more stop. This makes the figures of a report final:
+//! this one. Or that object's batch is not cleared yet. So the objects of a batch that are alive
+//! stay in a list. If some of them still are when the last batch is finished, the closing thread
+//! [settles](settle) their fate in one more stop. This makes the figures of a report final, so that
 //! an object that a report calls uncollectable does not die of the collection.
 
 use std::panic::resume_unwind;
@@ -40,7 +42,7 @@ use crate::report::facts::{CollectionReport, During};
 use crate::safepoint::StopPurpose;
 
 /// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
-/// far ahead of a collection reclaims as many in one call.
+/// far ahead of a collection reclaims as many in a call.
 pub(crate) const RECLAIMED_FIRST: usize =
     if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 * GARBAGE_BATCH };
 
@@ -76,7 +78,7 @@ impl<M: ObjectModel> Drop for CollectorGuard<M> {
     }
 }
 
-/// Reclaims all garbage, and closes the collection. The caller holds the collector lock, and the
+/// Reclaims all garbage, and closes the collection. The caller holds the collector lock while the
 /// world is running.
 pub(crate) fn at_once<M: ObjectModel>(
     garbage: Garbage,
@@ -95,8 +97,8 @@ pub(crate) fn at_once<M: ObjectModel>(
 }
 
 /// Hands the garbage, with the collector lock, to all mutators, of which each reclaims the objects
-/// on its own pages. A spared object that another thread owns may die at a later safepoint of the
-/// owner, after the report is closed.
+/// on its own pages. A spared object that another thread owns may die only after the report is
+/// closed, at a later safepoint of the owner.
 pub(crate) fn hand_over<M: ObjectModel>(
     garbage: Garbage,
     open: OpenReport,
@@ -105,21 +107,22 @@ pub(crate) fn hand_over<M: ObjectModel>(
 ) {
     let Garbage { objects, reclaimers, spared, .. } = garbage;
     let spared = guarded(|| release_spared(spared, m));
-    // Without memory it is not divided: this thread reclaims it, or a thread that helps.
+    // Without memory it is not divided, so this thread or one that helps reclaims all of it.
     let divided = by_thread(&objects, &reclaimers, m).unwrap_or_default();
     let objects = ClaimRef::into_objects(objects);
     let whole = if divided.is_empty() { objects } else { Vec::new() };
     let whole = ThreadGarbage::new(m.thread_id(), whole);
     guard.hand_over(ReclaimQueue::new(whole, divided, open));
-    // A thread notices the queue at its next refill. A thread without a refill notices the request.
+    // A thread notices the queue at its next refill, and one that allocates nothing notices the
+    // request.
     reclaimers.threads().filter(|&reclaimer| reclaimer != m.thread_id()).for_each(|reclaimer| {
         m.core().coordinator.poke(reclaimer, COLLECT);
     });
     spared.unwrap_or_else(|payload| resume_unwind(payload));
 }
 
-/// The garbage, divided by the thread that owns the objects' pages. Empty, if the calling thread
-/// owns all pages.
+/// The garbage, divided by the thread that owns the objects' pages. It is empty if this thread
+/// reclaims all garbage.
 fn by_thread<M: ObjectModel>(
     objects: &[ClaimRef],
     reclaimers: &Reclaimers,
@@ -132,7 +135,7 @@ fn by_thread<M: ObjectModel>(
     let mut at = 0;
     for object in objects.iter().map(ClaimRef::object) {
         let reclaimer = reclaimers.of(object, &m.core().space).unwrap_or(m.thread_id());
-        // Mostly the reclaimer of the previous object: neighbours lie on one page.
+        // Mostly it is the reclaimer of the previous object, because neighbours lie on one page.
         steps::took(1);
         if lists.get(at).is_none_or(|part| !part.is_of(reclaimer)) {
             steps::took(lists.len());
@@ -150,8 +153,9 @@ fn by_thread<M: ObjectModel>(
 }
 
 /// Releases the objects that stay alive. They have no state bit by which the child of a fork would
-/// find them. So they come first, before the thread can park, and in one list: a thread that parks
-/// announces the list that it releases. Without memory for that list, a child may keep some.
+/// find them, so the thread releases them before it does anything else. They are in one list,
+/// because a thread that parks announces the list that it releases. Without memory for that list, a
+/// child may keep some.
 fn release_spared<M: ObjectModel>(mut spared: [Vec<ClaimRef>; 4], m: &mut ModelMutator<M>) {
     let [first, rest @ ..] = &mut spared;
     for list in rest {
@@ -168,8 +172,8 @@ fn release_spared<M: ObjectModel>(mut spared: [Vec<ClaimRef>; 4], m: &mut ModelM
 }
 
 /// Reclaims batches of one queue until about `limit` objects are cleared. `false`: there was no
-/// batch. The call stays with one queue because other threads can finish the queue and hand over a
-/// new queue without end.
+/// batch. The call stays with one queue, because other threads could finish it and hand over new
+/// ones without end.
 pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, limit: usize) -> bool {
     let (mut reclaimed, mut queue) = (0, None);
     let begun = calls::begin_holding_up(m);
@@ -212,7 +216,8 @@ fn reclaim_batch<M: ObjectModel>(
 }
 
 /// Clears the objects of a batch, and then releases them. All garbage are `garbage` objects. If a
-/// method of the model unwinds, objects that are not released yet keep the claim's reference.
+/// method of the model unwinds, the objects that are not released yet keep the claim's reference,
+/// so that they stay alive.
 fn clear_and_release<M: ObjectModel>(
     objects: &[Object],
     garbage: usize,
@@ -224,7 +229,8 @@ fn clear_and_release<M: ObjectModel>(
             // thread has the batch.
             let claims = unsafe { ClaimRefs::new(objects) };
             clear_all(claims.live(), garbage, m);
-            // Objects of other batches may be released.
+            // The collection still holds each object only if this is the one batch, because those
+            // of others may be released.
             examine(m, claims.live(), i64::from(objects.len() == garbage));
             let verifier = m.core().verifier;
             let counts = verifier.and_then(|verifier| verifier.releasing(m, claims.live()));
@@ -237,8 +243,8 @@ fn clear_and_release<M: ObjectModel>(
     })
 }
 
-/// Whether an object of the garbage is alive after its release. Its death clears the bit, and an
-/// allocation does not set it. So a cell with the bit still has the same object.
+/// Whether an object of the garbage is alive after its release. Because its death clears the bit,
+/// and an allocation does not set it, a cell with the bit still has the same object.
 fn is_alive<M: ObjectModel>(object: Object, m: &ModelMutator<M>) -> bool {
     state_of(&m.core().space, object).get() & UNREACHABLE != 0
 }
@@ -259,8 +265,8 @@ fn close_after<M: ObjectModel>(
 }
 
 /// Completes the figures of a collection whose garbage is released, and closes its report. The
-/// caller holds the collector lock. If the settling unwinds, the report is closed first: otherwise
-/// it would be lost.
+/// caller holds the collector lock. If the settling unwinds, the report is closed first, because it
+/// would be lost otherwise.
 ///
 /// `garbage`: the number of all objects. `lists`: those that were alive when their batches were
 /// finished. They are ordinary objects afterwards.
@@ -275,8 +281,9 @@ fn close<M: ObjectModel>(
     let survive = |list: Vec<Object>, m: &ModelMutator<M>| {
         list.into_iter().filter(|&object| state_of(&m.core().space, object).survive()).count()
     };
-    // One list: while this thread parks, the list tells the child of a fork of the references that
-    // are not released yet. Without memory for it some objects count as uncollectable unexamined.
+    // They are in one list, so that it can tell the child of a fork, while this thread parks, of
+    // the references that are not released yet. Without memory for it some objects count as
+    // uncollectable unexamined.
     let (mut left, mut kept) = (Vec::new(), 0);
     for mut list in lists {
         match fallible::append(&mut left, &mut list) {
@@ -295,13 +302,13 @@ fn close<M: ObjectModel>(
 }
 
 /// Makes the fate of the released objects final that were alive when their batches were finished.
-/// Those that nothing but the collection's own drops keeps alive are dead afterwards, and so are
-/// the objects that die with them.
+/// Those that only a drop of the collection, which is under way, kept alive are dead afterwards,
+/// and so are the objects that die with them.
 ///
 /// In a stop no drop is under way, and the merge makes counts exact. The stop takes a reference to
-/// each object that is alive, on behalf of any thread. So later drops need no owner, and the
+/// each object that is alive, on behalf of any thread, so that later drops need no owner. Then the
 /// release of these references destroys all that can die. References that wait until each thread
-/// has passed a safepoint are dropped, too, because a stop is a safepoint of all threads.
+/// has passed a safepoint are dropped too, because a stop is a safepoint of all threads.
 fn settle<M: ObjectModel>(
     left: &mut Vec<Object>,
     m: &mut ModelMutator<M>,
@@ -318,7 +325,7 @@ fn settle<M: ObjectModel>(
     // Without a stop, or without memory, the objects die later.
     if let Ok(world) = m.stop_for(StopPurpose::Collection) {
         if collection::merge_counts(&world, &mut dead).is_ok() && !left.is_empty() {
-            // Without those that threads have destroyed before they parked, and those in `dead`.
+            // Leaves out those that threads have destroyed before they parked, and those in `dead`.
             left.retain(|&object| {
                 state_of(&core.space, object).get() & (UNREACHABLE | DYING) == UNREACHABLE
             });

@@ -1,8 +1,10 @@
 //! The check of cleared garbage in checked mode.
 //!
-//! This check, and those of the [verifier](crate::verify), ask for counts, so that they make stops
-//! of their own. Each merges counts first, as all stops of a collection do. The report of the
-//! collection does not contain these stops.
+//! A clear handler may drop a reference and leave its address in the field. The next user of the
+//! field would read freed memory, so the model can have cleared objects traversed before any of
+//! them is released. This check, and those of the [verifier](crate::verify), compare exact counts,
+//! for which they need stops of their own. The report of the collection does not contain these
+//! stops.
 
 #![forbid(unsafe_code)]
 
@@ -20,8 +22,8 @@ use crate::object::tracer::Tracer;
 
 /// Stops the world, makes counts exact, and calls `f`. `None` without a stop.
 ///
-/// The thread still has its collection's references to the objects `claimed`. It waits for its
-/// stop: if that of a fork comes first, the child must know of them.
+/// The thread still has its collection's references to the objects `claimed`. The child of a fork
+/// must know of them, because its stop may come first while this thread waits for its own.
 pub(crate) fn in_stop<M: ObjectModel, R>(
     m: &ModelMutator<M>,
     claimed: &[Live<'_>],
@@ -42,9 +44,9 @@ pub(crate) fn in_stop<M: ObjectModel, R>(
 /// Traverses cleared objects in a stop, before one of them is released, if the model asks for that.
 /// `held`: the references that the collection still has to each object of its garbage.
 ///
-/// The tracer looks up each address that a handler visits. An object of the garbage is alive, so a
-/// dangling field may refer to it. Its count reveals that: the count is below the visits and the
-/// collection's reference.
+/// The tracer looks up each address that a handler visits. An object of the garbage is still alive,
+/// so a dangling field can refer to it. Its count reveals that, because it is less than the visits
+/// and the collection's reference together.
 pub(super) fn examine<M: ObjectModel>(m: &ModelMutator<M>, objects: &[Live<'_>], held: i64) {
     let core = m.core();
     if !objects.iter().any(|&object| ChecksOf::<M>::examines_cleared(&core.model, object)) {

@@ -24,13 +24,13 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// It answers the model's requests, parks for a stop, starts a collection or a promotion that
     /// is due, and reclaims garbage of an automatic collection. With [`Pacing::manual`] it only
-    /// answers and parks. [`park`](Self::park) only parks.
+    /// answers and parks, and [`park`](Self::park) only parks.
     ///
     /// It does nothing while the mutator is lent: inside a destructor, finalizer or callback.
     ///
     /// [`Pacing::manual`]: crate::Pacing::manual
     ///
-    /// It takes `&mut self`, so no borrow from an object is held across it.
+    /// It takes `&mut self`, so that no borrow from an object is held across it.
     #[inline(always)]
     pub fn safepoint(&mut self) {
         if self.poll() != 0 {
@@ -90,9 +90,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Another thread collects, or the previous collection is not fully reclaimed. A thread far
-    /// ahead of it helps to reclaim any thread's garbage. If there is none left to take, it waits
-    /// briefly for the other threads.
+    /// Another thread collects, or the garbage of the previous collection is not fully reclaimed. A
+    /// thread far ahead of it helps to reclaim any thread's garbage. If none is left to take, it
+    /// waits briefly for the other threads.
     pub(super) fn slow_down(&mut self) {
         if self.core().pace.is_overdue()
             && !reclaim::reclaim(self, Owner::Any, reclaim::RECLAIMED_FIRST)
@@ -116,27 +116,27 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Reclaims a batch of the garbage of an automatic collection. The work is in batches, so no
-    /// pause is long. It takes at most half of the thread's time, so the program progresses between
-    /// the batches. If the next collection is late, the thread reclaims at each safepoint: the next
-    /// collection must wait for the garbage, and becomes larger as it waits.
+    /// Reclaims a batch (512 objects) of the garbage of an automatic collection, so that no pause
+    /// is long. It takes at most half of the thread's time, so that the program progresses between
+    /// the batches. If the next collection is late, the thread reclaims at each safepoint, because
+    /// that collection must wait for the garbage, and becomes larger as it waits.
     fn reclaim_one_batch(&mut self) {
         if self.core().space.is_tight() {
-            // Allocation fails soon, and the garbage may contain the memory that it needs. So this
-            // thread reclaims all garbage, of every thread.
+            // Allocation fails soon, and the garbage may contain the memory that it needs, so this
+            // thread reclaims the garbage of every thread.
             reclaim::reclaim(self, Owner::Any, usize::MAX);
             return;
         }
         let begun = Instant::now();
-        // Models have no clock. Their behaviour must not depend on time, so they do not evaluate
-        // the pace either.
+        // Models have no clock. Because their behaviour must not depend on time, they do not
+        // evaluate the pace either.
         let is_time = cfg!(all(test, any(loom, shuttle)))
             || begun >= self.rest_until()
             || self.core().pace.is_late();
         if is_time {
             let me = self.thread_id();
-            // The first batch is as large as the first batch of the collecting thread. Most garbage
-            // is reclaimed at once then.
+            // The first call reclaims as much as that of the collecting thread, so that most
+            // garbage is reclaimed at once.
             let few = if self.core().collector_lock.is_untouched(me) {
                 reclaim::RECLAIMED_FIRST
             } else {
@@ -147,7 +147,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
             self.rest(Instant::now() + begun.elapsed());
         }
-        // The queue may contain more garbage.
+        // The queue may contain more garbage, for which the thread comes back.
         self.raise(crate::heap::core::COLLECT);
     }
 
@@ -188,7 +188,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint.into());
         }
-        // Before the wait for the end of another thread's collection.
+        // This comes first, so that a thread that cannot stop the world does not wait for another's
+        // collection.
         self.participant().may_stop()?;
         collect(self, what)
     }

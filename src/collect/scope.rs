@@ -1,11 +1,12 @@
 //! The pages and objects of a phase, and how workers share them.
 //!
 //! A collection works on the pages in use, and on the candidates on them: a [`Scope`]. Enumerations
-//! visit all objects.
+//! visit all objects instead.
 //!
-//! Workers take pages in chunks. A parked mutator that takes part in a collection begins with its
-//! own pages, because its objects are in the caches of its processor. Then it takes pages of other
-//! threads, and at last those of threads that are not attached.
+//! Each phase *shares* its pages: workers take them in chunks of up to four, until none is left. A
+//! parked mutator that works for a collection begins with its own pages, because its objects are in
+//! the caches of its processor. Then it takes those of other threads. For example, worker 1 owns
+//! pages A and B, and worker 2 owns C, which it finishes first. So it takes B next.
 
 use std::cmp::Reverse;
 
@@ -33,8 +34,8 @@ pub(crate) enum Selection {
     Full,
     /// Of a young collection: the new ones.
     Young,
-    /// Of the recheck, and of a search from legacy finalizers: the claimed ones. Their counts
-    /// include the claim's reference.
+    /// Of the recheck, and of a search from legacy finalizers: the claimed ones, so that their
+    /// counts include the claim's reference.
     Claimed,
 }
 
@@ -68,8 +69,8 @@ impl Scope {
         steps::took(space.high_water());
         let in_use = (0..space.high_water()).filter(|&index| {
             let page = space.page(index);
-            // The entry of unknown addresses has no candidates. Counting writes there, and a later
-            // phase wipes it.
+            // The entry of unknown addresses has no candidates. It is included because counting
+            // writes there, so that a later phase wipes it.
             let is_unknown = index == 0 && kind == CollectionKind::Full;
             match page.shape().kind() {
                 // Relaxed: in a stop.
@@ -111,12 +112,11 @@ impl Scope {
         state & mask == value
     }
 
-    /// Upper bound of the number of candidates, for deciding how many workers are worth it.
+    /// An upper bound of the number of candidates, by which the number of workers is planned.
     pub(crate) fn cells(&self, space: &Space<impl AddressMap>) -> usize {
         self.pages().iter().map(|&p| space.starts(p as usize).len()).sum()
     }
 
-    /// The pages.
     pub(crate) fn pages(&self) -> &[u32] {
         self.pages.items()
     }
@@ -161,8 +161,8 @@ pub(crate) fn stopped_at<'w, M: ObjectModel>(
     (state & state::LIVE != 0).then(|| unsafe { Stopped::new(object_at(space, granule)) })
 }
 
-/// An object with a reference that the collection owns. Nothing releases the reference before the
-/// stop ends.
+/// An object with a reference that the collection owns, and that nothing releases before the stop
+/// ends.
 pub(crate) fn claimed<'w, M: ObjectModel>(
     _: &'w World<'_, M>,
     reference: &ClaimRef,
@@ -200,7 +200,8 @@ pub(crate) fn objects_of(
 ) -> impl ExactSizeIterator<Item = Object> {
     // SAFETY: rule *mapped*: as in `object_from`. A word has granules of one page.
     let cell = unsafe { origin.cells(first) };
-    // A list that is extended by these compares its length with its capacity once.
+    // The exact size lets a list that is extended by these compare its length with its capacity
+    // once.
     (0..bits.count_ones()).map(move |_| {
         let at = bits.trailing_zeros() as usize;
         bits &= bits - 1;
@@ -250,7 +251,6 @@ struct Group {
     end: usize,
     /// The first item that no thread has taken.
     next: AtomicUsize,
-    /// The initial value of `next`.
     start: usize,
 }
 
@@ -267,7 +267,7 @@ impl<T> WorkList<T> {
         arena: impl Fn(&T) -> u32,
         place: impl Fn(&T) -> K,
     ) -> Result<Self, NoMemory> {
-        // Unstable, since the stable sort allocates. Arena 0 comes last.
+        // Unstable, because the stable sort allocates. Arena 0 comes last.
         items.sort_unstable_by_key(|item| (Reverse(arena(item)), place(item)));
         Self::grouped(items, arena)
     }
@@ -287,21 +287,19 @@ impl<T> WorkList<T> {
         Ok(Self { items, groups })
     }
 
-    /// The items alone.
     pub(crate) fn into_items(self) -> Vec<T> {
         self.items
     }
 
-    /// All items.
     pub(crate) fn items(&self) -> &[T] {
         &self.items
     }
 
-    /// Distributes all items again, at most `chunk` items at a time. Only one phase at a time does
+    /// Distributes all items again, at most `chunk` at a time. Only one phase at a time may do
     /// this.
     pub(crate) fn share(&self, chunk: usize) -> WorkCursor<'_, T> {
-        // Relaxed, here and below: the numbers must only be unique. The start of the worker threads
-        // orders the accesses to the items.
+        // Relaxed, here and below: the numbers must only be unique, because the start of the worker
+        // threads orders the accesses to the items.
         self.groups.iter().for_each(|group| group.next.store(group.start, Ordering::Relaxed));
         WorkCursor { list: self, chunk }
     }
@@ -326,7 +324,7 @@ impl<'a, T> WorkCursor<'a, T> {
     }
 }
 
-/// The iteration of one thread over the groups. It visits each group once, until the group is
+/// The iteration of one thread over the groups, each of which it visits once, until the group is
 /// empty.
 #[derive(Debug)]
 pub(crate) struct WorkChunks<'a, T> {
@@ -407,8 +405,8 @@ pub(crate) fn wipe(space: &Space<impl AddressMap>, pages: &[u32]) {
     for &page in pages {
         if let Some(range) = granules_of(space, page) {
             steps::took(range.len());
-            // Relaxed: only this worker accesses the page. It is rare, so the bytes need no access
-            // as plain memory.
+            // Relaxed: only this worker accesses the page. This is rare, so the bytes need no
+            // access as plain memory.
             space.counts()[range].iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
         }
     }

@@ -1,7 +1,8 @@
 //! What the heap checks about itself and its model.
 //!
 //! A heap with the [stress modes](crate::Stress) `verify` or `counts` has a [`Verifier`], which its
-//! collections call at fixed moments. An ordinary heap has none.
+//! collections call at fixed moments. An ordinary heap has none, so that it pays only for the
+//! question.
 
 // The objects of a heap.
 pub(crate) mod objects;
@@ -21,12 +22,10 @@ use crate::heap::world::World;
 use crate::object::address::Object;
 use crate::object::live::{DeadObject, Live, Stopped};
 
-/// The verifier of a heap with these stress modes.
 pub(crate) fn verifier<M: ObjectModel>(stress: Stress) -> Option<&'static dyn Verifier<M>> {
     if stress.verifies() { Some(&WholeHeap) } else { None }
 }
 
-/// Verifies the whole heap.
 struct WholeHeap;
 
 impl<M: ObjectModel> Verifier<M> for WholeHeap {
@@ -59,8 +58,8 @@ impl<M: ObjectModel> Verifier<M> for WholeHeap {
     }
 
     fn ends(&self, m: &ModelMutator<M>) {
-        // A stop that fails permanently is reported elsewhere, and so is a list that cannot be
-        // made.
+        // Failures are left out, because a stop that fails permanently is reported elsewhere, and
+        // so is a list that cannot be made.
         if let Ok(world) = m.stop_here() {
             if listing::list(&world, usize::MAX).is_ok() {
                 objects::verify(&world, "after a collection");

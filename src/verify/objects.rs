@@ -2,10 +2,11 @@
 //!
 //! The stress modes, the tests and [`Mutator::verify`](crate::Mutator::verify) use it.
 //!
-//! The verifier compares two views of the same memory. The *pages*: the free cells according to the
-//! pool, the arenas' lists, the free bits, the remote stacks and the quarantine. The *objects*: the
-//! live objects according to the state bytes, the headers and the fields. A cell in neither view is
-//! no error: it may be allocated and hold no object yet.
+//! Damage shows where two views of the same memory disagree. The *pages* name the free cells: the
+//! pool, the arenas' lists, the free bits, the remote stacks and the quarantine. The *objects* name
+//! the live ones: state bytes, headers and fields. For example, A refers to B, although B's cell is
+//! in a magazine: then B was freed too early. A cell in neither view is no error, because it may be
+//! allocated and hold no object yet.
 
 #![forbid(unsafe_code)]
 
@@ -32,10 +33,10 @@ pub(crate) enum Depth {
     /// The conditions that safe user code cannot break: pages, tables and headers are sound, and
     /// edges lead to live objects.
     Structure,
-    /// Also that no object is visited more often than references to it exist. A wrong traversal can
-    /// break this.
+    /// Also that no object is visited more often than references to it exist, which a wrong
+    /// traversal can break.
     Counts,
-    /// Also that no traversal panics. The edges of an object are unknown if its traversal panics.
+    /// Also that no traversal panics, because the edges of such an object are unknown.
     Complete,
 }
 
@@ -137,7 +138,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                     let is_live = |state| StateByte(state).get() & LIVE != 0;
                     let is_object = states.get(target).is_some_and(is_live);
                     if ListsOf::<M>::PRESENT && !is_object {
-                        // It is of no interest to collections, so it is not listed.
+                        // An object that is of no interest to collections is not listed.
                         continue;
                     }
                     if !is_object || space.address(target) != edge {
@@ -157,7 +158,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
         }
     });
     if let Err(abandoned) = result {
-        // A traversal that panics is a defect in user code. The collection handles it.
+        // A traversal that panics is a defect in user code, which the collection handles.
         return if depth == Depth::Complete { Err(abandoned.reason.into_owned()) } else { Ok(()) };
     }
     if let Some(error) = error {

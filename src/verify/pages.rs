@@ -1,4 +1,5 @@
-//! The part of the verifier that compares pages with the lists of free cells.
+//! The part of the verifier that compares pages with the lists of free cells. For example, a cell
+//! that a magazine and the free bits both name would be allocated twice.
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
@@ -32,8 +33,8 @@ struct Free<'a, A: AddressMap> {
 }
 
 impl<A: AddressMap> Free<'_, A> {
-    /// Records that a free cell was found at `place`. The address must be the start of a cell. The
-    /// cell must be dead and at no other place.
+    /// Records that a free cell was found at `place`. The address must be the start of a cell,
+    /// which must be dead and at no other place.
     fn found(&mut self, granule: usize, place: Place) -> Result<(), String> {
         let space = self.space;
         let address = space.address(granule);
@@ -62,8 +63,8 @@ impl<A: AddressMap> Free<'_, A> {
         Ok(())
     }
 
-    /// Checks that no free cell was written to since it was freed. Each of them was found at one
-    /// place.
+    /// Checks that no free cell was written to since it was freed, when each of them is known with
+    /// its place.
     fn untouched(&self) -> Result<(), String> {
         let mut found =
             self.places.iter().enumerate().filter(|&(_, &place)| place != Place::Nowhere);
@@ -90,7 +91,6 @@ pub(crate) struct PageLists {
     pages: Vec<Listed>,
     /// The cells in magazines, by granule, with the arena of the magazine.
     cached: Vec<(usize, u32)>,
-    /// The cells in quarantine, by granule.
     quarantine: Vec<usize>,
 }
 
@@ -178,8 +178,8 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
                 small_page(page as u32, has_free, &mut free)?;
             }
         }
-        // A page with a new object must be marked as young. Otherwise no young collection examines
-        // it.
+        // A page with a new object must be marked as young, because no young collection examines it
+        // otherwise.
         if info.young.load(Ordering::Relaxed) == 0 {
             for granule in space.objects(page) {
                 let state = StateByte(&states[granule]).get();

@@ -1,4 +1,4 @@
-//! The counts of cleared and released objects.
+//! The counts of cleared and released objects, which show whether a model drops its references.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +41,8 @@ impl Doubt {
     }
 }
 
-/// The counts of cleared objects that a collection is about to release. It has a reference to each.
+/// The counts of cleared objects that a collection is about to release, and to each of which it has
+/// a reference.
 pub(super) fn counts<M: ObjectModel>(
     m: &ModelMutator<M>,
     claimed: &[Live<'_>],
@@ -128,7 +129,7 @@ pub(super) fn survivors<M: ObjectModel>(m: &ModelMutator<M>, released: &[Object]
         return;
     }
     let found = in_stop(m, &[], |world| {
-        // Those that died in the merge of this stop are left out.
+        // The merge of this stop may have found some dead, which are left out.
         let is_left = |object: &Object| {
             state_of(&core.space, *object).get() & (UNREACHABLE | DYING) == UNREACHABLE
         };
@@ -175,7 +176,7 @@ fn explain<M: ObjectModel>(world: &World<'_, M>, left: &[Object]) -> Option<Doub
     }
     let mut is_target = vec![false; left.len()];
     edges.iter().flatten().for_each(|&target| is_target[target] = true);
-    // There is no cycle, so there is an object to which none of the others refers.
+    // Because there is no cycle, there is an object to which none of the others refers.
     let first = is_target.iter().position(|&is_target| !is_target)?;
     let stopped = at(first)?;
     let count = guarded(|| core.model.count(stopped)).ok()?;
@@ -203,8 +204,8 @@ impl fmt::Display for Shown {
 
 /// The nodes of a cycle of the graph, if there is one.
 fn cycle_in(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
-    // Removes the nodes without edges to the rest, again and again. Each node that stays has an
-    // edge to another one that stays.
+    // Removes the nodes without edges to the rest, again and again, so that each node that stays
+    // has an edge to one that stays. Such edges lead into a cycle.
     let mut open: Vec<usize> = edges.iter().map(Vec::len).collect();
     let mut sources = vec![Vec::new(); edges.len()];
     for (from, targets) in edges.iter().enumerate() {

@@ -1,13 +1,15 @@
 //! The rules of an object model, checked while a program runs.
 //!
 //! With [`Stress::verify_counts`](crate::Stress::verify_counts) the collector compares the answers
-//! of a model with each other. A finding names the rule of [`ObjectModel`], the method, and the
-//! type and address of the object. There are two kinds.
+//! of a model with each other, because it cannot know the true ones. A finding names the rule of
+//! [`ObjectModel`], the method, and the type and address of the object. There are two kinds.
 //!
-//! * *Breaches* are possible only if the model breaks the rule. They are panics, as all findings of
-//!   [`verify`](super).
-//! * *Doubts*: the model has broken the rule, or code of the program took a reference meanwhile.
-//!   The hook of [`on_unraisable`](crate::model::ModelHeap::on_unraisable) receives them.
+//! * *Breaches* are possible only if the model breaks the rule, so they are panics, as all findings
+//!   of [`verify`](super). For example, the count of A falls in a stop.
+//! * *Doubts* have two causes: the model has broken the rule, or code of the program took a
+//!   reference meanwhile. So only the hook of
+//!   [`on_unraisable`](crate::model::ModelHeap::on_unraisable) receives them. For example, A is
+//!   alive after its release.
 //!
 //! | check | when | kind |
 //! |---|---|---|
@@ -71,7 +73,6 @@ pub(super) fn are_checked<M: ObjectModel>(core: &Core<M>) -> bool {
     !M::IS_BUILT_IN && core.stress.verifies_counts()
 }
 
-/// Ends the operation that found a breach.
 #[cold]
 #[inline(never)]
 pub(super) fn breach<M: ObjectModel>(core: &Core<M>, when: &str, error: &str) -> ! {
@@ -110,17 +111,16 @@ pub(super) fn ask<M: ObjectModel, R>(
 /// The answers of the model about objects at the beginning of a stop, for a comparison.
 #[derive(Default)]
 pub(super) struct Asked {
-    /// The granules of all objects.
     alive: Vec<usize>,
     /// The answers about tracked objects, by granule, and whether a collection holds them already.
     counts: Vec<(usize, Count, bool)>,
-    /// Whether an object has weak references. Weak callbacks, which the claim takes out, may refer
-    /// to claimed objects.
+    /// Whether an object has weak references, because weak callbacks, which the claim takes out,
+    /// may refer to claimed objects.
     has_weak: bool,
 }
 
 impl Asked {
-    /// Lists the objects. No answer is known.
+    /// Lists the objects, of which no answer is known yet.
     pub(super) fn nothing<M: ObjectModel>(world: &World<'_, M>) -> Self {
         let (space, mut alive) = (&world.core().space, Vec::new());
         live(world, |object, _| alive.push(space.granule(object.address())));
@@ -176,8 +176,8 @@ impl Asked {
                 ));
             }
             let (Count::Exact(before), Count::Exact(now)) = (before, now) else { continue };
-            // No other code knows a claimed object. A model with adjustments may count the claim
-            // elsewhere.
+            // No other code knows a claimed object, so only the claim changes its count. A model
+            // with adjustments may count the claim elsewhere.
             let is_claimed = !AdjustedOf::<M>::PRESENT && !was_held && is_held(core, object);
             if is_claimed && (now <= before || now > before + 1 && !self.has_weak) {
                 return Err(format!(
@@ -186,7 +186,7 @@ impl Asked {
                     named(core, object)
                 ));
             }
-            // Unattached threads may add references.
+            // Only a fall is a breach, because unattached threads may add references.
             if now < before {
                 return Err(format!(
                     "{STOP}: `count` of {} fell from {before} to {now} in a stop, during {between}",
@@ -203,7 +203,8 @@ fn is_held<M: ObjectModel>(core: &Core<M>, object: Stopped<'_>) -> bool {
     state_of(&core.space, object.object()).get() & UNREACHABLE != 0
 }
 
-/// Runs a part of a stop after its merge. Compares the answers of the model before and after it.
+/// Runs a part of a stop after its merge, and compares the answers of the model before and after
+/// it.
 pub(super) fn watch<M: ObjectModel>(world: &World<'_, M>, phases: &mut dyn FnMut()) {
     let core = world.core();
     if !are_checked(core) {
@@ -224,7 +225,7 @@ pub(super) fn watch<M: ObjectModel>(world: &World<'_, M>, phases: &mut dyn FnMut
 }
 
 /// Compares the references that a traversal of `object` has reported with those of a second
-/// traversal, and of a traversal by `traverse_each`. Panics of traversals unwind. The tracer's
+/// traversal, and of a traversal by `traverse_each`. Panics of traversals unwind, and the tracer's
 /// buffer is lost.
 pub(super) fn compare_traversals<M: ObjectModel>(
     core: &Core<M>,
@@ -276,8 +277,8 @@ pub(super) fn compare_traversals<M: ObjectModel>(
     Ok(())
 }
 
-/// Checks what a merge has put into its list. `limit`: the answer of `pending` before it. Called
-/// before the objects are marked as dying.
+/// Checks what a merge has put into its list, before the objects are marked as dying. `limit` is
+/// the answer of `pending` before the merge.
 pub(super) fn merged<M: ObjectModel>(world: &World<'_, M>, dead: &[DeadObject], limit: usize) {
     if are_checked(world.core())
         && let Err(error) = check_merged(world, dead, limit)
@@ -313,7 +314,7 @@ fn check_merged<M: ObjectModel>(
             ));
         }
         let count = ask(core, "count", stopped, |model| model.count(stopped))?;
-        // Otherwise the number is not complete.
+        // With adjustments the count alone is not complete.
         if !AdjustedOf::<M>::PRESENT && count != Count::Exact(0) {
             return Err(format!(
                 "{MERGE}: `merge` has reported {} as dead, and its count is {count:?}",
@@ -324,7 +325,6 @@ fn check_merged<M: ObjectModel>(
     Ok(())
 }
 
-/// Checks that `take_callbacks` has taken no more callbacks than announced.
 pub(super) fn callbacks<M: ObjectModel>(
     core: &Core<M>,
     object: Stopped<'_>,

@@ -193,7 +193,6 @@ impl<'a> Inside<'a> {
     #[inline(never)]
     fn count_some(&self, targets: &mut Vec<u32>) -> Result<(), NoMemory> {
         steps::took(targets.len());
-        // The lock orders the accesses to the bytes.
         let mut spills = self.spills.lock();
         for &target in &*targets {
             add_shared(self.table, target as usize, &mut spills);

@@ -29,7 +29,6 @@ use crate::object::live::Stopped;
 use crate::object::tracer::{Ends, Tracer};
 use crate::report::facts::{During, LongestCall};
 
-/// The reason to abandon a collection.
 #[derive(Debug)]
 pub(crate) struct Abandoned {
     /// What failed: a traversal, or another part of the collection.
@@ -63,7 +62,6 @@ impl From<NoMemory> for Abandoned {
 /// The number of objects that one call traverses.
 pub(crate) const BATCH_PART: usize = 16;
 
-/// A tracer for a collection in this space.
 pub(crate) fn tracer(space: &Space<impl AddressMap>) -> Tracer {
     let (start, bytes) = space.bounds();
     Tracer::for_collection(start, bytes)
@@ -75,7 +73,7 @@ pub(crate) fn tracer_of<M: ObjectModel>(world: &World<'_, M>) -> Tracer {
     tracer
 }
 
-/// The name of an object's type. It is empty if the object is dead.
+/// The name of an object's type, which is empty if the object is dead.
 pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) -> Cow<'static, str> {
     let granule = world.core().space.granule(object.address());
     stopped_at(world, granule)
@@ -113,9 +111,9 @@ pub(crate) fn edges_of<M: ObjectModel>(world: &World<'_, M>, object: Object, tra
     tracer.take_unreadable();
 }
 
-/// Traverses `objects`, and appends their edges to the tracer. `ends` receives the end of each
-/// object's edges. An object with an unreadable field gets no edges, so `unreadable` is called with
-/// its number.
+/// Traverses `objects`, and appends their edges to the tracer, and the end of each object's edges
+/// to `ends`. An object with an unreadable field gets no edges, so `unreadable` is called with its
+/// number.
 #[inline(always)]
 pub(crate) fn traverse_batch<M: ObjectModel>(
     model: &M,
@@ -210,7 +208,7 @@ pub(crate) fn prefetch_each<M: ObjectModel>(
     debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
 }
 
-/// Calls a method of the model. `None`: it panicked, and the panic was reported.
+/// Calls a method of the model. Returns `None` if it panicked, which was reported.
 pub(crate) fn call<M: ObjectModel, R>(
     m: &ModelMutator<M>,
     during: During,
@@ -240,7 +238,6 @@ const NOTED: Duration = Duration::from_micros(100);
 pub(crate) struct CallClock(Instant);
 
 impl CallClock {
-    /// The first call begins now.
     pub(crate) fn start() -> Self {
         Self(Instant::now())
     }

@@ -35,12 +35,12 @@
 //! their targets are marked again when no worker marks.
 //!
 //! Marking ends, because a worker stores fewer set bits than it has loaded. Suppose that workers
-//! write a word for ever: it has *m* set bits again and again, and more than *m* only until some
-//! time. Each store of *m* bits follows a load of more bits, from before that time. Each worker has
-//! at most one such load, so these stores end.
+//! write a word for ever, so that it has *m* set bits again and again, and more than *m* only until
+//! some time. Each store of *m* bits follows a load of more bits, from before that time. Each
+//! worker has at most one such load, so these stores end.
 //!
-//! All tables are zero between collections. Only the pages of a collection's scope are written, so
-//! the cost of a young collection does not depend on the size of the heap.
+//! All tables are zero between collections, and only the pages of a collection's scope are written.
+//! So the cost of a young collection does not depend on the size of the heap.
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
@@ -56,7 +56,6 @@ use crate::object::address::Object;
 use crate::object::live::ClaimRef;
 use crate::object::state;
 
-/// The candidates of one collection.
 pub(crate) struct Candidates {
     tables: MarkTables,
     pub(crate) count: usize,
@@ -110,8 +109,8 @@ impl Candidates {
         self.tracked = tracked.load(Ordering::Relaxed);
     }
 
-    /// Finds the candidates of a page. Returns their number, and the number of tracked objects that
-    /// are too old. Only this worker accesses the page.
+    /// Finds the candidates of a page, which only this worker accesses. Returns their number, and
+    /// the number of tracked objects that are too old.
     fn find_on_page<M: ObjectModel>(
         &self,
         world: &World<'_, M>,
@@ -129,7 +128,7 @@ impl Candidates {
                 unmarked[at].store(bits, Ordering::Relaxed);
             };
             if states.len() < PAGE_GRANULES {
-                // The one object of a large page.
+                // A large page has only one object.
                 let is_candidate = states.first().is_some_and(|&state| scope.contains(state));
                 tracked += usize::from(states.first().is_some_and(|&s| state::is_candidate(s)));
                 return set_word(first / WORD, u64::from(is_candidate) << (first % WORD));
@@ -203,8 +202,8 @@ impl Candidates {
         self.tables.unmarked.remove(granule);
     }
 
-    /// Moves the claimed objects out that are no unmarked candidates. The others stay in order.
-    /// Without memory none is moved.
+    /// Moves the claimed objects out that are no unmarked candidates, and keeps the others in
+    /// order. Without memory none is moved.
     pub(crate) fn take_marked<M: ObjectModel>(
         &self,
         world: &World<'_, M>,
@@ -327,7 +326,7 @@ impl Candidates {
     }
 }
 
-/// The bits of the selected states. At most 64 states.
+/// The bits of the selected ones of at most 64 states.
 #[inline(always)]
 fn matching(states: &[u8], selection: Selection) -> u64 {
     let (mask, value) = selection.bits();
@@ -347,7 +346,6 @@ fn matching(states: &[u8], selection: Selection) -> u64 {
     all
 }
 
-/// A one in each of eight bytes.
 const ONES: u64 = 0x0101_0101_0101_0101;
 
 /// The highest bit of each byte that is equal in both words.
@@ -359,7 +357,7 @@ pub(crate) fn equal(one: u64, other: u64) -> u64 {
     !(((differs & LOW) + LOW) | differs | LOW)
 }
 
-/// The bits of the bytes that are not 0. At most 64 bytes.
+/// The bits of those of at most 64 bytes that are not 0.
 #[inline(always)]
 pub(crate) fn not_zero(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();

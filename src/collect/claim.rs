@@ -39,7 +39,7 @@ pub(crate) struct Reclaimers {
 
 impl Reclaimers {
     /// The threads that are parked now. If memory for the list runs out, the collecting thread
-    /// reclaims the garbage of the missing threads.
+    /// reclaims for the missing threads.
     pub(crate) fn of_parked<M: ObjectModel>(world: &World<'_, M>) -> Self {
         let mut arenas = Vec::new();
         let mut threads = 1;
@@ -54,7 +54,6 @@ impl Reclaimers {
         Self { arenas, crowded: world.core().coordinator.is_crowded(threads) }
     }
 
-    /// Whether one thread reclaims all garbage.
     pub(crate) fn is_empty(&self) -> bool {
         self.arenas.is_empty()
     }
@@ -63,7 +62,6 @@ impl Reclaimers {
         self.arenas.iter().flatten().copied()
     }
 
-    /// The owner of the object, by its page.
     pub(crate) fn of(&self, object: Object, space: &Space<impl AddressMap>) -> Option<ThreadId> {
         let page = space.page(space.page_index(object.address()));
         self.arenas.get(page.arena() as usize).copied().flatten()
@@ -88,13 +86,12 @@ pub(crate) struct Unreachable<M: ObjectModel> {
 pub(crate) struct Exempt {
     /// Uncollectable: objects with a legacy finalizer, and all objects that they reach.
     pub(super) objects: Vec<ClaimRef>,
-    /// The objects of `objects` with a legacy finalizer.
     pub(super) legacy: Vec<Object>,
     /// Objects that are kept because the claim failed.
     pub(super) spared: Vec<ClaimRef>,
 }
 
-/// The phase `Claim`. Claims the unreachable objects and clears their weak references with
+/// The phase `Claim`, which claims the unreachable objects and clears their weak references with
 /// callbacks. If nothing in the set can run code, it clears all other weak references too, because
 /// no recheck follows that would.
 pub(crate) fn claim<M: ObjectModel>(
@@ -169,7 +166,6 @@ pub(crate) fn claim<M: ObjectModel>(
 /// Facts about the claimed objects, from one visit to each.
 struct ClaimSummary<'w> {
     runs_code: bool,
-    /// The objects with weak references.
     weak: Vec<Stopped<'w>>,
     outcome: Result<(), NoMemory>,
 }
@@ -225,8 +221,8 @@ impl<'w> ClaimSummary<'w> {
     }
 }
 
-/// Claims all objects, page by page. Each worker begins with its own pages, because they are in its
-/// caches.
+/// Claims all objects, page by page, where each worker begins with its own pages, because they are
+/// in its caches.
 fn claim_all<'w, M: ObjectModel>(
     world: &World<'_, M>,
     found: &Swept<'w>,

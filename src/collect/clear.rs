@@ -4,7 +4,7 @@
 //! them is released. For example, A and B refer to each other. When the handler of B drops its
 //! reference to A, A lives on, because the collection has one until it releases A. So a destructor
 //! that runs meanwhile may find a neighbour cleared, although never one freed. Nothing here frees
-//! memory: the counts do.
+//! memory, because the counts do.
 
 #![forbid(unsafe_code)]
 
@@ -21,11 +21,11 @@ use crate::object::state;
 use crate::report::event::{self, Phase};
 use crate::report::facts::During;
 
-/// Objects between two reads of the poll word.
+/// The number of objects between two reads of the poll word.
 pub(super) const POLL_DISTANCE: usize = 256;
 
-/// Runs `f`, which frees garbage. Its frees do not count for the pace, because a collection that
-/// finds much garbage would delay the next one.
+/// Runs `f`, whose frees of garbage do not count for the pace. Otherwise a collection that finds
+/// much garbage would delay the next one.
 pub(crate) fn off_the_pace<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     f: impl FnOnce(&mut ModelMutator<M>),
@@ -104,7 +104,8 @@ pub(crate) fn clear_all<M: ObjectModel>(
     }
 }
 
-/// Releases the references of the claim. The mutator is lent, except while the thread may park.
+/// Releases the references of the claim, on a mutator that is lent except while the thread may
+/// park.
 pub(crate) fn release_all<M: ObjectModel>(mut claims: ClaimRefs<'_>, m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
     while !claims.live().is_empty() {
@@ -127,7 +128,7 @@ pub(crate) fn release_all<M: ObjectModel>(mut claims: ClaimRefs<'_>, m: &mut Mod
     }
 }
 
-/// Parks for a stop. It may be that of a fork, and the child must know that the collection still
+/// Parks for a stop, which may be that of a fork. So the child must know that the collection still
 /// has its references to these objects.
 fn park<M: ObjectModel>(claimed: &[Live<'_>], m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());

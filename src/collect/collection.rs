@@ -1,7 +1,7 @@
 //! One collection, from its request to its report.
 //!
 //! [`Collection::search`], and then [`Collection::finish`] or [`Collection::share`], call the
-//! phases in their order. The [module above](super) explains the phases.
+//! phases in the order that the [module above](super) explains.
 
 #![forbid(unsafe_code)]
 
@@ -48,8 +48,8 @@ fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>, purpose: StopPurpose) {
     }
 }
 
-/// Acquires the collector lock by `try_acquire`. If a reclaim queue holds the lock, the thread
-/// first reclaims all batches of the queue that no other thread has taken.
+/// Acquires the collector lock by `try_acquire`. If a reclaim queue holds it, the thread first
+/// reclaims all batches that no other thread has taken, because the lock is free only afterwards.
 fn acquire_helping<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     try_acquire: impl Fn() -> bool,
@@ -57,7 +57,7 @@ fn acquire_helping<M: ObjectModel>(
     try_acquire() || (reclaim::reclaim(m, Owner::Any, usize::MAX) && try_acquire())
 }
 
-/// Runs a collection that a thread has requested. All garbage is reclaimed when it returns.
+/// Runs a collection that a thread has requested, so that all garbage is reclaimed when it returns.
 pub(crate) fn collect<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
@@ -100,10 +100,9 @@ pub(crate) fn collect_due<M: ObjectModel>(
     Ok(())
 }
 
-/// The result of the first stop: the unreachable objects, and those that the merge found dead.
+/// The first stop's unreachable objects, and those that its merge found dead.
 pub(crate) type FirstStop<M> = (Result<Unreachable<M>, Abandoned>, Vec<DeadObject>);
 
-/// A collection whose report is open.
 pub(crate) struct Collection<'m, M: ObjectModel> {
     pub(crate) m: &'m mut ModelMutator<M>,
     pub(crate) open: OpenReport,
@@ -170,8 +169,8 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         }
     }
 
-    /// Runs the phases between the first stop and the phase `Clear`. `None`: the collection was
-    /// abandoned.
+    /// Runs the phases between the first stop and the phase `Clear`. Returns `None` if the
+    /// collection was abandoned.
     fn judge(&mut self, (found, dead): FirstStop<M>) -> Option<Garbage> {
         let span = self.open.span.clone();
         let _entered = span.enter();
@@ -387,7 +386,7 @@ pub(crate) fn merge_counts<M: ObjectModel>(
     Ok(())
 }
 
-/// Resumes the world. The report gets the duration of the stop.
+/// Resumes the world, and adds the duration of the stop to the report.
 pub(crate) fn resume<M: ObjectModel>(world: World<'_, M>, report: &mut CollectionReport) {
     report.time_to_stop = report.time_to_stop.max(world.time_to_stop());
     let since = Instant::now();

@@ -51,7 +51,7 @@ use crate::object::tracer::Tracer;
 /// entries are prefetched.
 const FAR_TABLE_SIZE: usize = 8 << 20;
 
-/// Whether table entries are prefetched. Under stress also for small heaps, so that tests cover it.
+/// Whether table entries are prefetched: under stress also for small heaps, so that tests cover it.
 pub(crate) fn is_far<M: ObjectModel>(world: &World<'_, M>, entries: usize) -> bool {
     entries >= world.core().stress.shrink(FAR_TABLE_SIZE)
 }
@@ -72,8 +72,8 @@ impl Default for Delay {
 impl Delay {
     pub(crate) const LEN: usize = 64;
 
-    /// Prefetches the entry of `target`. Returns an earlier target with an entry that has arrived
-    /// by now.
+    /// Prefetches the entry of `target`, and returns an earlier target whose entry has arrived by
+    /// now.
     #[inline(always)]
     pub(crate) fn swap(&mut self, target: usize, entry: *const u8) -> Option<usize> {
         prefetch(entry);
@@ -83,7 +83,6 @@ impl Delay {
         (self.count > Self::LEN).then_some(before as usize)
     }
 
-    /// Calls `f` with the remaining targets.
     pub(crate) fn drain(&mut self, mut f: impl FnMut(usize)) {
         for at in self.count.saturating_sub(Self::LEN)..self.count {
             f(self.ring[at % Self::LEN] as usize);
@@ -122,8 +121,8 @@ pub(crate) fn spill(spills: &mut Spills, granule: usize, carry: i64) {
 #[derive(Debug, Default)]
 pub(crate) struct Spills {
     pub(super) carries: HashMap<u32, i64>,
-    /// There was no memory for some carry. It is checked once at the end, because carries come from
-    /// the innermost loops.
+    /// There was no memory for some carry, which is checked once at the end, because carries come
+    /// from the innermost loops.
     pub(super) lost: bool,
 }
 
@@ -176,14 +175,11 @@ const PREFETCH_DISTANCE: usize = 6 * BATCH_PART;
 /// traversal.
 const CONTENTS_DISTANCE: usize = 2 * BATCH_PART;
 
-/// The result of counting.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) traversed: usize,
     pub(super) spills: Spills,
-    /// The granules of immortal candidates.
     pub(super) immortal: Vec<u32>,
-    /// The granules of candidates that are [outside](Count::Outside).
     pub(super) outside: Vec<u32>,
     /// The granules of candidates with count 0, whose destruction has begun.
     pub(super) dying: Vec<u32>,
@@ -229,7 +225,7 @@ pub(crate) fn count<M: ObjectModel>(
     let core = world.core();
     let share = scope.share(workers);
     let mut tables = Vec::new();
-    // The first worker counts into the heap's table.
+    // The first worker counts into the heap's table, and each other one into its own.
     tables.try_reserve_exact(workers - 1).map_err(NoMemory::from)?;
     let total = Mutex::new((Counts { spills, ..Counts::default() }, tables));
     let failed = Mutex::new(None);
@@ -555,7 +551,7 @@ fn take_edge<const ALL: bool>(
     }
 }
 
-/// Adds the workers' private tables to the heap's table. Zeroes and keeps the private tables.
+/// Adds the workers' private tables to the heap's table, and then zeroes and keeps them.
 fn merge_tables<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,

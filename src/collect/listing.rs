@@ -48,8 +48,9 @@
 //!
 //! # Objects that references without a count keep alive
 //!
-//! A model names them in two ways: a traversal reports uncounted edges ([`Tracer::uncounted`]), and
-//! [`Uncounted::roots`](crate::model::Uncounted::roots) reports objects. Each phase treats them so:
+//! If an object holds such a reference, its traversal can report an uncounted edge
+//! ([`Tracer::uncounted`]). For other references
+//! [`Uncounted::roots`](crate::model::Uncounted::roots) reports the targets.
 //!
 //! | phase | uncounted edges of a traversed object | reported roots |
 //! |---|---|---|
@@ -119,7 +120,7 @@ pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<
     let workers = core.workers.plan_workers(pages * PAGE_GRANULES, core.serial_below).min(most);
     let next = AtomicUsize::new(0);
     {
-        // The bytes are written as plain memory.
+        // The bytes are written as plain memory, so no thread may count live objects meanwhile.
         let _table = core.collector_lock.lock_states();
         world.share(workers, &|_| {
             while let Some(page) = take(&next, pages) {
@@ -222,12 +223,13 @@ pub(crate) fn roots<M: ObjectModel>(
     Ok(found)
 }
 
-/// The corrections of some objects' counts, by granule. An object without one has the correction 0.
+/// The corrections of some objects' counts, by granule. That of any other object is 0.
 #[derive(Default)]
 pub(crate) struct Adjustments(HashMap<u32, i64>);
 
 impl Adjustments {
-    /// Asks the model. Keeps the corrections of the granules for which `is_wanted` returns `true`.
+    /// Asks the model, and keeps the corrections of the granules for which `is_wanted` returns
+    /// `true`.
     pub(crate) fn ask<M: ObjectModel>(
         world: &World<'_, M>,
         is_wanted: impl Fn(usize) -> bool,
@@ -252,13 +254,11 @@ impl Adjustments {
         result.map(|()| Self(by_granule))
     }
 
-    /// The correction of the object at a granule.
     #[inline(always)]
     pub(crate) fn of(&self, granule: usize) -> i64 {
         self.0.get(&(granule as u32)).copied().unwrap_or_default()
     }
 
-    /// The granules with corrections, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, i64)> {
         self.0.iter().map(|(&granule, &by)| (granule, by))
     }

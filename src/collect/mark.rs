@@ -64,7 +64,7 @@ use crate::object::tracer::{LongSlice, Tracer};
 /// The most attempts to read a field that counting could read and marking could not.
 const RETRIES: usize = 100;
 
-/// Roots in a piece of work.
+/// The number of roots in a piece of work.
 const CHUNK: usize = 2048;
 
 /// Marks the objects that `roots` reach, without the result of counting. Afterwards no immortal
@@ -102,7 +102,6 @@ pub(crate) fn mark_before_counting<M: ObjectModel>(
     Ok(done)
 }
 
-/// Makes pieces of work from marked objects.
 fn add_pieces(work: &mut Vec<Piece>, objects: &[u32]) -> Result<(), NoMemory> {
     for chunk in objects.chunks(CHUNK) {
         fallible::push(work, Piece::Objects(fallible::collect(chunk.iter().copied())?))?;
@@ -110,8 +109,8 @@ fn add_pieces(work: &mut Vec<Piece>, objects: &[u32]) -> Result<(), NoMemory> {
     Ok(())
 }
 
-/// The phase `Mark`. Marks the objects that the roots reach, so that the candidates left unmarked
-/// are unreachable.
+/// The phase `Mark`, which marks the objects that the roots reach, so that the candidates left
+/// unmarked are unreachable.
 pub(crate) fn mark<M: ObjectModel>(
     search: &Search<'_, '_, M>,
     counts: &mut Counts,
@@ -223,7 +222,7 @@ const LIST_MAX: usize = 4096;
 /// The same for one of several workers, which is lower because it gives objects away in between.
 const SHARED_LIST_MAX: usize = 1024;
 
-/// The fewest objects that are given away.
+/// The fewest objects that are given away, because each gift takes a lock.
 const GIVEN_MIN: usize = 64;
 
 /// The number of objects between the prefetch of an object and its traversal.
@@ -248,11 +247,10 @@ pub(crate) enum Leaves {
     /// A leaf is marked and not traversed. Counting must follow, for if the leaf does refer to
     /// candidates, counting does not find these references, so that the candidates are roots.
     Skip,
-    /// As other objects.
+    /// A leaf is treated as other objects are.
     Traverse,
 }
 
-/// One worker's part of marking.
 pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     world: &'a World<'a, M>,
     space: &'a Space<M::Addresses>,
@@ -267,7 +265,6 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     tracer: &'a mut Tracer,
     /// Where edges to assumed roots are counted, if there are assumed roots.
     inside: Option<&'a Inside<'a>>,
-    /// Marked objects, which are not traversed yet.
     list: Vec<Object>,
     /// Whether this is the thread that has stopped the world.
     is_first: bool,
@@ -276,7 +273,6 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     met: Vec<usize>,
     /// An entry for each edge to an assumed root that is not counted yet.
     to_assumed: Vec<u32>,
-    /// Whether the model prefetches the contents of objects.
     prefetches: bool,
     /// Whether the collector compares the traversals of some objects.
     verifies: bool,
@@ -285,10 +281,8 @@ pub(crate) struct Marker<'a, M: ObjectModel, const SHARED: bool> {
     done: Done,
 }
 
-/// The results of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// The number of traversals.
     pub(super) traversed: usize,
     /// Objects with a field that counting could read and marking could not. Before counting, all
     /// objects with an unreadable field.
@@ -473,7 +467,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         Ok(())
     }
 
-    /// Traverses objects that are in no list.
     fn traverse_objects(&mut self, objects: &[Object], pool: &Pool) -> Result<(), NoMemory> {
         let model = self.model;
         // Whether this worker leaves some of these objects to the first one.
@@ -512,7 +505,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         Ok(())
     }
 
-    /// Traverses objects. Their edges are in the tracer afterwards.
+    /// Traverses objects, so that their edges are in the tracer afterwards.
     #[inline(always)]
     fn traverse(&mut self, objects: &[Stopped<'_>]) -> Result<(), NoMemory> {
         steps::took(objects.len());
@@ -558,7 +551,7 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         self.tracer.add_uncounted(|target| !is_assumed(target))
     }
 
-    /// Marks the targets of all edges in the tracer. Counts the edges to assumed roots.
+    /// Marks the targets of all edges in the tracer, and counts the edges to assumed roots.
     #[inline(always)]
     fn meet_edges(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let mut from = 0;

@@ -25,18 +25,16 @@ use crate::object::state::StateByte;
 /// collection counts it.
 const NO_COUNT: i8 = i8::MIN;
 
-/// The candidates from which marking starts.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     /// The roots, which are marked, by worker.
     pub(crate) found: Vec<Vec<u32>>,
-    /// The candidates with more visits than references.
     pub(crate) overvisited: Vec<u32>,
     /// The roots of a full collection, for the next one.
     pub(crate) remembered: Vec<FoundRoot>,
 }
 
-/// The phase `Roots`. Finds the roots by their remainders.
+/// The phase `Roots`, which finds the roots by their remainders.
 pub(crate) fn roots<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
@@ -100,7 +98,6 @@ pub(crate) fn roots<M: ObjectModel>(
 struct Share<'a, M: ObjectModel> {
     world: &'a World<'a, M>,
     candidates: &'a Candidates,
-    /// The sums that have wrapped.
     sums: &'a Spills,
     /// The most roots that are remembered. One more is kept, which shows that there are too many.
     most: usize,
@@ -110,7 +107,7 @@ struct Share<'a, M: ObjectModel> {
 }
 
 impl<M: ObjectModel> Share<'_, M> {
-    /// Finds the roots of a page. Only this worker accesses the page.
+    /// Finds the roots of a page, which only this worker accesses.
     fn visit(&mut self, page: u32) -> Result<(), NoMemory> {
         let space = &self.world.core().space;
         let Some(range) = granules_of(space, page) else { return Ok(()) };

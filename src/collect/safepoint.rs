@@ -128,7 +128,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             return;
         }
         let begun = Instant::now();
-        // Models have no clock. Because their behaviour must not depend on time, they do not
+        // Models have no clock, because their behaviour must not depend on time, so they do not
         // evaluate the pace either.
         let is_time = cfg!(all(test, any(loom, shuttle)))
             || begun >= self.rest_until()
@@ -151,7 +151,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.raise(crate::heap::core::COLLECT);
     }
 
-    /// Runs a full collection. Waits first for the end of a running collection.
+    /// Runs a full collection, after the end of a running one.
     ///
     /// # Panics
     ///

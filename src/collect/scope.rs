@@ -1,7 +1,6 @@
 //! The pages and objects of a phase, and how workers share them.
 //!
-//! A collection works on the pages in use, and on the candidates on them: a [`Scope`]. Enumerations
-//! visit all objects instead.
+//! A collection works on the pages in use, and on the candidates on them: a [`Scope`].
 //!
 //! Each phase *shares* its pages: workers take them in chunks of up to four, until none is left. A
 //! parked mutator that works for a collection begins with its own pages, because its objects are in
@@ -27,12 +26,11 @@ use crate::report::facts::CollectionKind;
 /// Pages that a worker takes at a time, at most.
 const CHUNK: usize = 4;
 
-/// The objects that are candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// Of a full collection: all that take part.
+    /// All that take part, in a full collection.
     Full,
-    /// Of a young collection: the new ones.
+    /// The new ones, in a young collection.
     Young,
     /// Of the recheck, and of a search from legacy finalizers: the claimed ones, so that their
     /// counts include the claim's reference.
@@ -40,7 +38,7 @@ pub(crate) enum Selection {
 }
 
 impl Selection {
-    /// A mask and a value: a candidate has the value in the bits of the mask.
+    /// A mask and the value that a candidate has in its bits.
     #[inline(always)]
     pub(crate) const fn bits(self) -> (u8, u8) {
         match self {
@@ -59,7 +57,8 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// The pages in use; for a young collection, those on which something may be new.
+    /// The pages in use, of which a young collection needs only those on which something may be
+    /// new.
     pub(crate) fn new(
         space: &Space<impl AddressMap>,
         kind: CollectionKind,
@@ -221,7 +220,7 @@ pub(crate) fn visible<'w, M: ObjectModel>(
     });
 }
 
-/// Calls `f` with each object there is.
+/// Calls `f` with each object, even if an enumeration must not show it.
 pub(crate) fn live<'w, M: ObjectModel>(
     world: &'w World<'_, M>,
     mut f: impl FnMut(Stopped<'w>, StateByte<'_>),
@@ -244,7 +243,6 @@ pub(crate) struct WorkList<T> {
     groups: Vec<Group>,
 }
 
-/// Pieces of one arena, one after the other.
 #[derive(Debug)]
 struct Group {
     arena: u32,
@@ -305,7 +303,6 @@ impl<T> WorkList<T> {
     }
 }
 
-/// The distribution of the items to threads.
 #[derive(Debug)]
 pub(crate) struct WorkCursor<'a, T> {
     list: &'a WorkList<T>,

@@ -42,7 +42,7 @@ const FEW_ON_PAGE: usize = 64;
 /// The proof that all candidates that are reachable from outside are marked.
 pub(crate) struct Marked(());
 
-/// A search in one stop. Its tables are zeroed by [`close`](Self::close).
+/// A search in one stop, whose tables are zeroed by [`close`](Self::close).
 pub(crate) struct Search<'a, 'w, M: ObjectModel> {
     pub(super) world: &'a World<'w, M>,
     pub(super) scope: Scope,
@@ -56,7 +56,7 @@ pub(crate) struct Search<'a, 'w, M: ObjectModel> {
 }
 
 impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
-    /// Begins a search on at most `most` threads. No candidate is marked.
+    /// Begins a search on at most `most` threads, with no candidate marked.
     pub(crate) fn begin(
         world: &'a World<'w, M>,
         mut scope: Scope,
@@ -82,7 +82,7 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         Self::begin(world, Scope::of_claimed(&world.core().space, claimed)?, most)
     }
 
-    /// The phases `Premark` to `Mark`: marks the candidates that are reachable from outside.
+    /// Marks the candidates that are reachable from outside, in the phases `Premark` to `Mark`.
     pub(crate) fn mark_reachable(&mut self) -> Result<Marked, Abandoned> {
         self.reported = listing::roots(self.world, &self.candidates, self.scope.selection)?;
         self.mark_known()?;
@@ -157,12 +157,11 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         Ok(mark::mark_before_counting(self, roots, None, Leaves::Traverse)?.unreadable_now)
     }
 
-    /// The phase `Sweep`: lists the unmarked candidates, and ages all objects of the scope.
+    /// Lists the unmarked candidates, and ages all objects of the scope, in the phase `Sweep`.
     pub(crate) fn sweep(&self, _: Marked) -> Result<Swept<'a>, NoMemory> {
         sweep::sweep(self.world, &self.scope, &self.candidates, self.workers)
     }
 
-    /// Moves the claimed objects out that are marked.
     pub(crate) fn take_marked(
         &self,
         objects: &mut Vec<ClaimRef>,
@@ -182,7 +181,8 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         self.scope.selection == Selection::Full
     }
 
-    /// Enters a phase. A search among claimed objects is a part of another phase.
+    /// Enters a phase, unless this is a search among claimed objects, which is a part of another
+    /// phase.
     pub(super) fn phase(&self, phase: Phase) -> Option<EnteredSpan> {
         (self.scope.selection != Selection::Claimed).then(|| event::phase(phase))
     }

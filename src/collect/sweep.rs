@@ -39,7 +39,6 @@ use crate::report::event::{self, Phase};
 use crate::report::facts::CollectionKind;
 use crate::safepoint::{StopError, StopPurpose};
 
-/// The unmarked candidates, in the order of memory.
 pub(crate) struct Swept<'w> {
     pub(crate) objects: Vec<Stopped<'w>>,
     /// The objects of each page, for sharing.
@@ -52,7 +51,7 @@ pub(crate) struct Part {
     pub(crate) range: Range<usize>,
 }
 
-/// The phase `Sweep`. Lists the unmarked candidates, and ages all objects.
+/// The phase `Sweep`, which lists the unmarked candidates, and ages all objects.
 ///
 /// Without memory for the list the collection is over. The reached objects have aged, and the
 /// unmarked candidates are new, so that a later collection examines them.
@@ -82,7 +81,7 @@ pub(crate) fn sweep<'w, M: ObjectModel>(
     swept
 }
 
-/// Ages all objects. Returns the pages with unmarked candidates, each with their number.
+/// Ages all objects, and returns the pages with unmarked candidates, each with their number.
 fn age_and_count<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
@@ -133,14 +132,13 @@ fn list<'w, M: ObjectModel>(
     mut pages: Vec<(u32, usize)>,
     workers: usize,
 ) -> Result<Swept<'w>, NoMemory> {
-    /// The first of the list's places.
     struct ListMemory<'w>(NonNull<Stopped<'w>>);
     // SAFETY: rule *bounds*: each place belongs to one part, which one worker writes.
     unsafe impl Sync for ListMemory<'_> {}
 
     let space = &world.core().space;
     steps::took(pages.len());
-    // Unstable, since the stable sort allocates.
+    // Unstable, because the stable sort allocates.
     pages.sort_unstable_by_key(|&(page, _)| space.address(page as usize * PAGE_GRANULES));
     let mut parts = Vec::new();
     parts.try_reserve_exact(pages.len())?;
@@ -201,8 +199,8 @@ fn aged(state: u8) -> u8 {
 /// Makes all new objects old without a traversal, like the sweep of a young collection that found
 /// no garbage. Returns the number of candidates among them.
 ///
-/// It allocates no memory. One thread is enough, because the work takes about a nanosecond for an
-/// object.
+/// It allocates no memory, and one thread is enough, because the work takes about a nanosecond for
+/// an object.
 fn age_all<M: ObjectModel>(world: &World<'_, M>) -> usize {
     let core = world.core();
     let (space, states) = (&core.space, core.space.states());
@@ -257,7 +255,7 @@ pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), Col
     Ok(promote_now(m)?)
 }
 
-/// Promotes all new objects. The caller holds the collector lock.
+/// Promotes all new objects, while the caller holds the collector lock.
 pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), StopError> {
     let core = Arc::clone(m.core());
     let _span = event::promotion(&core.name);

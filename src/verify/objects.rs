@@ -2,11 +2,11 @@
 //!
 //! The stress modes, the tests and [`Mutator::verify`](crate::Mutator::verify) use it.
 //!
-//! Damage shows where two views of the same memory disagree. The *pages* name the free cells: the
-//! pool, the arenas' lists, the free bits, the remote stacks and the quarantine. The *objects* name
-//! the live ones: state bytes, headers and fields. For example, A refers to B, although B's cell is
-//! in a magazine: then B was freed too early. A cell in neither view is no error, because it may be
-//! allocated and hold no object yet.
+//! Damage shows where two views of the same memory disagree. The *pages* name the free cells, by
+//! the pool, the arenas' lists, the free bits, the remote stacks and the quarantine. The *objects*
+//! name the live ones, by state bytes, headers and fields. For example, if A refers to B, although
+//! B's cell is in a magazine, B was freed too early. A cell in neither view is no error, because it
+//! may be allocated and hold no object yet.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,6 @@ use crate::object::tracer::Tracer;
 use crate::verify::pages::{PageLists, pages};
 use crate::verify::rules::{self, Asked, compare_traversals};
 
-/// The extent of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Depth {
     /// The conditions that safe user code cannot break: pages, tables and headers are sound, and
@@ -40,7 +39,7 @@ pub(crate) enum Depth {
     Complete,
 }
 
-/// Verifies the heap as its stress modes say. Panics if the heap is damaged.
+/// Verifies the heap as its stress modes say, and panics if it is damaged.
 #[cold]
 #[inline(never)]
 pub(super) fn verify<M: ObjectModel>(world: &World<'_, M>, when: &str) {
@@ -54,7 +53,7 @@ pub(super) fn verify<M: ObjectModel>(world: &World<'_, M>, when: &str) {
     }
 }
 
-/// Checks the heap. The error names the first defect found.
+/// Checks the heap, up to the first defect, which the error names.
 pub(crate) fn check<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), String> {
     let space = &world.core().space;
     if let Some(granule) = space.counts().iter().position(|c| c.load(Ordering::Relaxed) != 0) {
@@ -73,7 +72,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     let (start, bytes) = space.bounds();
     let mut tracer = Tracer::new(start, bytes);
     let mut visits = HashMap::<usize, i64>::new();
-    // Of each counted edge: the granule of its target, and its source.
+    // The granule of the target of each counted edge, and its source.
     let mut counted = Vec::new();
     let checks_model = depth >= Depth::Counts && !M::IS_BUILT_IN;
     let mut asked = if checks_model { Asked::nothing(world) } else { Asked::default() };

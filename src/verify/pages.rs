@@ -15,7 +15,6 @@ use crate::memory::size_class::{CLASSES, shape_of};
 use crate::memory::view::{PoolView, SpaceView};
 use crate::object::state::StateByte;
 
-/// The place where a free cell is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Place {
@@ -26,7 +25,6 @@ enum Place {
     Quarantine,
 }
 
-/// The free cells found so far.
 struct Free<'a, A: AddressMap> {
     space: SpaceView<'a, A>,
     places: Vec<Place>,
@@ -77,7 +75,7 @@ impl<A: AddressMap> Free<'_, A> {
 /// A page on a list of pages with small objects.
 struct Listed {
     page: u32,
-    /// The arena of the list; 0: the pool, for abandoned pages.
+    /// The arena of the list, or 0 for abandoned pages, which the pool lists.
     of: u32,
     class: u8,
     /// Which list of an arena: the pages with free cells (`true`) or without. `None`: not an

@@ -64,7 +64,7 @@ pub(super) fn counts<M: ObjectModel>(
     }
 }
 
-/// The object with its count. `None`: `count` says that it takes no part.
+/// The object with its count, or `None` if `count` says that it takes no part.
 fn count_of<M: ObjectModel>(
     world: &World<'_, M>,
     object: Object,
@@ -190,7 +190,6 @@ fn explain<M: ObjectModel>(world: &World<'_, M>, left: &[Object]) -> Option<Doub
     Some(Doubt::new(core, stopped, text))
 }
 
-/// A number, or the variant.
 struct Shown(Count);
 
 impl fmt::Display for Shown {

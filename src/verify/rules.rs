@@ -50,7 +50,7 @@ use crate::object::tracer::Tracer;
 #[cfg(doc)]
 use crate::verify::released;
 
-/// The end of each message: possible causes, and how to find the cause.
+/// The end of each message, with possible causes, and how to find the true one.
 pub(super) const ADVICE: &str = "Unsafe code, an object model, a C extension or this library has damaged the \
                       heap or a count since the last verification. More of `standstill::Stress`, \
                       or STANDSTILL_STRESS=all, may find the damage earlier: poison and quarantine \
@@ -67,7 +67,6 @@ const ANSWERS: &str = "the contract of `count` (an object's variant does not cha
 const LIMITS: &str = "the contract of `pending` and `callbacks` (they are upper limits)";
 const PANICS: &str = "the table of docs/model.md (the method does not panic)";
 
-/// Whether the rules are checked in this heap.
 #[inline]
 pub(super) fn are_checked<M: ObjectModel>(core: &Core<M>) -> bool {
     !M::IS_BUILT_IN && core.stress.verifies_counts()
@@ -95,7 +94,7 @@ pub(super) fn named<M: ObjectModel>(core: &Core<M>, object: Stopped<'_>) -> Stri
     format!("the {} at {:#x}", name_of_type(core, object), object.address())
 }
 
-/// Calls a method for an object. A panic of it is a breach.
+/// Calls a method for an object, and makes a breach of its panic.
 pub(super) fn ask<M: ObjectModel, R>(
     core: &Core<M>,
     method: &str,
@@ -151,7 +150,7 @@ impl Asked {
         Ok(())
     }
 
-    /// Asks again, and compares. `between`: the calls between the two questions.
+    /// Asks again, and compares. The calls `between` the two questions are named in the error.
     pub(super) fn compare<M: ObjectModel>(
         &self,
         world: &World<'_, M>,

@@ -112,8 +112,8 @@ pub(crate) fn edges_of<M: ObjectModel>(world: &World<'_, M>, object: Object, tra
 }
 
 /// Traverses `objects`, and appends their edges to the tracer, and the end of each object's edges
-/// to `ends`. An object with an unreadable field gets no edges, so `unreadable` is called with its
-/// number.
+/// to `ends`. An object with an unreadable field gets no edges, and `unreadable` is called with its
+/// number instead.
 #[inline(always)]
 pub(crate) fn traverse_batch<M: ObjectModel>(
     model: &M,

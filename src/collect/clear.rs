@@ -128,8 +128,8 @@ pub(crate) fn release_all<M: ObjectModel>(mut claims: ClaimRefs<'_>, m: &mut Mod
     }
 }
 
-/// Parks for a stop, which may be that of a fork. So the child must know that the collection still
-/// has its references to these objects.
+/// Parks for a stop, and announces these objects, because the child of a fork must know that the
+/// collection still has its references to them.
 fn park<M: ObjectModel>(claimed: &[Live<'_>], m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
     core.collector_lock.parks(claimed);

@@ -15,8 +15,9 @@
 //! written into them. Each worker counts into its own table, so that counting needs no atomic
 //! read-modify-write, and the tables are added afterwards.
 //!
-//! A batch of 64 objects is traversed before its edges are counted. For the processor can predict
-//! one loop over hundreds of edges, but not the end of each object's loop.
+//! A batch of 64 objects is traversed, in calls of 16, before its edges are counted. This helps
+//! because the processor can predict one loop over hundreds of edges, but not the end of each
+//! object's loop.
 //!
 //! Objects that are traversed on one thread alone
 //! ([`Serial::serial`](crate::model::Serial::serial)) need the first worker. So the other workers

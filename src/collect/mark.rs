@@ -238,8 +238,8 @@ const LONG: usize = 4 * EDGES_MAX;
 /// The most edges that are handled together, because the list of their targets takes memory.
 const EDGES_MAX: usize = 4096;
 
-/// How marking treats *leaves*: targets that refer to no object that matters here, as the traversal
-/// of the source says ([`Tracer::visit_leaf`]).
+/// How marking treats *leaves*: targets that refer to no tracked object, as the traversal of the
+/// source says ([`Tracer::visit_leaf`]).
 ///
 /// [`Tracer::visit_leaf`]: crate::Tracer::visit_leaf
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

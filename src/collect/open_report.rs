@@ -48,8 +48,8 @@ pub(crate) fn stop_failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, 
     }
 }
 
-/// Closes the report, and calls the stop callbacks, while the caller still holds the collector
-/// lock. A collection that could not stop the world is not counted.
+/// Closes the report: completes its figures and calls the stop callbacks, while the caller still
+/// holds the collector lock. A collection that could not stop the world is not counted.
 pub(crate) fn close<M: ObjectModel>(
     m: &ModelMutator<M>,
     open: OpenReport,

@@ -5,7 +5,7 @@
 //! ([`reclaim`]), in batches of up to 512 objects. For example, 800 objects lie on the pages of
 //! thread 1, and 100 on those of thread 2. Then thread 1 takes two batches, and thread 2 takes one.
 //! Both kinds do the same with a batch ([`clear_and_release`]), and [close] the collection when the
-//! last one is finished.
+//! last one is finished: the report gets its final figures.
 //!
 //! # Objects that are alive
 //!
@@ -302,8 +302,8 @@ fn close<M: ObjectModel>(
 }
 
 /// Makes the fate of the released objects final that were alive when their batches were finished.
-/// Those that only a drop of the collection, which is under way, kept alive are dead afterwards,
-/// and so are the objects that die with them.
+/// Those that only the collection's own drops still kept alive are dead afterwards, and so are the
+/// objects that die with them.
 ///
 /// In a stop no drop is under way, and the merge makes counts exact. The stop takes a reference to
 /// each object that is alive, on behalf of any thread, so that later drops need no owner. Then the

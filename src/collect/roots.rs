@@ -95,6 +95,7 @@ pub(crate) fn roots<M: ObjectModel>(
     Ok(all)
 }
 
+/// One worker's share of the phase, with the results of its pages.
 struct Share<'a, M: ObjectModel> {
     world: &'a World<'a, M>,
     candidates: &'a Candidates,

@@ -148,8 +148,9 @@ pub(crate) fn remember<M: ObjectModel>(
     }
 }
 
-/// The remembered roots that may be roots again: unmarked candidates with more references than were
-/// found inside. The heap remembers none until this collection has found its own.
+/// The remembered roots that may be roots again, because they are unmarked candidates with more
+/// references than were found inside. The heap remembers none until this collection has found its
+/// own.
 fn take<M: ObjectModel>(world: &World<'_, M>, candidates: &Candidates) -> Vec<FoundRoot> {
     let mut roots = world.core().remembered.take();
     steps::took(roots.len());

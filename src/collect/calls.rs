@@ -1,4 +1,4 @@
-//! The calls to the model: traversals in a stop, and its other methods between the stops.
+//! The calls to the model, which are traversals in a stop, and its other methods between the stops.
 //!
 //! The model is code of others, which may be slow, or panic. In a stop, one call handles up to 16
 //! objects, so that a model can call one function for several objects of one type. A panic of a
@@ -88,9 +88,9 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
     scan: impl FnOnce(&mut Tracer) -> R,
 ) -> Result<R, Abandoned> {
     let result = {
-        // While the guard lives, `current` is 0: clones use the shared count, drops are deferred,
-        // and attaching is refused. The panic's payload is dropped before the guard, because it may
-        // hold references.
+        // While the guard lives, `current` is 0, so that clones use the shared count, drops are
+        // deferred, and attaching is refused. The panic's payload is dropped before the guard,
+        // because it may hold references.
         let _guard = crate::safepoint::traversing();
         outside::guarded(|| scan(tracer)).map_err(outside::panic_message)
     };
@@ -279,8 +279,8 @@ pub(crate) fn park<M: ObjectModel>(m: &mut ModelMutator<M>) {
 }
 
 /// The thread has collected, or reclaimed garbage, since `begun`, and does something else now.
-/// Reports if this took long. The waits for stops do not count, because the threads that cause them
-/// are reported.
+/// Reports if this took long without the waits for stops, because the threads that cause these are
+/// reported.
 pub(crate) fn report_held_up<M: ObjectModel>(m: &ModelMutator<M>, begun: Instant) {
     let held_up = begun.elapsed().saturating_sub(m.held_up().waited());
     // The behaviour of a model does not depend on time.

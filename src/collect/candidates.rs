@@ -15,7 +15,7 @@
 //! traverses A, and another one B. Both find C unmarked, and one of them must get it. So with
 //! several workers the mark is a `fetch_and`, because its old word tells which worker came first.
 //! With one worker it is a load and a store. After marking, the unmarked candidates are the
-//! unreachable ones. No step of marking writes a state byte.
+//! unreachable ones, although no step of marking has written a state byte.
 //!
 //! # Plain marks
 //!
@@ -169,7 +169,7 @@ impl Candidates {
         count.load(Ordering::Relaxed)
     }
 
-    /// Zeroes the tables, and gives their memory back.
+    /// Zeroes the tables, and gives their memory back for the next collection.
     pub(crate) fn close<M: ObjectModel>(self, world: &World<'_, M>, scope: &Scope) {
         for &page in scope.pages() {
             steps::took(1);
@@ -228,7 +228,7 @@ impl Candidates {
     }
 
     /// Begins or ends an assumption, while no worker marks. While it lasts, the assumed roots are
-    /// not marked, so that each edge to them is met. Afterwards they are.
+    /// not marked, so that each edge to them is met, and afterwards they are.
     pub(crate) fn assume(
         &mut self,
         pages: usize,

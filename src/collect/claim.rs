@@ -1,4 +1,4 @@
-//! `Phase::Claim`: taking a reference on each unreachable object.
+//! `Phase::Claim`, which takes a reference on each unreachable object.
 //!
 //! When the world runs again, a finalizer can break a cycle, so that its objects could die while
 //! the collection still uses them. For example, A and B refer to each other. The finalizer of A
@@ -108,8 +108,7 @@ pub(crate) fn claim<M: ObjectModel>(
     let mut objects = unsafe { ClaimRef::all(found.objects) };
     let (mut left_out, mut failure) = (Exempt::default(), None);
     if has_legacy {
-        // This comes first, so that the rest treats an object that leaves the set as one outside of
-        // it.
+        // First, so that what follows treats an object that leaves the set as one outside of it.
         match exempt(world, &mut objects) {
             Ok(exempt) => left_out = exempt,
             Err(abandoned) => {

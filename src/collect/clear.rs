@@ -1,4 +1,4 @@
-//! `Phase::Clear`: clearing all garbage before any of it is released.
+//! `Phase::Clear`, which clears all garbage of a batch before any of it is released.
 //!
 //! All objects of a batch, which is all garbage or at most 512 objects, are cleared before one of
 //! them is released. For example, A and B refer to each other. When the handler of B drops its

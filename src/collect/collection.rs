@@ -32,7 +32,7 @@ use crate::report::event::{self, Phase};
 use crate::report::facts::{CollectionKind, CollectionReport, During};
 use crate::safepoint::{StopError, StopPurpose};
 
-/// Acquires the collector lock, for which the thread waits as a requester.
+/// Acquires the collector lock, for which the thread waits as a requester, detached.
 fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>, purpose: StopPurpose) {
     if m.core().collector_lock.try_acquire() {
         return;
@@ -197,8 +197,8 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         Some(garbage)
     }
 
-    /// The second stop. If there can be none, or if it fails, all objects of the set are kept,
-    /// because any of them may be reachable.
+    /// The second stop, with the recheck. If there can be none, or if it fails, all objects of the
+    /// set are kept, because any of them may be reachable.
     fn recheck(&mut self, mut pending: Pending) -> Garbage {
         let (m, report) = (&mut *self.m, &mut self.open.report);
         let checked = match m.stop_for(StopPurpose::Collection) {

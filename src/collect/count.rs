@@ -1,10 +1,9 @@
-//! `Phase::Count`: counting the references between candidates.
+//! `Phase::Count`, which counts the references between candidates.
 //!
 //! A candidate whose references all come from other candidates may be garbage, so each candidate
 //! needs the number of its references from them. The side table has a signed byte for it. The
 //! traversal of a candidate adds 1 to the byte of each target, and subtracts the candidate's real
-//! count from its own byte. So a byte ends at 0 if the candidates explain all references to the
-//! object.
+//! count from its own byte. So a byte ends at 0 if the candidates explain all references to it.
 //!
 //! For example, a handle refers to A, A to B, and B to C, each with the count 1. In the end the
 //! bytes of B and C are 0. That of A is -1, because no candidate has the reference of the handle. A
@@ -73,8 +72,7 @@ impl Default for Delay {
 impl Delay {
     pub(crate) const LEN: usize = 64;
 
-    /// Prefetches the entry of `target`, and returns an earlier target whose entry has arrived by
-    /// now.
+    /// Prefetches the entry of `target`, and returns an earlier target whose entry has arrived.
     #[inline(always)]
     pub(crate) fn swap(&mut self, target: usize, entry: *const u8) -> Option<usize> {
         prefetch(entry);
@@ -477,8 +475,8 @@ impl<'a, O: Index, const ALL: bool> Counter<'a, O, ALL> {
 
     /// Subtracts the real count of each object, without the claim's reference, from its byte.
     ///
-    /// A *leaf* here is an outside object without edges: it is alive, and marking would find
-    /// nothing in it. So it is marked in `leaves`, if the caller passes them, instead of becoming a
+    /// A *leaf* here is an outside object without edges, which is alive, and in which marking would
+    /// find nothing. So it is marked in `leaves`, if the caller passes them, instead of becoming a
     /// root. An object with an unreadable field has no edges either, but nothing is lost, because
     /// its targets are roots.
     #[inline(never)]

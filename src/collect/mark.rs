@@ -1,4 +1,4 @@
-//! `Phase::Premark` and `Phase::Mark`: marking from roots.
+//! `Phase::Premark` and `Phase::Mark`, which mark the objects that roots reach.
 //!
 //! Both phases run the same code, and differ in their roots. `Premark` comes before counting, so it
 //! starts from named roots, roots of the model, and assumed roots. `Mark` comes after it, and
@@ -7,10 +7,11 @@
 //! # One worker
 //!
 //! A worker has a list of objects that it has marked. It takes the last ones, traverses them in
-//! batches of 16, and marks the targets of their edges: those that were not marked join the list.
-//! For example, A refers to B and C, B to D, and C to E. After A the list is B, C, of which the
-//! worker takes both, so that the list becomes D, E. In a large heap it takes only the last 4,096
-//! objects, so that it finishes one part of the heap, which is in the caches, before the next.
+//! batches of 16, and marks the targets of their edges. Targets that were not marked before join
+//! the list. For example, A refers to B and C, B to D, and C to E. After A the list is B, C, of
+//! which the worker takes both, so that the list becomes D, E. In a large heap it takes only the
+//! last 4,096 objects, so that it finishes one part of the heap, which is in the caches, before the
+//! next.
 //!
 //! An object is prefetched four batches before its traversal, so that it has arrived by then. One
 //! loop handles the edges of a batch, because a branch on the number of edges of each object would
@@ -23,8 +24,7 @@
 //! If some objects are traversed on one thread alone
 //! ([`Serial::serial`](crate::model::Serial::serial)), the other workers mark such an object and
 //! leave it in their results. When marking is over, it begins again with these objects as the first
-//! worker's list. There is a last round, because each one needs objects that were not marked
-//! before.
+//! worker's list. There is a last round, because each needs objects that were not marked before.
 //!
 //! [Candidates](super::candidates) has the tables, and the reason why no object is lost.
 //!
@@ -238,8 +238,8 @@ const LONG: usize = 4 * EDGES_MAX;
 /// The most edges that are handled together, because the list of their targets takes memory.
 const EDGES_MAX: usize = 4096;
 
-/// How marking treats *leaves*: targets that refer to no tracked object, as the traversal of the
-/// source says ([`Tracer::visit_leaf`]).
+/// How marking treats *leaves*, which are targets that refer to no tracked object, as the traversal
+/// of the source says ([`Tracer::visit_leaf`]).
 ///
 /// [`Tracer::visit_leaf`]: crate::Tracer::visit_leaf
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,7 +291,7 @@ pub(crate) struct Done {
     pub(super) immortal: Vec<u32>,
     /// Marked objects that the first worker has to traverse.
     pub(super) serial: Vec<u32>,
-    /// With plain marks: the targets of uncounted edges.
+    /// The targets of uncounted edges, which are marked again after plain marks.
     pub(super) uncounted: Vec<u32>,
 }
 
@@ -333,8 +333,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
             tracer.long = core.stress.shrink(LONG);
         }
         // Plain marks come before counting, because an object that lost its mark is then counted.
-        // With assumed roots there are none: an object that is traversed twice might count an edge
-        // twice.
+        // With assumed roots there are none, because an object that is traversed twice might count
+        // an edge twice.
         let plainly = M::OVERLAPPING_TRAVERSALS && counts.is_none() && inside.is_none();
         tracer.skips_leaves = leaves == Leaves::Skip && !verifies;
         Self {
@@ -538,8 +538,8 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
         if UncountedOf::<M>::PRESENT { self.add_uncounted() } else { Ok(()) }
     }
 
-    /// Adds the uncounted references to the edges, except those to assumed roots: these are marked
-    /// in any case, and an edge to them would be counted.
+    /// Adds the uncounted references to the edges, except those to assumed roots, because these are
+    /// marked in any case, and an edge to them would be counted.
     fn add_uncounted(&mut self) -> Result<(), NoMemory> {
         let (space, candidates, assumes) = (self.space, self.candidates, self.inside.is_some());
         if self.loses_marks {
@@ -609,7 +609,6 @@ impl<'a, M: ObjectModel, const SHARED: bool> Marker<'a, M, SHARED> {
     }
 }
 
-/// Marked objects, as objects in a stop.
 #[inline(always)]
 fn stopped<'a>(objects: &[Object]) -> &[Stopped<'a>] {
     // SAFETY: rule *stopped*: workers mark candidates. A candidate is alive, and the world is
@@ -622,7 +621,6 @@ pub(crate) fn granule(space: &Space<impl AddressMap>, object: Object) -> u32 {
     space.granule(object.address()) as u32
 }
 
-/// A part of the work of marking.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// The granules of marked objects, which are to be traversed.
@@ -634,7 +632,7 @@ pub(crate) enum Piece {
 /// The work that the workers share.
 pub(crate) struct Pool {
     pub(super) work: Mutex<Vec<Piece>>,
-    /// The number of pieces of work: a hint for workers that poll.
+    /// The number of pieces of work, as a hint for workers that poll.
     pub(super) waiting: CachePadded<AtomicUsize>,
     pub(super) joined: CachePadded<AtomicUsize>,
     /// The number of joined workers without work.
@@ -653,7 +651,7 @@ impl Pool {
         }
     }
 
-    /// Adds a piece of work. Returns it if there is no memory for its place.
+    /// Adds a piece of work, or returns it if there is no memory for its place.
     pub(super) fn give(&self, piece: Piece) -> Result<(), Piece> {
         let mut work = self.work.lock();
         if work.try_reserve(1).is_err() {
@@ -678,7 +676,7 @@ impl Pool {
         piece
     }
 
-    /// Waits for work. `None`: no worker has any, and marking is over.
+    /// Waits for work. Returns `None` when no worker has any, so that marking is over.
     pub(super) fn take(&self) -> Option<Piece> {
         // Relaxed counters: they only limit the polling. A piece is in the pool, or a worker that
         // is not idle has it. If a worker leaves early, other workers do the remaining work.

@@ -16,8 +16,8 @@ use crate::report::event;
 use crate::report::facts::{CollectionEvent, CollectionKind, CollectionReport};
 use crate::safepoint::StopError;
 
-/// Opens the report. The caller holds the collector lock. A heap without young collections runs a
-/// full one instead.
+/// Opens the report, while the caller holds the collector lock. A heap without young collections
+/// runs a full one instead.
 pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenReport {
     let kind = if collects_young::<M>() { what.kind } else { CollectionKind::Full };
     let mut report = CollectionReport::new(kind);
@@ -28,7 +28,7 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     OpenReport { report, quiet: what.quiet, begun: Instant::now(), span, external_before }
 }
 
-/// Calls the start callbacks.
+/// Calls the start callbacks: the hook of the heap, and then its observer.
 pub(crate) fn announce<M: ObjectModel>(m: &ModelMutator<M>, open: &OpenReport) {
     let core = m.core();
     let _entered = open.span.enter();
@@ -40,7 +40,7 @@ pub(crate) fn announce<M: ObjectModel>(m: &ModelMutator<M>, open: &OpenReport) {
 }
 
 /// Handles a stop that failed. If no stop can succeed any more, it postpones the next collection,
-/// because each safepoint would try again.
+/// because otherwise each safepoint would try again.
 #[cold]
 pub(crate) fn stop_failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopError) {
     if matches!(error, StopError::ThreadGone { .. }) {
@@ -81,8 +81,7 @@ pub(crate) fn close<M: ObjectModel>(
             core.workers.forget_tables();
         }
         if core.pace.is_full_due() {
-            // The collection is requested here and not by the next allocation, which may be far
-            // away.
+            // It is requested here and not by the next allocation, which may be far away.
             m.raise(COLLECT);
         }
     }

@@ -1,5 +1,5 @@
-//! `Phase::Callbacks`, `Phase::Finalize` and `Phase::Recheck`: which unreachable objects are
-//! garbage.
+//! `Phase::Callbacks`, `Phase::Finalize` and `Phase::Recheck`, which find the unreachable objects
+//! that are garbage.
 //!
 //! Weak callbacks and finalizers are code of the program, which may make objects reachable again.
 //! For example, A and B refer to each other, and the finalizer of A stores A in a global handle.
@@ -34,8 +34,7 @@ pub(crate) struct Pending {
     pub(crate) failure: Option<Abandoned>,
 }
 
-/// The phases `Callbacks` and `Finalize`, with the world
-/// running. Each finalizer runs once.
+/// The phases `Callbacks` and `Finalize`, with the world running. Each finalizer runs once.
 pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>) -> Pending {
     let Unreachable { objects, reclaimers, callbacks, runs_code, exempt, failure } = set;
     let mut pending =
@@ -86,8 +85,8 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
     pending
 }
 
-/// Objects to be cleared: nothing outside the set reaches them, and all weak references to them are
-/// cleared.
+/// Objects to be cleared, because nothing outside the set reaches them, and all weak references to
+/// them are cleared.
 #[must_use]
 #[derive(Default)]
 pub(crate) struct Garbage {

@@ -46,19 +46,18 @@ use crate::safepoint::StopPurpose;
 pub(crate) const RECLAIMED_FIRST: usize =
     if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 * GARBAGE_BATCH };
 
-/// The collector lock. It is released on drop, unless it was handed over.
+/// The collector lock, which is released on drop, unless it was handed over.
 pub(crate) struct CollectorGuard<M: ObjectModel> {
     core: Arc<Core<M>>,
     is_held: bool,
 }
 
 impl<M: ObjectModel> CollectorGuard<M> {
-    /// The calling thread has acquired the lock.
     pub(crate) fn new(core: &Arc<Core<M>>) -> Self {
         Self { core: Arc::clone(core), is_held: true }
     }
 
-    /// Acquires the lock. `None`: a thread has it, or has requested it, or garbage is left.
+    /// Acquires the lock, unless a thread has it, or has requested it, or garbage is left.
     pub(crate) fn try_acquire(core: &Arc<Core<M>>) -> Option<Self> {
         core.collector_lock.try_acquire().then(|| Self::new(core))
     }
@@ -171,9 +170,9 @@ fn release_spared<M: ObjectModel>(mut spared: [Vec<ClaimRef>; 4], m: &mut ModelM
     });
 }
 
-/// Reclaims batches of one queue until about `limit` objects are cleared. `false`: there was no
-/// batch. The call stays with one queue, because other threads could finish it and hand over new
-/// ones without end.
+/// Reclaims batches of one queue until about `limit` objects are cleared. Returns `false` if there
+/// was no batch. The call stays with one queue, because other threads could finish it and hand over
+/// new ones without end.
 pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, limit: usize) -> bool {
     let (mut reclaimed, mut queue) = (0, None);
     let begun = calls::begin_holding_up(m);
@@ -188,7 +187,7 @@ pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, lim
 }
 
 /// Reclaims one batch of the queue with the number `queue`. If `queue` is `None`, it takes a batch
-/// of the current queue, and stores the queue's number. The result is the number of objects.
+/// of the current queue, and stores the queue's number. Returns the number of objects.
 fn reclaim_batch<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     owner: Owner,

@@ -1,4 +1,4 @@
-//! `Phase::Roots`: finding the roots.
+//! `Phase::Roots`, which finds the roots among the unmarked candidates.
 //!
 //! An unmarked candidate with a remainder is a root. A negative remainder means references from
 //! outside the set, for example a handle. A positive one means that a traversal is wrong, because

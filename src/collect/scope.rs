@@ -4,8 +4,9 @@
 //!
 //! Each phase *shares* its pages: workers take them in chunks of up to four, until none is left. A
 //! parked mutator that works for a collection begins with its own pages, because its objects are in
-//! the caches of its processor. Then it takes those of other threads. For example, worker 1 owns
-//! pages A and B, and worker 2 owns C, which it finishes first. So it takes B next.
+//! the caches of its processor. Then it takes those of other threads, and at last those of threads
+//! that are not attached. For example, worker 1 owns pages A and B, and worker 2 owns C, which it
+//! finishes first. So it takes B next.
 
 use std::cmp::Reverse;
 
@@ -23,7 +24,7 @@ use crate::object::live::{ClaimRef, Stopped};
 use crate::object::state::{self, StateByte};
 use crate::report::facts::CollectionKind;
 
-/// Pages that a worker takes at a time, at most.
+/// The most pages that a worker takes at a time.
 const CHUNK: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +135,8 @@ impl Scope {
     }
 }
 
-/// The table entries that a phase may write for a page: the whole page, or a large object's one.
+/// The table entries that a phase may write for a page, which are all of them or a large object's
+/// one.
 pub(crate) fn granules_of(
     space: &Space<impl AddressMap>,
     page: u32,
@@ -160,8 +162,7 @@ pub(crate) fn stopped_at<'w, M: ObjectModel>(
     (state & state::LIVE != 0).then(|| unsafe { Stopped::new(object_at(space, granule)) })
 }
 
-/// An object with a reference that the collection owns, and that nothing releases before the stop
-/// ends.
+/// An object with a reference of the collection, which nothing releases before the stop ends.
 pub(crate) fn claimed<'w, M: ObjectModel>(
     _: &'w World<'_, M>,
     reference: &ClaimRef,
@@ -191,7 +192,7 @@ pub(crate) fn object_from(origin: impl Index, granule: usize) -> Object {
     Object::new(unsafe { origin.cell(granule) })
 }
 
-/// The objects at the granules of a word whose bits are set. `first` is the word's first granule.
+/// The objects at the granules of a word whose bits are set, which begins at `first`.
 #[inline(always)]
 pub(crate) fn objects_of(
     origin: impl Index,
@@ -253,7 +254,7 @@ struct Group {
 }
 
 impl<T> WorkList<T> {
-    /// A list without arenas.
+    /// A list whose items belong to no arena, so that each worker takes them from the same group.
     pub(crate) fn new(items: Vec<T>) -> Result<Self, NoMemory> {
         Self::grouped(items, |_| 0)
     }
@@ -293,8 +294,7 @@ impl<T> WorkList<T> {
         &self.items
     }
 
-    /// Distributes all items again, at most `chunk` at a time. Only one phase at a time may do
-    /// this.
+    /// Distributes all items again, at most `chunk` at a time. Only one phase at a time does so.
     pub(crate) fn share(&self, chunk: usize) -> WorkCursor<'_, T> {
         // Relaxed, here and below: the numbers must only be unique, because the start of the worker
         // threads orders the accesses to the items.
@@ -310,8 +310,8 @@ pub(crate) struct WorkCursor<'a, T> {
 }
 
 impl<'a, T> WorkCursor<'a, T> {
-    /// The chunks of one thread: first from its own items, then from the items of others, until all
-    /// items are taken.
+    /// The chunks of one thread, first from its own items and then from others', until all are
+    /// taken.
     pub(crate) fn of(&self, worker: Worker) -> WorkChunks<'a, T> {
         let groups = &self.list.groups;
         steps::took(groups.len());
@@ -321,8 +321,7 @@ impl<'a, T> WorkCursor<'a, T> {
     }
 }
 
-/// The iteration of one thread over the groups, each of which it visits once, until the group is
-/// empty.
+/// The iteration of one thread over the groups, each of which it visits once, until it is empty.
 #[derive(Debug)]
 pub(crate) struct WorkChunks<'a, T> {
     list: &'a WorkList<T>,
@@ -352,7 +351,7 @@ impl<'a, T> Iterator for WorkChunks<'a, T> {
     }
 }
 
-/// The bytes that a scan examines together.
+/// The number of bytes that a scan examines together.
 pub(crate) const LANES: usize = 32;
 
 /// Table bytes as plain memory, for scans that the compiler can vectorise.
@@ -360,7 +359,7 @@ pub(crate) const LANES: usize = 32;
 /// # Safety
 ///
 /// No other thread accesses the bytes before `f` returns, and `f` accesses them by its argument
-/// only: the world is stopped, and each page is given to one worker.
+/// only. So the world is stopped, and each page is given to one worker.
 #[cfg(not(all(test, loom)))]
 pub(crate) unsafe fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
     // SAFETY: rule *guarded*: an atomic byte has the layout of a byte and may be written through a

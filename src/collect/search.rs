@@ -1,15 +1,15 @@
 //! The search for unreachable objects, in a stop.
 //!
-//! A search has *candidates*: objects whose references it examines. It finds those that no
-//! reference from outside of the candidates reaches. For example, a handle refers to A, A to B, and
-//! C and D refer to each other. Each of the four has a count of 1. Two workers search:
+//! A search examines the references of its *candidates*, and finds those that no reference from
+//! outside of the candidates reaches. For example, a handle refers to A, A to B, and C and D refer
+//! to each other. Each of the four has a count of 1. Two workers search:
 //!
 //! 1. `Count`: the first worker traverses A and B, the second one C and D. They find one reference
-//!    each to B, C and D. None leads to A, so that its reference must come from outside: A is a
-//!    *root*.
+//!    each to B, C and D. None leads to A, so A is a *root*, because its reference must come from
+//!    outside.
 //! 2. `Mark`: one worker marks A, traverses it, meets the edge to B, and marks B. The other worker
 //!    has no work, because there is only one root.
-//! 3. C and D are not marked, because no root leads to them: they are unreachable.
+//! 3. C and D are not marked, because no root leads to them, so they are unreachable.
 //!
 //! `Premark` marks the objects that are known to be reachable. It comes before counting, because an
 //! object that is marked by then need not be counted.
@@ -123,8 +123,8 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         Ok(self.candidates.adjust(self.world)?)
     }
 
-    /// Begins again, because an assumption has failed: all candidates are unmarked but those that
-    /// named roots and the roots of the model reach.
+    /// Begins again, because an assumption has failed. Only the candidates that named roots and the
+    /// roots of the model reach are marked then.
     pub(super) fn begin_again(&mut self) -> Result<(), Abandoned> {
         scope::wipe(&self.world.core().space, self.scope.pages());
         self.candidates.find(self.world, &self.scope);

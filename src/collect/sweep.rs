@@ -1,5 +1,5 @@
-//! `Phase::Sweep`: listing the candidates that marking did not reach. The list has a fixed place
-//! for each object, so that several workers can write it at once.
+//! `Phase::Sweep`, which lists the candidates that marking did not reach. The list has a fixed
+//! place for each object, so that several workers can write it at once.
 //!
 //! 1. All workers, page by page, let the objects age, and count the unmarked candidates. For
 //!    example, page 1 has A and B, and page 2 has C.
@@ -7,8 +7,7 @@
 //!    all. Page 1 gets the places 0 and 1, and page 2 the place 2.
 //! 3. All workers, page by page, write the unmarked candidates into the page's places.
 //!
-//! So the list is in the order of memory regardless of which worker had which page, and no part of
-//! it is copied.
+//! So the list is in the order of memory, whichever worker had a page, and no part of it is copied.
 //!
 //! A *promotion* makes new objects old without a collection, so that none is traversed.
 
@@ -176,8 +175,7 @@ fn list<'w, M: ObjectModel>(
     Ok(Swept { objects, pages })
 }
 
-/// A cell in a magazine becomes an object without another change to its page, so such pages must
-/// stay young.
+/// A cell in a magazine becomes an object without a change to its page, so such pages stay young.
 fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
     let space = &world.core().space;
     world.arenas(|arena| {

@@ -1,7 +1,7 @@
 //! What the heap checks about itself and its model.
 //!
 //! A heap with the [stress modes](crate::Stress) `verify` or `counts` has a [`Verifier`], which its
-//! collections call at fixed moments. An ordinary heap has none, so that it pays only for the
+//! collections call at fixed moments. An ordinary heap has none, so it pays nothing but the
 //! question.
 
 // The objects of a heap.

@@ -1,4 +1,4 @@
-//! Verification of a whole heap.
+//! Verification of a whole heap, by two views of its memory.
 //!
 //! The stress modes, the tests and [`Mutator::verify`](crate::Mutator::verify) use it.
 //!

@@ -126,7 +126,7 @@ impl Asked {
         Self { alive, ..Self::default() }
     }
 
-    /// Asks about an object, for the first time.
+    /// Asks about an object for the first time, and keeps the answers.
     pub(super) fn ask<M: ObjectModel>(
         &mut self,
         world: &World<'_, M>,

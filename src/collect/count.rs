@@ -2,17 +2,18 @@
 //!
 //! A candidate whose references all come from other candidates may be garbage, so each candidate
 //! needs the number of its references from them. The side table has a signed byte for it. The
-//! traversal of a candidate adds 1 to the byte of each target, and subtracts the candidate's real
-//! count from its own byte. So a byte ends at 0 if the candidates explain all references to it.
+//! traversal of a candidate adds 1 to the byte of each target, and the candidate's real count is
+//! subtracted from its own byte. So a byte ends at 0 if the candidates explain all references to
+//! it.
 //!
 //! For example, a handle refers to A, A to B, and B to C, each with the count 1. In the end the
 //! bytes of B and C are 0. That of A is -1, because no candidate has the reference of the handle. A
 //! byte that overflows carries into a small map (*spills*), so that sums are exact. `Phase::Roots`
 //! reads and zeroes the bytes.
 //!
-//! Unmarked candidates are traversed once each, page by page in address order, and nothing is
-//! written into them. Each worker counts into its own table, so that counting needs no atomic
-//! read-modify-write, and the tables are added afterwards.
+//! Unmarked candidates are traversed once each, page by page, and in address order on a page.
+//! Nothing is written into them. Each worker counts into its own table, so that counting needs no
+//! atomic read-modify-write, and the tables are added afterwards.
 //!
 //! A batch of 64 objects is traversed, in calls of 16, before its edges are counted. This helps
 //! because the processor can predict one loop over hundreds of edges, but not the end of each

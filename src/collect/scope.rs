@@ -2,11 +2,11 @@
 //!
 //! A collection works on the pages in use, and on the candidates on them: a [`Scope`].
 //!
-//! Each phase *shares* its pages: workers take them in chunks of up to four, until none is left. A
-//! parked mutator that works for a collection begins with its own pages, because its objects are in
-//! the caches of its processor. Then it takes those of other threads, and at last those of threads
-//! that are not attached. For example, worker 1 owns pages A and B, and worker 2 owns C, which it
-//! finishes first. So it takes B next.
+//! Each phase *shares* its pages: workers take them in chunks of up to four, until none is left. In
+//! a collection of fewer than `serial_below` cells, parked mutators help the collecting thread.
+//! Each begins with its own pages, because its objects are in the caches of its processor, and then
+//! takes others. For example, worker 1 owns pages A and B, and worker 2 owns C, which it finishes
+//! first. So it takes B next.
 
 use std::cmp::Reverse;
 

@@ -113,8 +113,8 @@ pub(super) struct Asked {
     alive: Vec<usize>,
     /// The answers about tracked objects, by granule, and whether a collection holds them already.
     counts: Vec<(usize, Count, bool)>,
-    /// Whether an object has weak references, because weak callbacks, which the claim takes out,
-    /// may refer to claimed objects.
+    /// Whether an object has weak references. This matters because weak callbacks, which the claim
+    /// takes out, may refer to claimed objects.
     has_weak: bool,
 }
 

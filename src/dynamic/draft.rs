@@ -446,7 +446,8 @@ fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault>
         let mut heads = lists.iter().map(|list| list[0]);
         let next = heads.find(|head| !lists.iter().any(|list| list[1..].contains(head)));
         let Some(next) = next else {
-            let text = format_args!("no consistent order for the bases {}", Names(bases));
+            let bases = Names(bases);
+            let text = format_args!("no consistent order for the bases {bases}");
             return Err(fault(Code::BadMro, name, text));
         };
         fallible::push(&mut order, next)?;

@@ -1,7 +1,7 @@
-//! Address maps: from an address to the index of its table entries, and back.
+//! A collection has the address of an object and needs the object's entries in the side tables.
 //!
-//! The side tables of a heap are linear arrays, indexed by granule or page. A [`Map`] computes the
-//! index. There are two maps:
+//! The tables are linear arrays, indexed by granule or page, and a [`Map`] computes the index.
+//! There are two maps, because not every heap owns the memory of its objects:
 //!
 //! | map | an address belongs to the heap if | index | objects lie |
 //! |---|---|---|---|
@@ -15,12 +15,13 @@
 //!
 //! # Rules of a map
 //!
-//! * Each address of the heap has one index as long as the heap exists.
+//! * Each address of the heap keeps its index as long as the heap exists.
 //! * The granules of a page are adjacent, in memory and in the tables. Two pages with consecutive
 //!   numbers that the pool may hand out as parts of one run are adjacent in memory.
 //! * All pages below the high-water mark have table entries.
-//! * An address that a tracer of the heap accepts has an index below the high-water mark. For an
-//!   address outside the heap it lies on page 0, where such a map has no object.
+//! * An address that a tracer of the heap accepts has an index below the high-water mark. If the
+//!   map also has indices for addresses outside the heap, they lie on its page 0, which has no
+//!   object.
 //!
 //! [`ObjectModel::Addresses`]: crate::model::ObjectModel::Addresses
 
@@ -41,8 +42,7 @@ use crate::memory::table::PageTable;
 #[expect(private_bounds, reason = "only types of this crate are maps")]
 pub trait AddressMap: Map {}
 
-/// The arithmetic of a map, and the memory behind its pages. The value is a part of the heap's
-/// table of pages.
+/// The arithmetic of a map, and the memory behind its pages.
 pub(crate) trait Map: Sized + fmt::Debug + Send + Sync + 'static {
     /// The part of the map that the loops of a collection need. It stays in registers, while the
     /// table itself would not, because other threads change it.
@@ -75,11 +75,11 @@ pub(crate) trait Map: Sized + fmt::Debug + Send + Sync + 'static {
     /// The first byte of a page below the high-water mark.
     fn page_start(&self, page: usize) -> NonNull<u8>;
 
-    /// Reserves address space for a heap with `bytes` bytes of pages. The pool has no pages.
+    /// Reserves address space for a heap with `bytes` bytes of pages. The pool hands out none yet.
     fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError>;
 
-    /// The pool has no gap of `count` pages below the high-water mark. Raises the mark, and returns
-    /// the first page of a gap. `start` is where a gap begins that ends above the mark.
+    /// Raises the high-water mark, because the pool has no gap of `count` pages below it, and
+    /// returns the first page of a gap. `start` is where a gap begins that ends above the mark.
     fn extend(
         table: &PageTable<Self>,
         pool: &mut PagePool,
@@ -122,11 +122,12 @@ pub(crate) trait Index: Copy + fmt::Debug {
 
 /// The map of a heap that reserves one range of addresses.
 ///
-/// It is the fastest map, and heaps of typed objects use it. No object can lie outside the range.
+/// It is the fastest map, because one subtraction leads from an address to its index. Heaps of
+/// typed objects use it. No object can lie outside the range.
 #[derive(Debug)]
 pub struct Reserved {
-    /// The address of `start`. Both numbers are plain and constant: `contains` must not load a
-    /// field that threads write.
+    /// The address of `start`. This number and `length` are plain and constant, because `contains`
+    /// must not load a field that threads write.
     base: usize,
     length: usize,
     start: NonNull<u8>,
@@ -220,8 +221,8 @@ impl Map for Reserved {
         unsafe { self.start.add(page << PAGE_SHIFT) }
     }
 
-    /// Reserves the range. If the system refuses, it tries smaller ranges, down to 64 MiB or
-    /// `bytes` if that is less.
+    /// Reserves the range. If the system refuses, it tries smaller ranges, down to 64 MiB, or down
+    /// to `bytes` if that is less.
     fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
         // The lock is held until the range is in the list, because the number of heaps decides the
         // length of the next range.

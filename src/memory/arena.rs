@@ -1,11 +1,11 @@
-//! One thread's allocator over the pages of a [`Space`].
-//!
 //! Threads allocate and free without pause, so the common case must not take a lock, touch the dead
-//! cell, or touch data that another thread writes. Sizes are rounded up to a size class, and a page
-//! holds cells of one class. For each class an [`Arena`] has a magazine, which is a small stack of
-//! free cells, and the pages that it owns. An allocation pops a cell from the magazine, and a free
-//! pushes one. Only an empty or full magazine uses the free bits of the pages, and only if these
-//! are used up the pool of the space.
+//! cell, or touch data that another thread writes.
+//!
+//! Therefore each thread has an [`Arena`], which owns pages of a [`Space`]. Sizes are rounded up to
+//! a size class, so that a page holds cells of one size. For each class an arena has a magazine,
+//! which is a small stack of free cells. An allocation pops a cell from it, and a free pushes one.
+//! Only an empty or full magazine uses the free bits of the pages. If they have no free cell
+//! either, an allocation needs the pool of the space, which has a lock.
 //!
 //! ```text
 //! alloc <- magazine <- free bits of own pages <- remote stacks of own pages <- abandoned pages
@@ -15,13 +15,13 @@
 //! ```
 //!
 //! For example, a thread frees 100 of its cells of 32 bytes, while the magazine is empty at first.
-//! 64 frees fill it. The 65th and the 97th first move the 32 oldest cells to the free bits of their
-//! pages. The other 98 frees are a push. Afterwards the magazine has 36 cells, so the next 36
-//! allocations are a pop.
+//! The magazine is full after 64 frees, so the 65th and the 97th first move the 32 oldest cells to
+//! the free bits of their pages. The other 98 frees are only a push. Because the magazine has 36
+//! cells afterwards, the next 36 allocations are a pop.
 //!
 //! If a stress mode needs the quarantine, magazines have no capacity, so that every allocation and
-//! every free takes the slow path, which checks the cell. The fast paths find the magazine empty,
-//! or full, and contain no code for it.
+//! every free takes the slow path, which checks the cell. The fast paths contain no code for the
+//! quarantine, because they find such a magazine empty, or full.
 //!
 //! # Invariants
 //!
@@ -29,13 +29,15 @@
 //!   or else on `full`.
 //! * Every cell in a magazine lies on a page of this arena. A magazine is therefore flushed before
 //!   its pages leave.
-//! * A page is released as soon as all its cells are marked. One such page for each class stays
-//!   (`spare`).
+//! * A page is released as soon as all its cells are marked, except that one such page for each
+//!   class stays (`spare`).
 //! * A refill hands out the cells of one page in ascending address order, so that objects that are
-//!   born together lie together, and the collector traverses them in order.
-//! * `young` of a page is set whenever a cell of it enters a magazine.
-//! * A class without its bit in `used` has an empty magazine and no pages. The calls which visit
-//!   every class skip it, so an arena that has used two classes retires in two steps.
+//!   born together lie together and are traversed in order.
+//! * `young` of a page is set whenever a cell of it enters a magazine, so that an allocation from
+//!   the magazine need not set it.
+//! * A class without its bit in `used` has an empty magazine and no pages. The calls that visit
+//!   every class skip it. For example, an arena that has used two classes looks at only these when
+//!   it retires.
 
 use std::ptr::NonNull;
 
@@ -51,14 +53,14 @@ use crate::memory::size_class::{CLASS_SHAPES, CLASS_SIZES, CLASSES, class_size};
 use crate::memory::space::{PAGES_PROBED, Space};
 use crate::memory::sparse::VISITED_ASIDE;
 
-/// So many bytes outside the space a thread counts before it reports them.
+/// The bytes outside the space that a thread counts before it reports them.
 const EXTERNAL_UNREPORTED: usize = 64 << 10;
 
 /// A thread's allocator over the pages of one space, which every call takes.
 ///
-/// If its space lives on, an arena must be [retired](Arena::retire) before it is dropped, because
-/// its pages would belong to no arena, under an id that another arena may get. A retired arena is
-/// as a new one with the same id.
+/// If its space lives on, an arena must be [retired](Arena::retire) before it is dropped. Otherwise
+/// its pages would have an id that another arena may get. A retired arena can be used again like a
+/// new one with the same id.
 pub(crate) struct Arena {
     id: u32,
     /// Cells that refills took, minus the cells that this thread has freed, since `take_count`.
@@ -78,7 +80,7 @@ pub(crate) struct Arena {
     used: u64,
     /// The last round of `sparse` that the arena has begun, and the last that it has finished.
     rounds: (u32, u32),
-    /// Built in a box: tens of kilobytes, which must not pass through a small stack.
+    /// Built in a box, because tens of kilobytes must not pass through a small stack.
     magazines: Box<[Magazine; CLASSES]>,
     pages: Box<[ClassPages; CLASSES]>,
 }
@@ -148,7 +150,7 @@ impl Arena {
         })
     }
 
-    /// A free cell from the magazine, if it has one. This is the fast path.
+    /// The fast path: a free cell from the magazine, if it has one.
     #[inline(always)]
     pub(crate) fn pop(&mut self, class: u8) -> Option<NonNull<u8>> {
         self.magazines[usize::from(class)].pop()
@@ -376,9 +378,8 @@ impl Arena {
         (std::mem::take(&mut self.objects), std::mem::take(&mut self.bytes))
     }
 
-    /// Since the last call: bytes that this thread has freed without
-    /// [counting](Self::count_frees), those outside the space among them, and the change of the
-    /// bytes outside the space.
+    /// The bytes that this thread has freed without [counting](Self::count_frees) since the last
+    /// call, those outside the space among them, and the change of the bytes outside the space.
     pub(crate) fn take_uncounted(&mut self) -> (usize, usize, isize) {
         let Self { reclaimed, external_reclaimed, external, .. } = self;
         let take = std::mem::take::<usize>;
@@ -405,7 +406,6 @@ impl Arena {
         std::mem::replace(&mut self.counts_frees, counts)
     }
 
-    /// The arena's id.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
@@ -467,8 +467,8 @@ impl Arena {
         }
     }
 
-    /// Visits up to `most` pages, if a round of `sparse` has begun: first pages of this arena, then
-    /// abandoned pages. Returns whether pages may be left.
+    /// Visits up to `most` pages, if a round of `sparse` has begun. They are first pages of this
+    /// arena, and then abandoned pages. Returns whether pages may be left.
     #[cold]
     pub(crate) fn visit_pages(&mut self, space: &Space<impl AddressMap>, most: usize) -> bool {
         let round = space.round();
@@ -539,7 +539,8 @@ impl Arena {
                     unsafe { self.pages[usize::from(class)].partial.push_front(space, page) }
                 }
                 Err(_) if !last_try => {
-                    // Before the allocation fails: remote frees may suffice.
+                    // The allocation does not fail yet, because cells in quarantine and remote
+                    // frees may suffice.
                     last_try = true;
                     space.drain_quarantine();
                     self.trim(space);
@@ -578,21 +579,23 @@ impl Arena {
             }
             pages.spare.take_if(|spare| *spare == page);
         }
-        // The lowest address comes out first.
+        // Reversed, because `pop` takes the last cell, and the lowest address should come out
+        // first.
         magazine.cells[..filled].reverse();
         magazine.len = filled as u32;
         self.objects += filled as isize;
         self.bytes += (filled * class_size(class)) as isize;
     }
 
-    /// Probes some full pages for remote frees, other pages each time.
+    /// Probes some full pages for remote frees. A page without any goes to the end of the list, so
+    /// that the next call probes others.
     fn probe_full_pages(&mut self, space: &Space<impl AddressMap>, class: u8) -> bool {
         let pages = &mut self.pages[usize::from(class)];
         for _ in 0..space.stress().shrink(PAGES_PROBED).min(pages.full.len()) {
             // SAFETY: rule *owner*: the pages are this arena's.
             unsafe {
                 let Some(page) = pages.full.pop_front(space) else { break };
-                // `fill` drains it.
+                // The caller goes on with `fill`, which drains it.
                 if space.info(page).has_remote() {
                     pages.partial.push_front(space, page);
                     return true;
@@ -622,7 +625,6 @@ impl Arena {
     }
 }
 
-/// The most cells in a magazine.
 pub(super) const MAGAZINE_CAPACITY: usize =
     if cfg!(all(test, any(loom, shuttle))) { 2 } else { 64 };
 

@@ -1,4 +1,5 @@
-//! The pages of one size class that one arena owns.
+//! An arena that needs a free cell must not search pages without one. So it has two lists of pages
+//! for each size class, of which one has the pages with marked cells.
 
 use std::ptr::NonNull;
 
@@ -39,7 +40,7 @@ impl ClassPages {
             let mut marked = 0;
             // SAFETY: rules *owner* and *mapped*: the cells lie on pages of the arena.
             unsafe {
-                // Neighbours in the magazine mostly lie on one page.
+                // Marked in groups, because neighbours in the magazine mostly lie on one page.
                 space.free_bits(page, |bits| {
                     while let Some(bit) = next.map(|granule| granule.wrapping_sub(first))
                         && bit < PAGE_GRANULES

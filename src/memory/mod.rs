@@ -1,23 +1,24 @@
-//! Bytes: the addresses of a heap, its pages, and one allocator per thread.
+//! All threads allocate at once, and collections must find the data about an object from its
+//! address alone. So each thread has an allocator with pages of its own, and tables lie beside the
+//! pages.
 //!
-//! An allocation runs through the modules from the end of this list to its beginning. An arena pops
-//! a cell from a magazine, refills the magazine from its pages, and takes a page from the pool,
-//! which commits memory of the range.
+//! For an allocation an arena pops a cell from a magazine. It refills an empty magazine from its
+//! pages. If these are used up, it takes a page from the pool, which commits memory of the range.
 //!
-//! This folder treats the contents of cells as opaque bytes. It gives a meaning to one byte only:
-//! the state byte of a free cell is 0.
+//! The folder knows only one value of a state byte, 0 for a free cell, because the model of the
+//! heap defines the others.
 
 // Addresses: which belong to a heap, and at which index of its tables.
 
-/// The arithmetic between addresses and indices, of which there are two kinds, and the first kind:
-/// a heap with one range.
+/// The arithmetic between addresses and indices, for which there are two maps, and the first of
+/// these, for a heap with one range.
 #[allow(unsafe_code)]
 pub(crate) mod address_map;
 /// One mapping of the system, which grows in chunks, with the tables behind the pages; and the list
 /// of the ranges of all heaps.
 #[allow(unsafe_code)]
 pub(crate) mod range;
-/// The second kind: units of 64 KiB anywhere, in memory of others.
+/// The second map, for objects in units of 64 KiB that lie anywhere, because others allocated them.
 #[allow(unsafe_code)]
 pub(crate) mod segments;
 
@@ -57,7 +58,7 @@ mod remote;
 
 // Memory that is free for longer.
 
-/// Freed cells that wait, filled with poison, for a reader or writer that must not come.
+/// Freed cells that wait, filled with poison, so that a use after free shows.
 #[allow(unsafe_code)]
 pub(crate) mod quarantine;
 /// The way back to the system for the memory between the objects that live on.

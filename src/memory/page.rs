@@ -1,4 +1,6 @@
-//! The entry of a page in the side table, and lists of pages that are linked through the entries.
+//! A free must find the owner and the layout of a page from an address, so each page has an entry
+//! in a side table. Lists of pages are linked through the entries, so that a list needs no memory
+//! of its own.
 
 use crate::base::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::memory::address_map::Map;
@@ -17,10 +19,10 @@ pub(crate) struct Owned {
     pub(super) returned: Pieces,
 }
 
-/// One page's entry in the side table. It fills one cache line, so that neighbours do not share a
-/// line.
+/// One page's entry in the side table. It fills one cache line, because the threads that write to
+/// neighbouring entries should not share a line.
 ///
-/// The entry of a page that was never used is all zero.
+/// The entry of a page that was never used is all zero, because the system provides zeroed memory.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PageInfo {
@@ -35,7 +37,8 @@ pub(crate) struct PageInfo {
     /// the page, or 0. The first word of each dead cell is the link to the next.
     pub(super) remote: AtomicU32,
     /// An object on this page may be newer than the last collection. Relaxed, because running
-    /// threads set it while only a stop, which is ordered behind them, reads and clears it.
+    /// threads set it, and only a stop, which is ordered behind them, reads it. A stop clears it,
+    /// and the pool does when the page is free.
     pub(crate) young: AtomicU8,
     /// Objects on this page may start behind the first byte of their cells. Relaxed, because the
     /// owner sets it before it has the object's address, and a thread that has the address is
@@ -45,7 +48,6 @@ pub(crate) struct PageInfo {
 }
 
 impl PageInfo {
-    /// The page's layout.
     #[inline(always)]
     pub(crate) fn shape(&self) -> Shape {
         Shape::from_bits(self.shape.load(Ordering::Relaxed))
@@ -107,7 +109,7 @@ impl PageInfo {
     }
 }
 
-/// One page's free bits, by granule. The bit of the first granule of each free cell is set.
+/// One page's free bits, by granule. Only the first granule of each free cell has its bit set.
 pub(crate) type FreeBits = [u64; PAGE_GRANULES.div_ceil(64)];
 
 /// Sets the bit of each cell of a small page with this shape, and clears all others.
@@ -146,15 +148,12 @@ pub(crate) struct PageList {
 }
 
 impl PageList {
-    /// No pages.
     pub(crate) const EMPTY: Self = Self { head: NO_PAGE, tail: NO_PAGE, len: 0 };
 
-    /// How many pages.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// The first page.
     pub(crate) fn front(&self) -> Option<u32> {
         (self.head != NO_PAGE).then_some(self.head)
     }

@@ -1,21 +1,21 @@
-//! A set of pages: one bit for each page.
+//! A pool must find a gap of adjacent free pages, although a release must not allocate. So a set of
+//! pages is one bit for each page, in memory that is reserved before.
 
 #![forbid(unsafe_code)]
 
 use std::collections::TryReserveError;
 use std::ops::Range;
 
-/// Bits of a word.
 const BITS: usize = u64::BITS as usize;
 
-/// A set of page numbers. [`reserve`](Self::reserve) is the only method that allocates memory.
+/// A set of page numbers. [`reserve`](Self::reserve) is the only method that allocates memory for
+/// it.
 ///
-/// The searches skip 64 pages at a time. `full` and `end` skip the words where a search cannot find
-/// anything, which are mostly all but one.
+/// The searches skip 64 pages at a time. Mostly they look at one word only, because `full` and
+/// `end` exclude the words where a search cannot find anything.
 #[derive(Debug, Default)]
 pub(super) struct PageSet {
     words: Vec<u64>,
-    /// How many pages are in the set.
     len: usize,
     /// All words before this one are full.
     full: usize,
@@ -32,7 +32,6 @@ impl PageSet {
         Ok(())
     }
 
-    /// How many pages are in the set.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -60,7 +59,7 @@ impl PageSet {
     }
 
     /// The first of `pages` adjacent pages that are not in the set, at the lowest place possible.
-    /// No page beyond the room is in the set.
+    /// It may lie beyond the room, where no page is in the set.
     pub(super) fn first_gap(&mut self, pages: usize) -> usize {
         while self.words.get(self.full) == Some(&u64::MAX) {
             self.full += 1;

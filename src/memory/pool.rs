@@ -1,19 +1,20 @@
-//! The pool of a space's pages: free runs, resident free pages, abandoned pages.
+//! Pages become free and are needed again, often soon afterwards, so a heap must decide how many of
+//! them keep their memory.
 //!
-//! The pool returns the memory of free pages to the system. But memory that was returned costs a
-//! page fault for each 4 KiB when it is used again, so some free pages stay resident. Their number
-//! is the greatest of these:
+//! The pool has the free and the abandoned pages of a space. It returns the memory of free pages to
+//! the system, but memory that was returned costs a page fault for each 4 KiB when it is used
+//! again. Therefore some free pages stay resident, at most the greatest of these numbers:
 //!
 //! * [`RESIDENT_PAGES`];
 //! * an eighth of the pages in use;
 //! * `reused`, at most [`MOST_REUSED`]. A page whose memory was returned and that a thread takes
-//!   again adds 1. So a program which frees and allocates the same amount again and again soon
-//!   finds all of it resident ([ADR 27](../../docs/adr/0027-kept-runs.md)). A full collection
-//!   subtracts the number of pages that stayed free and resident since the last one.
+//!   again adds 1, so that a program that repeatedly frees and allocates the same amount soon finds
+//!   all of it resident ([ADR 27](../../docs/adr/0027-kept-runs.md)). A full collection subtracts
+//!   the number of pages that stayed free and resident since the last one.
 //!
-//! The pool has one bit for each page that was ever accessible, which says whether the page is in
-//! use, and another one for free pages that are resident. A release never fails, because the pool
-//! needs memory for these bits only when it makes pages accessible.
+//! The pool has two bits for each page that was ever accessible, one for pages in use and one for
+//! free pages that are resident. A release never fails, because the pool needs memory for these
+//! bits only when it makes pages accessible.
 
 use std::fmt;
 use std::ops::Range;
@@ -61,7 +62,6 @@ pub(crate) enum SpaceError {
     Refused {
         /// Bytes requested, in whole pages.
         asked: usize,
-        /// The system's error code.
         code: i32,
     },
     /// An alignment that is no power of two, or above [`MAX_ALIGN`].
@@ -107,7 +107,7 @@ pub(crate) struct PagePool {
     pub(super) used: PageSet,
     /// How many pages of `used` the pool never hands out.
     outside: usize,
-    /// All pages from this one on were never handed out.
+    /// No page from this one on was ever handed out.
     touched: usize,
     /// Free pages whose memory was not returned to the system.
     resident: PageSet,
@@ -133,7 +133,6 @@ pub(super) struct HeapWord(pub(super) *const ());
 unsafe impl Send for HeapWord {}
 
 impl PagePool {
-    /// A pool without pages.
     pub(super) fn new() -> Self {
         Self {
             used: PageSet::default(),
@@ -243,9 +242,9 @@ impl PagePool {
         reused.max(stress.shrink(RESIDENT_PAGES)).max(self.in_use() / 8)
     }
 
-    /// Returns free pages to the system, except for `reused` pages. Returns the memory above the
-    /// high-water mark, too: a huge page may have brought it. Called when most memory of the pages
-    /// in use has returned.
+    /// Returns free pages to the system, except for `reused` pages, and also the memory above the
+    /// high-water mark, because a huge page may have brought it. Called when most memory of the
+    /// pages in use has returned.
     pub(super) fn give_up_unused<A: Map>(&mut self, table: &PageTable<A>) {
         self.shrink(table, self.reused);
         A::discard_above(table, self.committed);
@@ -257,15 +256,16 @@ impl PagePool {
         self.resident.len()
     }
 
-    /// A full collection has ended: pages that no thread has used since the last one may go.
+    /// Called when a full collection has ended, because free pages that no thread has used since
+    /// the last one may then go.
     pub(super) fn after_full(&mut self, table: &PageTable<impl Map>, stress: Stress) {
         self.reused = self.reused.saturating_sub(self.least);
         self.shrink(table, self.keep(stress));
         self.least = self.resident.len();
     }
 
-    /// Returns resident free pages to the system, highest address first, until `keep` are left, and
-    /// a few more, so that the next release need not return any.
+    /// If more than `keep` free pages are resident, returns the highest ones to the system. Three
+    /// quarters of `keep` stay, so that the next release need not return any.
     fn shrink(&mut self, table: &PageTable<impl Map>, keep: usize) {
         if self.resident.len() <= keep {
             return;
@@ -290,13 +290,14 @@ fn discard(table: &PageTable<impl Map>, pages: &Range<usize>) {
     table.discard(pages.start as u32, 0, pages.len() << PAGE_SHIFT);
 }
 
-/// The limit of a space: of its pages in use, together with memory outside of it.
+/// The limit of a space, for its pages in use together with memory outside of it.
 ///
-/// Objects get memory outside the space without asking, and threads report it late. So it can
-/// exceed the limit. Pages cannot: a page is taken only if the limit has room for it then.
+/// Objects get memory outside the space without asking, and threads report it late, so this memory
+/// can exceed the limit. Pages cannot, because a page is taken only if the limit has room for it
+/// then.
 #[derive(Debug)]
 pub(crate) struct Limit {
-    /// `None`: no limit. Then no function but those of the bytes reads an atomic.
+    /// `None`: no limit, so `check` and `is_tight` read no atomic.
     pages: Option<usize>,
     external: AtomicUsize,
 }
@@ -326,7 +327,7 @@ impl Limit {
         self.external.load(Ordering::Relaxed)
     }
 
-    /// With this many pages in use: as many as count for the limit.
+    /// The pages that count for the limit while `in_use` pages are in use.
     fn used(&self, in_use: usize) -> usize {
         in_use.saturating_add(self.external_bytes() >> PAGE_SHIFT)
     }

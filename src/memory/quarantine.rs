@@ -1,9 +1,7 @@
-//! The quarantine of freed memory, with its poison.
-//!
 //! A fault that uses freed memory mostly shows much later, when the memory is another object's. So
-//! freed cells are filled with a pattern, and wait before they are used again. For example, a
-//! reader through a stale pointer finds a header with counts out of range, and a write to the cell
-//! is found when the cell is handed out.
+//! freed cells are filled with a pattern, and wait in *quarantine* before they are used again. For
+//! example, a reader through a stale pointer finds a header with counts out of range. A write to
+//! the cell is found when the cell is handed out, because the pattern is no longer complete.
 //!
 //! | | checked mode | stress modes |
 //! |---|---|---|
@@ -21,8 +19,8 @@
 //!   is cut until the cell is handed out. On the remote stack of its page the first four bytes are
 //!   the link instead.
 //! * A cell in quarantine is neither in use nor free, so its page is not empty and stays in use. A
-//!   cell that leaves the quarantine of a space is freed by the owner of its page if that thread
-//!   removes it, or else as a remote free.
+//!   thread that removes a cell from the quarantine of a space frees it as its own if it owns the
+//!   page, and as a remote free otherwise.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -33,12 +31,12 @@ use crate::base::stress::{Stress, StressStats};
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
 use crate::memory::shape::Cell;
 
-/// The byte that fills freed memory. A header of such bytes has an owner that never existed, a type
-/// that no heap has, and counts out of range.
+/// The byte that fills freed memory. A reader notices it, because such a header has an owner that
+/// never existed, a type that no heap has, and counts out of range.
 pub(crate) const POISON: u8 = 0xde;
 
-/// Returns the name of the type whose dead object lies at an address. Called before the memory is
-/// poisoned.
+/// Returns the name of the type whose dead object lies at an address. It is called before the
+/// memory is poisoned, because the object's header leads to the name.
 pub(crate) type TypeNamer = Box<dyn Fn(NonNull<u8>) -> Option<&'static str> + Send + Sync>;
 
 /// Freed memory of a space or of the built-in model that waits to be free.
@@ -171,7 +169,6 @@ impl Quarantine {
         self.entries.lock().pop()
     }
 
-    /// The cells in quarantine.
     pub(crate) fn cells(&self) -> Vec<Cell> {
         self.entries.lock().cells.iter().copied().collect()
     }
@@ -189,7 +186,7 @@ impl Quarantine {
         if from == 0 && unsafe { is_poison(cell) } {
             return Ok(());
         }
-        // Reads byte by byte and not as a slice: the faulty writer may be writing now.
+        // Reads byte by byte and not as a slice, because the faulty writer may be writing now.
         // SAFETY: as the caller says.
         let read = |at: usize| unsafe { cell.start().add(at).read_volatile() };
         let bytes = cell.room().bytes();
@@ -232,7 +229,7 @@ impl Quarantine {
         }
     }
 
-    /// The heap ends: checks the cells in quarantine a last time. Panics on an error.
+    /// Checks the cells in quarantine a last time, because the heap ends. Panics on an error.
     ///
     /// # Safety
     ///

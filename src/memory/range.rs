@@ -24,7 +24,6 @@ pub(super) const ENOMEM: i32 = system::NO_MEMORY;
 pub(crate) struct ReserveError {
     /// Bytes requested in the last attempt.
     pub(crate) asked: usize,
-    /// The system's error code.
     pub(crate) code: i32,
 }
 
@@ -288,7 +287,6 @@ mod mapped {
             unsafe { system::commit(self.directory, bytes.next_multiple_of(page_size())) }
         }
 
-        /// Bytes of the mapping.
         pub(in crate::memory) fn mapped_bytes(&self) -> usize {
             self.mapped
         }

@@ -1,4 +1,5 @@
-//! Remote frees: the stack of cells that other threads have freed on a page.
+//! A thread may free a cell of a page that another thread owns, but may not touch the owner's free
+//! bits. So it pushes the cell to a stack of the page, which the owner drains.
 
 use std::ptr::NonNull;
 
@@ -20,8 +21,8 @@ impl<A: Map> PageTable<A> {
         // SAFETY: rule *mapped*: the cell lies on a page that was handed out.
         let page = unsafe { self.page_of(addr) };
         let slot = ((addr & (PAGE_SIZE - 1)) >> GRANULE_SHIFT) as u32;
-        // A guess instead of a load, because it is mostly right, so that the cache line moves once,
-        // for writing.
+        // A guess instead of a load, because it is mostly right, so that the cache line moves only
+        // once, for writing.
         let mut head = 0;
         loop {
             // SAFETY: rule *owner*: the cell is dead, and this thread still owns it. It is at least

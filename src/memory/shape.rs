@@ -1,4 +1,5 @@
-//! The layout of pages: the first and the last byte of each object in its run of pages.
+//! Allocation, collection and statistics must agree on the first and the last byte of each object.
+//! So only this file computes them, from the layout of the object's page:
 //!
 //! ```text
 //!  a small page                               a run of pages with one large object
@@ -9,15 +10,15 @@
 //! ```
 //!
 //! An object may have a *prefix*: bytes in front of its address. In a cell the object lies behind
-//! the prefix. A large object is moved away from the header, so its address is still the offset of
-//! its run.
+//! the prefix. For a large object the offset of its run includes the prefix, so the offset always
+//! leads to the object.
 //!
-//! Three numbers describe an object's memory, and only this file computes them:
+//! Three numbers describe an object's memory:
 //!
 //! * [`Shape::offset`]: bytes from the start of the run to the object.
 //! * [`Room`]: bytes that belong to the object, counted from the object's own address. Every access
-//!   to an object's memory uses this number, and so does every address inside it that is computed
-//!   from its end.
+//!   to an object's memory uses this number, because it never reaches beyond the object's own
+//!   bytes.
 //! * [`Footprint`]: bytes that the heap cannot give to another object meanwhile. Statistics and the
 //!   pacing use this number.
 //!
@@ -31,14 +32,14 @@
 //!   byte of a page's header.
 //! * The room is a multiple of [`GRANULE`], and at least the requested size.
 //!
-//! Sizes and alignments come from users, so the arithmetic on them is checked, which the lint below
-//! enforces.
+//! Sizes and alignments come from users and may overflow, so the lint below enforces checked
+//! arithmetic.
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::ptr::NonNull;
 
-/// The unit of addresses: every cell starts on a granule, and each granule has its bytes in the
-/// side tables.
+/// The unit of addresses, because every cell starts on a granule and each granule has its bytes in
+/// the side tables.
 pub(crate) const GRANULE: usize = 1 << GRANULE_SHIFT;
 /// The shift that turns an offset into a granule index.
 pub(crate) const GRANULE_SHIFT: u32 = 5;
@@ -53,12 +54,12 @@ pub(crate) const PAGE_SHIFT: u32 = if cfg!(all(test, loom)) {
 } else {
     16
 };
-/// Bytes at the start of each page or run that no cell uses: the heap word, and the rest of its
-/// cache line, so that cells keep their alignment.
+/// Bytes at the start of each page or run that no cell uses. They are a whole cache line, although
+/// the heap word is shorter, so that cells keep their alignment.
 pub(crate) const PAGE_HEADER: usize = 64;
-/// Granules on a page.
 pub(crate) const PAGE_GRANULES: usize = PAGE_SIZE / GRANULE;
-/// The largest alignment of a large object, which must start on the first page of its run.
+/// The largest alignment of a large object. It is half a page, because the object must start on the
+/// first page of its run.
 pub(crate) const MAX_ALIGN: usize = PAGE_SIZE / 2;
 /// The most bytes in front of an object, for the same reason.
 pub(crate) const MAX_PREFIX: usize = MAX_ALIGN - PAGE_HEADER;
@@ -68,7 +69,6 @@ pub(crate) const MAX_PREFIX: usize = MAX_ALIGN - PAGE_HEADER;
 pub(crate) struct Room(usize);
 
 impl Room {
-    /// The number of bytes.
     pub(crate) const fn bytes(self) -> usize {
         self.0
     }
@@ -91,7 +91,6 @@ impl Room {
 pub(crate) struct Footprint(usize);
 
 impl Footprint {
-    /// The number of bytes.
     pub(crate) const fn bytes(self) -> usize {
         self.0
     }
@@ -119,7 +118,6 @@ impl Cell {
         Self { start: NonNull::from(memory).cast(), room: Room(64) }
     }
 
-    /// The cell's address.
     pub(crate) const fn start(self) -> NonNull<u8> {
         self.start
     }
@@ -142,7 +140,8 @@ pub(crate) enum PageKind {
     Large,
     /// A later page of a large object.
     Tail,
-    /// In memory that the heap does not own: an object may start at each granule. See `segments`.
+    /// A page in memory that the heap does not own, so an object may start at each granule. See
+    /// `segments`.
     Foreign,
     /// An entry without memory. See `segments`.
     Nowhere,
@@ -205,19 +204,16 @@ impl Shape {
         ))
     }
 
-    /// The word that encodes the shape.
     #[inline(always)]
     pub(crate) const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The shape in a word.
     #[inline(always)]
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// The use of the page.
     #[inline(always)]
     pub(crate) const fn kind(self) -> PageKind {
         match self.0 as u8 {

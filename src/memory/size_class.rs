@@ -1,20 +1,19 @@
-//! The size classes of small objects.
+//! A page has cells of one size only, so the sizes of small objects are rounded up to a few
+//! *classes*.
 //!
-//! All constants here follow from one function, [`sizes`]. For example, an object of 530 bytes gets
-//! a cell of 576, because there are eight classes between 512 and 1024 bytes.
+//! For example, an object of 530 bytes gets a cell of 576, because there are eight classes between
+//! 512 and 1024 bytes. All constants here follow from one function, [`sizes`].
 
 #![forbid(unsafe_code)]
 
 use crate::memory::shape::{GRANULE, PAGE_HEADER, PAGE_SIZE, Shape};
 
-/// The largest small object: a page holds two of them.
+/// The largest small object, of which a page still holds two.
 pub(crate) const SMALL_MAX: usize = (PAGE_SIZE - PAGE_HEADER) / 2 / GRANULE * GRANULE;
 /// Up to this size each granule has its class.
 const FINE_MAX: usize = if SMALL_MAX < 512 { SMALL_MAX } else { 512 };
 
-/// The number of classes.
 pub(crate) const CLASSES: usize = sizes(&mut [0; 128]);
-/// The cell size of each class.
 pub(super) const CLASS_SIZES: [usize; CLASSES] = {
     let mut all = [0; 128];
     sizes(&mut all);
@@ -101,7 +100,6 @@ pub(crate) const fn class_for(size: usize, align: usize) -> Option<u8> {
     None
 }
 
-/// The layout of a class's pages.
 pub(crate) const fn shape_of(class: u8) -> Shape {
     CLASS_SHAPES[class as usize]
 }

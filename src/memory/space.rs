@@ -1,13 +1,10 @@
-//! The memory of one heap: one address range, its pages, and the tables beside them.
-//!
 //! A collection meets addresses by the million. Of each it must know whether it belongs to the heap
 //! ([`PageTable::contains`]), which table entry belongs to it ([`PageTable::granule`]), and which
-//! page it is on ([`PageTable::page_index`]). A [`Space`] reserves one contiguous range once and
-//! makes it accessible as it grows, so that the three answers cost arithmetic and no load. For
-//! example, an object at `base + 0x2_0060` is on page 2, because `0x2_0060 / 64 KiB` is 2. Its
-//! granule is `0x2_0060 / 32`, which is 4099, so its state is `states[4099]`.
-//!
-//! A `Space` manages pages and cells, and does not interpret the contents of a cell.
+//! page it is on ([`PageTable::page_index`]). A [`Space`] is the memory of one heap. With the map
+//! [`Reserved`] it reserves one contiguous range once and makes it accessible as it grows, so that
+//! the three answers cost arithmetic and no load. For example, an object at `base + 0x2_0060` is on
+//! page 2, because `0x2_0060 / 64 KiB` is 2. Its state is `states[4099]`, because its granule is
+//! `0x2_0060 / 32`.
 //!
 //! ```text
 //! base                                  base + length
@@ -28,26 +25,28 @@
 //! | `PageInfo::young` | set by the owner and by late tracking, cleared in a stop |
 //! | page header | written while the page is unowned, and by its owner; in use it is right or 0 |
 //!
-//! The owner of a page is the thread of the arena that has the page, while the holder of the pool's
-//! lock owns free and abandoned pages. A thread may read `PageInfo::arena` only to compare it with
-//! its own id, because the id of another thread can change at any time.
+//! The owner of a page is the thread of the arena that has the page. Free and abandoned pages have
+//! no arena, so the holder of the pool's lock owns them. A thread may read `PageInfo::arena` only
+//! to compare it with its own id, because the id of another thread can change at any time.
 //!
 //! # Invariants
 //!
 //! * A cell is in exactly one place: in use, in its owner's magazine, on its page's remote stack,
 //!   in quarantine, or marked in the free bits. `Owned::free` counts the marks. If all cells of a
-//!   page are marked, its remote stack is empty, and no thread is about to push to it.
-//! * An arena releases or abandons a page only when no magazine holds a cell of it.
-//! * The table entries of all pages below the high-water mark stay accessible. A released page
-//!   returns only its own memory to the system, a page in use only memory without a cell in use
-//!   (see `sparse`), and the counting table only zeros.
-//! * Pages in use never exceed the [limit](Limit). Free pages that stay resident never
-//!   exceed `max(16, in use / 8, reused)`, where `reused` is 512 at most (see `pool`). Together the
-//!   two bound the resident size.
+//!   page are marked, its remote stack is empty. No thread is about to push to it either, because a
+//!   push needs a cell in use.
+//! * An arena releases or abandons a page only when no magazine holds a cell of it, because another
+//!   thread may own the page afterwards.
+//! * The table entries of all pages below the high-water mark stay accessible, although memory
+//!   returns to the system. A released page returns only its own memory, a page in use only memory
+//!   without a cell in use (see `sparse`), and the counting table only zeros.
+//! * Pages in use never exceed the [limit](Limit), and free pages that stay resident never exceed
+//!   `max(16, in use / 8, reused)`, where `reused` is 512 at most (see `pool`). Therefore the
+//!   resident size has a bound, too.
 //!
 //! # Rules
 //!
-//! Unsafe code cites these rules:
+//! Unsafe code relies on these rules, so its comments cite them:
 //!
 //! * **mapped**: all cells and objects lie on pages that the pool has handed out. Such pages
 //!   lie in the range and below the high-water mark. They and their table entries are accessible as
@@ -95,7 +94,7 @@ pub(crate) struct Space<A: AddressMap = Reserved> {
     stress: Stress,
     pub(super) table: PageTable<A>,
     pub(crate) limit: Limit,
-    /// For statistics. Written under the pool's lock.
+    /// The last figures of the pool, so that a reader need not take its lock.
     in_use: AtomicUsize,
     committed: AtomicUsize,
     pub(super) rounds: Rounds,
@@ -194,7 +193,6 @@ impl<A: AddressMap> Space<A> {
         self.stress = stress;
     }
 
-    /// The stress modes.
     pub(crate) fn stress(&self) -> Stress {
         self.stress
     }
@@ -236,7 +234,7 @@ impl<A: AddressMap> Space<A> {
         self.in_use.load(Ordering::Relaxed) << PAGE_SHIFT
     }
 
-    /// Publishes how many bytes the pool has made accessible.
+    /// Publishes how many bytes the pool has made accessible, for readers without the lock.
     pub(super) fn count_committed(&self, pool: &PagePool) {
         self.committed.store(pool.committed_bytes, Ordering::Relaxed);
     }
@@ -256,9 +254,9 @@ impl<A: AddressMap> Space<A> {
         self.in_use.store(pool.in_use(), Ordering::Relaxed);
     }
 
-    /// A full collection has ended: returns free pages to the system that no thread needed since
-    /// the last one, and begins a [round](crate::memory::sparse). Returns whether the tables of
-    /// collections should return, too.
+    /// Called when a full collection has ended. Returns free pages to the system that no thread
+    /// needed since the last one, and begins a [round](crate::memory::sparse). Returns whether the
+    /// tables of collections should return, too.
     ///
     /// The caller holds the collector lock and is attached.
     pub(crate) fn after_full(&self) -> bool {
@@ -309,8 +307,8 @@ impl<A: AddressMap> Space<A> {
         }
     }
 
-    /// Empties the quarantine and frees its cells, as remote frees. Called before an allocation
-    /// fails.
+    /// Empties the quarantine and frees its cells, as remote frees, so that an allocation that
+    /// would fail can use them.
     pub(crate) fn drain_quarantine(&self) {
         while let Some(cell) = self.quarantine().and_then(Quarantine::pop) {
             // SAFETY: rule *owner*: a cell in quarantine is unowned, and its page stays in use.
@@ -373,7 +371,8 @@ impl<A: AddressMap> Space<A> {
         Ok(page)
     }
 
-    /// Probes a few abandoned pages of a class for a page with a free cell.
+    /// Probes a few abandoned pages of a class for a page with a free cell. Each page without one
+    /// becomes the last, so that the next call probes others.
     fn take_over(&self, pool: &mut PagePool, class: u8) -> Option<u32> {
         let list = pool.abandoned.get_mut(usize::from(class))?;
         for _ in 0..self.stress.shrink(PAGES_PROBED).min(list.len()) {

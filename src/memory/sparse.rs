@@ -1,38 +1,37 @@
-//! Sparse pages: the memory between the objects that live on returns to the system.
-//!
-//! A page with one live cell stays in use, so a program that frees nearly all of its objects would
+//! A page with one live cell stays in use, so a program that frees nearly all of its objects could
 //! keep nearly all of its memory. But the memory of a page consists of *pieces*, each as large as a
-//! page of the system (4 KiB mostly). A piece without a live cell can be returned ([ADR
-//! 28](../../docs/adr/0028-sparse-pages.md)). For example, if the live cells of a page begin at
-//! bytes 4096 and 40,000 and are 64 bytes long, they lie in pieces 1 and 9. The other 14 pieces are
-//! returned, so the page takes 8 KiB instead of 64.
+//! page of the system (4 KiB mostly). A piece of a *sparse* page can be returned if it has no live
+//! cell ([ADR 28](../../docs/adr/0028-sparse-pages.md)). For example, if the live cells of a page
+//! begin at bytes 4096 and 40,000 and are 64 bytes long, they lie in pieces 1 and 9. The other 14
+//! pieces are returned, so that the page takes 8 KiB instead of 64.
 //!
 //! * **When.** A full collection begins a *round*. In a round each arena visits its own pages once,
-//!   a few at a time. A thread visits pages when it refills or flushes a magazine. The thread that
-//!   has called a full collection visits all of its pages before the call returns. An arena that
-//!   has visited its own pages visits abandoned pages. No thread visits pages in a stop.
-//! * **Which.** A visit drains the remote stack of the page. An empty page is released. If at most
-//!   a quarter of the cells are in use, the pieces without a cell in use are returned. A piece with
-//!   a part of a cell in use stays.
-//! * **Header.** The first piece also has the heap word of the page, which is the same for all
-//!   pages of a heap. Once the piece is returned the word reads as 0, and a thread that needs the
-//!   word finds it in the list of ranges. The owner writes the word again when it uses a cell of
-//!   the piece.
-//! * **How often.** A piece that is used again costs a page fault. The next round is delayed if
+//!   and then abandoned pages. A thread visits few at a time, when it refills or flushes a
+//!   magazine, because a visit takes microseconds. The thread that has called a full collection
+//!   visits all of its pages before the call returns. No thread visits pages in a stop.
+//! * **Which.** A visit drains the remote stack of the page. If the page is empty then, it is
+//!   released, unless it is the spare page of its class. If at most a quarter of the cells are in
+//!   use, the pieces without a cell in use are returned. A piece with a part of a cell in use
+//!   stays.
+//! * **Header.** The first piece also has the heap word of the page. Once the piece is returned the
+//!   word reads as 0, so a thread that needs it looks in the list of ranges, which has the same
+//!   word. The owner writes the word again when it uses a cell of the piece.
+//! * **How often.** A piece that is used again costs a page fault. So the next round is delayed if
 //!   more than half of the pieces that were returned since the last one are in use again. The delay
-//!   is 1 full collection, then 3, 7, 15, 31. So a program that fills and empties the same pages
-//!   again and again takes few such faults.
+//!   is 1 full collection, then 3, 7, 15, 31, so that a program that repeatedly fills and empties
+//!   the same pages takes few such faults. If fewer are, the delay halves.
 //! * **Huge pages.** If a round has returned more than half of the memory in use, the range gives
-//!   up huge pages. Otherwise the system would join the rest of the memory to huge pages again, and
-//!   the returned memory would come back. The range requests huge pages again once less than an
-//!   eighth of the memory in use is returned.
-//! * **Tables.** After such a round the tables of collections return as well. They are zero.
+//!   up huge pages. Otherwise the returned memory would come back, because the system would join
+//!   the rest to huge pages again. The range requests huge pages again once less than an eighth of
+//!   the memory in use is returned.
+//! * **Tables.** After such a round the tables of collections return as well, because they are zero
+//!   between collections.
 //!
 //! # Invariants
 //!
-//! * A piece in `Owned::returned` contains no byte of a cell in use, of a cell in a magazine or in
-//!   quarantine, or of a cell on the remote stack. All cells that begin, end or lie in the piece
-//!   are marked in the free bits. So no thread reads or writes there, except for the heap word.
+//! * A piece in `Owned::returned` contains no byte of a cell in use, in a magazine, in quarantine
+//!   or on the remote stack. All cells that begin, end or lie in the piece are marked in the free
+//!   bits, so no thread reads or writes there, except for the heap word.
 //! * A heap word in use is right or 0.
 //! * Only the owner of a page returns its pieces, and only while the cells are marked.
 //! * With poison no piece is returned, because the poison of a free cell must stay.
@@ -60,8 +59,9 @@ pub(super) type Pieces = u16;
 
 const _: () = assert!(MOST_PIECES <= Pieces::BITS as usize);
 
-/// Figures of rounds that any thread may change. Relaxed: hints and figures. A thread that misses a
-/// new round begins it later, and the pages that it visits are its own.
+/// Figures of rounds that any thread may change. Relaxed, because they are only hints and
+/// statistics. A thread that misses a new round begins it later, and the pages that it visits are
+/// its own.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     /// How many rounds have begun.
@@ -148,7 +148,7 @@ impl<A: AddressMap> Space<A> {
     /// The number of the current round.
     #[inline]
     pub(super) fn round(&self) -> u32 {
-        // The pages of models have one piece.
+        // Models have no rounds, because their pages have one piece.
         if MOST_PIECES < 2 { 0 } else { self.rounds.begun.load(Ordering::Relaxed) }
     }
 
@@ -177,12 +177,11 @@ impl<A: AddressMap> Space<A> {
         self.return_tables_of(pool, returned)
     }
 
-    /// Returns the counting table to the system and gives up huge pages, if the round that began
-    /// with this collection has returned more than half of the memory in use. The result says
-    /// whether it did.
+    /// If the round that began with this collection has returned more than half of the memory in
+    /// use, returns the counting table and gives up huge pages. The result says whether it did.
     ///
-    /// The caller holds the collector lock and is attached. So there is no stop, and the table is
-    /// zero.
+    /// The caller holds the collector lock and is attached, so that there is no stop and the table
+    /// is zero.
     pub(crate) fn return_tables(&self) -> bool {
         let mut pool = self.pool.lock();
         std::mem::take(&mut pool.plan.tables_due)
@@ -243,7 +242,7 @@ impl<A: AddressMap> Space<A> {
         }
     }
 
-    /// Cells of a page are about to be used: their pieces are no longer returned.
+    /// Removes the pieces of cells from those returned, because the cells are about to be used.
     ///
     /// # Safety
     ///

@@ -1,6 +1,7 @@
-//! The pages of a heap and the tables beside them: addresses, granules and pages.
+//! The heap keeps its data about objects and pages in tables beside the pages, so that a table's
+//! entries for many objects lie close together.
 //!
-//! The [address map](crate::memory::address_map) does the arithmetic between them.
+//! The [address map](crate::memory::address_map) computes the indices.
 
 use std::ptr::NonNull;
 
@@ -69,7 +70,8 @@ impl<A: Map> PageTable<A> {
     }
 
     /// Start and length of the addresses that a tracer keeps. They include all addresses of this
-    /// space, and others if the map has granules for them.
+    /// space. A map that has granules for other addresses includes these, too, because its tracer
+    /// then needs no test.
     #[inline(always)]
     pub(crate) fn bounds(&self) -> (usize, usize) {
         self.map.bounds()
@@ -87,7 +89,6 @@ impl<A: Map> PageTable<A> {
         self.map.granule(addr)
     }
 
-    /// The address of a granule.
     #[inline(always)]
     pub(crate) fn address(&self, granule: usize) -> usize {
         self.map.address(granule)
@@ -99,7 +100,7 @@ impl<A: Map> PageTable<A> {
         self.map.page_index(addr)
     }
 
-    /// How many pages have table entries. All later pages are untouched.
+    /// How many pages have table entries. No later page was handed out.
     ///
     /// Acquire pairs with the release stores of the maps, so that the entries below the mark are
     /// accessible. A thread that has the address of a page is ordered behind that store, and cannot
@@ -278,7 +279,6 @@ impl<A: Map> PageTable<A> {
         unsafe { self.origin().cell(granule) }
     }
 
-    /// A page's first byte.
     #[inline(always)]
     pub(super) fn page_start(&self, page: u32) -> NonNull<u8> {
         self.map.page_start(page as usize)

@@ -1,4 +1,5 @@
-//! The view of the verifier: a snapshot of the pool, and in a stop the pages and their free cells.
+//! The verifier compares the pages and their free cells with the rules, although only owners may
+//! read them. So it has a snapshot of the pool, and in a stop a proof that the owners stand still.
 
 use std::ops::Deref;
 
@@ -36,8 +37,8 @@ impl<A: AddressMap> Space<A> {
     }
 }
 
-/// Proof that the owners of a space's pages stand still: no thread changes the pages or their free
-/// cells.
+/// Proof that the owners of a space's pages stand still, so that no thread changes the pages or
+/// their free cells.
 pub(crate) struct SpaceView<'w, A: AddressMap>(&'w Space<A>);
 
 impl<A: AddressMap> Clone for SpaceView<'_, A> {

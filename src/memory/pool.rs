@@ -7,10 +7,10 @@
 //!
 //! * [`RESIDENT_PAGES`];
 //! * an eighth of the pages in use;
-//! * `reused`, at most [`MOST_REUSED`]. A page whose memory was returned and that a thread takes
-//!   again adds 1, so that a program that repeatedly frees and allocates the same amount soon finds
-//!   all of it resident ([ADR 27](../../docs/adr/0027-kept-runs.md)). A full collection subtracts
-//!   the number of pages that stayed free and resident since the last one.
+//! * `reused`, at most [`MOST_REUSED`]. Each page that is taken again after its memory was returned
+//!   adds 1. So a program that repeatedly frees and allocates the same amount soon finds all of it
+//!   resident ([ADR 27](../../docs/adr/0027-kept-runs.md)). A full collection subtracts the number
+//!   of pages that stayed free and resident since the last one.
 //!
 //! The pool has two bits for each page that was ever accessible, one for pages in use and one for
 //! free pages that are resident. A release never fails, because the pool needs memory for these

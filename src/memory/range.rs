@@ -1,8 +1,9 @@
-//! The address range of a heap: one mapping, which is made accessible in chunks.
+//! A heap must grow although its tables are arrays that cannot move. So it reserves one mapping for
+//! its largest size, which is made accessible in chunks.
 //!
-//! The range contains the pages and, behind them, the tables that belong to the pages. So a table's
-//! entry has a fixed distance from the start of the range, however far the heap grows. The process
-//! has one list of the ranges of all its heaps.
+//! The range contains the pages, unless they lie elsewhere, and behind them the tables that belong
+//! to the pages. So a table's entry has a fixed distance from the start of the range, however far
+//! the heap grows. The process has one list of the ranges of all its heaps.
 
 use std::fmt;
 
@@ -67,8 +68,8 @@ impl HeapRange {
 }
 
 /// The ranges of all heaps of the process, sorted by base: see [ADR
-/// 10](../../docs/adr/0010-one-list-of-ranges.md). Only cold paths read it. Its own lock is one
-/// that models do not know.
+/// 10](../../docs/adr/0010-one-list-of-ranges.md). It has a lock that models do not know, because
+/// only cold paths read it.
 static RANGES: StaticMutex<Vec<HeapRange>> = StaticMutex::new(Vec::new());
 
 /// Calls `f` with the ranges. `f` must not call this function.
@@ -110,16 +111,15 @@ mod mapped {
     use crate::memory::page::{FreeBits, PageInfo};
     use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE};
 
-    /// The range grows by this much at a time: the size of a huge page, so that one can back each
-    /// chunk.
+    /// The range grows by this much at a time, because a huge page can back a chunk of its size.
     const CHUNK_BYTES: usize = 2 << 20;
     /// The smallest range worth reserving, because a system that refuses it is out of address
     /// space.
     const SMALLEST_RESERVE: usize = 64 << 20;
-    /// The largest range that is reserved by default.
+    /// The largest range by default.
     const LARGEST_DEFAULT: usize = 64 << 30;
     /// By default the first heap reserves at most this fraction of the address space. A later heap
-    /// reserves at most that part divided by the number of heaps.
+    /// reserves at most that part divided by the number of heaps, so that others find room.
     const ADDRESS_SPACE_PARTS: usize = 16;
     /// From this size on the range requests huge pages. They save 5 to 13 percent of the marking
     /// time once the heap is far larger than the reach of the second-level TLB (about 8 MiB). In a
@@ -356,8 +356,9 @@ mod mapped {
     }
 
     /// Bytes that a heap reserves by default if `heaps` other heaps exist. It is four times the
-    /// machine's memory, and 64 GiB at most. It is also at most the heap's part of the `addresses`
-    /// that a process has, so that other heaps and the program have room.
+    /// machine's memory, but 64 GiB at most and 64 MiB at least. Above that least size it is also
+    /// at most the heap's part of the `addresses` that a process has, so that other heaps and the
+    /// program have room.
     ///
     /// The `k`th of the heaps that exist at a time was made when at least `k - 1` others existed.
     /// So the parts of `n` heaps sum up to at most a sixteenth of the addresses times the sum of
@@ -375,7 +376,7 @@ mod mapped {
             .max(SMALLEST_RESERVE)
     }
 
-    /// Bytes of memory of this machine. It is a guess if the system does not say it.
+    /// Bytes of memory of this machine, or a guess if the system does not say it.
     fn total_memory() -> usize {
         system::total_memory().unwrap_or(LARGEST_DEFAULT / 4)
     }

@@ -1,10 +1,8 @@
-//! Segments: an address map for memory that is not one range.
-//!
-//! A runtime such as CPython has objects wherever its own allocator puts them. So no range contains
-//! them all, and no subtraction leads to their table entries. Here the address space consists of
-//! *units*: aligned pieces of 64 KiB, a page each. The units of a heap have numbers. A table of two
-//! levels leads from an address to the number of its unit, and an array from the number to the
-//! address:
+//! A runtime such as CPython has objects wherever its own allocator puts them, so no range contains
+//! them all and no subtraction leads to their table entries. For this map the address space
+//! consists of *units*, which are aligned pieces of 64 KiB, a page each. Because the units of a
+//! heap have numbers, a table of two levels leads from an address to the number of its unit. An
+//! array leads from the number back to the address:
 //!
 //! ```text
 //! address   | block: bits 30..48 | leaf entry: bits 16..30 | offset in the unit: bits 0..16 |
@@ -12,37 +10,37 @@
 //!  blocks [262144 + 1]  -> leaf      leaves [16384 each] -> unit      units [unit] -> address
 //! ```
 //!
-//! A granule is `unit * 2048 + offset / 32`, and a page is a unit. For example, the address
-//! `0x7f3a_1234_5678` has entry `0x1234` in the leaf of block `0x1fce8`. If unit 5 is there, the
-//! granule is `5 * 2048 + 0x5678 / 32`, which is 10,931. So the side tables stay linear arrays by
-//! granule and by page. The heap reserves them for all units that it can have: 4.3 KiB of tables
-//! for each page of 64 KiB, and no address for the page itself.
+//! A granule is `unit * 2048 + offset / 32`, and a page is a unit, so that the side tables stay
+//! linear arrays by granule and by page. For example, the address `0x7f3a_1234_5678` has entry
+//! `0x1234` in the leaf of block `0x1fce8`. If unit 5 is there, the granule is `5 * 2048 + 0x5678 /
+//! 32`, which is 10,931. The heap reserves 4.3 KiB of tables for each unit that it can have, but no
+//! address for the unit itself.
 //!
-//! Unit 0 has no memory and no object. Each address outside the heap has a granule there. So
-//! counting and marking need no test whether a reference leads into the heap: they treat the
-//! granule as that of an object that is no candidate. Its page is `Nowhere`, and its counting bytes
-//! are zeroed with the page, which each full collection visits. All other units are *adopted*:
-//! their pages are `Foreign`, and the pool hands out none of them, because a heap with this map has
-//! no memory of its own.
+//! Unit 0 has no memory and no object, and each address outside the heap has a granule there. So
+//! counting and marking need no test whether a reference leads into the heap, because they treat
+//! the granule as that of an object that is no candidate. Its page is `Nowhere`, and its counting
+//! bytes are zeroed with the page, which each full collection visits. All other units are
+//! *adopted*, with `Foreign` pages. The pool hands out none of them, because a heap with this map
+//! has no memory of its own.
 //!
-//! The number of a block above bit 48 is the last one, which has no leaf with an entry.
+//! Addresses from 2^48 on all have the last block, which has no leaf with an entry.
 //!
 //! # Adopted memory
 //!
 //! A runtime gives the heap aligned memory ([`ModelMutator::adopt`]) and *registers* the objects
 //! that it creates there. A registered object has a state byte like any other object, and the
-//! collector treats it as one. The heap reads and writes adopted memory only through the model:
-//! there is no page header, so `Space::heap_of` does not exist for this map. It never frees it.
+//! collector treats it as one. The heap never frees adopted memory, and reads and writes it only
+//! through the model. Therefore the pages have no header, and `Space::heap_of` does not exist for
+//! this map.
 //!
 //! An object in adopted memory takes at least 32 bytes, and starts at a multiple of 16, so that no
 //! two objects start in one granule. The bit of the granule in the table of free bits, which
-//! adopted pages do not use otherwise, tells in which *half* of the granule the object starts. It
-//! is written when the object is registered or listed, and stays when the object is gone.
+//! adopted pages do not use otherwise, tells in which *half* of the granule the object starts. The
+//! bit is written when the object is registered or listed, and stays when the object is gone.
 //!
-//! The way to the index loses the half, because both halves of a granule have the same index. So a
-//! reference to another thing in the same granule, such as 16 bytes in front of an object, would
-//! count as one to the object. No traversal may report such an address ([`ModelMutator::register`]
-//! says so).
+//! Both halves of a granule have the same index. So a reference to another thing in the same
+//! granule, such as 16 bytes in front of an object, would count as one to the object. Therefore no
+//! traversal may report such an address ([`ModelMutator::register`] says so).
 //!
 //! # Access
 //!
@@ -50,7 +48,8 @@
 //! without a lock. Each entry is written once, before the high-water mark is raised, and a thread
 //! that has the address of an object is ordered behind that (see [`PageTable::high_water`]). For
 //! another address the answers of before and of after are both right. So all accesses can be
-//! relaxed, and the leaves lie in memory that is zero before the heap exists.
+//! relaxed. An entry that is not written yet reads as 0, because the leaves lie in memory that is
+//! zero before the heap exists.
 //!
 //! # Invariants
 //!
@@ -89,7 +88,8 @@ pub(crate) const UNIT: usize = 1 << UNIT_SHIFT;
 const GRANULES_SHIFT: u32 = UNIT_SHIFT - GRANULE_SHIFT;
 /// The shift from an address to its block.
 const BLOCK_SHIFT: u32 = 30;
-/// The number of blocks. The addresses of programs are below 2^48, with few exceptions.
+/// The number of blocks. They end at 2^48, because the addresses of programs are below, with few
+/// exceptions.
 const BLOCKS: usize = 1 << (48 - BLOCK_SHIFT);
 /// Entries of a leaf.
 const LEAF: usize = 1 << (BLOCK_SHIFT - UNIT_SHIFT);
@@ -145,8 +145,8 @@ pub enum AdoptError {
         /// The length.
         bytes: usize,
     },
-    /// The heap has no table entries for so much memory. `HeapBuilder::reserve` sets how many it
-    /// has.
+    /// The heap has no table entries for so much memory, or the memory ends above 2^48.
+    /// `HeapBuilder::reserve` sets how many entries it has.
     Full {
         /// Bytes for which the heap has table entries.
         reserved: usize,
@@ -267,8 +267,8 @@ impl Directory {
         unsafe { NonNull::new_unchecked(start.wrapping_add(offset)) }
     }
 
-    /// Where the object at a granule starts, if one does. Elsewhere: the granule's first byte, or
-    /// its middle if an object has started there.
+    /// Where the object at a granule starts, if one does. Otherwise the granule's first byte, or
+    /// its middle if the last object there started in it.
     #[inline(always)]
     pub(crate) fn place(&self, granule: usize) -> NonNull<u8> {
         let start = self.start(granule >> GRANULES_SHIFT).load(Ordering::Relaxed);
@@ -321,7 +321,7 @@ impl Directory {
         let (word, bit) = self.half(granule);
         let now = word.load(Ordering::Relaxed);
         let is_second = address & HALF != 0;
-        // Mostly as before: blocks of one size lie in the same halves each time.
+        // Mostly nothing changes, because blocks of one size lie in the same halves each time.
         if is_second != (now & bit != 0) {
             word.store(now ^ bit, Ordering::Relaxed);
         }
@@ -329,7 +329,7 @@ impl Directory {
 
     /// As [`set_half_alone`](Self::set_half_alone), for objects in 64 granules: those whose bits
     /// are set in `first` or in `second`, according to the half. `granule` is the first granule, a
-    /// multiple of 64: the granules have a word of their own.
+    /// multiple of 64, so that the granules have a word of their own.
     #[inline(always)]
     pub(crate) fn set_halves_alone(&self, granule: usize, first: u64, second: u64) {
         let (word, _) = self.half(granule);
@@ -388,8 +388,8 @@ impl Index for Directory {
     }
 }
 
-/// Leaves for a heap of so many units. The units of a process mostly lie close together, in a few
-/// blocks of 1 GiB.
+/// Leaves for a heap of so many units. They are few, because the units of a process mostly lie
+/// close together, in a few blocks of 1 GiB.
 fn most_leaves(units: usize) -> usize {
     1 + (units / 64).clamp(16, 4095)
 }
@@ -498,8 +498,8 @@ impl Map for Segments {
         self.directory
     }
 
-    /// All addresses in blocks: each has a granule. No object lies in the first unit of the address
-    /// space, so a null pointer is outside.
+    /// All addresses in blocks, because each has a granule, except for the first unit of the
+    /// address space. No object lies there, so a null pointer is outside.
     #[inline(always)]
     fn bounds(&self) -> (usize, usize) {
         (UNIT, (BLOCKS << BLOCK_SHIFT) - UNIT)

@@ -20,7 +20,7 @@
 //!   to an object's memory uses this number, because it never reaches beyond the object's own
 //!   bytes.
 //! * [`Footprint`]: bytes that the heap cannot give to another object meanwhile. Statistics and the
-//!   pacing use this number.
+//!   pacing use this number, because it is the object's cost for the heap.
 //!
 //! For a cell, room and footprint are equal. For a large object the footprint is larger by the
 //! offset. `Room` and `Footprint` are separate types, so that code cannot confuse the two.

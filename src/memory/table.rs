@@ -1,5 +1,5 @@
-//! The heap keeps its data about objects and pages in tables beside the pages, so that a table's
-//! entries for many objects lie close together.
+//! A collection finds its data about an object by the object's address. So this data lies in tables
+//! beside the pages, indexed by granule or page.
 //!
 //! The [address map](crate::memory::address_map) computes the indices.
 
@@ -70,8 +70,8 @@ impl<A: Map> PageTable<A> {
     }
 
     /// Start and length of the addresses that a tracer keeps. They include all addresses of this
-    /// space. A map that has granules for other addresses includes these, too, because its tracer
-    /// then needs no test.
+    /// space. A map that has granules for other addresses includes these, too, because the loops
+    /// then need no test.
     #[inline(always)]
     pub(crate) fn bounds(&self) -> (usize, usize) {
         self.map.bounds()

@@ -34,7 +34,7 @@ use crate::memory::range::{ENOMEM, HeapRange, Range, ReserveError, with_ranges};
 use crate::memory::shape::{GRANULE_SHIFT, PAGE_SHIFT};
 use crate::memory::table::PageTable;
 
-/// How a heap finds its own data about an object by the object's address:
+/// How a heap finds its own data about an object by the object's address, which is
 /// [`Reserved`](crate::model::Reserved) or [`Segments`](crate::model::Segments).
 ///
 /// An [`ObjectModel`](crate::model::ObjectModel) names the map of its heaps. Only the two types of
@@ -122,8 +122,8 @@ pub(crate) trait Index: Copy + fmt::Debug {
 
 /// The map of a heap that reserves one range of addresses.
 ///
-/// It is the fastest map, because one subtraction leads from an address to its index. Heaps of
-/// typed objects use it. No object can lie outside the range.
+/// It is the fastest map, because one subtraction leads from an address to its index, and heaps of
+/// typed objects use it. But no object can lie outside the range.
 #[derive(Debug)]
 pub struct Reserved {
     /// The address of `start`. This number and `length` are plain and constant, because `contains`

@@ -36,8 +36,8 @@
 //! * `young` of a page is set whenever a cell of it enters a magazine, so that an allocation from
 //!   the magazine need not set it.
 //! * A class without its bit in `used` has an empty magazine and no pages. The calls that visit
-//!   every class skip it. For example, an arena that has used two classes looks at only these when
-//!   it retires.
+//!   every class skip it, so that an arena that has used two classes looks at only these when it
+//!   retires.
 
 use std::ptr::NonNull;
 
@@ -467,8 +467,8 @@ impl Arena {
         }
     }
 
-    /// Visits up to `most` pages, if a round of `sparse` has begun. They are first pages of this
-    /// arena, and then abandoned pages. Returns whether pages may be left.
+    /// If a round of `sparse` has begun, visits up to `most` pages, first those of this arena and
+    /// then abandoned ones. Returns whether pages may be left.
     #[cold]
     pub(crate) fn visit_pages(&mut self, space: &Space<impl AddressMap>, most: usize) -> bool {
         let round = space.round();

@@ -85,8 +85,8 @@ impl ClassPages {
         }
     }
 
-    /// Visits up to `most` pages of this round: see `sparse`. Returns how many it visited. A
-    /// visited page becomes the last of its list, so a complete round changes the order of no list.
+    /// Visits up to `most` pages of this round (see `sparse`), and returns how many it visited. A
+    /// visited page becomes the last of its list, so that the next call visits others.
     pub(super) fn visit(&mut self, space: &Space<impl AddressMap>, most: usize) -> usize {
         let mut visited = 0;
         while visited < most {

@@ -2,8 +2,9 @@
 //! address alone. So each thread has an allocator with pages of its own, and tables lie beside the
 //! pages.
 //!
-//! For an allocation an arena pops a cell from a magazine. It refills an empty magazine from its
-//! pages. If these are used up, it takes a page from the pool, which commits memory of the range.
+//! For an allocation an arena pops a cell from a magazine, and refills an empty magazine from its
+//! pages. If these have no free cell, it takes a page from the pool, which commits memory of the
+//! range.
 //!
 //! The folder knows only one value of a state byte, 0 for a free cell, because the model of the
 //! heap defines the others.

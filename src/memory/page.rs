@@ -78,8 +78,8 @@ impl PageInfo {
         self.shape.store(shape.to_bits(), Ordering::Relaxed);
     }
 
-    /// Whether the remote stack has cells. Relaxed, because it is a hint: the next call finds cells
-    /// that this call missed.
+    /// Whether the remote stack has cells. Relaxed, because it is only a hint, and the next call
+    /// finds cells that this call missed.
     #[inline]
     pub(crate) fn has_remote(&self) -> bool {
         self.remote.load(Ordering::Relaxed) != 0
@@ -109,7 +109,8 @@ impl PageInfo {
     }
 }
 
-/// One page's free bits, by granule. Only the first granule of each free cell has its bit set.
+/// One page's free bits, by granule, of which only those of the first granules of free cells are
+/// set.
 pub(crate) type FreeBits = [u64; PAGE_GRANULES.div_ceil(64)];
 
 /// Sets the bit of each cell of a small page with this shape, and clears all others.
@@ -139,7 +140,8 @@ pub(super) fn all_free(shape: Shape, bits: &mut FreeBits) {
 /// "No page", in a link.
 const NO_PAGE: u32 = u32::MAX;
 
-/// A doubly linked list of pages, with the links in `Owned`. The owner of the list owns its pages.
+/// A doubly linked list of pages. The owner of the list owns its pages, because the links are in
+/// `Owned`.
 #[derive(Debug)]
 pub(crate) struct PageList {
     head: u32,

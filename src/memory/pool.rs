@@ -115,7 +115,7 @@ pub(crate) struct PagePool {
     reused: usize,
     /// The least number of resident free pages since the last full collection.
     least: usize,
-    /// Pages of arenas that have ended, by class. The holder of the lock owns them.
+    /// Pages of arenas that have ended, by class, which the holder of the lock owns.
     pub(super) abandoned: [PageList; CLASSES],
     /// How many pages were made accessible.
     pub(super) committed: usize,
@@ -332,7 +332,7 @@ impl Limit {
         in_use.saturating_add(self.external_bytes() >> PAGE_SHIFT)
     }
 
-    /// An error, if the limit has no room for `more` pages. `in_use` gives the pages in use.
+    /// An error, if the limit has no room for `more` pages besides those that `in_use` returns.
     pub(super) fn check(
         &self,
         in_use: impl FnOnce() -> usize,

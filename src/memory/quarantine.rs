@@ -119,9 +119,9 @@ impl Quarantine {
         }
     }
 
-    /// Takes in a freed cell, poisoned from its `from`th byte on if the mode is on. As
-    /// [`pop_excess`](Self::pop_excess) it returns a cell to free: `cell` itself, if there is no
-    /// memory for its entry.
+    /// Takes in a freed cell, poisoned from its `from`th byte on if the mode is on. Returns a cell
+    /// to free, like [`pop_excess`](Self::pop_excess), or `cell` itself if there is no memory for
+    /// its entry.
     ///
     /// # Safety
     ///
@@ -157,14 +157,14 @@ impl Quarantine {
         self.pop_excess()
     }
 
-    /// Removes the oldest cell, if a limit is exceeded. The caller owns the cell and frees it.
+    /// Removes the oldest cell, which the caller then owns and frees, if a limit is exceeded.
     pub(crate) fn pop_excess(&self) -> Option<Cell> {
         let mut entries = self.entries.lock();
         let is_full = entries.cells.len() > self.most_cells || entries.bytes > self.most_bytes;
         if is_full { entries.pop() } else { None }
     }
 
-    /// Removes the oldest cell. The caller owns the cell and frees it.
+    /// Removes the oldest cell, which the caller then owns and frees.
     pub(crate) fn pop(&self) -> Option<Cell> {
         self.entries.lock().pop()
     }

@@ -169,8 +169,8 @@ mod mapped {
         }
 
         /// Reserves tables for `bytes` bytes of pages that lie elsewhere, or for fewer if the
-        /// system refuses. Behind the tables lies a directory. `directory` returns its bytes for
-        /// that many bytes of pages.
+        /// system refuses. Behind the tables lies a directory, whose bytes `directory` returns for
+        /// so many bytes of pages.
         pub(in crate::memory) fn reserve_tables(
             bytes: usize,
             directory: fn(usize) -> usize,
@@ -281,7 +281,7 @@ mod mapped {
             }
         }
 
-        /// Makes the directory accessible. It is zero.
+        /// Makes the directory accessible, which is zero.
         pub(in crate::memory) fn open_directory(&self, bytes: usize) -> Result<(), i32> {
             // SAFETY: rule *mapped*: inside the mapping.
             unsafe { system::commit(self.directory, bytes.next_multiple_of(page_size())) }
@@ -291,15 +291,16 @@ mod mapped {
             self.mapped
         }
 
-        /// Returns memory without content to the system: free pages, or parts of a page. It reads
-        /// as zero afterwards. A refusal only costs memory, because no code relies on the contents.
+        /// Returns memory without content to the system, which is that of free pages or of parts of
+        /// a page. It reads as zero afterwards. A refusal only costs memory, because no code relies
+        /// on the contents.
         pub(in crate::memory) fn discard(&self, start: NonNull<u8>, from: usize, bytes: usize) {
             // SAFETY: rules *mapped* and *owner*: inside the pages of the heap, on pages without
             // owners or of the caller.
             unsafe { system::discard(start.add(from), bytes) }
         }
 
-        /// Returns the counting table of all pages below `pages` to the system. It is zero.
+        /// Returns the counting table of all pages below `pages`, which is zero, to the system.
         pub(in crate::memory) fn discard_counts(&self, pages: usize) {
             let bytes = (pages * PAGE_GRANULES).next_multiple_of(page_size());
             // SAFETY: rule *mapped*: each table ends before the next chunk. Its bytes are zero, and

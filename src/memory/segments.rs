@@ -88,8 +88,7 @@ pub(crate) const UNIT: usize = 1 << UNIT_SHIFT;
 const GRANULES_SHIFT: u32 = UNIT_SHIFT - GRANULE_SHIFT;
 /// The shift from an address to its block.
 const BLOCK_SHIFT: u32 = 30;
-/// The number of blocks. They end at 2^48, because the addresses of programs are below, with few
-/// exceptions.
+/// The number of blocks, which end at 2^48, because the addresses of programs are mostly below.
 const BLOCKS: usize = 1 << (48 - BLOCK_SHIFT);
 /// Entries of a leaf.
 const LEAF: usize = 1 << (BLOCK_SHIFT - UNIT_SHIFT);
@@ -219,7 +218,7 @@ pub(crate) struct Directory {
     /// The blocks, and the leaves behind them.
     blocks: NonNull<AtomicU32>,
     units: NonNull<AtomicPtr<u8>>,
-    /// One bit for each granule. On adopted pages: in which half an object starts.
+    /// One bit for each granule, which says on adopted pages in which half an object starts.
     halves: NonNull<AtomicU64>,
 }
 

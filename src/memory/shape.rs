@@ -22,8 +22,9 @@
 //! * [`Footprint`]: bytes that the heap cannot give to another object meanwhile. Statistics and the
 //!   pacing use this number, because it is the object's cost for the heap.
 //!
-//! For a cell, room and footprint are equal. For a large object the footprint is larger by the
-//! offset. `Room` and `Footprint` are separate types, so that code cannot confuse the two.
+//! For a cell, room and footprint are equal, but for a large object the footprint is larger by the
+//! offset. Therefore `Room` and `Footprint` are separate types, so that code cannot confuse the
+//! two.
 //!
 //! # Invariants
 //!

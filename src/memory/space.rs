@@ -33,7 +33,7 @@
 //!
 //! * A cell is in exactly one place: in use, in its owner's magazine, on its page's remote stack,
 //!   in quarantine, or marked in the free bits. `Owned::free` counts the marks. If all cells of a
-//!   page are marked, its remote stack is empty. No thread is about to push to it either, because a
+//!   page are marked, no thread is about to push to its remote stack, which is empty, because a
 //!   push needs a cell in use.
 //! * An arena releases or abandons a page only when no magazine holds a cell of it, because another
 //!   thread may own the page afterwards.
@@ -78,8 +78,8 @@ pub(crate) const PAGES_PROBED: usize = if cfg!(all(test, any(loom, shuttle))) { 
 /// The settings of [`Space::open`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpaceConfig {
-    /// Bytes of address space for pages. The default depends on the machine and the number of
-    /// heaps: see `range::default_length`.
+    /// Bytes of address space for pages. The default depends on the machine and the number of heaps
+    /// (see `range::default_length`).
     pub(crate) reserve: Option<usize>,
     /// The most bytes of pages in use and outside the space at once. The default is the whole
     /// range, and any number of bytes outside.

@@ -5,10 +5,11 @@
 //! begin at bytes 4096 and 40,000 and are 64 bytes long, they lie in pieces 1 and 9. The other 14
 //! pieces are returned, so that the page takes 8 KiB instead of 64.
 //!
-//! * **When.** A full collection begins a *round*. In a round each arena visits its own pages once,
-//!   and then abandoned pages. A thread visits few at a time, when it refills or flushes a
-//!   magazine, because a visit takes microseconds. The thread that has called a full collection
-//!   visits all of its pages before the call returns. No thread visits pages in a stop.
+//! * **When.** A full collection begins a *round*. In a round each arena visits as many pages as it
+//!   owns at first, mostly each one once, and then abandoned pages. A thread visits few at a time,
+//!   when it refills or flushes a magazine, because a visit takes microseconds. The thread that has
+//!   called a full collection visits all of its pages before the call returns. No thread visits
+//!   pages in a stop.
 //! * **Which.** A visit drains the remote stack of the page. If the page is empty then, it is
 //!   released, unless it is the spare page of its class. If at most a quarter of the cells are in
 //!   use, the pieces without a cell in use are returned. A piece with a part of a cell in use
@@ -19,7 +20,7 @@
 //! * **How often.** A piece that is used again costs a page fault. So the next round is delayed if
 //!   more than half of the pieces that were returned since the last one are in use again. The delay
 //!   is 1 full collection, then 3, 7, 15, 31, so that a program that repeatedly fills and empties
-//!   the same pages takes few such faults. If fewer are, the delay halves.
+//!   the same pages takes few such faults. If fewer are in use again, the delay halves.
 //! * **Huge pages.** If a round has returned more than half of the memory in use, the range gives
 //!   up huge pages. Otherwise the returned memory would come back, because the system would join
 //!   the rest to huge pages again. The range requests huge pages again once less than an eighth of
@@ -72,7 +73,7 @@ pub(super) struct Rounds {
     pub(super) again: AtomicUsize,
 }
 
-/// The state that decides about the next round. The lock of the pool protects it.
+/// The state that decides about the next round, which the lock of the pool protects.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// By how many full collections rounds are delayed now.
@@ -266,8 +267,8 @@ impl<A: AddressMap> Space<A> {
         }
     }
 
-    /// Visits up to `most` abandoned pages that no thread has visited in this round. Breaks when it
-    /// has visited as many.
+    /// Visits up to `most` abandoned pages that no thread has visited in this round. Breaks if more
+    /// may be left.
     pub(super) fn visit_abandoned(&self, mut most: usize) -> ControlFlow<()> {
         let mut pool = self.pool.lock();
         loop {

@@ -142,8 +142,8 @@ impl<A: Map> PageTable<A> {
         unsafe { self.range.info(page as usize) }
     }
 
-    /// For assertions. Not under loom, where the tables check themselves while each load here would
-    /// add a branch to the model.
+    /// For assertions, but not under loom, because the tables check themselves there and each load
+    /// here would add a branch to the model.
     fn handed_out(&self, page: usize) -> bool {
         cfg!(all(test, loom)) || page < self.high_water()
     }
@@ -175,8 +175,8 @@ impl<A: Map> PageTable<A> {
         unsafe { self.range.state(granule) }
     }
 
-    /// The granules on which the cells of a page start, in use or not, in address order. For a
-    /// large object, the granule of the object. Free pages and tail pages have none.
+    /// The granules on which the cells of a page start, in use or not, in address order, or the
+    /// granule of a large object. Free pages and tail pages have none.
     #[inline]
     pub(crate) fn starts(&self, page: usize) -> Starts {
         let shape = self.page(page).shape();
@@ -200,7 +200,7 @@ impl<A: Map> PageTable<A> {
         }
     }
 
-    /// The start of the cell that an object lies in. For a large object, the object's address.
+    /// The start of the cell that an object lies in, or the address of a large object.
     ///
     /// # Safety
     ///

@@ -102,8 +102,9 @@ impl<'w, A: AddressMap> SpaceView<'w, A> {
             .filter(|word| !(is_away && word.is_null()))
     }
 
-    /// Checks that a free cell has its poison, if the space has a quarantine. On a remote stack
-    /// the first bytes of a cell are a link. The error says where the cell was written.
+    /// Checks that a free cell has its poison, if the space has a quarantine. `is_linked` excludes
+    /// the first bytes, because they are a link on a remote stack. The error says where the cell
+    /// was written.
     ///
     /// Panics if no free cell starts at the granule.
     pub(crate) fn check_poison(self, granule: usize, is_linked: bool) -> Result<(), String> {

@@ -60,7 +60,6 @@ pub(crate) trait Map: Sized + fmt::Debug + Send + Sync + 'static {
     /// Bytes of address space that the heap has reserved for pages.
     fn reserved_bytes(&self) -> usize;
 
-    /// Whether the address belongs to the heap.
     fn contains(&self, addr: usize) -> bool;
 
     /// The granule of an address that a tracer of the heap accepts.

@@ -95,7 +95,7 @@ impl std::fmt::Debug for Arena {
     }
 }
 
-/// A boxed array, built element by element.
+/// A boxed array, built element by element, so that it does not pass through the stack.
 fn boxed<T>(element: impl FnMut(usize) -> T) -> Result<Box<[T; CLASSES]>, NoMemory> {
     let elements = fallible::collect((0..CLASSES).map(element))?.into_boxed_slice();
     Ok(elements.try_into().unwrap_or_else(|_| unreachable!("one element a class")))
@@ -628,7 +628,6 @@ impl Arena {
 pub(super) const MAGAZINE_CAPACITY: usize =
     if cfg!(all(test, any(loom, shuttle))) { 2 } else { 64 };
 
-/// A stack of free cells of one class.
 #[derive(Debug)]
 pub(super) struct Magazine {
     pub(super) len: u32,
@@ -651,7 +650,7 @@ impl Magazine {
         self.len == self.capacity
     }
 
-    /// The caller has made room.
+    /// The caller has made room, so the length is not checked again.
     #[inline(always)]
     pub(super) fn push(&mut self, cell: NonNull<u8>) {
         debug_assert!(self.len < self.capacity);

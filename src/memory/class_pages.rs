@@ -9,12 +9,12 @@ use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::size_class::CLASS_SHAPES;
 use crate::memory::space::Space;
 
-/// The pages of one class that an arena owns.
 #[derive(Debug)]
 pub(super) struct ClassPages {
     pub(super) partial: PageList,
     pub(super) full: PageList,
-    /// The page that stays although it is empty.
+    /// The page that stays although it is empty, so that the next allocation need not take one from
+    /// the pool.
     pub(super) spare: Option<u32>,
     /// Pages on `partial` and on `full` that are not visited yet in this round: see `sparse`.
     pub(super) unvisited: [usize; 2],

@@ -176,7 +176,6 @@ impl PagePool {
         Ok(start)
     }
 
-    /// How many pages of the pool are in use.
     pub(super) fn in_use(&self) -> usize {
         self.used.len() - self.outside
     }
@@ -250,7 +249,6 @@ impl PagePool {
         A::discard_above(table, self.committed);
     }
 
-    /// Free pages that are resident.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn free_resident(&self) -> usize {
         self.resident.len()
@@ -285,7 +283,6 @@ impl PagePool {
     }
 }
 
-/// Returns the memory of free pages to the system.
 fn discard(table: &PageTable<impl Map>, pages: &Range<usize>) {
     table.discard(pages.start as u32, 0, pages.len() << PAGE_SHIFT);
 }

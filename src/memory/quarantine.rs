@@ -256,7 +256,6 @@ impl Quarantine {
         }
     }
 
-    /// Adds the figures of the quarantine.
     pub(crate) fn add_figures(&self, stats: &mut StressStats) {
         stats.poisoned = self.poisoned.load(Ordering::Relaxed);
         stats.checked = self.checked.load(Ordering::Relaxed);
@@ -266,7 +265,6 @@ impl Quarantine {
     }
 }
 
-/// Reports a second free of the same memory.
 #[cold]
 pub(crate) fn freed_twice(address: usize) -> ! {
     panic!(

@@ -17,7 +17,6 @@ use crate::base::steps;
 use crate::base::sync::StaticMutex;
 use crate::base::system;
 
-/// The system's code for "no memory".
 pub(super) const ENOMEM: i32 = system::NO_MEMORY;
 
 /// The system refused the address range, even at its smallest size.
@@ -32,7 +31,7 @@ impl fmt::Display for ReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot reserve {} bytes of address space: ", self.asked)?;
         match self.code {
-            // The system's text would take memory.
+            // Not the system's text, because it would take memory.
             ENOMEM => f.write_str("no memory"),
             code => std::io::Error::from_raw_os_error(code).fmt(f),
         }
@@ -46,7 +45,7 @@ impl std::error::Error for ReserveError {}
 pub(super) struct HeapRange {
     pub(super) base: usize,
     pub(super) length: usize,
-    /// The heap word, exposed. 0: none yet.
+    /// The heap word, exposed, or 0 if the heap has none yet.
     pub(super) word: usize,
     /// Whether this is the one range of a heap, and not adopted memory.
     pub(super) is_heap: bool,
@@ -116,7 +115,7 @@ mod mapped {
     /// The smallest range worth reserving, because a system that refuses it is out of address
     /// space.
     const SMALLEST_RESERVE: usize = 64 << 20;
-    /// The largest range by default.
+    /// The largest range by default, even on a machine with more memory.
     const LARGEST_DEFAULT: usize = 64 << 30;
     /// By default the first heap reserves at most this fraction of the address space. A later heap
     /// reserves at most that part divided by the number of heaps, so that others find room.
@@ -127,7 +126,7 @@ mod mapped {
     /// to 2 MiB.
     const HUGE_PAGES_THRESHOLD: usize = 32 << 20;
 
-    /// The collector's lists store granules as `u32`.
+    /// The most pages of a range, because the collector's lists store granules as `u32`.
     const MAX_PAGES: usize = (1 << 32) / PAGE_GRANULES;
 
     pub(in crate::memory) struct Range {
@@ -208,7 +207,7 @@ mod mapped {
             let behind = after(infos, length / PAGE_SIZE * size_of::<PageInfo>());
             let directory_bytes = directory.map_or(0, |bytes| bytes(length));
             let end = after(behind, directory_bytes);
-            // One more chunk, to align the base.
+            // One more chunk, because the base is aligned to a chunk within the mapping.
             let mapped = end + CHUNK_BYTES;
             let mapping = system::reserve(mapped)?;
             let base_offset = mapping.as_ptr().align_offset(CHUNK_BYTES);
@@ -251,7 +250,7 @@ mod mapped {
                 (self.infos.cast(), per_page(size_of::<PageInfo>())),
             ];
             let unit = page_size();
-            // Pages that lie elsewhere are accessible.
+            // Pages that lie elsewhere are skipped, because they are accessible already.
             for (start, (from, to)) in parts.into_iter().skip((self.page_bytes == 0).into()) {
                 // Rounded outwards to the system's pages, because opening an open page again is
                 // harmless.
@@ -394,7 +393,6 @@ mod modelled {
     use crate::memory::page::{FreeBits, PageInfo};
     use crate::memory::shape::{PAGE_GRANULES, PAGE_SIZE};
 
-    /// The number of pages by default.
     const MODEL_PAGES: usize = 6;
 
     pub(in crate::memory) struct Range {

@@ -80,17 +80,14 @@ use crate::memory::shape::{
 use crate::memory::space::Space;
 use crate::memory::table::PageTable;
 
-/// The shift from an address to its unit.
 const UNIT_SHIFT: u32 = PAGE_SHIFT;
 /// Bytes of a unit, and the alignment of segments.
 pub(crate) const UNIT: usize = 1 << UNIT_SHIFT;
 /// The shift from a granule to its unit.
 const GRANULES_SHIFT: u32 = UNIT_SHIFT - GRANULE_SHIFT;
-/// The shift from an address to its block.
 const BLOCK_SHIFT: u32 = 30;
 /// The number of blocks, which end at 2^48, because the addresses of programs are mostly below.
 const BLOCKS: usize = 1 << (48 - BLOCK_SHIFT);
-/// Entries of a leaf.
 const LEAF: usize = 1 << (BLOCK_SHIFT - UNIT_SHIFT);
 /// Bytes from the start of the directory to the leaves.
 const LEAVES_AT: usize = ((BLOCKS + 1) * size_of::<u32>()).next_multiple_of(PAGE_SIZE);
@@ -356,7 +353,7 @@ impl Directory {
 impl Index for Directory {
     #[inline(always)]
     fn granule(self, addr: usize) -> usize {
-        // A tracer accepts addresses in blocks: see `bounds`.
+        // Without `min`, because a tracer accepts only addresses in blocks (see `bounds`).
         debug_assert!(addr >> BLOCK_SHIFT < BLOCKS);
         Self::granule_in(self.unit_in(addr >> BLOCK_SHIFT, addr), addr)
     }
@@ -448,7 +445,7 @@ impl PageTable<Segments> {
             }
             Ok(())
         })?;
-        // From here on nothing fails.
+        // From here on nothing fails, so the caller never sees a part of the units adopted.
         for (unit, page) in pages.clone().enumerate() {
             self.map.number(start.as_ptr().wrapping_add(unit * UNIT), page);
             self.set_shape(page, Shape::FOREIGN);
@@ -564,14 +561,15 @@ impl Map for Segments {
         Ok((table, pool))
     }
 
-    /// Models have no segments.
+    /// Fails, because models have no segments.
     #[cfg(all(test, loom))]
     fn open(_: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
         let _ = (directory_bytes, NOWHERE);
         Err(ReserveError { asked: 0, code: ENOMEM })
     }
 
-    /// There are no pages, and `ModelMutator::allocate` does not compile.
+    /// Always fails, because the heap has no memory of its own, and `ModelMutator::allocate` does
+    /// not compile.
     fn extend(
         table: &PageTable<Self>,
         _: &mut PagePool,
@@ -616,7 +614,7 @@ impl Space<Segments> {
         adopted
     }
 
-    /// Notes where an object in adopted memory starts.
+    /// Notes in which half of its granule an object in adopted memory starts.
     pub(crate) fn set_half(&self, address: usize) {
         let directory = self.origin();
         directory.set_half(directory.find(address), address);

@@ -123,13 +123,11 @@ impl Cell {
         self.start
     }
 
-    /// The bytes that belong to the cell.
     pub(crate) const fn room(self) -> Room {
         self.room
     }
 }
 
-/// The use of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum PageKind {
@@ -251,7 +249,6 @@ impl Shape {
         (self.0 >> 32) as u16 as usize
     }
 
-    /// Cells on a small page.
     #[inline(always)]
     pub(crate) const fn cells(self) -> usize {
         (self.0 >> 48) as usize
@@ -270,7 +267,7 @@ impl Shape {
     pub(crate) const fn footprint(self) -> Footprint {
         Footprint(match self.kind() {
             PageKind::Small | PageKind::Foreign => self.cell() << GRANULE_SHIFT,
-            // At most 2^32 pages.
+            // It does not overflow, because a run has less than 2^32 pages.
             _ => self.pages() << PAGE_SHIFT,
         })
     }

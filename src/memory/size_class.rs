@@ -10,7 +10,7 @@ use crate::memory::shape::{GRANULE, PAGE_HEADER, PAGE_SIZE, Shape};
 
 /// The largest small object, of which a page still holds two.
 pub(crate) const SMALL_MAX: usize = (PAGE_SIZE - PAGE_HEADER) / 2 / GRANULE * GRANULE;
-/// Up to this size each granule has its class.
+/// Up to this size there is a class for each multiple of a granule.
 const FINE_MAX: usize = if SMALL_MAX < 512 { SMALL_MAX } else { 512 };
 
 pub(crate) const CLASSES: usize = sizes(&mut [0; 128]);
@@ -25,7 +25,6 @@ pub(super) const CLASS_SIZES: [usize; CLASSES] = {
     }
     table
 };
-/// The page layout of each class.
 pub(super) const CLASS_SHAPES: [Shape; CLASSES] = {
     let mut table = [Shape::FREE; CLASSES];
     let mut class = 0;
@@ -104,7 +103,6 @@ pub(crate) const fn shape_of(class: u8) -> Shape {
     CLASS_SHAPES[class as usize]
 }
 
-/// The cell size of a class, in bytes.
 #[inline]
 pub(crate) const fn class_size(class: u8) -> usize {
     CLASS_SIZES[class as usize]

@@ -22,7 +22,7 @@
 //! | `PageInfo::arena` | written by the owner or under the pool's lock |
 //! | `PageInfo::remote` | any thread that frees a cell pushes, the owner drains |
 //! | `PageInfo::prefixed` | set by the owner, cleared while the page is free |
-//! | `PageInfo::young` | set by the owner and by late tracking, cleared in a stop |
+//! | `PageInfo::young` | set by the owner, by late tracking and in a stop, cleared in a stop and while the page is free |
 //! | page header | written while the page is unowned, and by its owner; in use it is right or 0 |
 //!
 //! The owner of a page is the thread of the arena that has the page. Free and abandoned pages have
@@ -33,7 +33,7 @@
 //!
 //! * A cell is in exactly one place: in use, in its owner's magazine, on its page's remote stack,
 //!   in quarantine, or marked in the free bits. `Owned::free` counts the marks. If all cells of a
-//!   page are marked, no thread is about to push to its remote stack, which is empty, because a
+//!   page are marked, its remote stack is empty. No thread can be about to push to it, because a
 //!   push needs a cell in use.
 //! * An arena releases or abandons a page only when no magazine holds a cell of it, because another
 //!   thread may own the page afterwards.
@@ -75,7 +75,6 @@ use crate::memory::table::PageTable;
 /// How many pages a refill probes for remote frees before it takes a new page.
 pub(crate) const PAGES_PROBED: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 16 };
 
-/// The settings of [`Space::open`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpaceConfig {
     /// Bytes of address space for pages. The default depends on the machine and the number of heaps
@@ -94,7 +93,8 @@ pub(crate) struct Space<A: AddressMap = Reserved> {
     stress: Stress,
     pub(super) table: PageTable<A>,
     pub(crate) limit: Limit,
-    /// The last figures of the pool, so that a reader need not take its lock.
+    /// The last figure of the pool, written under its lock, so that a reader need not take the
+    /// lock.
     in_use: AtomicUsize,
     committed: AtomicUsize,
     pub(super) rounds: Rounds,
@@ -138,7 +138,6 @@ impl<A: AddressMap> Drop for Space<A> {
 }
 
 impl Space {
-    /// The range's first address.
     #[inline(always)]
     pub(crate) fn base(&self) -> usize {
         self.bounds().0
@@ -197,7 +196,7 @@ impl<A: AddressMap> Space<A> {
         self.stress
     }
 
-    /// The quarantine, if a stress mode needs it.
+    /// The quarantine, which exists only if a stress mode needs it.
     #[inline]
     pub(crate) fn quarantine(&self) -> Option<&Quarantine> {
         self.quarantine.as_deref()
@@ -229,7 +228,7 @@ impl<A: AddressMap> Space<A> {
         self.committed.load(Ordering::Relaxed)
     }
 
-    /// Bytes of pages in use.
+    /// Bytes of pages in use, which may be out of date, because no lock is taken.
     pub(crate) fn in_use_bytes(&self) -> usize {
         self.in_use.load(Ordering::Relaxed) << PAGE_SHIFT
     }
@@ -239,7 +238,6 @@ impl<A: AddressMap> Space<A> {
         self.committed.store(pool.committed_bytes, Ordering::Relaxed);
     }
 
-    /// Takes `pages` adjacent pages out of the pool.
     fn take(&self, pool: &mut PagePool, pages: u32) -> Result<u32, SpaceError> {
         self.limit.check(|| pool.in_use(), pages as usize)?;
         let start = pool.take(&self.table, pages)?;
@@ -248,7 +246,6 @@ impl<A: AddressMap> Space<A> {
         Ok(start)
     }
 
-    /// Puts pages back into the pool.
     pub(super) fn put(&self, pool: &mut PagePool, page: u32, pages: u32) {
         pool.put(&self.table, page, pages, self.stress);
         self.in_use.store(pool.in_use(), Ordering::Relaxed);

@@ -55,7 +55,6 @@ const LONGEST_DELAY: u32 = 31;
 /// The most pieces of a page: the smallest system page is 4 KiB.
 pub(super) const MOST_PIECES: usize = PAGE_SIZE / 4096;
 
-/// A set of pieces of a page.
 pub(super) type Pieces = u16;
 
 const _: () = assert!(MOST_PIECES <= Pieces::BITS as usize);
@@ -65,7 +64,6 @@ const _: () = assert!(MOST_PIECES <= Pieces::BITS as usize);
 /// its own.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    /// How many rounds have begun.
     pub(super) begun: AtomicU32,
     /// Pieces returned since the last round began.
     pub(super) returned: AtomicUsize,
@@ -146,7 +144,6 @@ pub(crate) const VISITED_TOGETHER: usize = 16;
 const SPARSE_PART: usize = 4;
 
 impl<A: AddressMap> Space<A> {
-    /// The number of the current round.
     #[inline]
     pub(super) fn round(&self) -> u32 {
         // Models have no rounds, because their pages have one piece.

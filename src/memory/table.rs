@@ -63,7 +63,6 @@ impl<A: Map> PageTable<A> {
         Cell::of(unsafe { self.page_of(start.as_ptr().addr()) }.shape(), start)
     }
 
-    /// Whether the address belongs to this space.
     #[inline(always)]
     pub(crate) fn contains(&self, addr: usize) -> bool {
         self.map.contains(addr)

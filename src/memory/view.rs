@@ -17,14 +17,12 @@ pub(crate) struct PoolView {
     pub(crate) holes: Vec<(u32, u32)>,
     /// Abandoned pages, with their classes.
     pub(crate) abandoned: Vec<(u8, u32)>,
-    /// How many pages are in use.
     pub(crate) in_use: usize,
     /// The word that the header of each page in use holds.
     pub(crate) heap: *const (),
 }
 
 impl<A: AddressMap> Space<A> {
-    /// A snapshot of the pool.
     pub(crate) fn pool(&self) -> PoolView {
         let pool = self.pool.lock();
         let mut abandoned = Vec::new();

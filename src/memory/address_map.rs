@@ -1,4 +1,4 @@
-//! A collection has the address of an object and needs the object's entries in the side tables.
+//! A collection has the address of an object, but its data about the object is in the side tables.
 //!
 //! The tables are linear arrays, indexed by granule or page, and a [`Map`] computes the index.
 //! There are two maps, because not every heap owns the memory of its objects:
@@ -6,8 +6,7 @@
 //! | map | an address belongs to the heap if | index | objects lie |
 //! |---|---|---|---|
 //! | [`Reserved`] | it lies in one reserved range | one subtraction | on pages of the range |
-//! | [`segments`](super::segments) | its aligned 64 KiB are in a table of two levels | two
-//! dependent loads | in memory of others |
+//! | [`segments`](super::segments) | its aligned 64 KiB are in a table of two levels | two dependent loads | in memory of others |
 //!
 //! The model of a heap chooses its map by a type ([`ObjectModel::Addresses`]). So a heap with a
 //! reserved range contains no code of the other map, and no branch ([ADR

@@ -1,4 +1,6 @@
-//! References to objects of a closed heap.
+//! The last handle and the last mutator of a heap can end before its last object, for example if
+//! another heap's object refers to it. Then no mutator can destroy that object, so the thread that
+//! drops the last reference does it here, without one.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
@@ -18,7 +20,7 @@ type InClosed = (Arc<ManagedCore>, DeadObject);
 const_thread_local! {
     /// The stack of the `drop_in_closed` that runs on this thread; null: none runs. The vector lies
     /// in the frame of that call, and [`InUse`] resets the pointer. The pointer has no destructor,
-    /// so destructors of other thread-locals can drop references.
+    /// so that destructors of other thread-locals can still drop references.
     static CLOSED: Cell<*mut Vec<InClosed>> = Cell::new(std::ptr::null_mut())
 }
 
@@ -31,8 +33,8 @@ impl Drop for InUse {
     }
 }
 
-/// Drops a reference to an object of a closed heap. All mutators have ended, so no object has an
-/// owner.
+/// Drops a reference to an object of a closed heap, in which no object has an owner, because all
+/// mutators have ended.
 pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
     let header = reference.header();
     let is_dead = match header.drop_shared() {
@@ -91,10 +93,10 @@ fn destroy_in_closed(core: &Arc<ManagedCore>, dead: DeadObject) -> Result<(), Pa
         Arena::free_remote(&core.space, header.cast());
         result
     };
-    // AcqRel: the thread that destroys the last object unmaps the range after the last use by the
-    // other threads.
+    // AcqRel: the thread that destroys the last object unmaps the range, so it must come after the
+    // last use by the other threads.
     if core.model.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-        // The core is dropped after the statement has released the lock: this may free the lock.
+        // The core is dropped after the lock is released, because this may free the lock.
         let _closed = core.model.deferred.lock().closed.take();
     }
     result
@@ -102,13 +104,13 @@ fn destroy_in_closed(core: &Arc<ManagedCore>, dead: DeadObject) -> Result<(), Pa
 
 /// Closes a heap, after its last handle and its last mutator are gone.
 pub(crate) fn close(core: &Arc<ManagedCore>) {
-    // Before the memory of an object that dies in the closed heap is freed.
+    // Before an object that dies in the closed heap is freed: its record would still name it.
     core.model.weak.close();
     let left = core.live().0;
     let list = {
         let mut deferred = core.model.deferred.lock();
-        // Before a thread can find the heap closed. No object has died since the count: there is no
-        // mutator, and other threads defer.
+        // Before a thread can find the heap closed. No object has died since the count, because
+        // there is no mutator, and other threads defer.
         core.model.left.store(left, Ordering::Relaxed);
         if left > 0 {
             deferred.closed = Some(Arc::clone(core));

@@ -1,33 +1,36 @@
-//! The built-in object model.
-//!
-//! Objects have biased counts, and name their type by an index. The thread that brings a count to 0
-//! destroys the object.
+//! If every thread changed a count atomically, each clone and each drop would be slow, although
+//! most objects are used by one thread only. So the objects of the built-in model have biased
+//! counts: the owner counts in one half, `local`, and all other threads in `shared`. The thread
+//! that brings a count to 0 destroys the object, whose type it finds by the index in the header.
 //!
 //! # Drop of a reference
 //!
-//! * The owner, if it is attached, lowers `local` by a plain store.
+//! * The owner, if it is attached, lowers `local` by a plain store, because no other thread writes
+//!   that half meanwhile.
 //! * Another thread that is attached to the same heap lowers `shared`. If the half becomes
 //!   negative, the thread queues the object for its owner.
 //! * Any other thread, which is unattached, attached to another heap, or inside a traversal, puts
 //!   the reference on the *deferred* list of the heap.
 //!
 //! A deferred reference still counts until an attached thread drains the list. So no count is
-//! lowered while the world is stopped, because attached threads are parked, and others defer.
+//! lowered while the world is stopped, because attached threads are parked and all others defer.
 //!
 //! # Queues
 //!
 //! Each mutator has a [queue](merge_queue) of objects whose shared half went below zero, because
 //! whether they are dead is known only after the owner's half is added. A request bit makes the
-//! owner merge its queue at its next safepoint. If the owner is detached, the enqueuing thread
-//! suspends it and merges on its behalf. If the owner has ended, its queue is closed, so that the
-//! enqueuing thread merges the object immediately. A collection merges all queues in its stop.
+//! owner merge its queue at its next safepoint. A detached owner reaches no safepoint, so the
+//! enqueuing thread suspends it and merges on its behalf. If the owner has ended, its queue is
+//! closed, so that the enqueuing thread merges the object immediately. A collection merges all
+//! queues in its stop, so that no dead object is left in one.
 //!
 //! # Destruction
 //!
 //! A thread runs the finalizer of a dead object, once, which may revive the object. Then it clears
 //! the weak references, runs the destructor, and frees the memory. Other objects can die meanwhile,
-//! because the destructor drops references. The thread puts these on an explicit stack, which is
-//! empty when control returns to the user, also after a panic of a destructor.
+//! because the destructor drops references. The thread puts these on an explicit stack, so that a
+//! long list does not overflow the stack of calls. The explicit stack is empty when control returns
+//! to the user, also after a panic of a destructor.
 //!
 //! A handle that knows its type destroys the object in place (`destroy_in_place`), if it has no
 //! finalizer, no weak record, and no memory outside the heap that the heap counts. The objects that
@@ -44,7 +47,8 @@
 //! A thread may use an object that it has loaded from an [`AtomicGc`](crate::AtomicGc), while
 //! another thread removes the reference from the slot. So the removed reference is *retired*: it is
 //! dropped after each thread that was attached at that time has passed a safepoint or has detached.
-//! `seen` tells this: it is the epoch at a mutator's last safepoint.
+//! For example, a reference of epoch 7 is dropped once `seen`, the epoch at the last safepoint, is
+//! at least 7 for every attached mutator.
 //!
 //! # After the heap
 //!
@@ -243,8 +247,8 @@ impl ThreadData<Managed> for Managed {
         })
     }
 
-    /// The type indices stay valid, and `known_ended` stays true. Nothing else is left, unless the
-    /// mutator has ended inside a destruction.
+    /// The next mutator can use the type indices, which stay valid, and `known_ended`, which stays
+    /// true. Nothing else is left, unless the mutator has ended inside a destruction.
     fn keeps_private(_: &Self, private: &mut OwnPart) -> bool {
         let OwnPart { types: _, dying, busy, retired, drop_batch, known_ended: _ } = private;
         retired.take();
@@ -255,8 +259,8 @@ impl ThreadData<Managed> for Managed {
 }
 
 impl Threads<Managed> for Managed {
-    /// The deferred and the retired references belong to the heap. A queue belongs to its owner,
-    /// and contains each object once.
+    /// Any mutator can answer these, because the deferred and the retired references belong to the
+    /// heap. A request to merge is not shared, because a queue belongs to its owner.
     const SHARED_REQUESTS: u32 = DRAIN_REQUEST | QUIESCE_REQUEST;
 
     fn refused(model: &Self, m: &Raw) -> bool {
@@ -287,7 +291,7 @@ impl Threads<Managed> for Managed {
         // SeqCst: the other half of `new_epoch`.
         let epoch = model.epoch.load(Ordering::SeqCst);
         // Usually they are equal, because no reference was retired. Relaxed: this thread has
-        // written it, or a stop before this. The load of the epoch orders.
+        // written it, or a stop before this, and the load of the epoch orders.
         if m.local().seen.load(Ordering::Relaxed) != epoch {
             // Release: as in `quiesce`, for the loads of this thread when it was attached before.
             m.local().seen.store(epoch, Ordering::Release);
@@ -301,7 +305,7 @@ impl Threads<Managed> for Managed {
         // The batch is empty, unless a panic of a hook has ended a collection.
         Self::cleared(model, m, true);
         if is_traversing() {
-            // References that it cannot publish leak with the mutator.
+            // There may be no memory to publish references, which then leak with the mutator.
             let _ = publish_retired(m);
             orphan(model, m.thread_id(), m.local());
             m.core().coordinator.poke_attached(DRAIN_REQUEST);
@@ -309,7 +313,7 @@ impl Threads<Managed> for Managed {
         }
         loop {
             if !publish_retired(m) {
-                // They leak, for no thread can publish them.
+                // They leak, because no thread can publish them after this one has ended.
                 m.private().retired.take();
             }
             quiesce(m);
@@ -475,11 +479,11 @@ impl WeakRefs<Managed> for Managed {
     ) {
         let Some(record) = model.weak.get(header(*target)) else { return };
         for WeakWatcher { weak_ref, invoke, .. } in record.take_watchers() {
-            // The weak reference is dead, or is garbage: it dies with its callback.
+            // A dead or garbage weak reference gets no callback, which dies with it.
             if weak_ref.with_target(|h| is_unreachable(object(NonNull::from(h)))) != Some(false) {
                 continue;
             }
-            // Counted as shared: the collecting thread need not be the owner.
+            // Counted as shared, because the collecting thread need not be the owner.
             if let Some(weak_ref) = weak_ref.upgrade(0) {
                 // SAFETY: rule *counted*: the upgrade made the reference.
                 let weak_ref = unsafe { HeldRef::new(weak_ref) };
@@ -524,7 +528,7 @@ impl Checks<Managed> for Managed {
     }
 
     fn check(model: &Self, object: Stopped<'_>) -> Result<(), String> {
-        // Any bytes are a header.
+        // A damaged object can be read here too, because any bytes are a header.
         let header = object.live().header();
         if model.types.find(header.type_index()).is_none() {
             return Err(format!(

@@ -1,4 +1,6 @@
-//! The data of the built-in model: one part per heap, two parts per mutator.
+//! Some data of a mutator is used by other threads, for example its queue, and all the rest by its
+//! own thread only. So the built-in model has two parts per mutator, of which only one needs locks
+//! or atomics, and one part per heap.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -30,7 +32,7 @@ pub(super) const DRAIN_REQUEST: u32 = 1 << 9;
 /// A request: pass a safepoint, references are waiting for it.
 pub(super) const QUIESCE_REQUEST: u32 = 1 << 10;
 
-// Each object has a place of its own in the table of weak records.
+// Objects are a granule apart or more, so each has its own place in the table of weak records.
 const _: () = assert!(SPACING == GRANULE);
 
 pub(crate) type ManagedCore = core::Core<Managed>;
@@ -56,7 +58,7 @@ pub struct Managed {
     /// Objects left in a closed heap.
     pub(super) left: AtomicUsize,
     /// Checked mode: addresses are looked up, and the memory of freed dynamic objects waits in the
-    /// quarantine before it is reused. Written before the heap is shared.
+    /// quarantine before it is reused. Plain, because it is written before the heap is shared.
     pub(crate) checked: bool,
     /// Nanoseconds after which a traverse handler is reported as slow; 0: never.
     pub(crate) slow_handler: u64,
@@ -129,7 +131,7 @@ pub struct OwnPart {
     /// Retired references that are not published yet.
     pub(super) retired: RefCell<Vec<CountedRef>>,
     pub(super) drop_batch: DropBatch,
-    /// The last mutator that this thread has found ended, which stays true; 0: none.
+    /// A mutator that was found ended, for good because ids are not reused; 0: none.
     pub(super) known_ended: Cell<u64>,
 }
 
@@ -180,7 +182,7 @@ impl Managed {
     /// Records a mistake of a handler that runs in a stop, where no hook can be called.
     pub(crate) fn record_fault(&self, fault: Fault) {
         let mut faults = self.faults.lock();
-        // A handler that visits null does so in each traversal: reported once for each type.
+        // A handler that visits null does so each time, so it is reported once for each type.
         if fault.code == Code::NullVisit {
             let mut visitors = self.null_visitors.lock();
             let is_new = visitors.try_reserve(1).is_err() || visitors.insert(fault.type_name);
@@ -188,7 +190,7 @@ impl Managed {
                 return;
             }
         }
-        // Each mistake is recorded once, and their number is bounded.
+        // A mistake may recur with each object, so it is recorded once, and the number is bounded.
         let same = |n: &Fault| {
             (n.code, n.type_name, n.function) == (fault.code, fault.type_name, fault.function)
         };
@@ -201,7 +203,6 @@ impl Managed {
         }
     }
 
-    /// Reports the recorded mistakes.
     pub(crate) fn report_faults(&self, hooks: &Hooks) {
         let faults = {
             let mut faults = self.faults.lock();
@@ -215,7 +216,7 @@ impl Managed {
         }
     }
 
-    /// Keeps unattached threads away from the deferred list, for a fork.
+    /// Keeps unattached threads off the deferred list for a fork, so that the child finds it whole.
     pub(super) fn lock_deferred_for_fork(&self) -> ForkLocks<'_> {
         ForkLocks::of(HeldDeferred {
             deferred: self.deferred.lock_for_fork(),
@@ -302,12 +303,10 @@ impl TypedObject<'_> {
         counted::header(self.object.object())
     }
 
-    /// Whether the type is dynamic.
     pub(super) fn is_dynamic(self) -> bool {
         self.info.dealloc.is_some()
     }
 
-    /// The name of the type.
     pub(super) fn name(self) -> &'static str {
         // SAFETY: rules *counted* and *typed*: alive, as the proof says, and of this type.
         unsafe { (self.info.name)(self.header()) }
@@ -319,13 +318,11 @@ impl TypedObject<'_> {
             && self.info.has_finalizer.is_none_or(|has| unsafe { has(self.header()) })
     }
 
-    /// Whether the object has a legacy finalizer.
     pub(super) fn is_legacy(self) -> bool {
         // SAFETY: as in `name`.
         self.info.legacy.is_some_and(|legacy| unsafe { legacy(self.header()) })
     }
 
-    /// Runs the finalizer.
     pub(super) fn finalize(self, m: &Raw) {
         if let Some(finalize) = self.info.finalize {
             // SAFETY: as in `name`. The mutator is attached to the object's heap.

@@ -1,9 +1,9 @@
-//! A drop on a thread that is not the object's owner.
+//! A thread that is not the object's owner drops a reference. It lowers the shared half of the
+//! count, but must not read the owner's half, so it cannot tell whether the object is dead. There
+//! are three ways on:
 //!
-//! Such a thread lowers the shared half of the count, and must not read the owner's half, so it
-//! cannot tell whether the object is dead. There are three ways on:
-//!
-//! * The thread is not attached to the object's heap: it [defers](defer) the reference.
+//! * The thread is not attached to the object's heap, so it may not lower the count: it
+//!   [defers](defer) the reference.
 //! * The shared half becomes negative: the thread puts the object into the [queue](merge_queue) of
 //!   its owner, which adds up both halves later. If the owner is detached, the thread suspends it
 //!   and merges on its behalf. If the owner has ended, the thread merges the object itself.
@@ -17,19 +17,19 @@
 //! It looks up the owner's id in a table of the coordinator, without a lock. If the table knows no
 //! participant with this id, the thread asks the registry, whose lock orders the owner's last count
 //! before the inheritance. The thread keeps the id, so that it asks once for a series of objects of
-//! one owner. This is sound, because an id is never reused. The table may miss an ended owner while
-//! a living participant has an id at the same place. Then the object is counted as before.
+//! one owner. This is sound, because an id is never reused. The table may miss an ended owner,
+//! because a living participant has an id at the same place. Then the object is counted as before.
 //!
 //! # Objects that are not inherited
 //!
-//! * A merged object: its owner has dropped its last local reference, or several threads counted
-//!   it at once. It stays merged, until a collection claims it.
+//! * A merged object: its owner has dropped its last local reference, or several threads counted it
+//!   at once. It stays merged until a collection claims it.
 //! * An object that the mutator only clones, because a clone looks at no table.
 //! * An object that an unattached thread drops: it defers the reference, and the thread that drains
 //!   the list inherits the object.
 //!
-//! The new owner is an owner as any other: another thread may queue the object for it, and if it
-//! ends, another mutator can inherit the object.
+//! Because the new owner is an owner as any other, another thread may queue the object for it, and
+//! if it ends, another mutator can inherit the object.
 
 use std::ptr::NonNull;
 
@@ -56,8 +56,8 @@ pub(super) fn drop_foreign(reference: CountedRef) {
 
 /// Drops a reference to an object that is shared for life, on any thread.
 ///
-/// Nothing reads the object's cache line before the count: a contended line then moves to this core
-/// once, and not twice.
+/// Nothing reads the object's cache line before the count, so that a contended line moves to this
+/// core once, and not twice.
 ///
 /// # Safety
 ///
@@ -185,8 +185,8 @@ pub(super) fn merge_own_queue(m: &Raw) {
     }
 }
 
-/// Merges one object, to which the caller has a reference, ahead of the mutator's next safepoint,
-/// if it is queued.
+/// Merges one object ahead of the mutator's next safepoint, if it is queued. It stays alive,
+/// because the caller has a reference.
 #[cfg(feature = "cpython")]
 pub(crate) fn merge_early(m: &Raw, header: &Header) {
     m.local().queue.merge_one(header);

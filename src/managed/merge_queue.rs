@@ -1,8 +1,6 @@
-//! The merge queue of a mutator.
-//!
-//! A drop by another thread can make the shared half of an object negative. Only a thread that may
-//! read the owner's half knows the sum. So the object goes into the queue of its owner, which
-//! merges the halves later.
+//! A drop by another thread can make the shared half of an object negative. Whether the object is
+//! dead, only a thread knows that may read the owner's half too. So the object goes into the *merge
+//! queue* of its owner, which merges the halves later.
 //!
 //! While the queue is open, any attached thread may add an object under the lock. Three threads may
 //! merge:
@@ -43,7 +41,6 @@ pub(crate) struct MergeQueue {
 pub(crate) struct OwnerEnded;
 
 impl MergeQueue {
-    /// An open queue without objects.
     pub(crate) fn new() -> Self {
         Self { objects: Mutex::new(Some(Vec::new())) }
     }
@@ -71,7 +68,7 @@ impl MergeQueue {
         &self,
         mut merge: impl FnMut(NonNull<Header>) -> Dropped,
     ) -> Vec<HeaderPtr> {
-        // The list of the queued objects becomes the list of the dead: this allocates nothing.
+        // The list of the queued becomes the list of the dead, so that this allocates nothing.
         let mut objects = match &mut *self.objects.lock() {
             Some(objects) => std::mem::take(objects),
             None => return Vec::new(),
@@ -82,7 +79,7 @@ impl MergeQueue {
     }
 
     /// Merges one object ahead of the others, if it is queued. The caller is the owner, and has a
-    /// reference to the object.
+    /// reference to the object, which therefore stays alive.
     #[cfg(feature = "cpython")]
     pub(super) fn merge_one(&self, header: &Header) {
         let mut objects = self.objects.lock();
@@ -99,7 +96,7 @@ impl MergeQueue {
     /// Closes the queue if it is empty; `false`: it contains objects, and stays open.
     pub(crate) fn close_if_empty(&self) -> bool {
         let mut objects = self.objects.lock();
-        // Under the lock: a thread that finds the queue closed merges the object itself.
+        // Under the lock, because a thread that finds the queue closed merges the object itself.
         let is_empty = objects.as_ref().is_some_and(Vec::is_empty);
         if is_empty {
             *objects = None;
@@ -138,8 +135,8 @@ pub(crate) fn enqueue<S>(
     }
     maybe_yield(under, Step::Queue);
     coordinator.poke(owner, MERGE_REQUEST);
-    // A thread suspends one other thread at a time, whatever the coordinator. Else the owner merges
-    // later.
+    // A thread suspends one other thread at a time, whatever the coordinator, so otherwise the
+    // owner merges later.
     if !is_suspending()
         && let Suspend::Suspended(owner) = coordinator.suspend(owner)
     {

@@ -1,10 +1,11 @@
-//! The drop of a reference, with which its object may die.
+//! A drop usually only lowers a count, so it must be short, although the drop of a last reference
+//! may destroy a whole structure.
 //!
-//! This page has what an object's owner does, from the common drop to the return of the memory,
-//! while [`foreign`](super::foreign) has the drops of other threads. A handle that knows its type
-//! takes the short way, by [`drop_reference_to`]. It calls the destructor directly, in place, and
-//! the free cell goes to the list of its size class. All other objects die by [`destroy_all`],
-//! which reads the type table.
+//! This page has the drops by the owner, from the count to the return of the memory, and
+//! [`foreign`](super::foreign) has those by other threads. A handle that knows its type takes the
+//! short way, by [`drop_reference_to`]. It calls the destructor directly, in place, and the free
+//! cell goes to the list of its size class. All other objects die by [`destroy_all`], which reads
+//! the type table.
 //!
 //! For example, the only reference to an object `a` is dropped, whose destructor drops the only
 //! reference to `b`. The thread destroys `a` and is then *busy*, so `b` goes onto the destruction
@@ -49,11 +50,11 @@ pub(crate) unsafe fn drop_reference_to<T>(
 }
 
 /// The rest of [`drop_reference_to`]: the reference is the last local one, or this thread is not
-/// the owner. It does not read the type table.
+/// the owner.
 ///
-/// The calls that need a stack frame are functions of their own. So a foreign drop needs few
-/// instructions between its first read of the header and its count. Meanwhile another thread may
-/// take the cache line.
+/// The calls that need a stack frame are functions of their own. So a foreign drop has few
+/// instructions between its first read of the header and its count, because meanwhile another
+/// thread may take the cache line.
 ///
 /// # Safety
 ///
@@ -88,11 +89,11 @@ unsafe fn destroy_taken<T>(header: NonNull<Header>, offset: usize, class: Option
         Raw::with_known(|m| {
             let state = m.core().state(header.as_ptr() as usize).get();
             match class {
-                // It has a finalizer, or memory outside the heap.
+                // Its finalizer or external bytes need functions of the type table.
                 _ if state & state::BY_TYPE != 0 => {
                     destroy_all(m, DeadObject::new(object(header)), OnPanic::PassOn);
                 }
-                // No destructor runs, so no other object dies.
+                // Without a destructor no other object dies, so there is no need to be *busy*.
                 Some(class) if const { !needs_drop::<T>() } => {
                     m.free_of_class(header.cast(), class);
                 }
@@ -143,7 +144,7 @@ pub(crate) unsafe fn destroy_in_place<T>(
         #[cold]
         fn drop(&mut self) {
             self.free();
-            // A second panic is reported.
+            // A second panic is reported, because two at once would end the process.
             destroy_queued(self.0, None, OnPanic::Report);
         }
     }
@@ -187,7 +188,7 @@ pub(crate) unsafe fn drop_slowly(header: NonNull<Header>) {
     // SAFETY: as the caller says.
     let reference = unsafe { CountedRef::new(header) };
     if is_stopping() {
-        // This thread has stopped the world: no object is freed, and no destructor runs.
+        // This thread has stopped the world, so no object may be freed and no destructor may run.
         defer(reference);
     } else if !reference.header().is_owned_by(current()) {
         drop_foreign(reference);
@@ -306,7 +307,7 @@ pub(super) fn destroy_all(m: &Raw, dead: DeadObject, on_panic: OnPanic) {
     let private = m.private();
     if private.enter(DESTRUCTION) {
         // If the object's own handler counts it up and down again, its destruction is under way.
-        // The state byte must be read now: later the cell may contain another object.
+        // The state byte must be read now, because later the cell may contain another object.
         if m.core().dead_state(&dead).get() & state::DYING == 0 {
             queue_for_destruction(m, dead);
         }
@@ -334,7 +335,7 @@ pub(super) fn destroy_all(m: &Raw, dead: DeadObject, on_panic: OnPanic) {
 #[cold]
 #[inline(never)]
 pub(super) fn destroy_queued(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
-    // At most one panic goes on, and the panic of the first object comes first.
+    // At most one panic goes on, and that of the first object has precedence because it came first.
     let on_panic = if panic.is_some() { OnPanic::Report } else { on_panic };
     let next = m.private().dying.borrow_mut().pop();
     if let Some(next) = next {
@@ -354,7 +355,7 @@ pub(super) fn destroy_queued(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
 #[inline(always)]
 fn queue_for_destruction(m: &Raw, dead: DeadObject) {
     let mut dying = m.private().dying.borrow_mut();
-    // Room for twice as many, or at least for one more.
+    // If there is no memory for twice as many, one more is enough.
     let has_room = dying.len() < dying.capacity()
         || dying.try_reserve(1).is_ok()
         || dying.try_reserve_exact(1).is_ok();
@@ -367,8 +368,8 @@ fn queue_for_destruction(m: &Raw, dead: DeadObject) {
 }
 
 /// Destroys a dead object inside the destruction of another, because there is no memory for the
-/// stack. The calls nest as deep as for nested values of Rust. This is rare, because a list needs
-/// one place on the stack.
+/// stack. The calls nest as deep as for nested values of Rust, but rarely do, because even a long
+/// list needs only one place on the stack.
 #[cold]
 #[inline(never)]
 fn destroy_nested(m: &Raw, dead: DeadObject) {
@@ -435,11 +436,11 @@ fn destroy_dynamic(
     // or revives it.
     unsafe {
         if mark_dying(m, header) & state::DYING != 0 {
-            // The object's own handler counted it up and down again, while it destroys the object.
+            // The object's own handler counted it up and down again while it destroys the object.
             return Ok(());
         }
         outside::guarded(|| dealloc(header, (&raw const *m).cast())).map_err(|payload| {
-            // The handler may have freed the memory before it panicked.
+            // The handler may have freed the memory, and so the name, before it panicked.
             let lives = m.core().state(header.as_ptr() as usize).get() & state::LIVE != 0;
             Panic { payload, type_name: if lives { (info.name)(header) } else { "" } }
         })
@@ -482,8 +483,9 @@ pub(crate) unsafe fn destroy_dynamic_in_place(
 
 /// Sets `DYING` of a dynamic object with count 0, and returns the state byte before.
 ///
-/// Handlers of the object may count it. If it has a weak record, the bit is set under the lock of
-/// the record, because an [upgrade](crate::managed::upgrade) reads the bit under that lock.
+/// The bit tells others that the object is dying, because its handlers may raise its count. If it
+/// has a weak record, the bit is set under the record's lock, under which an
+/// [upgrade](crate::managed::upgrade) reads it.
 ///
 /// # Safety
 ///
@@ -543,7 +545,7 @@ pub(super) fn notify_watchers(m: &Raw, dying: &Header) {
     }
 }
 
-/// A reference that the destructor drops, on any thread.
+/// A reference that is dropped with this value, on any thread.
 pub(super) struct HeldRef(CountedRef);
 
 impl HeldRef {
@@ -592,7 +594,7 @@ pub(super) fn run_callback(callback: DueCallback, m: &Raw) {
 pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce()) -> bool {
     // SAFETY: rule *zero*: as the caller says.
     let dead = unsafe { DeadObject::new(object(header)) };
-    // Before the revival: an upgrade that finds a count reads the bit as well.
+    // Before the revival, because an upgrade that finds a count reads the bit as well.
     m.core().dead_state(&dead).unset(state::DYING);
     let reference = dead.revive(m.id());
     let _lent = m.lend();
@@ -616,7 +618,7 @@ pub(crate) fn clear_weak_references(m: &Raw, dying: &Header) {
 
 /// Sets `DYING` of an object that may have a weak record, and returns the state byte before.
 ///
-/// The lock of the record orders this and upgrades.
+/// It holds the lock of the record, so that no upgrade reads the bit meanwhile.
 #[cold]
 #[inline(never)]
 pub(crate) fn mark_dying_for_upgrades(m: &Raw, header: &Header, state: StateByte<'_>) -> u8 {
@@ -659,7 +661,6 @@ impl Panic {
     }
 }
 
-/// Runs a destructor.
 ///
 /// # Safety
 ///

@@ -1,4 +1,7 @@
-//! References that are dropped on a thread that may not lower the count.
+//! A thread that is not attached to an object's heap may not lower its count, because no stop would
+//! wait for that thread, and the collector would read a count that changes. So it puts the
+//! reference on the heap's *deferred* list, and a thread that is attached drops it later. The
+//! thread with the stop defers too, because no object may die in a stop.
 
 use std::sync::Arc;
 
@@ -17,7 +20,7 @@ use crate::report::facts::During;
 use crate::safepoint::{ThreadId, is_stopping, is_traversing};
 
 /// The heap of a reference, to which this thread need not be attached. `None`: the object is
-/// static. It lies in no heap, and its references are not counted.
+/// static, so it lies in no heap, and its references are not counted.
 pub(super) fn heap_of(reference: &CountedRef) -> Option<Arc<ManagedCore>> {
     if reference.header().is_static() {
         return None;
@@ -41,12 +44,12 @@ pub(super) fn defer(reference: CountedRef) {
     maybe_yield(&core.under, Step::Defer);
     let page = core.space.page(core.space.page_index(reference.address()));
     let bytes = page.shape().footprint().bytes();
-    // This thread may have locked the list and the registry, for a fork of this heap. The lists are
-    // drained after the stop of a collection or an inspection, and after a fork by the next drop,
-    // attach or answer.
+    // This thread may have locked the list and the registry for a fork of this heap, so it uses a
+    // list of its own. That is drained after the stop of a collection or an inspection, and after a
+    // fork by the next drop, attach or answer.
     if is_stopping() && (Raw::is_attached_to(&core) || core.model.deferred.is_kept_here()) {
         if fallible::push(&mut core.model.deferred_in_stop.lock(), reference).is_err() {
-            // Hooks are not called in a stop.
+            // The fault is recorded only, because hooks are not called in a stop.
             let fault = Fault::new(Code::Memory, "drop").because(LOST_REFERENCE);
             return core.model.record_fault(fault);
         }
@@ -86,8 +89,8 @@ fn report_lost_reference(core: &ManagedCore) {
 const LOST_REFERENCE: &str =
     "no memory to note that a reference was dropped: its object stays for ever";
 
-/// Closes the queue of a mutator that cannot destroy objects: in a forked child, where its thread
-/// does not exist, or under a traversal guard.
+/// Closes the queue of a mutator that cannot destroy objects, because its thread does not exist in
+/// a forked child, or has a traversal guard.
 ///
 /// The queued objects are merged, and a dead one goes on the deferred list, where the next attached
 /// thread that drains the list destroys it.
@@ -118,7 +121,7 @@ pub(super) fn drain_deferred(m: &Raw) {
 /// Drops the references that are on the lists now.
 ///
 /// Other threads can add references as fast as this thread drops them, so it does not wait for an
-/// empty list. Each addition after this raises the request for the next safepoint again.
+/// empty list. None is forgotten, because the first addition after this raises the request again.
 #[cold]
 #[inline(never)]
 pub(super) fn drain_list(m: &Raw) {
@@ -133,7 +136,7 @@ pub(super) fn drain_list(m: &Raw) {
         deferred.poked = false;
         std::mem::take(&mut deferred.list)
     };
-    // After the flag: a thread that adds a reference from here on raises the flag again.
+    // After the flag, because a thread that adds a reference from here on raises the flag again.
     let in_stop = std::mem::take(&mut *model.deferred_in_stop.lock());
     m.core().pace.drained();
     for reference in list.into_iter().chain(in_stop) {

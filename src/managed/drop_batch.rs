@@ -1,16 +1,14 @@
-//! A batch of values that were removed from garbage, to be dropped later.
-//!
 //! A collection that clears a field must drop its value, which lowers the counts of objects
 //! anywhere in memory. If each value were dropped at once, each count would wait for one cache
-//! miss. So a collection gathers the removed values and prefetches their counts, which are in the
-//! cache when the batch is dropped. If the handles lie in a buffer, the buffer is prefetched first,
-//! and the counts in a second round. The values of a small amount of garbage are dropped at once,
-//! because it is in the caches already.
+//! miss. So a collection gathers the removed values in a *batch* and prefetches their counts, which
+//! are in the cache when the batch is dropped. If the handles lie in a buffer, the buffer is
+//! prefetched first, because only it tells where the counts are. The values of a small amount of
+//! garbage are dropped at once, because it is in the caches already.
 //!
 //! A value stays in its [`BatchedValue`] until it is dropped, so a panic loses no value. The
-//! collection drops the batch (`Managed::cleared`), or the mutator when it ends. Values run
-//! destructors, which may clear objects themselves. The values of those objects are dropped at
-//! once, because the collection is not clearing an object then.
+//! collection drops the batch (`Managed::cleared`), or the mutator when it ends after a panic has
+//! left values in it. Destructors of values may clear objects themselves, whose values are dropped
+//! at once, because the collection is not clearing an object then.
 
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
@@ -67,15 +65,14 @@ unsafe fn drop_in_place<T>(value: *mut u8) {
 }
 
 impl BatchedValue {
-    /// Whether there is room for a `T`.
     const fn fits<T>() -> bool {
         size_of::<T>() <= size_of::<[u64; VALUE_WORDS]>() && align_of::<T>() <= align_of::<u64>()
     }
 
     /// Adds a value that fits, and for which there is room.
     ///
-    /// The value is written directly to its place. A copy would use wide loads, which wait for the
-    /// narrow stores before them.
+    /// The value is written directly to its place, because a copy would use wide loads, which wait
+    /// for the narrow stores before them.
     #[inline(always)]
     fn push<T: Batched>(values: &mut Vec<Self>, value: T, from: Object) {
         assert!(const { Self::fits::<T>() });
@@ -116,8 +113,9 @@ pub(crate) struct DropBatch {
 }
 
 impl DropBatch {
-    /// Announces the number of objects that are cleared next. Under stress any number is enough for
-    /// a batch.
+    /// Announces the number of objects that are cleared next, which decides whether a batch is
+    /// worthwhile. With the small constants of stress one is enough, so that small tests use
+    /// batches.
     pub(crate) fn expect(&self, objects: usize, stress: Stress) {
         self.worthwhile.set(objects >= stress.shrink(BATCHING_THRESHOLD));
     }
@@ -141,8 +139,8 @@ impl DropBatch {
     /// Drops `value`: in the next batch, if an object is being cleared.
     #[inline]
     pub(crate) fn drop_later<T: Batched>(&self, value: T) {
-        // A value without references needs no prefetch. A value that is not in the batch is dropped
-        // here.
+        // A value without references needs no prefetch, and like all others that are not in the
+        // batch, it is dropped here.
         if let Some(from) = self.clearing.get()
             && const { BatchedValue::fits::<T>() }
             && value.prefetch_first()
@@ -164,19 +162,17 @@ impl DropBatch {
         values.len() < values.capacity() || make_room(&mut values)
     }
 
-    /// Whether no value waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.values.borrow().is_empty()
     }
 
-    /// Whether the batch is full.
     pub(crate) fn is_full(&self) -> bool {
         self.values.borrow().len() >= BATCH_SIZE
     }
 
     /// Drops all values. `failed` gets each panic, and the object that contained the value.
     pub(crate) fn drop_all(&self, mut failed: impl FnMut(Object, Box<dyn std::any::Any + Send>)) {
-        // Taken out of the cell: destructors of values may call this function.
+        // Taken out of the cell, because destructors of values may call this function.
         let mut values = self.values.take();
         for value in &values {
             if let Some(prefetch) = value.prefetch {
@@ -203,7 +199,7 @@ impl DropBatch {
         drop(left);
         let mut place = self.values.borrow_mut();
         if place.is_empty() {
-            // The vector is reused for its memory, up to a limit.
+            // The next batch reuses the memory, but no more than two full batches need.
             values.shrink_to(2 * BATCH_SIZE);
             *place = values;
         }

@@ -1,19 +1,19 @@
-//! The memory of a [`GcVec`](crate::GcVec) outside of the vector: an array of handles in a cell of
-//! a heap.
+//! A [`GcVec`](crate::GcVec) with more handles than fit into it needs memory elsewhere, which any
+//! thread may have to free. So it takes an array of handles in a cell of a heap, a *buffer*.
 //!
 //! ```text
 //! | Header | handle | handle | …      (not initialized from the vector's length on)
 //! ```
 //!
 //! A buffer is an object of the heap with one reference, which the vector owns. It is not tracked,
-//! so no collection takes it for a candidate, and its table of functions visits, clears and
-//! destroys nothing. The vector reports the handles as its own references, and drops them before it
+//! so no collection takes it for a candidate. Its table of functions visits, clears and destroys
+//! nothing, because the vector reports the handles as its own references, and drops them before it
 //! drops the buffer.
 //!
-//! The header serves one purpose: a buffer dies wherever an object can die. A thread that is
-//! attached to the buffer's heap is the only one that knows the buffer, so it frees the cell at
-//! once and ignores the count. Any other thread puts the reference on the heap's deferred list, or
-//! frees the cell of a closed heap, as for any other object.
+//! The header is there so that a buffer can die wherever an object can die. If the thread is
+//! attached to the buffer's heap, it frees the cell at once and ignores the count, because the
+//! vector had the only reference. Any other thread puts the reference on the heap's deferred list,
+//! or frees the cell of a closed heap, as for any other object.
 
 use std::any::TypeId;
 use std::ptr::NonNull;
@@ -78,7 +78,7 @@ impl HandleBuffer {
         Ok((Self(header), ((size - HANDLES) / HANDLE) as u32))
     }
 
-    /// The place of the first handle. The place is constant for the lifetime of the buffer.
+    /// The place of the first handle, which is constant for the lifetime of the buffer.
     #[inline(always)]
     pub(crate) fn start(&self) -> NonNull<u8> {
         // SAFETY: rule *counted*: the cell of a buffer is at least so large.

@@ -1,4 +1,6 @@
-//! Retired references, which wait until every thread has passed a safepoint.
+//! A thread may have loaded a reference from a slot, and not yet counted it, when another thread
+//! removes it from there. So the removed reference is *retired*: it waits until every thread has
+//! passed a safepoint, and can use no address that it loaded before.
 
 #![forbid(unsafe_code)]
 
@@ -22,12 +24,12 @@ impl Managed {
     }
 }
 
-/// Retires a reference that was in a slot. Other threads may have loaded it, and may still use the
-/// object.
+/// Retires a reference that was in a slot, because other threads may have loaded it, and may still
+/// use the object.
 pub(crate) fn retire(m: &Raw, reference: CountedRef) {
     let mut buffer = m.private().retired.borrow_mut();
     if buffer.try_reserve(1).is_err() {
-        // The object leaks: threads that may use it are not known.
+        // The object leaks, because the threads that may use it are not known.
         return;
     }
     buffer.push(reference);
@@ -43,10 +45,10 @@ pub(crate) fn retire(m: &Raw, reference: CountedRef) {
 /// As [`retire`], on a thread that is not attached to the object's heap. That is a misuse, but the
 /// reference is out of its slot, and threads that are attached to that heap may use the object.
 pub(crate) fn retire_elsewhere(reference: CountedRef) {
-    // Static objects never die.
+    // A static object never dies, so its references need not wait.
     let Some(core) = heap_of(&reference) else { return };
     if is_stopping() && Raw::is_attached_to(&core) {
-        // The other threads are parked, and use no object.
+        // The other threads are parked and use no object, so the reference need not wait for them.
         return defer(reference);
     }
     {
@@ -55,7 +57,7 @@ pub(crate) fn retire_elsewhere(reference: CountedRef) {
         let deferred = core.model.deferred.lock();
         if deferred.closed.is_some() {
             drop(deferred);
-            // No thread is attached to a closed heap.
+            // There is no thread to wait for, because none is attached to a closed heap.
             return drop_in_closed(&core, reference);
         }
         let epoch = core.model.new_epoch();
@@ -86,7 +88,7 @@ pub(super) fn publish_retired(m: &Raw) -> bool {
     true
 }
 
-/// This thread is at a safepoint, and uses no reference that it loaded before.
+/// Tells other threads that this one, at a safepoint, uses no reference that it loaded before.
 pub(super) fn quiesce(m: &Raw) {
     let _ = publish_retired(m);
     let model = m.model();

@@ -1,4 +1,5 @@
-//! The face for Rust: heaps, mutators, handles, cells and slots.
+//! Most rules of a heap are about threads and lifetimes, which Rust's compiler can check. So the
+//! heaps, mutators, handles, cells and slots here are types that state these rules.
 
 /// A heap: its handle, its settings and hooks, named roots, and its end.
 pub(crate) mod heap;

@@ -1,13 +1,11 @@
-//! What the collector asks of an object's type: the trait `Trace`.
-//!
 //! The collector knows the bytes of an object, and not which of them are handles. The type does, so
-//! each type shows its handles. For example, an object with a `Vec<Gc<T>>` forwards the call to the
-//! vector, the vector to its elements, and each `Gc` reports its target. `trace_std` implements the
-//! trait for types of other crates. The types of this crate ([`Gc`], [`GcCell`] and so on)
-//! implement it in their own modules.
+//! each type shows its handles by the trait `Trace`. For example, an object with a `Vec<Gc<T>>`
+//! forwards the call to the vector, the vector to its elements, and each `Gc` reports its target.
+//! `trace_std` implements the trait for types of other crates. The types of this crate ([`Gc`],
+//! [`GcCell`] and so on) implement it in their own modules.
 //!
 //! Types are written by users, who make mistakes, so memory safety does not depend on them. A
-//! traversal is safe code that runs under a guard. The collector frees no object: it clears
+//! traversal is safe code that runs under a guard, and the collector frees no object: it clears
 //! garbage, and an object dies when its count is 0. So a wrong traversal can leak memory or lose a
 //! value, and no more. This module has no state and no `unsafe` code.
 //!
@@ -52,7 +50,7 @@ use crate::{Finalizer, Mutator, Tracer};
 ///
 /// Reference counts free most objects, but not cycles. To find cycles the collector stops the world
 /// and calls [`traverse`](Self::traverse) on every tracked object. For each object it counts the
-/// references from other objects. If these explain an object's whole reference count, no reference
+/// references from other objects, because if these explain the whole reference count, no reference
 /// comes from outside. Such an object is garbage, unless it is reachable from an object that is
 /// referenced from outside. The collector runs the [`FINALIZER`](Self::FINALIZER) of garbage. If
 /// the object is still unreachable then, [`clear`](Self::clear) removes the references that close
@@ -64,7 +62,8 @@ use crate::{Finalizer, Mutator, Tracer};
 ///    holds the same `Gc` twice visits it twice.
 /// 2. `traverse` visits no other references: no references behind a shared pointer (`Arc`,
 ///    `&'static`), and no references of another object.
-/// 3. Two traversals of an unchanged value visit the same references.
+/// 3. Two traversals of an unchanged value visit the same references, because one collection may
+///    traverse a value twice.
 /// 4. `clear` removes every reference that can close a cycle.
 /// 5. The references of a value do not change during a stop. A field behind a lock or an atomic is
 ///    therefore changed only by a thread that is attached to the object's heap. A lock is not held
@@ -88,7 +87,7 @@ use crate::{Finalizer, Mutator, Tracer};
 ///
 /// # By hand
 ///
-/// Forward to the fields. Their types visit and clear their own references:
+/// Forward to the fields, because their types visit and clear their own references:
 ///
 /// ```
 /// use standstill::{Gc, GcCell, Mutator, Trace, Tracer};
@@ -209,7 +208,7 @@ pub trait Trace: 'static {
     /// [`Tracer::visit`] for a reference. If a field cannot be read now, call
     /// [`Tracer::unreadable`], which keeps the field's targets alive.
     ///
-    /// Do nothing else: do not allocate in a heap, do not attach, and above all do not wait for a
+    /// Do nothing else: do not allocate in a heap, and do not attach. Above all do not wait for a
     /// lock, because its holder may be a stopped thread. A guard around the call detects these uses
     /// where it can, and panics. A panic abandons the collection.
     fn traverse(this: &Self, tracer: &mut Tracer);
@@ -238,8 +237,8 @@ pub trait Trace: 'static {
         Edge::NONE
     }
 
-    /// Calls [`traverse`](Self::traverse) for each of `these`. The edges of a slice of handles are
-    /// copied in one loop.
+    /// Calls [`traverse`](Self::traverse) for each of `these`. A slice of handles needs no call for
+    /// each, because the edges are copied in one loop.
     #[doc(hidden)]
     #[inline(always)]
     fn traverse_slice(these: &[Self], tracer: &mut Tracer)
@@ -261,8 +260,8 @@ pub trait Trace: 'static {
         false
     }
 
-    /// Prefetches the counts of the targets of the handles in the value's buffer. The buffer is in
-    /// the cache.
+    /// Prefetches the counts of the targets of the handles in the value's buffer, which is in the
+    /// cache.
     #[doc(hidden)]
     #[inline]
     fn fetch_targets(_: &Self) {}
@@ -276,7 +275,7 @@ pub trait Trace: 'static {
     ///
     /// Take the old value out under the field's lock, unlock, and only then drop the old value. The
     /// drop runs destructors, which may take the same lock. If a field's lock is held, skip the
-    /// field.
+    /// field, because a later collection breaks the cycle.
     fn clear(this: &Self, m: &Mutator) {
         let _ = (this, m);
     }
@@ -285,7 +284,8 @@ pub trait Trace: 'static {
 /// What the derive asks about the type of a skipped field.
 ///
 /// The constant `REFERENCES` says whether values of type `T` may hold references. If `T` does not
-/// implement [`Trace`], the name stands for the constant of [`AnySkipped`], and nothing is known.
+/// implement [`Trace`], nothing is known, because the name then stands for the constant of
+/// [`AnySkipped`].
 ///
 /// ```compile_fail,E0080
 /// use standstill::{Gc, Heap, Trace};

@@ -1,13 +1,12 @@
-//! `Trace` for types of the standard library.
-//!
-//! Three kinds of implementation:
+//! The types of std cannot derive `Trace`, and some must not show their contents: those of an `Arc`
+//! belong to all its clones, and a detached thread could change those of a `Mutex`. So there are
+//! three kinds of implementation:
 //!
 //! | kind | `traverse` | `clear` | `TRACKED` |
 //! |---|---|---|---|
 //! | leaves: numbers, strings, shared pointers | nothing | nothing | `false` |
 //! | containers: `Option`, `Vec`, maps | each element | each element | if an element type is |
-//! | locks: `Mutex`, `RwLock`, `OnceLock` | nothing: contents that may hold references do not
-//! compile | nothing | `false` |
+//! | locks: `Mutex`, `RwLock`, `OnceLock` | not compiled if `T` is tracked | nothing | `false` |
 
 #![forbid(unsafe_code)]
 
@@ -70,7 +69,7 @@ leaves! {
     ///
     /// The contents are never traversed, so they need not implement `Trace`.
     std::sync::Arc<T> where [T: ?Sized + 'static];
-    /// Skipped, like `Arc`. It owns nothing in any case.
+    /// Skipped, like `Arc`, and it owns nothing in any case.
     std::sync::Weak<T> where [T: ?Sized + 'static];
     /// Skipped: the object does not own a borrowed value, and other objects may borrow it too.
     /// References in the value count as held from outside.
@@ -204,8 +203,8 @@ tuples! {
     A.0 B.1 C.2 D.3 E.4 F.5 G.6 H.7 I.8 J.9 K.10 L.11;
 }
 
-/// Traverses by recursion, like the drop. Make the nodes of a long list objects of the heap (`Gc`),
-/// not boxes.
+/// Traverses by recursion, like the drop, so make the nodes of a long list objects of the heap
+/// (`Gc`), not boxes.
 impl<T: Trace + ?Sized> Trace for Box<T> {
     const TRACKED: bool = T::TRACKED;
     const INDIRECT: bool = T::TRACKED;
@@ -373,7 +372,7 @@ macro_rules! slices {
         fn prefetch(this: &Self, tracer: &Tracer) {
             let $this = this;
             for slice in $slices {
-                // The first and the last element. They cover a small buffer completely.
+                // The first and the last element, because they cover a small buffer completely.
                 if let (Some(first), Some(last)) = (slice.first(), slice.last()) {
                     tracer.fetch(first);
                     tracer.fetch(last);
@@ -542,7 +541,8 @@ const fn assert_without_references<T: Trace>() {
 ///
 /// Any thread can change it through a shared reference, also a detached one during a stop. That
 /// thread could store a new handle to an object whose count the collector has read already. The
-/// collector would find one reference more than it knows, and could take the object for garbage.
+/// collector would then find one reference more than it knows, and could take the object for
+/// garbage.
 macro_rules! locks {
     ($($(#[$doc:meta])* $lock:ty;)*) => {$(
         $(#[$doc])*

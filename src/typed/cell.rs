@@ -1,11 +1,10 @@
-//! `GcCell`, an exclusive lock around a mutable field of an object.
-//!
-//! A collection reads cells while the world is stopped. It cannot wait for a lock, because the
-//! holder may be stopped, too; and if it leaves a cell out, all targets of the cell stay alive. So
-//! no thread may stop while it holds a cell, and the compiler ensures this. Suppose that thread A
-//! has locked a cell when thread B requests a collection. The guard borrows A's mutator, and A
-//! reaches a safepoint only by a function that takes `&mut Mutator`. So A drops the guard first,
-//! and the stop, which waits for A, finds the cell unlocked.
+//! A collection must read each [`GcCell`], a lock around a mutable field, while the world is
+//! stopped. It cannot wait for the lock, because the holder may be stopped too. If it leaves a cell
+//! out, all targets of the cell stay alive. So no thread may stop while it holds a cell, and the
+//! compiler ensures this. Suppose that thread A has locked a cell when thread B requests a
+//! collection. The guard borrows A's mutator, and A reaches a safepoint only by a function that
+//! takes `&mut Mutator`. So A drops the guard first, and the stop, which waits for A, finds the
+//! cell unlocked.
 //!
 //! In a stop every cell inside the heap's objects is therefore unlocked, unless its guard was
 //! leaked. So the collector tests the lock of such a cell with one relaxed load. A mutator of
@@ -26,8 +25,8 @@
 //!
 //! The address of a cell behind a `Box`, in a `Vec` or in a static does not show a heap. So a
 //! mutator of another heap may lock the cell during the stop. It could move a reference into the
-//! cell that is newer than the count of its target. Then the collector could take a live object for
-//! garbage. Therefore the lock word names a heap:
+//! cell that is newer than the count of its target, so that the collector could take a live object
+//! for garbage. Therefore the lock word names a heap:
 //!
 //! * An unlock stores the heap of the guard's mutator.
 //! * A traversal takes the lock, and marks the cell as `PART` of the traversed heap. It reads the
@@ -40,7 +39,7 @@
 //! heap's object, or one cell in objects of two heaps. Then the other heap's threads run during the
 //! stop, and its collections change the mark, so the lock alone keeps them from the value.
 //!
-//! A cell that no object contains is never traversed. Mutators of all heaps may lock it.
+//! A cell that no object contains is never traversed, so mutators of all heaps may lock it.
 //!
 //! # Waiting
 //!
@@ -68,7 +67,7 @@ use crate::{Mutator, Trace, Tracer, managed};
 /// cell and leaves [`Default::default`] in the cell. `GcCell<T>` therefore implements [`Trace`]
 /// only if `T` implements [`Default`].
 ///
-/// A cell is locked only if `T` implements [`Trace`], also where it is no part of an object: the
+/// A cell is locked only if `T` implements [`Trace`], also where it is no part of an object. The
 /// heap counts what its contents own outside the heap ([`Trace::external_bytes`]).
 ///
 /// `GcCell<Option<Gc<T>>>` and `GcCell<Vec<Gc<T>>>` are typical. `GcCell<Gc<T>>` does not compile
@@ -124,7 +123,8 @@ impl<T> GcCell<T> {
         Self { holder: AtomicU64::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Consumes the cell and returns the value. No lock is needed.
+    /// Consumes the cell and returns the value. No lock is needed, because the caller has the cell
+    /// alone.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -153,7 +153,7 @@ impl<T: Trace> GcCell<T> {
         std::mem::replace(&mut *self.lock(m), value)
     }
 
-    /// A clone of the value. The clone is made while the cell is locked.
+    /// A clone of the value, which is made while the cell is locked.
     ///
     /// # Panics
     ///
@@ -205,7 +205,7 @@ impl<T: Trace + ?Sized> GcCell<T> {
     ///
     /// # Panics
     ///
-    /// * If this thread has already locked the cell. It would wait for itself.
+    /// * If this thread has already locked the cell, because it would wait for itself.
     /// * If the cell is part of an object of another heap than the mutator's. A cell behind a `Box`
     ///   or in a `Vec` becomes part of an object's heap when a collection finds it in the object.
     ///   It stays a part of that heap, also outside of objects, until a collection of another heap
@@ -250,7 +250,8 @@ impl<T: Trace + ?Sized> GcCell<T> {
     }
 
     /// The word of the cell after `m` has locked and unlocked it. Panics if the cell lies inside
-    /// another heap: it could stay locked in a stop of that heap, which does not park this thread.
+    /// another heap, whose stop does not park this thread, so that the cell could stay locked in
+    /// it.
     #[inline(always)]
     #[track_caller]
     fn free_word(&self, m: &Mutator) -> u64 {
@@ -268,7 +269,7 @@ impl<T: Trace + ?Sized> GcCell<T> {
                 return Err(word);
             }
             let part = word & PART;
-            // Inside a heap the address has shown the heap, and the word may be of another time.
+            // Inside a heap only the address counts, because the word may be of another time.
             if free != 0 && part != 0 && word != free | PART {
                 return Ok(None);
             }
@@ -377,7 +378,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
         }
         if tracer.owns(std::ptr::from_ref(this) as usize) {
             // Relaxed: the stop orders the load after all earlier stores. A cell that is locked now
-            // stays locked forever: its guard was leaked.
+            // stays locked for ever, because its guard was leaked.
             if is_locked(this.holder.load(Ordering::Relaxed)) {
                 return tracer.unreadable();
             }
@@ -420,7 +421,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
             return;
         }
         let empty = T::default();
-        // If a thread holds the lock, the cell is in use. A later collection breaks the cycle.
+        // If a thread holds the lock, the cell is in use, and a later collection breaks the cycle.
         if let Some(mut guard) = this.try_lock(m) {
             let old = std::mem::replace(&mut *guard, empty);
             drop(guard);
@@ -445,8 +446,8 @@ impl<T> From<T> for GcCell<T> {
 /// Access to the value of a locked [`GcCell`]. The drop of the guard unlocks the cell.
 ///
 /// A guard is not `Send` and cannot be kept across a safepoint. It must not be leaked, for example
-/// by [`std::mem::forget`]. The cell would stay locked: no collection could read or clear it, and
-/// what its contents own outside the heap would be counted wrongly.
+/// by [`std::mem::forget`], because the cell would stay locked. Then no collection could read or
+/// clear it, and what its contents own outside the heap would be counted wrongly.
 #[must_use = "the cell is unlocked when the guard is dropped"]
 pub struct GcCellGuard<'a, T: Trace + ?Sized> {
     cell: &'a GcCell<T>,
@@ -469,7 +470,7 @@ impl<'a, T: Trace + ?Sized> GcCellGuard<'a, T> {
     }
 
     /// Whether the value is part of an object that counts the memory outside the heap. A cell in a
-    /// buffer is not: the objects do not look behind their buffers.
+    /// buffer is not, because the objects do not look behind their buffers.
     #[inline(always)]
     fn is_counted(&self) -> bool {
         T::HAS_EXTERNAL_BYTES && self.free == 0

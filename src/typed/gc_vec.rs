@@ -1,10 +1,9 @@
-//! `GcVec`, a vector of handles without memory outside of the heap.
-//!
 //! A node that keeps its references in a `Vec` costs a second allocation, from the process's
 //! allocator, and a collection must follow the vector's pointer to find them. Because most nodes
-//! have few references, a `GcVec<T, N>` has `N` places of its own, and takes a cell of the heap
-//! only if it needs more. For example, the first two handles of a `GcVec<T, 2>` lie in the vector.
-//! The third push fetches a cell with four places or more, and moves the two handles there.
+//! have few references, a vector of handles, `GcVec<T, N>`, has `N` places of its own. It takes a
+//! cell of the heap only if it needs more. For example, the first two handles of a `GcVec<T, 2>`
+//! lie in the vector. The third push fetches a cell with four places or more, and moves the two
+//! handles there.
 //!
 //! # States
 //!
@@ -22,8 +21,8 @@
 //!
 //! The vector has no lock, like a `Vec`: each change takes `&mut`. Inside an object it is the
 //! content of a [`GcCell`](crate::GcCell), whose lock gives out the `&mut`. So in a stop no thread
-//! changes a vector that a traversal can read. A thread of the stopped heap holds no guard, and a
-//! thread of another heap cannot lock the cell.
+//! changes a vector that a traversal can read: threads of the stopped heap hold no guard, and
+//! others cannot lock the cell.
 //!
 //! The mutator that a growing vector takes names the heap of the new buffer, and nothing else. A
 //! buffer of another heap than the object's is sound, because it is only memory, and its heap stays
@@ -50,8 +49,8 @@ use crate::{Gc, Mutator, Trace, Tracer};
 
 /// A vector of handles. It holds up to `N` handles in line, and more of them in a cell of the heap.
 ///
-/// Use it for the references of a node, instead of a `Vec<Gc<T>>`. It calls no allocator for a node
-/// with up to `N` references, and the collector finds these references in the node itself. A
+/// Use it for the references of a node, instead of a `Vec<Gc<T>>`. A node with up to `N` references
+/// needs no second allocation, and the collector finds these references in the node itself. A
 /// `GcVec<T, 2>` is as large as a `Vec`, and each further place adds 8 bytes to the node. [ADR 32]
 /// has the gain. Choose `N` so that most nodes need no more: a place that stays empty costs memory,
 /// and a node with more than `N` references costs a second allocation.
@@ -119,7 +118,7 @@ impl<T, const N: usize> GcVec<T, N> {
         N as u32
     };
 
-    /// An empty vector. It needs no memory of a heap.
+    /// An empty vector, which needs no memory of a heap.
     pub const fn new() -> Self {
         let inline = ManuallyDrop::new([const { MaybeUninit::uninit() }; N]);
         Self { len: 0, capacity: Self::INLINE, handles: Handles { inline } }
@@ -346,7 +345,7 @@ impl<T, const N: usize> Drop for GcVec<T, N> {
     #[inline]
     fn drop(&mut self) {
         let handles = NonNull::slice_from_raw_parts(self.start_mut(), self.len as usize);
-        // Freed after the handles, also by a panic of a destructor.
+        // A local, so that it is freed after the handles, also by a panic of a destructor.
         let _buffer = self.take_buffer();
         // SAFETY: rule *vector*: the vector owned the handles, and is not used again.
         unsafe { handles.drop_in_place() };
@@ -416,7 +415,7 @@ impl<T, const N: usize> Default for GcVec<T, N> {
 }
 
 impl<T, const N: usize> From<[Gc<T>; N]> for GcVec<T, N> {
-    /// A vector that is full, in line. It needs no memory of a heap.
+    /// A vector that is full, but in line, so that it needs no memory of a heap.
     fn from(handles: [Gc<T>; N]) -> Self {
         let mut vector = Self::new();
         vector.len = vector.capacity;

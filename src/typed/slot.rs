@@ -1,11 +1,10 @@
-//! Slots for one reference that are read without a lock: `AtomicGc` and `GcOnce`.
-//!
-//! A slot owns one counted reference. A load reads the address and then increments the count.
-//! Suppose that thread B takes the reference out of the slot between these two steps of thread A,
-//! and drops it: A would increment the count of a freed object. So a removed reference is not
-//! dropped immediately but *retired*. It is dropped when every thread that was attached at the
-//! removal has passed a safepoint or detached. No thread can then be between the two steps of a
-//! load of this reference. For the same reason `peek` can borrow the value without counting.
+//! A slot, `AtomicGc` or `GcOnce`, owns one counted reference. A load takes no lock: it reads the
+//! address and then increments the count. Suppose that thread B takes the reference out of the slot
+//! between these two steps of thread A, and drops it: A would increment the count of a freed
+//! object. So a removed reference is not dropped immediately but *retired*. It is dropped when
+//! every thread that was attached at the removal has passed a safepoint or detached. No thread can
+//! then be between the two steps of a load of this reference. For the same reason `peek` can borrow
+//! the value without counting.
 //!
 //! # Orderings
 //!
@@ -133,8 +132,8 @@ impl<T: Trace> AtomicGc<T> {
     fn guarded(&self, m: &Mutator) -> Option<NonNull<Header>> {
         // Acquire: pairs with the release of the store, swap or exchange.
         let header = NonNull::new(self.slot.load(Ordering::Acquire))?;
-        // This test comes before any access to the object: this mutator does not protect objects of
-        // another heap.
+        // This test comes before any access to the object, because this mutator does not protect
+        // objects of another heap.
         check(header, m);
         Some(header)
     }
@@ -251,7 +250,7 @@ impl<T> Drop for AtomicGc<T> {
 impl<T: Trace> Trace for AtomicGc<T> {
     fn traverse(this: &Self, tracer: &mut Tracer) {
         // Relaxed: only mutators of this heap can store an object of this heap in the slot. They
-        // are parked, and the stop orders the load after their stores. The tracer ignores the
+        // are parked, so the stop orders the load after their stores. The tracer ignores the
         // address of an object of another heap.
         let header = this.slot.load(Ordering::Relaxed);
         if !header.is_null() {
@@ -354,10 +353,10 @@ impl<T: Trace> GcOnce<T> {
         self.0.load(m)
     }
 
-    /// The value. If the slot is not set, the slot is set to the result of `init` first.
+    /// The value. If the slot is not set, it is set to the result of `init` first.
     ///
-    /// Several threads may call `init` at the same time. The slot keeps the first result, and the
-    /// other results are dropped.
+    /// Several threads may call `init` at the same time, so the slot keeps the first result, and
+    /// the others are dropped.
     ///
     /// # Panics
     ///

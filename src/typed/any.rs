@@ -1,5 +1,6 @@
-//! Handles to objects of a type that is unknown at compile time: `AnyGc`, from which the type can
-//! be recovered, and `GcDyn`, which dereferences to a trait object.
+//! A list of objects of many types, such as a registry or an interpreter's values, needs one type
+//! of handle for all. An `AnyGc` has no type, but can recover that of its object, and a `GcDyn`
+//! dereferences to a trait object.
 
 use std::any::TypeId;
 use std::fmt;
@@ -84,15 +85,14 @@ impl AnyGc {
         self.header
     }
 
-    /// The header of the object.
     #[inline(always)]
     pub(crate) fn header_ref(&self) -> &Header {
         // SAFETY: rule *counted*: this reference keeps the object alive.
         unsafe { self.header.as_ref() }
     }
 
-    /// Retires the reference, which was in a slot. Other threads may have read it there, and may
-    /// still use the object.
+    /// Retires the reference, which was in a slot, because other threads may have read it there,
+    /// and may still use the object.
     #[cfg(feature = "cpython")]
     pub(crate) fn retire(self) {
         let address = self.header.as_ptr() as usize;
@@ -332,13 +332,13 @@ impl<D: ?Sized> GcDyn<D> {
     ///
     /// `view` is called once.
     pub fn new<T: Trace>(gc: Gc<T>, view: impl for<'a> FnOnce(&'a T) -> &'a D) -> Self {
-        // The value does not move, and no `&mut` to it exists before its destruction. So the borrow
-        // may last as long as the object. `view` accepts a borrow of any lifetime.
+        // The borrow may last as long as the object, because the value does not move, and no `&mut`
+        // to it exists before its destruction. `view` accepts a borrow of any lifetime.
         let view = NonNull::from(view(&*gc));
         Self { gc: Gc::into_any(gc), view }
     }
 
-    /// The untyped handle.
+    /// The same reference as an [`AnyGc`], borrowed.
     pub fn as_any(&self) -> &AnyGc {
         &self.gc
     }

@@ -1,5 +1,3 @@
-//! `Gc<T>`, the handle to a typed object, and how an object is laid out and allocated.
-//!
 //! The collector handles objects of all types alike: it finds the index of a table of functions in
 //! an object's header, and these functions must find the value. So the place of the value is a
 //! constant of the type, the first offset behind the header that has the value's alignment
@@ -7,8 +5,8 @@
 //! offset 64. `Gc<T>` is the address of the header, because a clone or drop needs only the count
 //! there. [`AnyGc`](crate::AnyGc) is the same address without the type.
 //!
-//! The memory of an object is fetched before its value is written. Steps between the two may fail,
-//! such as the weak record of `Gc::new_cyclic`, so `Unborn` owns the memory until then.
+//! The memory of an object is fetched before its value is written. Because steps between the two
+//! may fail, such as the weak record of `Gc::new_cyclic`, `Unborn` owns the memory until then.
 
 use std::any::TypeId;
 use std::fmt;
@@ -232,12 +230,11 @@ fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, Al
     }
 }
 
-/// Memory for an object that has no value yet. An allocation uses it if further steps can fail
-/// before the value exists. If it is dropped, the memory is freed.
+/// Memory for an object that has no value yet. An allocation uses it because further steps can fail
+/// before the value exists: then the drop frees the memory.
 pub(super) struct Unborn<'a, T> {
     m: &'a Raw,
     cell: NonNull<u8>,
-    /// The index of the type.
     index: u32,
     value: PhantomData<T>,
 }
@@ -253,12 +250,10 @@ impl<'a, T: Trace + Send + Sync> Unborn<'a, T> {
         Ok(Self { m, cell, index, value: PhantomData })
     }
 
-    /// The address of the future object.
     pub(super) fn header(&self) -> NonNull<Header> {
         self.cell.cast()
     }
 
-    /// Makes the memory an object.
     #[inline(always)]
     pub(super) fn publish(self, value: T) -> Gc<T> {
         // SAFETY: rule *new*: fresh memory, and then it holds the value.
@@ -314,17 +309,17 @@ impl<T> Drop for Unborn<'_, T> {
 ///
 /// A `Gc` can be sent to other threads and held while a thread is detached. It can be stored in a
 /// static or in an object of another heap. A reference outside its heap keeps the object alive,
-/// like a root, and needs no registration. The objects of a heap report their own references in
-/// [`Trace::traverse`]. The collector frees unreachable cycles of these references.
+/// like a root, and needs no registration. The collector frees unreachable cycles of the references
+/// that the objects of a heap report in [`Trace::traverse`].
 ///
 /// Any thread can dereference a `Gc` to its value, attached or not. A change of the value requires
 /// a [`Mutator`]: see [`GcCell`](crate::GcCell) and [`AtomicGc`](crate::AtomicGc). Associated
 /// functions are called as `Gc::downgrade(&gc, &m)`, so that they hide no method of the value.
 ///
-/// `==` and `Hash` use the identity of the object. Compare values with `*a == *b`.
+/// `==` and `Hash` use the identity of the object, so compare values with `*a == *b`.
 ///
-/// If a thread that is not attached to the heap drops a reference, the reference goes onto a list.
-/// The next attached thread that reaches a safepoint drains the list.
+/// A thread that is not attached to the heap may not lower the count, so a reference that it drops
+/// goes onto a list. The next attached thread that reaches a safepoint drains the list.
 ///
 /// An object with 2²⁶ references or more at once may become immortal: it is then never freed. The
 /// references that the owner's thread counts do so only beyond 10⁸.
@@ -369,7 +364,6 @@ impl<T> Gc<T> {
         self.header
     }
 
-    /// The reference without its type.
     #[cfg(test)]
     pub(crate) fn into_reference(self) -> managed::CountedRef {
         // SAFETY: rule *counted*: the handle owned the reference, and has no destructor now.
@@ -393,7 +387,7 @@ impl<T> Gc<T> {
         unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast() }
     }
 
-    /// The address of the value. It is constant for the lifetime of the object.
+    /// The address of the value, which is constant for the lifetime of the object.
     pub fn as_ptr(this: &Self) -> *const T {
         this.value().as_ptr()
     }
@@ -402,7 +396,8 @@ impl<T> Gc<T> {
 impl<T: Trace> Gc<T> {
     /// The number of references to the object, or `usize::MAX` for an immortal object.
     ///
-    /// Other threads can change the number at any time. Use it for tests and statistics only.
+    /// Use it for tests and statistics only, because other threads can change the number at any
+    /// time.
     ///
     /// # Panics
     ///
@@ -440,8 +435,8 @@ impl<T: Trace> Gc<T> {
 
     /// Removes the object from the tracked set. Returns whether the object was tracked before.
     ///
-    /// The references of an untracked object count as references from outside the heap. They keep
-    /// their targets alive, and a cycle through the object leaks.
+    /// The references of an untracked object count as references from outside the heap, so they
+    /// keep their targets alive, and a cycle through the object leaks.
     ///
     /// # Panics
     ///

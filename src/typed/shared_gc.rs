@@ -1,7 +1,6 @@
-//! `SharedGc`, a handle that counts without a look at the object.
-//!
-//! The object is *shared for life* (see the page of `object::header`). Its owner's id and the flag
-//! `MERGED` stay as they are until the object is freed, so a count need not read them. A clone is
+//! A `Gc` reads who owns its object before it counts, so a cache line that many threads count moves
+//! twice for each count. A `SharedGc` need not read, because its object is *shared for life* (see
+//! `object::header`): the owner's id and the flag `MERGED` stay until it is freed. So a clone is
 //! one `fetch_add`, and a drop on an attached thread is one `fetch_sub`.
 
 use std::fmt;
@@ -65,7 +64,7 @@ impl<T> SharedGc<T> {
 
 impl<T: Trace> Gc<T> {
     /// Makes the object one for [`SharedGc`] handles, for the rest of its life. Other `Gc` handles
-    /// to the object stay valid. The reference count is unchanged.
+    /// to the object stay valid, and the reference count is unchanged.
     ///
     /// # Errors
     ///

@@ -1,12 +1,10 @@
-//! Weak references: `GcWeak`, a plain value, and `WeakRef`, an object with a callback.
-//!
-//! A weak reference must find out whether its target is alive, although the target's memory may be
-//! free by then, or hold another object. So it refers to a *record* instead, which all weak
-//! references to one object share. For example, thread B upgrades a weak reference while thread A
-//! drops what may be the last reference. B holds the lock of the record while it reads the target's
-//! count, and A takes the lock before it frees the memory. So B finds a living object, or a count
-//! of 0, or an empty record, and never freed memory. [`object::weak`](crate::object::weak) has the
-//! states and the proof.
+//! A weak reference (the value `GcWeak`, or the object `WeakRef` with a callback) must find out
+//! whether its target is alive. But the target's memory may be free by then, or hold another
+//! object. So it refers to a *record* instead, which all weak references to one object share. For
+//! example, thread B upgrades a weak reference while thread A drops what may be the last reference.
+//! B holds the lock of the record while it reads the target's count, and A takes the lock before it
+//! frees the memory. So B finds a living object, or a count of 0, or an empty record, and never
+//! freed memory. [`object::weak`](crate::object::weak) has the states and the proof.
 //!
 //! A callback belongs to an object, because the collector must traverse its data, and because it
 //! must not run if the weak reference is garbage itself.
@@ -36,8 +34,8 @@ use crate::{Mutator, Trace};
 /// An upgrade fails once the destruction of the target has begun. It also fails once a collection
 /// has found the target to be garbage and has run the finalizers.
 ///
-/// Any thread can clone, send and drop a `GcWeak`. The collector does not count it as a reference
-/// between objects, so it forms no cycle.
+/// Any thread can clone, send and drop a `GcWeak`. It forms no cycle, because the collector does
+/// not count it as a reference between objects.
 pub struct GcWeak<T> {
     record: Option<Shared<WeakRecord>>,
     target: PhantomData<fn() -> Gc<T>>,
@@ -49,7 +47,8 @@ impl<T> GcWeak<T> {
         Self { record: None, target: PhantomData }
     }
 
-    /// The address of the record. It represents the identity of the target, alive or dead.
+    /// The address of the record. It is the identity of the target, alive or dead, because each
+    /// target has one record.
     fn record(&self) -> Option<*const WeakRecord> {
         self.record.as_deref().map(std::ptr::from_ref)
     }
@@ -163,7 +162,7 @@ fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
     let upgrade = |header: &Header| header.try_upgrade(raw.id()).then(|| NonNull::from(header));
     let upgraded = record.with_own_target(is_own, upgrade);
     if is_foreign {
-        // The end of a heap empties its records, so that heap is open.
+        // That heap is open, because the end of a heap empties its records.
         foreign_panic(ForeignGc);
     }
     upgraded.flatten()
@@ -227,7 +226,7 @@ pub type WeakCallback<T, D> = fn(&Gc<WeakRef<T, D>>, &Mutator);
 /// 2. It runs the finalizers.
 /// 3. It clears the other weak references to the target.
 ///
-/// `data` holds the values that the callback needs. The collector traverses it.
+/// `data` holds the values that the callback needs, so the collector traverses it.
 pub struct WeakRef<T, D> {
     record: Shared<WeakRecord>,
     cleared: Shared<AtomicBool>,
@@ -348,7 +347,7 @@ impl Mutator {
             Ok(rooms) => rooms,
             Err(reason) => return Err(AllocError::of::<WeakRef<T, D>>(data, reason)),
         };
-        // The last step that can fail. No other code runs while the record is locked.
+        // The last step that can fail, because no other code may run while the record is locked.
         let room = match record.room_for_watcher() {
             Ok(room) => room,
             Err(reason) => return Err(AllocError::of::<WeakRef<T, D>>(data, reason)),

@@ -1,7 +1,7 @@
-//! A thread that is not attached to an object's heap may not lower its count, because no stop would
-//! wait for that thread, and the collector would read a count that changes. So it puts the
-//! reference on the heap's *deferred* list, and a thread that is attached drops it later. The
-//! thread with the stop defers too, because no object may die in a stop.
+//! A thread that is not attached to an object's heap may not lower its count. No stop waits for
+//! that thread, so the object could die while the collector reads it. So it puts the reference on
+//! the heap's *deferred* list, and a thread that is attached drops it later. The thread with the
+//! stop defers too, because no object may die in a stop.
 
 use std::sync::Arc;
 

@@ -32,9 +32,9 @@
 //! long list does not overflow the stack of calls. The explicit stack is empty when control returns
 //! to the user, also after a panic of a destructor.
 //!
-//! A handle that knows its type destroys the object in place (`destroy_in_place`), if it has no
-//! finalizer, no weak record, and no memory outside the heap that the heap counts. The objects that
-//! die with it go on the stack.
+//! A handle that knows its type destroys the object in place (`destroy_in_place`). The object must
+//! have no finalizer, no weak record, and no memory outside the heap that the heap counts. The
+//! objects that die with it go on the stack.
 //!
 //! A thread with a [`TraversalGuard`](crate::safepoint::TraversalGuard) destroys nothing, because
 //! handlers of dynamic objects need a mutator, and it has none. Queues and lists keep their

@@ -1,4 +1,5 @@
-//! The builder of a heap, which takes its settings.
+//! Most settings of a heap, such as its address space, cannot change once it exists. So a builder
+//! takes them before, has a default for each, and refuses a wrong one in `build`.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +22,7 @@ use crate::typed::heap::{Heap, teardown};
 /// Default of [`HeapBuilder::serial_below`].
 const SERIAL_LIMIT: usize = 50_000;
 /// The largest value of [`HeapBuilder::workers`]. Each worker has a table of counts and a list in
-/// memory. With more workers the setup of these takes longer than the divided work.
+/// memory, and with more workers the setup of these takes longer than the divided work.
 const MAX_WORKERS: usize = 1024;
 
 /// The settings of a new heap. Made by [`Heap::builder`].
@@ -58,8 +59,8 @@ impl Default for HeapBuilder {
 }
 
 impl HeapBuilder {
-    /// The bytes of address space to reserve. A heap cannot grow beyond its reservation. Reserved
-    /// address space takes no memory until it is used.
+    /// The bytes of address space to reserve, beyond which a heap cannot grow. Reserved address
+    /// space takes no memory until it is used.
     ///
     /// By default, four times the machine's memory, but at most 64 GiB, and at most a sixteenth of
     /// the process's address space divided by the number of the process's heaps. It is at least 64
@@ -82,8 +83,8 @@ impl HeapBuilder {
     /// beyond the limit fails with an [`AllocError`](crate::AllocError). Automatic collections are
     /// due before ([`Pacing`]). By default, the size of the reservation, for cells alone.
     ///
-    /// Objects get memory outside the heap without asking it. They may exceed the limit by 64 KiB
-    /// for each thread, by the buffer of the object that is allocated last, and by buffers that
+    /// Objects get memory outside the heap without asking it. So they may exceed the limit by 64
+    /// KiB for each thread, by the buffer of the object that is allocated last, and by buffers that
     /// grow later. As long as they do, every allocation that needs a fresh cell is refused,
     /// whatever its size. On a thread that has got such memory this is the next one, on other
     /// threads it follows up to 64 objects of each size.
@@ -115,8 +116,8 @@ impl HeapBuilder {
         self
     }
 
-    /// Stress modes, for tests: see [`Stress`]. They are very slow. `true` selects a verified full
-    /// collection at every safepoint, with small constants.
+    /// Stress modes, for tests: see [`Stress`]. For example, `true` selects a verified full
+    /// collection at every safepoint, with small constants, which is very slow.
     ///
     /// The environment variable `STANDSTILL_STRESS` adds modes to the given ones, for programs that
     /// cannot be changed. It is read once in a process. A process with more rights than its caller
@@ -151,7 +152,7 @@ impl HeapBuilder {
     }
 
     /// The time after which one call of a dynamic type's traverse handler is reported to
-    /// [`Heap::on_misuse`], with its type, because a handler that blocks may wait for a stopped
+    /// [`Heap::on_misuse`], with its type. A handler that blocks may be waiting for a stopped
     /// thread. The report follows when the world runs again. Default: zero, which disables the
     /// report.
     pub fn slow_handler(mut self, after: Duration) -> Self {
@@ -175,7 +176,8 @@ impl HeapBuilder {
         let mut model = Managed::new();
         model.checked = self.checked;
         model.slow_handler = self.slow_handler.as_nanos().try_into().unwrap_or(u64::MAX);
-        // The first type: rule *dynamic* of `dynamic`.
+        // Registered first, because rule *dynamic* of `dynamic` demands the same index in each
+        // heap.
         if let Some(types) = &crate::EXTENSIONS.dynamic {
             let index = model.types.index_of(types.info)?;
             assert_eq!(index, types.index);

@@ -1,9 +1,7 @@
-//! The finalizers of typed objects.
-//!
-//! `Trace` names a type's finalizer in one constant, so that a finalizer cannot be written without
-//! being called. The constant belongs to unsized types too, such as `str`, and the type of its
-//! function contains a `Gc` of the type, which exists for sized types only. So `Finalizer` keeps
-//! the function without its type, and has a type parameter instead.
+//! A finalizer must not be written without being called, so `Trace` names a type's finalizer in one
+//! constant. Although the constant belongs to unsized types too, such as `str`, the type of its
+//! function contains a `Gc`, which exists for sized types only. So `Finalizer` keeps the function
+//! without its type, and has a type parameter instead.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,8 +12,8 @@ use crate::{Gc, Mutator};
 /// the last reference to the object is dropped, or when a collection finds the object unreachable.
 ///
 /// At that time no object is cleared yet, so the object and all objects reachable from it are
-/// intact. The finalizer can make the object reachable again, by storing a clone of its handle. The
-/// object then lives on, and its finalizer does not run a second time. A panic goes to
+/// intact. The finalizer can make the object reachable again, for example by storing a clone of its
+/// handle. The object then lives on, but its finalizer does not run a second time. A panic goes to
 /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
 ///
 /// A type names its finalizer in [`Trace::FINALIZER`](crate::Trace::FINALIZER). The derive does so
@@ -64,7 +62,6 @@ impl<T> Finalizer<T> {
         Self { function, of: PhantomData }
     }
 
-    /// The function.
     pub(super) fn function(self) -> fn(&Gc<T>, &Mutator) {
         // SAFETY: rule *typed*: only `new` makes a finalizer, from a function of this type.
         unsafe { std::mem::transmute::<fn(), fn(&Gc<T>, &Mutator)>(self.function) }

@@ -1,9 +1,7 @@
-//! A stop of the world around the system call `fork`.
-//!
-//! A child has only the thread that called `fork`. A lock that another thread holds at that time
-//! stays locked in the child, and data that it was changing stay half changed. So before the call
-//! this thread stops the world and takes the heap's locks. Afterwards the parent resumes the world,
-//! and the child removes the other threads from the heap.
+//! A child process has only the thread that called `fork`. A lock that another thread holds at that
+//! time stays locked in the child, and data that it was changing stay half changed. So before the
+//! call this thread stops the world and takes the heap's locks. Afterwards the parent resumes the
+//! world, and the child removes the other threads from the heap.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +14,7 @@ use crate::typed::mutator::Mutator;
 impl Mutator {
     /// Prepares the heap for a `fork`. Call it directly before `fork`.
     ///
-    /// It stops the world so that the child inherits a consistent heap. After the `fork`, the
+    /// It stops the world, so that the child inherits a consistent heap. After the `fork`, the
     /// parent calls [`Fork::parent`] and the child calls [`Fork::child`]. Until then this thread
     /// holds the lock of the heap's thread list, so [`Heap::stats`](crate::Heap::stats) panics on
     /// it. The process may exit inside the fork, in the parent or in the child: a child whose
@@ -37,7 +35,7 @@ impl Mutator {
     /// that the child starts with [`std::thread`] never begin to run. The heap's helper threads are
     /// such threads: without them the child collects on one thread.
     ///
-    /// Windows has no `fork`. The call works there as a stop, which [`Fork::parent`] ends.
+    /// On Windows, which has no `fork`, the call works as a stop, which [`Fork::parent`] ends.
     ///
     /// # Errors
     ///
@@ -82,12 +80,13 @@ impl Heap {
 
 /// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].
 ///
-/// It must not be leaked, for example by [`std::mem::forget`]: the world would stay stopped, and
-/// the heap's locks would stay locked. This thread then panics when it takes one of these locks:
-/// when it collects, detaches, reads statistics, or drops its mutator. Other threads wait for ever
-/// when they attach or reach a safepoint, and when they use settings or hooks of any heap. A thread
-/// that starts to wait for one of the heap's locks after the leak reports the wait on standard
-/// error after one second. A thread that had already parked for the fork reports nothing.
+/// It must not be leaked, for example by [`std::mem::forget`], because the world would stay
+/// stopped, and the heap's locks would stay locked. This thread then panics when it takes one of
+/// these locks: when it collects, detaches, reads statistics, or drops its mutator. Other threads
+/// wait for ever when they attach or reach a safepoint, and when they use settings or hooks of any
+/// heap. A thread that starts to wait for one of the heap's locks after the leak reports the wait
+/// on standard error after one second. A thread that had already parked for the fork reports
+/// nothing.
 ///
 /// In the child, objects of the other threads become unowned, and are collected like all others.
 pub type Fork<'a> = ModelFork<'a, Managed>;

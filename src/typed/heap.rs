@@ -1,5 +1,6 @@
-//! `Heap`, the handle to a heap of typed objects; the objects from which its collections start; and
-//! its end.
+//! A heap ends when nobody can use it any more, but the finalizers of its last collection can clone
+//! its handle again. This page has the handle `Heap`, that end, and the named roots, with which
+//! full collections begin.
 
 #![forbid(unsafe_code)]
 
@@ -92,7 +93,8 @@ impl Heap {
     }
 
     /// Disables automatic collections while the guard is alive. Explicit collections still work.
-    /// This helps a program that builds a large structure of which nothing becomes garbage.
+    /// This helps, for example, a program that builds a large structure of which nothing becomes
+    /// garbage.
     ///
     /// Garbage cycles stay for as long as a guard is alive, so a guard that is leaked, or that only
     /// garbage refers to, disables automatic collections for ever. The heap reports it once, as an
@@ -214,10 +216,10 @@ impl Heap {
     /// Names a long-lived object from which much of the heap is reachable, such as a module table
     /// or an interpreter's root frame.
     ///
-    /// This is a hint that makes full collections faster. Objects reachable from named objects are
-    /// marked first, and traversed once instead of twice. The hint does not change which objects
-    /// are collected. The returned value holds a reference to the object, and the hint is valid as
-    /// long as that value is alive.
+    /// This is a hint that makes full collections faster, because objects reachable from named
+    /// objects are marked first, and traversed once instead of twice. The hint does not change
+    /// which objects are collected. The returned value holds a reference to the object, and the
+    /// hint is valid as long as that value is alive.
     ///
     /// # Panics
     ///
@@ -288,7 +290,8 @@ pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
         let m = Mutator::from_raw_mut(m);
         match crate::EXTENSIONS.last_collection {
             Some(collect) => collect(m),
-            // Fails if a thread ended without dropping its mutator. Then nothing can be collected.
+            // It fails if a thread ended without dropping its mutator, because then no stop
+            // succeeds.
             None => drop(m.try_collect(Collect::full().quietly())),
         }
     });
@@ -308,7 +311,7 @@ pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
             "is attached to another heap"
         }
     };
-    // The drop closes the heap and destroys the objects that only deferred drops kept alive. The
+    // The drop closes the heap and destroys the objects that only deferred drops kept alive, so the
     // remaining objects are counted afterwards.
     let closed = outside::guarded(|| drop(handle));
     let left = core.live_tracked();
@@ -327,8 +330,8 @@ pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
 
 /// The functions that a heap of typed objects calls in modules above this folder.
 ///
-/// The modules above import from this folder, and this folder does not import from them. `lib.rs`
-/// joins the two: its constant `EXTENSIONS` names their functions.
+/// The modules above import from this folder, but this folder does not import from them. So
+/// `lib.rs` joins the two: its constant `EXTENSIONS` names their functions.
 pub(crate) struct Extensions {
     /// Types that are made at run time. `None` without the feature `cpython`, and in the models of
     /// loom.

@@ -1,9 +1,8 @@
-//! What the conformance kit for object models (`model_check/`, a package of its own) needs of the
-//! inside of a heap.
-//!
-//! The kit compares a heap with its own books: it reads state bytes, calls a model as the collector
-//! does, and looks for memory that was freed twice. No other package may rely on this module. It
-//! changes without notice, so each version of the kit fits one version of the library.
+//! The conformance kit for object models (`model_check/`, a package of its own) compares a heap
+//! with its own books, for which it needs the inside of the heap. For example, it reads state
+//! bytes, calls a model as the collector does, and looks for memory that was freed twice. No other
+//! package may rely on this module, because it changes without notice: each version of the kit fits
+//! one version of the library.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,6 @@
-//! Mutators: the attachment of a thread to a heap of typed objects.
+//! A stop waits until each attached thread is at a safepoint, where the thread must not hold a
+//! borrow of an object. So the attachment to a heap is a value, the mutator: a borrow of an object
+//! also borrows the mutator, and a safepoint takes it by `&mut`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,8 +21,8 @@ use crate::report::error::AttachError;
 use crate::report::facts::CollectionReport;
 use crate::typed::heap::Heap;
 
-/// A thread's attachment to a heap. Its methods need an attached thread, and the value proves that
-/// the thread is attached.
+/// A thread's attachment to a heap. Its methods need an attached thread, which the value itself
+/// proves.
 ///
 /// A mutator stays on its thread (it is neither `Send` nor `Sync`), and a thread has at most one. A
 /// borrow from an object also borrows the mutator, and [`safepoint`](Self::safepoint),
@@ -147,7 +149,7 @@ impl Mutator {
 
     /// Parks or collects here if the heap has requested it. Otherwise this is one relaxed load.
     ///
-    /// It takes `&mut self`, so no borrow from an object is held across it.
+    /// It takes `&mut self`, so that no borrow from an object is held across it.
     #[inline(always)]
     pub fn safepoint(&mut self) {
         self.raw.0.safepoint();
@@ -235,8 +237,8 @@ impl Mutator {
         self.raw().may_park()
     }
 
-    /// Runs `f` detached. Stops do not wait for the thread meanwhile, so `f` may block. The thread
-    /// attaches again afterwards, even if `f` panics.
+    /// Runs `f` detached, so that `f` may block, because stops do not wait for the thread
+    /// meanwhile. The thread attaches again afterwards, even if `f` panics.
     ///
     /// The closure cannot use this mutator. It can clone and drop handles, and it can enter this
     /// heap or another heap with [`Heap::attach_scoped`].
@@ -254,7 +256,7 @@ impl Mutator {
     }
 
     /// Detaches without a closure, for languages that mark the two ends of a blocking region. The
-    /// thread may attach to another heap meanwhile. It must end that attachment before it attaches
+    /// thread may attach to another heap meanwhile, but must end that attachment before it attaches
     /// here again.
     ///
     /// # Errors
@@ -266,7 +268,7 @@ impl Mutator {
         self.raw.0.into_detached().map(Detached).map_err(Self::from_raw)
     }
 
-    /// Locks a std mutex outside the heap. Tries first, and otherwise waits detached. If an
+    /// Locks a std mutex outside the heap. Tries first, and otherwise waits detached, because if an
     /// attached thread waited for a mutex of a parked thread, the stop would never end.
     ///
     /// # Errors
@@ -408,7 +410,7 @@ impl fmt::Debug for Detached {
     }
 }
 
-// Inspection. Each of these functions stops the world. They do not list objects that a running
+// Inspection. Each of these functions stops the world, but lists no object that a running
 // collection is about to clear.
 impl Mutator {
     /// All tracked objects of the heap except the frozen objects.
@@ -472,7 +474,7 @@ impl Mutator {
     /// Freezes all tracked objects. Returns the number of frozen objects.
     ///
     /// Collections ignore frozen objects until [`unfreeze`](Self::unfreeze). The references of a
-    /// frozen object keep their targets alive.
+    /// frozen object keep their targets alive, because they count as references from outside.
     ///
     /// # Panics
     ///

@@ -1,11 +1,12 @@
-//! `GcSlice`, a handle to one object with a header and items. The number of items is fixed at the
-//! allocation.
+//! An interpreter's tuple has a length that is known only when it is made, and a `Vec` for its
+//! items would be a second allocation. So a `GcSlice` refers to one object with a header and items,
+//! whose number is fixed at the allocation.
 //!
 //! ```text
 //! | Header | length | HeaderSlice<H, [T]>: header, items … |
 //! ```
 //!
-//! The handle is one word, because the length is stored in the object. An access makes the wide
+//! The handle is one word, because the length is stored in the object, and an access makes the wide
 //! reference from both.
 
 use std::alloc::Layout;
@@ -317,7 +318,7 @@ impl Mutator {
             let first = NonNull::new_unchecked((&raw mut (*value.as_ptr()).items).cast::<T>());
             let mut partial =
                 Partial::<H, T> { m, cell, items: first, written: 0, header: PhantomData };
-            // The cell has room for `len` items. The iterator may yield more or fewer.
+            // The cell has room for `len` items, although the iterator may yield more or fewer.
             while partial.written < len {
                 let Some(item) = items.next() else {
                     panic!(

@@ -25,7 +25,6 @@ const BATCHING_THRESHOLD: usize = 16_384;
 /// Values in a full batch.
 const BATCH_SIZE: usize = 128;
 
-/// A value that a batch can contain.
 pub(crate) trait Batched {
     /// Whether the handles of the value lie in a buffer.
     const IS_BUFFERED: bool;
@@ -120,7 +119,6 @@ impl DropBatch {
         self.worthwhile.set(objects >= stress.shrink(BATCHING_THRESHOLD));
     }
 
-    /// Calls `f`, which clears `object`.
     #[inline]
     pub(crate) fn clearing<R>(&self, object: Object, f: impl FnOnce() -> R) -> R {
         if !self.worthwhile.get() {

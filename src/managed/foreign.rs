@@ -17,13 +17,13 @@
 //! It looks up the owner's id in a table of the coordinator, without a lock. If the table knows no
 //! participant with this id, the thread asks the registry, whose lock orders the owner's last count
 //! before the inheritance. The thread keeps the id, so that it asks once for a series of objects of
-//! one owner. This is sound, because an id is never reused. The table may miss an ended owner,
-//! because a living participant has an id at the same place. Then the object is counted as before.
+//! one owner. This is sound, because an id is never reused. If a living participant has an id at
+//! the same place, the table misses the ended owner, and the object is counted as before.
 //!
 //! # Objects that are not inherited
 //!
 //! * A merged object: its owner has dropped its last local reference, or several threads counted it
-//!   at once. It stays merged until a collection claims it.
+//!   at once. It has no owner that could end, and stays merged until a collection claims it.
 //! * An object that the mutator only clones, because a clone looks at no table.
 //! * An object that an unattached thread drops: it defers the reference, and the thread that drains
 //!   the list inherits the object.
@@ -192,8 +192,8 @@ pub(crate) fn merge_early(m: &Raw, header: &Header) {
     m.local().queue.merge_one(header);
 }
 
-/// Makes this mutator the owner of an object, if the present owner has ended. The caller has a
-/// reference to the object. `false`: nothing has happened.
+/// Makes this mutator the owner of an object, if the present owner has ended. The object stays
+/// alive meanwhile, because the caller has a reference to it. `false`: nothing has happened.
 #[inline(always)]
 pub(crate) fn inherit(m: &Raw, header: &Header) -> bool {
     m.core().coordinator.has_probably_ended(header.owner()) && try_inherit(m, header)

@@ -27,7 +27,8 @@ use crate::object::header::Header;
 use crate::object::type_info::TypeInfo;
 use crate::report::error::OutOfMemory;
 
-/// The one reference to a buffer. The drop frees the buffer and drops no handle.
+/// The one reference to a buffer. The drop frees the buffer, but drops no handle, because the
+/// vector owns those.
 #[derive(Debug)]
 pub(crate) struct HandleBuffer(NonNull<Header>);
 

@@ -346,7 +346,7 @@ impl SplitCounts<Managed> for Managed {
     }
 
     fn merge(model: &Self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
-        // Every thread is at a safepoint. Relaxed, both: the stop orders them.
+        // The stop counts as a safepoint of every thread. Relaxed, both: the stop orders them.
         let epoch = model.epoch.load(Ordering::Relaxed);
         world.locals(|_, local| {
             dead.extend(merge_queue(&local.queue));
@@ -571,7 +571,6 @@ pub(crate) fn drop_later<T: Batched>(m: &Raw, value: T) {
     m.private().drop_batch.drop_later(value);
 }
 
-/// Drops the values of the batch.
 #[inline(never)]
 fn drop_batched(m: &Raw) {
     let _lent = m.lend();

@@ -48,7 +48,8 @@ pub struct Managed {
     pub(super) deferred: lock::ForkMutex<Deferred>,
     /// References that the thread with the stop drops, which may be the one that forks.
     pub(super) deferred_in_stop: Mutex<Vec<CountedRef>>,
-    /// Whether one of the lists may have entries. An attaching thread reads it.
+    /// Whether one of the lists may have entries, so that an attaching thread need not lock them to
+    /// see.
     pub(super) has_deferred: AtomicBool,
     /// Published retired references, each with its epoch.
     pub(super) retired: Mutex<Vec<(u64, CountedRef)>>,
@@ -256,7 +257,7 @@ pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> Result<u32, NoMemo
     if std::ptr::eq(cached, info) { Ok(index) } else { index_in_registry(m, info) }
 }
 
-/// The index of a type that is not in the mutator's cache. Afterwards it is.
+/// The index of a type that is not in the mutator's cache, to which it is added.
 #[cold]
 #[inline(never)]
 fn index_in_registry(m: &Raw, info: &'static TypeInfo) -> Result<u32, NoMemory> {
@@ -279,13 +280,12 @@ pub(super) struct TypedObject<'a> {
 }
 
 impl Managed {
-    /// The object with its table.
     pub(super) fn typed<'a>(&self, object: Live<'a>) -> TypedObject<'a> {
         TypedObject { object, info: self.info(object.header()) }
     }
 
-    /// Puts an object off until the other garbage of the collection is cleared and released.
-    /// `false`: there is no memory for that.
+    /// Puts an object off until the other garbage of the collection is cleared and released, or
+    /// returns `false` because there is no memory for that.
     pub(super) fn clear_last(&self, object: Live<'_>, m: &Raw) -> bool {
         let mut last = self.cleared_last.lock();
         if last.try_reserve(1).is_err() {

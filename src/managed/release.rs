@@ -76,7 +76,7 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
     }
 }
 
-/// Destroys a `T`. Its owner, this thread, has taken the last reference.
+/// Destroys a `T`, whose owner, this thread, has taken the last reference.
 ///
 /// # Safety
 ///
@@ -243,7 +243,8 @@ fn take_last_of_weak(m: &Raw, reference: CountedRef) -> Result<DeadObject, Count
     reference.take_last(m.id())
 }
 
-/// The destruction of an object. The objects that die meanwhile go on the destruction stack.
+/// The destruction of an object, so that the objects that die meanwhile go on the destruction
+/// stack.
 pub(super) const DESTRUCTION: u8 = 1;
 /// A call of a handler of a dynamic object, which is a C function that a panic must not leave.
 pub(super) const HANDLER_CALL: u8 = 2;

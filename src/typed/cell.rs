@@ -29,9 +29,9 @@
 //! for garbage. Therefore the lock word names a heap:
 //!
 //! * An unlock stores the heap of the guard's mutator.
-//! * A traversal takes the lock, and marks the cell as `PART` of the traversed heap. It reads the
-//!   cell only if neither a mutator nor a traversal of another heap was the last to lock it.
-//!   Otherwise the cell is unreadable in this collection.
+//! * A traversal takes the lock, and marks the cell as `PART` of the traversed heap. If a mutator
+//!   or a traversal of another heap was the last to lock it, the cell is unreadable in this
+//!   collection.
 //! * A mutator of another heap cannot lock a `PART`: its lock panics, as for a cell in an object.
 //!   So the cell does not change between two traversals of one stop.
 //!
@@ -97,7 +97,7 @@ pub struct GcCell<T: ?Sized> {
 const FREE: u64 = 1 << 63;
 /// In the word of a free cell that a traversal has found in an object of the heap.
 const PART: u64 = 1 << 62;
-/// The word while a traversal has locked the cell. No mutator has this id.
+/// The word while a traversal has locked the cell, which is the id of no mutator.
 const COLLECTOR: u64 = !FREE;
 
 const fn is_locked(word: u64) -> bool {
@@ -131,7 +131,8 @@ impl<T> GcCell<T> {
 }
 
 impl<T: Trace> GcCell<T> {
-    /// Replaces the value. The old value is dropped after the cell is unlocked.
+    /// Replaces the value. The old value is dropped after the cell is unlocked, so its destructor
+    /// may lock the cell.
     ///
     /// # Panics
     ///
@@ -197,7 +198,7 @@ impl<T: Trace + ?Sized> GcCell<T> {
         self.holder.compare_exchange(free, holder, Ordering::Acquire, Ordering::Relaxed)
     }
 
-    /// Locks the cell. Waits while another thread holds the lock.
+    /// Locks the cell, after a wait if another thread holds the lock.
     ///
     /// The guard borrows the mutator, so it cannot be kept across a safepoint. The heap reports a
     /// thread that waits for a long time, as in a deadlock: see
@@ -237,8 +238,8 @@ impl<T: Trace + ?Sized> GcCell<T> {
         Some(GcCellGuard::new(self, free))
     }
 
-    /// As [`try_lock`](Self::try_lock), but `None` also for a part of another heap. For models,
-    /// which cannot panic.
+    /// As [`try_lock`](Self::try_lock), but `None` also for a part of another heap, because models
+    /// cannot panic.
     #[cfg(all(test, loom))]
     pub(crate) fn try_lock_own<'a>(&'a self, m: &'a Mutator) -> Option<GcCellGuard<'a, T>> {
         let free = self.take_named(m, self.free_word(m)).ok()??;
@@ -327,8 +328,8 @@ fn refuse_foreign() -> ! {
 }
 
 impl<T: Trace> GcCell<T> {
-    /// Traverses a cell outside of the heap. A running thread of another heap may try to lock it
-    /// meanwhile.
+    /// Traverses a cell outside of the heap, under its lock, because a running thread of another
+    /// heap may try to lock it meanwhile.
     #[cold]
     #[inline(never)]
     fn traverse_elsewhere(&self, tracer: &mut Tracer) {
@@ -392,7 +393,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
     }
 
     /// Cells that contain handles are read in groups by `Tracer::edges_to`, without a branch on the
-    /// number of cells. The lock of each cell is tested.
+    /// number of cells, but the lock of each cell is tested.
     #[inline]
     fn traverse_slice(these: &[Self], tracer: &mut Tracer) {
         let start = these.as_ptr() as usize;

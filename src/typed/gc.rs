@@ -79,7 +79,6 @@ macro_rules! handle {
 }
 pub(super) use handle;
 
-/// The layout of an object with a value of type `T`.
 pub(super) struct Layout<T>(PhantomData<T>);
 
 impl<T> Layout<T> {
@@ -91,7 +90,6 @@ impl<T> Layout<T> {
     pub(super) const CLASS: Option<u8> = class_for(Self::SIZE, Self::ALIGN);
 }
 
-/// Builds the function table of objects with a value of type `T`.
 struct Typed<T>(PhantomData<T>);
 
 impl<T: Trace> Typed<T> {
@@ -178,7 +176,6 @@ impl<T: Trace> Typed<T> {
     }
 }
 
-/// The initial state bits of objects of this type.
 const fn initial_state<T: Trace>() -> u8 {
     let tracked = if T::TRACKED { state::TRACKED } else { 0 };
     tracked | if T::FINALIZER.is_some() || T::HAS_EXTERNAL_BYTES { state::BY_TYPE } else { 0 }
@@ -370,7 +367,8 @@ impl<T> Gc<T> {
         unsafe { managed::CountedRef::new(self.into_header()) }
     }
 
-    /// Returns the address of the header. The count is unchanged and the caller owns the reference.
+    /// Returns the address of the header. The count is unchanged, because the caller owns the
+    /// reference now.
     pub(crate) fn into_header(self) -> NonNull<Header> {
         ManuallyDrop::new(self).header
     }

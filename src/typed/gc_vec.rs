@@ -47,7 +47,7 @@ use crate::report::error::{AllocError, OutOfMemory};
 use crate::typed::gc::out_of_memory;
 use crate::{Gc, Mutator, Trace, Tracer};
 
-/// A vector of handles. It holds up to `N` handles in line, and more of them in a cell of the heap.
+/// A vector of handles, which holds up to `N` of them in line, and more in a cell of the heap.
 ///
 /// Use it for the references of a node, instead of a `Vec<Gc<T>>`. A node with up to `N` references
 /// needs no second allocation, and the collector finds these references in the node itself. A

@@ -388,7 +388,7 @@ impl Mutator {
 pub struct Detached(ModelDetached<Managed>);
 
 impl Detached {
-    /// Attaches the thread again. Waits while the world is stopped.
+    /// Attaches the thread again, after a wait if the world is stopped.
     ///
     /// # Errors
     ///

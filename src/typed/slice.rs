@@ -248,8 +248,8 @@ impl<H, T> fmt::Debug for GcSlice<H, T> {
 impl Mutator {
     /// Allocates one object with a header and items.
     ///
-    /// The number of items is the [length](ExactSizeIterator::len) of the iterator. Further items
-    /// stay in the iterator.
+    /// The number of items is the [length](ExactSizeIterator::len) of the iterator, so further
+    /// items stay in the iterator.
     ///
     /// # Panics
     ///

@@ -8,7 +8,7 @@
 //!
 //! # Orderings
 //!
-//! * Stores and exchanges release the content of the new object. Loads acquire it.
+//! * Stores and exchanges release the content of the new object, and loads acquire it.
 //! * An exchange also acquires the writes that came before the store of the removed reference.
 //! * Retirement in [`managed`](crate::managed) delays the drop long enough.
 //!
@@ -24,8 +24,8 @@ use crate::object::header::Header;
 use crate::typed::gc::check;
 use crate::{Gc, Mutator, Trace, Tracer};
 
-/// A field that holds a reference or nothing. Any attached thread can read and change it without a
-/// lock.
+/// A field that holds a reference or nothing, which any attached thread can read and change without
+/// a lock.
 ///
 /// ```
 /// use standstill::{AtomicGc, Heap};
@@ -294,7 +294,8 @@ impl<T> fmt::Debug for AtomicGc<T> {
     }
 }
 
-/// A slot that is set once, by an attached thread. The collector can break a cycle through it.
+/// A slot that is set once, by an attached thread. The collector can break a cycle through it,
+/// because it may empty the slot.
 ///
 /// ```
 /// use standstill::{GcOnce, Heap};

@@ -58,8 +58,8 @@ use crate::{Finalizer, Mutator, Tracer};
 ///
 /// # The contract, and why the trait is safe
 ///
-/// 1. `traverse` visits each reference that the value *owns*, once for each handle. A `Vec` that
-///    holds the same `Gc` twice visits it twice.
+/// 1. `traverse` visits each reference that the value *owns*, once for each handle. For example, a
+///    `Vec` that holds the same `Gc` twice visits it twice.
 /// 2. `traverse` visits no other references: no references behind a shared pointer (`Arc`,
 ///    `&'static`), and no references of another object.
 /// 3. Two traversals of an unchanged value visit the same references, because one collection may
@@ -134,7 +134,7 @@ use crate::{Finalizer, Mutator, Tracer};
 /// * `Box<dyn Any>` and similar types: they have no way to visit their references. Use
 ///   [`AnyGc`](crate::AnyGc), [`GcDyn`](crate::GcDyn), or your own enum.
 /// * Function pointers with a lifetime in the signature (`fn(&T)`): Rust has no way to name them
-///   all. Put `#[trace(skip)]` on such a field. This loses nothing, because a function pointer
+///   all. Put `#[trace(skip)]` on such a field, which loses nothing, because a function pointer
 ///   holds no references.
 ///
 /// [`Gc`]: crate::Gc
@@ -176,11 +176,11 @@ pub trait Trace: 'static {
     /// decides about collections ([`Pacing::young_bytes`](crate::Pacing::young_bytes)).
     ///
     /// A type that returns more than 0 sets [`HAS_EXTERNAL_BYTES`](Self::HAS_EXTERNAL_BYTES). The
-    /// derive adds up the fields, except those with `#[trace(skip)]`. Containers of the standard
-    /// library count their buffers by their capacity, and do not look behind them: a `Vec<Vec<u8>>`
-    /// counts 24 bytes an element. So the call takes constant time. Not counted are the contents of
-    /// an `Arc`, which no single object owns, and of a `Mutex`, `RwLock` or `OnceLock`, which
-    /// change without the heap's knowledge.
+    /// derive adds up the fields, except those with `#[trace(skip)]`. So that the call takes
+    /// constant time, containers of the standard library count their buffers by their capacity, and
+    /// do not look behind them: a `Vec<Vec<u8>>` counts 24 bytes an element. Not counted are the
+    /// contents of an `Arc`, which no single object owns, and of a `Mutex`, `RwLock` or `OnceLock`,
+    /// which change without the heap's knowledge.
     ///
     /// The heap adds the bytes when the object is allocated, and subtracts them when it dies. It
     /// calls this function for the contents of a [`GcCell`](crate::GcCell) of an object, too, each

@@ -57,11 +57,11 @@ leaves! {
     std::sync::atomic::AtomicI8; std::sync::atomic::AtomicI16; std::sync::atomic::AtomicI32;
     std::sync::atomic::AtomicI64; std::sync::atomic::AtomicIsize;
 
-    /// Skipped. An address is no edge: edges come only from a [`Gc`](crate::Gc).
+    /// Skipped, because an address is no edge: edges come only from a [`Gc`](crate::Gc).
     std::sync::atomic::AtomicPtr<T> where [T: 'static];
     std::marker::PhantomData<T> where [T: ?Sized + 'static];
 
-    /// Skipped. All clones of an `Arc` own its contents together. If each clone visited the
+    /// Skipped, because all clones of an `Arc` own its contents together. If each clone visited the
     /// contents, one reference would be counted once for each clone, and a live object could be
     /// taken for garbage. Skipping is safe: references in the contents count as **held from
     /// outside**, so a cycle through an `Arc` is never collected. To make such a cycle collectable,
@@ -537,7 +537,7 @@ const fn assert_without_references<T: Trace>() {
     );
 }
 
-/// A lock is a leaf. If its contents may hold references, the program does not compile.
+/// A lock is a leaf, so if its contents may hold references, the program does not compile.
 ///
 /// Any thread can change it through a shared reference, also a detached one during a stop. That
 /// thread could store a new handle to an object whose count the collector has read already. The

@@ -213,8 +213,8 @@ impl<T> fmt::Debug for GcWeak<T> {
 /// The function that is called when the target of a [`WeakRef`] dies.
 pub type WeakCallback<T, D> = fn(&Gc<WeakRef<T, D>>, &Mutator);
 
-/// A weak reference with a callback. It is an object of the heap itself; [`Mutator::alloc_weak`]
-/// allocates it.
+/// A weak reference with a callback. Because it is an object of the heap itself,
+/// [`Mutator::alloc_weak`] allocates it.
 ///
 /// The weak reference is cleared when its target dies or when a collection finds the target to be
 /// garbage. Then the callback is called once, while the world runs. It is not called if the weak

@@ -136,7 +136,6 @@ pub struct OwnPart {
     pub(super) known_ended: Cell<u64>,
 }
 
-/// Places of the cache of type indices.
 pub(super) const TYPE_CACHE_SIZE: usize = 64;
 
 impl Managed {
@@ -266,7 +265,6 @@ fn index_in_registry(m: &Raw, info: &'static TypeInfo) -> Result<u32, NoMemory> 
     Ok(index)
 }
 
-/// The cell of the mutator's cache for a type.
 #[inline(always)]
 fn type_slot<'a>(m: &'a Raw, info: &'static TypeInfo) -> &'a Cell<(*const TypeInfo, u32)> {
     &m.private().types[((&raw const *info) as usize >> 4) % TYPE_CACHE_SIZE]

@@ -190,7 +190,7 @@ pub(crate) const fn offset(align: usize) -> usize {
     size_of::<Header>().next_multiple_of(align)
 }
 
-/// Allocates an object. Returns the value in the error if the heap is full.
+/// Allocates an object, or returns the value in the error if the heap is full.
 #[inline]
 pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match const { Layout::<T>::CLASS } {
@@ -299,10 +299,10 @@ impl<T> Drop for Unborn<'_, T> {
 
 /// A counted reference to an object of a [`Heap`](crate::Heap).
 ///
-/// A `Gc` is one word and never null. A clone increments the object's reference count and a drop
-/// decrements it. The thread that allocated the object counts without atomic read-modify-write
-/// instructions, while other threads count atomically. If several threads count one object all the
-/// time, use a [`SharedGc`](crate::SharedGc).
+/// A `Gc` is one word and never null, so an `Option<Gc<T>>` is one word too. A clone increments the
+/// object's reference count and a drop decrements it. The thread that allocated the object counts
+/// without atomic read-modify-write instructions, while other threads count atomically. If several
+/// threads count one object all the time, use a [`SharedGc`](crate::SharedGc).
 ///
 /// A `Gc` can be sent to other threads and held while a thread is detached. It can be stored in a
 /// static or in an object of another heap. A reference outside its heap keeps the object alive,
@@ -416,7 +416,7 @@ impl<T: Trace> Gc<T> {
         Self::as_any(this).is_tracked(m)
     }
 
-    /// Adds the object to the tracked set. Returns whether the object was untracked before.
+    /// Adds the object to the tracked set, and returns whether the object was untracked before.
     ///
     /// [`Trace::TRACKED`] of the type determines whether a new object is tracked. Any attached
     /// thread may call this function at any time.
@@ -431,7 +431,7 @@ impl<T: Trace> Gc<T> {
         unsafe { m.raw().track(object(this.header)) }
     }
 
-    /// Removes the object from the tracked set. Returns whether the object was tracked before.
+    /// Removes the object from the tracked set, and returns whether the object was tracked before.
     ///
     /// The references of an untracked object count as references from outside the heap, so they
     /// keep their targets alive, and a cycle through the object leaks.
@@ -470,7 +470,7 @@ impl<T: Trace> Gc<T> {
 }
 
 impl Mutator {
-    /// Allocates an object. The object is tracked if [`Trace::TRACKED`] is `true` for its type.
+    /// Allocates an object, which is tracked if [`Trace::TRACKED`] is `true` for its type.
     ///
     /// `T` must be `Send + Sync`: any thread may access the object, and any thread may destroy it.
     /// A type with an alignment of more than 32 KiB does not compile here.

@@ -33,8 +33,8 @@
 //!
 //! Unsafe code here keeps what the table says:
 //!
-//! * **vector**: the vector's first `len` places contain handles that the vector owns, `len` is
-//!   `capacity` at most, and `capacity` tells which field of the union is in use.
+//! * **vector**: the vector's first `len` places contain handles that the vector owns, and `len` is
+//!   `capacity` at most. `capacity` tells which field of the union is in use.
 
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -84,7 +84,8 @@ use crate::{Gc, Mutator, Trace, Tracer};
 /// A vector with more than `N` handles has an array in its heap, which
 /// [`HeapStats::live_objects`](crate::HeapStats) counts as an object. The array belongs to the heap
 /// of the mutator with which the vector grew. The vector itself may lie anywhere, also in an object
-/// of another heap, and any thread may drop it. It never moves the handles back in line.
+/// of another heap, and any thread may drop it. A shorter vector keeps its array, and never moves
+/// the handles back in line.
 ///
 /// `clear`, `truncate` and `retain` drop handles, and objects may die with them. If a destructor
 /// locks the cell around the vector, take the vector out of the cell first ([`GcCell::take`]), and
@@ -158,7 +159,6 @@ impl<T, const N: usize> GcVec<T, N> {
         }
     }
 
-    /// The place of the first handle.
     #[inline(always)]
     fn start_mut(&mut self) -> NonNull<Gc<T>> {
         if self.is_inline() { NonNull::from(&mut self.handles).cast() } else { self.start() }
@@ -210,7 +210,8 @@ impl<T, const N: usize> GcVec<T, N> {
         Ok(())
     }
 
-    /// The buffer, if there is one. Afterwards the vector is not used, or gets another buffer.
+    /// The buffer, if there is one, which the caller takes over: the vector is not used again, or
+    /// gets another.
     #[inline(always)]
     fn take_buffer(&mut self) -> Option<HandleBuffer> {
         if self.is_inline() {
@@ -260,7 +261,7 @@ impl<T, const N: usize> GcVec<T, N> {
         Some(unsafe { self.start().add(self.len as usize).read() })
     }
 
-    /// Inserts a handle before the handle at `index`. The handles behind it move up.
+    /// Inserts a handle before the handle at `index`, so that the handles behind it move up.
     ///
     /// # Panics
     ///
@@ -273,7 +274,7 @@ impl<T, const N: usize> GcVec<T, N> {
         self[index..].rotate_right(1);
     }
 
-    /// Removes the handle at `index` and returns it. The handles behind it move down.
+    /// Removes the handle at `index` and returns it, so that the handles behind it move down.
     ///
     /// # Panics
     ///
@@ -286,7 +287,8 @@ impl<T, const N: usize> GcVec<T, N> {
         self.pop().expect("a vector with a handle")
     }
 
-    /// Removes the handle at `index` and returns it. The last handle takes its place.
+    /// Removes the handle at `index` and returns it. Only the last handle moves, because it takes
+    /// the place.
     ///
     /// # Panics
     ///
@@ -312,7 +314,7 @@ impl<T, const N: usize> GcVec<T, N> {
         self.truncate(0);
     }
 
-    /// Drops the handles for which `keep` returns `false`. The others stay in order.
+    /// Drops the handles for which `keep` returns `false`, while the others stay in order.
     ///
     /// The handles are dropped after the last call of `keep`.
     pub fn retain(&mut self, mut keep: impl FnMut(&Gc<T>) -> bool) {
@@ -330,7 +332,7 @@ impl<T, const N: usize> GcVec<T, N> {
     ///
     /// # Panics
     ///
-    /// If the heap is full. The handles before the failure are in the vector.
+    /// If the heap is full. The vector then contains the handles before the failure.
     #[track_caller]
     pub fn extend(&mut self, m: &Mutator, handles: impl IntoIterator<Item = Gc<T>>) {
         let handles = handles.into_iter();

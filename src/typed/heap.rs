@@ -92,9 +92,9 @@ impl Heap {
         self.0.set_pacing(pacing);
     }
 
-    /// Disables automatic collections while the guard is alive. Explicit collections still work.
-    /// This helps, for example, a program that builds a large structure of which nothing becomes
-    /// garbage.
+    /// Disables automatic collections while the guard is alive, although explicit collections still
+    /// work. This helps, for example, a program that builds a large structure of which nothing
+    /// becomes garbage.
     ///
     /// Garbage cycles stay for as long as a guard is alive, so a guard that is leaked, or that only
     /// garbage refers to, disables automatic collections for ever. The heap reports it once, as an
@@ -156,7 +156,7 @@ impl Heap {
     /// * A stop waits for threads that have not reached a safepoint. The thread that requests the
     ///   stop calls the hook with these threads.
     /// * A thread has ended without dropping its [`Mutator`](crate::Mutator), so every later stop
-    ///   fails. This is reported once.
+    ///   fails, which is reported once.
     /// * A thread waits for the end of another thread's stop. The waiting thread calls the hook
     ///   with the thread that stopped the world.
     /// * A thread waits to collect while another thread collects, and no step of that collection
@@ -348,7 +348,8 @@ pub(crate) type NewObserver = fn() -> Result<ObserverAndRule, NoMemory>;
 
 /// How a heap handles objects of types made at run time.
 pub(crate) struct DynamicTypes {
-    /// The table of these objects. It is the first that each heap registers.
+    /// The table of these objects, which is the first that each heap registers, so that it has one
+    /// index.
     pub(crate) info: &'static TypeInfo,
     /// The index of `info` in each heap.
     pub(crate) index: u32,

@@ -101,7 +101,7 @@ impl Heap {
         }
     }
 
-    /// Attaches the calling thread to this heap. Waits while the heap's world is stopped.
+    /// Attaches the calling thread to this heap, after a wait if the heap's world is stopped.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl Mutator {
         self.raw.0.safepoint();
     }
 
-    /// Runs a full collection. Waits first for the end of a running collection.
+    /// Runs a full collection, but waits first for the end of a running one.
     ///
     /// # Panics
     ///
@@ -240,8 +240,8 @@ impl Mutator {
     /// Runs `f` detached, so that `f` may block, because stops do not wait for the thread
     /// meanwhile. The thread attaches again afterwards, even if `f` panics.
     ///
-    /// The closure cannot use this mutator. It can clone and drop handles, and it can enter this
-    /// heap or another heap with [`Heap::attach_scoped`].
+    /// The closure cannot use this mutator, but it can clone and drop handles, and enter this heap
+    /// or another heap with [`Heap::attach_scoped`].
     ///
     /// # Panics
     ///
@@ -312,7 +312,7 @@ impl Mutator {
     }
 
     /// Receives the next message of a channel. Takes a message that is already there, and otherwise
-    /// waits detached.
+    /// waits detached, so that no stop waits for the sender.
     ///
     /// ```
     /// use standstill::{Gc, Heap};
@@ -382,8 +382,8 @@ impl Mutator {
 /// cannot attach. Then the attachment ends when the thread has dropped its next mutator, of any
 /// heap. A panic of a destructor at that time goes to
 /// [`Heap::on_unraisable`](crate::Heap::on_unraisable). Until then
-/// [`HeapStats::mutators`](crate::HeapStats::mutators) counts the mutator and the heap stays open.
-/// No stop waits for it.
+/// [`HeapStats::mutators`](crate::HeapStats::mutators) counts the mutator and the heap stays open,
+/// but no stop waits for it.
 #[must_use = "dropping it ends the attachment for good"]
 pub struct Detached(ModelDetached<Managed>);
 
@@ -471,7 +471,7 @@ impl Mutator {
         targets
     }
 
-    /// Freezes all tracked objects. Returns the number of frozen objects.
+    /// Freezes all tracked objects, and returns the number of frozen objects.
     ///
     /// Collections ignore frozen objects until [`unfreeze`](Self::unfreeze). The references of a
     /// frozen object keep their targets alive, because they count as references from outside.
@@ -504,7 +504,7 @@ impl Mutator {
         inspect::frozen(self.raw())
     }
 
-    /// Checks the whole heap for damage. It looks for these defects:
+    /// Checks the whole heap for damage, and looks for these defects:
     ///
     /// * damaged tables;
     /// * references to addresses without an object;

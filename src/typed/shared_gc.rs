@@ -27,7 +27,7 @@ use crate::{Mutator, Trace};
 ///
 /// [`Mutator::alloc_shared`] allocates an object for this handle, and [`Gc::try_share`] turns a
 /// `Gc` into one. [`as_gc`](Self::as_gc) lends the `Gc` with its functions, among them
-/// [`Gc::downgrade`] for weak references. In all other respects the handles are alike: a `SharedGc`
+/// [`Gc::downgrade`] for weak references. In all other respects the handles are alike. A `SharedGc`
 /// is one word, can be stored in objects, and compares by identity, and the collector frees cycles
 /// through it. [`AtomicGc`](crate::AtomicGc), [`GcOnce`](crate::GcOnce) and [`GcVec`](crate::GcVec)
 /// hold `Gc`s, also to shared objects.

@@ -176,11 +176,11 @@ pub trait Trace: 'static {
     /// decides about collections ([`Pacing::young_bytes`](crate::Pacing::young_bytes)).
     ///
     /// A type that returns more than 0 sets [`HAS_EXTERNAL_BYTES`](Self::HAS_EXTERNAL_BYTES). The
-    /// derive adds up the fields, except those with `#[trace(skip)]`. So that the call takes
-    /// constant time, containers of the standard library count their buffers by their capacity, and
-    /// do not look behind them: a `Vec<Vec<u8>>` counts 24 bytes an element. Not counted are the
-    /// contents of an `Arc`, which no single object owns, and of a `Mutex`, `RwLock` or `OnceLock`,
-    /// which change without the heap's knowledge.
+    /// derive adds up the fields, except those with `#[trace(skip)]`. Containers of the standard
+    /// library count their buffers by their capacity, and do not look behind them, so that the call
+    /// takes constant time. For example, a `Vec<Vec<u8>>` counts 24 bytes an element. Not counted
+    /// are the contents of an `Arc`, which no single object owns, and of a `Mutex`, `RwLock` or
+    /// `OnceLock`, which change without the heap's knowledge.
     ///
     /// The heap adds the bytes when the object is allocated, and subtracts them when it dies. It
     /// calls this function for the contents of a [`GcCell`](crate::GcCell) of an object, too, each

@@ -1,4 +1,4 @@
-//! The types of std cannot derive `Trace`, and some must not show their contents: those of an `Arc`
+//! The types of std cannot derive `Trace`, and some must not show their contents. Those of an `Arc`
 //! belong to all its clones, and a detached thread could change those of a `Mutex`. So there are
 //! three kinds of implementation:
 //!

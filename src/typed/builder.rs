@@ -62,10 +62,10 @@ impl HeapBuilder {
     /// The bytes of address space to reserve, beyond which a heap cannot grow. Reserved address
     /// space takes no memory until it is used.
     ///
-    /// By default, four times the machine's memory, but at most 64 GiB, and at most a sixteenth of
-    /// the process's address space divided by the number of the process's heaps. It is at least 64
-    /// MiB. If the system refuses the default, or refuses as much again, the heap reserves half of
-    /// the size that the system would grant. The rest is left to the program.
+    /// By default, four times the machine's memory, but at most 64 GiB. It is also at most a
+    /// sixteenth of the process's address space divided by the number of the process's heaps, but
+    /// always at least 64 MiB. If the system refuses the default, or refuses as much again, the
+    /// heap reserves half of the size that the system would grant. The rest is left to the program.
     ///
     /// A heap reserves at most 128 GiB, even if `bytes` is more. If the system refuses `bytes`, the
     /// heap reserves half of it, or a quarter, and so on, down to 64 MiB.

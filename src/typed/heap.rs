@@ -98,9 +98,9 @@ impl Heap {
     ///
     /// Garbage cycles stay for as long as a guard is alive, so a guard that is leaked, or that only
     /// garbage refers to, disables automatic collections for ever. The heap reports it once, as an
-    /// event and otherwise on standard error, when 400 times as many objects or bytes are new as
-    /// make a young collection due. That is at least 400 times [`Pacing::young_objects`] or
-    /// [`Pacing::young_bytes`], because the heap may have raised these numbers. Collections that
+    /// event and otherwise on standard error. It does so when 400 times as many objects or bytes
+    /// are new as make a young collection due. That is at least 400 times [`Pacing::young_objects`]
+    /// or [`Pacing::young_bytes`], because the heap may have raised these numbers. Collections that
     /// the program requests begin the count anew. [`HeapStats::defer_guards`](crate::HeapStats) has
     /// the number of guards.
     pub fn defer_collections(&self) -> DeferGuard {

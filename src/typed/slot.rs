@@ -362,8 +362,8 @@ impl<T: Trace> GcOnce<T> {
     /// # Panics
     ///
     /// If the object belongs to another heap than the mutator. If the slot is emptied between the
-    /// initialization and the return: by another thread's collection, which clears the object that
-    /// contains the slot, or by a call of [`Trace::clear`].
+    /// initialization and the return. Another thread's collection does so if it clears the object
+    /// that contains the slot, and so does a call of [`Trace::clear`].
     #[track_caller]
     pub fn get_or_init<'a>(&'a self, m: &'a Mutator, init: impl FnOnce() -> Gc<T>) -> &'a T {
         if self.get(m).is_none() {

@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | leaves: numbers, strings, shared pointers | nothing | nothing | `false` |
 //! | containers: `Option`, `Vec`, maps | each element | each element | if an element type is |
-//! | locks: `Mutex`, `RwLock`, `OnceLock` | not compiled if `T` is tracked | nothing | `false` |
+//! | locks: `Mutex`, `RwLock`, `OnceLock` | nothing; not compiled if `T` is tracked | nothing | `false` |
 
 #![forbid(unsafe_code)]
 

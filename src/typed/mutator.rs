@@ -209,10 +209,14 @@ impl Mutator {
     ///     }
     /// }
     ///
-    /// let heap = Heap::new(); let m = heap.attach(); let image = m.alloc(Image { pixels:
-    /// Arc::new(Mutex::new(vec![0; 1 << 20])), bytes: 1 << 20 });
-    /// m.adjust_external_bytes(image.bytes as isize); assert_eq!(heap.stats().external_bytes, 1 <<
-    /// 20); drop(image); assert_eq!(heap.stats().external_bytes, 0);
+    /// let heap = Heap::new();
+    /// let m = heap.attach();
+    /// let pixels = Arc::new(Mutex::new(vec![0; 1 << 20]));
+    /// let image = m.alloc(Image { pixels, bytes: 1 << 20 });
+    /// m.adjust_external_bytes(image.bytes as isize);
+    /// assert_eq!(heap.stats().external_bytes, 1 << 20);
+    /// drop(image);
+    /// assert_eq!(heap.stats().external_bytes, 0);
     /// ```
     ///
     /// The bytes count like those of objects, for

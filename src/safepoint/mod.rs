@@ -1,15 +1,13 @@
-//! Stopping the threads that registered, without any knowledge of objects.
-//!
 //! A collector needs moments in which no thread uses objects, and a thread must not be stopped in
 //! the middle of a use. So each thread stops itself, at points where it polls for a request, and
 //! says beforehand when it will use no objects for a while.
 //!
-//! A [`Coordinator`] knows each registered thread by its [`Participant`]. A participant is
-//! *attached* while its thread uses the data that a stop protects, and *detached* while it does
-//! not. [`Participant::stop`] returns once no other thread is attached, and while the returned
-//! [`WorldStopped`] lives, no thread attaches. Attached threads come to a safepoint
-//! ([`Participant::park`]) when their poll word requests it, while detached threads are not
-//! disturbed. `docs/safepoints.md` describes the protocol and proves it.
+//! A [`Coordinator`] needs no knowledge of objects, because it knows each registered thread by its
+//! [`Participant`]. A participant is *attached* while its thread uses the data that a stop
+//! protects, and *detached* while it does not. [`Participant::stop`] returns once no other thread
+//! is attached, and while the returned [`WorldStopped`] lives, no thread attaches. Attached threads
+//! come to a safepoint ([`Participant::park`]) when their poll word requests it, while detached
+//! threads are not disturbed. `docs/safepoints.md` describes the protocol and proves it.
 //!
 //! For example, A and B are attached, and C is detached, because it reads a file. To stop the
 //! world, A sets `stop`, and raises [`STOP`] in the poll word of B. When B polls, it parks, which
@@ -37,17 +35,17 @@
 //! * `Record::requests`, the poll word: bit [`STOP`] changes only under the registry lock, and is
 //!   set exactly while the record is `counted`. The other bits are the user's: any thread sets
 //!   them, the record's thread takes them.
-//! * The user's own word is not known to the coordinator. So after each change that raises bits of
+//! * The user's own word is not known to the coordinator, so after each change that raises bits of
 //!   `Record::requests` it calls the user's function (`requested`), which sets the word. Only the
 //!   record's thread clears it, by a read-modify-write, and then polls `Record::requests`.
 //! * `Record::os_thread`: written by its thread, when it registers and in a fork's child, and read
-//!   for reports.
+//!   for reports and to find a thread that has ended.
 //! * `Coordinator::stop`: written under the registry lock, and read by every attach and detach.
 //! * `Coordinator::pending`: the number of `counted` entries, written under the registry lock. The
 //!   requester may read it without the lock.
-//! * `Registry`: all of it is under the lock. No user code runs under the lock, because it could
-//!   call the coordinator. So records are cloned out, and callbacks are called and the user's data
-//!   is dropped after the lock is released.
+//! * `Registry`: all of it is under the lock. No user code but `requested` runs under the lock,
+//!   because it could call the coordinator. So records are cloned out, and callbacks are called and
+//!   the user's data is dropped after the lock is released.
 //!
 //! # Coming back
 //!
@@ -235,7 +233,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         requested: Option<Requested<T>>,
     ) -> Result<Arc<Self>, NoMemory> {
         let modelled = cfg!(all(test, any(loom, shuttle)));
-        // A model is the same on every machine.
+        // So that a model is the same on every machine.
         let processors = if modelled {
             2
         } else {
@@ -297,15 +295,15 @@ impl<T> Coordinator<T> {
     /// Raises request bits in the poll words of all attached threads. Returns the number of these
     /// threads.
     ///
-    /// A thread that is attaching or parked may be missed. To lose nothing, the caller *first*
-    /// stores a condition with `SeqCst`. Every thread loads the condition with `SeqCst` *after* it
+    /// A thread that is attaching or parked may be missed. So that nothing is lost, the caller
+    /// *first* stores a condition with `SeqCst`, and every thread loads it with `SeqCst` *after* it
     /// has attached: after [`attach`](Participant::attach), [`park`](Participant::park) and the end
     /// of a [`stop`](Participant::stop). Then the thread gets the bits, or reads the condition.
     pub fn poke_attached(&self, bits: u32) -> usize {
         let registry = self.registry.lock();
         // The caller stores its condition before this loop loads the states, while the thread
-        // stores its state before it loads the condition. It is the race of a stop, with the same
-        // solution.
+        // stores its state before it loads the condition. So it is the race of a stop, with the
+        // same solution.
         let mut poked = 0;
         for entry in &registry.entries {
             if entry.record.state() == ATTACHED {
@@ -360,7 +358,6 @@ impl<T> Coordinator<T> {
         self.presence.lacks(id)
     }
 
-    /// How long a wait takes before it is reported.
     pub(crate) fn slow_stop(&self) -> Duration {
         self.slow_stop
     }

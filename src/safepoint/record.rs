@@ -1,4 +1,5 @@
-//! The record of one participant, which other threads may read, and its id.
+//! A requester must know the state of each thread without asking it, because a detached thread
+//! answers nothing. So each participant has a record that other threads may read, and an id.
 
 #![forbid(unsafe_code)]
 
@@ -16,9 +17,9 @@ use crate::base::sync::{AtomicU32, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub(super) NonZeroU64);
 
-/// The last id that was given out. It is a static, because ids must differ between coordinators:
-/// the `current` word does not name its coordinator. It is std's atomic also under loom, because
-/// loom's cannot be static. Relaxed, because the numbers only have to differ.
+/// The last id that was given out. It is a static, because ids must differ between coordinators,
+/// since the `current` word does not name its coordinator. It is std's atomic also under loom,
+/// whose atomics cannot be static. Relaxed, because the numbers only have to differ.
 static LAST_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 impl ThreadId {
@@ -31,7 +32,7 @@ impl ThreadId {
         self.0.get()
     }
 
-    /// The id with this number. `None`: no id has this number.
+    /// `None`: no id has this number.
     pub(crate) fn from_raw(id: u64) -> Option<Self> {
         if id > Self::MAX { None } else { NonZeroU64::new(id).map(Self) }
     }
@@ -53,18 +54,19 @@ impl fmt::Display for ThreadId {
     }
 }
 
-/// The coordinator's bit in a poll word: a stop waits for this thread. The other bits are the
-/// user's.
+/// The coordinator's bit in a poll word, which says that a stop waits for this thread. The other
+/// bits are the user's.
 pub const STOP: u32 = 1;
 
 /// The thread does not use the data that a stop protects, so that a stop does not wait for it.
 pub(super) const DETACHED: u32 = 0;
 /// The thread uses the data, or is about to check whether it may, so that a stop waits for it.
 pub(super) const ATTACHED: u32 = 1;
-/// Detached, while another thread acts on its behalf. A stop waits for the end of the suspension,
-/// and so does an attach.
+/// Detached, while another thread acts on its behalf. A stop and an attach wait for the end of the
+/// suspension, because the other thread may use the data until then.
 pub(super) const SUSPENDED: u32 = 2;
-/// Suspended, and a thread sleeps at the gate until the end of the suspension.
+/// Suspended, and a thread sleeps at the gate until the end of the suspension, so that the
+/// suspender must open the gate.
 pub(super) const AWAITED: u32 = 3;
 /// The participant was dropped.
 pub(super) const ENDED: u32 = 4;
@@ -75,25 +77,24 @@ pub(super) struct Record<T> {
     pub(super) id: ThreadId,
     /// The thread, for its name. `None`: it was ending when it registered.
     pub(super) thread: Option<std::thread::Thread>,
-    /// The number of the thread, by which a fork's child recognises its own participants.
+    /// The number of the thread, by which a fork's child tells its own participants from lost ones.
     pub(super) thread_number: u64,
-    /// The system's number of the thread, see [`ThreadInfo::os_thread`]; 0: unknown. Its thread
-    /// writes it, when it registers and in a fork's child. Relaxed, and std's atomic as `LAST_ID`
-    /// is, because only reports read it.
+    /// See [`ThreadInfo::os_thread`]; 0: unknown. Its thread writes it, when it registers and in a
+    /// fork's child. Relaxed, and std's atomic as `LAST_ID` is, because it is read under the
+    /// registry lock, which is released after both writes.
     pub(super) os_thread: std::sync::atomic::AtomicU64,
     pub(super) registered: Instant,
     pub(super) data: T,
 }
 
 /// The two words that are read without a lock. They have their own cache line, because their thread
-/// writes them often and other threads rarely.
+/// writes them often, and other threads rarely.
 pub(super) struct Word {
     pub(super) requests: AtomicU32,
     pub(super) state: AtomicU32,
 }
 
 impl<T> Record<T> {
-    /// The name of the thread, for reports.
     pub(super) fn name(&self) -> Option<String> {
         self.thread.as_ref()?.name().map(str::to_owned)
     }

@@ -1,16 +1,16 @@
 //! The state of this thread, in words that no other thread reads.
 //!
-//! Each use of a handle asks which participant this thread is attached as, if any. The answer must
-//! cost one load. It must also be "none" during a traversal, because code that a traversal calls
-//! must not use objects of a stopped heap, although the thread remains attached. So the id moves
-//! between two words. For example, a thread that is attached as 7 has `current` 7 and `hidden` 0,
-//! and while it traverses an object it has `current` 0 and `hidden` 7.
+//! Each use of a handle asks which participant this thread is attached as, so the answer must cost
+//! only one load. It must be "none" during a traversal, because code that a traversal calls must
+//! not use objects of a stopped heap, although the thread remains attached. So the id moves between
+//! two words. For example, a thread that is attached as 7 has `current` 7 and `hidden` 0, and while
+//! it traverses an object it has `current` 0 and `hidden` 7.
 //!
 //! * `current` and `hidden`: the id of the participant that this thread is attached as, in any
-//!   coordinator; 0: none. The id is in `hidden` while a traversal guard lives, and in `current`
-//!   otherwise. The other word is 0.
+//!   coordinator; 0: none. The id is in `hidden` while a traversal guard lives, and otherwise in
+//!   `current`, so that the other word is 0.
 //! * `held`: the number of traversal guards, and why else this thread must not attach, park, detach
-//!   or stop now; 0: it may. The guards of this thread write it. They are all `!Send`.
+//!   or stop now; 0: it may. Guards of this thread write it, so they are all `!Send`.
 //!
 //! # States
 //!
@@ -131,13 +131,13 @@ impl Words {
     /// Whether this thread may attach: it is not attached, no guard lives, and it does not end.
     #[inline(always)]
     pub(crate) fn may_attach(&self) -> bool {
-        // Without a guard, `hidden` is 0.
+        // Without a guard `hidden` is 0, so it need not be read.
         self.current.get() | self.held.get() == 0
     }
 
     /// Whether this thread may attach as a participant that it ends at once. Unlike other
-    /// attachments, this one is allowed on an ending thread, because the coordinator knows that the
-    /// participant outlives the thread. So stops fail and do not wait.
+    /// attachments, this one is allowed on an ending thread, because the participant ends before
+    /// the thread returns to code that could leak it.
     pub(crate) fn may_attach_to_end(&self) -> bool {
         self.attached_as() == 0 && !self.has(!ENDING)
     }
@@ -184,7 +184,6 @@ impl Words {
         self.current.set(0);
     }
 
-    /// Sets one of the flags of `held`.
     pub(crate) fn set_flag(&self, flag: u64) {
         self.held.set(self.held.get() | flag);
     }
@@ -193,7 +192,6 @@ impl Words {
         self.held.set(self.held.get() & !flag);
     }
 
-    /// The participant that this thread has suspended; 0: none.
     pub(super) fn suspended(&self) -> u64 {
         self.suspended.get()
     }
@@ -203,7 +201,6 @@ impl Words {
         if id == 0 { self.clear_flag(SUSPENDING) } else { self.set_flag(SUSPENDING) }
     }
 
-    /// The number of this thread, as its participants have it; 0: it has had none.
     pub(super) fn number(&self) -> u64 {
         self.number.get()
     }
@@ -234,7 +231,6 @@ impl Words {
     }
 }
 
-/// Calls `f` with the words of this thread.
 #[inline(always)]
 pub(super) fn words<R>(f: impl FnOnce(&Words) -> R) -> R {
     WORDS.with(f)
@@ -286,18 +282,16 @@ impl Drop for TraversalGuard {
     }
 }
 
-/// The participant that this thread is attached as, also during a traversal; 0: none.
 pub(crate) fn attached_as() -> u64 {
     WORDS.with(Words::attached_as)
 }
 
-/// Whether this thread has suspended another thread.
 pub(crate) fn is_suspending() -> bool {
     WORDS.with(|w| w.has(SUSPENDING))
 }
 
-/// This thread, for its name. `None` on a thread whose exit watcher has run: std's own record of
-/// the thread may be gone, and `std::thread::current` would panic.
+/// This thread, for its name. `None` on a thread whose exit watcher has run, because std's own
+/// record of the thread may be gone, and `std::thread::current` would panic.
 pub(super) fn this_thread() -> Option<std::thread::Thread> {
     (!words(Words::is_ending)).then(std::thread::current)
 }
@@ -342,7 +336,7 @@ mod watcher {
     }
 
     /// Notifies `coordinator` if this thread ends before [`unwatch`]. After the watcher has run
-    /// this does nothing: the thread cannot attach.
+    /// this does nothing, because the thread cannot attach.
     pub(in super::super) fn watch(id: u64, coordinator: Weak<dyn Watched>) -> Result<(), NoMemory> {
         let watched =
             WATCHER.try_with(|w| fallible::push(&mut w.0.borrow_mut(), (id, coordinator)));
@@ -359,7 +353,8 @@ mod watcher {
     }
 }
 
-/// The exit watcher in models. A model's thread has no destructor that it could run in.
+/// The exit watcher in models, which call [`end_thread`], because a model's thread has no
+/// destructor that the watcher could run in.
 #[cfg(all(test, any(loom, shuttle)))]
 mod watcher {
     use std::cell::RefCell;
@@ -384,8 +379,7 @@ mod watcher {
         WATCHED.with(|watched| watched.borrow_mut().retain(|(watched, _)| *watched != id));
     }
 
-    /// Ends this thread in a model, as the exit watcher does. Code after it stands for destructors
-    /// of other thread-locals.
+    /// Code of a model after this call stands for destructors of other thread-locals.
     pub(crate) fn end_thread() {
         let watched = WATCHED.with(|watched| watched.take());
         thread_ends(watched);

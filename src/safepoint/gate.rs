@@ -1,4 +1,5 @@
-//! The gate, where detached threads wait for the end of a stop or of a suspension.
+//! A detached thread that finds a stop or a suspension must wait for its end, and must not miss it.
+//! So it waits at the gate, a condition variable that is notified under the registry's lock.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,6 @@ impl<T> Coordinator<T> {
                 || !self.is_crowded(registry.entries.len()))
     }
 
-    /// Whether so many threads have to wait for processors.
     pub(crate) fn is_crowded(&self, threads: usize) -> bool {
         threads > self.processors
     }
@@ -39,7 +39,8 @@ impl<T> Coordinator<T> {
     ) -> Guard<'a, Registry<T>> {
         loop {
             if registry.stopper.is_some() {
-                // The next stop waits until this thread has attached.
+                // The next stop waits until this thread has attached, so that stops in a row cannot
+                // starve it.
                 if !std::mem::replace(&mut is_owed, true) {
                     registry.owed += 1;
                 }
@@ -77,7 +78,7 @@ impl<T> Coordinator<T> {
     ) -> Guard<'a, Registry<T>> {
         match record.step(SUSPENDED, AWAITED) {
             // The suspender reads AWAITED, and takes the lock before it notifies, so that this
-            // thread sleeps by then.
+            // thread already sleeps.
             Ok(_) | Err(AWAITED) => self.wait_at_gate(registry, Some(record.id)),
             Err(_) => registry,
         }
@@ -113,8 +114,8 @@ impl<T> Coordinator<T> {
         if timed_out { self.report_end(registry, None, limit) } else { registry }
     }
 
-    /// How long a thread that waits for the end of a stop sleeps before it checks the stop: as long
-    /// as the world has been stopped.
+    /// How long a thread that waits for the end of a stop sleeps before it checks the stop. It is
+    /// as long as the world has been stopped, so that a long wait costs few checks.
     fn sleep_limit(&self, registry: &Registry<T>) -> Duration {
         registry.stopped_since.map_or(Duration::ZERO, |since| since.elapsed()).max(self.slow_stop)
     }
@@ -132,13 +133,13 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// Lowers `pending` if a stop waits for this thread. The state is now `DETACHED` or `ENDED`.
+    /// Lowers `pending` if a stop waits for this thread, whose state is now `DETACHED` or `ENDED`.
     pub(super) fn acknowledge(&self, registry: &mut Registry<T>, at: usize) {
         let entry = &mut registry.entries[at];
         if !std::mem::take(&mut entry.counted) {
             return;
         }
-        // Relaxed, both, because the requester takes the lock before it relies on a 0.
+        // Both relaxed, because the requester takes the lock before it relies on a 0.
         entry.record.word.requests.fetch_and(!STOP, Ordering::Relaxed);
         if self.pending.fetch_sub(1, Ordering::Relaxed) == 1 && registry.stopper_sleeps {
             self.arrivals.notify_one();
@@ -148,12 +149,13 @@ impl<T> Coordinator<T> {
     /// Makes the present stop wait for this thread too. The reverse of
     /// [`acknowledge`](Self::acknowledge).
     pub(super) fn count(&self, entry: &mut RegistryEntry<T>) {
-        // Count once. A thread that has left and has not acknowledged may be suspended in between,
-        // and the end of the suspension makes the one acknowledgement that is due for both.
+        // Counted once, because a thread that has left and has not acknowledged may be suspended in
+        // between. Then the end of the suspension makes the one acknowledgement that is due for
+        // both.
         if std::mem::replace(&mut entry.counted, true) {
             return;
         }
-        // Relaxed, both, because the registry is locked, and for the thread itself the bit is a
+        // Both relaxed, because the registry is locked, and for the thread itself the bit is a
         // hint.
         entry.record.word.requests.fetch_or(STOP, Ordering::Relaxed);
         self.pending.fetch_add(1, Ordering::Relaxed);
@@ -164,8 +166,8 @@ impl<T> Coordinator<T> {
 impl<T: Send + Sync> thread_words::Watched for Coordinator<T> {
     fn thread_ended(&self, id: u64) {
         let Some(id) = NonZeroU64::new(id).map(ThreadId) else { return };
-        // The thread ends inside its fork: a child that could not `exec`, and exits. The world
-        // stays stopped, so no other thread asks whether this one still exists.
+        // The thread ends inside its fork, for example in a child that exits because its `exec`
+        // failed. The world stays stopped, so no other thread asks whether this one still exists.
         if self.registry.is_kept_here() {
             return;
         }

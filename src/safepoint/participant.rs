@@ -1,5 +1,5 @@
-//! The membership of one thread in a coordinator, and the guard of a thread that is detached while
-//! its callers rely on its attachment.
+//! A thread attaches and detaches far more often than the world is stopped. So a [`Participant`]
+//! does both without the lock, unless a stop or a suspension is in the way.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,6 @@ pub struct Participant<T = ()> {
     pub(super) not_send: PhantomData<*mut ()>,
 }
 
-/// Memory for the record of a participant.
 pub(crate) struct RecordRoom<T>(SharedRoom<Record<T>>);
 
 impl<T> RecordRoom<T> {
@@ -138,7 +137,6 @@ impl<T> Participant<T> {
         &self.record.data
     }
 
-    /// The time at which the thread registered.
     pub(crate) fn registered(&self) -> Instant {
         self.record.registered
     }
@@ -209,8 +207,8 @@ impl<T> Participant<T> {
     /// Attaches. The caller has checked that the thread may attach, and has no traversal guard.
     #[inline(always)]
     fn enter(&self) {
-        // These are loaded before the exchange, because loads after it would wait for it, as in
-        // `detach_and_poll`.
+        // Loaded before the exchange, as in `detach_and_poll`, because loads after it would wait
+        // for it.
         let (record, stop, id) = (&*self.record, &self.coordinator.stop, self.record.id.get());
         let stepped_in = record.step(DETACHED, ATTACHED).is_ok();
         // `SeqCst`: see the module's `Orderings`. It also acquires the writes of the last stop.
@@ -252,7 +250,7 @@ impl<T> Participant<T> {
     }
 
     /// Detaches once more, on a thread that has just come back and has not returned to its callers
-    /// yet. They expect it to be detached in between, so no guard forbids it.
+    /// yet. No guard forbids it, because the callers expect the thread to be detached in between.
     #[cold]
     pub(crate) fn step_away_again(&self) -> Away {
         let away = Away::leaving();
@@ -260,9 +258,9 @@ impl<T> Participant<T> {
         away
     }
 
-    /// As [`detach`](Self::detach), followed by a [`poll`](Self::poll). SeqCst on both sides:
-    /// another thread raises bits and then reads the state. So either this poll reads the bits, or
-    /// the other thread reads that this thread is detached.
+    /// As [`detach`](Self::detach), followed by a [`poll`](Self::poll). SeqCst on both sides,
+    /// because another thread raises bits and then reads the state. So either this poll reads the
+    /// bits, or the other thread reads that this thread is detached.
     #[inline]
     pub(crate) fn detach_and_poll(&self) -> Option<u32> {
         if !self.may_detach() {
@@ -354,8 +352,8 @@ impl<T> Participant<T> {
         }
         let away = Away::leaving();
         coordinator.step_out(&mut registry, &self.record);
-        // Before the lock is released. No stop begins while `owed` is not 0, so `meanwhile` meets
-        // no other stop.
+        // Before the lock is released, because no stop begins while `owed` is not 0, so that
+        // `meanwhile` meets no other stop.
         registry.owed += 1;
         if !coordinator.may_help(&registry) {
             drop(coordinator.step_in(registry, &self.record, true));
@@ -363,7 +361,8 @@ impl<T> Participant<T> {
             return;
         }
         drop(registry);
-        // Code of the user that runs in `meanwhile` cannot attach this thread.
+        // So that code of the user in `meanwhile` cannot attach this thread, which counts as
+        // parked.
         let alone = thread_words::traversing();
         // Relaxed, because it is a hint to return, while the check under the lock decides.
         let is_on = || coordinator.stop.load(Ordering::Relaxed);
@@ -412,8 +411,8 @@ impl<T> Participant<T> {
         }
         loop {
             match self.record.word.state.load(Ordering::Relaxed) {
-                // Another thread acts for this thread, which must not end meanwhile. If this very
-                // thread is the suspender, it need not wait.
+                // Another thread acts for this thread, which must not end meanwhile. If this thread
+                // is the suspender, it goes on, because it would wait for itself.
                 SUSPENDED | AWAITED if words(|w| w.suspended()) != id.get() => {
                     registry = coordinator.await_suspension(registry, &self.record);
                 }
@@ -439,9 +438,11 @@ impl<T> Participant<T> {
 
 impl<T> Drop for Participant<T> {
     fn drop(&mut self) {
-        // Relaxed: this thread has ended it, in `end`, or a fork's child.
+        // Relaxed, because it was this thread that ended it, in `end`, or a fork's child, which has
+        // no other thread.
         if self.record.word.state.load(Ordering::Relaxed) != ENDED {
-            // The user's data may be dropped here, without the lock.
+            // Without the lock, because this may drop the user's data, which could call the
+            // coordinator.
             drop(self.leave());
         }
     }
@@ -472,8 +473,8 @@ impl Drop for NoSafepoint<'_> {
 /// This thread is detached, or about to be, while its callers rely on its attachment. See the page
 /// of [`safepoint`](super).
 ///
-/// If a panic drops it, the process ends. Otherwise the callers would go on with the proof of an
-/// attachment that does not exist, and use objects while the world is stopped.
+/// If a panic drops it, the process ends. Otherwise the callers would use objects while the world
+/// is stopped, because they hold the proof of an attachment that does not exist.
 #[must_use = "a thread that does not come back ends the process"]
 #[derive(Debug)]
 pub(crate) struct Away(());

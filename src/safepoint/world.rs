@@ -1,4 +1,6 @@
-//! The stop of the world.
+//! The stop of the world. A requester must know when no other thread is attached, although a thread
+//! attaches and detaches without a lock. So it stores `stop`, counts the threads that it finds
+//! attached or suspended, and waits until each has acknowledged.
 
 #![forbid(unsafe_code)]
 
@@ -73,7 +75,7 @@ impl<T> Participant<T> {
         let coordinator = &*self.coordinator;
         let id = self.record.id;
         let mut registry = coordinator.registry.lock();
-        // A hint, so that the usual refusal disturbs no other thread.
+        // A hint, so that the usual refusal begins no stop, which would disturb other threads.
         let is_away = |record: &Record<T>| record.id == id || record.state() == DETACHED;
         if !registry.may_stop(id) || !registry.entries.iter().all(|e| is_away(&e.record)) {
             return None;
@@ -106,7 +108,7 @@ impl<T> Participant<T> {
         }
     }
 
-    /// Stops the world, unless it would have to wait for its turn and `gives_up` then.
+    /// Stops the world, unless it would have to wait for its turn and `gives_up` says not to.
     #[inline(always)]
     fn stop_or(
         &self,
@@ -174,7 +176,7 @@ impl<T> Coordinator<T> {
     /// for its turn as other requesters do. In the stop the thread cannot attach anywhere.
     ///
     /// The caller may keep stops of other coordinators already. Then all callers stop these in the
-    /// same order, and none of them is attached. Otherwise two callers could wait for each other.
+    /// same order, and none is attached, because otherwise two callers could wait for each other.
     pub(crate) fn stop_unattached(&self) -> Result<WorldStopped<'_, T>, StopError> {
         debug_assert_eq!(thread_words::attached_as(), 0, "a stop would wait for this thread");
         // Without an id, of which there are 2^40, there is no place among the requesters.
@@ -267,7 +269,8 @@ impl<T> Coordinator<T> {
             }
             spin_loop();
         }
-        // The sleep before the next report: as long as the wait has taken so far.
+        // The sleep before the next report is as long as the wait so far, so that reports get
+        // rarer.
         let mut patience = self.slow_stop;
         let mut registry = self.registry.lock();
         while self.pending.load(Ordering::Relaxed) != 0 {

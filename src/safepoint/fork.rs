@@ -1,4 +1,6 @@
-//! The coordinator's part of a fork.
+//! The coordinator's part of a fork. The child has only the forking thread, so it must not inherit
+//! a registry in the middle of a change, nor wait for the others. A fork therefore stops the world
+//! with the registry locked, and the child removes the lost threads.
 
 #![forbid(unsafe_code)]
 
@@ -107,7 +109,7 @@ impl<'a, T> ForkGuard<'a, T> {
             entry.record.os_thread.store(os_thread, std::sync::atomic::Ordering::Relaxed);
         }
         registry.orphans = registry.entries.iter().filter(|e| e.orphaned).count();
-        // The threads that waited do not exist here.
+        // The threads that waited do not exist here, so nothing would lower these counts.
         registry.owed = 0;
         registry.at_gate = 0;
         registry.requesters.clear();
@@ -120,7 +122,6 @@ impl<'a, T> ForkGuard<'a, T> {
         lost.into_iter().map(end).collect()
     }
 
-    /// Whether this is not the process that prepared the fork.
     pub(crate) fn is_child(&self) -> bool {
         self.process != std::process::id()
     }

@@ -1,8 +1,8 @@
 //! Locks that survive a fork.
 //!
-//! They are std's locks, because such a lock is one futex word. A `parking_lot` lock keeps its
-//! waiters in a table of the process and hands itself to the first waiter. In the child of a fork
-//! that thread does not exist.
+//! The child of a fork inherits the locks that the fork holds, and must be able to release them
+//! without other threads. So they are std's, because such a lock is one futex word. A `parking_lot`
+//! lock would hand itself to its first waiter, which the child does not have.
 
 #![forbid(unsafe_code)]
 
@@ -34,12 +34,12 @@ mod system {
         keeper: Keeper,
     }
 
-    /// The thread that holds a lock through a fork. Only that thread writes it, and threads that
-    /// wait for the lock read it. Relaxed, because the thread finds its own number without any
-    /// ordering, while other threads only report.
+    /// The thread that holds a lock through a fork. It alone writes this, and threads that wait for
+    /// the lock read it. Relaxed, because it finds its own number without any ordering, and the
+    /// others only report.
     #[derive(Debug, Default)]
     struct Keeper {
-        /// The thread, by [`this_thread`]; 0: no fork holds the lock.
+        /// By [`this_thread`]; 0: no fork holds the lock.
         thread: AtomicUsize,
         /// The thread's participant; 0: the thread is not attached.
         participant: AtomicU64,
@@ -77,8 +77,9 @@ mod system {
             }
         }
 
-        /// Takes the lock for a fork. If this thread locks it again, it panics instead of waiting
-        /// for itself. The caller drops the first value of the result before the second.
+        /// Takes the lock for a fork. If this thread locks it again, it panics, because it would
+        /// wait for itself. The caller drops the first value of the result before the second,
+        /// because the next fork may set the keeper as soon as the lock is free.
         pub(crate) fn lock_for_fork(&self) -> (ForkHold<'_>, Guard<'_, T>) {
             let guard = self.lock();
             self.keeper.os_thread.store(os_thread(), Ordering::Relaxed);

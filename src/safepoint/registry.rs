@@ -1,5 +1,6 @@
-//! The list of participants, which the coordinator's lock protects, and a hint about it that takes
-//! no lock.
+//! Stops, suspensions and ends of threads must agree on the list of participants, so one lock
+//! protects it. Whether a thread has ended is asked too often for that lock, so a hint,
+//! [`Presence`], answers most of these questions.
 
 #![forbid(unsafe_code)]
 
@@ -21,17 +22,16 @@ pub(super) struct RegistryEntry<T> {
     pub(super) counted: bool,
     /// Its OS thread has ended while it was attached.
     pub(super) orphaned: bool,
-    /// The callbacks for slow stops have received a report of this.
+    /// A report of this was made, so that no other follows.
     pub(super) reported: bool,
     /// If the thread waits for the end of a suspension, it sleeps at least this long before its
     /// next report.
     pub(super) min_sleep: Duration,
 }
 
-/// The data under the lock.
 pub(super) struct Registry<T> {
-    /// By rising id, although a thread may enter after one with a later id, because ids are given
-    /// out without the lock.
+    /// By rising id. Ids are given out without the lock, so a thread may enter after one with a
+    /// later id.
     pub(super) entries: Vec<RegistryEntry<T>>,
     /// The requester of the present stop, complete or not. `Coordinator::stop` tells whether a
     /// stop is on.
@@ -72,7 +72,7 @@ impl<T> Registry<T> {
         self.position(id).map(|at| &self.entries[at].record)
     }
 
-    /// The error for a thread that has ended attached, which no stop can wait for.
+    /// The error for a thread that has ended attached, because of which no stop can be complete.
     pub(super) fn orphan_error(&self) -> Option<StopError> {
         if self.orphans == 0 {
             return None;
@@ -141,8 +141,7 @@ impl Straggler {
     }
 }
 
-/// Ids are consecutive numbers, so two of them share a place only if this many participants were
-/// registered between them.
+/// Ids are consecutive, so two of them share a place only if this many were given out between them.
 const PLACES: usize = 512;
 
 /// Which ids may be those of participants: a hint that takes no lock.
@@ -166,12 +165,10 @@ impl Presence {
         &self.0[id as usize % PLACES]
     }
 
-    /// A participant enters the registry.
     pub(super) fn add(&self, id: ThreadId) {
         self.place(id.get()).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A participant has left the registry.
     pub(super) fn remove(&self, id: ThreadId) {
         self.place(id.get()).fetch_sub(1, Ordering::Relaxed);
     }

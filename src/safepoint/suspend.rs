@@ -1,4 +1,5 @@
-//! The suspension of one detached thread by another.
+//! A detached thread does no work, although other threads may have left it some, such as a queue of
+//! objects. So another thread may suspend it, which keeps it detached, and do that work.
 
 #![forbid(unsafe_code)]
 
@@ -38,20 +39,20 @@ pub struct Suspended<'a, T> {
 impl<T> Coordinator<T> {
     /// Prevents one detached thread from attaching, so that the caller can act on its behalf.
     ///
-    /// While the guard lives, the suspended thread waits when it attaches or ends. So does any
-    /// other thread that suspends it.
+    /// While the guard lives, the suspended thread waits when it attaches or ends, and any other
+    /// thread waits that suspends it.
     ///
     /// A stop waits until a suspension is over. If the caller is not attached here, it waits in
     /// this call while a stop is on, so a requester must not wait for a helper thread that
     /// suspends.
     ///
-    /// Hold the guard briefly: meanwhile the calling thread must not attach, park, detach, stop, or
-    /// suspend a second thread.
+    /// Hold the guard briefly, because meanwhile the calling thread must not attach, park, detach,
+    /// stop, or suspend a second thread.
     ///
     /// # Panics
     ///
-    /// If this thread has suspended another thread already: two such threads could wait for each
-    /// other.
+    /// If this thread has suspended another thread already, because two such threads could wait for
+    /// each other.
     pub fn suspend(&self, id: ThreadId) -> Suspend<'_, T> {
         assert!(
             words(|w| w.suspended()) == 0,
@@ -77,7 +78,7 @@ impl<T> Coordinator<T> {
             match record.step(DETACHED, SUSPENDED) {
                 Ok(_) => {
                     if registry.stopper.is_some() && registry.stopper != me {
-                        // The scan read the thread as detached. But the stop is not complete while
+                        // The scan read the thread as detached, but the stop is not complete while
                         // the caller runs, so it can still wait for the suspended thread too.
                         self.count(&mut registry.entries[at]);
                     }
@@ -125,7 +126,7 @@ impl<T> Drop for Suspended<'_, T> {
                 self.record.set_state(DETACHED);
                 true
             }
-            // The participant belongs to this thread, and has ended during the suspension.
+            // The participant belongs to this thread, which has ended it during the suspension.
             Err(_) => return,
         };
         // `SeqCst`: the same race as in `detach_and_poll`. See the module's `Orderings`.

@@ -1,4 +1,5 @@
-//! The errors of this module.
+//! A thread that cannot attach or stop the world must learn what hinders it, so that it can end
+//! that.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +20,7 @@ pub enum CannotAttach {
     Traversing,
     /// The thread has [suspended](super::Coordinator::suspend) another thread.
     Suspending,
-    /// The thread is ending: this is the destructor of a thread-local, and a leak would not be
+    /// The thread is ending: this is the destructor of a thread-local, in which a leak would not be
     /// noticed any more.
     ThreadEnding,
 }
@@ -90,7 +91,7 @@ pub enum StopError {
     Attached,
     /// This thread must not reach a safepoint now.
     NoSafepoint,
-    /// A thread has ended without detaching: its participant was leaked.
+    /// A thread has ended without detaching, because its participant was leaked.
     ThreadGone {
         /// The name of the thread when it registered.
         name: Option<String>,

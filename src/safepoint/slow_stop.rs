@@ -87,8 +87,8 @@ impl StopPurpose {
     }
 }
 
-/// A stop that is slow, that has failed, or that does not end, with the threads that cause it. Or a
-/// collection that has held up its own thread.
+/// A stop that is slow, has failed or does not end, or a collection that has held up its own
+/// thread, with the threads that cause it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SlowStop {
@@ -128,22 +128,22 @@ impl SlowStop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SlowStopKind {
-    /// A stop is not complete: the stragglers have not come to a safepoint. The requester reports
-    /// it.
+    /// A stop is not complete, because the stragglers have not come to a safepoint. The requester
+    /// reports it.
     Waiting,
-    /// A stop has failed: the stragglers have ended attached. The requester reports it.
+    /// A stop has failed, because the stragglers have ended attached. The requester reports it.
     Failed,
-    /// A stop is complete, and does not end: the straggler has stopped the world. A thread that
-    /// waits for the end reports it. Either the straggler's work is long, or the straggler has
-    /// leaked its [`WorldStopped`](super::WorldStopped) or its [`Fork`](crate::Fork).
+    /// A stop by the straggler is complete, and does not end, so a thread that waits for the end
+    /// reports it. Either the straggler's work is long, or the straggler has leaked its
+    /// [`WorldStopped`](super::WorldStopped) or its [`Fork`](crate::Fork).
     Held,
-    /// The straggler collects, or reclaims a batch of garbage, and does not finish: one of its
-    /// finalizers, callbacks or destructors is slow. A thread that waits to collect reports it.
+    /// The straggler collects, or reclaims a batch of garbage, and does not finish, because one of
+    /// its finalizers, callbacks or destructors is slow. A thread that waits to collect reports it.
     Collecting,
     /// The straggler has collected, or has reclaimed garbage, and has done nothing else for this
-    /// time, without its waits for stops. It reports itself, afterwards. [`SlowStop::longest`] says
-    /// which finalizer, weak callback, clear handler or destructor ran longest. Code that does not
-    /// return is reported by a thread that waits to collect.
+    /// time, without its waits for stops. It reports itself, afterwards, so code that does not
+    /// return is reported by a thread that waits to collect. [`SlowStop::longest`] says which
+    /// finalizer, weak callback, clear handler or destructor ran longest.
     HeldUp,
     /// Another thread has [suspended](super::Coordinator::suspend) the straggler, and does not end
     /// that. The straggler reports it, if it waits to attach or to end. So does a thread that waits
@@ -235,7 +235,8 @@ impl fmt::Display for SlowStop {
 pub struct Straggler {
     /// The thread.
     pub thread: ThreadInfo,
-    /// The thread is not attached: another thread has [suspended](super::Coordinator::suspend) it.
+    /// The thread is not attached, because another thread has
+    /// [suspended](super::Coordinator::suspend) it.
     pub is_suspended: bool,
     /// The thread has ended attached, because its participant (its [`Mutator`](crate::Mutator)) was
     /// leaked. No stop succeeds any more.
@@ -317,8 +318,8 @@ impl<T> Coordinator<T> {
         self.report_detached(&report);
     }
 
-    /// As [`report`](Self::report), on a detached thread with callers that rely on its attachment:
-    /// the callbacks cannot attach it.
+    /// As [`report`](Self::report), on a detached thread with callers that rely on its attachment,
+    /// so that the callbacks cannot attach it.
     fn report_detached(&self, report: &SlowStop) {
         let _alone = thread_words::traversing();
         self.report(report);
@@ -379,8 +380,8 @@ impl<T> Coordinator<T> {
     /// If a stop fails because a thread has ended attached, its requester calls it too, once for
     /// that thread. The straggler then [has ended](Straggler::has_ended).
     ///
-    /// Without a callback, nothing tells of a slow stop: a coordinator writes to no log. A stop
-    /// that waits for a thread which neither detaches nor reaches a safepoint then hangs in
+    /// Without a callback, nothing tells of a slow stop, because a coordinator writes to no log. A
+    /// stop that waits for a thread which neither detaches nor reaches a safepoint then hangs in
     /// silence. (A heap has a callback of its own, which writes to standard error.)
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
         self.try_on_slow_stop(f).unwrap_or_else(NoMemory::abort_process);
@@ -395,7 +396,7 @@ impl<T> Coordinator<T> {
         let mut registry = self.registry.lock();
         if registry.slow_stop.try_reserve(1).is_err() {
             drop(registry);
-            // `hook` is dropped without the lock.
+            // Without the lock, because the drop of `hook` may run the user's code.
             return Err(NoMemory);
         }
         registry.slow_stop.push(hook);

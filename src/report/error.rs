@@ -1,4 +1,5 @@
-//! Errors as values. Each message says what happened, where, and how to proceed.
+//! A full heap, or a thread that cannot attach, must not end the program, so errors are values.
+//! Each message says what happened, where, and how to proceed.
 
 #![forbid(unsafe_code)]
 
@@ -12,31 +13,30 @@ use crate::base::fallible::NoMemory;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// The thread is attached already, to this heap or to another one. A thread is attached to one
-    /// heap at a time, once. Drop the other [`Mutator`](crate::Mutator), or enter the second heap
-    /// with [`Heap::attach_scoped`](crate::Heap::attach_scoped) inside
+    /// The thread is attached already, to this heap or to another one, and no thread is attached
+    /// twice at a time. Drop the other [`Mutator`](crate::Mutator), or enter the second heap with
+    /// [`Heap::attach_scoped`](crate::Heap::attach_scoped) inside
     /// [`Mutator::detach`](crate::Mutator::detach). Also the error of a thread that holds a
     /// [`DetachedFork`](crate::DetachedFork).
     AlreadyAttached,
-    /// The thread is inside a traversal. It is running a
+    /// The thread is inside a traversal, because it is running a
     /// [`Trace::traverse`](crate::Trace::traverse) in a stop, or it has a
     /// [`TraversalGuard`](crate::safepoint::TraversalGuard), as in a hook that it calls while it
     /// waits.
     Traversing,
-    /// The thread is inside [`Mutator::detach`](crate::Mutator::detach), and the mutator made here
-    /// could outlive it. Use [`Heap::attach_scoped`](crate::Heap::attach_scoped).
+    /// The thread is inside [`Mutator::detach`](crate::Mutator::detach), which the mutator made
+    /// here could outlive, so use [`Heap::attach_scoped`](crate::Heap::attach_scoped).
     InsideDetach,
     /// The thread keeps another thread [suspended](crate::safepoint::Coordinator::suspend), of any
     /// coordinator. Drop that guard first.
     Suspending,
     /// The thread is ending: this is the destructor of a thread-local, which runs after the library
-    /// has stopped watching the thread. Attach in the thread's own function.
+    /// has stopped watching the thread. So attach in the thread's own function.
     ThreadEnding,
     /// There was no memory for the heap's record of the thread.
     Memory,
-    /// The process has used up its thread ids, of which there are
-    /// [`ThreadId::MAX`](crate::safepoint::ThreadId::MAX). Each attachment of a new mutator takes
-    /// one.
+    /// The process has used up its [`ThreadId::MAX`](crate::safepoint::ThreadId::MAX) thread ids,
+    /// because each attachment of a new mutator takes one.
     NoThreadIds,
 }
 
@@ -111,20 +111,20 @@ pub enum OutOfMemory {
         /// The most bytes the heap may use at a time.
         limit: usize,
     },
-    /// The operating system refused to commit more memory. Or the process's allocator refused
-    /// memory for a record of the heap: of a weak reference, or of a type that is new in the heap.
+    /// The operating system refused to commit more memory. Or the process's allocator refused it
+    /// for a record of the heap: of a weak reference, or of a type that is new in the heap.
     System,
     /// The object is larger than a heap of this size can ever hold.
     TooLarge {
         /// The requested size, in bytes.
         size: usize,
     },
-    /// No object can have this alignment: it is not a power of two, or it is above 32 KiB.
+    /// No object can have this alignment, because it is not a power of two, or is above 32 KiB.
     Alignment {
         /// The requested alignment.
         align: usize,
     },
-    /// No object can have so many bytes in front of it: at most 32,704.
+    /// No object can have so many bytes in front of it, because 32,704 is the most.
     Prefix {
         /// The requested number of bytes.
         prefix: usize,
@@ -186,8 +186,7 @@ impl<T> AllocError<T> {
         Self::of::<T>(value, reason)
     }
 
-    /// The allocation of an object of type `Object` was refused. `value` is part of the object, or
-    /// makes it.
+    /// As [`new`](Self::new), where `value` is only part of an `Object`, or makes it.
     pub(crate) fn of<Object: ?Sized>(value: T, reason: impl Into<OutOfMemory>) -> Self {
         Self { value, reason: reason.into(), type_name: std::any::type_name::<Object>() }
     }
@@ -364,17 +363,17 @@ pub struct Fault {
     pub code: Code,
     /// The function that found the fault.
     pub function: &'static str,
-    /// The type concerned. Empty if there is none. Also empty for a type that has not become ready,
-    /// which the text names.
+    /// The type concerned. Empty if there is none, and for a type that has not become ready, which
+    /// the text names.
     pub type_name: &'static str,
     /// The address of the object concerned; 0 if there is none.
     pub address: usize,
-    /// The full text. If there was no memory for it, the meaning of the code.
+    /// The full text, or the meaning of the code if there was no memory for the text.
     pub text: Cow<'static, str>,
 }
 
 impl Fault {
-    /// A fault in `function`, described by the code alone.
+    /// A fault in `function`, whose text is the meaning of the code.
     pub fn new(code: Code, function: &'static str) -> Self {
         Self { code, function, type_name: "", address: 0, text: Cow::Borrowed(code.meaning()) }
     }

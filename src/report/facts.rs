@@ -1,4 +1,5 @@
-//! Reports: the facts about a collection, or about a failure that no caller could receive.
+//! Many collections have no caller, because the heap starts them, and a destructor cannot return an
+//! error. So callbacks receive the facts about a collection, and about a failure without a caller.
 
 #![forbid(unsafe_code)]
 
@@ -35,13 +36,13 @@ pub struct CollectionReport {
     /// The generation that was requested, as in the [gc module](crate::gc_module): 0 or 1 for a
     /// young collection, 2 for a full one.
     pub generation: usize,
-    /// Why the collection gave up, if it did. Nothing was cleared then. If it could not stop the
-    /// world, the text says why: for example, it names the thread that leaked its mutator.
+    /// Why the collection gave up, if it did, so that nothing was cleared. If it could not stop the
+    /// world, the text says why, and names, for example, the thread that leaked its mutator.
     pub abandoned: Option<Cow<'static, str>>,
     /// Tracked objects on the pages in scope, without frozen ones.
     pub tracked: usize,
-    /// Objects that the collection decided about: the tracked ones in its scope. It counted the
-    /// references from all of them but the `known_alive`.
+    /// Objects that the collection decided about, which are the tracked ones in its scope. It
+    /// counted the references from all of them but the `known_alive`.
     pub candidates: usize,
     /// The candidates that the roots named with [`Heap::known_root`](crate::Heap::known_root)
     /// or reported by the model reach, whose references the collection did not count. If a model
@@ -61,8 +62,8 @@ pub struct CollectionReport {
     /// Unreachable objects that still exist at the end, because references to them are left. Either
     /// the `clear` of each object of their cycle has kept or restored the reference to the next. Or
     /// a destructor or clear handler has stored a reference to one of them, or a panic has kept an
-    /// object from being cleared. Or they are only reached from such objects. They stay tracked,
-    /// and the next full collection tries again. Objects that were not cleared because of a legacy
+    /// object from being cleared. Or they are only reached from such objects. They stay tracked, so
+    /// that the next full collection tries again. Objects that were not cleared because of a legacy
     /// finalizer or for debugging count too.
     pub uncollectable: usize,
     /// Bytes outside the heap that the destroyed objects have given up: those that
@@ -84,7 +85,7 @@ pub struct CollectionReport {
     pub time_to_stop: Duration,
     /// How long the requesting thread had waited before its collection could begin: for other
     /// threads that collected, forked or waited before it, and for its own help with their garbage.
-    /// A collection that the heap starts does not wait: it is left to a later safepoint.
+    /// A collection that the heap starts does not wait, because it is left to a later safepoint.
     pub waited: Duration,
     /// From the moment when no other thread could collect, right before the start callbacks, until
     /// right before the stop callbacks. It includes the stops, all waits for them, and the code of
@@ -132,8 +133,8 @@ impl CollectionReport {
 pub enum CollectionEvent<'a> {
     /// A collection begins. The world is still running.
     Start(CollectionKind),
-    /// A collection has ended. The world is running. If the heap started the collection, another
-    /// thread may report the end than reported the start.
+    /// A collection has ended, and the world is running. If the heap started the collection,
+    /// another thread may report the end than reported the start.
     Stop(&'a CollectionReport),
 }
 
@@ -159,7 +160,7 @@ impl<'a> CollectionEvent<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum During {
-    /// A traversal: the collection is abandoned.
+    /// A traversal, so that the collection is abandoned.
     Traverse,
     /// A finalizer.
     Finalize,

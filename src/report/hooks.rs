@@ -1,4 +1,5 @@
-//! The callbacks of a heap.
+//! A program must learn of collections, misuse and failures that no caller receives, so it
+//! registers callbacks. They run without a lock, because a callback may register others.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +18,7 @@ type CollectionHook = Hook<dyn Fn(&CollectionEvent<'_>) + Send + Sync>;
 type MisuseHook = Hook<dyn Fn(&Fault) + Send + Sync>;
 type UnraisableHook = Hook<dyn Fn(&Unraisable) + Send + Sync>;
 
-/// A heap's callbacks. A callback may register others, because it is cloned before it is called.
+/// Each callback is cloned before it is called, so that no lock is held meanwhile.
 #[derive(Default)]
 pub(crate) struct Hooks {
     collection: Setting<Vec<CollectionHook>>,
@@ -54,13 +55,14 @@ impl Hooks {
 
     pub(crate) fn on_unraisable(&self, hook: UnraisableHook) {
         let old = self.unraisable.with(|place| place.replace(hook));
-        // After the lock: the drop of its captures may call this function.
+        // After the lock, because the drop of its captures may call this function.
         drop(old);
     }
 
     /// Sets the functions to call around handlers of dynamic types, once.
     pub(crate) fn set_guards(&self, guards: CallGuards) -> Result<(), CallGuards> {
-        // A second thread would wait in the cell for the first one.
+        // Otherwise a second thread would wait in the cell for the first, which a fork's child may
+        // lack.
         let _held = SettingsHold::new();
         self.guards.set(guards)
     }
@@ -76,8 +78,8 @@ impl Hooks {
         drop(old);
     }
 
-    /// Reports a mistake in the use of dynamic objects to the hook, or else, in a limited number of
-    /// lines, to standard error.
+    /// Reports a mistake in the use of dynamic objects to the hook, or else to standard error, in a
+    /// limited number of lines.
     pub(crate) fn misuse(&self, fault: &Fault) {
         event::misuse(fault);
         let (hook, seen) = self.misuse.with(|misuse| {

@@ -1,9 +1,8 @@
-//! What the library tells the program: errors, facts about collections, callbacks, spans and
-//! events.
-//!
-//! It lies below all that works with threads, pages or objects, because each of them can fail. For
-//! example, `safepoint` reports a slow stop with the [`LongestCall`](facts::LongestCall) that
-//! caused it. Nothing here refers to a heap, except in documentation.
+//! The program must learn why a call failed, and what a collection did that it has not started. So
+//! this folder has errors, facts about collections, callbacks, spans and events. It lies below all
+//! that works with threads, pages or objects, because each of them can fail. For example,
+//! `safepoint` reports a slow stop with the [`LongestCall`](facts::LongestCall) that caused it.
+//! Nothing here refers to a heap, except in documentation.
 
 #![forbid(unsafe_code)]
 

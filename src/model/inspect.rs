@@ -1,6 +1,6 @@
-//! Inspection of a heap: its objects, their references, and the frozen objects.
-//!
-//! Each function stops the world. The typed face and the `gc` functions call the same functions.
+//! A debugger looks for the objects of a heap and their references, which other threads change all
+//! the time. So each function here stops the world. The typed face and the `gc` functions call the
+//! same functions.
 
 #![forbid(unsafe_code)]
 
@@ -95,7 +95,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Calls `f` with each object of the heap and its [`ObjectFlags`], in the order of memory,
     /// while the world is stopped.
     ///
-    /// These are all objects that were published and are not dead: also untracked and frozen ones,
+    /// These are all objects that were published and are not dead, also untracked and frozen ones,
     /// and those that a running collection is about to clear ([`ObjectFlags::is_unreachable`]). `f`
     /// may add references to an object. Rule 3 of [`ObjectModel`] applies to `f`: it lowers no
     /// count and frees nothing. If `f` panics, the world resumes.
@@ -109,7 +109,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub fn objects(&mut self, mut f: impl FnMut(Stopped<'_>, ObjectFlags)) {
         self.inspect(|world| {
             live(world, |object, state| {
-                // An object that a merge found dead waits for its destruction.
+                // An object that a merge found dead is left out, because it only waits for its
+                // destruction.
                 if state.get() & DYING == 0 {
                     f(object, ObjectFlags::of(state.get()));
                 }
@@ -133,7 +134,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 found.push((object, flags));
             })?;
             kept.unwrap_or_else(NoMemory::abort_process);
-            // Outside the guard of the traversal.
+            // Outside the guard of the traversal, because a panic of `f` is not one of a traversal.
             found.into_iter().for_each(|(object, flags)| f(object, flags));
             Ok(())
         });
@@ -166,8 +167,8 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Freezes all tracked objects. Returns the number of frozen objects.
     ///
-    /// Collections ignore frozen objects until [`unfreeze`](Self::unfreeze). The references of a
-    /// frozen object keep their targets alive.
+    /// Collections ignore frozen objects until [`unfreeze`](Self::unfreeze), so that the references
+    /// of a frozen object keep their targets alive.
     ///
     /// # Panics
     ///
@@ -224,7 +225,6 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 }
 
-/// See [`ModelMutator::freeze`].
 #[track_caller]
 pub(crate) fn freeze<M: ObjectModel>(m: &ModelMutator<M>) -> usize {
     m.inspect(|world| {
@@ -237,19 +237,17 @@ pub(crate) fn freeze<M: ObjectModel>(m: &ModelMutator<M>) -> usize {
     })
 }
 
-/// See [`ModelMutator::unfreeze`].
 #[track_caller]
 pub(crate) fn unfreeze<M: ObjectModel>(m: &ModelMutator<M>) {
     m.inspect(|world| {
-        // Untracked objects too: an object that was untracked after the freeze would be frozen when
-        // it is tracked again.
+        // Untracked objects too, because an object that was untracked after the freeze would be
+        // frozen when it is tracked again.
         live(world, |_, state| {
             state.unset(FROZEN);
         });
     });
 }
 
-/// See [`ModelMutator::frozen`].
 #[track_caller]
 pub(crate) fn frozen<M: ObjectModel>(m: &ModelMutator<M>) -> usize {
     m.inspect(|world| {
@@ -261,7 +259,6 @@ pub(crate) fn frozen<M: ObjectModel>(m: &ModelMutator<M>) -> usize {
     })
 }
 
-/// See [`ModelMutator::verify`].
 #[track_caller]
 pub(crate) fn verify<M: ObjectModel>(m: &ModelMutator<M>) -> Result<(), String> {
     m.inspect(|world| check(world, Depth::Complete))

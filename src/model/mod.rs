@@ -1,9 +1,10 @@
-//! The interface between the collector and the objects of a runtime.
+//! A runtime has objects with counts, references and destructors of its own, of which a collector
+//! knows nothing.
 //!
-//! The collector works on addresses and side tables. It calls an [`ObjectModel`] for everything
+//! So the collector works on addresses and side tables. It calls an [`ObjectModel`] for everything
 //! about the objects: their counts, their references, how to clear them and how to destroy them.
 //! The typed API ([`Gc`](crate::Gc), [`Trace`](crate::Trace)) is one model. A runtime that already
-//! has objects implements its own model and gets the same collector, monomorphised.
+//! has objects implements its own, for which the same collector is monomorphised.
 //!
 //! The objects of a model lie in memory from [`ModelMutator::allocate`]. With [`Segments`] they lie
 //! in memory that the heap has [adopted](ModelMutator::adopt) instead: they are registered one by
@@ -26,9 +27,8 @@
 //! An object may have memory in front of its address: see
 //! [`allocate_at`](ModelMutator::allocate_at).
 //!
-//! A model that [lists its objects](Lists) calls none of these functions. An
-//! object is in the heap if the last list has it, and its other states are answers of
-//! [`ObjectModel::count`].
+//! A model that [lists its objects](Lists) calls none of these functions, because an object is in
+//! the heap if the last list has it. Its other states are answers of [`ObjectModel::count`].
 //!
 //! The [guide](https://example.invalid/standstill/blob/main/docs/model.md) has a table of all
 //! methods (when, on which thread, what they may do), the rights of finalizers, the costs, and a
@@ -39,21 +39,22 @@
 //!
 //! # The end of a heap
 //!
-//! No method is called when a heap ends. When the last [`ModelHeap`] and the last mutator are
+//! No method is called when a heap ends: when the last [`ModelHeap`] and the last mutator are
 //! dropped, the heap unmaps its memory. Objects that still exist are not collected, cleared or
-//! destroyed: resources that they own outside the heap leak, and their addresses dangle. A runtime
-//! that wants its objects destroyed releases its references and collects before it drops the heap.
-//! (The typed API does more: it collects once more, and keeps the memory mapped while references to
-//! objects exist.)
+//! destroyed, so resources that they own outside the heap leak, and their addresses dangle.
+//! Therefore a runtime that wants its objects destroyed releases its references and collects before
+//! it drops the heap. (The typed API does more: it collects once more, and keeps the memory mapped
+//! while references to objects exist.)
 //!
 //! # References that nobody counts
 //!
-//! Some runtimes do not count each reference. Four parts of an [`ObjectModel`] describe this. Each
-//! has an associated constant or an empty default, and costs nothing in a model without it.
+//! Some runtimes do not count each reference, and describe this by four parts of an
+//! [`ObjectModel`]. Each has an associated constant or an empty default, so that it costs nothing
+//! in a model without it.
 //!
 //! * [`Tracer::uncounted`]: the traversed object refers to the target and holds no counted
 //!   reference to it, as the frame of a generator does. The target stays alive while the source is
-//!   alive. Counting ignores the reference.
+//!   alive, although counting ignores the reference.
 //! * [`Uncounted::roots`]: objects that uncounted references from outside keep alive, such as the
 //!   references on the threads' stacks.
 //! * [`Adjusted::adjustments`]: a count is the sum of the object's own number and of numbers in
@@ -61,16 +62,16 @@
 //! * [`Serial::serial`]: some objects are traversed on the collecting thread alone.
 //!
 //! An object that holds uncounted references is tracked. If one of its fields cannot be read
-//! ([`Tracer::unreadable`]), its traversal still reports all its uncounted references: nothing else
-//! keeps their targets alive. If that is impossible, the traversal panics, and the collection is
-//! abandoned. [`clear`](ObjectModel::clear) removes uncounted references too: once the world runs,
-//! their targets may be destroyed before the object is.
+//! ([`Tracer::unreadable`]), its traversal still reports all its uncounted references, because
+//! nothing else keeps their targets alive. If that is impossible, the traversal panics, so that the
+//! collection is abandoned. [`clear`](ObjectModel::clear) removes uncounted references too, because
+//! once the world runs, their targets may be destroyed before the object is.
 //!
 //! # A poll word of the runtime
 //!
-//! An interpreter checks one word, its own, and not also the one behind
-//! [`ModelMutator::safepoint`]. With [`PollWord`] the heap tells the runtime to
-//! set that word.
+//! An interpreter already checks a word of its own, and should not also have to check the one
+//! behind [`ModelMutator::safepoint`]. So with [`PollWord`] the heap tells the runtime to set its
+//! word.
 //!
 //! 1. Any thread raises bits in the mutator's poll word, and then calls
 //!    [`PollWord::requested`], which sets the runtime's word by a read-modify-write with
@@ -82,9 +83,10 @@
 //! 3. If requests are left when `safepoint` returns or panics, it calls `requested` once more.
 //!    Requests are left, for example, while the mutator is lent to a finalizer.
 //!
-//! No request is lost. If the thread's change in step 2 comes after the change in step 1, it
-//! acquires the raised bits, so `safepoint` finds them. Otherwise the runtime's word is set
-//! afterwards. A word that is set without a request costs one call of `safepoint`.
+//! No request is lost, because the changes in steps 1 and 2 have an order. If the thread's change
+//! comes after the other, it acquires the raised bits, so `safepoint` finds them. Otherwise the
+//! runtime's word is set afterwards. A word that is set without a request costs one call of
+//! `safepoint`.
 //!
 //! # A stop of the runtime
 //!
@@ -100,24 +102,24 @@
 //! If the runtime cannot stop, nothing has changed, and the collection ends with
 //! [`StopError::Refused`](crate::safepoint::StopError::Refused).
 //!
-//! The stop of [`ModelMutator::prepare_fork`] is the first one alone: the runtime prepares the fork
-//! itself.
+//! The stop of [`ModelMutator::prepare_fork`] is the first one alone, because the runtime prepares
+//! the fork itself.
 //!
-//! The runtime may stop its threads at any time for reasons of its own. No deadlock is possible if
-//! threads acquire these in this order: the collector lock, the heap's stop, the runtime's stop.
-//! So:
+//! The runtime may stop its threads at any time for reasons of its own, so both stops could wait
+//! for each other. No deadlock is possible if threads acquire these in this order: the collector
+//! lock, the heap's stop, the runtime's stop. So:
 //!
 //! * A thread that waits for the heap (at a safepoint, for its own stop, detached) does not run in
-//!   the runtime. The library calls `leaving` before, and `comes_back` after. If `comes_back`
-//!   returns `false`, the thread detaches once more and calls
-//!   [`RuntimeStop::wait_for_runtime`].
+//!   the runtime, so the library calls `leaving` before, and `comes_back` after. If `comes_back`
+//!   returns `false`, the thread detaches once more and calls [`RuntimeStop::wait_for_runtime`].
 //! * A thread that the runtime stops waits for the end of that stop detached from the heap, inside
 //!   [`ModelMutator::detach`].
 //! * A thread that has stopped the runtime for another reason does not attach, reach a safepoint,
 //!   stop or collect before it resumes the runtime. [`ModelMutator::collect_stopped`] is the
-//!   exception. It does not wait for other threads that collect or stop the heap: it gives up.
-//! * `stop_runtime` may wait for another stop of the runtime. The thread counts as stopped in the
-//!   runtime meanwhile.
+//!   exception, because it does not wait for other threads that collect or stop the heap, but gives
+//!   up.
+//! * `stop_runtime` may wait for another stop of the runtime, in which the thread counts as
+//!   stopped.
 //!
 //! The first thread that stops the runtime wins. If it is not the collecting thread, the mutators
 //! that have stopped for the collection wait for the end of both stops.

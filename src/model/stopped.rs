@@ -1,9 +1,7 @@
-//! A collection that begins while the runtime is stopped.
-//!
-//! A runtime may call the collector inside a stop of its own. The first stop of the collection is
-//! then inside that stop: the phases `Merge` to `Claim` run. The other phases run code of the
-//! runtime, and stop it once more. So they wait until the runtime runs again, and the value of this
-//! module holds the collector lock and the unreachable objects meanwhile.
+//! A runtime may call the collector inside a stop of its own, although a collection must also call
+//! code of the runtime and stop it once more. So only its first stop, with the phases `Merge` to
+//! `Claim`, is inside that stop. Until the runtime runs again, a [`StoppedCollection`] holds the
+//! collector lock and the unreachable objects for the other phases.
 
 #![forbid(unsafe_code)]
 
@@ -24,14 +22,14 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// All other threads of the runtime wait for the end of its stop detached from the heap. The
     /// thread resumes the runtime before it finishes the collection
-    /// ([`StoppedCollection::finish`](crate::StoppedCollection::finish)): finalizers and clearing
-    /// need a runtime that runs. The model's `prepare` is not called.
+    /// ([`StoppedCollection::finish`](crate::StoppedCollection::finish)), because finalizers and
+    /// clearing need a runtime that runs. The model's `prepare` is not called.
     ///
     /// # Errors
     ///
     /// As [`try_collect`](Self::try_collect). [`CollectError::Busy`] if another thread is
-    /// collecting, has stopped the heap or is about to stop it, also if `what` says to wait: that
-    /// thread may wait for the runtime.
+    /// collecting, has stopped the heap or is about to stop it, also if `what` says to wait,
+    /// because that thread may wait for the runtime.
     pub fn collect_stopped(
         &mut self,
         what: Collect,
@@ -47,7 +45,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 /// [`ModelMutator::collect_stopped`](crate::model::ModelMutator::collect_stopped).
 ///
 /// Dropping it does the same as [`finish`](Self::finish). If it is leaked, no other collection
-/// runs.
+/// runs, because it holds the collector lock.
 #[must_use = "the runtime is resumed first, and then the collection is finished"]
 pub struct StoppedCollection<'m, M: ObjectModel> {
     kind: CollectionKind,
@@ -58,7 +56,7 @@ pub struct StoppedCollection<'m, M: ObjectModel> {
 impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
     /// Runs the phases of the first stop. The calling thread has stopped the runtime.
     pub(crate) fn begin(m: &'m mut ModelMutator<M>, what: Collect) -> Result<Self, CollectError> {
-        // Without a wait: the thread that collects may be one of the stopped threads.
+        // Without a wait, because the thread that collects may be one of the stopped threads.
         let guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
         let mut begun = Collection::begin(m, guard, what);
         begun.m.free_left_memory();

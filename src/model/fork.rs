@@ -1,6 +1,7 @@
-//! A stop around a `fork`.
+//! The child of a `fork` has one thread, so it can use a heap only if no other thread was changing
+//! it, or held one of its locks.
 //!
-//! A fork stops the world. Then it takes the locks that unattached threads take too, because no
+//! So a fork stops the world. Then it takes the locks that unattached threads take too, because no
 //! stop waits for these threads. The locks are the registry of the coordinator, the spare mutators,
 //! the job slot, the mutex of the collector lock, and the locks of the model
 //! ([`Forks::lock_for_fork`](crate::model::Forks::lock_for_fork)). Last it takes the lock of
@@ -8,20 +9,19 @@
 //!
 //! A fork by an attached thread ([`ModelMutator::prepare_fork`]) stops the heap of that thread. A
 //! fork by a detached thread ([`ModelHeap::prepare_fork`]) stops any number of heaps: first all of
-//! them, in the order of their addresses, and then it takes their locks. In this order two such
-//! forks do not wait for each other. No thread of a heap that is being stopped waits for a lock
-//! that the fork has taken already.
+//! them, in the order of their addresses, so that two such forks do not wait for each other. Only
+//! then it takes their locks, so that no thread of a heap that is being stopped waits for one of
+//! them.
 //!
-//! In the parent the fork releases all of this again. In the child it first removes the places of
-//! other threads among helpers, readers and waiters. Then it removes the remains of each lost
-//! thread: its entry in the registry, its arena, and its data of the model
-//! ([`Forks::forked`](crate::model::Forks::forked)). The model is called last, when the heap is
-//! whole.
+//! In the parent the fork releases all of this again. In the child it first removes other threads
+//! from the helpers, the requesters and the registry, before the world runs again. Then it removes
+//! the remains of each lost thread: its arena, and its data of the model
+//! ([`Forks::forked`](crate::model::Forks::forked)).
 //!
-//! A fork does not wait for a collection. The collecting thread may be in its second stop, or may
-//! have left in a finalizer that waits for the forking thread. The child abandons the collection of
-//! a lost thread: see [`collector_lock`](crate::heap::collector_lock). Its objects are ordinary
-//! again, and a later collection finds those that are still unreachable.
+//! A fork does not wait for a collection, because, for example, its thread may have left in a
+//! finalizer that waits for the forking thread. The child abandons the collection of a lost thread,
+//! as [`collector_lock`](crate::heap::collector_lock) describes. Its objects are ordinary again, so
+//! that a later collection finds those that are still unreachable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -58,19 +58,19 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// It does not wait for the end of another thread's collection, if the thread reaches a
     /// safepoint, waits for a stop, or has [left](Self::leave_for_now) in a finalizer. The child
-    /// then abandons that collection. The objects that it had found unreachable are ordinary
-    /// objects again, and a later collection finds them. Finalizers that had run do not run again.
+    /// then abandons that collection, so that the objects that it had found unreachable are
+    /// ordinary objects again, which a later collection finds. Finalizers that had run do not run
+    /// again.
     ///
-    /// A stop does not wait for threads that are not attached. During the fork they may attach and
-    /// detach, and use the data that the model's
-    /// [`lock_for_fork`](crate::model::Forks::lock_for_fork) locks. A thread that names a
-    /// [root](crate::model::ModelHeap::known_root), uses a heap's settings or hooks, or makes or
-    /// ends a heap, waits for the end of the fork.
+    /// A stop does not wait for threads that are not attached, so these run on. They wait for the
+    /// end of the fork if they attach, name a [root](crate::model::ModelHeap::known_root), or make
+    /// or end a heap. They also wait if they use a heap's settings or hooks, or data that the
+    /// model's [`lock_for_fork`](crate::model::Forks::lock_for_fork) locks.
     ///
     /// The standard library locks a mutex of its own while a thread of a Rust program starts or
     /// ends. If that happens during the fork, the child inherits the mutex locked, and the threads
     /// that the child starts with [`std::thread`] never begin to run. The heap's helper threads are
-    /// such threads: without them the child collects on one thread.
+    /// such threads, so the child then collects on one thread.
     ///
     /// # Errors
     ///
@@ -106,7 +106,6 @@ impl<M: ObjectModel> ModelHeap<M> {
     }
 }
 
-/// A lock that is held across a fork.
 type Held<'a, T> = (lock::ForkHold<'a>, lock::Guard<'a, T>);
 
 /// Locks that unattached threads take too. If the child inherited one of them locked by another
@@ -133,7 +132,6 @@ struct Remains<'a, M: ObjectModel> {
 }
 
 impl<'a, M: ObjectModel> HeldHeap<'a, M> {
-    /// Takes the locks of a stopped heap.
     fn new(
         core: &'a Arc<Core<M>>,
         world: WorldStopped<'a, MutatorShared<M>>,
@@ -187,7 +185,7 @@ impl<M: ObjectModel> Remains<'_, M> {
                 guarded(|| ForksOf::<M>::forked(&core.model, ended.id(), &ended.data().local, m));
             report(repaired.and_then(|()| guarded(|| drop(ended))));
         }
-        // After the lost threads are no owners any more.
+        // Last, so that the lost threads are no owners any more.
         if let Some(collection) = collection {
             report(guarded(|| release_lost(collection, m)));
         }
@@ -195,7 +193,7 @@ impl<M: ObjectModel> Remains<'_, M> {
 }
 
 /// Releases the references of a collection whose thread is lost, in the child of a fork. Its
-/// objects are ordinary objects again. If memory for the list runs out, references leak, and their
+/// objects are ordinary again. If memory for the list runs out, references leak, so that their
 /// objects stay.
 fn release_lost<M: ObjectModel>(lost: LostCollection, m: &ModelMutator<M>) {
     let core = m.core();
@@ -219,7 +217,7 @@ fn release_lost<M: ObjectModel>(lost: LostCollection, m: &ModelMutator<M>) {
             }
         }
     }
-    // A collection has one reference to each of its objects.
+    // Each object once, because a collection has one reference to each of its objects.
     objects.sort_unstable();
     objects.dedup();
     // SAFETY: rule *counted*: the lost collection has taken a reference to each of these objects,
@@ -231,8 +229,8 @@ fn release_lost<M: ObjectModel>(lost: LostCollection, m: &ModelMutator<M>) {
 
 /// The world is stopped for a `fork`. Made by [`ModelMutator::prepare_fork`].
 ///
-/// It must not be leaked, for example by [`std::mem::forget`]: the world would stay stopped, and
-/// the heap's locks would stay locked. [`Fork`](crate::Fork) lists the effects.
+/// It must not be leaked, for example by [`std::mem::forget`], because the world would stay stopped
+/// and the heap's locks locked. [`Fork`](crate::Fork) lists the effects.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct ModelFork<'a, M: ObjectModel> {
     held: Option<HeldHeap<'a, M>>,
@@ -351,9 +349,9 @@ impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
     /// Repairs the heaps in the child, where this thread is the only one, as [`ModelFork::child`]
     /// does. It attaches to each heap for this, one after the other.
     ///
-    /// The thread must not be inside a traversal, or keep another thread suspended. Otherwise it
-    /// cannot attach: the heap's hook for failures says so, and the objects of the threads that are
-    /// gone, and what these objects refer to, stay for ever.
+    /// The thread must not be inside a traversal, or keep another thread suspended, because it
+    /// could not attach then. The heap's hook for failures would say so, and the objects of lost
+    /// threads, with all that they refer to, would stay for ever.
     ///
     /// # Panics
     ///
@@ -370,7 +368,7 @@ impl<M: ObjectModel> Drop for ModelDetachedFork<'_, M> {
     fn drop(&mut self) {
         drop(self.settings.take());
         let heaps = std::mem::take(&mut self.heaps);
-        // All worlds run before code of the model is called.
+        // All worlds run before code of the model is called, because it could use any of the heaps.
         let mut remains: Vec<_> = heaps
             .into_iter()
             .filter_map(|(heap, held)| held.release().map(|remains| (heap, remains)))

@@ -1,6 +1,6 @@
-//! The coordinator's part of a fork. The child has only the forking thread, so it must not inherit
-//! a registry in the middle of a change, nor wait for the others. A fork therefore stops the world
-//! with the registry locked, and the child removes the lost threads.
+//! The child of a fork has only the forking thread, so it must not inherit a registry in the middle
+//! of a change, nor wait for the others. Therefore the coordinator stops the world with the
+//! registry locked, and the child removes the lost threads.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,7 @@ use crate::base::system::os_thread;
 /// The guard must not be leaked, for example by [`std::mem::forget`], because the world would stay
 /// stopped and the registry locked. The thread that leaked the guard panics at its next call that
 /// needs the registry. A thread that waits for the registry reports that on standard error after a
-/// second, while one that was already waiting for the end of the stop reports nothing.
+/// second. But one that was already waiting for the end of the stop reports nothing.
 #[must_use = "the world runs again when this is dropped"]
 pub struct ForkGuard<'a, T> {
     // The order of the fields matters: the registry is unlocked before the world resumes, and the
@@ -46,7 +46,7 @@ impl<T> Coordinator<T> {
     /// calls [`ForkGuard::child`]. In between, this thread holds the coordinator's lock: a call of
     /// the coordinator that needs the lock panics.
     ///
-    /// Windows has no `fork`. The call works there as a stop, which `parent` ends.
+    /// On Windows, which has no `fork`, the call works as a stop, which `parent` ends.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ impl<'a, T> ForkGuard<'a, T> {
     ///
     /// # Panics
     ///
-    /// In the process that prepared the fork, which still has its other threads. The world resumes,
-    /// and nothing else has changed.
+    /// In the process that prepared the fork, which still has its other threads. Then the world
+    /// resumes, and nothing else has changed.
     pub fn child(mut self) -> Vec<Ended<T>> {
         self.must_be_child();
         self.lose_others()

@@ -16,8 +16,8 @@ use super::thread_words::{self, words};
 use crate::base::sync::Ordering;
 
 impl<T> Coordinator<T> {
-    /// Whether a parking thread may use its processor to help, because neither a thread that the
-    /// stop waits for needs it, nor a thread that works for the stop.
+    /// Whether a parking thread may use its processor to help, because no thread needs it that
+    /// works for the stop, or that the stop waits for.
     pub(super) fn may_help(&self, registry: &Registry<T>) -> bool {
         // Relaxed: under the lock.
         self.processors > 1
@@ -70,7 +70,7 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// Sleeps until a suspension may be over. The caller checks the state again.
+    /// Sleeps until a suspension may be over, so the caller checks the state again.
     pub(super) fn await_suspension<'a>(
         &'a self,
         registry: Guard<'a, Registry<T>>,

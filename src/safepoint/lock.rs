@@ -77,9 +77,9 @@ mod system {
             }
         }
 
-        /// Takes the lock for a fork. If this thread locks it again, it panics, because it would
-        /// wait for itself. The caller drops the first value of the result before the second,
-        /// because the next fork may set the keeper as soon as the lock is free.
+        /// Takes the lock for a fork, during which this thread panics if it locks it again, because
+        /// it would wait for itself. The caller drops the first value of the result before the
+        /// second, because the next fork may set the keeper as soon as the lock is free.
         pub(crate) fn lock_for_fork(&self) -> (ForkHold<'_>, Guard<'_, T>) {
             let guard = self.lock();
             self.keeper.os_thread.store(os_thread(), Ordering::Relaxed);

@@ -35,14 +35,14 @@
 //! * `Record::requests`, the poll word: bit [`STOP`] changes only under the registry lock, and is
 //!   set exactly while the record is `counted`. The other bits are the user's: any thread sets
 //!   them, the record's thread takes them.
-//! * The user's own word is not known to the coordinator, so after each change that raises bits of
+//! * The coordinator does not know the user's own word. So after each change that raises bits of
 //!   `Record::requests` it calls the user's function (`requested`), which sets the word. Only the
 //!   record's thread clears it, by a read-modify-write, and then polls `Record::requests`.
 //! * `Record::os_thread`: written by its thread, when it registers and in a fork's child, and read
 //!   for reports and to find a thread that has ended.
 //! * `Coordinator::stop`: written under the registry lock, and read by every attach and detach.
 //! * `Coordinator::pending`: the number of `counted` entries, written under the registry lock. The
-//!   requester may read it without the lock.
+//!   requester may read it without the lock, because it takes the lock before it relies on a 0.
 //! * `Registry`: all of it is under the lock. No user code but `requested` runs under the lock,
 //!   because it could call the coordinator. So records are cloned out, and callbacks are called and
 //!   the user's data is dropped after the lock is released.
@@ -61,10 +61,10 @@
 //! be attached during a stop. Acquire and release cannot give that, so these four accesses are
 //! `SeqCst`.
 //!
-//! The rest is ordinary happens-before. The writes of an attached thread reach the requester by the
-//! release of that thread's last transition, which the scan reads, or by the registry lock, under
-//! which it acknowledges. The writes of the requester reach an attaching thread by the release of
-//! `stop := false`, or by the lock at the gate.
+//! The rest is ordinary happens-before. The writes of an attached thread reach the requester in one
+//! of two ways. Either the scan reads that thread's last transition, which releases them, or the
+//! thread acknowledges under the registry lock. The writes of the requester reach an attaching
+//! thread by the release of `stop := false`, or by the lock at the gate.
 
 #![forbid(unsafe_code)]
 
@@ -292,8 +292,7 @@ impl<T> Coordinator<T> {
         record.is_some()
     }
 
-    /// Raises request bits in the poll words of all attached threads. Returns the number of these
-    /// threads.
+    /// Raises request bits in the poll words of all attached threads, and returns their number.
     ///
     /// A thread that is attaching or parked may be missed. So that nothing is lost, the caller
     /// *first* stores a condition with `SeqCst`, and every thread loads it with `SeqCst` *after* it
@@ -329,8 +328,8 @@ impl<T> Coordinator<T> {
     }
 
     /// Calls `f` with the data of each attached thread. A thread that is attaching may be missed,
-    /// as in [`poke_attached`](Self::poke_attached). The registry is locked meanwhile: `f` must not
-    /// call the coordinator.
+    /// as in [`poke_attached`](Self::poke_attached). The registry is locked meanwhile, so `f` must
+    /// not call the coordinator.
     pub(crate) fn attached(&self, mut f: impl FnMut(ThreadId, &T)) {
         let registry = self.registry.lock();
         for entry in &registry.entries {

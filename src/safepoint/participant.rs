@@ -211,7 +211,8 @@ impl<T> Participant<T> {
         // for it.
         let (record, stop, id) = (&*self.record, &self.coordinator.stop, self.record.id.get());
         let stepped_in = record.step(DETACHED, ATTACHED).is_ok();
-        // `SeqCst`: see the module's `Orderings`. It also acquires the writes of the last stop.
+        // `SeqCst`, as the module's `Orderings` explain. It also acquires the writes of the last
+        // stop.
         if !stepped_in || stop.load(Ordering::SeqCst) {
             self.attach_slow(stepped_in);
         } else {
@@ -280,8 +281,8 @@ impl<T> Participant<T> {
     fn detached_in_a_stop(&self) {
         maybe_yield(&self.coordinator.under, Step::Detach);
         let mut registry = self.coordinator.registry.lock();
-        // Another thread may have suspended this one by now. Then the stop waits for the
-        // suspension, and the suspender acknowledges.
+        // If another thread has suspended this one by now, the stop waits for the suspension, at
+        // whose end the suspender acknowledges.
         if self.record.state() == DETACHED
             && let Some(at) = registry.position(self.record.id)
         {
@@ -398,7 +399,7 @@ impl<T> Participant<T> {
 }
 
 impl<T> Participant<T> {
-    /// Ends the membership. The entry, for the caller to drop.
+    /// Ends the membership. Returns the entry, because the caller drops it without the lock.
     fn leave(&self) -> Option<RegistryEntry<T>> {
         thread_words::unwatch(self.record.id.get());
         let coordinator = &*self.coordinator;

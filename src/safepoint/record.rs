@@ -13,7 +13,7 @@ use super::slow_stop::ThreadInfo;
 use crate::base::outside;
 use crate::base::sync::{AtomicU32, Ordering};
 
-/// The id of a participant. It is unique in the process, never reused, and below 2^40 - 2.
+/// The id of a participant, which is unique in the process, never reused, and below 2^40 - 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub(super) NonZeroU64);
 

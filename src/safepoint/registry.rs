@@ -104,7 +104,7 @@ impl<T> Registry<T> {
         self.orphans > before
     }
 
-    /// The threads that have ended attached and were not reported yet. The caller reports them.
+    /// The threads that have ended attached and were not reported yet, for the caller to report.
     pub(super) fn take_unreported(&mut self) -> Vec<Straggler> {
         let entries =
             self.entries.iter_mut().filter(|e| e.orphaned && e.record.state() == ATTACHED);
@@ -146,7 +146,7 @@ const PLACES: usize = 512;
 
 /// Which ids may be those of participants: a hint that takes no lock.
 ///
-/// It counts participants by their ids, modulo its length. An id whose place counts none has no
+/// It counts participants by their ids, modulo its length. So an id whose place counts none has no
 /// participant, while a place that counts one may mean another id. So a thread that meets the id of
 /// an ended participant usually learns so from the table, and can then ask the registry.
 ///

@@ -56,8 +56,8 @@ impl fmt::Display for ThreadInfo {
 pub enum StopPurpose {
     /// A collection.
     Collection,
-    /// New objects become old without a collection. See
-    /// [`HeapStats::promotions`](crate::HeapStats::promotions).
+    /// New objects become old without a collection, as
+    /// [`HeapStats::promotions`](crate::HeapStats::promotions) describes.
     Promotion,
     /// A fork.
     Fork,
@@ -239,7 +239,7 @@ pub struct Straggler {
     /// [suspended](super::Coordinator::suspend) it.
     pub is_suspended: bool,
     /// The thread has ended attached, because its participant (its [`Mutator`](crate::Mutator)) was
-    /// leaked. No stop succeeds any more.
+    /// leaked, so that no stop succeeds any more.
     pub has_ended: bool,
 }
 
@@ -343,7 +343,8 @@ impl<T> Coordinator<T> {
         self.report(&SlowStop { longest, ..report });
     }
 
-    /// Calls the callbacks for slow stops. The caller holds no lock.
+    /// Calls the callbacks for slow stops. The caller holds no lock, because they are code of the
+    /// user.
     pub(super) fn report(&self, report: &SlowStop) {
         let callbacks = self.registry.lock().slow_stop.clone();
         for callback in callbacks {
@@ -370,8 +371,8 @@ impl<T> Coordinator<T> {
     /// without any lock, and again each time its wait has doubled. A panic in it is caught.
     ///
     /// A thread that waits for the end of another thread's stop calls it too, once the world has
-    /// been stopped for so long, and again each time that has doubled. So does a thread that waits
-    /// for the end of a suspension: of its own, or of a thread that it is about to
+    /// been stopped for so long, and each time this has doubled. So does a thread that waits for
+    /// the end of a suspension: of its own, or of a thread that it is about to
     /// [suspend](Self::suspend). Inside the callback these threads cannot attach, as inside a
     /// [traversal](super::traversing). If the callback keeps a
     /// [`TraversalGuard`](super::TraversalGuard), the thread attaches all the same after the wait,

@@ -42,9 +42,8 @@ impl<T> Coordinator<T> {
     /// While the guard lives, the suspended thread waits when it attaches or ends, and any other
     /// thread waits that suspends it.
     ///
-    /// A stop waits until a suspension is over. If the caller is not attached here, it waits in
-    /// this call while a stop is on, so a requester must not wait for a helper thread that
-    /// suspends.
+    /// A stop waits until a suspension is over. A caller that is not attached here waits for the
+    /// end of a stop, so a requester must not wait for a helper thread that suspends.
     ///
     /// Hold the guard briefly, because meanwhile the calling thread must not attach, park, detach,
     /// stop, or suspend a second thread.
@@ -129,7 +128,8 @@ impl<T> Drop for Suspended<'_, T> {
             // The participant belongs to this thread, which has ended it during the suspension.
             Err(_) => return,
         };
-        // `SeqCst`: the same race as in `detach_and_poll`. See the module's `Orderings`.
+        // `SeqCst`, because it is the same race as in `detach_and_poll`: see the module's
+        // `Orderings`.
         if was_awaited || self.coordinator.stop.load(Ordering::SeqCst) {
             let mut registry = self.coordinator.registry.lock();
             if let Some(at) = registry.position(self.record.id) {

@@ -3,7 +3,7 @@
 //! Each use of a handle asks which participant this thread is attached as, so the answer must cost
 //! only one load. It must be "none" during a traversal, because code that a traversal calls must
 //! not use objects of a stopped heap, although the thread remains attached. So the id moves between
-//! two words. For example, a thread that is attached as 7 has `current` 7 and `hidden` 0, and while
+//! two words: for example, a thread that is attached as 7 has `current` 7 and `hidden` 0, and while
 //! it traverses an object it has `current` 0 and `hidden` 7.
 //!
 //! * `current` and `hidden`: the id of the participant that this thread is attached as, in any
@@ -142,9 +142,9 @@ impl Words {
         self.attached_as() == 0 && !self.has(!ENDING)
     }
 
-    /// Whether this thread may attach again as a participant that its callers rely on: it is not
-    /// attached, holds no stop, and keeps no other thread suspended. Traversal guards do not hinder
-    /// it.
+    /// Whether this thread may attach again as a participant that its callers rely on. It must not
+    /// be attached, hold a stop or keep another thread suspended, although traversal guards do not
+    /// hinder it.
     pub(crate) fn may_come_back(&self) -> bool {
         self.attached_as() == 0 && !self.has(STOPPING | SUSPENDING)
     }

@@ -1,5 +1,5 @@
-//! The stop of the world. A requester must know when no other thread is attached, although a thread
-//! attaches and detaches without a lock. So it stores `stop`, counts the threads that it finds
+//! A requester must know when no other thread is attached, although a thread attaches and detaches
+//! without a lock. To stop the world, it therefore stores `stop`, counts the threads that it finds
 //! attached or suspended, and waits until each has acknowledged.
 
 #![forbid(unsafe_code)]
@@ -34,9 +34,9 @@ pub struct WorldStopped<'a, T = ()> {
 }
 
 impl<T> Participant<T> {
-    /// Stops the world. When it returns, no other thread is attached, and none attaches until the
-    /// returned value is dropped. Stops are granted one after the other, in the order of the
-    /// requests, and a thread that waits for another stop is detached meanwhile.
+    /// Stops the world, so that no other thread is attached when it returns, and none attaches
+    /// until the returned value is dropped. Stops are granted one after the other, in the order of
+    /// the requests, and a thread that waits for another stop is detached meanwhile.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ pub(crate) fn may_stop_unattached() -> Result<(), StopError> {
 
 impl<T> Coordinator<T> {
     /// Stops the world on behalf of a thread that is no participant, or a detached one. It waits
-    /// for its turn as other requesters do. In the stop the thread cannot attach anywhere.
+    /// for its turn as other requesters do, and cannot attach anywhere in the stop.
     ///
     /// The caller may keep stops of other coordinators already. Then all callers stop these in the
     /// same order, and none is attached, because otherwise two callers could wait for each other.
@@ -194,7 +194,7 @@ impl<T> Coordinator<T> {
         self.stop_as(id, StopPurpose::Fork, registry)
     }
 
-    /// Stops the world. It is the turn of the requester `id`, or no stop can succeed.
+    /// Stops the world for the requester `id`, whose turn it is, or fails if no stop can succeed.
     #[inline(always)]
     fn stop_as<'a>(
         &'a self,

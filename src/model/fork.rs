@@ -99,8 +99,8 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// If the world of one of the heaps cannot be stopped. [`StopError::Attached`] if this thread
     /// is attached to a heap. [`StopError::NoSafepoint`] if it is inside a traversal, or keeps
     /// another thread suspended. [`StopError::Nested`] if it holds a fork of other heaps already.
-    /// [`StopError::NoMemory`] if there is no memory for the guards. All heaps that were not
-    /// stopped before run again then.
+    /// [`StopError::NoMemory`] if there is no memory for the guards. After an error all heaps run
+    /// again that were not stopped before.
     pub fn prepare_fork(heaps: &[Self]) -> Result<ModelDetachedFork<'_, M>, StopError> {
         ModelDetachedFork::new(heaps.iter(), || ()).map(|(fork, ())| fork)
     }
@@ -241,8 +241,8 @@ pub struct ModelFork<'a, M: ObjectModel> {
 }
 
 impl<M: ObjectModel> ModelFork<'_, M> {
-    /// Resumes the world in the parent. Call it also if `fork` failed. In the child it does the
-    /// same as [`child`](Self::child), and so does a drop.
+    /// Resumes the world in the parent, also if `fork` failed. In the child it does the same as
+    /// [`child`](Self::child), and so does a drop.
     pub fn parent(self) {}
 
     /// Repairs the heap in the child, where this thread is the heap's only thread. Calls
@@ -342,8 +342,8 @@ impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
         Ok((Self { heaps: held, settings, known: Some(Aside::all()) }, more))
     }
 
-    /// Resumes the worlds in the parent. Call it also if `fork` failed. In the child it does the
-    /// same as [`child`](Self::child), and so does a drop.
+    /// Resumes the worlds in the parent, also if `fork` failed. In the child it does the same as
+    /// [`child`](Self::child), and so does a drop.
     pub fn parent(self) {}
 
     /// Repairs the heaps in the child, where this thread is the only one, as [`ModelFork::child`]

@@ -1,6 +1,6 @@
 //! A debugger looks for the objects of a heap and their references, which other threads change all
-//! the time. So each function here stops the world. The typed face and the `gc` functions call the
-//! same functions.
+//! the time. So each function here, which the typed face and the `gc` functions call too, stops the
+//! world.
 
 #![forbid(unsafe_code)]
 
@@ -97,8 +97,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// These are all objects that were published and are not dead, also untracked and frozen ones,
     /// and those that a running collection is about to clear ([`ObjectFlags::is_unreachable`]). `f`
-    /// may add references to an object. Rule 3 of [`ObjectModel`] applies to `f`: it lowers no
-    /// count and frees nothing. If `f` panics, the world resumes.
+    /// may add references to an object. But `f` lowers no count and frees nothing, because rule 3
+    /// of [`ObjectModel`] applies to it. If `f` panics, the world resumes.
     ///
     /// # Panics
     ///
@@ -165,7 +165,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         result.unwrap_or_else(|reason| panic!("{reason}"));
     }
 
-    /// Freezes all tracked objects. Returns the number of frozen objects.
+    /// Freezes all tracked objects, and returns the number of frozen objects.
     ///
     /// Collections ignore frozen objects until [`unfreeze`](Self::unfreeze), so that the references
     /// of a frozen object keep their targets alive.

@@ -110,8 +110,9 @@
 //! lock, the heap's stop, the runtime's stop. So:
 //!
 //! * A thread that waits for the heap (at a safepoint, for its own stop, detached) does not run in
-//!   the runtime, so the library calls `leaving` before, and `comes_back` after. If `comes_back`
-//!   returns `false`, the thread detaches once more and calls [`RuntimeStop::wait_for_runtime`].
+//!   the runtime. Therefore the library calls `leaving` before, and `comes_back` after. If
+//!   `comes_back` returns `false`, the thread detaches once more and calls
+//!   [`RuntimeStop::wait_for_runtime`].
 //! * A thread that the runtime stops waits for the end of that stop detached from the heap, inside
 //!   [`ModelMutator::detach`].
 //! * A thread that has stopped the runtime for another reason does not attach, reach a safepoint,

@@ -28,7 +28,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// # Errors
     ///
     /// As [`try_collect`](Self::try_collect). [`CollectError::Busy`] if another thread is
-    /// collecting, has stopped the heap or is about to stop it, also if `what` says to wait,
+    /// collecting, has stopped the heap or is about to. This is so even if `what` says to wait,
     /// because that thread may wait for the runtime.
     pub fn collect_stopped(
         &mut self,

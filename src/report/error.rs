@@ -19,10 +19,9 @@ pub enum AttachError {
     /// [`Mutator::detach`](crate::Mutator::detach). Also the error of a thread that holds a
     /// [`DetachedFork`](crate::DetachedFork).
     AlreadyAttached,
-    /// The thread is inside a traversal, because it is running a
-    /// [`Trace::traverse`](crate::Trace::traverse) in a stop, or it has a
-    /// [`TraversalGuard`](crate::safepoint::TraversalGuard), as in a hook that it calls while it
-    /// waits.
+    /// The thread is inside a traversal: it runs [`Trace::traverse`](crate::Trace::traverse) in a
+    /// stop, or has a [`TraversalGuard`](crate::safepoint::TraversalGuard), as in a hook that it
+    /// calls while it waits.
     Traversing,
     /// The thread is inside [`Mutator::detach`](crate::Mutator::detach), which the mutator made
     /// here could outlive, so use [`Heap::attach_scoped`](crate::Heap::attach_scoped).

@@ -184,8 +184,8 @@ pub enum During {
     Shutdown,
 }
 
-/// The call of the program's code that took longest while a collection held up its thread. A part
-/// of a [`SlowStop`](crate::safepoint::SlowStop).
+/// The call of the program's code that took longest while a collection held up its thread. It is a
+/// part of a [`SlowStop`](crate::safepoint::SlowStop).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LongestCall {

@@ -18,7 +18,8 @@ pub enum CannotAttach {
     AlreadyAttached,
     /// The thread is inside a [traversal](super::traversing).
     Traversing,
-    /// The thread has [suspended](super::Coordinator::suspend) another thread.
+    /// The thread has [suspended](super::Coordinator::suspend) another one, or has stopped heaps
+    /// for a fork.
     Suspending,
     /// The thread is ending: this is the destructor of a thread-local, in which a leak would not be
     /// noticed any more.
@@ -86,8 +87,8 @@ pub enum StopError {
     Nested,
     /// This thread is not attached (to this coordinator).
     NotAttached,
-    /// This thread is attached. Only a fork that stops heaps on behalf of a detached thread returns
-    /// it.
+    /// This thread is attached, which hinders only a fork that stops heaps on behalf of a detached
+    /// one.
     Attached,
     /// This thread must not reach a safepoint now.
     NoSafepoint,

@@ -19,8 +19,8 @@ use crate::base::shared::Shared;
 use crate::base::sync::Aside;
 use crate::base::system::os_thread;
 
-/// A fork in progress: the world is stopped, and the registry is locked. See
-/// [`Coordinator::prepare_fork`]. Dropping the guard does the same as [`parent`](Self::parent).
+/// A fork in progress, from [`Coordinator::prepare_fork`]: the world is stopped, and the registry
+/// is locked. Dropping the guard does the same as [`parent`](Self::parent).
 ///
 /// The guard must not be leaked, for example by [`std::mem::forget`], because the world would stay
 /// stopped and the registry locked. The thread that leaked the guard panics at its next call that

@@ -19,7 +19,7 @@ impl<T> Coordinator<T> {
     /// Whether a parking thread may use its processor to help, because no thread needs it that
     /// works for the stop, or that the stop waits for.
     pub(super) fn may_help(&self, registry: &Registry<T>) -> bool {
-        // Relaxed: under the lock.
+        // Relaxed, because the registry is locked.
         self.processors > 1
             && (self.pending.load(Ordering::Relaxed) == 0
                 || !self.is_crowded(registry.entries.len()))

@@ -104,7 +104,8 @@ mod system {
                     "this thread has stopped the world for a fork, and would wait for itself; \
                      call `parent` or `child` of the fork first"
                 );
-                // Code of the user may capture standard error, and no user code runs under a lock.
+                // Not while this thread holds a lock, because code of the user may capture standard
+                // error.
                 if since.elapsed() >= REPORT_DELAY && !is_reported && !are_locks_held() {
                     is_reported = true;
                     self.report(since.elapsed());

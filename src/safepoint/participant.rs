@@ -458,7 +458,7 @@ impl<T> fmt::Debug for Participant<T> {
     }
 }
 
-/// Forbids safepoints on this thread. See [`Participant::no_safepoint`].
+/// Forbids safepoints on this thread, as [`Participant::no_safepoint`] describes.
 #[must_use = "safepoints are allowed again when the guard is dropped"]
 #[derive(Debug)]
 pub struct NoSafepoint<'a> {
@@ -471,8 +471,8 @@ impl Drop for NoSafepoint<'_> {
     }
 }
 
-/// This thread is detached, or about to be, while its callers rely on its attachment. See the page
-/// of [`safepoint`](super).
+/// This thread is detached, or about to be, while its callers rely on its attachment, as the page
+/// of [`safepoint`](super) describes.
 ///
 /// If a panic drops it, the process ends. Otherwise the callers would use objects while the world
 /// is stopped, because they hold the proof of an attachment that does not exist.
@@ -496,7 +496,7 @@ impl Drop for Away {
     #[inline(never)]
     fn drop(&mut self) {
         if cfg!(all(test, any(loom, shuttle))) {
-            // A model that fails unwinds from anywhere.
+            // No abort, because a model that fails unwinds from anywhere.
             return;
         }
         outside::abort(format_args!(

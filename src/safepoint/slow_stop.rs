@@ -303,7 +303,7 @@ impl<T> Coordinator<T> {
     #[cold]
     pub(crate) fn report_collecting(&self, purpose: StopPurpose, waited: Duration, by: &[u64]) {
         let registry = self.registry.lock();
-        // If one of them waits for a slow stop, that stop is reported.
+        // Not in a stop, for which one of them may wait, because a slow stop is reported itself.
         if registry.stopper.is_some() || registry.slow_stop.is_empty() {
             return;
         }

@@ -28,8 +28,8 @@ pub enum Suspend<'a, T> {
     Ended,
 }
 
-/// Keeps one detached thread detached. See [`Coordinator::suspend`]. Derefs to the data that the
-/// suspended thread shares.
+/// Keeps one detached thread detached, as [`Coordinator::suspend`] describes. Derefs to the data
+/// that the suspended thread shares.
 pub struct Suspended<'a, T> {
     coordinator: &'a Coordinator<T>,
     record: Shared<Record<T>>,

@@ -1,10 +1,9 @@
-//! The state of this thread, in words that no other thread reads.
-//!
 //! Each use of a handle asks which participant this thread is attached as, so the answer must cost
 //! only one load. It must be "none" during a traversal, because code that a traversal calls must
 //! not use objects of a stopped heap, although the thread remains attached. So the id moves between
-//! two words: for example, a thread that is attached as 7 has `current` 7 and `hidden` 0, and while
-//! it traverses an object it has `current` 0 and `hidden` 7.
+//! two words of the thread, which no other thread reads. For example, a thread that is attached as
+//! 7 has `current` 7 and `hidden` 0, and while it traverses an object it has `current` 0 and
+//! `hidden` 7.
 //!
 //! * `current` and `hidden`: the id of the participant that this thread is attached as, in any
 //!   coordinator; 0: none. The id is in `hidden` while a traversal guard lives, and otherwise in

@@ -82,7 +82,7 @@ impl<T> Participant<T> {
         }
         // From here on no thread attaches, and the scan inside finds those that have just attached.
         coordinator.begin(&mut registry, id, StopPurpose::Inspection);
-        // Relaxed: under the lock.
+        // Relaxed, because the registry is locked.
         if coordinator.pending.load(Ordering::Relaxed) != 0 {
             coordinator.resume(&mut registry);
             return None;

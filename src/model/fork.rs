@@ -1,9 +1,9 @@
 //! The child of a `fork` has one thread, so it can use a heap only if no other thread was changing
 //! it, or held one of its locks.
 //!
-//! So a fork stops the world. Then it takes the locks that unattached threads take too, because no
-//! stop waits for these threads. The locks are the registry of the coordinator, the spare mutators,
-//! the job slot, the mutex of the collector lock, and the locks of the model
+//! So a fork first stops the world, and then takes the locks that unattached threads take too,
+//! because no stop waits for these threads. The locks are the registry of the coordinator, the
+//! spare mutators, the job slot, the mutex of the collector lock, and the locks of the model
 //! ([`Forks::lock_for_fork`](crate::model::Forks::lock_for_fork)). Last it takes the lock of
 //! settings, which is the [innermost](crate::base::settings_lock).
 //!
@@ -108,8 +108,8 @@ impl<M: ObjectModel> ModelHeap<M> {
 
 type Held<'a, T> = (lock::ForkHold<'a>, lock::Guard<'a, T>);
 
-/// Locks that unattached threads take too. If the child inherited one of them locked by another
-/// thread, it would wait for that lock for ever.
+/// Locks that unattached threads take too, so that the child could inherit one locked by another
+/// thread, and would wait for it for ever.
 struct HeldForFork<'a, M: ObjectModel> {
     _model: ForkLocks<'a>,
     _spares: Held<'a, Spares<SpareMutator<M>>>,
@@ -227,7 +227,7 @@ fn release_lost<M: ObjectModel>(lost: LostCollection, m: &ModelMutator<M>) {
     claims.for_each(|claim| clear::release(claim, m));
 }
 
-/// The world is stopped for a `fork`. Made by [`ModelMutator::prepare_fork`].
+/// The world is stopped for a `fork`, by [`ModelMutator::prepare_fork`].
 ///
 /// It must not be leaked, for example by [`std::mem::forget`], because the world would stay stopped
 /// and the heap's locks locked. [`Fork`](crate::Fork) lists the effects.
@@ -305,7 +305,7 @@ impl<M: ObjectModel> fmt::Debug for ModelFork<'_, M> {
     }
 }
 
-/// Heaps that are stopped for a `fork` by a detached thread. Made by [`ModelHeap::prepare_fork`].
+/// Heaps that a detached thread has stopped for a `fork`, by [`ModelHeap::prepare_fork`].
 ///
 /// It must not be leaked: see [`ModelFork`].
 #[must_use = "the worlds stay stopped until `parent` or `child` is called"]

@@ -54,7 +54,7 @@ pub struct StoppedCollection<'m, M: ObjectModel> {
 }
 
 impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
-    /// Runs the phases of the first stop. The calling thread has stopped the runtime.
+    /// Runs the phases of the first stop, on a thread that has stopped the runtime.
     pub(crate) fn begin(m: &'m mut ModelMutator<M>, what: Collect) -> Result<Self, CollectError> {
         // Without a wait, because the thread that collects may be one of the stopped threads.
         let guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;

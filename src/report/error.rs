@@ -27,7 +27,7 @@ pub enum AttachError {
     /// here could outlive, so use [`Heap::attach_scoped`](crate::Heap::attach_scoped).
     InsideDetach,
     /// The thread keeps another thread [suspended](crate::safepoint::Coordinator::suspend), of any
-    /// coordinator. Drop that guard first.
+    /// coordinator, so that guard must be dropped first.
     Suspending,
     /// The thread is ending: this is the destructor of a thread-local, which runs after the library
     /// has stopped watching the thread. So attach in the thread's own function.
@@ -226,7 +226,7 @@ pub enum BuildError {
         /// The error of the system.
         reason: Cow<'static, str>,
     },
-    /// An invalid setting. The text says which setting and why.
+    /// An invalid setting, which the text names, with the reason.
     Setting(Cow<'static, str>),
     /// There was no memory for the heap's own structures.
     Memory,
@@ -268,7 +268,7 @@ impl fmt::Display for ForeignGc {
 
 impl Error for ForeignGc {}
 
-/// Declares the codes. The meaning of each is also its documentation.
+/// Declares the codes, whose meanings are also their documentation.
 macro_rules! codes {
     ($($name:ident = $number:literal, $meaning:literal;)*) => {
         /// The kind of a fault in the use of dynamic objects. The numbers do not change between

@@ -74,7 +74,7 @@ impl Hooks {
 
     pub(crate) fn on_misuse(&self, hook: MisuseHook) {
         let old = self.misuse.with(|misuse| misuse.hook.replace(hook));
-        // As in `on_unraisable`.
+        // After the lock, as in `on_unraisable`.
         drop(old);
     }
 
@@ -132,7 +132,7 @@ impl Hooks {
         event::unraisable(&what);
         let hook = self.unraisable.with(|place| place.clone());
         match hook {
-            // The panic of a hook is not reported.
+            // The panic of a hook is not reported, because the report would go to that hook.
             Some(hook) => drop(hook.call(|hook| hook(&what))),
             None => line(format_args!("standstill: {what}")),
         }

@@ -370,13 +370,12 @@ impl<T> Coordinator<T> {
     /// [`Config::slow_stop`](super::Config::slow_stop). The requester calls it while it waits,
     /// without any lock, and again each time its wait has doubled. A panic in it is caught.
     ///
-    /// A thread that waits for the end of another thread's stop calls it too, once the world has
-    /// been stopped for so long, and each time this has doubled. So does a thread that waits for
-    /// the end of a suspension: of its own, or of a thread that it is about to
-    /// [suspend](Self::suspend). Inside the callback these threads cannot attach, as inside a
-    /// [traversal](super::traversing). If the callback keeps a
-    /// [`TraversalGuard`](super::TraversalGuard), the thread attaches all the same after the wait,
-    /// and its traversal lasts until the guard is dropped.
+    /// A thread that waits for the end of another's stop calls it too, once the world has been
+    /// stopped for so long, and each time this has doubled. So does a thread that waits for the end
+    /// of a suspension: of its own, or of a thread that it is about to [suspend](Self::suspend).
+    /// Inside the callback these threads cannot attach, as inside a [traversal](super::traversing).
+    /// If the callback keeps a [`TraversalGuard`](super::TraversalGuard), the thread attaches all
+    /// the same after the wait, and its traversal lasts until the guard is dropped.
     ///
     /// If a stop fails because a thread has ended attached, its requester calls it too, once for
     /// that thread. The straggler then [has ended](Straggler::has_ended).

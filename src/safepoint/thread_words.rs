@@ -352,8 +352,8 @@ mod watcher {
     }
 }
 
-/// The exit watcher in models, which call [`end_thread`], because a model's thread has no
-/// destructor that the watcher could run in.
+/// The exit watcher in models, which call `end_thread`, because a model's thread has no destructor
+/// that the watcher could run in.
 #[cfg(all(test, any(loom, shuttle)))]
 mod watcher {
     use std::cell::RefCell;

@@ -1,16 +1,17 @@
 //! Attributes: the managed dictionary of an instance, and the dictionary of a heap type.
 //!
-//! The first attribute of an instance creates its dictionary, to which the tail of the object
-//! points from then on.
+//! Traversals read the dictionaries and must not wait, although all threads may change them between
+//! two stops. Therefore an attached thread holds the lock of a dictionary only for one read or one
+//! change. It never holds it during a call of user code, so that in a stop no thread changes a
+//! dictionary.
 //!
-//! Attached threads hold the lock of a dictionary for one read or one change, and never during a
-//! call of user code. So in a stop no thread changes a dictionary. Traversals share the lock,
-//! because two workers may visit one object at the same time, and each must visit all values. A
-//! traversal only tries the lock, because it must not wait. If it fails, no value is visited, so
-//! that all values stay alive.
+//! Traversals share the lock, because two workers may visit one object at the same time, and each
+//! must visit all values. A traversal that cannot take the lock at once visits no value, so that
+//! all values stay alive.
 //!
-//! The visitor of a traversal cannot take the lock again, because all functions for attributes fail
-//! in a traverse handler. A visitor outside of traversals can, so it is called without the lock.
+//! The visitor of a traversal is called with the lock, because the functions that get or set an
+//! attribute fail in a traverse handler. Outside of traversals they succeed, so the visitor is
+//! called without the lock there.
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
@@ -102,7 +103,8 @@ impl<'a> Obj<'a> {
         }
     }
 
-    /// As [`attributes`](Self::attributes), but makes the dictionary. Fails if its type has none.
+    /// As [`attributes`](Self::attributes), but makes the dictionary at the first attribute. Fails
+    /// if objects of this type can have none.
     fn make_attributes(self, function: &'static str) -> Result<&'a Attributes, Fault> {
         if let Some(slot) = self.slot::<Attributes>() {
             return Ok(slot.get_or_default()?);
@@ -150,9 +152,9 @@ impl<'a> Obj<'a> {
     /// Visits the values of the managed dictionary: 0, or the visitor's answer. For traverse
     /// handlers.
     ///
-    /// Outside of traversals the visitor may change the dictionary. It still receives the values
-    /// from before the visit, and each of them has one more reference during the visit. Without
-    /// memory for the list of these references, no value is visited, and the answer is -1.
+    /// Outside of traversals the visitor may change the dictionary, because it receives the values
+    /// from before the visit, each with one more reference until the visit ends. Without memory for
+    /// the list of these references, no value is visited, and the answer is -1.
     pub fn visit_managed_dict(self, visitor: Visitor<'_>) -> c_int {
         if !self.record().flags().has(Flags::MANAGED_DICT) {
             return 0;

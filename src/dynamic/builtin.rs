@@ -1,6 +1,9 @@
-//! Built-in types, whose records are made at their first use: the root of all types, and the type
-//! of heap types. The types of modules and weak references are in `module` and `weakref`. Also the
-//! handlers that the library supplies for types without their own.
+//! Each type needs a base, and each heap type is an object that needs a type itself. So a few types
+//! must exist before a program makes one: the root of all types, and the type of heap types, for
+//! example. Their records are made at the first use, because a record owns memory and so cannot be
+//! a constant. The types of modules and weak references are in `module` and `weakref`.
+//!
+//! This file also has the handlers that the library supplies for types without their own.
 
 #![forbid(unsafe_code)]
 
@@ -108,8 +111,8 @@ impl RustHandlers for HeapTypes {
     /// Removes attributes and module, but not the handlers, so that instances can still be used and
     /// freed.
     ///
-    /// Another thread may just have read the module's address from the type. So the reference is
-    /// retired, that is, dropped after each attached thread has passed a safepoint.
+    /// The reference is retired, that is, dropped after each attached thread has passed a
+    /// safepoint, because another thread may just have read the module's address from the type.
     fn clear(object: Obj<'_>) -> c_int {
         if let Some(record) = object.describe() {
             record.attributes.clear();
@@ -120,7 +123,7 @@ impl RustHandlers for HeapTypes {
         0
     }
 
-    /// The type has no instances and no subtypes any more.
+    /// Releases all that the type owns, because it has no instances and no subtypes any more.
     fn dealloc(dying: Dying<'_>) {
         dying.untrack();
         dying.clear_weak_references();
@@ -128,7 +131,7 @@ impl RustHandlers for HeapTypes {
             record.attributes.clear();
             // Not retired: no thread has the type any more, so none reads its module.
             drop(record.take_module());
-            // It owns the references to the bases.
+            // This releases the bases, because the record owns the references to them.
             drop(record);
         }
         dying.run_free();

@@ -1,9 +1,12 @@
-//! From the collector to the handlers: the built-in model's table of functions for dynamic objects,
-//! each call of a handler, and handlers that are written in safe Rust.
+//! From the collector to the handlers.
 //!
-//! A handler is a C function that a program supplies, so each call of one is unsafe. All calls are
-//! made here, because they are sound for one reason: the handler comes from the record of the
-//! object's type, or from the parts of a module.
+//! A handler is a C function that a program supplies, so each call of one is unsafe. All calls but
+//! those of weak callbacks are made here, because they are sound for one reason. The handler comes
+//! from the record of the object's type, or from the parts of a module.
+//!
+//! The collector reaches the handlers through the built-in model's table of functions for dynamic
+//! objects. The handlers of this library are written in safe Rust, because the functions at the end
+//! of this file convert the pointers for them.
 
 use std::any::TypeId;
 use std::ffi::{c_int, c_void};
@@ -118,8 +121,8 @@ fn make_builtins() -> Result<(), Fault> {
 }
 
 impl Obj<'_> {
-    /// Calls a traverse handler of the object's type. Outside of this folder's handlers, only the
-    /// traversal of a collection calls it.
+    /// Calls a traverse handler of the object's type, for the traversals of `handlers`, or for a
+    /// handler that passes its visitor on.
     #[inline(always)]
     pub(super) fn visit_by(
         self,
@@ -172,9 +175,9 @@ impl TypeRecord {
     }
 }
 
-/// The handlers of a type that is made in Rust. The collector calls each handler as a C function
-/// with pointers. The functions below are such functions: each converts the pointers, and calls a
-/// handler of `H`. So the handlers themselves need no unsafe code.
+/// The handlers of a type that is made in Rust. The handlers themselves need no unsafe code,
+/// although the collector calls each as a C function with pointers. The functions below are such
+/// functions: each converts the pointers, and calls a handler of `H`.
 pub(super) trait RustHandlers {
     /// Visits the references of a living object.
     fn traverse(_object: Obj<'_>, _visitor: Visitor<'_>) -> c_int {

@@ -1,5 +1,6 @@
-//! How a type is made ready from a [`TypeSpec`], or from a [`Class`]: its record gets a face, and
-//! an object.
+//! A drafted record is no type yet, because a runtime has no face for it, and instances cannot own
+//! a reference to it. This file completes the record of a [`TypeSpec`] or a [`Class`]: it gets a
+//! face, and the record of a heap type gets an object.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -116,7 +117,7 @@ impl Type {
         }
         let generic: AllocProc = instance::generic_alloc;
         if std::ptr::fn_addr_eq(record.alloc, generic) {
-            // Called directly: the generic allocator cannot read a face of another runtime.
+            // Called directly, because the generic allocator cannot read a face of another runtime.
             return instance::allocate_handle(m, record);
         }
         let made = record.run_alloc().ok_or_else(|| fault(Code::Memory))?;

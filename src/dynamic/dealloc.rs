@@ -2,8 +2,8 @@
 //!
 //! When the count of an object reaches 0, work is left: its finalizer, its weak references, the
 //! references that it owns, its memory. Part of this work is code of the program, which may revive
-//! the object, or forget a step. So the object is *dying* for a while, and the dealloc handler of
-//! its type gets exclusive access.
+//! the object, or forget a step. So the object is *dying* for a while, in which the dealloc handler
+//! of its type has exclusive access.
 //!
 //! For example, a thread drops the last reference to an instance of a class. The generic handler
 //! calls the finalizer, and returns at once if that has stored a new reference, so that the object
@@ -117,8 +117,8 @@ impl<'m> Dying<'m> {
         // From here on no weak reference can be upgraded, as in a dealloc handler already.
         let before = managed::mark_dying_for_upgrades(m.raw(), object.header(), state);
         let was_dying = before & state::DYING != 0;
-        // A constructor owns one reference. A dealloc handler owns none: any reference there was
-        // added by the handler, and still exists.
+        // A constructor owns one reference, but a dealloc handler owns none. So any reference there
+        // was added by the handler, and still exists.
         if !object.is_last(m, 0) && (was_dying || !object.is_last(m, 1)) {
             if !was_dying {
                 state.unset(state::DYING);
@@ -143,7 +143,7 @@ impl<'m> Dying<'m> {
             return self.free_memory();
         }
         self.0.state().death();
-        // The header stays: a stress mode reads its type when the memory is freed.
+        // The header stays, because a stress mode reads its type when the memory is freed.
         // SAFETY: rule *zero*: no code uses the object any more. The others are freed objects,
         // which only this thread has taken from the list.
         unsafe {
@@ -183,8 +183,9 @@ impl<'m> Dying<'m> {
     }
 }
 
-/// The reference of a dying object to its heap type; `None`: the type is static. It may be the last
-/// one, and freeing still reads the type's record. So it is released after the object is freed.
+/// The reference of a dying object to its heap type; `None`: the type is static. It is released
+/// after the object is freed, because it may be the last one, and freeing still reads the type's
+/// record.
 pub(super) struct OwnedType(Option<NonNull<RawObject>>);
 
 impl OwnedType {
@@ -216,7 +217,8 @@ impl Obj<'_> {
         let header = self.header();
         let is_so = || header.count() == Some(count);
         if is_so() && count > 0 && header.is_queued() {
-            // Other threads have dropped references that this thread had counted.
+            // Merged early, because other threads have dropped references that this thread had
+            // counted.
             managed::merge_early(m.raw(), header);
         }
         is_so() && !header.is_queued()

@@ -1,8 +1,8 @@
 //! The record of a type, drafted from a [`TypeSpec`].
 //!
 //! A program describes only what is special about a type, and leaves the rest to its bases. The
-//! collector and the allocator need all values, and cannot search for them in the bases of each
-//! object. So a type is made *ready* once: its record is the spec, completed by inheritance, and
+//! collector and the allocator need all values, but cannot search the bases of each object for
+//! them. So a type is made *ready* once: its record is the spec, completed by inheritance, and
 //! checked.
 //!
 //! For example, a runtime has a static type for lists, with the flag `HAVE_GC` and its handlers,
@@ -46,7 +46,8 @@ use crate::report::error::{Code, Fault};
 use crate::report::event;
 
 /// The smallest size of a heap type's object, in bytes. Every runtime may read so many bytes of any
-/// heap type. If another runtime made the type, the bytes behind the head are zero.
+/// heap type, because at least as many are allocated. If another runtime made the type, the bytes
+/// behind the head are zero.
 pub const FACE: usize = 264;
 
 /// The description of a type.
@@ -112,8 +113,8 @@ impl TypeSpec {
     }
 }
 
-/// A fault of a type that does not become ready. Its name is only part of the text: copies of names
-/// ([`TypeRecord::kept_name`]) are never freed, so only ready types get one.
+/// A fault of a type that does not become ready. Its name is only part of the text, because copies
+/// of names ([`TypeRecord::kept_name`]) are never freed, so that only ready types get one.
 pub(super) fn fault(code: Code, name: &str, text: fmt::Arguments<'_>) -> Fault {
     Fault::new(code, "type readiness").because(words!("type '{name}': {text}"))
 }
@@ -168,7 +169,7 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<TypeRecord, Faul
         let text = format_args!("a type with items needs room for their number behind the head");
         return refuse(Code::BadSize, text);
     }
-    // The number of items lies behind the head. A base without items has its first field there.
+    // The number of items lies behind the head, where a base without items has its first field.
     if item_size != 0 && base.item_size == 0 && base.basic_size > size_of::<RawObject>() {
         let text = format_args!(
             "the number of items would lie in the fields of '{}', which has none",
@@ -202,7 +203,7 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<TypeRecord, Faul
         dealloc,
         own_dealloc: slots.dealloc.is_some(),
         is_gc: slots.is_gc.or(base.is_gc),
-        // The root's allocator is not inherited: it reads only faces of types made in Rust.
+        // The root's allocator is not inherited, because it reads only faces of types made in Rust.
         alloc: slots.alloc.or((!is_root(base)).then_some(base.alloc)).unwrap_or(defaults.alloc),
         free,
         flags,
@@ -353,8 +354,8 @@ fn inherit_collection(
     }
     *flags = flags.and(Flags::HAVE_GC);
     slots.traverse = match base.traverse {
-        // Instances of a heap type own a reference to it. A static base's handler does not visit
-        // it.
+        // Instances of a heap type own a reference to it, which a static base's handler does not
+        // visit.
         Some(_) if heap_type && !base.is_heap_type() => Some(traverse_in_rust::<Inherited>),
         inherited => inherited,
     };
@@ -371,8 +372,8 @@ fn sizes(name: &str, asked: isize, base: &TypeRecord) -> Result<(usize, (usize, 
             let base_name = &base.name;
             return refuse(format_args!("its own part would overlap the items of '{base_name}'"));
         }
-        // A base has at most `SIZE_LIMIT` bytes, and `asked` is at least -2^63. So rounding up
-        // cannot overflow.
+        // Rounding up cannot overflow, because a base has at most `SIZE_LIMIT` bytes, and `asked`
+        // is at least -2^63.
         let start = base.basic_size.next_multiple_of(ALIGN);
         let own = asked.unsigned_abs().next_multiple_of(ALIGN);
         (start.saturating_add(own), (start, own))
@@ -413,7 +414,7 @@ fn free_function(
     }
 }
 
-/// All ancestors in C3 order. It keeps the order of the bases, and the order of each base's own
+/// All ancestors in C3 order, which keeps the order of the bases and that of each base's own
 /// ancestors.
 fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault> {
     if let [base] = bases {
@@ -439,8 +440,8 @@ fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault>
     loop {
         lists.retain(|list| !list.is_empty());
         if lists.is_empty() {
-            // A copy of the exact size. Shrinking the list also allocates, and cannot report
-            // failure.
+            // A copy of the exact size, because shrinking the list also allocates, but cannot
+            // report failure.
             return Ok(fallible::collect(order.iter().copied())?.into());
         }
         let mut heads = lists.iter().map(|list| list[0]);

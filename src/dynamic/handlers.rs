@@ -1,9 +1,9 @@
 //! Traversals of dynamic objects by their handlers.
 //!
 //! A traverse handler receives a C function as its visitor, and the tracer as an opaque argument.
-//! It is code of the program, and may keep both and call the visitor when the tracer is gone. So
-//! the visitor uses the argument only if it is the tracer that this thread handed out last and its
-//! traversal has not ended.
+//! Because it is code of the program, it may keep both and call the visitor when the tracer is
+//! gone. So the visitor uses the argument only if it is the tracer that this thread handed out last
+//! and its traversal has not ended.
 //!
 //! While a handler runs, its thread keeps the address of the object in `RUNNING`, so that a report
 //! can name the object's type without dereferencing any other address. The tracer is accessed only
@@ -40,7 +40,6 @@ const_thread_local! {
     static DICT_VISITED: Cell<bool> = Cell::new(false)
 }
 
-/// Traverses an object of a heap.
 #[inline]
 pub(super) fn traverse(object: Obj<'_>, tracer: &mut Tracer) {
     let record = object.record();
@@ -78,7 +77,7 @@ fn call(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) -> c_int {
 }
 
 /// [`call`] for a handler that is timed or checked, or that must not run in parallel with other
-/// serial handlers. Not inline, so that the common call needs no registers for this.
+/// serial handlers. It is not inline, so that the common call needs no registers for this.
 #[cold]
 #[inline(never)]
 fn call_specially(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) {
@@ -142,7 +141,7 @@ fn stopped(tracer: &Tracer, record: &TypeRecord, result: c_int) {
     if tracer.has_found() {
         return;
     }
-    // No panic message on stderr: the guard of the traversal reports it to the hook.
+    // Resumed, so that stderr gets no message, because the guard of the traversal passes it on.
     resume_unwind(Box::new(format!(
         "the traverse handler of '{}' returned {result}",
         record.name()
@@ -153,7 +152,7 @@ fn stopped(tracer: &Tracer, record: &TypeRecord, result: c_int) {
 /// from the first sought object on.
 unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     let tracer = arg.cast::<Tracer>();
-    // The end of a traversal withdraws its tracer.
+    // The tracer may be gone, because the end of a traversal withdraws it.
     if !Tracer::is_handed_out(tracer) {
         return stale(target);
     }
@@ -180,7 +179,7 @@ fn visit_with_care(tracer: &mut Tracer, target: NonNull<RawObject>) -> c_int {
     c_int::from(tracer.seek(target.as_ptr() as usize))
 }
 
-/// Records a fault of the running handler. It is reported when the world runs again.
+/// Records a fault of the running handler, as [`record_fault`] does.
 #[cold]
 fn complain(code: Code, address: usize) -> c_int {
     let type_name = running().map_or("", |object| object.record().kept_name());
@@ -234,8 +233,8 @@ pub(super) fn record_dict_visit() {
     DICT_VISITED.with(|word| word.set(true));
 }
 
-/// Traverses one object, in a stop that is no collection's. Returns all visited addresses, in any
-/// memory.
+/// Traverses one object, in a stop that is no collection's, and returns all visited addresses, in
+/// any memory.
 fn walk(_world: &WorldStopped<'_, impl Sized>, object: Obj<'_>) -> Result<Vec<usize>, Fault> {
     // The range of all addresses but 0, at which no object lies.
     let mut tracer = Tracer::new(1, usize::MAX);
@@ -289,10 +288,10 @@ impl Obj<'_> {
 
 /// Checks, for checked mode, that the fields of an object of the mutator's heap refer to objects.
 ///
-/// The traverse handler reads the fields, so it needs a stop. The callers may hold locks and are at
-/// no safepoint, so they must not wait for one. If another thread is attached, nothing is checked
-/// here, because it may know the object already, and change it. The next collection looks at each
-/// address that the handler visits, and reports addresses without an object.
+/// The traverse handler needs a stop, because it reads the fields. The callers must not wait for
+/// one, because they may hold locks and are at no safepoint. If another thread is attached, nothing
+/// is checked here, because it may know the object already, and change it. The next collection
+/// looks at each address that the handler visits, and reports addresses without an object.
 pub(super) fn check_fields(
     m: &Mutator,
     object: Obj<'_>,

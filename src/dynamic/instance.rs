@@ -1,4 +1,9 @@
 //! How instances are allocated, and change their number of items.
+//!
+//! A traverse handler reads all fields of an instance, so a collection must not meet half an
+//! object. Therefore the memory is cleared and the head is written before the object is published.
+//! A change of the number of items makes an object of the new size, so that the old address is
+//! invalid.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
@@ -131,7 +136,8 @@ pub fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNull<RawOb
         let words = cell.cast::<u64>();
         let mut at = size_of::<RawObject>() / size_of::<u64>();
         while at * size_of::<u64>() < record.basic_size {
-            // Volatile: the compiler would make the loop a call, although it clears few words.
+            // Volatile, because the compiler would make the loop a call, although it clears few
+            // words.
             words.add(at).write_volatile(0);
             at += 1;
         }
@@ -339,7 +345,7 @@ pub unsafe fn resize(
             return Err(old.fault(Code::BadSize, FUNCTION).because(text));
         }
     };
-    // `instance_size` has checked this product.
+    // No overflow, because `instance_size` has checked this product.
     let after = items.unsigned_abs() * record.item_size;
     let head = size_of::<RawVarObject>();
     let fields = record.basic_size - head;
@@ -367,9 +373,10 @@ pub unsafe fn resize(
     {
         new.state().set(state::FINALIZED);
     }
-    // The record that earlier weak references have left: the address may get another object.
+    // Clears the record that earlier weak references have left, because the address may get another
+    // object.
     old.clear_weak_references();
-    // The new object has a reference of its own.
+    // Released below, because the new object has its own reference to the type.
     let owned_type = old.take_type();
     old.give_back();
     owned_type.release();

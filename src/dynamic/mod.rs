@@ -31,8 +31,8 @@
 //!
 //! # A type
 //!
-//! A *static* type is no object: its record lives for ever, and is not counted. A *heap type* is an
-//! object itself, to which each instance owns a reference, so that the type can die.
+//! A *static* type is no object, so its record is not counted, and lives for ever. A *heap type* is
+//! an object itself, to which each instance owns a reference, so that the type can die.
 //!
 //! The *face* of a type is the address by which a runtime identifies it. For a heap type the face
 //! is the type's object, while for a static type the runtime chooses the address (in C: the
@@ -52,13 +52,13 @@
 //!
 //! Every call of a traverse handler is made in a stop, in checked mode too. Checked mode examines
 //! the fields of an object when it is tracked, and the first instance of a type. The thread is at
-//! no safepoint then and must not wait. So it examines them only if no other thread is attached and
-//! the world can be stopped without a wait. Otherwise the next collection does it. Cleared objects
-//! are examined in a stop of their own, before one of them is released.
+//! no safepoint then, so it must not wait for a stop. It examines them only if no other thread is
+//! attached and the world can be stopped at once. Otherwise the next collection does it. Cleared
+//! objects are examined in a stop of their own, before one of them is released.
 //!
-//! A collection clears types and modules after it has cleared and released its other garbage. The
-//! handlers of an instance may use the module of the type, even if all of them are garbage
-//! together.
+//! The handlers of an instance may use the module of the type, even if all of them are garbage
+//! together. So a collection clears types and modules after it has cleared and released its other
+//! garbage.
 //!
 //! A handler written in Rust must catch its own panics, because a panic that leaves an `extern "C"`
 //! function aborts the process. The finalizer of a [`Class`] may panic, however, and its panic is

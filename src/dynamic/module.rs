@@ -1,4 +1,8 @@
 //! Modules: objects with a name, a token and a state of bytes, to which types can belong.
+//!
+//! The handlers of several types may share data, which may die with the last of these types. So the
+//! data is the state of a module, to which each type owns a reference. A handler finds the module
+//! by its token, because a derived type may belong to another module.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -169,13 +173,13 @@ impl RustHandlers for ModuleParts {
     fn dealloc(dying: Dying<'_>) {
         dying.untrack();
         dying.clear_weak_references();
-        // No reference to the state exists during the call.
+        // The handler is copied first, so that no reference to the state exists during the call.
         let handler = dying.object().module_parts().and_then(|parts| parts.spec.free);
         if let Some(handler) = handler {
             dying.object().free_by(handler);
         }
         drop(dying.take::<Self>());
-        // Also for a heap type derived from this one: its dealloc handler drops the type.
+        // This does not release a heap type derived from this one, because its own handler does so.
         dying.run_free();
     }
 }

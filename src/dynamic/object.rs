@@ -1,13 +1,17 @@
 //! A dynamic object as pointers see it: its layout, references to it, and its parts outside the
 //! cell.
 //!
+//! A runtime passes objects as bare addresses, which tell the compiler neither a lifetime nor a
+//! layout. So an address becomes an [`Obj`] or a [`Head`] at once, by a promise that makes its
+//! methods safe.
+//!
 //! # Parts
 //!
-//! Some data of an object lies outside of its cell, behind a pointer that the object owns. A module
-//! and a weak reference have this pointer behind the head. Instances with a managed dictionary and
-//! the objects of heap types have it in the tail, the last word of the cell. The pointer is null
-//! until the part is complete, and is set once, so that a traversal never meets half a part. Only a
-//! dying object gives its part up.
+//! Some data of an object, for example its managed dictionary, lies outside of its cell, behind a
+//! pointer that the object owns. A module and a weak reference have this pointer behind the head.
+//! Instances with a dictionary and the objects of heap types have it in the tail, the last word of
+//! the cell. The pointer is null until the part is complete, and is set once, so that a traversal
+//! never meets half a part. Only a dying object gives its part up.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -349,8 +353,8 @@ fn incref_slow(header: &Header, current: u64) -> bool {
     allowed
 }
 
-/// Counts a reference, unless the object is immortal. The count of an immortal object has no
-/// meaning, and a write would take its cache line from all other threads.
+/// Counts a reference, unless the object is immortal, because its count then has no meaning, and a
+/// write would take its cache line from all other threads.
 #[inline]
 fn count_slowly(header: &Header, current: u64) {
     if header.count().is_some() {

@@ -1,8 +1,9 @@
 //! A type's record: the type as the collector uses it.
 //!
-//! Once the type is ready, its record is constant, so that all threads can read it without a lock.
-//! Three fields are exceptions, each an atomic or behind a lock: the module, the type's own
-//! attributes, and the flag that checked mode has examined an instance.
+//! All threads read sizes and handlers for each object, so they must not need a lock for it.
+//! Therefore a record is constant once the type is ready. Four fields are exceptions, so each is an
+//! atomic or behind a lock. They are the module, the type's own attributes, the flag that checked
+//! mode has examined an instance, and the face of a built-in type.
 
 use std::any::Any;
 use std::collections::HashSet;

@@ -1,8 +1,9 @@
 //! The tracked set: the objects that the collector examines.
 //!
 //! In some programs the allocator tracks a new object, while in others its constructor does so at
-//! the end. A constructor cannot know which, so an object that the allocator has tracked bears a
-//! bit (`BY_ALLOCATOR`), with which the first call of [`Obj::track`] succeeds.
+//! the end. A constructor cannot know which, so its call of [`Obj::track`] must succeed in both
+//! cases. Therefore an object that the allocator has tracked bears a bit (`BY_ALLOCATOR`), with
+//! which the first call succeeds.
 
 use crate::Mutator;
 use crate::dynamic::handlers;
@@ -42,7 +43,7 @@ impl<'m> InHeap<'m> {
 #[inline(always)]
 fn take_out(state: &StateByte<'_>, now: u8) {
     if now & state::DYING != 0 {
-        // In its dealloc handler, which has exclusive access.
+        // The plain change suffices, because the dealloc handler has exclusive access.
         state.change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
     } else {
         state.unset(state::TRACKED | state::BY_ALLOCATOR);

@@ -1,5 +1,5 @@
-//! Weak references as objects, each of which owns and visits its callback, but does not own its
-//! target.
+//! Weak references as objects. A weak reference owns its callback, which may refer back to it. So
+//! it is an object of the heap that visits its callback, and neither owns nor visits its target.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;

@@ -1,4 +1,8 @@
 //! The calls that collect, the switch of automatic collections, and the records of collections.
+//!
+//! Several reasons can forbid automatic collections at once, for example a call of `disable` and
+//! two visits to all objects. So the [`Switch`] counts each reason at the heap's [`Pace`], and
+//! collections start again only when the last reason is gone.
 
 #![forbid(unsafe_code)]
 

@@ -5,10 +5,10 @@
 //! would have no reference with which to repair the damage. So the collection puts references into
 //! a list. For example, an object with a legacy finalizer and a second object form a cycle. The
 //! collection clears neither, and puts the first into the list. The program takes it from there,
-//! removes its reference to the second, and drops it; then both die by their counts.
+//! removes its reference to the second, and drops it, so that both die by their counts.
 //!
-//! At the end of a heap the program has no such chance. So the list is reported and emptied, and a
-//! last collection clears its objects as far as it can.
+//! At the end of a heap the program has no such chance, so the list is reported and emptied. Then a
+//! last collection clears the objects as far as it can.
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
@@ -39,8 +39,8 @@ impl Services {
         self.core().model.expect_legacy(expect);
     }
 
-    /// Sets whether the end of the heap reports the remaining objects. It does once
-    /// [`Heap::services`](crate::Heap::services) has been called, unless this switches it off.
+    /// Sets whether the end of the heap reports the remaining objects. By default it does so if
+    /// [`Heap::services`](crate::Heap::services) has been called.
     pub fn report_leaks(&self, on: bool) {
         self.state().leaks_ignored.store(!on, Ordering::Relaxed);
     }
@@ -120,8 +120,8 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
     let collect = |m: &mut Mutator| drop(m.try_collect(Collect::full().quietly()));
     collect(m);
     if report_garbage(&core) != 0 {
-        // Without the flags, this collection clears the objects, as far as possible. The flags are
-        // not restored, because no later collection reads them.
+        // Without the flags, this collection clears the objects, as far as possible. The flags stay
+        // off, because no later collection reads them.
         state.debug.set_flags(0);
         drop(take_garbage(state));
         collect(m);

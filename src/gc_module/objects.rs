@@ -1,4 +1,8 @@
 //! The calls about the objects of a heap: lists, referrers, freezing.
+//!
+//! Threads make and change objects all the time, so a list of objects can be exact only in a stop.
+//! A listed object could die as soon as the world runs again. So a list has handles, for example
+//! those that [`Services::visit_objects`] passes to the program one by one.
 
 #![forbid(unsafe_code)]
 
@@ -128,8 +132,8 @@ impl Services {
     ///
     /// A short stop at the start collects references to all these objects. So objects that are made
     /// later are not visited, and an object without other references lives until it has been
-    /// visited. The world runs during the calls: `f` may do anything, also visit all objects, and
-    /// other threads can change objects.
+    /// visited. Because the world runs during the calls, `f` may do anything, also visit all
+    /// objects, and other threads can change objects.
     ///
     /// Until the visit is finished, the heap starts no collection, and on all threads the
     /// collecting calls of this module do nothing. A program that only visits, without a safepoint
@@ -153,7 +157,7 @@ impl Services {
         impl Drop for RunningVisit<'_> {
             fn drop(&mut self) {
                 self.0.state().switch.visit_finishes(self.1, self.0.pace());
-                // What has become due meanwhile.
+                // A collection may have become due during the visit.
                 self.0.core().request_what_is_due();
             }
         }
@@ -161,7 +165,8 @@ impl Services {
         let me = m.raw().thread_id();
         let begun = self.state().switch.visit_begins(me, self.pace());
         begun.map_err(|no_memory| Fault { function: NAME, ..Fault::from(no_memory) })?;
-        // Dropped after the references, also when a destructor panics.
+        // Declared first, so that it is dropped after the references, also when a destructor
+        // panics.
         let _running = RunningVisit(self, me);
         let set = stopped(m, NAME, |m, world| snapshot(m, world, NAME, |_| true))?;
         let mut visited = 0;
@@ -254,7 +259,7 @@ impl Services {
     pub fn unfreeze(&self, m: &mut Mutator) -> Result<(), Fault> {
         self.check(m);
         stopped(m, "unfreeze", |_, world| {
-            // All live objects, because an object that was untracked since would otherwise be
+            // All live objects, because an object that was untracked meanwhile would otherwise be
             // frozen when it is tracked again.
             collect::live(world, |_, state| {
                 state.unset(FROZEN);

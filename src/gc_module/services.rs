@@ -1,8 +1,9 @@
 //! The handle to the services of a heap, the stop of the world for one of its calls, and the state
 //! behind it.
 //!
-//! All of the state is empty until a program uses it. A heap whose program does not use the
-//! services pays only for the check of a few empty lists in each collection.
+//! Each heap of typed objects has this state, although few programs use the services. So all parts
+//! but the records are empty until a program uses them. A collection then checks a few empty lists,
+//! and adds its figures to the records.
 
 #![forbid(unsafe_code)]
 
@@ -128,7 +129,8 @@ pub(super) struct GcState {
     pub(super) leaks_ignored: AtomicBool,
 }
 
-/// Makes the state of a new heap. It is the observer and the pacing rule of the heap.
+/// Makes the state of a new heap. It is both the observer of the heap, which sees each collection,
+/// and its pacing rule.
 pub(crate) fn new_state() -> Result<ObserverAndRule, NoMemory> {
     let state = fallible::arc(GcState::default())?;
     Ok((Arc::clone(&state) as _, state))
@@ -226,7 +228,7 @@ impl Observer for GcState {
 
     fn save(&self, objects: &mut dyn ExactSizeIterator<Item = CountedRef>) -> Result<(), NoMemory> {
         let mut garbage = self.garbage.lock();
-        // All of them, or none if there is no memory.
+        // Reserved first, so that all of them are saved, or none if there is no memory.
         garbage.try_reserve(objects.len())?;
         garbage.extend(objects);
         Ok(())

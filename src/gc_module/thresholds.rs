@@ -1,5 +1,9 @@
-//! When a heap collects: the thresholds of CPython's `gc.set_threshold`, as a rule that paces a
-//! heap, and memory use as a further condition.
+//! When a heap collects: the thresholds of CPython's `gc.set_threshold`, and memory use as a
+//! further condition.
+//!
+//! Programs in Python tune their collector with thresholds, which the settings of [`Pacing`] do not
+//! express. So thresholds are a rule of their own, which replaces these settings in a heap that has
+//! the rule.
 
 #![forbid(unsafe_code)]
 

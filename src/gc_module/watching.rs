@@ -1,4 +1,8 @@
 //! How a program observes collections: callbacks, debugging lines, the audit hook.
+//!
+//! All of these call code of the program, which may panic, or change the settings by which it was
+//! called. So each is called without the lock of its setting, and its panic goes to the hook of
+//! [`Heap::on_unraisable`](crate::Heap::on_unraisable).
 
 #![forbid(unsafe_code)]
 
@@ -82,7 +86,7 @@ impl Callbacks {
         let removed = self.0.with(|List { list, .. }| {
             list.iter().position(|(other, _)| *other == id).map(|at| list.remove(at))
         });
-        // Dropped without the lock: the callback has captured data of the user.
+        // Dropped without the lock, because the callback has captured data of the user.
         removed.is_some()
     }
 

@@ -1,13 +1,11 @@
 //! Attributes: the managed dictionary of an instance, and the dictionary of a heap type.
 //!
-//! Traversals read the dictionaries and must not wait, although all threads may change them between
-//! two stops. Therefore an attached thread holds the lock of a dictionary only for one read or one
-//! change. It never holds it during a call of user code, so that in a stop no thread changes a
-//! dictionary.
+//! Traversals read the dictionaries and must not wait, although threads may change them between two
+//! stops. So an attached thread holds the lock of a dictionary only for one read or one change, and
+//! never during a call of user code. Therefore no thread changes a dictionary in a stop.
 //!
-//! Traversals share the lock, because two workers may visit one object at the same time, and each
-//! must visit all values. A traversal that cannot take the lock at once visits no value, so that
-//! all values stay alive.
+//! Traversals share the lock, because two workers may visit one object at once, and each must visit
+//! all values. If the lock is not free, a traversal visits no value, so that all stay alive.
 //!
 //! The visitor of a traversal is called with the lock, because the functions that get or set an
 //! attribute fail in a traverse handler. Outside of traversals they succeed, so the visitor is
@@ -51,8 +49,7 @@ impl Attributes {
         Ok(entries.insert(name, value))
     }
 
-    /// Removes all values, and drops them without the lock, because a destructor may use this
-    /// dictionary.
+    /// Removes all values. They are dropped without the lock, because a destructor may use it.
     pub(crate) fn clear(&self) {
         let old = std::mem::take(&mut *self.0.write());
         // One by one, because after a panic a map drops no further values, while its iterator does.
@@ -149,8 +146,7 @@ impl<'a> Obj<'a> {
         Ok(())
     }
 
-    /// Visits the values of the managed dictionary: 0, or the visitor's answer. For traverse
-    /// handlers.
+    /// Visits the managed dictionary's values: 0, or the visitor's answer. For traverse handlers.
     ///
     /// Outside of traversals the visitor may change the dictionary, because it receives the values
     /// from before the visit, each with one more reference until the visit ends. Without memory for

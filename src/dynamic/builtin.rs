@@ -94,7 +94,6 @@ pub static METATYPE: Builtin = Builtin::new(|| {
     })
 });
 
-/// The handlers of heap types' objects.
 struct HeapTypes;
 
 impl RustHandlers for HeapTypes {
@@ -108,8 +107,7 @@ impl RustHandlers for HeapTypes {
         }
     }
 
-    /// Removes attributes and module, but not the handlers, so that instances can still be used and
-    /// freed.
+    /// Removes attributes and module, but no handlers, so that instances can be used and freed.
     ///
     /// The reference is retired, that is, dropped after each attached thread has passed a
     /// safepoint, because another thread may just have read the module's address from the type.
@@ -153,7 +151,6 @@ impl RustHandlers for Inherited {
     }
 }
 
-/// The handlers of types that have only attributes.
 pub(super) struct OnlyAttributes;
 
 impl RustHandlers for OnlyAttributes {

@@ -189,10 +189,8 @@ pub(super) trait RustHandlers {
         0
     }
 
-    /// Finalizes a living object.
     fn finalize(_m: &Mutator, _object: Obj<'_>) {}
 
-    /// Destroys an object.
     fn dealloc(_dying: Dying<'_>) {}
 }
 

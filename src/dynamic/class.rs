@@ -181,8 +181,7 @@ impl AnyGc {
     }
 }
 
-/// Makes a static type ready. `face` is the address by which the runtime identifies it; null: the
-/// record itself.
+/// Makes a static type ready, which the runtime identifies by the address `face`; null: its record.
 ///
 /// # Errors
 ///

@@ -89,7 +89,6 @@ impl<'m> Dying<'m> {
         managed::clear_weak_references(self.0.m.raw(), self.object().header());
     }
 
-    /// Calls the clear handler, if the type has one.
     #[inline(always)]
     fn clear(&self) {
         let InHeap { m, object } = self.0;
@@ -155,7 +154,6 @@ impl<'m> Dying<'m> {
         }
     }
 
-    /// Frees the memory at once.
     #[inline(always)]
     fn free_memory(self) {
         // SAFETY: rule *zero*: no code uses the object any more.
@@ -184,8 +182,7 @@ impl<'m> Dying<'m> {
 }
 
 /// The reference of a dying object to its heap type; `None`: the type is static. It is released
-/// after the object is freed, because it may be the last one, and freeing still reads the type's
-/// record.
+/// after the object, because it may be the last one, and freeing reads the record.
 pub(super) struct OwnedType(Option<NonNull<RawObject>>);
 
 impl OwnedType {
@@ -217,8 +214,7 @@ impl Obj<'_> {
         let header = self.header();
         let is_so = || header.count() == Some(count);
         if is_so() && count > 0 && header.is_queued() {
-            // Merged early, because other threads have dropped references that this thread had
-            // counted.
+            // Other threads have dropped references that this thread had counted.
             managed::merge_early(m.raw(), header);
         }
         is_so() && !header.is_queued()
@@ -228,8 +224,7 @@ impl Obj<'_> {
 /// Frees the memory of an object: the last step of a dealloc handler, or of a constructor that
 /// failed.
 ///
-/// It releases neither the fields nor the type, and calls no handler, because its caller has done
-/// all this.
+/// It releases neither fields nor type, and calls no handler, because its caller has done all this.
 ///
 /// # Errors
 ///

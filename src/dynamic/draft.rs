@@ -1,9 +1,8 @@
 //! The record of a type, drafted from a [`TypeSpec`].
 //!
 //! A program describes only what is special about a type, and leaves the rest to its bases. The
-//! collector and the allocator need all values, but cannot search the bases of each object for
-//! them. So a type is made *ready* once: its record is the spec, completed by inheritance, and
-//! checked.
+//! collector and the allocator need all values, but cannot search each object's bases. So a type is
+//! made *ready* once: its record is the spec, completed by inheritance, and checked.
 //!
 //! For example, a runtime has a static type for lists, with the flag `HAVE_GC` and its handlers,
 //! and a program derives the heap type `Stack` from it, without handlers. The record of `Stack`
@@ -354,8 +353,7 @@ fn inherit_collection(
     }
     *flags = flags.and(Flags::HAVE_GC);
     slots.traverse = match base.traverse {
-        // Instances of a heap type own a reference to it, which a static base's handler does not
-        // visit.
+        // Instances of a heap type own a reference to it, which no static base's handler visits.
         Some(_) if heap_type && !base.is_heap_type() => Some(traverse_in_rust::<Inherited>),
         inherited => inherited,
     };
@@ -414,8 +412,7 @@ fn free_function(
     }
 }
 
-/// All ancestors in C3 order, which keeps the order of the bases and that of each base's own
-/// ancestors.
+/// All ancestors in C3 order, which keeps the orders of the bases and of each base's ancestors.
 fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault> {
     if let [base] = bases {
         // A single base needs no merge, which would take time quadratic in the number of ancestors.
@@ -440,8 +437,7 @@ fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault>
     loop {
         lists.retain(|list| !list.is_empty());
         if lists.is_empty() {
-            // A copy of the exact size, because shrinking the list also allocates, but cannot
-            // report failure.
+            // A copy, because shrinking the list also allocates, but cannot report failure.
             return Ok(fallible::collect(order.iter().copied())?.into());
         }
         let mut heads = lists.iter().map(|list| list[0]);
@@ -460,7 +456,6 @@ fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault>
     }
 }
 
-/// The names of types, with commas between them.
 struct Names<'a>(&'a [RecordRef]);
 
 impl fmt::Display for Names<'_> {

@@ -122,7 +122,6 @@ fn check_visits(object: Obj<'_>, tracer: &Tracer) {
     }
 }
 
-/// Records a fault of a handler that took too long.
 #[cold]
 fn check_time(begun: Instant, object: Obj<'_>) {
     let (took, core) = (begun.elapsed(), object.core());
@@ -228,7 +227,6 @@ fn stale(target: *mut RawObject) -> c_int {
     0
 }
 
-/// A managed dictionary was visited.
 pub(super) fn record_dict_visit() {
     DICT_VISITED.with(|word| word.set(true));
 }

@@ -2,8 +2,7 @@
 //!
 //! A traverse handler reads all fields of an instance, so a collection must not meet half an
 //! object. Therefore the memory is cleared and the head is written before the object is published.
-//! A change of the number of items makes an object of the new size, so that the old address is
-//! invalid.
+//! A new number of items makes a new object, so that the old address is invalid.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
@@ -136,8 +135,7 @@ pub fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNull<RawOb
         let words = cell.cast::<u64>();
         let mut at = size_of::<RawObject>() / size_of::<u64>();
         while at * size_of::<u64>() < record.basic_size {
-            // Volatile, because the compiler would make the loop a call, although it clears few
-            // words.
+            // Volatile, because the compiler would make the loop a call, even for few words.
             words.add(at).write_volatile(0);
             at += 1;
         }
@@ -171,7 +169,6 @@ fn allocate_as<'m>(
         && let Some(class) = record.class
         && !crate::safepoint::is_traversing()
     {
-        // The common case: the size is known.
         let cell = m.raw().allocate_cell(class).map_err(|reason| no_memory(record, reason))?;
         let fresh = Fresh { m, record, cell, size: record.basic_size, tail };
         return Ok(fresh.into_object(None, tracked));
@@ -223,7 +220,6 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
     }
 }
 
-/// The items of a new object.
 struct Items<'a> {
     number: isize,
     /// The bytes behind the number, as many as fit. The rest is zero.
@@ -373,8 +369,7 @@ pub unsafe fn resize(
     {
         new.state().set(state::FINALIZED);
     }
-    // Clears the record that earlier weak references have left, because the address may get another
-    // object.
+    // Clears the record that earlier weak references left, because the address may be used again.
     old.clear_weak_references();
     // Released below, because the new object has its own reference to the type.
     let owned_type = old.take_type();

@@ -56,9 +56,8 @@
 //! attached and the world can be stopped at once. Otherwise the next collection does it. Cleared
 //! objects are examined in a stop of their own, before one of them is released.
 //!
-//! The handlers of an instance may use the module of the type, even if all of them are garbage
-//! together. So a collection clears types and modules after it has cleared and released its other
-//! garbage.
+//! The handlers of an instance may use the module of the type, even if all are garbage together. So
+//! a collection clears types and modules after it has cleared and released its other garbage.
 //!
 //! A handler written in Rust must catch its own panics, because a panic that leaves an `extern "C"`
 //! function aborts the process. The finalizer of a [`Class`] may panic, however, and its panic is

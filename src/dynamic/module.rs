@@ -60,7 +60,6 @@ impl ModuleSpec {
     }
 }
 
-/// The parts of a module's object.
 pub(super) struct ModuleParts {
     spec: ModuleSpec,
     name: CString,
@@ -106,7 +105,6 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
 }
 
 impl<'a> Obj<'a> {
-    /// The parts of a module; `None`: the object is no module.
     fn module_parts(self) -> Option<&'a ModuleParts> {
         self.part()
     }

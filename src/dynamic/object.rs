@@ -1,9 +1,7 @@
-//! A dynamic object as pointers see it: its layout, references to it, and its parts outside the
-//! cell.
+//! A dynamic object as pointers see it: its layout, references to it, and parts outside the cell.
 //!
-//! A runtime passes objects as bare addresses, which tell the compiler neither a lifetime nor a
-//! layout. So an address becomes an [`Obj`] or a [`Head`] at once, by a promise that makes its
-//! methods safe.
+//! A runtime passes objects as bare addresses, which tell the compiler neither lifetime nor layout.
+//! So an address becomes an [`Obj`] or a [`Head`], by a promise that makes their methods safe.
 //!
 //! # Parts
 //!
@@ -90,8 +88,7 @@ pub(crate) const TYPE_INDEX: u32 = 0;
 
 /// A pointer to a dynamic object, with the promise that the object can be used for `'a`.
 ///
-/// The promise is made once, where a pointer comes in ([`Obj::new`]), so that the methods of `Obj`
-/// are safe.
+/// The promise is made once, where a pointer comes in ([`Obj::new`]), so that the methods are safe.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Obj<'a> {
@@ -152,7 +149,6 @@ impl<'a> Obj<'a> {
         self.address
     }
 
-    /// Its address as a number.
     #[inline(always)]
     pub(super) fn number(self) -> usize {
         self.address.as_ptr() as usize
@@ -247,7 +243,6 @@ impl<'a> Obj<'a> {
         self.header().is_static() && !is_in_any_heap(self.number())
     }
 
-    /// A fault that concerns it.
     pub(super) fn fault(self, code: Code, function: &'static str) -> Fault {
         Fault::new(code, function).of_type(self.record().kept_name()).at(self.number())
     }
@@ -648,14 +643,12 @@ impl<'a> Obj<'a> {
         }
     }
 
-    /// The part of this kind; `None`: the object has none.
     pub(super) fn part<P: Part>(self) -> Option<&'a P> {
         self.slot()?.get()
     }
 }
 
 impl<'m> Dying<'m> {
-    /// Takes the part of this kind out of the object.
     pub(super) fn take<P: Part + 'm>(&self) -> Option<Box<P>> {
         // SAFETY: rule *zero*: this thread has exclusive access to the object.
         unsafe { self.object().slot()?.take() }

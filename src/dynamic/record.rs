@@ -79,8 +79,7 @@ pub struct Slots {
     pub free: Option<FreeProc>,
 }
 
-/// A runtime's functions for empty slots, which are called with the faces of the runtime's own
-/// types.
+/// A runtime's functions for empty slots, which are called with the faces of the runtime's types.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
     /// Allocates an instance of any type of the runtime, tracked if the type takes part in cycle
@@ -167,7 +166,6 @@ pub struct TypeRecord {
     /// The dealloc handler of the type, or of the nearest primary base that has one; `None`: only
     /// the generic handler.
     pub(crate) dealloc: Option<Destructor>,
-    /// Whether `dealloc` is this type's own.
     pub(crate) own_dealloc: bool,
     pub(crate) is_gc: Option<Inquiry>,
     pub(crate) alloc: AllocProc,
@@ -192,7 +190,6 @@ pub struct TypeRecord {
     /// All bases in the order in which they are searched, without the type itself.
     pub(super) mro: Box<[RecordRef]>,
     pub(super) name: Box<str>,
-    /// Data that is dropped with the type: see `TypeSpec::keeps`.
     pub(super) keeps: Option<Arc<dyn Any + Send + Sync>>,
     /// The module: the type owns a reference.
     pub(super) module: AtomicPtr<RawObject>,
@@ -377,7 +374,6 @@ pub fn base_by_token(record: &TypeRecord, token: usize) -> Option<&TypeRecord> {
 }
 
 impl Obj<'_> {
-    /// The module of a type object.
     pub(super) fn module_of_type(self) -> Option<Self> {
         let record = self.describe()?;
         // SAFETY: rule *dynamic*: the promise of `Obj` covers the use of the result.
@@ -399,7 +395,6 @@ impl Obj<'_> {
         if has_items { self.field(record.basic_size) } else { None }
     }
 
-    /// The address at an offset.
     fn field(self, offset: usize) -> Option<NonNull<c_void>> {
         NonNull::new(self.address().as_ptr().cast::<c_void>().wrapping_byte_add(offset))
     }

@@ -12,7 +12,6 @@ use crate::memory::shape::Cell;
 use crate::object::state::{self, StateByte};
 use crate::report::error::{Code, Fault};
 
-/// An object of the mutator's heap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InHeap<'m> {
     pub(super) m: &'m Mutator,

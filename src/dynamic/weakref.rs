@@ -28,7 +28,6 @@ pub static WEAKREF: Builtin =
 /// Calls a callback with itself and the weak reference.
 pub type WeakCall = unsafe extern "C" fn(callback: *mut RawObject, weak_ref: *mut RawObject);
 
-/// The parts of a weak reference's object.
 pub(super) struct WeakRefParts {
     record: Shared<WeakRecord>,
     /// Shared with the record's watcher, which sets it when the target is gone.
@@ -110,7 +109,6 @@ impl Obj<'_> {
         Ok(managed::upgrade(m.raw(), &parts.record).map(|it| unsafe { AnyGc::from_header(it) }))
     }
 
-    /// Takes the callback out of a weak reference.
     fn take_callback(self) -> Option<(AnyGc, WeakCall)> {
         self.part::<WeakRefParts>().and_then(|parts| parts.callback.write().take())
     }

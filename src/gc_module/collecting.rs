@@ -42,8 +42,7 @@ impl Services {
         self.state().switch.is_enabled()
     }
 
-    /// Whether any thread is visiting all objects, so that the collecting calls of this module do
-    /// nothing.
+    /// Whether a thread is visiting all objects, so that this module's collecting calls do nothing.
     pub fn is_visiting(&self) -> bool {
         self.state().switch.is_visited()
     }
@@ -164,7 +163,6 @@ impl Default for Switch {
 }
 
 impl Switch {
-    /// Switches automatic collections on or off, and returns whether they were on.
     pub(super) fn enable(&self, pace: &Pace, enabled: bool) -> bool {
         // Only the thread that changes `enabled` changes the counter, so that the counter is right
         // in whatever order the changes reach it.

@@ -5,8 +5,7 @@
 //! handle. It switches automatic collections on and off, and sets thresholds, callbacks and
 //! debugging flags. It reads counters, records and the garbage list, freezes objects, and lists
 //! objects and references. All handles of a heap are equal, because the heap holds the state. Until
-//! a program uses the services, it pays nearly nothing for them, because most of the state is
-//! empty.
+//! a program uses the services, it pays nearly nothing for them, because most state is empty.
 //!
 //! ```
 //! use standstill::{Gc, GcCell, Heap, Trace};

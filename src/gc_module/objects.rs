@@ -165,8 +165,7 @@ impl Services {
         let me = m.raw().thread_id();
         let begun = self.state().switch.visit_begins(me, self.pace());
         begun.map_err(|no_memory| Fault { function: NAME, ..Fault::from(no_memory) })?;
-        // Declared first, so that it is dropped after the references, also when a destructor
-        // panics.
+        // Declared first, so that it is dropped last, also when a destructor panics.
         let _running = RunningVisit(self, me);
         let set = stopped(m, NAME, |m, world| snapshot(m, world, NAME, |_| true))?;
         let mut visited = 0;
@@ -203,7 +202,6 @@ fn snapshot(
     Ok(all)
 }
 
-/// An empty list with room for `count` entries.
 fn room<T>(count: usize, function: &'static str) -> Result<Vec<T>, Fault> {
     let mut list = Vec::new();
     list.try_reserve_exact(count).map_err(|error| {
@@ -213,7 +211,6 @@ fn room<T>(count: usize, function: &'static str) -> Result<Vec<T>, Fault> {
     Ok(list)
 }
 
-/// Fails for an object of another heap.
 fn of_this_heap(m: &Mutator, objects: &[AnyGc], function: &'static str) -> Result<(), Fault> {
     let foreign = objects.iter().find(|object| !m.raw().owns(Object::new(object.header().cast())));
     foreign.map_or(Ok(()), |object| {

@@ -1,5 +1,4 @@
-//! The handle to the services of a heap, the stop of the world for one of its calls, and the state
-//! behind it.
+//! The handle to the services of a heap, the stop of the world for a call, and the state behind it.
 //!
 //! Each heap of typed objects has this state, although few programs use the services. So all parts
 //! but the records are empty until a program uses them. A collection then checks a few empty lists,
@@ -65,7 +64,6 @@ impl Services {
         GcState::of(self.core())
     }
 
-    /// Panics for a mutator of another heap.
     #[track_caller]
     pub(super) fn check(&self, m: &Mutator) {
         assert!(
@@ -111,12 +109,10 @@ pub(super) fn stopped<R>(
     result
 }
 
-/// The parts of the state, one for each service.
 #[derive(Debug, Default)]
 pub(super) struct GcState {
     pub(super) callbacks: Callbacks,
     pub(super) debug: DebugLines,
-    /// The audit hook, if one is set.
     pub(super) audit: Setting<Option<Listener>>,
     pub(super) records: Mutex<Records>,
     /// The garbage list. Its references keep the objects alive.
@@ -129,8 +125,7 @@ pub(super) struct GcState {
     pub(super) leaks_ignored: AtomicBool,
 }
 
-/// Makes the state of a new heap. It is both the observer of the heap, which sees each collection,
-/// and its pacing rule.
+/// Makes the state of a new heap, which is both its observer and its pacing rule.
 pub(crate) fn new_state() -> Result<ObserverAndRule, NoMemory> {
     let state = fallible::arc(GcState::default())?;
     Ok((Arc::clone(&state) as _, state))

@@ -1,9 +1,7 @@
-//! When a heap collects: the thresholds of CPython's `gc.set_threshold`, and memory use as a
-//! further condition.
+//! When a heap collects: the thresholds of CPython's `gc.set_threshold`, and memory use.
 //!
-//! Programs in Python tune their collector with thresholds, which the settings of [`Pacing`] do not
-//! express. So thresholds are a rule of their own, which replaces these settings in a heap that has
-//! the rule.
+//! Programs in Python tune their collector with thresholds, which the other settings of [`Pacing`]
+//! do not express. So thresholds are a rule, which replaces these settings in a heap.
 
 #![forbid(unsafe_code)]
 
@@ -94,8 +92,7 @@ impl PacingRule for GcState {
     }
 }
 
-/// The condition that memory use has grown since the last collection, which applies if there is a
-/// source of memory use.
+/// The condition that memory use has grown since the last collection, if there is a source of it.
 #[derive(Debug, Default)]
 pub(super) struct MemoryCondition {
     source: Setting<Option<Source>>,
@@ -109,7 +106,6 @@ struct Source {
 }
 
 impl MemoryCondition {
-    /// Sets or removes the source.
     pub(super) fn set_source(&self, source: Option<MemorySource>) {
         let source = source.map(|source| Source { last: ask(&source), source });
         replace(&self.source, source);

@@ -59,7 +59,6 @@ pub struct CallbackInfo {
 
 type Callback = Hook<dyn Fn(CallbackPhase, &CallbackInfo) + Send + Sync>;
 
-/// The registered callbacks.
 #[derive(Debug, Default)]
 pub(super) struct Callbacks(Setting<List>);
 
@@ -132,8 +131,7 @@ pub const DEBUG_LEAK: u32 = DEBUG_COLLECTABLE | DEBUG_UNCOLLECTABLE | DEBUG_SAVE
 /// Receives debugging lines, or the names of audited calls.
 pub(super) type Listener = Hook<dyn Fn(&str) + Send + Sync>;
 
-/// Replaces a setting. The old value is dropped without the lock, because it may hold data of the
-/// user.
+/// Replaces a setting, and drops the old value without the lock, because it may hold user data.
 pub(super) fn replace<T>(setting: &Setting<Option<T>>, new: Option<T>) {
     drop(setting.with(|place| std::mem::replace(place, new)));
 }

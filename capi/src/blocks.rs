@@ -17,7 +17,6 @@ use crate::call::{self, Given, export};
 /// What lies directly before a block. A block has its alignment: that of `max_align_t`.
 #[repr(C, align(16))]
 struct Front {
-    /// Bytes of the block.
     size: usize,
     mark: usize,
 }
@@ -88,7 +87,7 @@ impl Front {
         unsafe {
             let size = (*front.as_ptr()).size;
             m.adjust_external_bytes(0_isize.wrapping_sub_unsigned(size));
-            // The mark must not survive in memory that is used again.
+            // Cleared, because the mark must not survive in memory that is used again.
             (&raw mut (*front.as_ptr()).mark).write_volatile(0);
             alloc::dealloc(front.as_ptr().cast(), Self::layout(size)?);
         }
@@ -116,7 +115,6 @@ fn front(m: &Mutator, block: Given<'_, c_void>) -> Result<NonNull<Front>, Fault>
     }
 }
 
-/// A new block.
 fn new_block(
     function: &'static str,
     size: Option<usize>,

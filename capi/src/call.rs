@@ -1,4 +1,6 @@
-//! Calls from C, which check their pointers and catch panics.
+//! Calls from C. A program may pass wrong pointers, and no panic may cross into C. So the exported
+//! functions get pointers as [`Given`], whose methods check them, and run their bodies in functions
+//! of this file, which catch panics.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -475,7 +477,7 @@ pub(crate) fn must_be_type(face: Head<'_>) -> Result<(), Fault> {
 ///
 /// The object is alive and lies in a heap.
 unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
-    // More types than any program has. Random bits are nearly always larger.
+    // More types than any program has, although random bits are nearly always larger.
     const TYPES: u64 = 1 << 16;
     // SAFETY: as the caller says: the first word of the header. Other threads write it atomically.
     let word = unsafe { AtomicU64::from_ptr(object.as_ptr().cast()) }.load(Ordering::Relaxed);

@@ -1,5 +1,6 @@
-//! The eight functions for traverse handlers. They change no count, allocate nothing, take no lock
-//! and set no error.
+//! The eight functions for traverse handlers, which run in a stop, where another thread may hold
+//! any lock. So they take no lock, allocate nothing, change no count and set no error, unless they
+//! report misuse.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

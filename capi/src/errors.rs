@@ -1,8 +1,8 @@
 //! Errors: the indicator of the thread, reports of misuse, the unraisable hook.
 //!
-//! Each thread has its own indicator. While the collector calls a handler, the indicator is set
-//! aside. So the handler starts with an empty one, and an error that the handler leaves there is
-//! reported as unraisable.
+//! A handler may run while its thread has an error in its indicator, which the handler must not see
+//! or replace. So the indicator is set aside during the call, and an error that the handler leaves
+//! there is reported as unraisable.
 //!
 //! The hooks belong to the process. While a hook runs, the mutator is lent, so that the hook cannot
 //! reach a safepoint. No hook is called in a stop, so misuse in a traverse handler is reported when
@@ -27,7 +27,7 @@ use crate::call::{self, export};
 use crate::gc::Bound;
 use crate::layout::PyObject;
 
-/// A text for C. If there is no memory for the whole text, only its beginning.
+/// A text for C, or only its beginning, if there is no memory for the whole text.
 pub(crate) enum Text {
     Whole(CString),
     Beginning(Beginning),
@@ -419,8 +419,8 @@ pub(crate) fn misuse(fault: Fault) {
 }
 
 fn line(fault: &Fault) {
-    // A report that cannot be counted is written: without memory, or while another thread counts.
-    // No thread waits for this lock, because a fork does not hold it.
+    // A report that cannot be counted, because memory is short or another thread counts, is
+    // written. No thread waits for this lock, because a fork does not hold it.
     let count = || {
         let mut lines = LINES.try_lock().ok()?;
         let lines = lines.get_or_insert_default();
@@ -513,7 +513,7 @@ fn system_name(os_thread: u64) -> Option<String> {
 fn slow_stop(slow: &SlowStop) {
     let mut slow = slow.clone();
     for straggler in &mut slow.stragglers {
-        // std does not have the name of a thread that C has started.
+        // From the system, because std has no name for a thread that C has started.
         let thread = &mut straggler.thread;
         thread.name = thread.name.take().or_else(|| system_name(thread.os_thread?));
     }

@@ -1,11 +1,11 @@
-//! Forks of the process. In the child all heaps are complete, and the forking thread is the only
-//! one.
+//! Forks of the process. The child has only the forking thread, although other threads may have
+//! been changing heaps or holding locks. The handlers of this file make all heaps complete there.
 //!
-//! The system calls handlers before and after each `fork`. The first handler detaches the thread,
-//! if it is attached, stops the worlds of all heaps, and takes the locks of this library, which
-//! `docs/fork.md` lists. In the parent, the second handler releases all this again. In the child it
-//! also removes what the other threads have left: their objects become unowned, and their
-//! collections are abandoned. Then the thread attaches again.
+//! The system calls handlers before and after each `fork`. The first one detaches the thread, if it
+//! is attached, stops the worlds of all heaps, and takes the locks of this library
+//! (`docs/fork.md`), so that no other thread holds one in the child. The second one releases all
+//! this. In the child, the objects of the other threads also become unowned, and their collections
+//! are abandoned, because these threads do not exist there. Then the thread attaches again.
 //!
 //! Nothing is prepared if the thread forks where it cannot detach: in a destructor, a finalizer, a
 //! hook or a traverse handler. Nor if memory is short, or if no stop can succeed, because a thread
@@ -115,7 +115,7 @@ fn stop_all() -> Option<(Locks, DetachedFork<'static>, StoppedHeaps)> {
         // SAFETY: rule *pinned*: `heaps` is dropped after the fork that borrows it.
         let stopped: &'static [Heap] = unsafe { &*heaps.0 };
         let (fork, locks) = Heap::prepare_fork_with(stopped, || Locks::new(stopped)).ok()?;
-        // A thread that is not attached may have made a heap meanwhile.
+        // None, because a thread that is not attached has made a heap meanwhile.
         match locks {
             Some(locks) => return Some((locks, fork, heaps)),
             None => fork.parent(),

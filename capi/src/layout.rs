@@ -48,8 +48,8 @@ impl ShownRecord {
         unsafe { self.get().as_ref() }
     }
 
-    /// Publishes the record. The caller has written all other members of the type: threads read
-    /// them without a lock.
+    /// Publishes the record. The caller has written all other members of the type, because threads
+    /// read them without a lock.
     pub(crate) fn set(&self, record: &TypeRecord) {
         self.0.store(std::ptr::from_ref(record).cast_mut(), Ordering::Release);
     }

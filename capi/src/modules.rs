@@ -34,7 +34,7 @@ unsafe fn new_module(
             && dynamic::is_dynamic(&given)
             && let Some(given) = builtins::string(Head::new(dynamic::as_raw(&given)))
         {
-            // A copy, since the string may be freed before the module.
+            // A copy, because the string may be freed before the module.
             own_name = fallible::owned(call::utf_8(given)?)?;
             name = Some(&own_name);
         }

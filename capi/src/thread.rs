@@ -1,4 +1,5 @@
-//! The state of the calling thread: its mutator, and the mutators that it has detached for a while.
+//! The state of the calling thread. C functions have no parameter for a mutator, so each thread
+//! keeps its own here, with the mutators that it has detached for a while.
 //!
 //! `PyEval_SaveThread` detaches the mutator and keeps it in a *saved state*, from which
 //! `PyEval_RestoreThread` or `PyGILState_Ensure` attaches it again.
@@ -28,8 +29,8 @@ thread_local! {
     static AT_EXIT: AtExit = const { AtExit };
 }
 
-/// The memory of a mutator. It is allocated before the thread attaches, so that a later attachment
-/// cannot fail for lack of memory.
+/// The memory of a mutator, allocated before the thread attaches, so that a later attachment cannot
+/// fail for lack of memory.
 type Place = Box<MaybeUninit<Mutator>>;
 
 /// The saved state that `PyEval_SaveThread` returns to C.
@@ -163,7 +164,7 @@ pub(crate) fn put_down() -> Option<ForkingThread> {
         Some(_) => match unsafe { mutator.read() }.into_detached() {
             Ok(detached) => Some((detached, mutator)),
             Err(m) => {
-                // It has not moved.
+                // Forgotten, because the original stays in its place.
                 std::mem::forget(m);
                 return None;
             }
@@ -232,7 +233,6 @@ fn detach(function: &'static str) -> Result<(), Fault> {
     take(function).map(drop)
 }
 
-/// The fault for a refused attachment.
 fn refused(error: AttachError, function: &'static str) -> Fault {
     let text = match error {
         AttachError::AlreadyAttached => "the thread is attached to a heap already; detach it first",

@@ -7,13 +7,15 @@
 //!
 //! # A call from C
 //!
-//! An exported function runs its body through one of the helpers in `call`, unless it is only for
-//! traverse handlers. The helper takes these steps, in this order:
+//! Most exported functions run their bodies through one of the helpers in `call`. The helper takes
+//! these steps, in this order:
 //!
 //! 1. It refuses the call in a traverse handler, unless the function is on the safe list
-//! (`tests/conformance/safe_list.txt`). 2. It finds the thread's mutator, or fails. 3. It puts a
-//! fault into the error indicator. If the function has no failure value, it reports the fault as
-//! misuse instead. 4. It catches panics, so that no panic crosses into C.
+//!    (`tests/conformance/safe_list.txt`).
+//! 2. It finds the thread's mutator, or fails.
+//! 3. It puts a fault into the error indicator. If the function has no failure value, it reports
+//!    the fault as misuse instead.
+//! 4. It catches panics, so that no panic crosses into C.
 //!
 //! The macro `export!` converts the pointers that `#[given(…)]` names, so that they are
 //! `call::Given` in the body. Most bodies need no unsafe code, because the methods of `Given` check

@@ -1,5 +1,5 @@
-//! Types: makes records from C's structs, and writes the values that a record inherits back into
-//! the struct, because C programs read them there.
+//! Types: makes records from C's structs, because the library cannot read those. The values that a
+//! record inherits are written back into the struct, where C programs read them.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_int, c_ulong, c_void};
@@ -24,7 +24,6 @@ use crate::objects::{
     standstill_PyObject_Free, standstill_PyObject_GC_Del, standstill_PyType_GenericAlloc,
 };
 
-/// The functions for empty slots.
 pub(crate) static DEFAULTS: Defaults = Defaults {
     alloc: standstill_PyType_GenericAlloc,
     gc_free: standstill_PyObject_GC_Del,
@@ -54,7 +53,6 @@ fn alloc_of(record: &TypeRecord) -> Option<AllocProc> {
     if address(own) == address(METATYPE.get().slots().alloc) { Some(DEFAULTS.alloc) } else { own }
 }
 
-/// The free function that a face shows, chosen in the same way.
 fn free_of(record: &TypeRecord) -> Option<FreeProc> {
     let address = |free: Option<FreeProc>| free.map(|free| free as usize);
     let own = record.slots().free;
@@ -89,13 +87,11 @@ impl<'a> Face<'a> {
         Self { address, face: PhantomData }
     }
 
-    /// The type in a member of a type; `None`: the member is null.
     fn of_member(member: *mut PyTypeObject) -> Option<Self> {
         // SAFETY: rules *argument* and *record*: such a type lives as long as the other.
         NonNull::new(member).map(|face| unsafe { Self::new(face) })
     }
 
-    /// Its members.
     #[inline(always)]
     pub(crate) fn members(self) -> &'a PyTypeObject {
         // SAFETY: rule *argument*.
@@ -106,13 +102,11 @@ impl<'a> Face<'a> {
         self.address.as_ptr()
     }
 
-    /// The type as an object.
     pub(crate) fn head(self) -> Head<'a> {
         // SAFETY: rule *argument*: a type starts with the head of an object.
         unsafe { Head::new(self.address.cast()) }
     }
 
-    /// The record that the face points to.
     #[inline(always)]
     pub(crate) fn shown_record(self) -> Option<&'a TypeRecord> {
         self.members().ss_own.record()
@@ -134,13 +128,11 @@ impl<'a> Face<'a> {
         })
     }
 
-    /// The flags of the type, ready or not.
     fn flags(self) -> u64 {
         self.own().map_or_else(|| self.members().tp_flags, |record| record.flags().0)
     }
 
-    /// Whether the type is another or derives from it. `false` for types that are not ready, unless
-    /// they are the same.
+    /// Whether the type is another, or, if both are ready, derives from it.
     pub(crate) fn is_subtype(self, other: Self) -> bool {
         match (self.own(), other.own()) {
             (Some(a), Some(b)) => a.is_subtype_of(b),
@@ -233,8 +225,7 @@ pub(crate) unsafe fn wear(face: *mut PyTypeObject, record: &'static TypeRecord) 
     unsafe {
         show(face, record);
         let head = face.cast::<PyObject>();
-        // The program may have left the head zero, and such an object would be counted, although it
-        // lies in no heap.
+        // With a zero head the object would be counted, although it lies in no heap.
         head.write(PyObject::immortal());
         dynamic::set_static_type(NonNull::new_unchecked(head), METATYPE.get());
         ready_ones().get_or_insert_default().insert(face as usize);
@@ -250,8 +241,7 @@ fn ready_ones() -> MutexGuard<'static, Option<HashSet<usize>>> {
     errors::locked(&READY)
 }
 
-/// Makes room for one more ready type, which is enough, because only one thread at a time makes a
-/// type ready.
+/// Makes room for one more ready type, because only one thread at a time makes a type ready.
 pub(crate) fn expect_ready() -> Result<(), NoMemory> {
     Ok(ready_ones().get_or_insert_default().try_reserve(1)?)
 }
@@ -352,7 +342,6 @@ fn ready_static(face: Face<'_>, depth: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The handlers that a program has given.
 fn slots_of(given: &PyTypeObject) -> Slots {
     Slots {
         traverse: given.tp_traverse,
@@ -366,8 +355,7 @@ fn slots_of(given: &PyTypeObject) -> Slots {
     }
 }
 
-/// Fills in the parts that all types of C have: bases, defaults, and an allocator that takes their
-/// faces.
+/// Fills in the parts of all types of C: bases, defaults, and an allocator that takes faces.
 fn complete(spec: &mut TypeSpec, bases: Vec<Type>) {
     spec.bases = bases;
     spec.defaults = Some(&DEFAULTS);
@@ -410,7 +398,7 @@ fn collect_bases(object: Head<'_>, bases: &mut Vec<Type>, name: &str) -> Result<
         Err(Fault::new(Code::BadBase, "type readiness").at(address).because(text))
     };
     let Some(tuple) = Tuple::of(object) else { return bad() };
-    // Not by the exported functions for tuples, because they need an attached thread.
+    // The exported functions for tuples are of no use, because they need an attached thread.
     for item in tuple.objects() {
         match item.and_then(record_of) {
             Some(record) => fallible::push(bases, Type::from_record(record))?,
@@ -442,14 +430,11 @@ mod number {
     pub(super) const FLAGS: c_int = 1001;
 }
 
-/// The slots of a spec.
 struct Parsed {
-    /// A face with only the given slots.
     given: PyTypeObject,
     token: usize,
 }
 
-/// Reads the slots of a spec.
 unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
     let mut given = PyTypeObject::named(c"");
     let mut token = 0;
@@ -502,7 +487,6 @@ unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
     Ok(Parsed { given, token })
 }
 
-/// Makes a heap type.
 fn from_spec<'a>(
     m: &Mutator,
     module: Option<Given<'a, PyObject>>,

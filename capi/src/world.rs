@@ -32,7 +32,7 @@ pub struct standstill_heap_options {
     pub slow_stop_ms: c_uint,
 }
 
-/// Boxed, since C keeps their addresses.
+/// Boxed, because C keeps their addresses.
 pub(crate) type Heaps = Vec<Box<standstill_heap>>;
 
 /// The heaps that C may use, so few that lookups search the list by address.
@@ -62,7 +62,7 @@ fn found(heap: Heap) -> Result<usize, Fault> {
 /// Whether any type has a legacy finalizer.
 static LEGACY: AtomicBool = AtomicBool::new(false);
 
-/// Called before a type with a legacy finalizer becomes ready.
+/// Called before a type with a legacy finalizer becomes ready, because collections must check it.
 pub(crate) fn expect_legacy() {
     // Stored before the list is locked, so that a heap that is added to the list later reads it.
     LEGACY.store(true, Ordering::SeqCst);
@@ -78,7 +78,7 @@ fn fault_of(error: &BuildError, function: &'static str) -> Fault {
 
 fn build(builder: HeapBuilder, function: &'static str) -> Result<usize, Fault> {
     fork::must_not_be_inside(function)?;
-    // The thresholds that `standstill_gc_get_threshold` returns at the start.
+    // Set, so that `standstill_gc_get_threshold` returns the thresholds in force.
     let pacing = Pacing::default().with_thresholds(Thresholds::default());
     let builder = builder.pacing(pacing);
     found(builder.build().map_err(|error| fault_of(&error, function))?)

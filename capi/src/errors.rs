@@ -6,8 +6,8 @@
 //!
 //! The hooks belong to the process. While a hook runs, the mutator is lent, so that the hook cannot
 //! reach a safepoint. No hook is called in a stop, so misuse in a traverse handler is reported when
-//! the world runs again. Only the hook for slow stops is called by the requester while it waits for
-//! its own stop, and by a thread that waits for the end of another one's.
+//! the world runs again. Only the hook for slow stops is called by a thread that waits: for its own
+//! stop, or for the end of another one's.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

@@ -2,10 +2,10 @@
 //! been changing heaps or holding locks. The handlers of this file make all heaps complete there.
 //!
 //! The system calls handlers before and after each `fork`. The first one detaches the thread, if it
-//! is attached, stops the worlds of all heaps, and takes the locks of this library
-//! (`docs/fork.md`), so that no other thread holds one in the child. The second one releases all
-//! this. In the child, the objects of the other threads also become unowned, and their collections
-//! are abandoned, because these threads do not exist there. Then the thread attaches again.
+//! is attached, and stops the worlds of all heaps. It also takes the locks of this library
+//! (`docs/fork.md`), so that no other thread holds one. The second one releases all this. In the
+//! child, the objects of the other threads also become unowned, and their collections are
+//! abandoned, because these threads do not exist there. Then the thread attaches again.
 //!
 //! Nothing is prepared if the thread forks where it cannot detach: in a destructor, a finalizer, a
 //! hook or a traverse handler. Nor if memory is short, or if no stop can succeed, because a thread

@@ -1,4 +1,4 @@
-//! Heaps: the default heap of the process, which is made at its first use, and others.
+//! Heaps. C programs need not name one, because a default heap is made at its first use.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,10 +4,10 @@
 //! collector and the allocator need all values, but cannot search each object's bases. So a type is
 //! made *ready* once: its record is the spec, completed by inheritance, and checked.
 //!
-//! For example, a runtime has a static type for lists, with the flag `HAVE_GC` and its handlers,
-//! and a program derives the heap type `Stack` from it, without handlers. The record of `Stack`
-//! gets the flag, the clear handler of lists, and a traverse handler. This one visits `Stack`, to
-//! which each instance owns a reference, and then calls the handler of lists.
+//! For example, a program derives the heap type `Stack`, without handlers, from a static type for
+//! lists that has the flag `HAVE_GC`. The record of `Stack` gets the flag, the clear handler of
+//! lists, and a traverse handler. This one visits `Stack`, because each instance owns a reference
+//! to it, and then calls the handler of lists.
 //!
 //! # Inheritance
 //!

@@ -132,9 +132,9 @@ fn check_time(begun: Instant, object: Obj<'_>) {
     }
 }
 
-/// A handler has returned a result other than 0. The visitor of a seeking tracer answers 1 once it
-/// has found a sought object, and a correct handler returns that. Otherwise the visitor has always
-/// answered 0, so the result comes from the handler, and the collection is abandoned.
+/// A handler has returned a result other than 0. This is correct if a seeking tracer has found a
+/// sought object, because its visitor then answers 1. Otherwise the visitor has always answered 0,
+/// so the result comes from the handler, and the collection is abandoned.
 #[cold]
 fn stopped(tracer: &Tracer, record: &TypeRecord, result: c_int) {
     if tracer.has_found() {
@@ -288,8 +288,8 @@ impl Obj<'_> {
 ///
 /// The traverse handler needs a stop, because it reads the fields. The callers must not wait for
 /// one, because they may hold locks and are at no safepoint. If another thread is attached, nothing
-/// is checked here, because it may know the object already, and change it. The next collection
-/// looks at each address that the handler visits, and reports addresses without an object.
+/// is checked here, because it may know the object already, and change it. Then the next collection
+/// reports addresses without an object, because it looks at each address that the handler visits.
 pub(super) fn check_fields(
     m: &Mutator,
     object: Obj<'_>,

@@ -11,8 +11,8 @@
 //! instance. Because the instance owns a reference to the class, the record lives as long as it is
 //! needed.
 //!
-//! Dynamic and typed objects lie in one heap and can refer to each other. The collector treats them
-//! alike, and [`AnyGc`](crate::AnyGc) is a handle to either kind.
+//! Dynamic and typed objects lie in one heap and can refer to each other, because the collector
+//! treats them alike. [`AnyGc`](crate::AnyGc) is a handle to either kind.
 //!
 //! # An object
 //!
@@ -63,9 +63,9 @@
 //! function aborts the process. The finalizer of a [`Class`] may panic, however, and its panic is
 //! reported to [`Heap::on_unraisable`](crate::Heap::on_unraisable).
 //!
-//! A handler that breaks its rules can leak objects, or clear a live object. It cannot make the
-//! collector free memory that is still referenced, because an object is freed only when its count
-//! is 0. Detected mistakes are reported to [`Heap::on_misuse`](crate::Heap::on_misuse).
+//! A handler that breaks its rules can leak objects, or clear a live object. However, it cannot
+//! make the collector free memory that is still referenced, because an object is freed only when
+//! its count is 0. Detected mistakes are reported to [`Heap::on_misuse`](crate::Heap::on_misuse).
 //!
 //! # Rules
 //!

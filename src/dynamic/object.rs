@@ -9,7 +9,8 @@
 //! pointer that the object owns. A module and a weak reference have this pointer behind the head.
 //! Instances with a dictionary and the objects of heap types have it in the tail, the last word of
 //! the cell. The pointer is null until the part is complete, and is set once, so that a traversal
-//! never meets half a part. Only a dying object gives its part up.
+//! never meets half a part. It is taken out only of a dying object, because nothing else then uses
+//! the part.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -198,8 +199,8 @@ impl<'a> Obj<'a> {
         incref_slow(header, current)
     }
 
-    /// A new handle, with its own reference. A traverse handler may also call this: its thread then
-    /// counts the reference as if another thread owned the object.
+    /// A new handle, with its own reference. A traverse handler may also call this, because its
+    /// thread then counts the reference as if another thread owned the object.
     #[inline(always)]
     pub fn share(self) -> AnyGc {
         let current = safepoint::current();

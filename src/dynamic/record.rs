@@ -148,7 +148,7 @@ impl fmt::Debug for Type {
 }
 
 /// The finalizer of a class. It is called once in an object's life, when the object is unreachable
-/// or its count reaches 0, and revives the object if it stores a clone of the handle.
+/// or its count reaches 0. It revives the object if it stores a clone of the handle.
 pub type ClassFinalizer = fn(&AnyGc, &Mutator);
 
 /// A type as the collector uses it.
@@ -179,9 +179,9 @@ pub struct TypeRecord {
     pub(crate) class: Option<u8>,
     /// The same, for a type that `instance::allocate_common` can allocate.
     pub(crate) common_class: Option<u8>,
-    /// Whether instances end by the short path of the generic dealloc handler. They have no
-    /// finalizer and no dictionary, no primary base has a dealloc handler, and the default function
-    /// frees the memory.
+    /// Whether instances end by the short path of the generic dealloc handler. They can, because
+    /// they have no finalizer and no dictionary, no primary base has a dealloc handler, and the
+    /// default function frees them.
     pub(crate) ends_simply: bool,
     /// The object of a heap type; null: static.
     pub(crate) object: *mut RawObject,
@@ -200,8 +200,8 @@ pub struct TypeRecord {
     pub(crate) finalizer: Option<ClassFinalizer>,
     /// The instances are types: only `ready_heap` makes them.
     pub(crate) is_metatype: bool,
-    /// The instances are types or modules, which a collection clears after its other garbage: the
-    /// handlers of that garbage may use them.
+    /// The instances are types or modules, which a collection clears after its other garbage,
+    /// because the handlers of that garbage may use them.
     pub(crate) clears_last: bool,
     /// Whether checked mode has examined an instance.
     pub(crate) tried: AtomicBool,
@@ -240,7 +240,7 @@ impl TypeRecord {
     }
 
     /// The type's name for a report. Because the report may outlive the type, the first call makes
-    /// a copy that is never freed. Empty if there is no memory for a copy.
+    /// a copy that is never freed. The name is empty if there is no memory for the copy.
     pub fn kept_name(&self) -> &'static str {
         static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
         let name = &*self.name;

@@ -174,7 +174,7 @@ impl<'m> Obj<'m> {
     /// test agrees, if there is one. Static objects do not.
     pub fn is_gc(self) -> bool {
         if self.is_static() {
-            // It may have no type yet.
+            // Decided first, because the object may have no type yet.
             return false;
         }
         let record = self.record();

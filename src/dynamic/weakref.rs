@@ -32,7 +32,7 @@ pub(super) struct WeakRefParts {
     record: Shared<WeakRecord>,
     /// Shared with the record's watcher, which sets it when the target is gone.
     cleared: Shared<AtomicBool>,
-    /// Removed before it is called, and when this object is cleared.
+    /// Removed before it is called, so that it is called once, and when this object is cleared.
     callback: RwLock<Option<(AnyGc, WeakCall)>>,
 }
 

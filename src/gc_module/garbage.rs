@@ -72,7 +72,7 @@ impl Services {
     }
 
     /// Empties the garbage list. An object without other references dies when the result is
-    /// dropped. The next collection finds unreachable cycles again.
+    /// dropped. Unreachable cycles live on until the next collection finds them again.
     pub fn garbage_take(&self, m: &Mutator) -> Vec<AnyGc> {
         self.check(m);
         take_garbage(self.state())

@@ -28,7 +28,8 @@
 //!
 //! # Generations
 //!
-//! CPython's interface has three generations, and the collector has two kinds of collection:
+//! CPython's interface has three generations, although the collector has only two kinds of
+//! collection:
 //!
 //! | number | collection | objects | counter |
 //! |---|---|---|---|
@@ -66,8 +67,8 @@
 //! have a mutator while a caller further up the stack uses it. Then collecting calls do nothing,
 //! and other calls return a [`Fault`](crate::Fault) with
 //! [`Code::NotAllowedHere`](crate::Code::NotAllowedHere). While another thread collects, collecting
-//! calls do not wait for the end of that collection, and do not collect, although they may reclaim
-//! some of its garbage, and park.
+//! calls neither collect nor wait for the end of that collection. They may reclaim some of its
+//! garbage, however, and park.
 //!
 //! # The end of a heap
 //!

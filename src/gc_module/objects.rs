@@ -221,7 +221,7 @@ fn of_this_heap(m: &Mutator, objects: &[AnyGc], function: &'static str) -> Resul
 }
 
 fn failed_traversal(function: &'static str, reason: &str, type_name: Cow<'static, str>) -> Fault {
-    // The names of the built-in model are constants.
+    // Always borrowed, because the names of the built-in model are constants.
     let type_name = if let Cow::Borrowed(name) = type_name { name } else { "" };
     Fault::new(Code::HandlerError, function)
         .of_type(type_name)

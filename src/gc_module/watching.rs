@@ -71,7 +71,7 @@ struct List {
 impl Callbacks {
     pub(super) fn add(&self, callback: Callback) -> Result<u64, NoMemory> {
         let mut callback = Some(callback);
-        // After an error the callback is dropped without the lock.
+        // Taken only at the end, so that after an error the callback is dropped without the lock.
         self.0.with(|callbacks| {
             callbacks.list.try_reserve(1)?;
             callbacks.last += 1;

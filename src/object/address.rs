@@ -1,4 +1,4 @@
-//! The address of an object, as the collector names it.
+//! An object of a custom model need not have a header, so the collector names each by its address.
 
 use std::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use crate::base::system::prefetch;
 ///
 /// It is the address that [`allocate`](crate::model::ModelMutator::allocate) or
 /// [`allocate_at`](crate::model::ModelMutator::allocate_at) has returned, so an object may have
-/// memory in front of its address. It is no reference: it keeps nothing alive and may dangle.
+/// memory in front of its address. It is no reference, so it keeps nothing alive and may dangle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Object(NonNull<u8>);
@@ -32,8 +32,8 @@ impl Object {
         self.0.as_ptr() as usize
     }
 
-    /// Prefetches the first 64 bytes. They are one cache line or two: an object starts at a
-    /// multiple of 16.
+    /// Prefetches the first 64 bytes, which are one cache line or two, because an object starts at
+    /// a multiple of 16.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         prefetch(self.0.as_ptr());

@@ -1,4 +1,5 @@
-//! Proofs about objects of the built-in model, which have a [`Header`].
+//! A bare pointer to a [`Header`] does not say who drops the reference or destroys the object, so
+//! that two functions might. The types of this file say it, for objects of the built-in model.
 //!
 //! A [`CountedRef`] is a reference that its former owner has given up, so that its holder may use
 //! the object, and drops the reference once. A [`DeadObject`] of this model is destroyed or revived
@@ -6,7 +7,7 @@
 //!
 //! Neither can be copied, and neither has a destructor, so a forgotten value leaks its object.
 //!
-//! Each value belongs to one heap. A function that takes one of them beside a mutator expects a
+//! Each value belongs to one heap, so a function that takes one of them beside a mutator expects a
 //! mutator or the core of that heap.
 
 use std::ptr::NonNull;

@@ -1,8 +1,7 @@
-//! Proofs that an object is alive.
-//!
-//! An [`Object`] is only an address, and may dangle. Each of these types adds a fact on which the
-//! holder may rely, so that a function can ask for it in its signature. For example, a function
-//! that reads a header takes a [`Live`]. A value of each type has the layout of the address.
+//! An [`Object`] is only an address, which may dangle, so a function that reads the object there
+//! needs a proof. Each of these types adds a fact on which the holder may rely. For example, a
+//! function that reads a header takes a [`Live`]. A value of each type has the layout of the
+//! address, so that a list of addresses becomes a list of proofs without a copy.
 //!
 //! | type | the object | made from |
 //! |---|---|---|
@@ -167,8 +166,8 @@ impl ClaimRef {
 /// The number of objects between the prefetch of a garbage object and its turn.
 const AHEAD: usize = 16;
 
-/// Prefetches the object at the place `at` + [`AHEAD`] of a list. Each phase that handles garbage
-/// reads and writes the first bytes of each object, in the order of memory.
+/// Prefetches the object at the place `at` + [`AHEAD`] of a list, because each phase that handles
+/// garbage reads and writes the first bytes of each object.
 #[inline(always)]
 pub(crate) fn prefetch_ahead(objects: &[impl Deref<Target = Object>], at: usize) {
     if let Some(ahead) = objects.get(at + AHEAD) {

@@ -1,7 +1,8 @@
-//! One object: its header with the reference counts, its state byte, its type, its weak record.
+//! Models lay out their objects in different ways, so the collector relies on no layout.
 //!
-//! The collector knows an object by its address, its state byte and what a tracer reports of it.
-//! The header, the types and the weak records belong to the built-in model.
+//! It knows an object by its address, its state byte and the references that a tracer reports. The
+//! header, the types and the weak records belong to the built-in model, because another model may
+//! count and destroy its objects without them.
 
 // What every object has.
 

@@ -1,7 +1,6 @@
-//! The tracked set: one state byte for each object.
-//!
-//! The set is the side table itself: an object is a member while the `TRACKED` bit of its first
-//! granule's byte is set. So it costs one store to add an object, and no list grows. For example,
+//! A list of all objects that the collector may traverse would grow with each allocation. So the
+//! tracked set is a side table, with one state byte for each object. An object is a member while
+//! the `TRACKED` bit of its first granule's byte is set, so that one store adds it. For example,
 //! the byte of a new object is `LIVE | TRACKED`, and a full collection that keeps it adds `OLD`. An
 //! enumeration is a linear scan over pages, which threads can share.
 //!
@@ -20,8 +19,8 @@
 //! * (1): also by the collecting thread while the world runs.
 //! * "Late" means by any attached thread, at any time.
 //! * Every tracked object on a page that is not young is old.
-//! * `BY_ALLOCATOR` is the bit of `BY_TYPE` for dynamic objects. Without `BY_TYPE` the path to zero
-//!   need not consult the type.
+//! * `BY_TYPE` lets the path to zero skip the type of most objects. Dynamic objects always consult
+//!   their type, so `BY_ALLOCATOR` can be the same bit.
 //!
 //! # Orderings
 //!
@@ -165,8 +164,8 @@ impl StateByte<'_> {
     /// The object's destruction begins: its count is 0, and only this thread knows it.
     #[inline(always)]
     pub(crate) fn dying(self) {
-        // Clears `UNREACHABLE` too. Other threads ignore the bit, but the collection recognises the
-        // death of a member by its absence.
+        // Clears `UNREACHABLE` too, because the collection recognises the death of a member by the
+        // absence of this bit, which other threads ignore.
         self.0.store(LIVE | DYING, Ordering::Relaxed);
     }
 
@@ -222,8 +221,8 @@ impl StateByte<'_> {
 
     /// Adds the object to the tracked set late. `false`: it was a member, or it is dying or dead.
     pub(crate) fn track(self) -> bool {
-        // A dying object must not enter the set: the compare-exchange tests the bit and changes the
-        // byte in one step.
+        // A dying object must not enter the set, so the compare-exchange tests the bit and changes
+        // the byte in one step.
         let mut now = self.get();
         while now & (TRACKED | DYING) == 0 && now & LIVE != 0 {
             let tracked = (now | TRACKED) & !OLD;

@@ -1,5 +1,6 @@
-//! The types of the built-in model. Each has a table of functions, by which it traverses, finalizes
-//! and destroys its objects. Each heap numbers its types, and headers hold the numbers.
+//! A header has only 24 bits for the type of its object, too few for a pointer. So each heap
+//! numbers its types, and headers hold the numbers. Behind each number is a table of functions, by
+//! which the built-in model traverses, finalizes and destroys the objects of the type.
 //!
 //! A rule, which unsafe code cites:
 //!
@@ -24,18 +25,18 @@ use crate::object::tracer::{Ends, Tracer};
 
 /// The table of functions of a type, for the built-in model.
 ///
-/// `mutator` in the signatures is the calling thread's mutator. It is an opaque pointer, because
-/// this folder may not name its type.
+/// `*const ()` in the signatures is the calling thread's mutator, as an opaque pointer because this
+/// folder may not name its type.
 pub(crate) struct TypeInfo {
     pub(crate) id: fn() -> TypeId,
-    /// The name of an instance's type. For dynamic objects it differs between instances.
+    /// The name of an instance's type, by its header because the types of dynamic objects differ.
     pub(crate) name: unsafe fn(NonNull<Header>) -> &'static str,
     /// Bytes from the header to the value.
     pub(crate) offset: usize,
     /// Whether instances enter the tracked set.
     pub(crate) tracked: bool,
-    /// Reports the references of several values through [`Tracer::each`]. One call serves all of
-    /// them, so the traversal of each is inlined.
+    /// Reports the references of several values through [`Tracer::each`], in one call for all of
+    /// them so that the traversal of each is inlined.
     pub(crate) traverse_each: unsafe fn(&[Object], &mut Tracer, &mut Ends<'_>),
     /// Prefetches the memory that `traverse` reads outside the values' own bytes. `None`: it reads
     /// none.
@@ -58,8 +59,8 @@ pub(crate) struct TypeInfo {
     /// Destroys the value in place. `None`: there is nothing to do.
     pub(crate) drop: Option<unsafe fn(NonNull<u8>)>,
     /// Destroys an object after the mutator has dropped its last reference. Used if only the
-    /// destructor must run: no finalizer, no weak record. `None`: use `drop` and the rest of this
-    /// table.
+    /// destructor must run, because there is no finalizer and no weak record. `None`: use `drop`
+    /// and the rest of this table.
     pub(crate) destroy: Option<unsafe fn(NonNull<Header>, *const ())>,
     /// Replaces the whole destruction: finalizer, weak references, value and memory.
     pub(crate) dealloc: Option<unsafe fn(NonNull<Header>, *const ())>,
@@ -82,8 +83,8 @@ impl TypeInfo {
 
 /// A heap's types, numbered. An index stays valid, because types are never removed.
 ///
-/// A lookup by index is on the path of marking. It takes no lock, because buckets of doubling size
-/// are filled once and never move, and costs two dependent loads.
+/// A lookup by index is on the path of marking, so it should cost no more than two dependent loads.
+/// It takes no lock, because buckets of doubling size are filled once and never move.
 ///
 /// The layout keeps the order of the fields, so that `first` is not at the registry's own address.
 /// Otherwise the compiler would compute that address on the common path, although only the cold
@@ -93,7 +94,7 @@ pub(crate) struct TypeRegistry {
     by_id: RwLock<HashMap<TypeId, u32>>,
     /// Whether any type has something to prefetch.
     indirect: AtomicBool,
-    /// The first types. Most programs have no others.
+    /// The first types, in the registry itself because most programs have no others.
     first: [AtomicPtr<TypeInfo>; FIRST_BUCKET as usize],
     buckets: [OnceLock<Box<[AtomicPtr<TypeInfo>]>>; BUCKETS],
     next: AtomicU32,
@@ -124,7 +125,7 @@ impl TypeRegistry {
     ///
     /// # Panics
     ///
-    /// When a program has more than 2²³ types.
+    /// If a heap has more than 2²³ types.
     pub(crate) fn index_of(&self, info: &'static TypeInfo) -> Result<u32, NoMemory> {
         let id = (info.id)();
         if let Some(&index) = self.by_id.read().get(&id) {
@@ -164,10 +165,10 @@ impl TypeRegistry {
             }
             &self.buckets[bucket].get().expect("set before")[place]
         };
-        // Relaxed: the table is a constant of the program. A thread with the index received it
-        // with an object, or from the map, after this store.
+        // Relaxed, because the table is a constant of the program, and a thread with the index
+        // received it with an object, or from the map, after this store.
         cell.store(std::ptr::from_ref(info).cast_mut(), Ordering::Relaxed);
-        // Last: without memory for the cell, no number is used up.
+        // Last, so that no number is used up if there is no memory for the cell.
         self.next.store(index + 1, Ordering::Relaxed);
         Ok(index)
     }

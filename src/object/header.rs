@@ -16,8 +16,7 @@
 //! ```
 //!
 //! The number of references to an object is `local + shared`, or `shared` alone once the object is
-//! merged. Both halves and the owner's id lie in one cache line, the only one that an operation
-//! touches.
+//! merged. Both halves and the owner's id lie in one cache line, so that operations touch no other.
 //!
 //! # States
 //!
@@ -30,8 +29,10 @@
 //! | shared for life | `MERGED`; owner `SHARED_OWNER` | as merged, until the object is freed |
 //! | immortal | `IMMORTAL` | void for ever; counting never frees the object |
 //!
-//! * Every change of `shared` is a read-modify-write. `local` and the owner's id change by plain
-//!   loads and stores of the attached owner. Once the owner has ended, its id changes by a CAS.
+//! * Every change of `shared` is a read-modify-write, unless only one thread finds the object. A
+//!   biased object's `local` and owner change by plain loads and stores, because only the attached
+//!   owner changes them, or a thread that keeps it from counting. An ended owner's id changes by a
+//!   CAS.
 //! * A queued object is in its owner's queue exactly once, and is not freed before it leaves the
 //!   queue. So the thread that drains the queue decides whether a merged, queued object is dead.
 //! * An object that is *shared for life* is never queued and never has an owner again, because no
@@ -44,7 +45,7 @@
 //!
 //! * *clone*, *drop* by the owner: a plain load and store of `local`.
 //! * *last local drop*: `local` goes from 1 to 0. If `shared` is 0, without flags, the object is
-//!   dead, and no read-modify-write was needed. Otherwise the object is merged.
+//!   dead, and no read-modify-write was needed. Otherwise it is merged, unless it is immortal.
 //! * *foreign drop* of a biased object: one CAS subtracts the reference. If the shared half becomes
 //!   negative, the same CAS sets `QUEUED`. With two steps the owner could see the decrement, merge
 //!   to zero and free the object before the flag is set.
@@ -151,7 +152,7 @@ const fn local_count(local: u32) -> i32 {
 
 /// The shared half after a merge: both halves summed, and `MERGED`.
 fn merged(shared: u32, local: u32) -> u32 {
-    // The local half of an immortal object is void, and so is this sum.
+    // The local half of an immortal object is void, so for such an object this sum is void too.
     let sum = count_of(shared) + local_count(local);
     if sum > SHARED_LIMIT {
         shared | MERGED | IMMORTAL
@@ -381,8 +382,8 @@ impl Header {
     /// The common drop: the owner drops a reference that is not its last. `false`: nothing has
     /// happened.
     ///
-    /// It takes two loads, a store and a compare. The compare also catches the last reference and
-    /// the void half of a static object (0).
+    /// It takes two loads, a store and two compares, of which the second also catches the last
+    /// reference and the void half of a static object (0).
     #[inline(always)]
     pub(crate) fn try_drop_local(&self, current: u64) -> bool {
         // Relaxed: as in `clone_local`.
@@ -505,9 +506,8 @@ impl Header {
     /// thread has seen that it is merged, or the object is shared for life.
     #[inline]
     pub(crate) fn drop_merged(&self) -> Dropped {
-        // AcqRel, as for any shared count: release for the thread that destroys, acquire in case
-        // this is the last reference. (On x86 the acquire is free. Elsewhere it is needed on all
-        // paths that matter.)
+        // AcqRel: release for the thread that destroys, and acquire because this may be the last
+        // reference, after which this thread destroys the object.
         let before = self.shared.fetch_sub(ONE, Ordering::AcqRel);
         if count_of(before) == 1 && before & (QUEUED | IMMORTAL) == 0 {
             Dropped::Dead
@@ -667,7 +667,7 @@ impl Header {
                 count_of(shared)
             )),
             Some(count) if count < 0 => Err(format!("it is alive with a count of {count}")),
-            // The thread that drains the queue finds a sum of 0.
+            // In a queue 0 is no fault, because the thread that drains the queue finds such a sum.
             Some(0) if shared & QUEUED == 0 => Err(format!(
                 "it is alive with a count of 0: owner #{owner}, local {}, shared {shared:#x}",
                 local_count(local)
@@ -726,7 +726,7 @@ impl Header {
     /// of the object's weak record. The path to zero takes this lock before the memory is freed.
     pub(crate) fn try_upgrade(&self, current: u64) -> bool {
         if self.is_owned_by(current) {
-            // An owner has a local reference: its last drop merges the object.
+            // An owner has a local reference, because its last drop merges the object.
             self.clone_local();
             return true;
         }
@@ -764,7 +764,7 @@ impl Header {
     }
 
     /// Marks the object as one with a weak record. The caller holds a reference. The flag is set
-    /// before the first weak reference exists, so the last drop cannot miss it.
+    /// before the first weak reference exists, so that the last drop cannot miss it.
     pub(crate) fn set_weak(&self) {
         // Relaxed: the weak reference reaches other threads by a stronger access. This thread's
         // later drops are ordered by program order on one location.

@@ -74,7 +74,7 @@ pub struct Tracer {
         allow(dead_code, reason = "only dynamic objects read it")
     )]
     pub(crate) watchful: bool,
-    /// A tracer belongs to the thread that made it.
+    /// A tracer belongs to the thread that made it, so it is not `Send`.
     local: PhantomData<*mut ()>,
 }
 
@@ -102,7 +102,7 @@ impl Edge<'_> {
     }
 }
 
-/// No heap has a range of so many bytes: it would have more granules than a `u32` counts.
+/// No heap has a range of so many bytes, because it would have more granules than a `u32` counts.
 const RANGE_MAX: usize = 1 << 47;
 /// The buffer grows by at least this many addresses.
 const BUFFER_STEP: usize = 256;
@@ -114,7 +114,7 @@ impl Tracer {
     /// A tracer for the objects that lie in `len` bytes from `base`, which is not 0.
     pub(crate) fn new(base: usize, len: usize) -> Self {
         debug_assert!(base > 0, "a null pointer lies in no heap");
-        // Empty at first: not every tracer visits an object.
+        // Empty at first, because not every tracer visits an object.
         let mut buffer = Vec::new();
         let next: *mut usize = buffer.as_mut_ptr();
         Self {
@@ -166,7 +166,7 @@ impl Tracer {
         !self.sought.is_empty()
     }
 
-    /// Records a visit by a handler. Returns whether the handler is to end.
+    /// Records a visit by a handler. `true`: the handler is to end, having visited a sought object.
     #[cfg(feature = "cpython")]
     pub(crate) fn seek(&mut self, address: usize) -> bool {
         self.found |= self.sought.binary_search(&address).is_ok();
@@ -273,7 +273,7 @@ impl Tracer {
     #[inline(never)]
     fn grow(&mut self, more: usize) -> bool {
         if self.lost {
-            // The collection is abandoned: no further address asks the system again.
+            // The collection is abandoned, so no further address asks the system for memory.
             self.unreadable();
             return false;
         }
@@ -289,7 +289,8 @@ impl Tracer {
             } else if len.saturating_add(more) > u32::MAX as usize
                 || self.buffer.try_reserve(more).is_err()
             {
-                // `Ends` cannot count further either.
+                // There is no memory, or `Ends`, which counts in a `u32`, could not count the
+                // addresses.
                 self.lost = true;
                 self.unreadable();
             }
@@ -494,8 +495,8 @@ impl Tracer {
 
     /// Reports that a field could not be read, because its lock is held.
     ///
-    /// The target of the field stays alive: references that the collector cannot explain count as
-    /// external.
+    /// The target of the field stays alive, because references that the collector cannot explain
+    /// count as external.
     #[inline]
     pub fn unreadable(&mut self) {
         self.unreadable += 1;
@@ -603,8 +604,8 @@ impl Tracer {
     }
 
     /// Calls `traverse` for the objects in turn, and records where the references of each object
-    /// end. The last is an object with a field that could not be read. If there was one before, it
-    /// does nothing.
+    /// end. It stops after an object with a field that could not be read, and does nothing if there
+    /// was one before.
     ///
     /// For [`Batches::traverse_each`](crate::model::Batches::traverse_each).
     #[inline(always)]
@@ -637,7 +638,7 @@ impl Tracer {
 
 /// Where the references of several objects end in the buffer of a [`Tracer`].
 ///
-/// Only [`Tracer::each`] fills it: the collector relies on this.
+/// Only [`Tracer::each`] fills it, so that the collector can rely on the ends.
 #[derive(Debug)]
 pub struct Ends<'a> {
     ends: &'a mut [u32],
@@ -659,7 +660,8 @@ impl<'a> Ends<'a> {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // A function that received this tracer as an opaque argument may have kept it.
+        // A function that received this tracer as an opaque argument may have kept it, so the
+        // visitor must reject it from now on.
         VISITING.with(|visiting| {
             if std::ptr::eq(visiting.get(), &raw const *self) {
                 visiting.set(std::ptr::null());

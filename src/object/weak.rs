@@ -1,19 +1,16 @@
-//! Weak records.
-//!
 //! An upgrade reads the count of a target that may be dying on another thread, so the two must
-//! exclude each other. Only objects with weak references may pay for that. Such an object has one
-//! *record*, which all its weak references share, outside of the heap, because weak references may
-//! outlive it. Each address of the heap has a *place* for the record of the object there. The
-//! record's lock decides between an upgrade and the death of the target. The path to zero takes the
-//! lock before the memory is freed, and an upgrade holds it to read the target.
+//! exclude each other. Only objects with weak references may pay for that, so such an object has
+//! one *record*, which all its weak references share, outside of the heap because weak references
+//! may outlive the object. Each address of the heap has a *place* for the record of the object
+//! there. The record's lock decides between an upgrade and the death of the target. The path to
+//! zero takes the lock before the memory is freed, and an upgrade holds it to read the target.
 //!
 //! | field | access |
 //! |---|---|
 //! | `WEAK` flag of the header | set before the record is in its place; see `header` |
 //! | the place | filled by an attached thread with a reference to the target; emptied (1) |
 //! | `target` | set at birth, emptied (1); read under the lock |
-//! | `DYING` of a dynamic target's state | set by the thread that destroys the object, under the
-//! lock |
+//! | `DYING` of a dynamic target's state | set under the lock by the thread that destroys it |
 //! | `watchers` | added under the lock by attached threads, taken (1) |
 //! | `watched` | changed with `watchers`; read in a stop |
 //!
@@ -29,7 +26,8 @@
 //! * Because a dealloc handler may count its object up and down,
 //!   [`block_upgrades`](WeakRecord::block_upgrades) holds the lock while `DYING` is set, and an
 //!   upgrade tests `DYING` under the lock.
-//! * The lock is never held over a call of foreign code.
+//! * The lock is never held over a call of foreign code, because such code may upgrade a weak
+//!   reference.
 //!
 //! # Places
 //!
@@ -40,8 +38,8 @@
 //!  bits:                   9      9       9       5      5
 //! ```
 //!
-//! * A lookup takes no lock. A node is made when the first weak reference needs it, and stays until
-//!   the heap ends.
+//! * A lookup takes no lock, because a node is made when the first weak reference needs it, and
+//!   stays until the heap ends.
 //! * A heap's range is at most 2³⁷ bytes long, so that two granules of a heap never have the same
 //!   digits, wherever the range begins.
 //! * A block has 256 bytes, for 1 KiB of the heap, and a lower node 4 KiB, for 512 KiB. A heap
@@ -55,8 +53,8 @@ use crate::base::shared::{OnceBox, Shared, SharedSlot};
 use crate::base::sync::{AtomicBool, AtomicPtr, Mutex, MutexGuard, Ordering};
 use crate::object::header::Header;
 
-/// The address of a header, in a record. It is not a reference, and is valid as long as `target`
-/// holds it.
+/// The address of a header, in the queue of the object's owner. It is not a reference, and stays
+/// valid because a queued object is not freed before it leaves the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderPtr(pub(crate) NonNull<Header>);
 
@@ -103,7 +101,8 @@ impl WatcherRoom<'_> {
 #[derive(Default)]
 struct Watchers {
     list: Vec<WeakWatcher>,
-    /// The number of watchers after the last pruning. The list is pruned again when it has doubled.
+    /// The number of watchers after the last pruning. The list is pruned again when it has doubled,
+    /// so that dead watchers do not pile up.
     pruned: usize,
 }
 
@@ -326,14 +325,14 @@ impl WeakTable {
     }
 }
 
-/// Two objects of a heap are at least this far apart. It is the granule of the heap's memory.
+/// Two objects are at least this far apart, because it is the granule of the heap's memory.
 pub(crate) const SPACING: usize = 32;
 /// The digits of an address, in bits: the block's is the first.
 const BLOCK_BITS: u32 = if SMALL { 2 } else { 5 };
 const LOWER_BITS: u32 = if SMALL { 2 } else { 9 };
 const UPPER_BITS: u32 = if SMALL { 2 } else { 9 };
 const ROOT_BITS: u32 = if SMALL { 3 } else { 9 };
-/// Under loom a heap has a few pages, and each element of a node costs time.
+/// Nodes are small under loom, because a heap has few pages there, and each element costs time.
 const SMALL: bool = cfg!(all(test, loom));
 
 /// An array of places or of pointers to other nodes.

@@ -35,7 +35,7 @@ impl Environment {
         if let Some(known) = ENVIRONMENT.get() {
             return known;
         }
-        // A second thread would wait in the cell for the first one.
+        // A fork holds this lock, so that its child does not inherit the cell half set.
         let _held = SettingsHold::new();
         ENVIRONMENT.get_or_init(|| {
             if system::has_more_rights_than_its_caller() {

@@ -1,9 +1,9 @@
-//! What a reader of any Rust project understands: memory that can be refused, locks and atomics,
-//! the system, calls of foreign code, and the modes and counters of tests.
+//! The other folders need memory that can be refused, locks and atomics, the system, calls of
+//! foreign code, and the modes and counters of tests.
 //!
-//! No module here refers to heaps, objects or collections, except in documentation. The modes of
-//! [`stress`] and the counter of [`steps`] stay here although collections gave them their names,
-//! because memory and safepoints obey them.
+//! None of this is special to a collector, so no module here refers to heaps, objects or
+//! collections, except in documentation. The modes of [`stress`] and the counter of [`steps`] stay
+//! here although collections gave them their names, because memory and safepoints obey them.
 
 // Memory of the process.
 

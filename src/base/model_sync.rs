@@ -1,4 +1,5 @@
-//! The primitives of [`sync`](crate::base::sync) in models: loom's and shuttle's.
+//! loom's and shuttle's primitives differ in shape, and loom's also in meaning, from those that
+//! [`sync`](crate::base::sync) promises, so this file wraps them for models.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +10,7 @@ mod mocked {
     use std::ops::{Deref, DerefMut};
     use std::sync::PoisonError;
 
-    /// Models do not count locks: shuttle's threads share one thread of the system.
+    /// Models do not count locks, because shuttle's threads share one thread of the system.
     pub(crate) fn are_locks_held() -> bool {
         false
     }
@@ -33,16 +34,16 @@ mod mocked {
     pub(crate) use tool::thread::yield_now;
 
     /// Whether a thread holds the lock. loom runs no other thread between the last step before an
-    /// unlock and the unlock. So other threads never observe a lock that is held for less than a
-    /// step. In models that watch locks, this word is written when the lock is taken and released,
-    /// and each write is a step.
+    /// unlock and the unlock, so others never see a lock held for less than a step. Models that
+    /// watch locks therefore write this word when the lock is taken and released, because each
+    /// write is a step.
     #[cfg(loom)]
     #[derive(Debug)]
     struct LockWatch(super::loomed::AtomicBool);
 
     #[cfg(loom)]
     thread_local! {
-        /// Whether this execution of a model watches locks. Each model runs on one thread of the
+        /// Whether this execution of a model watches locks. A model runs on one thread of the
         /// system.
         static WATCHES_LOCKS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
@@ -66,7 +67,7 @@ mod mocked {
         }
 
         fn get(&self) -> bool {
-            // An exchange, because it reads the newest value.
+            // An exchange, because a load could read an older value.
             self.0
                 .compare_exchange(
                     true,
@@ -223,24 +224,24 @@ mod loomed {
     /// The part of `SeqCst` that loom lacks, for one atomic.
     ///
     /// Each `SeqCst` store leaves a *mark*: one of loom's lazy statics, which the storing thread
-    /// initialises. A `SeqCst` load first uses the newest mark of its atomic. In loom the
-    /// initialisation happens before each use, and neither is a step. The load therefore returns no
-    /// value that is older than the store.
+    /// initialises. A `SeqCst` load first uses the newest mark of its atomic. Because in loom the
+    /// initialisation happens before each use, the load returns no value that is older than the
+    /// store. Neither is a step.
     ///
     /// This defines the order of all `SeqCst` accesses of an execution. A store or an exchange
     /// takes its place when it is executed, and a load when it uses the mark. Both accesses must be
-    /// `SeqCst`: a weaker store leaves no mark, and a weaker load uses none.
+    /// `SeqCst`, because a weaker store leaves no mark, and a weaker load uses none.
     #[derive(Debug)]
     struct Newest(Plain);
 
     thread_local! {
-        /// All marks. Each model runs on one thread of the system.
+        /// All marks, in a thread-local because each model runs on one thread of the system.
         static MARKS: RefCell<Vec<&'static Lazy<()>>> = const { RefCell::new(Vec::new()) };
         /// The number of marks that this execution has used.
         static USED: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// A new execution of a model begins. loom has reset its lazy statics.
+    /// A new execution of a model begins, for which loom has reset its lazy statics, the marks.
     pub(crate) fn begin_execution() {
         USED.set(0);
         super::mocked::watch_locks(false);
@@ -411,7 +412,7 @@ mod shuttled {
                 type Target = std::sync::atomic::$name $(<$t>)?;
 
                 fn deref(&self) -> &Self::Target {
-                    // This is only a scheduling point: shuttle has no time.
+                    // This is only a scheduling point, because shuttle has no time.
                     shuttle::thread::sleep(Duration::ZERO);
                     &self.0
                 }

@@ -1,8 +1,6 @@
-//! Calls of foreign code: `tracing` subscribers, hooks, standard error.
-//!
-//! Foreign code can panic, and it can call the library, so the library calls it only through this
-//! file. Two rules hold for each such call, and for each drop of a foreign value (a hook, a span, a
-//! panic's payload):
+//! Foreign code (`tracing` subscribers, hooks, standard error) can panic, and it can call the
+//! library, so the library calls it only through this file. Two rules hold for each such call, and
+//! for each drop of a foreign value (a hook, a span, a panic's payload):
 //!
 //! * *It does not unwind into the library.* [`call_outside`] calls subscribers, [`Hook::call`]
 //!   calls hooks, and [`line`] writes lines. Each catches a panic, which the panic hook of the
@@ -79,7 +77,7 @@ pub fn line(text: fmt::Arguments<'_>) {
     call_outside(|| write_line(text));
 }
 
-/// A part of a line, because lines of other threads can come between two parts of a longer one.
+/// Writes a line in parts of at most 1 KiB, between which lines of other threads can come.
 struct LinePart {
     bytes: [u8; 1024],
     len: usize,
@@ -105,7 +103,7 @@ impl fmt::Write for LinePart {
     }
 }
 
-/// Without memory, and without a lock that a fork could leave locked.
+/// Takes no memory, which may have run out, and no lock that a fork could leave locked.
 fn write_line(text: fmt::Arguments<'_>) {
     let mut part = LinePart { bytes: [0; 1024], len: 0 };
     // The only errors are those of the values in the text.
@@ -125,8 +123,7 @@ pub fn abort(reason: fmt::Arguments<'_>) -> ! {
     std::process::abort()
 }
 
-/// A function of the program. The library calls and drops it by the rules on the [module's
-/// page](self).
+/// A function of the program, which the library calls and drops by the rules on [this page](self).
 pub(crate) struct Hook<F: ?Sized>(Option<Arc<F>>);
 
 impl<F: ?Sized> Hook<F> {

@@ -1,11 +1,9 @@
-//! The lock of everything that a thread may use without being attached: settings and hooks of
-//! heaps, and lists of the process.
-//!
-//! No stop waits for such a thread, so the child of a fork could inherit its lock locked. A fork
-//! therefore holds the lock ([`SettingsHold`]), which is one of std, because the child can release
-//! that. There is one for the process, because the data are many, and each is used for a moment
-//! only, by cold paths. It is the innermost of all locks, because no code of the user runs under
-//! it, and nothing waits under it.
+//! A thread may use settings and hooks of heaps, and lists of the process, without being attached.
+//! No stop waits for such a thread, so the child of a fork could inherit the lock of these data
+//! locked. A fork therefore holds the lock ([`SettingsHold`]), which is one of std, because the
+//! child can release that. There is one for the process, because the data are many, and each is
+//! used for a moment only, by cold paths. It is the innermost of all locks, because no code of the
+//! user runs under it, and nothing waits under it.
 //!
 //! The thread that forks uses the data meanwhile, so the lock knows its thread ([`IS_HELD`]), and a
 //! thread may take it again.

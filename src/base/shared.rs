@@ -1,5 +1,6 @@
-//! Values on the process's heap that several threads reach, made by fallible allocations: a value
-//! with several owners, a place for an owner, and a box that is set once.
+//! std's `Arc` ends the process if memory runs out. So threads share values by types whose
+//! allocation can fail: a value with several owners, a place for an owner, and a box that is set
+//! once.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +11,7 @@ use std::sync::OnceLock;
 use crate::base::fallible::{NoMemory, boxed};
 use crate::base::sync::{AtomicPtr, Ordering};
 
-/// A value with several owners. It is an [`Arc`] whose allocation can fail as a value.
+/// A value with several owners, like std's `Arc`, except that its allocation can fail as a value.
 ///
 /// | field | access |
 /// |---|---|
@@ -52,8 +53,8 @@ impl<T> Shared<T> {
     /// The value and its memory, if this is the last owner. Otherwise `None`, and there is one
     /// owner less.
     pub(crate) fn into_inner(self) -> Option<(T, SharedRoom<T>)> {
-        // Acquire: all uses by owners that have ended come before the move. The last owner makes no
-        // other owner.
+        // Acquire: all uses by owners that have ended come before the move. No owner can appear
+        // afterwards, because only an owner makes another, and the last one is here.
         if self.shared().owners.load(std::sync::atomic::Ordering::Acquire) != 1 {
             return None;
         }
@@ -177,7 +178,7 @@ impl<T> SharedSlot<T> {
 
     /// A further owner of a value that the place owns.
     fn further(owned: NonNull<SharedValue<T>>) -> Shared<T> {
-        // The owner is the place itself.
+        // Not dropped, because the place itself is this owner.
         let owner = std::mem::ManuallyDrop::new(Shared(owned));
         Shared::clone(&owner)
     }

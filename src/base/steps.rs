@@ -1,10 +1,8 @@
-//! Counts the work of a collection, for tests.
-//!
-//! A search of a list in a loop over objects, for example, is quick in each small test and endless
-//! in a large heap. So the loops of a collection report their steps ([`took`]). A step is any work
-//! of bounded time: an object, an edge, a byte of a table, a moved element. In the crate's own
-//! tests each thread adds up its steps, so that tests can demand, without measuring time, that the
-//! work grows no faster than the heap. In every other build the calls cost nothing.
+//! Some work is quick in each small test and endless in a large heap, for example a search of a
+//! list in a loop over objects. So the loops of a collection report their steps ([`took`]). A step
+//! is any work of bounded time: an object, an edge, a byte of a table, a moved element. In the
+//! crate's own tests each thread adds up its steps, so that tests can demand, without measuring
+//! time, that the work grows no faster than the heap. In every other build the calls cost nothing.
 //!
 //! A new loop of a collection must call [`took`], because the tests miss its work otherwise.
 
@@ -37,8 +35,8 @@ mod counting {
     }
 
     thread_local! {
-        /// Whether the helpers of this thread wait for each other before each job. The course of a
-        /// collection then depends less on the machine.
+        /// Whether the helpers of this thread wait for each other before each job, so that the
+        /// course of a collection depends less on the machine.
         pub(super) static WAITS: Cell<bool> = const { Cell::new(false) };
     }
 

@@ -1,11 +1,12 @@
-//! Stress modes: they make rare schedules frequent and hidden faults visible.
+//! A mistake in an unsafe block, in a runtime's object model or in a C extension often shows far
+//! from the place where it was made. Stress modes make rare schedules frequent and hidden faults
+//! visible.
 //!
 //! A [`Stress`] is the set of modes of a heap. The library's own tests use them, and so can its
-//! users. A mistake in an unsafe block, in a runtime's object model or in a C extension then shows
-//! where it was made. `docs/stress.md` says which faults each mode finds, and its cost.
+//! users. `docs/stress.md` says which faults each mode finds, and its cost.
 //!
 //! [`Strain`] applies the modes to one heap: it decides when a thread yields, and counts. A heap
-//! without stress modes has none, and pays one branch, on slow paths only.
+//! without stress modes has none, so it pays only one branch, on slow paths.
 
 #![forbid(unsafe_code)]
 
@@ -133,10 +134,10 @@ impl Stress {
         self
     }
 
-    /// Makes constants as small as possible. So small heaps and short tests reach paths that only
-    /// large heaps reach otherwise: refills, work that is handed over, full batches. Every
-    /// collection then uses all workers of the heap, unless
-    /// [`HeapBuilder::serial_below`](crate::HeapBuilder::serial_below) was called.
+    /// Makes constants as small as possible, so that small heaps and short tests reach the paths of
+    /// large heaps: refills, work that is handed over, full batches. Every collection then uses all
+    /// workers of the heap, unless [`HeapBuilder::serial_below`](crate::HeapBuilder::serial_below)
+    /// was called.
     pub fn small_constants(mut self, small: bool) -> Self {
         self.small = small;
         self
@@ -317,8 +318,8 @@ const STEP_NAMES: [(Step, &str); 13] = [
     (Step::Queue, "queue"),
 ];
 
-/// The stress modes at work in one heap. All accesses are relaxed, because they are random
-/// decisions, and statistics.
+/// The stress modes at work in one heap. All accesses are relaxed, because only random decisions
+/// and statistics depend on them.
 #[derive(Debug)]
 pub(crate) struct Strain {
     stress: Stress,
@@ -366,8 +367,8 @@ impl Strain {
         let Some(seed) = self.stress.yields else { return };
         self.steps[step as usize].fetch_add(1, Ordering::Relaxed);
         let random = mix(seed.wrapping_add(self.drawn.fetch_add(1, Ordering::Relaxed)));
-        // A yield lets a waiting thread pass on this processor. A sleep does so for threads on
-        // other processors.
+        // A yield lets a waiting thread pass on this processor, but only a sleep gives threads on
+        // other processors the time to overtake.
         match random % 64 {
             0..12 => yield_now(),
             12..14 => std::thread::sleep(Duration::from_micros(random >> 32 & 63)),

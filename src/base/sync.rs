@@ -1,11 +1,11 @@
-//! The synchronization primitives of the library, which models replace.
-//!
-//! The module has three implementations. In the crate's own unit tests under `--cfg loom` the
-//! primitives are loom's, which explores every interleaving of a few threads. Under `--cfg shuttle`
-//! they are shuttle's, which draws random schedules of larger programs. In every other build they
-//! are the real ones, regardless of the flags of a dependent crate. The interface has the shape of
-//! `parking_lot` (no poisoning), and [`UnsafeCell`] the shape of loom's (`with_mut`), so code reads
-//! alike in all three.
+//! A model tries many interleavings of the library's threads, so it must see each access of an
+//! atomic and each lock. Therefore the library takes its primitives from this module, which has
+//! three implementations. In the crate's own unit tests under `--cfg loom` the primitives are
+//! loom's, which explores every interleaving of a few threads. Under `--cfg shuttle` they are
+//! shuttle's, which draws random schedules of larger programs. In every other build they are the
+//! real ones, regardless of the flags of a dependent crate. The interface has the shape of
+//! `parking_lot` (no poisoning), and [`UnsafeCell`] the shape of loom's (`with_mut`), so that code
+//! reads alike in all three.
 //!
 //! # Uses of std's primitives
 //!
@@ -31,8 +31,8 @@
 //! In models `safepoint/lock` uses the primitives of this module, and the end of a thread is a step
 //! (`end_thread`), without an exit watcher.
 //!
-//! All files use std's `Arc` and `Cell`. The models check no ordering of the primitives in this
-//! table: `docs/memory-ordering.md` argues them.
+//! All files use std's `Arc` and `Cell`. Because the models check no ordering of the primitives in
+//! this table, `docs/memory-ordering.md` argues them.
 //!
 //! # Held locks
 //!
@@ -46,8 +46,8 @@
 //!   add the rest: a `SeqCst` load never returns a value that is older than the newest `SeqCst`
 //!   store to the same atomic. As in the language, both the store and the load must be `SeqCst`, so
 //!   that a model fails when either is weakened.
-//! * There is no time: [`Condvar::wait_for`] waits without limit. No timed wait may be needed for
-//!   progress.
+//! * There is no time, so [`Condvar::wait_for`] waits without limit, and no timed wait may be
+//!   needed for progress.
 //!
 //! # Differences under shuttle
 //!
@@ -57,7 +57,8 @@
 //! * The atomics are the real ones, with a scheduling point before each access, because shuttle's
 //!   own are larger than their values. So objects, tables and pages have the same layout as outside
 //!   models.
-//! * There is no time, as under loom. `std::thread::panicking` is true if any thread panics.
+//! * There is no time, as under loom. Because all threads are one of the system,
+//!   `std::thread::panicking` is true if any of them panics.
 
 #![forbid(unsafe_code)]
 

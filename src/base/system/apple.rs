@@ -36,7 +36,7 @@ pub(super) fn is_page_readable(start: usize) -> bool {
     result == 0
 }
 
-/// The C library has the number of the calling thread at hand, also in the child of a fork.
+/// The C library knows the number of the calling thread, also after a fork, so no copy is kept.
 pub(super) fn os_thread() -> u64 {
     let mut number = 0;
     // SAFETY: rule *bounds*: thread 0 is the calling one. The call only writes the number.

@@ -30,7 +30,7 @@ pub(super) unsafe fn advise_huge(start: NonNull<u8>, bytes: usize, request: bool
     let _ = unsafe { madvise(start.as_ptr().cast(), bytes, advice) };
 }
 
-/// The stacks lie at the end of the addresses.
+/// A local variable's address shows the size, because stacks lie at the end of the addresses.
 pub(super) fn addresses() -> usize {
     /// The fewest bits of an address: the smallest address space of RISC-V, without the system's
     /// half.
@@ -52,7 +52,7 @@ pub(super) fn total_memory() -> Option<usize> {
 
 /// Whether the page that starts at an address can be read. The call reads a set of signals there,
 /// and fails with `EFAULT` if it cannot. Otherwise it fails with `EINVAL`, because the operation on
-/// the set does not exist. So it changes nothing, and no sandbox rejects it.
+/// the set does not exist, so that it changes nothing. No sandbox rejects it.
 #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 pub(super) fn is_page_readable(start: usize) -> bool {
     const NO_OPERATION: libc::c_long = -1;
@@ -64,11 +64,12 @@ pub(super) fn is_page_readable(start: usize) -> bool {
     result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
 }
 
-/// A thread queries the system once and keeps the answer: the query takes as long as all the rest
-/// of an attachment. The thread that forks has another number in the child, where a fork handler
-/// makes it forget the old one.
+/// A thread queries the system once and keeps the answer, because the query takes as long as all
+/// the rest of an attachment. The thread that forks has another number in the child, so a fork
+/// handler makes it forget the old one.
 ///
-/// rustix's functions for threads first read the kernel's vDSO, which is not mapped under valgrind.
+/// It uses libc, because rustix's functions for threads first read the kernel's vDSO, which is not
+/// mapped under valgrind.
 pub(super) fn os_thread() -> u64 {
     std::thread_local! {
         /// 0: the thread has not queried the system.

@@ -1,8 +1,7 @@
-//! The operating system: memory, threads and the rights of a process.
-//!
-//! This folder is the only place of the library that depends on the operating system or on the
-//! size of an address. `ci/floors.py` rejects such a `cfg` in any other file. This file is the
-//! interface. A system has a file with the same functions:
+//! Memory, threads and the rights of a process differ from system to system. So only this folder of
+//! the library depends on the operating system or on the size of an address: `ci/floors.py` rejects
+//! such a `cfg` in any other file. This file is the interface, for which each system has a file
+//! with the same functions:
 //!
 //! | file | systems |
 //! |---|---|
@@ -20,10 +19,10 @@
 //! # Address ranges
 //!
 //! A range is *reserved* first, so that no other memory of the process lies there, and any access
-//! ends the process. A *committed* part can be read and written, and reads as zero at first. It
-//! stays committed until the whole range is *released*. A part that is *discarded* stays committed
-//! and loses its memory: each word there reads as zero or as before, also for a thread that reads
-//! it meanwhile. The pages of the heap need no more than that.
+//! ends the process. A *committed* part can be read and written until the whole range is
+//! *released*, and reads as zero at first. A *discarded* part stays committed, although it loses
+//! its memory: each word there reads as zero or as before, also for a thread that reads it
+//! meanwhile. The pages of the heap need no more than that.
 
 use std::ptr::NonNull;
 
@@ -68,8 +67,8 @@ compile_error!(
 /// The system's code for "no memory".
 pub(crate) const NO_MEMORY: i32 = platform::NO_MEMORY;
 
-/// Writes to standard error. If it is closed or full, the text is lost. Takes no lock where there
-/// are forks.
+/// Writes to standard error. If it is closed or full, the text is lost. On systems with forks it
+/// takes no lock, because another thread could hold it at a fork.
 pub(crate) fn write_error(text: &[u8]) {
     platform::write_error(text);
 }
@@ -104,8 +103,8 @@ pub(crate) unsafe fn commit(start: NonNull<u8>, bytes: usize) -> Result<(), i32>
     unsafe { platform::commit(start, bytes) }
 }
 
-/// Returns the memory of a committed part to the system. The part stays committed: see the page of
-/// this module. A refusal costs memory only.
+/// Returns the memory of a committed part to the system, although the part stays committed. A
+/// refusal costs memory only.
 ///
 /// # Safety
 ///
@@ -189,7 +188,7 @@ pub(crate) fn has_more_rights_than_its_caller() -> bool {
     platform::has_more_rights_than_its_caller()
 }
 
-/// Prefetches the memory at an address. Any address is valid.
+/// Prefetches the memory at an address. Any is valid, because a prefetch only affects caches.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -202,7 +201,6 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// What only tests need.
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod testing {
     use super::platform;

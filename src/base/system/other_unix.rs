@@ -1,4 +1,4 @@
-//! The systems of the Unix family that have no file of their own. Threads have no numbers here.
+//! Other systems of the Unix family. Threads have no numbers here, so none counts as ended.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(super) use super::unix::spoil;
@@ -7,8 +7,8 @@ pub(super) use super::unix::{
     release, reserve, total_memory, write_error,
 };
 
-/// Whether the page that starts at an address is mapped. These systems have no call in common that
-/// only reads.
+/// Whether the page that starts at an address is mapped, which stands for readable because these
+/// systems have no call in common that only reads.
 #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 pub(super) fn is_page_readable(start: usize) -> bool {
     use rustix::mm::{MsyncFlags, msync};

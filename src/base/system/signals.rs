@@ -1,10 +1,9 @@
-//! Signals do not arrive at the threads of a pool.
-//!
 //! A program may block a signal in its own threads, and wait for it. If one other thread of the
-//! process does not block it, the signal arrives there, and ends the process.
+//! process does not block it, the signal arrives there, and ends the process. So the threads of a
+//! pool block all signals but those that a thread causes itself.
 
-/// Signals that a thread causes itself. They arrive at that thread, blocked or not, and a blocked
-/// one ends the process without a call of its handler.
+/// Signals that a thread causes itself. They stay unblocked, because they arrive at that thread in
+/// any case, and a blocked one ends the process without a call of its handler.
 #[cfg(unix)]
 const OWN_SIGNALS: [libc::c_int; 7] = [
     libc::SIGSEGV,
@@ -23,7 +22,7 @@ struct SignalsBlocked {
 }
 
 /// Blocks the signals of this thread until the result is dropped. A thread that it starts meanwhile
-/// has them blocked for good: a signal of the program arrives at the program's threads.
+/// has them blocked for good, so that a signal of the program arrives at the program's threads.
 #[cfg(unix)]
 pub(crate) fn block_signals() -> impl Drop {
     // SAFETY: rule *bounds*: the system writes to the two sets, for which all zeroes are valid.

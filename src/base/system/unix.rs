@@ -1,4 +1,4 @@
-//! The common part of the systems of the Unix family.
+//! Most calls are alike on all systems of the Unix family, so the systems' files share them.
 
 use std::ptr::NonNull;
 
@@ -9,7 +9,7 @@ pub(super) const NO_MEMORY: i32 = libc::ENOMEM;
 
 const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
-/// Writes to standard error. std's own would take a lock, which another thread may hold at a fork:
+/// Writes to standard error without std, because another thread may hold std's lock at a fork, and
 /// the child would wait for it for ever.
 pub(super) fn write_error(mut text: &[u8]) {
     while !text.is_empty() {
@@ -89,8 +89,8 @@ pub(super) fn has_more_rights_than_its_caller() -> bool {
     !cfg!(miri) && unsafe { libc::issetugid() } != 0
 }
 
-/// See [`super::testing::spoil`]. A mapping of a file that was opened for reading cannot be made
-/// writable.
+/// See [`super::testing::spoil`]. The system then refuses to commit, because a mapping of a file
+/// that was opened for reading cannot be made writable.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Windows, which has no `fork`.
+//! Windows, which has no `fork`, so that a lock here cannot be inherited locked.
 
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -51,8 +51,8 @@ pub(super) unsafe fn commit(start: NonNull<u8>, bytes: usize) -> Result<(), i32>
 
 /// `MEM_RESET` tells the system that it may drop the contents. The part stays committed, so the
 /// system cannot refuse it to this process later, and other threads can read it meanwhile. Removing
-/// and committing it again would let both fail. The unlock removes the pages from the working set.
-/// It reports that they were not locked.
+/// and committing it again would let both fail. The unlock removes the pages from the working set,
+/// although it reports that they were not locked.
 ///
 /// # Safety
 ///
@@ -67,7 +67,7 @@ pub(super) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// A process must have a privilege for large pages, and must commit them at once.
+/// Does nothing, because a process needs a privilege for large pages, and must commit them at once.
 ///
 /// # Safety
 ///
@@ -117,7 +117,7 @@ pub(super) fn total_memory() -> Option<usize> {
 }
 
 /// Whether the page that starts at an address is committed, with access. The call does not read
-/// there: a read could consume the guard page of a stack.
+/// there, because a read could consume the guard page of a stack.
 #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 pub(super) fn is_page_readable(start: usize) -> bool {
     // SAFETY: rule *bounds*: the call only inspects the address, and fills a plain structure.
@@ -137,7 +137,7 @@ pub(super) fn os_thread() -> u64 {
 }
 
 /// The system gives the number of a thread that has ended to another thread, perhaps of another
-/// process.
+/// process, so the process is compared too.
 pub(super) fn has_ended(os_thread: u64) -> bool {
     const NO_WAIT: u32 = 0;
     let Ok(number) = u32::try_from(os_thread) else { return false };

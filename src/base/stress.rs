@@ -49,7 +49,7 @@ pub(super) const STRESS_VARIABLE: &str = "STANDSTILL_STRESS";
 #[non_exhaustive]
 #[must_use = "it does nothing until a heap is built with it"]
 pub struct Stress {
-    /// 0: the mode is off.
+    /// 0 if the mode is off.
     collect_every: u32,
     verify: bool,
     counts: bool,
@@ -404,7 +404,6 @@ impl Strain {
         self.steps[step as usize].load(Ordering::Relaxed)
     }
 
-    /// The statistics so far.
     pub(crate) fn stats(&self) -> StressStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StressStats {

@@ -60,7 +60,7 @@ impl CountedRef {
         self.0.as_ptr() as usize
     }
 
-    /// Gives the reference to the caller.
+    /// Gives the reference to the caller, who drops it once.
     #[inline(always)]
     pub(crate) fn into_ptr(self) -> NonNull<Header> {
         self.0
@@ -74,8 +74,8 @@ impl CountedRef {
         is_dead.then(|| unsafe { DeadObject::new(object(self.0)) })
     }
 
-    /// The owner takes the last reference; `Err`: it is not the owner, or the reference is not the
-    /// last.
+    /// The owner takes the last reference. `Err`: the caller is not the owner, or another reference
+    /// or a weak record exists.
     #[inline(always)]
     pub(crate) fn take_last(self, owner: u64) -> Result<DeadObject, Self> {
         if self.header().take_last(owner) {

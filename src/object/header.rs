@@ -47,13 +47,13 @@
 //! * *last local drop*: `local` goes from 1 to 0. If `shared` is 0, without flags, the object is
 //!   dead, and no read-modify-write was needed. Otherwise it is merged, unless it is immortal.
 //! * *foreign drop* of a biased object: one CAS subtracts the reference. If the shared half becomes
-//!   negative, the same CAS sets `QUEUED`. With two steps the owner could see the decrement, merge
-//!   to zero and free the object before the flag is set.
+//!   negative, the same CAS sets `QUEUED`, because between two steps the owner could merge the
+//!   object to zero and free it.
 //! * *foreign drop* whose CAS met another foreign count: it queues the object too, because once the
 //!   object is merged, each foreign count is a single instruction.
-//! * *merge*: by the owner, by a thread that has suspended the detached owner, or by the thread
-//!   that has stopped the world. Or by the thread that has queued the object and finds the owner
-//!   ended. The CAS of `MERGED` lets exactly one thread merge.
+//! * *merge*: by the owner, by a thread that has suspended the detached owner or stopped the world,
+//!   or by one that queued the object and finds the owner ended. Although several may try, the CAS
+//!   of `MERGED` lets exactly one thread merge.
 //! * *inherit*: a mutator with a reference becomes the owner of a biased object whose owner has
 //!   ended; see below.
 //! * *share for life*: an object that is not queued, by its owner or, once it is merged, by any
@@ -150,7 +150,7 @@ const fn local_count(local: u32) -> i32 {
     local.wrapping_sub(LOCAL_ZERO) as i32
 }
 
-/// The shared half after a merge: both halves summed, and `MERGED`.
+/// The shared half after a merge, which is the sum of both halves, with the flag `MERGED`.
 fn merged(shared: u32, local: u32) -> u32 {
     // The local half of an immortal object is void, so for such an object this sum is void too.
     let sum = count_of(shared) + local_count(local);
@@ -217,7 +217,7 @@ impl Header {
     /// The index of the object's type in its heap's registry.
     #[inline(always)]
     pub(crate) fn type_index(&self) -> u32 {
-        // Relaxed: these bits never change after birth.
+        // Relaxed, because these bits never change after birth.
         (self.word.load(Ordering::Relaxed) & TYPE_MASK) as u32
     }
 
@@ -237,7 +237,7 @@ impl Header {
     }
 
     fn set_owner(&self, owner: u64) {
-        // Relaxed: written by the owner, on behalf of a suspended owner, or in a stop.
+        // Relaxed: written by the owner, for a suspended owner, in a stop, or if there is no owner.
         let word = self.word.load(Ordering::Relaxed);
         self.word.store((owner << TYPE_BITS) | (word & TYPE_MASK), Ordering::Relaxed);
     }
@@ -267,7 +267,7 @@ impl Header {
         if self.replace_ended(ended, heir).is_err() {
             return false;
         }
-        // Relaxed, both: from here on this thread is the owner.
+        // Relaxed, both, because from here on this thread is the owner.
         let local = local_count(self.local.load(Ordering::Relaxed));
         let mut shared = self.shared.load(Ordering::Relaxed);
         loop {
@@ -310,7 +310,7 @@ impl Header {
     #[cfg(feature = "cpython")]
     #[inline(always)]
     pub(crate) fn is_spent(&self) -> bool {
-        // Relaxed: the caller has exclusive access to the object.
+        // Relaxed, because the caller has exclusive access to the object.
         self.local.load(Ordering::Relaxed) == LOCAL_ZERO && self.shared.load(Ordering::Relaxed) == 0
     }
 
@@ -329,7 +329,6 @@ impl Header {
         last
     }
 
-    /// Adds a reference.
     #[inline(always)]
     pub(crate) fn clone_ref(&self, current: u64) {
         if self.is_owned_by(current) {
@@ -341,7 +340,7 @@ impl Header {
 
     #[inline(always)]
     fn clone_local(&self) {
-        // Relaxed: only the owner touches `local` while it is attached.
+        // Relaxed, because only the owner touches `local` while it is attached.
         let more = self.local.load(Ordering::Relaxed) + 1;
         if (more as i32) < 0 {
             self.share_local();
@@ -365,17 +364,17 @@ impl Header {
     /// Adds a reference to the shared half, which any thread may do in any state.
     #[inline]
     pub(crate) fn clone_shared(&self) {
-        // Relaxed: the caller holds a reference already.
+        // Relaxed, because the new reference is made from one that the caller holds already.
         let before = self.shared.fetch_add(ONE, Ordering::Relaxed);
         if count_of(before) >= SHARED_LIMIT {
             self.make_immortal();
         }
     }
 
-    /// Makes the object immortal: counting never frees it.
+    /// Makes the object immortal, so that counting never frees it.
     #[cold]
     pub(crate) fn make_immortal(&self) {
-        // Relaxed: the flag only keeps the object alive.
+        // Relaxed, because the flag only keeps the object alive.
         self.shared.fetch_or(IMMORTAL, Ordering::Relaxed);
     }
 
@@ -413,9 +412,9 @@ impl Header {
             return Dropped::Alive; // immortal
         }
         // Acquire: pairs with the release of every foreign drop, whose uses of the object must
-        // happen before its destruction. A stale value does no harm: the caller holds the only
-        // local reference. A further reference was counted in `shared` before its holder could be
-        // reached by this thread.
+        // happen before its destruction. A stale value does no harm, because the caller holds the
+        // only local reference, and any other was counted in `shared` before this thread could
+        // reach its holder.
         let shared = self.shared.load(Ordering::Acquire);
         if shared == 0 {
             self.local.store(LOCAL_ZERO, Ordering::Relaxed);
@@ -473,7 +472,7 @@ impl Header {
             if shared & MERGED != 0 {
                 return self.drop_merged();
             }
-            // Before the CAS: after it the reference is gone, and the header may not be read.
+            // Before the CAS, after which the reference is gone, and the header may not be read.
             let owner = self.owner();
             let mut less = shared.wrapping_sub(ONE);
             // If several threads count an object at once, it is better merged: a count is then one
@@ -487,8 +486,8 @@ impl Header {
             if count_of(less) < -SHARED_LIMIT {
                 less |= IMMORTAL;
             }
-            // Release: this thread's uses happen before the destruction. Unlike `drop_merged` it
-            // needs no acquire, because this path never destroys.
+            // Release, so that this thread's uses happen before the destruction. Unlike
+            // `drop_merged` it needs no acquire, because this path never destroys.
             match self.shared.compare_exchange_weak(
                 shared,
                 less,
@@ -516,7 +515,7 @@ impl Header {
         }
     }
 
-    /// Sums both halves into the shared half, and clears `QUEUED`: the object leaves its queue.
+    /// Sums both halves into the shared half, and clears `QUEUED`, as the object leaves its queue.
     ///
     /// The caller is the owner, has suspended the owner, or has stopped the world. It has removed
     /// the object from its queue. `Dead`: the caller destroys the object.
@@ -536,7 +535,7 @@ impl Header {
     pub(crate) fn merge_ended(&self, ended: u64) -> Dropped {
         match self.replace_ended(ended, NO_OWNER) {
             Ok(()) => self.merge_with(Some(self.local.load(Ordering::Relaxed))),
-            // An owner has dropped its last local reference, or is doing so: `local` is void.
+            // An owner has dropped, or is dropping, its last local reference, so `local` is void.
             Err(NO_OWNER) => self.merge_with(None),
             Err(owner) => Dropped::Enqueue(owner),
         }
@@ -589,8 +588,8 @@ impl Header {
             if !self.is_owned_by(current) {
                 return false;
             }
-            // Relaxed on success: the caller keeps its reference. The drop of this reference
-            // publishes the caller's uses of the object.
+            // Relaxed on success, because the caller keeps its reference, whose drop publishes the
+            // caller's uses of the object.
             match self.shared.compare_exchange_weak(
                 shared,
                 merged(shared, self.local.load(Ordering::Relaxed)),
@@ -648,7 +647,7 @@ impl Header {
     /// id.
     pub(crate) fn check(&self, was_given: impl FnOnce(u64) -> bool) -> Result<(), String> {
         let owner = self.owner();
-        // Relaxed: the stop orders.
+        // Relaxed, because the stop orders both loads.
         let (local, shared) =
             (self.local.load(Ordering::Relaxed), self.shared.load(Ordering::Relaxed));
         if owner == SHARED_OWNER {
@@ -693,8 +692,8 @@ impl Header {
         self.set_owner(owner);
     }
 
-    /// In a stop, the collector takes a reference, and merges the object: several threads will
-    /// count it.
+    /// In a stop, the collector takes a reference, and merges the object, because several threads
+    /// will count it.
     pub(crate) fn claim_merged(&self) {
         // Relaxed: as in `claim`.
         let shared = self.shared.load(Ordering::Relaxed);
@@ -723,7 +722,7 @@ impl Header {
     }
 
     /// Adds a reference unless the object is dead. For weak references: the caller holds the lock
-    /// of the object's weak record. The path to zero takes this lock before the memory is freed.
+    /// of the object's weak record, which the path to zero takes before the memory is freed.
     pub(crate) fn try_upgrade(&self, current: u64) -> bool {
         if self.is_owned_by(current) {
             // An owner has a local reference, because its last drop merges the object.
@@ -772,10 +771,10 @@ impl Header {
     }
 
     /// Removes the flag. The mutator that calls this has [the only
-    /// reference](Self::is_last_but_weak), and the object has no weak record: no other thread can
-    /// find it.
+    /// reference](Self::is_last_but_weak), and the object has no weak record, so no other thread
+    /// can find it.
     pub(crate) fn unset_weak(&self) {
-        // Relaxed: only this thread uses the object.
+        // Relaxed, because only this thread uses the object.
         self.shared.store(0, Ordering::Relaxed);
     }
 

@@ -55,7 +55,7 @@ impl Live<'_> {
     }
 }
 
-/// An object that is alive for `'w`, while the world is stopped: no thread changes it.
+/// An object that is alive for `'w`, while the world is stopped, so that no thread changes it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Stopped<'w> {
@@ -80,7 +80,7 @@ impl<'w> Stopped<'w> {
         self.object
     }
 
-    /// The weaker proof.
+    /// The weaker proof, for functions that need no stop.
     #[inline(always)]
     pub const fn live(self) -> Live<'w> {
         Live { object: self.object, alive: PhantomData }
@@ -105,7 +105,7 @@ impl<'w> Stopped<'w> {
     }
 }
 
-/// A reference that a collection has taken on an object and owns: it is released once.
+/// A reference that a collection has taken on an object and owns, so that it is released once.
 #[derive(PartialEq, Eq, Debug)]
 #[repr(transparent)]
 #[must_use = "the reference stays until it is released"]
@@ -122,7 +122,7 @@ impl ClaimRef {
         Self(object)
     }
 
-    /// The references to all of `objects`, in their memory.
+    /// The references to all of `objects`, in the vector's memory, so that none is copied.
     ///
     /// # Safety
     ///

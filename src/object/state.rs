@@ -56,7 +56,7 @@ pub(crate) const OLD: u8 = 16;
 pub(crate) const UNREACHABLE: u8 = 32;
 /// The object's destruction has begun.
 pub(crate) const DYING: u8 = 64;
-/// The death of the object consults its type: it has a finalizer, or memory outside the heap.
+/// The death of the object consults its type, which has a finalizer or memory outside the heap.
 pub(crate) const BY_TYPE: u8 = 128;
 /// For dynamic objects, which consult their type about finalizers: the allocator has tracked the
 /// object, and no other code has since.
@@ -146,7 +146,6 @@ impl std::fmt::Debug for ObjectFlags {
 pub(crate) struct StateByte<'a>(pub(crate) &'a AtomicU8);
 
 impl StateByte<'_> {
-    /// The bits.
     #[inline(always)]
     pub(crate) fn get(self) -> u8 {
         self.0.load(Ordering::Relaxed)
@@ -169,7 +168,6 @@ impl StateByte<'_> {
         self.0.store(LIVE | DYING, Ordering::Relaxed);
     }
 
-    /// The object is gone.
     #[inline(always)]
     pub(crate) fn death(self) {
         self.0.store(0, Ordering::Relaxed);
@@ -234,7 +232,7 @@ impl StateByte<'_> {
         false
     }
 
-    /// The object was to be cleared and has survived: it is not unreachable any more. It is old,
+    /// The object was to be cleared and has survived, so it is not unreachable any more. It is old,
     /// because its page is not young. `false`: the byte belongs to another object now.
     pub(crate) fn survive(self) -> bool {
         let mut now = self.get();

@@ -63,7 +63,7 @@ pub struct Tracer {
         allow(dead_code, reason = "only dynamic objects read it")
     )]
     pub(crate) careful: bool,
-    /// The targets that an inspection seeks, sorted. Empty in a collection.
+    /// The targets that an inspection seeks, sorted for a binary search. Empty in a collection.
     sought: Vec<usize>,
     /// A handler of the current object has visited one of the sought objects.
     found: bool,
@@ -338,8 +338,8 @@ impl Tracer {
         }
     }
 
-    /// Whether [`visit_leaf`](Self::visit_leaf) names objects that are marked and not read.
-    /// Otherwise it does the same as `visit_object`.
+    /// Whether marking does not read the objects that [`visit_leaf`](Self::visit_leaf) names. If it
+    /// is `false`, that method does the same as `visit_object`.
     #[inline(always)]
     pub fn skips_leaves(&self) -> bool {
         self.skips_leaves
@@ -351,7 +351,6 @@ impl Tracer {
         &self.leaves
     }
 
-    /// Removes the leaves that were kept apart.
     #[inline(always)]
     pub(crate) fn clear_leaves(&mut self) {
         self.leaves.clear();
@@ -470,7 +469,6 @@ impl Tracer {
         own.map(|&(_, target)| target)
     }
 
-    /// Removes the uncounted references.
     pub(crate) fn forget_uncounted(&mut self) {
         self.uncounted.clear();
     }
@@ -486,8 +484,8 @@ impl Tracer {
     }
 
     /// Whether an address lies in the heap that is being traversed. A traversal can use it to skip
-    /// references to values elsewhere before it looks at them. [`visit_object`](Self::visit_object)
-    /// ignores such references itself.
+    /// references to values elsewhere before it looks at them, although
+    /// [`visit_object`](Self::visit_object) ignores such references itself.
     #[inline(always)]
     pub fn is_in_heap(&self, address: usize) -> bool {
         address.wrapping_sub(self.base) < self.len

@@ -145,7 +145,7 @@ impl TypeRegistry {
     /// Gives a type the next index. The caller has the lock.
     fn number(&self, info: &'static TypeInfo) -> Result<u32, NoMemory> {
         if info.prefetch_each.is_some() {
-            // Relaxed: a hint.
+            // Relaxed, because it is a hint.
             self.indirect.store(true, Ordering::Relaxed);
         }
         // Relaxed: only this function writes it, under the lock.

@@ -132,8 +132,8 @@ impl WeakRecord {
         self.with_own_target(|_| true, f)
     }
 
-    /// The same, for a caller that is attached to any heap: `is_own` says whether the address lies
-    /// in that heap. If not, `f` is not called.
+    /// The same, for a caller that is attached to any heap: `f` is only called if `is_own` says
+    /// that the address lies in that heap.
     pub(crate) fn with_own_target<R>(
         &self,
         is_own: impl FnOnce(NonNull<Header>) -> bool,
@@ -168,7 +168,7 @@ impl WeakRecord {
             none => none.insert(fallible::boxed(Watchers::default())?),
         };
         if list.len() > 2 * *pruned + 8 {
-            // Relaxed: a watcher that dies meanwhile is pruned the next time.
+            // Relaxed, because a watcher that dies meanwhile is pruned the next time.
             list.retain(|w| !w.weak_ref.target.load(Ordering::Relaxed).is_null());
             *pruned = list.len();
         }
@@ -205,8 +205,8 @@ impl WeakRecord {
         let taken = self.watchers.lock().take();
         let watchers = taken.map_or_else(Vec::new, |watchers| watchers.list);
         for watcher in &watchers {
-            // Release: a thread that sees the flag sees all that happened before. The library
-            // itself reads nothing through it.
+            // Release, so that a thread that sees the flag sees all that happened before, although
+            // the library itself reads nothing through it.
             watcher.cleared.store(true, Ordering::Release);
         }
         watchers
@@ -220,9 +220,10 @@ impl WeakRecord {
         self.take_watchers()
     }
 
-    /// Empties the record: upgrades fail from now on. The caller has the lock, or stops the world.
+    /// Empties the record, so that upgrades fail from now on. The caller has the lock, or stops the
+    /// world.
     fn clear(&self) {
-        // Relaxed: the lock, or the stop, orders it.
+        // Relaxed, because the lock, or the stop, orders it.
         self.target.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 }

@@ -24,7 +24,6 @@ fn last_error() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// Writes to standard error.
 pub(super) fn write_error(text: &[u8]) {
     // A line that cannot be written is lost.
     drop(std::io::Write::write_all(&mut std::io::stderr(), text));

@@ -1,9 +1,7 @@
-//! The environment variables of heaps: `STANDSTILL_CHECKED` and `STANDSTILL_STRESS`.
-//!
-//! A process reads both once, when it makes its first [`HeapBuilder`](crate::HeapBuilder), because
-//! reading the environment is not safe while a C program changes it. If the process has more rights
-//! than its caller (setuid, setgid, file capabilities), it reads neither, because the caller chose
-//! the environment.
+//! Reading the environment is not safe while a C program changes it. So a process reads
+//! `STANDSTILL_CHECKED` and `STANDSTILL_STRESS` only once, when it makes its first
+//! [`HeapBuilder`](crate::HeapBuilder). If the process has more rights than its caller (setuid,
+//! setgid, file capabilities), it reads neither, because the caller chose the environment.
 //!
 //! An invalid variable is ignored as a whole, with one line on standard error, so that no heap
 //! fails because of it.
@@ -52,7 +50,7 @@ impl Environment {
         })
     }
 
-    /// Parses the values of the two variables. Also returns the errors.
+    /// Parses the values of the two variables, and also returns a line for each invalid one.
     fn of(checked: Option<&str>, stress: Option<&str>) -> (Self, Vec<String>) {
         let (mut this, mut complaints) = (Self::default(), Vec::new());
         match checked.map(str::to_ascii_lowercase).as_deref() {

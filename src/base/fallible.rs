@@ -44,7 +44,8 @@ pub fn push<T>(list: &mut Vec<T>, value: T) -> Result<(), NoMemory> {
     Ok(())
 }
 
-/// Moves the elements of `more` to the end of a list. An empty list takes them over without a copy.
+/// Moves the elements of `more` to the end of a list, which takes them over uncopied if it is
+/// empty.
 pub(crate) fn append<T>(list: &mut Vec<T>, more: &mut Vec<T>) -> Result<(), NoMemory> {
     if list.is_empty() {
         std::mem::swap(list, more);
@@ -116,8 +117,8 @@ pub(crate) fn zeroes(len: usize) -> Result<Vec<u8>, NoMemory> {
 }
 
 /// An [`Arc`], for interfaces that need one. Because its allocation cannot fail as a value, this
-/// function first allocates and frees as much memory. If another thread takes that memory in
-/// between, and no more is left, the process ends.
+/// function first allocates and frees as much memory. The process ends only if another thread takes
+/// that memory in between, and no more is left.
 pub fn arc<T>(value: T) -> Result<Arc<T>, NoMemory> {
     room_for_arc::<T>()?;
     Ok(Arc::new(value))
@@ -125,7 +126,7 @@ pub fn arc<T>(value: T) -> Result<Arc<T>, NoMemory> {
 
 /// Checks for the memory that [`arc`] needs.
 pub(crate) fn room_for_arc<T>() -> Result<(), NoMemory> {
-    // The two counts of an `Arc` lie in front of the value.
+    // With two counts, because those of an `Arc` lie in front of the value.
     seems_to_have(size_of::<(usize, usize, T)>()).then_some(()).ok_or(NoMemory)
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> Cow<'static, str> {
         .map_or("a panic without a message", |message| message);
     let message = Cow::Borrowed(message);
     if let Err(again) = guarded(|| drop(payload)) {
-        // Leaked, not dropped: the destructors could panic for ever.
+        // Leaked, not dropped, because the destructors could panic for ever.
         std::mem::forget(again);
     }
     message

@@ -22,7 +22,7 @@ static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[cfg(not(all(test, any(loom, shuttle))))]
 thread_local! {
-    /// Whether this thread holds [`LOCK`]. Without a destructor, so that a thread can fork until
+    /// Whether this thread holds [`LOCK`]. It has no destructor, so that a thread can fork until
     /// its end.
     static IS_HELD: Cell<bool> = const { Cell::new(false) };
 }
@@ -57,8 +57,8 @@ impl Drop for SettingsHold {
     }
 }
 
-/// All threads of a model are one of the system, which must not wait for itself. Their data have
-/// the locks of the tool.
+/// Does nothing, because all threads of a model are one of the system, which must not wait for
+/// itself. The locks of the tool protect their data.
 #[cfg(all(test, any(loom, shuttle)))]
 impl SettingsHold {
     pub(crate) fn new() -> Self {

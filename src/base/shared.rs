@@ -50,8 +50,8 @@ impl<T> Shared<T> {
         Self(NonNull::from(Box::leak(room.0).write(SharedValue { owners, value })))
     }
 
-    /// The value and its memory, if this is the last owner. Otherwise `None`, and there is one
-    /// owner less.
+    /// The value and its memory, if this is the last owner. Otherwise `None`, and this owner is
+    /// dropped, so that there is one less.
     pub(crate) fn into_inner(self) -> Option<(T, SharedRoom<T>)> {
         // Acquire: all uses by owners that have ended come before the move. No owner can appear
         // afterwards, because only an owner makes another, and the last one is here.
@@ -273,7 +273,7 @@ impl<T> OnceBox<T> {
         }
     }
 
-    /// The value. If there is none, it makes the default value.
+    /// The value, which is the default value if none was set before.
     pub(crate) fn get_or_default(&self) -> Result<&T, NoMemory>
     where
         T: Default,

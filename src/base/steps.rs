@@ -57,7 +57,7 @@ mod counting {
             }
         }
 
-        /// Calls `f`. `is_other`: on a helper.
+        /// Calls `f`, whose steps count as a helper's if `is_other`.
         pub(crate) fn part(&self, is_other: bool, f: impl FnOnce()) {
             self.expected.fetch_sub(usize::from(is_other), Relaxed);
             let begun = Instant::now();

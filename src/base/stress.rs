@@ -81,7 +81,8 @@ impl Stress {
         }
     }
 
-    /// Runs a full collection at every `every`th safepoint. 0: only the pacing starts collections.
+    /// Runs a full collection at every `every`th safepoint, or with 0 only those that the pacing
+    /// starts.
     pub fn collect_at_safepoints(mut self, every: u32) -> Self {
         self.collect_every = every;
         self
@@ -89,7 +90,8 @@ impl Stress {
 
     /// Verifies the whole heap before and after each collection. It finds faults that correct code
     /// cannot cause: contradictions between pages, free cells and state bytes, damaged headers,
-    /// fields that do not lead to an object. A fault is a panic that names the fault and its place.
+    /// fields that do not lead to an object. Each is reported by a panic that names the fault and
+    /// its place.
     pub fn verify(mut self, verify: bool) -> Self {
         self.verify = verify;
         self
@@ -109,9 +111,9 @@ impl Stress {
         self
     }
 
-    /// Fills freed memory with a pattern, header included. The pattern is checked when the memory
-    /// is handed out again, and whenever the heap is verified. The report of a write to freed
-    /// memory names the address and the type of the last object there.
+    /// Fills freed memory with a pattern, header included, which is checked when the memory is
+    /// handed out again, and whenever the heap is verified. The report of a write to freed memory
+    /// names the address and the type of the last object there.
     pub fn poison(mut self, poison: bool) -> Self {
         self.poison = poison;
         self
@@ -291,7 +293,7 @@ pub(crate) enum Step {
     /// Before the collector takes a reference to an unreachable object.
     Hold,
     /// Before the weak references of an object with a count of 0 are cleared, and while such an
-    /// object has a reference for its finalizer. Upgrades can intervene.
+    /// object has a reference for its finalizer, because upgrades can intervene.
     Weak,
     /// Before a cell is put on the remote stack of its page.
     RemoteFree,
@@ -332,7 +334,7 @@ pub(crate) struct Strain {
     verifications: AtomicU64,
 }
 
-/// The strain of a heap, its space or its coordinator. Most have none.
+/// The strain of a heap, its space or its coordinator. Most have none, so that a branch suffices.
 pub(crate) type MaybeStrain = Option<Arc<Strain>>;
 
 /// Yields at random to other threads. Without stress this is one predictable branch, for slow

@@ -118,7 +118,8 @@ mod real {
         HELD.set(HELD.get() + _locks);
     }
 
-    /// Whether this thread holds a lock of the library. Always `false` in release builds.
+    /// Whether this thread holds a lock of the library. Always `false` in release builds, which do
+    /// not count.
     #[inline(always)]
     pub(crate) fn are_locks_held() -> bool {
         #[cfg(debug_assertions)]
@@ -127,7 +128,7 @@ mod real {
         false
     }
 
-    /// Counts one lock while it lives. It has no destructor in release builds.
+    /// Counts one lock while it lives, by a destructor that release builds lack.
     #[derive(Debug)]
     struct HeldLock;
 

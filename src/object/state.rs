@@ -120,8 +120,8 @@ impl ObjectFlags {
         self.0 & FINALIZED != 0
     }
 
-    /// Whether a running collection has found the object unreachable. The collection is about to
-    /// clear it, unless a finalizer brings it back.
+    /// Whether a running collection has found the object unreachable, so that it is about to clear
+    /// it, unless a finalizer brings it back.
     pub fn is_unreachable(self) -> bool {
         self.0 & UNREACHABLE != 0
     }
@@ -151,8 +151,7 @@ impl StateByte<'_> {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The object is born, so that no other thread knows it. `bits` may contain `TRACKED` and
-    /// `BY_TYPE`.
+    /// The object is born, so no other thread knows it. `bits` may contain `TRACKED` and `BY_TYPE`.
     #[inline(always)]
     pub(crate) fn birth(self, bits: u8) {
         debug_assert_eq!(self.get(), 0, "a cell in use was handed out");

@@ -20,9 +20,9 @@ use crate::object::header::Header;
 
 /// Collects the references of an object while the collector or an inspection traverses it.
 ///
-/// [`Trace::traverse`](crate::Trace::traverse) receives a tracer and reports each field to it. Only
-/// the library makes tracers. A traversal can only report handles that it can borrow, so every
-/// reported object is a live object of some heap.
+/// [`Trace::traverse`](crate::Trace::traverse) receives a tracer and reports each field to it. A
+/// traversal can only report handles that it can borrow, so every reported object is a live object
+/// of some heap. Only the library makes tracers.
 pub struct Tracer {
     /// A buffer for the visited addresses that lie inside the heap. As a vector it is always empty,
     /// because a visit is cheapest if the tracer writes from the start to `next` by bare pointers.
@@ -179,7 +179,8 @@ impl Tracer {
         self.found
     }
 
-    /// Whether the object that was traversed last refers to a sought object. Resets the answer.
+    /// Whether the object that was traversed last refers to a sought object. The answer is reset,
+    /// so that it holds for one object.
     pub(crate) fn take_found(&mut self) -> bool {
         std::mem::take(&mut self.found)
             || self.edges().iter().any(|edge| self.sought.binary_search(edge).is_ok())
@@ -582,7 +583,7 @@ impl Tracer {
         self.own = self.own.min(self.next);
     }
 
-    /// `object` is traversed next. The addresses of earlier objects stay.
+    /// `object` is traversed next, and the addresses of earlier objects stay in the buffer.
     #[inline(always)]
     pub(crate) fn go_on(&mut self, object: Object) {
         self.at = Some(object);

@@ -81,7 +81,7 @@ impl TypeInfo {
     }
 }
 
-/// A heap's types, numbered. An index stays valid, because types are never removed.
+/// A heap's types, by a number that stays valid because types are never removed.
 ///
 /// A lookup by index is on the path of marking, so it should cost no more than two dependent loads.
 /// It takes no lock, because buckets of doubling size are filled once and never move.
@@ -121,7 +121,7 @@ impl TypeRegistry {
         ((high - FIRST_BUCKET.trailing_zeros()) as usize, (index - (1 << high)) as usize)
     }
 
-    /// The index of a type. A new type gets the next index.
+    /// The index of a type, which is the next free one if the type is new to the heap.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ impl TypeRegistry {
             // Relaxed, because it is a hint.
             self.indirect.store(true, Ordering::Relaxed);
         }
-        // Relaxed: only this function writes it, under the lock.
+        // Relaxed, because only this function writes it, under the lock.
         let index = self.next.load(Ordering::Relaxed);
         let cell = if index < FIRST_BUCKET {
             &self.first[index as usize]
@@ -180,7 +180,7 @@ impl TypeRegistry {
 
     /// The type with this index, if it exists.
     pub(crate) fn find(&self, index: u32) -> Option<&'static TypeInfo> {
-        // Relaxed: for reports, about types that were registered long ago.
+        // Relaxed, because it serves reports, about types that were registered long ago.
         (index < self.next.load(Ordering::Relaxed)).then(|| self.get(index))
     }
 

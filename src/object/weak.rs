@@ -14,15 +14,16 @@
 //! | `watchers` | added under the lock by attached threads, taken (1) |
 //! | `watched` | changed with `watchers`; read in a stop |
 //!
-//! * (1) By the thread that destroys the target, under the lock. In a stop, without the lock, if
-//!   the target is unreachable. At the end of the heap, under the lock.
+//! * (1) By the thread that destroys the target, or at the end of the heap, under the lock. In a
+//!   stop without the lock, if the target is unreachable, because no upgrade is under way then.
 //! * Only a thread that is attached to the target's heap uses the target. It does so under the
 //!   lock, which it does not hold at a safepoint, so that in a stop no upgrade is under way. A
 //!   mutator of another heap can take the lock at any time, and only compares the address.
 //! * A thread that fills a place, or takes a record from it, has a reference to the target. So the
 //!   target does not die meanwhile, no stop finds it unreachable, and the place is not emptied.
 //!   When two such threads meet, an exchange decides which record stays.
-//! * Because of the flag the last drop cannot miss the record.
+//! * Because the flag is set before the record is in its place, the last drop cannot miss the
+//!   record.
 //! * Because a dealloc handler may count its object up and down,
 //!   [`block_upgrades`](WeakRecord::block_upgrades) holds the lock while `DYING` is set, and an
 //!   upgrade tests `DYING` under the lock.
@@ -31,7 +32,8 @@
 //!
 //! # Places
 //!
-//! The places are the leaves of a tree. The digits of an address lead from the root to the place:
+//! The places are the leaves of a tree, in which the digits of an address lead from the root to its
+//! place:
 //!
 //! ```text
 //!  address:  | not used | root | upper | lower | block | byte in the granule |
@@ -42,8 +44,9 @@
 //!   stays until the heap ends.
 //! * A heap's range is at most 2³⁷ bytes long, so that two granules of a heap never have the same
 //!   digits, wherever the range begins.
-//! * A block has 256 bytes, for 1 KiB of the heap, and a lower node 4 KiB, for 512 KiB. A heap
-//!   without weak references has no nodes.
+//! * A heap without weak references has no nodes. For the first one it makes a node of each kind:
+//!   for example, a block has 256 bytes, for 1 KiB of the heap, and a lower node 4 KiB, for 512
+//!   KiB.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -68,7 +71,7 @@ unsafe impl Sync for HeaderPtr {}
 pub(crate) struct WeakWatcher {
     /// The record of the weak reference itself, which is an object too.
     pub(crate) weak_ref: Shared<WeakRecord>,
-    /// Shared with the weak reference, which does not lead to the target once this is set.
+    /// Shared with the weak reference, so that it does not lead to the target once this is set.
     pub(crate) cleared: Shared<AtomicBool>,
     /// Calls the callback with the weak reference's header and the mutator.
     pub(crate) invoke: unsafe fn(NonNull<Header>, *const ()),
@@ -76,7 +79,7 @@ pub(crate) struct WeakWatcher {
 
 /// What all weak references to one object share.
 pub(crate) struct WeakRecord {
-    /// Null: dead, or not yet born.
+    /// Null if the target is dead, or not yet born.
     target: AtomicPtr<Header>,
     watchers: Mutex<Option<Box<Watchers>>>,
     /// Whether there are watchers.

@@ -24,7 +24,7 @@ unsafe extern "C" {
     static mach_task_self_: libc::mach_port_t;
 }
 
-/// Whether the page that starts at an address can be read: the system copies one byte.
+/// Whether the page that starts at an address can be read, which a copy of one byte shows.
 #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 pub(super) fn is_page_readable(start: usize) -> bool {
     let (mut byte, mut copied) = (0u8, 0);

@@ -73,8 +73,8 @@ pub(crate) fn write_error(text: &[u8]) {
     platform::write_error(text);
 }
 
-/// Reserves `bytes` bytes of addresses, which are not accessible yet. The range starts on a page of
-/// the system.
+/// Reserves `bytes` bytes of addresses, which start on a page of the system, and are not accessible
+/// before [`commit`].
 ///
 /// # Errors
 ///
@@ -89,7 +89,8 @@ pub(crate) fn would_reserve(bytes: usize) -> bool {
     reserve(bytes).is_ok_and(|start| unsafe { release(start, bytes) }.is_ok())
 }
 
-/// Makes a part of a range readable and writable. What is committed already keeps its contents.
+/// Makes a part of a range readable and writable. A part that is committed already keeps its
+/// contents.
 ///
 /// # Errors
 ///
@@ -158,7 +159,8 @@ pub(crate) fn total_memory() -> Option<usize> {
     platform::total_memory()
 }
 
-/// Whether memory can be read. The first page of the address space counts as unreadable.
+/// Whether memory can be read. The first page of the address space counts as unreadable, without a
+/// query.
 #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 pub(crate) fn is_readable(addr: usize, len: usize) -> bool {
     let page = page_size();

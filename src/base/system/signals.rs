@@ -15,7 +15,7 @@ const OWN_SIGNALS: [libc::c_int; 7] = [
     libc::SIGSYS,
 ];
 
-/// The signals that a thread blocked before. It blocks these again when the value is dropped.
+/// The signals that a thread blocked before, and blocks again when the value is dropped.
 #[cfg(unix)]
 struct SignalsBlocked {
     before: libc::sigset_t,

@@ -239,8 +239,8 @@ unsafe impl<T: Send + Sync> Sync for SharedSlot<T> {}
 /// A pointer that owns its value, and is null until it is set once, so that zeroed memory is a null
 /// one.
 ///
-/// It is `Send` and `Sync` for the same values as std's `OnceLock`: `Sync` only if the value is
-/// also `Send`, because one thread may set the value and another thread may drop it.
+/// It is `Send` and `Sync` for the same values as std's `OnceLock`. It is `Sync` only if the value
+/// is also `Send`, because one thread may set the value and another may drop it.
 #[repr(transparent)]
 pub(crate) struct OnceBox<T>(AtomicPtr<T>, PhantomData<OnceLock<Box<T>>>);
 

@@ -292,8 +292,8 @@ pub(crate) enum Step {
     Defer,
     /// Before the collector takes a reference to an unreachable object.
     Hold,
-    /// Before the weak references of an object with a count of 0 are cleared, and while such an
-    /// object has a reference for its finalizer, because upgrades can intervene.
+    /// Before the weak references of an object with a count of 0 are cleared, and while it has a
+    /// reference for its finalizer, because upgrades can intervene.
     Weak,
     /// Before a cell is put on the remote stack of its page.
     RemoteFree,

@@ -51,9 +51,9 @@
 //!   object to zero and free it.
 //! * *foreign drop* whose CAS met another foreign count: it queues the object too, because once the
 //!   object is merged, each foreign count is a single instruction.
-//! * *merge*: by the owner, by a thread that has suspended the detached owner or stopped the world,
-//!   or by one that queued the object and finds the owner ended. Although several may try, the CAS
-//!   of `MERGED` lets exactly one thread merge.
+//! * *merge*: by the owner, by a thread that suspended the detached owner or stopped the world, or
+//!   by one that queued the object and finds the owner ended. Although several may try, the CAS of
+//!   `MERGED` lets exactly one thread merge.
 //! * *inherit*: a mutator with a reference becomes the owner of a biased object whose owner has
 //!   ended; see below.
 //! * *share for life*: an object that is not queued, by its owner or, once it is merged, by any
@@ -100,9 +100,9 @@
 //! count can leak an object, but cannot wrap to zero under a live reference. In a program that
 //! drops no reference twice, only objects with 2²⁶ references or more become immortal.
 //!
-//! A thread counts an immortal object that is shared for life like any other such object. But the
-//! flags are the lowest bits of the word, and a count adds and subtracts multiples of `ONE`, so a
-//! count that wraps changes no flag, and `IMMORTAL` stays.
+//! A thread counts an immortal object that is shared for life like any other such object. Although
+//! such a count may wrap, `IMMORTAL` stays, because the flags are the lowest bits of the word, and
+//! a count adds and subtracts multiples of `ONE`.
 //!
 //! # Orderings
 //!

@@ -25,12 +25,12 @@
 //! # Orderings
 //!
 //! Birth and death are plain relaxed *stores*, because at birth only one thread knows the object,
-//! and at death, when the count is 0, only the destroying thread has it. Every other change while
-//! the world runs is a read-modify-write, because two threads may change two bits of one byte, and
-//! with loads and stores a change would be lost. All are relaxed, because only a stop, which orders
-//! them, decides by the table as a whole. `is_tracked` of a running thread and the scan of the
-//! statistics are snapshots. That scan takes the collector's lock for each page, because no stop
-//! waits for its thread, and a stop writes some bytes as plain memory, under that lock.
+//! and at death only the destroying thread has it. Every other change while the world runs is a
+//! read-modify-write, because two threads may change two bits of one byte, and stores would lose a
+//! change. All are relaxed, because only a stop, which orders them, decides by the table as a
+//! whole. `is_tracked` of a running thread and the scan of the statistics are snapshots. That scan
+//! takes the collector's lock for each page, because no stop waits for its thread, and a stop
+//! writes some bytes as plain memory, under that lock.
 //!
 //! In a stop `listing`, `sweep` and `promote` access the bytes of a page as plain memory
 //! (`scope::exclusively`), so that their scans are vectorised. Each page then belongs to one

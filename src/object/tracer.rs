@@ -1,11 +1,11 @@
 //! The [`Tracer`], which collects the references that a type's traversal visits.
 //!
-//! A collection could pass a closure to each traversal. But a call for each reference costs more
-//! than all else that is done with it, and the target of one reference would be awaited before the
-//! next is read. So a traversal only writes addresses into the tracer's buffer, and the collector
-//! reads the buffer afterwards, when it can prefetch the targets together. For example, `a` refers
-//! to `b` and `c`, and `b` to `c`. After [`Tracer::each`] for both the buffer is `[b, c, c]`, and
-//! the [`Ends`] are `[2, 3]`.
+//! A collection could pass a closure to each traversal. But such a call costs more than all other
+//! work on a reference, and the target of one would be awaited before the next is read. So a
+//! traversal only writes addresses into the tracer's buffer, and the collector reads the buffer
+//! afterwards, when it can prefetch the targets together. For example, `a` refers to `b` and `c`,
+//! and `b` to `c`. After [`Tracer::each`] for both the buffer is `[b, c, c]`, and the [`Ends`] are
+//! `[2, 3]`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -363,7 +363,7 @@ impl Tracer {
     /// # Safety
     ///
     /// As for `visit_object`, for the object in each slot. The slots are a part of the object being
-    /// traversed, or of memory that belongs to it: they stay where they are, and do not change,
+    /// traversed, or of memory that belongs to it. They stay where they are, and do not change,
     /// until the stop ends.
     #[inline(always)]
     pub unsafe fn visit_slots(&mut self, slots: &[Option<Object>]) {
@@ -509,8 +509,8 @@ impl Tracer {
     }
 
     /// Whether `address` lies in the value that is being traversed. One test of the lock of a cell
-    /// in the value then suffices, because a tracer works in stops only, in which no thread is
-    /// about to take the lock.
+    /// in the value then suffices, because a tracer works in stops only, when no thread is about to
+    /// take it.
     #[inline(always)]
     pub(crate) fn owns(&self, address: usize) -> bool {
         address.wrapping_sub(self.object.0) < self.object.1

@@ -1,18 +1,18 @@
 //! An upgrade reads the count of a target that may be dying on another thread, so the two must
-//! exclude each other. Only objects with weak references may pay for that, so such an object has
-//! one *record*, which all its weak references share, outside of the heap because weak references
-//! may outlive the object. Each address of the heap has a *place* for the record of the object
-//! there. The record's lock decides between an upgrade and the death of the target. The path to
-//! zero takes the lock before the memory is freed, and an upgrade holds it to read the target.
+//! exclude each other. Only objects with weak references may pay for that, so all weak references
+//! to such an object share one *record*. It lies outside of the heap, because weak references may
+//! outlive the object. Each address of the heap has a *place* for the record of the object there.
+//! The record's lock decides between an upgrade and the death of the target. The path to zero takes
+//! the lock before the memory is freed, and an upgrade holds it to read the target.
 //!
 //! | field | access |
 //! |---|---|
 //! | `WEAK` flag of the header | set before the record is in its place; see `header` |
 //! | the place | filled by an attached thread with a reference to the target; emptied (1) |
-//! | `target` | set at birth, emptied (1); read under the lock |
+//! | `target` | set at birth, emptied (1); read under the lock, and without it to prune watchers |
 //! | `DYING` of a dynamic target's state | set under the lock by the thread that destroys it |
 //! | `watchers` | added under the lock by attached threads, taken (1) |
-//! | `watched` | changed with `watchers`; read in a stop |
+//! | `watched` | changed with `watchers`; read in a stop, or with the target's death |
 //!
 //! * (1) By the thread that destroys the target, or at the end of the heap, under the lock. In a
 //!   stop without the lock, if the target is unreachable, because no upgrade is under way then.
@@ -44,9 +44,8 @@
 //!   stays until the heap ends.
 //! * A heap's range is at most 2³⁷ bytes long, so that two granules of a heap never have the same
 //!   digits, wherever the range begins.
-//! * A heap without weak references has no nodes. For the first one it makes a node of each kind:
-//!   for example, a block has 256 bytes, for 1 KiB of the heap, and a lower node 4 KiB, for 512
-//!   KiB.
+//! * A heap without weak references has no nodes. For the first one it makes a node of each kind,
+//!   such as a block (256 bytes for 1 KiB of the heap) and a lower node (4 KiB for 512 KiB).
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -163,7 +162,8 @@ impl WeakRecord {
     }
 
     /// Memory for one more watcher. Whenever the number of watchers has doubled, this removes the
-    /// dead ones. The record is locked until a watcher is added or the room is dropped.
+    /// dead ones. The record stays locked until a watcher is added or the room is dropped, so that
+    /// the room is not taken by others.
     pub(crate) fn room_for_watcher(&self) -> Result<WatcherRoom<'_>, NoMemory> {
         let mut watchers = self.watchers.lock();
         let Watchers { list, pruned } = match &mut *watchers {

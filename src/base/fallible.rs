@@ -174,7 +174,7 @@ impl fmt::Write for Growing {
     }
 }
 
-/// The text, formatted. `None`: there is no memory for it.
+/// The text, formatted, or `None` if there is no memory for it.
 pub fn written(text: impl fmt::Display) -> Option<String> {
     let mut growing = Growing::default();
     write!(growing, "{text}").is_ok().then_some(growing.0)
@@ -211,7 +211,7 @@ impl fmt::Write for TextLength {
     }
 }
 
-/// The text, formatted for C: null bytes are replaced, and one is appended.
+/// The text, formatted for C, so that null bytes are replaced, and one is appended.
 pub fn c_text(text: impl fmt::Display) -> Result<CString, NoMemory> {
     struct Bytes(Vec<u8>);
     impl fmt::Write for Bytes {

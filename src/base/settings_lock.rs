@@ -75,7 +75,8 @@ impl<T> Setting<T> {
         Self(Mutex::new(value))
     }
 
-    /// Calls `f` with the value. `f` calls no code of the user, and does not use this value again.
+    /// Calls `f` with the value. `f` calls no code of the user, because the lock is held, and does
+    /// not use this value again.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let _held = SettingsHold::new();
         f(&mut self.0.lock())

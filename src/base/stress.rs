@@ -337,8 +337,8 @@ pub(crate) struct Strain {
 /// The strain of a heap, its space or its coordinator. Most have none, so that a branch suffices.
 pub(crate) type MaybeStrain = Option<Arc<Strain>>;
 
-/// Yields at random to other threads. Without stress this is one predictable branch, for slow
-/// paths.
+/// Yields at random to other threads. Without stress this is one predictable branch, which slow
+/// paths can afford.
 #[inline(always)]
 pub(crate) fn maybe_yield(strain: &MaybeStrain, step: Step) {
     if let Some(strain) = strain {

@@ -454,8 +454,8 @@ impl Header {
         }
     }
 
-    /// The mutator `current`, attached to the object's heap, drops a reference. It may be the
-    /// owner.
+    /// The mutator `current`, attached to the object's heap and perhaps the owner, drops a
+    /// reference.
     pub(crate) fn drop_ref(&self, current: u64) -> Dropped {
         if self.is_owned_by(current) { self.drop_local() } else { self.drop_shared() }
     }
@@ -781,7 +781,8 @@ impl Header {
     /// Whether the caller, the mutator `current`, has the only reference, and the flag is set.
     #[inline(always)]
     pub(crate) fn is_last_but_weak(&self, current: u64) -> bool {
-        // Acquire: as in `drop_last_local`. A thread that has made a weak record had a reference.
+        // Acquire: as in `drop_last_local`. It suffices for a weak record too, because a thread
+        // that has made one had a reference.
         self.shared.load(Ordering::Acquire) == WEAK
             && self.is_owned_by(current)
             && self.local.load(Ordering::Relaxed) == LOCAL_ONE

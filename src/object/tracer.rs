@@ -36,8 +36,8 @@ pub struct Tracer {
     unreadable: u32,
     /// The object that is being traversed, which the report names if its traversal panics.
     at: Option<Object>,
-    /// The first address that the current object's traversal has visited. The buffer may hold the
-    /// addresses of earlier objects before it.
+    /// The first address that the current object's traversal has visited, because the buffer may
+    /// hold the addresses of earlier objects before it.
     own: *mut usize,
     /// Whether a collection uses it, which unlike an inspection can do without an object's edges.
     may_lose: bool,
@@ -186,7 +186,7 @@ impl Tracer {
             || self.edges().iter().any(|edge| self.sought.binary_search(edge).is_ok())
     }
 
-    /// Reports a reference by the address of its target. It ignores references to other heaps, in
+    /// Reports a reference by the address of its target, but ignores references to other heaps, in
     /// which these references count as external.
     #[inline(always)]
     pub(crate) fn edge(&mut self, address: usize) {

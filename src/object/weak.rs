@@ -44,8 +44,8 @@
 //!   stays until the heap ends.
 //! * A heap's range is at most 2³⁷ bytes long, so that two granules of a heap never have the same
 //!   digits, wherever the range begins.
-//! * A heap without weak references has no nodes. For the first one it makes a node of each kind,
-//!   such as a block (256 bytes for 1 KiB of the heap) and a lower node (4 KiB for 512 KiB).
+//! * A heap without weak references has no nodes, so that it pays nothing. A block has 256 bytes,
+//!   for 1 KiB of the heap, and a lower node 4 KiB, for 512 KiB.
 
 use std::fmt;
 use std::ptr::NonNull;

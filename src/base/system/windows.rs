@@ -49,9 +49,9 @@ pub(super) unsafe fn commit(start: NonNull<u8>, bytes: usize) -> Result<(), i32>
 }
 
 /// `MEM_RESET` tells the system that it may drop the contents. The part stays committed, so the
-/// system cannot refuse it to this process later, and other threads can read it meanwhile. Removing
-/// and committing it again would let both fail. The unlock removes the pages from the working set,
-/// although it reports that they were not locked.
+/// system cannot refuse it to this process later, and other threads can read it meanwhile. If the
+/// part were removed and committed again instead, both could fail. The unlock removes the pages
+/// from the working set, although it reports that they were not locked.
 ///
 /// # Safety
 ///

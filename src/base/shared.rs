@@ -253,8 +253,7 @@ impl<T> OnceBox<T> {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Sets the value. If another thread was first, drops `value`, and returns that thread's
-    /// instead.
+    /// Sets the value. If another thread was first, drops `value`, and returns the other thread's.
     pub(crate) fn set(&self, value: Box<T>) -> &T {
         let made = Box::into_raw(value);
         // AcqRel: publishes the value, or acquires the value of another thread.

@@ -81,8 +81,7 @@ impl Stress {
         }
     }
 
-    /// Runs a full collection at every `every`th safepoint, or with 0 only those that the pacing
-    /// starts.
+    /// Runs a full collection at every `every`th safepoint. 0: only the pacing starts collections.
     pub fn collect_at_safepoints(mut self, every: u32) -> Self {
         self.collect_every = every;
         self

@@ -118,8 +118,7 @@ mod real {
         HELD.set(HELD.get() + _locks);
     }
 
-    /// Whether this thread holds a lock of the library. Always `false` in release builds, which do
-    /// not count.
+    /// Whether this thread holds a lock of the library. Always `false` in release builds.
     #[inline(always)]
     pub(crate) fn are_locks_held() -> bool {
         #[cfg(debug_assertions)]

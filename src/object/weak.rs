@@ -32,8 +32,7 @@
 //!
 //! # Places
 //!
-//! The places are the leaves of a tree, in which the digits of an address lead from the root to its
-//! place:
+//! The places are the leaves of a tree, in which the digits of an address lead to its place:
 //!
 //! ```text
 //!  address:  | not used | root | upper | lower | block | byte in the granule |

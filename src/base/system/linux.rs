@@ -75,8 +75,7 @@ pub(super) fn os_thread() -> u64 {
         /// 0: the thread has not queried the system.
         static NUMBER: Cell<u64> = const { Cell::new(0) };
     }
-    /// Whether the process has the fork handler. Relaxed, because it does no harm if two threads
-    /// add it.
+    /// Whether the process has the fork handler. Relaxed, because two threads may both add it.
     static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
     unsafe extern "C" fn forget() {
         NUMBER.set(0);

@@ -159,8 +159,7 @@ pub(crate) fn total_memory() -> Option<usize> {
     platform::total_memory()
 }
 
-/// Whether memory can be read. The first page of the address space counts as unreadable, without a
-/// query.
+/// Whether memory can be read. The first page of the address space counts as unreadable.
 #[cfg_attr(not(feature = "cpython"), allow(dead_code, reason = "only `dynamic` calls it"))]
 pub(crate) fn is_readable(addr: usize, len: usize) -> bool {
     let page = page_size();

@@ -362,6 +362,7 @@ impl CollectorLock {
         let Stage::Reclaiming(queue) = std::mem::replace(&mut state.stage, Stage::Taken) else {
             unreachable!("a queue has finished")
         };
+        // Relaxed: a thread that still reads `true` takes the mutex, and finds no queue.
         self.reclaiming.store(false, Ordering::Relaxed);
         Some(queue)
     }

@@ -97,6 +97,7 @@ fn in_a_traversal_calls_that_make_or_change_objects_are_refused_and_do_nothing()
         let fault = dynamic::new_weakref(&m, dynamic::Obj::new(tracked), None).unwrap_err();
         assert_eq!(fault.function, "new_weakref");
         assert!(!dynamic::Obj::new(tracked).has_attribute(&m, "name"));
+        assert!(!dynamic::Obj::new(tracked).clear_managed_dict());
         assert!(
             !dynamic::Obj::new(tracked).incref()
                 && !dynamic::decref(tracked)
@@ -268,8 +269,8 @@ fn the_managed_dictionary_of_a_type_is_none() {
             0
         );
         assert_eq!(seen.seen, [dynamic::as_raw(&object).as_ptr()]);
-        dynamic::Obj::new(dynamic::as_raw(of_type)).clear_managed_dict();
-        dynamic::Obj::new(dynamic::as_raw(&object)).clear_managed_dict();
+        assert!(dynamic::Obj::new(dynamic::as_raw(of_type)).clear_managed_dict());
+        assert!(dynamic::Obj::new(dynamic::as_raw(&object)).clear_managed_dict());
     }
     assert!(of_type.attribute(&m, "name").unwrap() == object);
     assert_eq!(code(object.attribute(&m, "name")), Code::NoAttribute);

@@ -159,13 +159,17 @@ impl<'a> Obj<'a> {
         self.attributes().map_or(0, |attributes| attributes.visit(|value| visitor.visit_gc(value)))
     }
 
-    /// Empties the managed dictionary. Does nothing for an object without one.
-    pub fn clear_managed_dict(self) {
-        if self.record().flags().has(Flags::MANAGED_DICT)
+    /// Empties the managed dictionary, if the object has one. In a traverse handler it changes
+    /// nothing and returns `false`, because the visit that is under way reads the dictionary.
+    pub fn clear_managed_dict(self) -> bool {
+        let allowed = !is_traversing();
+        if allowed
+            && self.record().flags().has(Flags::MANAGED_DICT)
             && let Some(attributes) = self.attributes()
         {
             attributes.clear();
         }
+        allowed
     }
 }
 

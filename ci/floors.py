@@ -27,6 +27,7 @@ FLOORS = [
     ["collect", "managed"],
     ["verify"],
     ["model"],
+    ["diagnose"],
     ["typed"],
     ["dynamic", "gc_module"],
 ]

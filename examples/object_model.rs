@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use standstill::model::{
-    ClaimRef, Count, Finalizers, Live, ModelMutator, Object, ObjectModel, PollWord, Reserved,
-    Stopped, ThreadData, Tracer, WeakRefs,
+    ClaimRef, Count, Describe, Finalizers, Live, ModelMutator, Object, ObjectModel, PollWord,
+    Reserved, Stopped, ThreadData, Tracer, WeakRefs,
 };
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap, OutOfMemory};
@@ -177,7 +177,7 @@ unsafe impl ObjectModel for Pairs {
     }
 }
 
-standstill::parts!(Pairs: Finalizers, WeakRefs, ThreadData, PollWord);
+standstill::parts!(Pairs: Finalizers, WeakRefs, ThreadData, PollWord, Describe);
 
 /// Collections call them; a pair that dies by its count dies without.
 impl Finalizers<Self> for Pairs {
@@ -222,6 +222,23 @@ impl ThreadData<Self> for Pairs {
 impl PollWord<Self> for Pairs {
     fn requested(_: ThreadId, word: &AtomicBool, _: u32) {
         word.swap(true, Release);
+    }
+}
+
+/// For a census, and for paths with the names of fields.
+impl Describe<Self> for Pairs {
+    fn fields(model: &Self, object: Stopped<'_>, tracer: &mut Tracer) {
+        for (name, field) in ["head", "tail"].into_iter().zip(&model.view(*object).fields) {
+            tracer.field(name);
+            if let Some(target) = NonNull::new(field.load(Relaxed)) {
+                // SAFETY: the pair holds a counted reference to the target.
+                unsafe { tracer.visit_object(Object::new(target)) };
+            }
+        }
+    }
+
+    fn external_bytes(model: &Self, object: Stopped<'_>) -> usize {
+        model.view(*object).text.len()
     }
 }
 
@@ -334,6 +351,28 @@ mod tests {
         fn take_word(m: &Mutator) -> bool {
             m.local().swap(false, Acquire)
         }
+    }
+
+    #[test]
+    fn a_path_names_the_fields_of_pairs() {
+        let heap = Heap::builder().build_with(Pairs::new(|_| false)).unwrap();
+        let mut m = heap.attach();
+        let pairs = heap.model();
+        let last = Pairs::try_pair(&m, vec![0; 100].into()).unwrap();
+        let [first, middle] = [(); 2].map(|()| Pairs::pair(&m));
+        pairs.swap(first, 1, Some(middle));
+        pairs.swap(middle, 0, Some(last));
+        let path = m.why_alive(last).unwrap().to_string();
+        let name = &m.census().types[0].type_name;
+        assert_eq!(
+            path,
+            format!("outside (1 reference) -> {name} .tail -> {name} .head -> {name}")
+        );
+        let census = m.census();
+        assert_eq!((census.total().external_bytes, census.total().held), (100, 1));
+        assert_eq!(m.graph().holders()[0].retained_objects, 3);
+        pairs.drop_reference(first, &m);
+        assert_eq!(m.census().total().objects, 0);
     }
 
     #[test]

@@ -41,9 +41,11 @@ mod managed;
 mod verify;
 // Floor 6: the API for runtimes with objects of their own.
 pub mod model;
-// Floor 7: the typed API for Rust.
+// Floor 7: what a heap holds, and why.
+pub mod diagnose;
+// Floor 8: the typed API for Rust.
 mod typed;
-// Floor 8: types made at run time; CPython's gc module.
+// Floor 9: types made at run time; CPython's gc module.
 #[cfg(all(feature = "cpython", not(all(test, loom))))]
 pub mod dynamic;
 #[cfg(feature = "cpython")]
@@ -63,6 +65,9 @@ pub mod fallible {
 #[cfg(doctest)]
 #[doc = include_str!("../docs/model.md")]
 mod model_guide {}
+#[cfg(doctest)]
+#[doc = include_str!("../docs/diagnostics.md")]
+mod diagnostics_guide {}
 pub use typed::any::{AnyGc, GcDyn};
 pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};

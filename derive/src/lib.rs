@@ -291,11 +291,15 @@ struct Shape<'a> {
 
 impl Shape<'_> {
     /// The arm of a `match` that binds the traversed fields: `first`, and `each` field's tokens.
-    fn arm(&self, first: TokenStream, each: impl Fn(&Type, Ident) -> TokenStream) -> TokenStream {
+    fn arm(
+        &self,
+        first: TokenStream,
+        each: impl Fn(&Field<'_>, Ident) -> TokenStream,
+    ) -> TokenStream {
         let Self { path, fields, .. } = self;
         let members = fields.iter().map(|field| &field.member);
         let bindings: Vec<_> = (0..fields.len()).map(binding).collect();
-        let each = fields.iter().zip(&bindings).map(|(field, name)| each(field.ty, name.clone()));
+        let each = fields.iter().zip(&bindings).map(|(field, name)| each(field, name.clone()));
         quote!(#path { #(#members: #bindings,)* .. } => { #first #(#each)* })
     }
 }
@@ -318,12 +322,13 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
         let (now, later) = evaluate_fields(input, &shapes, skipped, &krate);
         let forward = |method, takes, first| forward(&shapes, method, takes, first, &krate);
         let traverse = forward(quote!(traverse), quote!(&mut #krate::Tracer), later);
+        let describe = describe(&shapes, &krate);
         let clear = forward(quote!(clear), quote!(&#krate::Mutator), quote!());
         let prefetch = forward(quote!(prefetch), quote!(&#krate::Tracer), quote!());
         let types = shapes.iter().flat_map(|shape| &shape.fields).map(|field| field.ty);
         let indirect =
             quote!(const INDIRECT: bool = false #(|| <#types as #krate::Trace>::INDIRECT)*;);
-        (quote!(#indirect #traverse #prefetch #clear), now)
+        (quote!(#indirect #traverse #describe #prefetch #clear), now)
     };
     let external = external(&shapes, &krate);
     let finalize = container.finalize.map(|finalizer| finalize(finalizer, &krate));
@@ -419,11 +424,39 @@ fn forward(
     first: TokenStream,
     krate: &Path,
 ) -> TokenStream {
+    let call = |argument: &Ident, field: &Field<'_>, value: Ident| {
+        let ty = field.ty;
+        quote!(<#ty as #krate::Trace>::#method(#value, #argument);)
+    };
+    for_each_field(shapes, &method, takes, first, call)
+}
+
+/// `fn describe`, which names each field before its references.
+fn describe(shapes: &[Shape<'_>], krate: &Path) -> TokenStream {
+    let call = |tracer: &Ident, field: &Field<'_>, value: Ident| {
+        let (ty, name) = (field.ty, field.name());
+        quote! {
+            #krate::Tracer::field(#tracer, #name);
+            <#ty as #krate::Trace>::describe(#value, #tracer);
+        }
+    };
+    for_each_field(shapes, &quote!(describe), quote!(&mut #krate::Tracer), quote!(), call)
+}
+
+/// A `fn method(this: &Self, argument: takes)` with the statements `first` and those of `call` for
+/// each field.
+fn for_each_field(
+    shapes: &[Shape<'_>],
+    method: &TokenStream,
+    takes: TokenStream,
+    first: TokenStream,
+    call: impl Fn(&Ident, &Field<'_>, Ident) -> TokenStream,
+) -> TokenStream {
     let this = Ident::new("__this", Span::mixed_site());
     let argument = Ident::new("__argument", Span::mixed_site());
-    let arms = shapes.iter().map(|shape| {
-        shape.arm(quote!(), |ty, field| quote!(<#ty as #krate::Trace>::#method(#field, #argument);))
-    });
+    let arms = shapes
+        .iter()
+        .map(|shape| shape.arm(quote!(), |field, value| call(&argument, field, value)));
     // An enum without variants has no value. The compiler accepts an empty match only on the place
     // itself.
     let body =
@@ -448,10 +481,10 @@ fn external(shapes: &[Shape<'_>], krate: &Path) -> TokenStream {
     let all = fields().map(|field| field.ty);
     let this = Ident::new("__this", Span::mixed_site());
     let arms = shapes.iter().map(|shape| {
-        shape.arm(
-            quote!(0usize),
-            |ty, field| quote!(.saturating_add(<#ty as #krate::Trace>::external_bytes(#field))),
-        )
+        shape.arm(quote!(0usize), |field, value| {
+            let ty = field.ty;
+            quote!(.saturating_add(<#ty as #krate::Trace>::external_bytes(#value)))
+        })
     });
     quote! {
         const HAS_EXTERNAL_BYTES: bool =

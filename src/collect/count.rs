@@ -191,6 +191,11 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// What the byte of a granule has carried.
+    pub(crate) fn carry(&self, granule: u32) -> i64 {
+        self.spills.of(granule)
+    }
+
     fn add(&mut self, mut other: Self) -> Result<(), NoMemory> {
         self.traversed += other.traversed;
         steps::took(
@@ -300,7 +305,9 @@ impl<M: ObjectModel> Work<'_, M> {
         tracer: &mut Tracer,
     ) -> Result<(), NoMemory> {
         match self.scope.selection {
-            Selection::Full => self.count_share::<true>(worker, table, counts, tracer),
+            Selection::Full | Selection::All => {
+                self.count_share::<true>(worker, table, counts, tracer)
+            }
             _ => self.count_share::<false>(worker, table, counts, tracer),
         }
     }
@@ -348,7 +355,9 @@ impl<M: ObjectModel> Work<'_, M> {
         }
         let counted = guard_traversal(self.world, &mut tracer_of(self.world), |tracer| {
             let count = |table: &mut [u8]| match self.scope.selection {
-                Selection::Full => self.count_list::<true>(&objects, table, counts, tracer),
+                Selection::Full | Selection::All => {
+                    self.count_list::<true>(&objects, table, counts, tracer)
+                }
                 _ => self.count_list::<false>(&objects, table, counts, tracer),
             };
             // SAFETY: rule *stopped*: the other workers have finished, and the traversals cannot
@@ -449,7 +458,7 @@ fn gather<'w>(origin: impl Index, word: (usize, u64), candidates: &mut Vec<Stopp
 /// The counting state of one worker.
 ///
 /// Each loop is a separate function, so that the compiler keeps its variables in registers. `ALL`
-/// means that every tracked object is a candidate ([`Selection::Full`]).
+/// means that the targets of all edges are counted ([`Selection::Full`], [`Selection::All`]).
 struct Counter<'a, O: Index, const ALL: bool> {
     origin: O,
     selection: Selection,

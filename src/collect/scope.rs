@@ -31,6 +31,8 @@ const CHUNK: usize = 4;
 pub(crate) enum Selection {
     /// All that take part, in a full collection.
     Full,
+    /// All tracked ones, also frozen and claimed ones, in a survey.
+    All,
     /// The new ones, in a young collection.
     Young,
     /// Of the recheck, and of a search from legacy finalizers: the claimed ones, so that their
@@ -44,6 +46,7 @@ impl Selection {
     pub(crate) const fn bits(self) -> (u8, u8) {
         match self {
             Self::Full => (state::FULL, state::TRACKED),
+            Self::All => (state::TRACKED | state::DYING, state::TRACKED),
             Self::Young => (state::YOUNG, state::TRACKED),
             Self::Claimed => (state::CLAIMED, state::CLAIMED),
         }
@@ -87,6 +90,12 @@ impl Scope {
             CollectionKind::Young => Selection::Young,
         };
         Ok(Self { selection, pages: WorkList::new(pages)? })
+    }
+
+    /// All pages in use, for a survey.
+    pub(crate) fn all(space: &Space<impl AddressMap>) -> Result<Self, NoMemory> {
+        let Self { pages, .. } = Self::new(space, CollectionKind::Full)?;
+        Ok(Self { selection: Selection::All, pages })
     }
 
     /// The pages of claimed objects, which are in the order of memory.

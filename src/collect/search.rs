@@ -22,12 +22,13 @@
 #![forbid(unsafe_code)]
 
 use crate::base::fallible::{self, NoMemory};
+use crate::base::sync::Ordering;
 use crate::collect::calls::Abandoned;
 use crate::collect::candidates::Candidates;
 use crate::collect::count::{self, Counts, Spills};
 use crate::collect::mark::{self, Leaves};
 use crate::collect::roots::{self, Roots};
-use crate::collect::scope::{self, Scope, Selection};
+use crate::collect::scope::{self, Scope, Selection, WorkCursor};
 use crate::collect::sweep::{self, Swept};
 use crate::collect::{assumed, listing};
 use crate::heap::model::ObjectModel;
@@ -142,6 +143,39 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         count::count(self.world, &self.scope, &self.candidates, spills, workers)
     }
 
+    /// Counts the references from all candidates, for a survey. Returns the granules of the
+    /// candidates that the model has reported as roots, and the counts, for
+    /// [`references`](Self::references).
+    pub(crate) fn survey(&mut self) -> Result<(Vec<u32>, Counts), Abandoned> {
+        let roots = listing::roots(self.world, &self.candidates, self.scope.selection)?;
+        self.candidates.adjust(self.world)?;
+        Ok((roots, self.count(0, Spills::default())?))
+    }
+
+    /// After a [`survey`](Self::survey): the number of references to an object from candidates. Of
+    /// a candidate with a count, the count is already subtracted.
+    pub(crate) fn references(&self, counts: &Counts, granule: usize) -> i64 {
+        // Relaxed: the workers have returned.
+        let byte = self.world.core().space.counts()[granule].load(Ordering::Relaxed);
+        counts.carry(granule as u32) + i64::from(byte as i8)
+    }
+
+    /// The pages of the search, to be shared by workers.
+    pub(crate) fn share(&self) -> WorkCursor<'_, u32> {
+        self.scope.share(self.workers)
+    }
+
+    /// Whether the object at a granule takes part.
+    pub(crate) fn contains(&self, state: u8) -> bool {
+        self.scope.contains(state)
+    }
+
+    /// Ends a survey, and zeroes its tables.
+    pub(crate) fn close_survey(self) {
+        scope::wipe(&self.world.core().space, self.scope.pages());
+        self.candidates.close(self.world, &self.scope);
+    }
+
     /// Finds the unmarked candidates with references that counting has not found.
     fn roots(&mut self, counts: &mut Counts) -> Result<Roots, Abandoned> {
         let _phase = self.phase(Phase::Roots);
@@ -182,8 +216,9 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     }
 
     /// Enters a phase, unless this is a search among claimed objects, which is a part of another
-    /// phase.
+    /// phase, or a survey.
     pub(super) fn phase(&self, phase: Phase) -> Option<EnteredSpan> {
-        (self.scope.selection != Selection::Claimed).then(|| event::phase(phase))
+        let is_collection = matches!(self.scope.selection, Selection::Full | Selection::Young);
+        is_collection.then(|| event::phase(phase))
     }
 }

@@ -19,6 +19,7 @@ use std::ffi::c_int;
 use crate::base::fallible::{self, NoMemory, words};
 use crate::base::sync::RwLock;
 use crate::dynamic::handlers;
+use crate::dynamic::object::as_raw;
 use crate::dynamic::object::{Obj, Visitor, refuse_in_traversal};
 use crate::dynamic::record::Flags;
 use crate::report::error::{Code, Fault};
@@ -47,6 +48,18 @@ impl Attributes {
             return Err(NoMemory);
         }
         Ok(entries.insert(name, value))
+    }
+
+    /// The name of each value, by its address, while the world is stopped. `None`: there is no
+    /// memory, or a thread that does not exist any more has locked the dictionary.
+    fn names(&self) -> Option<HashMap<usize, String>> {
+        let entries = self.0.try_read()?;
+        let mut names = HashMap::new();
+        names.try_reserve(entries.len()).ok()?;
+        for (name, value) in entries.iter() {
+            names.insert(as_raw(value).as_ptr() as usize, fallible::owned(name).ok()?);
+        }
+        Some(names)
     }
 
     /// Removes all values. They are dropped without the lock, because a destructor may use it.
@@ -144,6 +157,11 @@ impl<'a> Obj<'a> {
             return Err(no_attribute(self, name, FUNCTION));
         }
         Ok(())
+    }
+
+    /// The names of the attributes, by the addresses of their values.
+    pub(super) fn attribute_names(self) -> Option<HashMap<usize, String>> {
+        self.attributes()?.names()
     }
 
     /// Visits the managed dictionary's values: 0, or the visitor's answer. For traverse handlers.

@@ -38,6 +38,7 @@ static INFO: TypeInfo = TypeInfo {
     offset: 0,
     tracked: true,
     traverse_each,
+    describe: Some(describe),
     prefetch_each: None,
     clear,
     clears_last: Some(clears_last),
@@ -67,6 +68,16 @@ unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends
         // SAFETY: rules *typed* and *dynamic*: called for living dynamic objects.
         traverse(unsafe { Obj::new(object.as_ptr().cast()) }, tracer);
     });
+}
+
+/// Names the references that are attributes. Those of other fields are known to C alone.
+unsafe fn describe(object: Object, tracer: &mut Tracer) {
+    // SAFETY: rules *typed* and *dynamic*: called for living dynamic objects.
+    let object = unsafe { Obj::new(object.as_ptr().cast()) };
+    traverse(object, tracer);
+    if let Some(names) = object.attribute_names() {
+        tracer.name_edges(|target| names.get(&target).map(|name| name.clone().into()));
+    }
 }
 
 unsafe fn name(header: NonNull<Header>) -> &'static str {

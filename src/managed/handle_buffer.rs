@@ -42,6 +42,7 @@ const INFO: &TypeInfo = &TypeInfo {
     offset: HANDLES,
     tracked: false,
     traverse_each: |objects, tracer, ends| tracer.each(objects, ends, |_, _| {}),
+    describe: None,
     prefetch_each: None,
     clear: |_, _| {},
     finalize: None,

@@ -223,8 +223,19 @@ unsafe impl ObjectModel for Managed {
 
 crate::parts!(
     Managed:
-    ThreadData, Threads, SplitCounts, Batches, Finalizers, Verdicts, WeakRefs, Checks, Forks
+    ThreadData, Threads, SplitCounts, Batches, Finalizers, Verdicts, WeakRefs, Checks, Forks,
+    Describe
 );
+
+impl Describe<Managed> for Managed {
+    fn fields(model: &Self, object: Stopped<'_>, tracer: &mut Tracer) {
+        match model.info(object.live().header()).describe {
+            // SAFETY: rules *counted* and *typed*: as in `traverse`.
+            Some(describe) => unsafe { describe(*object, tracer) },
+            None => model.traverse(object, tracer),
+        }
+    }
+}
 
 impl ThreadData<Managed> for Managed {
     type Local = SharedPart;

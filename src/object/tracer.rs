@@ -7,6 +7,7 @@
 //! and `b` to `c`. After [`Tracer::each`] for both the buffer is `[b, c, c]`, and the [`Ends`] are
 //! `[2, 3]`.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -74,6 +75,9 @@ pub struct Tracer {
         allow(dead_code, reason = "only dynamic objects read it")
     )]
     pub(crate) watchful: bool,
+    /// The fields of the current object, each with the number of the edges before it. `None`: they
+    /// are not wanted.
+    fields: Option<Vec<(usize, Cow<'static, str>)>>,
     /// A tracer belongs to the thread that made it, so it is not `Send`.
     local: PhantomData<*mut ()>,
 }
@@ -139,6 +143,7 @@ impl Tracer {
             sought: Vec::new(),
             found: false,
             watchful: false,
+            fields: None,
             local: PhantomData,
         }
     }
@@ -164,6 +169,40 @@ impl Tracer {
     #[cfg(feature = "cpython")]
     pub(crate) fn seeks(&self) -> bool {
         !self.sought.is_empty()
+    }
+
+    /// A tracer for an inspection that wants the names of fields.
+    pub(crate) fn naming(base: usize, len: usize) -> Self {
+        let mut tracer = Self::for_collection(base, len);
+        tracer.fields = Some(Vec::new());
+        tracer
+    }
+
+    /// The references that are reported next, until the next call, are those of the field `name`.
+    /// For [`Trace::describe`](crate::Trace::describe) and
+    /// [`Describe::fields`](crate::model::Describe::fields); elsewhere it does nothing.
+    pub fn field(&mut self, name: impl Into<Cow<'static, str>>) {
+        let before = self.edges().len();
+        if let Some(fields) = &mut self.fields {
+            self.lost |= fallible::push(fields, (before, name.into())).is_err();
+        }
+    }
+
+    /// Names the references of the current object, by the addresses of their targets.
+    #[cfg(feature = "cpython")]
+    pub(crate) fn name_edges(&mut self, name: impl Fn(usize) -> Option<Cow<'static, str>>) {
+        let Some(mut fields) = self.fields.take() else { return };
+        let mut edges = self.edges().iter().enumerate();
+        let kept = edges.try_for_each(|(at, &edge)| {
+            fallible::push(&mut fields, (at, name(edge).unwrap_or_default()))
+        });
+        self.fields = Some(fields);
+        self.lost |= kept.is_err();
+    }
+
+    /// The fields of the current object, each with the number of the edges before it.
+    pub(crate) fn fields(&self) -> &[(usize, Cow<'static, str>)] {
+        self.fields.as_deref().unwrap_or_default()
     }
 
     /// Records a visit by a handler. `true`: the handler is to end, having visited a sought object.
@@ -595,6 +634,9 @@ impl Tracer {
     pub(crate) fn begin(&mut self, object: Object) {
         self.clear();
         self.at = Some(object);
+        if let Some(fields) = &mut self.fields {
+            fields.clear();
+        }
     }
 
     /// The object that was traversed last.

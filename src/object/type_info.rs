@@ -38,6 +38,9 @@ pub(crate) struct TypeInfo {
     /// Reports the references of several values through [`Tracer::each`], in one call for all of
     /// them so that the traversal of each is inlined.
     pub(crate) traverse_each: unsafe fn(&[Object], &mut Tracer, &mut Ends<'_>),
+    /// Reports the references of a value with the names of its fields. `None`: the names are
+    /// unknown.
+    pub(crate) describe: Option<unsafe fn(Object, &mut Tracer)>,
     /// Prefetches the memory that `traverse` reads outside the values' own bytes. `None`: it reads
     /// none.
     pub(crate) prefetch_each: Option<unsafe fn(&[Object], &mut Tracer)>,

@@ -99,6 +99,7 @@ impl<T: Trace> Typed<T> {
         offset: Layout::<T>::OFFSET,
         tracked: T::TRACKED,
         traverse_each: Self::traverse_each,
+        describe: Some(Self::describe),
         prefetch_each: if T::INDIRECT { Some(Self::prefetch_each) } else { None },
         clear: Self::clear,
         finalize: if T::FINALIZER.is_some() { Some(Self::finalize) } else { None },
@@ -120,6 +121,11 @@ impl<T: Trace> Typed<T> {
             // SAFETY: as in `enter`.
             T::traverse(unsafe { Self::enter(object, tracer) }, tracer)
         });
+    }
+
+    unsafe fn describe(object: Object, tracer: &mut Tracer) {
+        // SAFETY: as in `enter`.
+        T::describe(unsafe { Self::enter(object, tracer) }, tracer);
     }
 
     unsafe fn prefetch_each(objects: &[Object], tracer: &mut Tracer) {

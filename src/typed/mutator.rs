@@ -9,6 +9,7 @@ use std::thread::Scope;
 
 use crate::AnyGc;
 use crate::base::fallible::NoMemory;
+use crate::diagnose::{Census, HeapGraph, Path};
 use crate::heap::blocking::Join;
 use crate::heap::detach::ModelDetached;
 use crate::heap::model_heap::ModelHeap;
@@ -473,6 +474,60 @@ impl Mutator {
         });
         result.unwrap_or_else(|reason| panic!("a traversal failed: {reason}"));
         targets
+    }
+
+    /// Counts objects and bytes by type, in one stop.
+    ///
+    /// # Panics
+    ///
+    /// * If a traversal panics, or if there is no memory.
+    /// * If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
+    pub fn census(&mut self) -> Census {
+        self.raw.0.census()
+    }
+
+    /// Copies all objects and references, in one stop.
+    ///
+    /// # Panics
+    ///
+    /// As for [`census`](Self::census).
+    #[track_caller]
+    pub fn graph(&mut self) -> HeapGraph {
+        self.raw.0.graph()
+    }
+
+    /// The shortest path to an object from another one that is held from outside, for example by a
+    /// handle. If there is none, the path is the object itself, because a handle to it is passed
+    /// here.
+    ///
+    /// ```
+    /// use standstill::{Gc, Heap, Trace};
+    ///
+    /// #[derive(Trace)]
+    /// struct Registry {
+    ///     sessions: Vec<Gc<u64>>,
+    /// }
+    ///
+    /// let heap = Heap::new();
+    /// let mut m = heap.attach();
+    /// let session = m.alloc(7);
+    /// let registry = m.alloc(Registry { sessions: vec![session.clone()] });
+    /// let path = m.why_alive(&Gc::into_any(session));
+    /// assert_eq!(path.steps[1].field, "sessions");
+    /// println!("{path}"); // outside (1 reference) -> app::Registry .sessions -> u64
+    /// drop(registry);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// * If `object` belongs to another heap than the mutator.
+    /// * As for [`census`](Self::census).
+    #[track_caller]
+    pub fn why_alive(&mut self, object: &AnyGc) -> Path {
+        crate::typed::gc::check(object.header(), self);
+        let address = object.header().as_ptr() as usize;
+        self.graph().why_alive(address).expect("the handle holds the object")
     }
 
     /// Freezes all tracked objects, and returns the number of frozen objects.

@@ -64,6 +64,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         offset: 0,
         tracked: H::TRACKED || T::TRACKED,
         traverse_each: Self::traverse_each,
+        describe: Some(Self::describe),
         prefetch_each: None,
         clear: Self::clear,
         finalize: None,
@@ -110,6 +111,16 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         tracer.each(objects, ends, |object, tracer| unsafe {
             Self::traverse(object.as_ptr(), tracer)
         });
+    }
+
+    unsafe fn describe(object: Object, tracer: &mut Tracer) {
+        // SAFETY: as in `traverse`.
+        let value = unsafe { Self::value(object.as_ptr()).as_ref() };
+        tracer.enter(NonNull::from(value).cast(), size_of_val(value));
+        tracer.field("header");
+        H::describe(&value.header, tracer);
+        tracer.field("items");
+        value.items.iter().for_each(|item| T::describe(item, tracer));
     }
 
     unsafe fn clear(start: NonNull<u8>, m: *const ()) {

@@ -213,6 +213,14 @@ pub trait Trace: 'static {
     /// where it can, and panics. A panic abandons the collection.
     fn traverse(this: &Self, tracer: &mut Tracer);
 
+    /// Visits the references that [`traverse`](Self::traverse) visits, and calls
+    /// [`Tracer::field`] with the name of each field before its references. Only a survey of the
+    /// heap calls it, for example [`Mutator::why_alive`], under the rules of `traverse`. The derive
+    /// writes it. By default the references have no names.
+    fn describe(this: &Self, tracer: &mut Tracer) {
+        Self::traverse(this, tracer);
+    }
+
     /// Prefetches the memory outside the value's own bytes that [`traverse`](Self::traverse) is
     /// going to read, with [`Tracer::fetch`].
     ///

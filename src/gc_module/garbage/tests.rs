@@ -32,6 +32,7 @@ static INFO: TypeInfo = TypeInfo {
     offset: gc::offset(align_of::<Legacy>()),
     tracked: true,
     traverse_each,
+    describe: None,
     prefetch_each: None,
     clear,
     clears_last: None,

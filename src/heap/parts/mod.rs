@@ -16,6 +16,7 @@ use crate::heap::model::ObjectModel;
 
 mod checks;
 mod counts;
+mod describe;
 mod finalizers;
 mod forks;
 mod lists;
@@ -27,6 +28,7 @@ mod weak_refs;
 
 pub use self::checks::Checks;
 pub use self::counts::{Adjusted, SplitCounts};
+pub use self::describe::Describe;
 pub use self::finalizers::{Finalizers, Found, Verdict, Verdicts};
 pub(crate) use self::forks::HeldLocks;
 pub use self::forks::{ForkLocks, Forks};
@@ -55,6 +57,7 @@ pub trait Parts<M: ObjectModel> {
     type Lists: Lists<M>;
     type RuntimeStop: RuntimeStop<M>;
     type PollWord: PollWord<M>;
+    type Describe: Describe<M>;
 }
 
 /// Implements [`Parts`](crate::model::Parts) for a model, with the parts that are listed, whose
@@ -86,6 +89,7 @@ macro_rules! parts {
             type Lists = $crate::part!(Lists [$($part)*] {$model} {()});
             type RuntimeStop = $crate::part!(RuntimeStop [$($part)*] {$model} {()});
             type PollWord = $crate::part!(PollWord [$($part)*] {$model} {()});
+            type Describe = $crate::part!(Describe [$($part)*] {$model} {()});
         }
         // A name that is no part does not compile.
         const _: () = {
@@ -98,6 +102,7 @@ macro_rules! parts {
         $crate::part!(
             @named [$($part)*] $model: ThreadData Threads SplitCounts Adjusted Batches Serial
             Finalizers Verdicts WeakRefs Checks Forks Uncounted Lists RuntimeStop PollWord
+            Describe
         );
     };
 }
@@ -121,6 +126,7 @@ macro_rules! part {
     (Lists [Lists $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
     (RuntimeStop [RuntimeStop $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
     (PollWord [PollWord $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Describe [Describe $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
     ($part:ident [$other:ident $($rest:ident)*] $yes:tt $no:tt) => {
         $crate::part!($part [$($rest)*] $yes $no)
     };
@@ -162,6 +168,7 @@ impl<M: ObjectModel> Parts<M> for () {
     type Lists = ();
     type RuntimeStop = ();
     type PollWord = ();
+    type Describe = ();
 }
 
 /// [`ThreadData`] of the model `M`.
@@ -194,6 +201,8 @@ pub type ListsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Lists;
 pub type RuntimeStopOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::RuntimeStop;
 /// [`PollWord`] of the model `M`.
 pub type PollWordOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::PollWord;
+/// [`Describe`] of the model `M`.
+pub type DescribeOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Describe;
 
 /// The data of a model for each mutator that other threads read, as [`ThreadData::Local`] says.
 pub type Local<M> = <ThreadDataOf<M> as ThreadData<M>>::Local;

@@ -371,6 +371,7 @@ const fn table(
         offset: size_of::<Header>(),
         tracked: false,
         traverse_each: |_, _, _| (),
+        describe: None,
         prefetch_each: None,
         clear: |_, _| (),
         finalize: None,

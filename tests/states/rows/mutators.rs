@@ -161,6 +161,9 @@ pub(super) const ROWS: Rows = &[
     ("Mutator::objects", Exclusive(|_, m| some(m.objects()))),
     ("Mutator::referrers", Exclusive(|t, m| some(m.referrers(&t.any)))),
     ("Mutator::referents", Exclusive(|t, m| some(m.referents(&t.any)))),
+    ("Mutator::census", Exclusive(|_, m| ok(m.census().total().objects > 0))),
+    ("Mutator::graph", Exclusive(|_, m| ok(m.graph().objects() > 0))),
+    ("Mutator::why_alive", Exclusive(|t, m| ok(m.why_alive(&t.any).outside > 0))),
     (
         "Mutator::freeze",
         Exclusive(|_, m| {

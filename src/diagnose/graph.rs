@@ -1,0 +1,325 @@
+//! All objects and references of a heap, as tables.
+//!
+//! A question about paths needs the whole graph, and no stop should last as long as the answer. So
+//! the workers of a survey copy objects and edges into tables of their own, which are joined when
+//! the world runs again.
+//!
+//! For example, worker 1 visits A and B, with an edge from A to B, and worker 2 visits C, with one
+//! to A. The tables of both hold addresses. Joined, the nodes are A, B and C, in the order of their
+//! addresses, the edges are those from 0 to 1 and from 2 to 0, and the name of each field is stored
+//! once.
+
+#![forbid(unsafe_code)]
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+
+use crate::base::fallible::{self, NoMemory};
+use crate::diagnose::dominators::{Dominators, Edges};
+use crate::diagnose::survey::{SurveyVisitor, Surveyed, TypeNames};
+use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_SIZE};
+
+/// A copy of all objects and references of a heap, at the moment of a stop.
+#[derive(Debug)]
+pub struct HeapGraph {
+    types: TypeNames,
+    /// In the order of their addresses.
+    nodes: Vec<GraphNode>,
+    /// Where the edges of each node begin, and one more.
+    starts: Vec<usize>,
+    targets: Vec<u32>,
+    fields: Vec<u32>,
+    names: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct GraphNode {
+    address: usize,
+    bytes: usize,
+    external_bytes: usize,
+    outside: usize,
+    type_number: u32,
+    is_held: bool,
+}
+
+/// The part of one worker.
+#[derive(Default)]
+pub(super) struct GraphPart {
+    nodes: Vec<GraphNode>,
+    /// Where the edges of each node end.
+    ends: Vec<usize>,
+    /// The addresses of the targets.
+    targets: Vec<usize>,
+    fields: Vec<u32>,
+    names: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl GraphPart {
+    fn name(&mut self, name: &str) -> Result<u32, NoMemory> {
+        if let Some(&number) = self.numbers.get(name) {
+            return Ok(number);
+        }
+        let number = self.names.len() as u32;
+        self.numbers.try_reserve(1)?;
+        fallible::push(&mut self.names, fallible::owned(name)?)?;
+        self.numbers.insert(fallible::owned(name)?, number);
+        Ok(number)
+    }
+}
+
+impl SurveyVisitor for GraphPart {
+    fn object(&mut self, object: &Surveyed<'_>) -> Result<(), NoMemory> {
+        let mut last: Option<(&str, u32)> = None;
+        for (target, name) in object.references() {
+            let number = match last {
+                Some((before, number)) if std::ptr::eq(before, name) => number,
+                _ => self.name(name)?,
+            };
+            last = Some((name, number));
+            fallible::push(&mut self.targets, target)?;
+            fallible::push(&mut self.fields, number)?;
+        }
+        fallible::push(&mut self.ends, self.targets.len())?;
+        let node = GraphNode {
+            address: object.address,
+            bytes: object.bytes,
+            external_bytes: object.external_bytes,
+            outside: object.outside,
+            type_number: object.type_number,
+            is_held: object.is_held,
+        };
+        fallible::push(&mut self.nodes, node)
+    }
+}
+
+/// An object that is held from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The name of its type.
+    pub type_name: String,
+    /// Its address.
+    pub address: usize,
+    /// The references to it from outside. 0: it is held without a counted reference.
+    pub outside: usize,
+    /// The bytes that would become free without it: its own, and those of all objects that are
+    /// reachable through it alone, in the heap and outside.
+    pub retained_bytes: usize,
+    /// The number of these objects, with itself.
+    pub retained_objects: usize,
+}
+
+/// A path through the heap, from an object that is held from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Path {
+    /// The references from outside to the first object.
+    pub outside: usize,
+    /// The objects, the first one being held from outside.
+    pub steps: Vec<PathStep>,
+}
+
+/// An object on a [`Path`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathStep {
+    /// The field of the object before that refers to this one. Empty for the first object, and if
+    /// the name is unknown.
+    pub field: String,
+    /// The name of its type.
+    pub type_name: String,
+    /// Its address.
+    pub address: usize,
+}
+
+/// For example `outside (2 references) -> app.Registry .sessions -> app.Session`.
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.outside {
+            0 => f.write_str("outside")?,
+            1 => f.write_str("outside (1 reference)")?,
+            many => write!(f, "outside ({many} references)")?,
+        }
+        for PathStep { field, type_name, .. } in &self.steps {
+            let dot = if field.is_empty() { "" } else { " ." };
+            write!(f, "{dot}{field} -> {type_name}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The node at an address, for millions of edges: by page, and by granule on the page.
+struct NodeIndex<'a> {
+    order: &'a [(usize, u32, u32)],
+    first: HashMap<usize, u32>,
+    /// For each page with nodes, and each of its granules, the node that begins there.
+    nodes: Vec<u32>,
+}
+
+impl<'a> NodeIndex<'a> {
+    fn of(order: &'a [(usize, u32, u32)]) -> Self {
+        let mut this = Self { order, first: HashMap::new(), nodes: Vec::new() };
+        for (node, &(address, ..)) in order.iter().enumerate() {
+            let page = this.first.len() as u32;
+            let page = *this.first.entry(address / PAGE_SIZE).or_insert(page);
+            let start = page as usize * PAGE_GRANULES;
+            this.nodes.resize(this.nodes.len().max(start + PAGE_GRANULES), NOWHERE);
+            this.nodes[start + address % PAGE_SIZE / GRANULE] = node as u32;
+        }
+        this
+    }
+
+    fn node(&self, address: usize) -> Option<u32> {
+        let start = *self.first.get(&(address / PAGE_SIZE))? as usize * PAGE_GRANULES;
+        let node = self.nodes[start + address % PAGE_SIZE / GRANULE];
+        let begins_there = self.order.get(node as usize).is_some_and(|place| place.0 == address);
+        begins_there.then_some(node)
+    }
+}
+
+const NOWHERE: u32 = u32::MAX;
+
+impl HeapGraph {
+    pub(super) fn of(parts: Vec<GraphPart>, types: TypeNames) -> Self {
+        let mut order: Vec<(usize, u32, u32)> = Vec::new();
+        for (number, part) in parts.iter().enumerate() {
+            let nodes = part.nodes.iter().enumerate();
+            order.extend(nodes.map(|(at, node)| (node.address, number as u32, at as u32)));
+        }
+        order.sort_unstable();
+        let mut names = Vec::new();
+        let mut numbers = HashMap::new();
+        let mut number = |name: &String| {
+            *numbers.entry(name.clone()).or_insert_with(|| {
+                names.push(name.clone());
+                names.len() as u32 - 1
+            })
+        };
+        let of_part: Vec<Vec<u32>> =
+            parts.iter().map(|part| part.names.iter().map(&mut number).collect()).collect();
+        let mut this = Self {
+            types,
+            nodes: Vec::with_capacity(order.len()),
+            starts: vec![0],
+            targets: Vec::new(),
+            fields: Vec::new(),
+            names,
+        };
+        let places = NodeIndex::of(&order);
+        for &(_, number, at) in &order {
+            let (part, at) = (&parts[number as usize], at as usize);
+            this.nodes.push(part.nodes[at]);
+            let start = if at == 0 { 0 } else { part.ends[at - 1] };
+            for edge in start..part.ends[at] {
+                if let Some(node) = places.node(part.targets[edge]) {
+                    this.targets.push(node);
+                    this.fields.push(of_part[number as usize][part.fields[edge] as usize]);
+                }
+            }
+            this.starts.push(this.targets.len());
+        }
+        this
+    }
+
+    /// The number of objects.
+    pub fn objects(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The number of references between them.
+    pub fn references(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// The references of the object at an address, each with the name of the field, which is empty
+    /// if it is unknown, and the address of the target. None if no object is there.
+    pub fn references_of(&self, address: usize) -> impl Iterator<Item = (&str, usize)> {
+        let node = self.nodes.binary_search_by_key(&address, |node| node.address).ok();
+        node.into_iter().flat_map(|node| self.edges_of(node)).map(|(target, field)| {
+            (&self.names[field as usize][..], self.nodes[target as usize].address)
+        })
+    }
+
+    fn edges_of(&self, node: usize) -> impl Iterator<Item = (u32, u32)> {
+        let range = self.starts[node]..self.starts[node + 1];
+        self.targets[range.clone()].iter().copied().zip(self.fields[range].iter().copied())
+    }
+
+    fn type_name(&self, node: usize) -> String {
+        self.types.name(self.nodes[node].type_number).to_owned()
+    }
+
+    /// The objects that are held from outside, those that retain the most bytes first.
+    pub fn holders(&self) -> Vec<Holder> {
+        let held = |&node: &u32| self.nodes[node as usize].is_held;
+        let roots: Vec<u32> = (0..self.nodes.len() as u32).filter(held).collect();
+        let edges = Edges { starts: &self.starts, targets: &self.targets, roots: &roots };
+        let dominators = Dominators::of(&edges);
+        let mut retained: Vec<(usize, usize)> =
+            self.nodes.iter().map(|node| (node.bytes + node.external_bytes, 1)).collect();
+        for &node in dominators.order.iter().rev() {
+            if let Some(above) = dominators.of_node(node) {
+                let (bytes, objects) = retained[node as usize];
+                retained[above as usize].0 += bytes;
+                retained[above as usize].1 += objects;
+            }
+        }
+        let holder = |&node: &u32| {
+            let at = node as usize;
+            let (retained_bytes, retained_objects) = retained[at];
+            let GraphNode { address, outside, .. } = self.nodes[at];
+            let type_name = self.type_name(at);
+            Holder { type_name, address, outside, retained_bytes, retained_objects }
+        };
+        let mut holders: Vec<Holder> = roots.iter().map(holder).collect();
+        holders.sort_by_key(|holder| (std::cmp::Reverse(holder.retained_bytes), holder.address));
+        holders
+    }
+
+    /// The shortest path to the object at an address from another one that is held from outside. If
+    /// there is none, the path is the object itself. `None`: the object is not reachable, so it is
+    /// garbage; or no object is there.
+    pub fn why_alive(&self, address: usize) -> Option<Path> {
+        let goal = self.nodes.binary_search_by_key(&address, |node| node.address).ok()?;
+        let is_root = |&node: &usize| self.nodes[node].is_held && node != goal;
+        // How the search came to each node: from which node, and by which field.
+        let mut came: Vec<Option<(u32, u32)>> = vec![None; self.nodes.len()];
+        let mut queue: VecDeque<usize> = (0..self.nodes.len()).filter(is_root).collect();
+        for &root in &queue {
+            came[root] = Some((root as u32, 0));
+        }
+        while came[goal].is_none()
+            && let Some(node) = queue.pop_front()
+        {
+            for (target, field) in self.edges_of(node) {
+                let place = &mut came[target as usize];
+                if place.is_none() {
+                    *place = Some((node as u32, field));
+                    queue.push_back(target as usize);
+                }
+            }
+        }
+        (came[goal].is_some() || self.nodes[goal].is_held).then(|| self.path(goal, &came))
+    }
+
+    fn path(&self, goal: usize, came: &[Option<(u32, u32)>]) -> Path {
+        let mut steps = Vec::new();
+        let mut node = goal;
+        loop {
+            let (from, field) = came[node].unwrap_or((node as u32, 0));
+            let is_first = from as usize == node;
+            steps.push(PathStep {
+                field: if is_first { String::new() } else { self.names[field as usize].clone() },
+                type_name: self.type_name(node),
+                address: self.nodes[node].address,
+            });
+            if is_first {
+                break;
+            }
+            node = from as usize;
+        }
+        steps.reverse();
+        Path { outside: self.nodes[node].outside, steps }
+    }
+}

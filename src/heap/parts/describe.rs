@@ -1,0 +1,38 @@
+//! What a report about the heap says of an object, beyond its type and its references.
+//!
+//! A census needs no more than [`ObjectModel`] tells, but a path through the heap is only useful
+//! with the names of the fields, and an object of a listed heap has a size that only its runtime
+//! knows. For example, A refers to B by its field `next`. [`fields`](Describe::fields) calls
+//! [`Tracer::field`] with `next`, and then reports B, so that the path says `A.next → B`.
+
+#![forbid(unsafe_code)]
+
+use crate::heap::model::ObjectModel;
+use crate::object::live::Stopped;
+use crate::object::tracer::Tracer;
+
+/// The model describes its objects for [surveys](crate::model::ModelMutator::survey).
+///
+/// All methods run while the world is stopped, possibly on several threads at once, under the same
+/// guard as a traversal.
+pub trait Describe<M: ObjectModel> {
+    /// Reports the references that [`ObjectModel::traverse`] reports, in any order, and calls
+    /// [`Tracer::field`] before those of each field.
+    fn fields(model: &M, object: Stopped<'_>, tracer: &mut Tracer) {
+        model.traverse(object, tracer);
+    }
+
+    /// The bytes of the object itself. `None`: those of its cell.
+    fn bytes(model: &M, object: Stopped<'_>) -> Option<usize> {
+        let _ = (model, object);
+        None
+    }
+
+    /// The bytes outside the heap that the object owns.
+    fn external_bytes(model: &M, object: Stopped<'_>) -> usize {
+        let _ = (model, object);
+        0
+    }
+}
+
+impl<M: ObjectModel> Describe<M> for () {}

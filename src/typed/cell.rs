@@ -372,7 +372,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn traverse(this: &Self, tracer: &mut Tracer) {
         if !T::TRACKED {
             return;
@@ -394,7 +394,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
 
     /// Cells that contain handles are read in groups by `Tracer::edges_to`, without a branch on the
     /// number of cells, but the lock of each cell is tested.
-    #[inline]
+    #[inline(always)]
     fn traverse_slice(these: &[Self], tracer: &mut Tracer) {
         let start = these.as_ptr() as usize;
         let is_own = tracer.owns(start)

@@ -375,7 +375,7 @@ impl<T, const N: usize> DerefMut for GcVec<T, N> {
 impl<T: Trace, const N: usize> Trace for GcVec<T, N> {
     const INDIRECT: bool = true;
 
-    #[inline]
+    #[inline(always)]
     fn traverse(this: &Self, tracer: &mut Tracer) {
         Gc::traverse_slice(this, tracer);
     }

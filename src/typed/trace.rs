@@ -218,6 +218,8 @@ pub trait Trace: 'static {
     /// heap calls it, for example [`Mutator::why_alive`], under the rules of `traverse`. The derive
     /// writes it. By default the references have no names.
     fn describe(this: &Self, tracer: &mut Tracer) {
+        // A function with a second caller is inlined less, so the containers of this crate demand
+        // that their `traverse` is.
         Self::traverse(this, tracer);
     }
 

@@ -147,7 +147,7 @@ macro_rules! parts {
                 }
             )?
 
-            #[inline]
+            #[inline(always)]
             fn traverse(this: &Self, tracer: &mut Tracer) {
                 let $this = this;
                 $(<$owner>::traverse($part, tracer);)+
@@ -215,7 +215,7 @@ impl<T: Trace + ?Sized> Trace for Box<T> {
         size_of_val(&**this)
     }
 
-    #[inline]
+    #[inline(always)]
     fn traverse(this: &Self, tracer: &mut Tracer) {
         T::traverse(this, tracer);
     }
@@ -247,7 +247,7 @@ impl<T: Trace> Trace for Option<T> {
         this.as_ref().map_or(Edge::NONE, T::target)
     }
 
-    #[inline]
+    #[inline(always)]
     fn traverse(this: &Self, tracer: &mut Tracer) {
         if T::IS_HANDLE {
             tracer.target(Self::target(this));
@@ -297,7 +297,7 @@ macro_rules! slices {
             const TRACKED: bool = T::TRACKED;
             slices!($place |$this| $slices);
 
-            #[inline]
+            #[inline(always)]
             fn traverse(this: &Self, tracer: &mut Tracer) {
                 if T::TRACKED {
                     let $this = this;
@@ -407,7 +407,7 @@ macro_rules! collections {
                 this.$room().saturating_mul(size_of::<($($owner,)+)>() + $more)
             }
 
-            #[inline]
+            #[inline(always)]
             fn traverse(this: &Self, tracer: &mut Tracer) {
                 if Self::TRACKED {
                     for $element in this {
@@ -448,7 +448,7 @@ impl<T: Trace, E: Trace> Trace for Result<T, E> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn traverse(this: &Self, tracer: &mut Tracer) {
         match this {
             Ok(value) => T::traverse(value, tracer),
@@ -481,7 +481,7 @@ where
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn traverse(this: &Self, tracer: &mut Tracer) {
         if let Cow::Owned(value) = this {
             B::Owned::traverse(value, tracer);

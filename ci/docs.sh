@@ -74,11 +74,11 @@ phases="$(awk '
         sub(/\.$/, "", words)
         printf "| `%s` | %s | %s |\n", $0, world, words
         text = ""
-    }' src/report/event.rs)"
+    }' src/report/facts.rs)"
 listed="$(sed -n '/^| `name` | world |/,/^$/p' docs/tracing.md | tail -n +3)"
 if [[ "$phases" != "$listed" ]]; then
     diff <(echo "$listed") <(echo "$phases") >&2 || true
-    complain 'docs/tracing.md: the table of phases differs from `Phase` in src/report/event.rs'
+    complain 'docs/tracing.md: the table of phases differs from `Phase` in src/report/facts.rs'
 fi
 
 # The table of methods in docs/model.md has a row for each documented method of `ObjectModel` and

@@ -37,6 +37,7 @@ EXEMPT = {
     "HeapGraph": "as `Census`",
     "LeakWatch": "as `Census`",
     "TypeNames": "as `Census`",
+    "PhaseTimes": "as `Census`",
     "Surveyed": "as `Census`, for the time of a call",
     "Tracer::field": "as `ModelHeap`",
     "Tracer::is_in_heap": "as `ModelHeap`",

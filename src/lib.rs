@@ -53,7 +53,8 @@ pub mod gc_module;
 
 pub use report::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
 pub use report::facts::{
-    CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, Unraisable,
+    CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, Phase, PhaseTimes,
+    Unraisable,
 };
 pub use report::hooks::CallGuards;
 /// Allocation that may be refused, for the C library.
@@ -95,6 +96,7 @@ pub use heap::pacing::Pacing;
 pub use heap::request::{Collect, CollectError};
 pub use heap::settings::DeferGuard;
 pub use heap::slow::{CellWait, SlowLock};
+pub use heap::timings::{CollectionTimes, Distribution};
 pub use model::stopped::StoppedCollection;
 #[doc(hidden)]
 pub use object::tracer::Edge;

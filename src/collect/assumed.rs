@@ -54,7 +54,7 @@ use crate::collect::search::Search;
 use crate::heap::mark_tables::FoundRoot;
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::world::World;
-use crate::report::event::Phase;
+use crate::report::facts::Phase;
 
 /// A heap remembers so many roots, however few its candidates are.
 const LEAST: usize = 256;

@@ -260,7 +260,9 @@ impl CallClock {
         }
         // Without memory the call has no name.
         let type_name = fallible::owned(&name()).unwrap_or_default().into();
-        m.held_up().note_call(LongestCall { during, type_name, objects, took });
+        let call = LongestCall { during, type_name, objects, took };
+        m.core().timings.note_call(&call);
+        m.held_up().note_call(call);
         1
     }
 }

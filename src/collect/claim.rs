@@ -23,7 +23,7 @@ use crate::memory::space::Space;
 use crate::object::address::Object;
 use crate::object::live::{ClaimRef, Stopped, prefetch_ahead};
 use crate::object::state;
-use crate::report::event::{self, Phase};
+use crate::report::facts::Phase;
 use crate::safepoint::ThreadId;
 
 /// The threads that continue after the stop and can reclaim the garbage on their own pages. The
@@ -100,7 +100,7 @@ pub(crate) fn claim<M: ObjectModel>(
     reclaimers: Reclaimers,
     workers: usize,
 ) -> Unreachable<M> {
-    let _phase = event::phase(Phase::Claim);
+    let _phase = world.core().phase(Phase::Claim);
     let core = world.core();
     let has_legacy = VerdictsOf::<M>::has_legacy(&core.model);
     let mut summary = claim_all(world, &found, &reclaimers, if has_legacy { 1 } else { workers });

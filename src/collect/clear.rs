@@ -18,7 +18,6 @@ use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::object::live::{ClaimRef, ClaimRefs, Live, prefetch_ahead};
 use crate::object::state;
-use crate::report::event::{self, Phase};
 use crate::report::facts::During;
 
 /// The number of objects between two reads of the poll word.
@@ -53,7 +52,6 @@ pub(crate) fn clear_all<M: ObjectModel>(
     garbage: usize,
     m: &mut ModelMutator<M>,
 ) {
-    let _phase = event::phase(Phase::Clear);
     steps::took(objects.len());
     call(m, During::Clear, "clearing", |model| BatchesOf::<M>::clearing(model, m, garbage));
     let mut next = 0;

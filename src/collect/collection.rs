@@ -28,8 +28,7 @@ use crate::heap::world::World;
 use crate::memory::sparse::VISITED_TOGETHER;
 use crate::object::live::DeadObject;
 use crate::object::state;
-use crate::report::event::{self, Phase};
-use crate::report::facts::{CollectionKind, CollectionReport, During};
+use crate::report::facts::{CollectionKind, CollectionReport, During, Phase};
 use crate::safepoint::{StopError, StopPurpose};
 
 /// Acquires the collector lock, for which the thread waits as a requester, detached.
@@ -371,7 +370,7 @@ pub(crate) fn merge_counts<M: ObjectModel>(
     world: &World<'_, M>,
     dead: &mut Vec<DeadObject>,
 ) -> Result<(), NoMemory> {
-    let _phase = event::phase(Phase::Merge);
+    let _phase = world.core().phase(Phase::Merge);
     let core = world.core();
     let before = dead.len();
     let limit = SplitCountsOf::<M>::pending(&core.model, world);

@@ -25,7 +25,10 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     let span = event::collection(kind, &m.core().name);
     // Relaxed: the last collection has closed its report.
     let external_before = m.core().totals.external_reclaimed.load(Ordering::Relaxed);
-    OpenReport { report, quiet: what.quiet, begun: Instant::now(), span, external_before }
+    let phases_before = m.core().timings.phases.sums();
+    m.core().timings.forget_calls();
+    let (quiet, begun) = (what.quiet, Instant::now());
+    OpenReport { report, quiet, begun, span, external_before, phases_before }
 }
 
 /// Calls the start callbacks: the hook of the heap, and then its observer.
@@ -59,7 +62,7 @@ pub(crate) fn close<M: ObjectModel>(
     if let Some(verifier) = core.verifier {
         verifier.ends(m);
     }
-    let OpenReport { mut report, quiet, begun, span, external_before } = open;
+    let OpenReport { mut report, quiet, begun, span, external_before, phases_before } = open;
     // Relaxed: the threads that have reclaimed garbage have finished their batches, under a lock.
     let external = core.totals.external_reclaimed.load(Ordering::Relaxed);
     report.external_bytes = external.wrapping_sub(external_before);
@@ -85,6 +88,8 @@ pub(crate) fn close<M: ObjectModel>(
             m.raise(COLLECT);
         }
     }
+    report.phases = core.timings.phases.sums().since(phases_before);
+    core.timings.close(&mut report);
     let _entered = span.enter();
     event::collected(&span, &report);
     core.hooks.collection(&CollectionEvent::Stop(&report));

@@ -17,8 +17,7 @@ use crate::heap::parts::*;
 use crate::heap::world::World;
 use crate::object::live::{ClaimRef, Live};
 use crate::object::state;
-use crate::report::event::{self, Phase};
-use crate::report::facts::During;
+use crate::report::facts::{During, Phase};
 
 /// Unreachable objects after their finalizers have run, of which some may be reachable again.
 #[must_use]
@@ -46,7 +45,7 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
     let _lent = m.lend_to_finalizers();
     let mut clock = CallClock::start();
     {
-        let _phase = event::phase(Phase::Callbacks);
+        let _phase = core.phase(Phase::Callbacks);
         for callback in callbacks {
             if let Err(payload) =
                 outside::guarded(|| WeakRefsOf::<M>::call_back(&core.model, callback, m))
@@ -56,7 +55,7 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
             clock.lap(m, During::WeakCallback, 1, || "".into());
         }
     }
-    let _phase = event::phase(Phase::Finalize);
+    let _phase = core.phase(Phase::Finalize);
     for reference in &pending.objects {
         let object = reference.live();
         // A model that lists its objects remembers itself which finalizers have run, because states
@@ -126,7 +125,7 @@ pub(crate) fn recheck<M: ObjectModel>(
     mut pending: Pending,
     most: usize,
 ) -> (Garbage, Option<Abandoned>) {
-    let _phase = event::phase(Phase::Recheck);
+    let _phase = world.core().phase(Phase::Recheck);
     let core = world.core();
     let mut garbage = Garbage::none(pending.reclaimers, pending.exempt);
     let (spared, abandoned) = match take_reachable(world, &mut pending.objects, most) {

@@ -38,7 +38,7 @@ use crate::heap::reclaim_queue::{GARBAGE_BATCH, OpenReport, Owner, ReclaimQueue,
 use crate::object::address::Object;
 use crate::object::live::{ClaimRef, ClaimRefs};
 use crate::object::state::{DYING, UNREACHABLE};
-use crate::report::facts::{CollectionReport, During};
+use crate::report::facts::{CollectionReport, During, Phase};
 use crate::safepoint::StopPurpose;
 
 /// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
@@ -222,6 +222,8 @@ fn clear_and_release<M: ObjectModel>(
     garbage: usize,
     m: &mut ModelMutator<M>,
 ) -> std::thread::Result<()> {
+    let core = Arc::clone(m.core());
+    let _phase = core.phase(Phase::Clear);
     guarded(|| {
         off_the_pace(m, |m| {
             // SAFETY: rule *counted*: the claim's references. Each object is in one batch, and one

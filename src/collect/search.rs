@@ -32,9 +32,10 @@ use crate::collect::scope::{self, Scope, Selection, WorkCursor};
 use crate::collect::sweep::{self, Swept};
 use crate::collect::{assumed, listing};
 use crate::heap::model::ObjectModel;
+use crate::heap::timings::OpenPhase;
 use crate::heap::world::World;
 use crate::object::live::ClaimRef;
-use crate::report::event::{self, EnteredSpan, Phase};
+use crate::report::facts::Phase;
 
 /// If pages have fewer unmarked candidates than this on average, and fewer than a quarter of all
 /// are unmarked, one worker counts all of them.
@@ -217,8 +218,8 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
 
     /// Enters a phase, unless this is a search among claimed objects, which is a part of another
     /// phase, or a survey.
-    pub(super) fn phase(&self, phase: Phase) -> Option<EnteredSpan> {
+    pub(super) fn phase(&self, phase: Phase) -> Option<OpenPhase<'a>> {
         let is_collection = matches!(self.scope.selection, Selection::Full | Selection::Young);
-        is_collection.then(|| event::phase(phase))
+        is_collection.then(|| self.world.core().phase(phase))
     }
 }

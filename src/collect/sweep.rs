@@ -34,8 +34,8 @@ use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::space::Space;
 use crate::object::live::Stopped;
 use crate::object::state::{self, StateByte};
-use crate::report::event::{self, Phase};
-use crate::report::facts::CollectionKind;
+use crate::report::event;
+use crate::report::facts::{CollectionKind, Phase};
 use crate::safepoint::{StopError, StopPurpose};
 
 pub(crate) struct Swept<'w> {
@@ -60,7 +60,7 @@ pub(crate) fn sweep<'w, M: ObjectModel>(
     candidates: &Candidates,
     workers: usize,
 ) -> Result<Swept<'w>, NoMemory> {
-    let _phase = event::phase(Phase::Sweep);
+    let _phase = world.core().phase(Phase::Sweep);
     let space = &world.core().space;
     let swept = age_and_count(world, scope, candidates, workers)
         .and_then(|pages| list(world, candidates, pages, workers));

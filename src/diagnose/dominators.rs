@@ -92,8 +92,8 @@ impl Dominators {
         Self { order, dominator }
     }
 
-    /// The positions of the nodes that refer to each reachable node: those of position `at` lie from
-    /// `starts[at]` to `starts[at + 1]`.
+    /// The positions of the nodes that refer to each reachable node: those of position `at` lie
+    /// from `starts[at]` to `starts[at + 1]`.
     fn sources(edges: &Edges<'_>, order: &[u32], position: &[u32]) -> (Vec<u32>, Vec<usize>) {
         let targets = |node: u32| {
             let node = node as usize;

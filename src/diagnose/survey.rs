@@ -17,7 +17,8 @@
 //! 3. Each page is visited by one worker: all live objects on it, in the order of memory. A tracked
 //!    object is traversed once more, because counting keeps no edges. If some objects are serial,
 //!    one worker visits all pages.
-//! 4. The tables are zeroed, and the world resumes. Objects that the merge found dead are destroyed.
+//! 4. The tables are zeroed, and the world resumes. Objects that the merge found dead are
+//!    destroyed.
 //!
 //! An untracked object may still be under construction, so that its fields cannot be read. So it is
 //! visited without references, and what it refers to seems to be held from outside.

@@ -25,6 +25,7 @@ use crate::heap::pacing::Pace;
 use crate::heap::parts::*;
 use crate::heap::slow;
 use crate::heap::spares::Spares;
+use crate::heap::timings::Timings;
 use crate::heap::workers::Workers;
 use crate::memory::arena::Arena;
 use crate::memory::quarantine::TypeNamer;
@@ -64,6 +65,7 @@ pub(crate) struct Core<M: ObjectModel> {
     /// Memory that threads without a mutator have freed.
     pub(super) freed: Freed,
     pub(crate) totals: Totals,
+    pub(crate) timings: Timings,
     /// Locked during a fork, because attaching threads, and threads that have left, lock it too.
     pub(crate) spares: lock::ForkMutex<Spares<SpareMutator<M>>>,
 }
@@ -144,6 +146,7 @@ impl<M: ObjectModel> Core<M> {
                 collector_lock: CollectorLock::new(),
                 freed: Freed::default(),
                 totals: Totals::default(),
+                timings: Timings::default(),
                 spares: lock::ForkMutex::new(Spares::default()),
             }
         }))

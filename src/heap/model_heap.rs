@@ -13,8 +13,10 @@ use crate::base::sync::Ordering;
 use crate::heap::core::Handle;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
+use crate::heap::timings::CollectionTimes;
 use crate::object::address::Object;
 use crate::report::error::AttachError;
+use crate::report::facts::CollectionReport;
 
 /// A heap of objects of model `M`, as a counted handle. See [`model`](crate::model).
 #[repr(transparent)]
@@ -123,6 +125,7 @@ impl<M: ObjectModel> ModelHeap<M> {
         // for that thread itself.
         let coordinator = core.coordinator.stats();
         let (live_objects, live_bytes) = core.live();
+        let (young, full) = core.timings.times();
         HeapStats {
             live_objects,
             live_bytes,
@@ -139,8 +142,17 @@ impl<M: ObjectModel> ModelHeap<M> {
             collected: core.totals.collected.load(Ordering::Relaxed),
             stops: coordinator.stops,
             time_to_stop_max: coordinator.max_time_to_stop,
+            young,
+            full,
             leaked_mutators: core.coordinator.leaked().iter().map(ToString::to_string).collect(),
         }
+    }
+}
+
+impl<M: ObjectModel> ModelHeap<M> {
+    /// The reports of the last collections, up to 256, the newest last.
+    pub fn recent_collections(&self) -> Vec<CollectionReport> {
+        self.0.core.timings.recent()
     }
 }
 
@@ -211,6 +223,10 @@ pub struct HeapStats {
     /// The longest time that a stop took until the last thread parked, without the wait for another
     /// stop before.
     pub time_to_stop_max: Duration,
+    /// How long the young collections took.
+    pub young: CollectionTimes,
+    /// How long the full collections took.
+    pub full: CollectionTimes,
     /// The threads that ended attached because they leaked their [`Mutator`](crate::Mutator), each
     /// with its name and its number in the operating system. While this list is not empty, every
     /// stop fails, and so does every collection.

@@ -22,7 +22,7 @@
 use crate::base::fallible::{self, NoMemory};
 use crate::object::address::Object;
 use crate::report::event::Span;
-use crate::report::facts::CollectionReport;
+use crate::report::facts::{CollectionReport, PhaseTimes};
 use crate::safepoint::ThreadId;
 
 /// The report of a collection, with figures that are not complete yet.
@@ -35,6 +35,8 @@ pub(crate) struct OpenReport {
     pub(crate) span: Span,
     /// The heap's total of bytes outside the heap that garbage had given up.
     pub(crate) external_before: usize,
+    /// The heap's sums of the phases before the collection.
+    pub(crate) phases_before: PhaseTimes,
 }
 
 /// The most objects of a batch. To reclaim them takes less than a tenth of a millisecond.

@@ -26,39 +26,9 @@ use crate::base::outside::call_outside;
 #[cfg(all(feature = "parallel", not(feature = "tracing")))]
 use crate::base::outside::line;
 use crate::report::error::Fault;
-use crate::report::facts::{CollectionKind, CollectionReport, LongestCall, SlowWait, Unraisable};
-
-/// The phases of a collection, in their order. `docs/tracing.md` quotes this documentation, and
-/// `ci/docs.sh` compares the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Stopped: merges the counts that threads have pending; runs in each stop of a collection and
-    /// of a promotion.
-    Merge,
-    /// Stopped: marks the objects that the model's roots reach, and in a full collection those that
-    /// known roots, then the last full collection's roots reach. Runs only with such roots, and
-    /// again if some of the last are roots no longer.
-    Premark,
-    /// Stopped: counts the references between candidates.
-    Count,
-    /// Stopped: finds the roots: candidates with references from outside.
-    Roots,
-    /// Stopped: marks the objects that the roots reach.
-    Mark,
-    /// Stopped: gathers the unmarked candidates, which are unreachable, and makes the others old.
-    Sweep,
-    /// Stopped: takes a reference to each unreachable object, and clears weak references with
-    /// callbacks.
-    Claim,
-    /// Running: calls the weak callbacks that are due.
-    Callbacks,
-    /// Running: runs finalizers.
-    Finalize,
-    /// Stopped: removes resurrected objects from the set, and clears the remaining weak references.
-    Recheck,
-    /// Running: clears the garbage and releases it.
-    Clear,
-}
+use crate::report::facts::{
+    CollectionKind, CollectionReport, LongestCall, Phase, SlowWait, Unraisable,
+};
 
 /// Emits an event, with a level of `tracing`.
 macro_rules! emit {
@@ -213,6 +183,7 @@ pub(crate) fn promoted(objects: usize, stopped: Duration) {
 pub(crate) fn collected(span: &Span, report: &CollectionReport) {
     // Without `..`: a new field of the report does not compile until this function uses it.
     let CollectionReport {
+        sequence,
         kind,
         generation: _,
         abandoned,
@@ -230,13 +201,17 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         time_to_stop,
         waited,
         duration,
+        phases: _,
+        slowest,
         workers,
     } = report;
     span.record("candidates", *candidates);
     span.record("unreachable", *unreachable);
     span.record("collected", *collected);
+    let slowest = slowest.first();
     emit!(
         info,
+        sequence,
         kind = kind.name(),
         tracked,
         candidates,
@@ -254,6 +229,8 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         waited_us = waited.as_micros() as u64,
         duration_us = duration.as_micros() as u64,
         workers,
+        longest_type = slowest.map_or("", |call| &*call.type_name),
+        longest_us = slowest.map_or(0, |call| call.took.as_micros() as u64),
         abandoned = abandoned.as_deref(),
         "collected"
     );

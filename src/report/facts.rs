@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use crate::base::fallible;
+
 /// The scope of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CollectionKind {
@@ -27,10 +29,96 @@ impl CollectionKind {
     }
 }
 
+/// The phases of a collection, in their order. `docs/tracing.md` quotes this documentation, and
+/// `ci/docs.sh` compares the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Stopped: merges the counts that threads have pending; runs in each stop of a collection and
+    /// of a promotion.
+    Merge,
+    /// Stopped: marks the objects that the model's roots reach, and in a full collection those that
+    /// known roots, then the last full collection's roots reach. Runs only with such roots, and
+    /// again if some of the last are roots no longer.
+    Premark,
+    /// Stopped: counts the references between candidates.
+    Count,
+    /// Stopped: finds the roots: candidates with references from outside.
+    Roots,
+    /// Stopped: marks the objects that the roots reach.
+    Mark,
+    /// Stopped: gathers the unmarked candidates, which are unreachable, and makes the others old.
+    Sweep,
+    /// Stopped: takes a reference to each unreachable object, and clears weak references with
+    /// callbacks.
+    Claim,
+    /// Running: calls the weak callbacks that are due.
+    Callbacks,
+    /// Running: runs finalizers.
+    Finalize,
+    /// Stopped: removes resurrected objects from the set, and clears the remaining weak references.
+    Recheck,
+    /// Running: clears the garbage and releases it.
+    Clear,
+}
+
+impl Phase {
+    /// All phases, in their order.
+    pub const ALL: [Self; 11] = [
+        Self::Merge,
+        Self::Premark,
+        Self::Count,
+        Self::Roots,
+        Self::Mark,
+        Self::Sweep,
+        Self::Claim,
+        Self::Callbacks,
+        Self::Finalize,
+        Self::Recheck,
+        Self::Clear,
+    ];
+}
+
+/// How long each phase of a collection took. Of a phase that ran more than once, the sum: also that
+/// of all threads that cleared garbage.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct PhaseTimes([u64; Phase::ALL.len()]);
+
+impl PhaseTimes {
+    pub(crate) fn of(nanos: impl Fn(Phase) -> u64) -> Self {
+        Self(Phase::ALL.map(nanos))
+    }
+
+    /// The time since the sums were `earlier`.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self::of(|phase| self.0[phase as usize].wrapping_sub(earlier.0[phase as usize]))
+    }
+
+    /// The time of a phase; 0 if it did not run.
+    pub fn get(&self, phase: Phase) -> Duration {
+        Duration::from_nanos(self.0[phase as usize])
+    }
+
+    /// The phases that ran, in their order, with their times.
+    pub fn iter(&self) -> impl Iterator<Item = (Phase, Duration)> {
+        let ran = Phase::ALL.into_iter().filter(|&phase| self.0[phase as usize] > 0);
+        ran.map(|phase| (phase, self.get(phase)))
+    }
+}
+
+impl fmt::Debug for PhaseTimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
 /// The facts about one collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CollectionReport {
+    /// The number of the collection among those of the heap, from 1, in the order of their ends. So
+    /// a gap between two reports shows that some were not seen.
+    pub sequence: u64,
     /// The scope of the collection.
     pub kind: CollectionKind,
     /// The generation that was requested, as in the [gc module](crate::gc_module): 0 or 1 for a
@@ -93,6 +181,11 @@ pub struct CollectionReport {
     /// `waited`. If the heap started the collection, it includes the time of the program while its
     /// garbage was cleared in batches.
     pub duration: Duration,
+    /// How long each phase took.
+    pub phases: PhaseTimes,
+    /// The slowest finalizer, weak callback, clear handler and destructor, each if it took at least
+    /// 0.1 ms, the slowest of them first.
+    pub slowest: Vec<LongestCall>,
     /// The number of threads that could count and mark, with the collecting thread. Fewer have
     /// worked if the collection ended before the others could begin.
     pub workers: usize,
@@ -101,6 +194,7 @@ pub struct CollectionReport {
 impl CollectionReport {
     pub(crate) fn new(kind: CollectionKind) -> Self {
         Self {
+            sequence: 0,
             kind,
             generation: match kind {
                 CollectionKind::Young => 0,
@@ -121,8 +215,24 @@ impl CollectionReport {
             time_to_stop: Duration::ZERO,
             waited: Duration::ZERO,
             duration: Duration::ZERO,
+            phases: PhaseTimes::default(),
+            slowest: Vec::new(),
             workers: 1,
         }
+    }
+
+    /// A copy, if there is memory for it.
+    pub(crate) fn copy(&self) -> Option<Self> {
+        let abandoned = match &self.abandoned {
+            Some(reason) => Some(fallible::owned(reason).ok()?.into()),
+            None => None,
+        };
+        let stops = fallible::collect(self.stops.iter().copied()).ok()?;
+        let mut slowest = Vec::new();
+        for call in &self.slowest {
+            fallible::push(&mut slowest, call.copy()?).ok()?;
+        }
+        Some(Self { abandoned, stops, slowest, ..*self })
     }
 }
 
@@ -186,7 +296,7 @@ pub enum During {
 
 /// The call of the program's code that took longest while a collection held up its thread. It is a
 /// part of a [`SlowStop`](crate::safepoint::SlowStop).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LongestCall {
     /// The code: [`Finalize`](During::Finalize), [`WeakCallback`](During::WeakCallback),
@@ -203,6 +313,14 @@ pub struct LongestCall {
     pub objects: usize,
     /// How long it took.
     pub took: Duration,
+}
+
+impl LongestCall {
+    /// A copy, if there is memory for it.
+    pub(crate) fn copy(&self) -> Option<Self> {
+        let type_name = fallible::owned(&self.type_name).ok()?.into();
+        Some(Self { type_name, ..*self })
+    }
 }
 
 /// For example `a finalizer of app.File took 1.5s`.

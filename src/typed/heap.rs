@@ -24,7 +24,7 @@ use crate::managed::{self, Managed};
 use crate::object::address::Object;
 use crate::object::type_info::TypeInfo;
 use crate::report::error::{AttachError, Fault};
-use crate::report::facts::{CollectionEvent, During, Unraisable};
+use crate::report::facts::{CollectionEvent, CollectionReport, During, Unraisable};
 use crate::safepoint::SlowStop;
 use crate::{AnyGc, Mutator};
 
@@ -75,6 +75,11 @@ impl Heap {
     /// this heap.
     pub fn stats(&self) -> HeapStats {
         self.0.stats()
+    }
+
+    /// The reports of the last collections, up to 256, the newest last.
+    pub fn recent_collections(&self) -> Vec<CollectionReport> {
+        self.0.recent_collections()
     }
 
     /// When the heap starts automatic collections.

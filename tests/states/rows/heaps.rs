@@ -51,6 +51,7 @@ pub(super) const ROWS: Rows = &[
     ("DetachedFork::child", Free(|t| forked(t, |fork| fork.child()))),
     ("DetachedFork: Debug", Free(|t| forked(t, |fork| drop(format!("{fork:?}"))))),
     ("Heap::stats", Free(|t| ok(t.heap().stats().live_objects > 0))),
+    ("Heap::recent_collections", Free(|t| done(t.heap().recent_collections()))),
     ("Heap::stress_stats", Free(|t| done(t.heap().stress_stats()))),
     ("Heap::pacing", Free(|t| ok(t.heap().pacing().automatic))),
     ("Heap::set_pacing", Free(|t| done(t.heap().set_pacing(Pacing::manual())))),

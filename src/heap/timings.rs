@@ -1,0 +1,288 @@
+//! How long collections have taken, and which code of the program was slowest.
+//!
+//! A sum cannot answer why one request took long, and one slow collection in a thousand is what
+//! users notice. So a heap keeps a histogram of each time, apart for young and full collections,
+//! and the reports of its last collections.
+//!
+//! For example, a full collection stops the world for 4 ms and 1 ms. Its `Count` takes 2 ms of the
+//! first stop. When its report is closed, the histogram of full pauses gets two values, and that of
+//! the phase `Count` one.
+//!
+//! # Access
+//!
+//! * [`Phases`]: the threads that work on a collection add to the sums while one has the collector
+//!   lock. They are relaxed, because they are figures. A promotion or a survey that merges counts
+//!   meanwhile adds its `Merge`.
+//! * All else is under the lock of settings, and no code of the program runs under that.
+//!
+//! Without memory for a histogram or a report, that value is left out.
+
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::base::fallible;
+use crate::base::settings_lock::Setting;
+use crate::heap::core::Core;
+use crate::heap::model::ObjectModel;
+use crate::report::event::{self, EnteredSpan};
+use crate::report::facts::{CollectionKind, CollectionReport, LongestCall, Phase, PhaseTimes};
+
+/// Reports of so many collections are kept.
+const KEPT_REPORTS: usize = 256;
+
+/// Histograms count in this unit, so that a stop of some microseconds is still precise.
+const UNIT: Duration = Duration::from_nanos(100);
+
+/// A longer time counts as this.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// The sums of the phases since the heap was made, in nanoseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Phases([AtomicU64; Phase::ALL.len()]);
+
+impl Phases {
+    pub(crate) fn sums(&self) -> PhaseTimes {
+        PhaseTimes::of(|phase| self.0[phase as usize].load(Ordering::Relaxed))
+    }
+}
+
+/// A phase that is under way, until this is dropped.
+#[must_use = "the phase ends when this is dropped"]
+#[derive(Debug)]
+pub(crate) struct OpenPhase<'c> {
+    _span: EnteredSpan,
+    begun: Instant,
+    sum: &'c AtomicU64,
+}
+
+impl Drop for OpenPhase<'_> {
+    fn drop(&mut self) {
+        self.sum.fetch_add(self.begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+impl<M: ObjectModel> Core<M> {
+    /// Enters a phase of a collection: its span, and the measurement of its time.
+    pub(crate) fn phase(&self, phase: Phase) -> OpenPhase<'_> {
+        let sum = &self.timings.phases.0[phase as usize];
+        OpenPhase { _span: event::phase(phase), begun: Instant::now(), sum }
+    }
+}
+
+/// How values of one time are distributed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Distribution {
+    /// The number of values.
+    pub count: u64,
+    /// Their mean, and it is exact, as the maximum is.
+    pub mean: Duration,
+    /// Half of the values are at most this. It is up to 1.6 % too long, and so are the next two.
+    pub p50: Duration,
+    /// 99 % are at most this.
+    pub p99: Duration,
+    /// 99.9 % are at most this.
+    pub p999: Duration,
+    /// The largest one.
+    pub max: Duration,
+}
+
+/// How long the collections of one kind have taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CollectionTimes {
+    /// The stops: each is a value.
+    pub pause: Distribution,
+    /// [`CollectionReport::time_to_stop`].
+    pub time_to_stop: Distribution,
+    /// [`CollectionReport::waited`], of collections that have waited.
+    pub waited: Distribution,
+    /// [`CollectionReport::duration`].
+    pub duration: Distribution,
+    /// The phases that have run, in their order.
+    pub phases: Vec<(Phase, Distribution)>,
+}
+
+/// A histogram, whose memory is taken with its first value. Above 64 units each octave has 64
+/// buckets. (The crate hdrhistogram has such ones too, but its memory cannot be refused.)
+#[derive(Debug, Default)]
+struct Times {
+    buckets: Vec<u32>,
+    sum: Duration,
+    max: Duration,
+}
+
+const PER_OCTAVE: u64 = 64;
+
+/// The bucket of a time.
+fn bucket(time: Duration) -> usize {
+    let units = (time.min(LONGEST).as_nanos() / UNIT.as_nanos()) as u64;
+    let shift = units.checked_ilog2().unwrap_or(0).saturating_sub(PER_OCTAVE.ilog2());
+    (u64::from(shift) * PER_OCTAVE + (units >> shift)) as usize
+}
+
+/// The longest time of a bucket.
+fn longest_of(bucket: usize) -> Duration {
+    let bucket = bucket as u64;
+    let shift = (bucket / PER_OCTAVE).saturating_sub(1);
+    let units = ((bucket - shift * PER_OCTAVE + 1) << shift) - 1;
+    Duration::from_nanos(units * UNIT.as_nanos() as u64)
+}
+
+impl Times {
+    fn add(&mut self, time: Duration) {
+        let at = bucket(time);
+        if self.buckets.is_empty() {
+            // Without memory the value is lost.
+            let zeroes = std::iter::repeat_n(0, bucket(LONGEST) + 1);
+            self.buckets = fallible::collect(zeroes).unwrap_or_default();
+        }
+        if let Some(count) = self.buckets.get_mut(at) {
+            *count = count.saturating_add(1);
+            self.sum = self.sum.saturating_add(time);
+            self.max = self.max.max(time);
+        }
+    }
+
+    fn distribution(&self) -> Option<Distribution> {
+        let count: u64 = self.buckets.iter().copied().map(u64::from).sum();
+        if count == 0 {
+            return None;
+        }
+        // The first bucket with which the sum reaches this part of all values.
+        let quantile = |part: f64| {
+            let wanted = ((part * count as f64).ceil() as u64).max(1);
+            let mut sum = 0;
+            let at = self.buckets.iter().position(|&here| {
+                sum += u64::from(here);
+                sum >= wanted
+            });
+            at.map_or(self.max, |at| longest_of(at).min(self.max))
+        };
+        Some(Distribution {
+            count,
+            mean: self.sum.div_f64(count as f64),
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: self.max,
+        })
+    }
+}
+
+/// The histograms of one kind of collection.
+#[derive(Default)]
+struct KindTimes {
+    pause: Times,
+    time_to_stop: Times,
+    waited: Times,
+    duration: Times,
+    phases: [Times; Phase::ALL.len()],
+}
+
+#[derive(Default)]
+struct Kept {
+    young: KindTimes,
+    full: KindTimes,
+    /// The number of the last report.
+    sequence: u64,
+    recent: VecDeque<CollectionReport>,
+    /// The slowest calls since the last report, at most one of each kind.
+    slowest: Vec<LongestCall>,
+}
+
+/// The times of a heap's collections.
+#[derive(Default)]
+pub(crate) struct Timings {
+    pub(crate) phases: Phases,
+    kept: Setting<Kept>,
+}
+
+impl fmt::Debug for Timings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timings").finish_non_exhaustive()
+    }
+}
+
+impl Timings {
+    /// Notes a slow call of the program's code in a collection.
+    pub(crate) fn note_call(&self, call: &LongestCall) {
+        self.kept.with(|kept| {
+            let same = kept.slowest.iter().position(|noted| noted.during == call.during);
+            if same.is_some_and(|at| kept.slowest[at].took >= call.took) {
+                return;
+            }
+            let Some(call) = call.copy() else { return };
+            match same {
+                Some(at) => kept.slowest[at] = call,
+                None => drop(fallible::push(&mut kept.slowest, call)),
+            }
+        });
+    }
+
+    /// Forgets slow calls that belong to no collection.
+    pub(crate) fn forget_calls(&self) {
+        drop(self.kept.with(|kept| std::mem::take(&mut kept.slowest)));
+    }
+
+    /// Completes a report that is about to be closed, and keeps its times and a copy.
+    pub(crate) fn close(&self, report: &mut CollectionReport) {
+        let overwritten = self.kept.with(|kept| {
+            kept.sequence += 1;
+            report.sequence = kept.sequence;
+            report.slowest = std::mem::take(&mut kept.slowest);
+            report.slowest.sort_by_key(|call| std::cmp::Reverse(call.took));
+            let times = match report.kind {
+                CollectionKind::Young => &mut kept.young,
+                CollectionKind::Full => &mut kept.full,
+            };
+            report.stops.iter().for_each(|&stop| times.pause.add(stop));
+            // One that could not stop the world has only waited.
+            if !report.stops.is_empty() {
+                times.time_to_stop.add(report.time_to_stop);
+                times.duration.add(report.duration);
+            }
+            if !report.waited.is_zero() {
+                times.waited.add(report.waited);
+            }
+            for (phase, took) in report.phases.iter() {
+                times.phases[phase as usize].add(took);
+            }
+            let oldest = (kept.recent.len() >= KEPT_REPORTS).then(|| kept.recent.pop_front());
+            if kept.recent.try_reserve(1).is_ok()
+                && let Some(copy) = report.copy()
+            {
+                kept.recent.push_back(copy);
+            }
+            oldest
+        });
+        drop(overwritten);
+    }
+
+    /// The last reports, the newest last.
+    pub(crate) fn recent(&self) -> Vec<CollectionReport> {
+        self.kept.with(|kept| kept.recent.iter().cloned().collect())
+    }
+
+    /// The times of young and of full collections.
+    pub(crate) fn times(&self) -> (CollectionTimes, CollectionTimes) {
+        let of = |times: &KindTimes| CollectionTimes {
+            pause: times.pause.distribution().unwrap_or_default(),
+            time_to_stop: times.time_to_stop.distribution().unwrap_or_default(),
+            waited: times.waited.distribution().unwrap_or_default(),
+            duration: times.duration.distribution().unwrap_or_default(),
+            phases: Phase::ALL
+                .into_iter()
+                .filter_map(|phase| Some((phase, times.phases[phase as usize].distribution()?)))
+                .collect(),
+        };
+        self.kept.with(|kept| (of(&kept.young), of(&kept.full)))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

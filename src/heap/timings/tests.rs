@@ -1,0 +1,174 @@
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use super::{Times, Timings};
+use crate::report::facts::{
+    CollectionKind, CollectionReport, During, LongestCall, Phase, PhaseTimes,
+};
+use crate::{Collect, Gc, GcCell, Heap, Mutator};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn near(one: Duration, other: Duration) -> bool {
+    (other..=other + other / 60 + Duration::from_nanos(100)).contains(&one)
+}
+
+#[test]
+fn a_distribution_is_that_of_the_values() {
+    let mut times = Times::default();
+    assert_eq!(times.distribution(), None);
+    (1..=2000).for_each(|n| times.add(n * MS));
+    let found = times.distribution().unwrap();
+    assert_eq!(found.count, 2000);
+    let expected = [
+        (found.mean, 1000 * MS + MS / 2),
+        (found.p50, 1000 * MS),
+        (found.p99, 1980 * MS),
+        (found.p999, 1998 * MS),
+        (found.max, 2000 * MS),
+    ];
+    for (found, expected) in expected {
+        assert!(near(found, expected), "{found:?}, expected {expected:?}");
+    }
+}
+
+#[test]
+fn a_time_of_any_length_is_kept() {
+    let mut times = Times::default();
+    times.add(Duration::ZERO);
+    times.add(Duration::from_secs(86_400));
+    times.add(Duration::MAX);
+    let found = times.distribution().unwrap();
+    assert_eq!((found.count, found.max), (3, Duration::MAX));
+    assert!(near(found.p50, Duration::from_secs(86_400)), "{found:?}");
+}
+
+#[test]
+fn a_bucket_contains_its_longest_time_and_no_longer_one() {
+    let mut before = Duration::ZERO;
+    for at in 0..=super::bucket(super::LONGEST) {
+        let longest = super::longest_of(at);
+        assert_eq!(super::bucket(longest), at);
+        let next = longest + super::UNIT;
+        assert!(super::bucket(next) == at + 1 || next > super::LONGEST, "{at}");
+        assert!(longest - before <= longest / 60 + super::UNIT);
+        before = longest;
+    }
+}
+
+fn call(during: During, took: Duration) -> LongestCall {
+    LongestCall { during, type_name: format!("{took:?}").into(), objects: 1, took }
+}
+
+#[test]
+fn the_slowest_call_of_each_kind_is_kept() {
+    let timings = Timings::default();
+    let calls = [
+        (During::Finalize, 3 * MS),
+        (During::Drop, 2 * MS),
+        (During::Finalize, 5 * MS),
+        (During::Finalize, 4 * MS),
+    ];
+    calls.into_iter().for_each(|(during, took)| timings.note_call(&call(during, took)));
+    let mut report = CollectionReport::new(CollectionKind::Full);
+    timings.close(&mut report);
+    assert_eq!(report.slowest, [call(During::Finalize, 5 * MS), call(During::Drop, 2 * MS)]);
+    // The next collection begins with none, and so does one before which others were noted.
+    let mut next = CollectionReport::new(CollectionKind::Full);
+    timings.close(&mut next);
+    assert_eq!((next.slowest, next.sequence), (vec![], 2));
+    timings.note_call(&call(During::Drop, MS));
+    timings.forget_calls();
+    timings.close(&mut report);
+    assert_eq!((report.slowest, report.sequence), (vec![], 3));
+}
+
+#[test]
+fn each_time_is_counted_once_and_under_its_kind() {
+    let timings = Timings::default();
+    let mut report = CollectionReport::new(CollectionKind::Young);
+    report.stops = vec![MS, 3 * MS];
+    report.time_to_stop = MS / 2;
+    report.duration = 10 * MS;
+    report.phases = PhaseTimes::of(|phase| if phase == Phase::Count { 2_000_000 } else { 0 });
+    timings.close(&mut report);
+    // It could not stop the world.
+    let mut refused = CollectionReport::new(CollectionKind::Young);
+    (refused.duration, refused.waited) = (77 * MS, 8 * MS);
+    timings.close(&mut refused);
+    let (young, full) = timings.times();
+    assert_eq!(full, super::CollectionTimes::default());
+    let counts =
+        [&young.pause, &young.time_to_stop, &young.duration, &young.waited].map(|it| it.count);
+    assert_eq!(counts, [2, 1, 1, 1]);
+    assert!(near(young.pause.max, 3 * MS) && near(young.pause.mean, 2 * MS));
+    assert!(near(young.time_to_stop.max, MS / 2) && near(young.waited.max, 8 * MS));
+    assert!(near(young.duration.max, 10 * MS));
+    let [(Phase::Count, count)] = young.phases[..] else { panic!("{:?}", young.phases) };
+    assert!(near(count.max, 2 * MS) && count.count == 1);
+}
+
+#[test]
+fn the_last_256_reports_are_kept() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    assert_eq!(heap.recent_collections(), []);
+    for number in 1..=260u64 {
+        let kind = if number % 2 == 0 { Collect::full() } else { Collect::young() };
+        let report = m.try_collect(kind).unwrap();
+        assert_eq!(report.sequence, number);
+        assert_eq!(heap.recent_collections().last(), Some(&report));
+    }
+    let recent = heap.recent_collections();
+    let numbers: Vec<u64> = recent.iter().map(|report| report.sequence).collect();
+    assert_eq!(numbers, (5..=260).collect::<Vec<_>>());
+    let stats = heap.stats();
+    assert_eq!((stats.young.duration.count, stats.full.duration.count), (130, 130));
+    assert_eq!(stats.full.pause.count, 130);
+}
+
+#[derive(crate::Trace)]
+#[trace(crate = crate, finalize = Slow::finalize)]
+struct Slow {
+    me: GcCell<Option<Gc<Slow>>>,
+    drops: Duration,
+}
+
+impl Slow {
+    fn finalize(_: &Gc<Self>, _: &Mutator) {
+        std::thread::sleep(3 * MS);
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        std::thread::sleep(self.drops);
+    }
+}
+
+#[test]
+fn a_report_names_slow_code_and_its_phases() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let slow = m.alloc(Slow { me: GcCell::default(), drops: 2 * MS });
+    *slow.me.lock(&m) = Some(slow.clone());
+    let _weak = m.alloc_weak(&slow, (), |_, _| std::thread::sleep(MS));
+    drop(slow);
+    let report = m.collect();
+    assert_eq!(report.collected, 1);
+    let found: Vec<_> = report.slowest.iter().map(|call| call.during).collect();
+    assert_eq!(found[0], During::Finalize);
+    assert!(found.contains(&During::Drop) && found.contains(&During::WeakCallback), "{found:?}");
+    assert!(report.slowest[0].type_name.ends_with("Slow"));
+    let phases = report.phases;
+    assert!(phases.get(Phase::Finalize) >= 3 * MS, "{phases:?}");
+    assert!(phases.get(Phase::Callbacks) >= MS && phases.get(Phase::Clear) >= 2 * MS, "{phases:?}");
+    assert_eq!(phases.get(Phase::Premark), Duration::ZERO);
+    let sum: Duration = phases.iter().map(|(_, took)| took).sum();
+    assert!(sum <= report.duration);
+    // A quiet one has none.
+    let quiet = m.collect();
+    assert_eq!(quiet.slowest, []);
+    assert_eq!(quiet.phases.get(Phase::Finalize), Duration::ZERO);
+}

@@ -12,9 +12,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use standstill::model::{
-    Adjusted, Batches, Checks, ClaimRef, Count, Finalizers, Live, ModelHeap, ModelMutator, Object,
-    ObjectModel, PollWord, Reserved, RuntimeStop, Serial, Stopped, ThreadData, Threads, Tracer,
-    Uncounted, Verdicts, World,
+    Adjusted, Batches, Checks, ClaimRef, Count, Describe, Finalizers, Live, ModelHeap,
+    ModelMutator, Object, ObjectModel, PollWord, Reserved, RuntimeStop, Serial, Stopped,
+    ThreadData, Threads, Tracer, Uncounted, Verdicts, World,
 };
 use standstill::safepoint::{STOP, StopError, ThreadId};
 use standstill::{Collect, CollectError, CollectionKind, CollectionReport, Heap, HeapBuilder};
@@ -282,7 +282,7 @@ unsafe impl<const YOUNG: bool, const OVERLAPS: bool> ObjectModel for Seam<YOUNG,
 standstill::parts!(
     impl[const YOUNG: bool, const OVERLAPS: bool] Seam<YOUNG, OVERLAPS>:
     ThreadData, Threads, Adjusted, Batches, Serial, Finalizers, Verdicts, Checks, Uncounted,
-    RuntimeStop, PollWord
+    RuntimeStop, PollWord, Describe
 );
 
 impl<const YOUNG: bool, const OVERLAPS: bool> ThreadData<Seam<YOUNG, OVERLAPS>>
@@ -1310,4 +1310,83 @@ fn a_collection_inside_a_stop_of_the_runtime_does_not_wait_for_a_stop_of_the_hea
         m.detach(|| ());
         drop(m);
     });
+}
+
+// -------------------------------------------------------------------------------------- surveys
+
+impl<const YOUNG: bool, const OVERLAPS: bool> Describe<Seam<YOUNG, OVERLAPS>>
+    for Seam<YOUNG, OVERLAPS>
+{
+    fn fields(model: &Self, object: Stopped<'_>, tracer: &mut Tracer) {
+        tracer.field("slots");
+        model.traverse(object, tracer);
+        tracer.field("after");
+    }
+}
+
+/// What a survey tells of an object: its count, the references from outside, whether it is held,
+/// and the names of its references.
+type Told = (Option<usize>, usize, bool, Vec<String>);
+
+fn survey(m: &mut Mutator<true, false>) -> HashMap<usize, Told> {
+    let told = Mutex::new(HashMap::new());
+    m.survey(|object| {
+        let names = object.references().map(|(_, name)| name.to_owned()).collect();
+        let this = (object.count, object.outside, object.is_held, names);
+        assert!(told.lock().unwrap().insert(object.address, this).is_none());
+    });
+    told.into_inner().unwrap()
+}
+
+#[test]
+fn a_survey_corrects_counts_also_of_untracked_objects() {
+    let heap = heap::<true, false>(1);
+    let mut m = heap.attach();
+    let object = alloc(&m, 0);
+    heap.model().put_elsewhere(object, 1);
+    assert_eq!(survey(&mut m)[&object.address()], (Some(1), 1, true, vec![]));
+    // SAFETY: an object of this heap.
+    unsafe { m.untrack(object) };
+    assert_eq!(survey(&mut m)[&object.address()], (Some(1), 1, true, vec![]));
+    assert_eq!(m.why_alive(object).unwrap().steps.len(), 1);
+}
+
+#[test]
+fn a_root_of_the_model_is_held_also_if_it_is_untracked() {
+    let heap = heap::<true, false>(1);
+    let mut m = heap.attach();
+    let object = alloc(&m, 0);
+    heap.model().roots.lock().unwrap().push(object);
+    heap.model().drop_ref(object);
+    assert_eq!(survey(&mut m)[&object.address()], (Some(0), 0, true, vec![]));
+    // SAFETY: an object of this heap.
+    unsafe { m.untrack(object) };
+    assert_eq!(survey(&mut m)[&object.address()], (Some(0), 0, true, vec![]));
+}
+
+#[test]
+fn an_unreadable_field_leaves_no_name_behind() {
+    let heap = heap::<true, false>(1);
+    let mut m = heap.attach();
+    let (shut, target, other) = (alloc(&m, SHUT), alloc(&m, 0), alloc(&m, 0));
+    heap.model().point(shut, 0, Some(target));
+    heap.model().link(shut, 0, other);
+    heap.model().link(shut, 1, other);
+    assert_eq!(survey(&mut m)[&shut.address()].3[0], "uncounted");
+}
+
+#[test]
+fn a_survey_traverses_serial_objects_on_its_own_thread() {
+    for workers in [1, 3] {
+        let heap = heap::<true, false>(workers);
+        let mut m = heap.attach();
+        let kind = |number: usize| if number.is_multiple_of(2) { SERIAL } else { 0 };
+        let all: Vec<_> = (0..20_000).map(|number| alloc(&m, kind(number))).collect();
+        all.windows(2).for_each(|pair| heap.model().link(pair[0], 0, pair[1]));
+        let told = survey(&mut m);
+        assert_eq!(told.len(), 20_000);
+        assert!(told.values().all(|(_, outside, is_held, _)| *outside == 1 && *is_held));
+        assert_eq!(heap.model().traversals[1].load(Relaxed), 0);
+        assert_eq!(collect(&mut m, Collect::full()).collected, 0);
+    }
 }

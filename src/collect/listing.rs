@@ -182,19 +182,21 @@ pub(crate) fn roots<M: ObjectModel>(
     let space = &world.core().space;
     let granule = |object: Object| {
         let address = object.address();
-        let granule = space.contains(address).then(|| space.granule(address));
-        granule.filter(|&granule| candidates.is_unmarked(granule))
+        space.contains(address).then(|| space.granule(address))
     };
     let mut found = Vec::new();
     let mut result = Ok(());
-    let is_candidate = |object| granule(object).is_some();
+    let is_candidate = |granule: usize| candidates.is_unmarked(granule);
+    let traverses = |object| granule(object).is_some_and(is_candidate);
+    // A survey shows all objects.
+    let is_wanted = |&granule: &usize| selection == Selection::All || is_candidate(granule);
     let mut report = |object| {
-        if let Some(granule) = granule(object) {
+        if let Some(granule) = granule(object).filter(is_wanted) {
             result = result.and(fallible::push(&mut found, granule as u32));
         }
     };
     guard_traversal(world, &mut tracer_of(world), |_| {
-        UncountedOf::<M>::roots(&world.core().model, world, &is_candidate, &mut report);
+        UncountedOf::<M>::roots(&world.core().model, world, &traverses, &mut report);
     })?;
     result?;
     if UncountedOf::<M>::RECHECKS && selection == Selection::Claimed {

@@ -23,14 +23,15 @@
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::Ordering;
+use crate::collect::assumed;
 use crate::collect::calls::Abandoned;
 use crate::collect::candidates::Candidates;
 use crate::collect::count::{self, Counts, Spills};
+use crate::collect::listing::{self, Adjustments};
 use crate::collect::mark::{self, Leaves};
 use crate::collect::roots::{self, Roots};
 use crate::collect::scope::{self, Scope, Selection, WorkCursor};
 use crate::collect::sweep::{self, Swept};
-use crate::collect::{assumed, listing};
 use crate::heap::model::ObjectModel;
 use crate::heap::timings::OpenPhase;
 use crate::heap::world::World;
@@ -149,8 +150,14 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     /// [`references`](Self::references).
     pub(crate) fn survey(&mut self) -> Result<(Vec<u32>, Counts), Abandoned> {
         let roots = listing::roots(self.world, &self.candidates, self.scope.selection)?;
-        self.candidates.adjust(self.world)?;
+        // Also of objects that are no candidates.
+        self.candidates.adjustments = Adjustments::ask(self.world, |_| true)?;
         Ok((roots, self.count(0, Spills::default())?))
+    }
+
+    /// After a [`survey`](Self::survey): the correction of the count at a granule.
+    pub(crate) fn adjustment(&self, granule: usize) -> i64 {
+        self.candidates.adjustments.of(granule)
     }
 
     /// After a [`survey`](Self::survey): the number of references to an object from candidates. Of

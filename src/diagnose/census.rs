@@ -33,7 +33,8 @@ pub struct TypeCensus {
     pub bytes: usize,
     /// Their bytes outside the heap, if the model tells them.
     pub external_bytes: usize,
-    /// Those among them that have survived a collection, or were promoted.
+    /// Those among them that have survived a collection, or were promoted. 0 in a heap whose model
+    /// [lists its objects](crate::model::Lists).
     pub old: usize,
     /// Those among them that are held from outside, and not only by other objects.
     pub held: usize,
@@ -118,8 +119,8 @@ impl Census {
         })
     }
 
-    /// What has changed since an earlier census, the largest growth of bytes first. Types that did
-    /// not change are left out.
+    /// What has changed since an earlier census, the largest growth of bytes first. Types with the
+    /// same objects, bytes and held objects are left out.
     pub fn since(&self, earlier: &Self) -> Vec<Growth> {
         let mut grown: HashMap<&str, Growth> = HashMap::new();
         let rows = |census: &'_ Self| -> Vec<usize> { (0..census.types.len()).collect() };
@@ -155,14 +156,15 @@ impl TypeCensus {
 /// A table, with a line for each type, and the sums.
 impl fmt::Display for Census {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heads = ["objects", "bytes", "outside", "old", "held"];
+        let heads = ["objects", "bytes", "external", "old", "held", "outside"];
         for head in heads {
             write!(f, "{head:>12} ")?;
         }
         writeln!(f, "type")?;
         let total = TypeCensus { type_name: "all types".to_owned(), ..self.total() };
         for row in self.types.iter().chain([&total]) {
-            for number in [row.objects, row.bytes, row.external_bytes, row.old, row.held] {
+            let TypeCensus { objects, bytes, external_bytes, old, held, outside, .. } = row;
+            for number in [objects, bytes, external_bytes, old, held, outside] {
                 write!(f, "{number:>12} ")?;
             }
             writeln!(f, "{}", row.type_name)?;
@@ -218,7 +220,8 @@ impl LeakWatch {
 
     /// Adds a census, and returns the suspects, the largest growth first: the types with more
     /// objects in each of the last looks than in the one before, more than half of which are old
-    /// now. A program that starts grows everywhere, so take the first look later.
+    /// now. (In a heap without any old object, age does not matter.) A program that starts grows
+    /// everywhere, so take the first look later.
     pub fn look(&mut self, census: Census) -> Vec<Suspect> {
         if self.censuses.len() > self.looks {
             self.censuses.remove(0);
@@ -233,10 +236,11 @@ impl LeakWatch {
         let grows = |name: &str| {
             self.censuses.windows(2).all(|pair| objects(&pair[0], name) < objects(&pair[1], name))
         };
+        let has_ages = last.total().old > 0;
         let suspect = |grown: Growth| {
             let now = last.of_type(&grown.type_name)?;
-            (2 * now.old > now.objects && grows(&grown.type_name))
-                .then(|| Suspect { now: now.clone(), grown })
+            let is_old = !has_ages || 2 * now.old > now.objects;
+            (is_old && grows(&grown.type_name)).then(|| Suspect { now: now.clone(), grown })
         };
         last.since(first).into_iter().filter_map(suspect).collect()
     }

@@ -17,7 +17,7 @@ use std::fmt;
 use crate::base::fallible::{self, NoMemory};
 use crate::diagnose::dominators::{Dominators, Edges};
 use crate::diagnose::survey::{SurveyVisitor, Surveyed, TypeNames};
-use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_SIZE};
+use crate::memory::shape::PAGE_SIZE;
 
 /// A copy of all objects and references of a heap, at the moment of a stop.
 #[derive(Debug)]
@@ -120,6 +120,14 @@ pub struct Path {
     pub steps: Vec<PathStep>,
 }
 
+impl Path {
+    /// The path of an object whose destruction has begun, although handles to it exist.
+    pub(crate) fn dying(type_name: &str, address: usize) -> Self {
+        let (field, type_name) = (String::new(), type_name.to_owned());
+        Self { outside: 1, steps: vec![PathStep { field, type_name, address }] }
+    }
+}
+
 /// An object on a [`Path`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -149,36 +157,29 @@ impl fmt::Display for Path {
     }
 }
 
-/// The node at an address, for millions of edges: by page, and by granule on the page.
+/// The node at an address, for millions of edges: by page, and then among the nodes on the page.
 struct NodeIndex<'a> {
     order: &'a [(usize, u32, u32)],
-    first: HashMap<usize, u32>,
-    /// For each page with nodes, and each of its granules, the node that begins there.
-    nodes: Vec<u32>,
+    /// Where the nodes of each page begin and end.
+    pages: HashMap<usize, (u32, u32)>,
 }
 
 impl<'a> NodeIndex<'a> {
     fn of(order: &'a [(usize, u32, u32)]) -> Self {
-        let mut this = Self { order, first: HashMap::new(), nodes: Vec::new() };
+        let mut pages = HashMap::new();
         for (node, &(address, ..)) in order.iter().enumerate() {
-            let page = this.first.len() as u32;
-            let page = *this.first.entry(address / PAGE_SIZE).or_insert(page);
-            let start = page as usize * PAGE_GRANULES;
-            this.nodes.resize(this.nodes.len().max(start + PAGE_GRANULES), NOWHERE);
-            this.nodes[start + address % PAGE_SIZE / GRANULE] = node as u32;
+            pages.entry(address / PAGE_SIZE).or_insert((node as u32, 0)).1 = node as u32 + 1;
         }
-        this
+        Self { order, pages }
     }
 
     fn node(&self, address: usize) -> Option<u32> {
-        let start = *self.first.get(&(address / PAGE_SIZE))? as usize * PAGE_GRANULES;
-        let node = self.nodes[start + address % PAGE_SIZE / GRANULE];
-        let begins_there = self.order.get(node as usize).is_some_and(|place| place.0 == address);
-        begins_there.then_some(node)
+        let &(first, end) = self.pages.get(&(address / PAGE_SIZE))?;
+        let nodes = &self.order[first as usize..end as usize];
+        let at = nodes.binary_search_by_key(&address, |&(address, ..)| address).ok()?;
+        Some(first + at as u32)
     }
 }
-
-const NOWHERE: u32 = u32::MAX;
 
 impl HeapGraph {
     pub(super) fn of(parts: Vec<GraphPart>, types: TypeNames) -> Self {
@@ -233,7 +234,7 @@ impl HeapGraph {
     }
 
     /// The references of the object at an address, each with the name of the field, which is empty
-    /// if it is unknown, and the address of the target. None if no object is there.
+    /// if it is unknown, and the address of the target. There are none if no object is there.
     pub fn references_of(&self, address: usize) -> impl Iterator<Item = (&str, usize)> {
         let node = self.nodes.binary_search_by_key(&address, |node| node.address).ok();
         node.into_iter().flat_map(|node| self.edges_of(node)).map(|(target, field)| {

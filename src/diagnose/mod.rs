@@ -55,7 +55,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// * If a traversal or `f` panics, or if there is no memory.
+    /// * If a traversal or `f` panics, or if there is no memory in the stop. Without memory
+    ///   afterwards the process ends, as in most programs.
     /// * If the world cannot be stopped; see [`objects`](Self::objects).
     #[track_caller]
     pub fn survey(&mut self, f: impl Fn(&Surveyed<'_>) + Sync) -> TypeNames {
@@ -73,7 +74,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         Census::of(parts, &names)
     }
 
-    /// Copies all objects and references, in one stop. The copy takes 56 bytes for an object and 8
+    /// Copies all objects and references, in one stop. The copy takes 48 bytes for an object and 8
     /// for a reference, and about three times as much while it is made.
     ///
     /// # Panics

@@ -21,12 +21,16 @@
 //!    destroyed.
 //!
 //! An untracked object may still be under construction, so that its fields cannot be read. So it is
-//! visited without references, and what it refers to seems to be held from outside.
+//! visited without references, and what it refers to seems to be held from outside. The same holds
+//! for an object with a field that is locked.
+//!
+//! A collection that is between its stops, or clears its garbage, has references of its own, which
+//! are subtracted ([`ClaimedObjects`]).
 
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
@@ -40,6 +44,7 @@ use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::heap::world::World;
 use crate::memory::shape::PageKind;
+use crate::model::fork::ClaimedObjects;
 use crate::object::live::Stopped;
 use crate::object::state::{self, ObjectFlags};
 use crate::object::tracer::Tracer;
@@ -204,9 +209,10 @@ fn in_stop<M: ObjectModel, V: SurveyVisitor>(
     new: &(impl Fn() -> V + Sync),
 ) -> Result<(Vec<V>, TypeNames), Abandoned> {
     let space = &world.core().space;
+    let claims = ClaimedObjects::of(world)?;
     let mut search = Search::begin(world, Scope::all(space)?, usize::MAX)?;
-    let result = search.survey().and_then(|(roots, counts)| {
-        let roots = HashSet::<u32>::from_iter(roots);
+    let result = search.survey().and_then(|(mut roots, counts)| {
+        roots.sort_unstable();
         let all = Mutex::new((Vec::new(), Ok(())));
         let (numbers, failed) = (Mutex::new(TypeNumbers::default()), AtomicBool::new(false));
         let share = search.share();
@@ -216,6 +222,7 @@ fn in_stop<M: ObjectModel, V: SurveyVisitor>(
         world.share(workers, &|worker| {
             let mut visits = Visits {
                 world,
+                claims: &claims,
                 references,
                 visitor: new(),
                 known: KnownTypes::default(),
@@ -235,8 +242,9 @@ fn in_stop<M: ObjectModel, V: SurveyVisitor>(
                             granule,
                             state,
                             is_candidate: search.contains(state),
-                            is_root: roots.contains(&(granule as u32)),
+                            is_root: roots.binary_search(&(granule as u32)).is_ok(),
                             references: reach(granule),
+                            adjustment: search.adjustment(granule),
                         };
                         visits.visit(entry, tracer)?;
                     }
@@ -267,11 +275,14 @@ struct Entry {
     is_candidate: bool,
     is_root: bool,
     references: i64,
+    /// The correction of the count.
+    adjustment: i64,
 }
 
 /// The visits of one worker.
 struct Visits<'a, M: ObjectModel, V> {
     world: &'a World<'a, M>,
+    claims: &'a ClaimedObjects,
     references: bool,
     visitor: V,
     known: KnownTypes,
@@ -290,25 +301,26 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
         if self.references && entry.is_candidate {
             DescribeOf::<M>::fields(model, object, tracer);
             if tracer.take_unreadable() {
-                tracer.clear();
+                tracer.begin(object.object());
             }
             tracer.field("uncounted");
             tracer.add_uncounted(|_| true)?;
             tracer.lost_nothing()?;
         }
+        // The reference of a running collection is not one of the program.
+        let claims = i64::from(self.claims.contains(object.object(), entry.state));
         let count = match model.count(object) {
-            Count::Exact(count) => Some(count),
+            Count::Exact(count) => Some(count + entry.adjustment - claims),
             Count::Outside | Count::Immortal => None,
         };
         // The count of a candidate is part of its sum already.
         let outside = match count {
-            Some(_) if entry.is_candidate => -entry.references,
+            Some(_) if DescribeOf::<M>::is_part(model, object) => 0,
+            Some(_) if entry.is_candidate => -entry.references - claims,
             Some(count) => count - entry.references,
             None => 0,
         };
-        // The collection that is about to clear the object has a reference to it.
-        let claims = i64::from(entry.state & state::UNREACHABLE != 0);
-        let outside = usize::try_from(outside - claims).unwrap_or(0);
+        let outside = usize::try_from(outside).unwrap_or(0);
         let external_bytes = DescribeOf::<M>::external_bytes(model, object);
         let bytes = self.bytes(object, entry.granule);
         let type_name = model.type_name(object.live());

@@ -208,6 +208,7 @@ fn distances(edges: &[Vec<usize>], held: &[bool], goal: usize) -> HashMap<usize,
 enum Shape {
     Pair(Gc<u64>, Gc<u64>),
     Named { inner: Inner, boxed: Box<Option<Gc<u64>>> },
+    Many { list: GcCell<Vec<Inner>>, map: HashMap<u8, Option<Inner>> },
 }
 
 #[derive(crate::Trace)]
@@ -235,6 +236,11 @@ fn references_have_the_names_of_their_fields() {
         boxed: Box::new(Some(number(&m))),
     });
     let by_hand = m.alloc(ByHand(number(&m)));
+    let inner = |m: &Mutator| Inner { deep: number(m) };
+    let many = m.alloc(Shape::Many {
+        list: GcCell::new(vec![inner(&m), inner(&m)]),
+        map: HashMap::from([(1, Some(inner(&m))), (2, None)]),
+    });
     let items = [number(&m), number(&m)];
     let slice = m.alloc_slice(number(&m), items);
     let graph = m.graph();
@@ -244,6 +250,7 @@ fn references_have_the_names_of_their_fields() {
     assert_eq!(fields(Gc::into_any(pair)), ["0", "1"]);
     assert_eq!(fields(Gc::into_any(named)), ["deep", "boxed"]);
     assert_eq!(fields(Gc::into_any(by_hand)), [""]);
+    assert_eq!(fields(Gc::into_any(many)), ["deep"; 3]);
     assert_eq!(fields(GcSlice::into_any(slice)), ["header", "items", "items"]);
 }
 
@@ -258,6 +265,11 @@ fn attributes_have_their_names() {
     user.set_attribute(&m, "friend", Some(friend.clone())).unwrap();
     let path = m.why_alive(&friend);
     assert_eq!(path.to_string(), "outside (1 reference) -> app.User .friend -> app.User");
+    user.set_attribute(&m, "enemy", Some(friend.clone())).unwrap();
+    let graph = m.graph();
+    let mut names: Vec<_> = graph.references_of(address(&user)).map(|(name, _)| name).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["", "enemy", "friend"], "and the type");
     assert!(m.census().of_type("app.User").is_some_and(|row| row.objects == 2 && row.held == 2));
 }
 
@@ -334,6 +346,25 @@ fn a_visit_that_panics_leaves_the_heap_as_it_is() {
     assert_eq!(text, "the heap cannot be surveyed: 1 at a visit");
     assert_eq!(m.collect().collected, 0);
     assert_eq!(this.next.lock(&m).len(), 0);
+}
+
+#[test]
+fn a_census_prints_each_figure_under_its_name() {
+    let row = TypeCensus {
+        type_name: "app.User".to_owned(),
+        objects: 1,
+        bytes: 2,
+        external_bytes: 3,
+        old: 4,
+        held: 5,
+        outside: 6,
+    };
+    let text = Census { types: vec![row] }.to_string();
+    let lines: Vec<Vec<&str>> =
+        text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["objects", "bytes", "external", "old", "held", "outside", "type"]);
+    assert_eq!(lines[1], ["1", "2", "3", "4", "5", "6", "app.User"]);
+    assert_eq!(lines[2], ["1", "2", "3", "4", "5", "6", "all", "types"]);
 }
 
 #[test]

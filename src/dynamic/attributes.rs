@@ -50,14 +50,15 @@ impl Attributes {
         Ok(entries.insert(name, value))
     }
 
-    /// The name of each value, by its address, while the world is stopped. `None`: there is no
-    /// memory, or a thread that does not exist any more has locked the dictionary.
-    fn names(&self) -> Option<HashMap<usize, String>> {
+    /// The names of the values, by address, while the world is stopped. `None`: there is no memory,
+    /// or a thread that does not exist any more has locked the dictionary.
+    fn names(&self) -> Option<HashMap<usize, Vec<String>>> {
         let entries = self.0.try_read()?;
-        let mut names = HashMap::new();
+        let mut names: HashMap<usize, Vec<String>> = HashMap::new();
         names.try_reserve(entries.len()).ok()?;
         for (name, value) in entries.iter() {
-            names.insert(as_raw(value).as_ptr() as usize, fallible::owned(name).ok()?);
+            let same = names.entry(as_raw(value).as_ptr() as usize).or_default();
+            fallible::push(same, fallible::owned(name).ok()?).ok()?;
         }
         Some(names)
     }
@@ -160,7 +161,7 @@ impl<'a> Obj<'a> {
     }
 
     /// The names of the attributes, by the addresses of their values.
-    pub(super) fn attribute_names(self) -> Option<HashMap<usize, String>> {
+    pub(super) fn attribute_names(self) -> Option<HashMap<usize, Vec<String>>> {
         self.attributes()?.names()
     }
 

@@ -75,8 +75,8 @@ unsafe fn describe(object: Object, tracer: &mut Tracer) {
     // SAFETY: rules *typed* and *dynamic*: called for living dynamic objects.
     let object = unsafe { Obj::new(object.as_ptr().cast()) };
     traverse(object, tracer);
-    if let Some(names) = object.attribute_names() {
-        tracer.name_edges(|target| names.get(&target).map(|name| name.clone().into()));
+    if let Some(mut names) = object.attribute_names() {
+        tracer.name_edges(|target| Some(names.get_mut(&target)?.pop()?.into()));
     }
 }
 

@@ -300,6 +300,21 @@ impl CollectorLock {
         }
     }
 
+    /// Passes on which objects the running collection has a reference to, while the world is
+    /// stopped: whether all with the state bit `UNREACHABLE`, those in the queue that no thread has
+    /// taken, and those that parked threads have announced.
+    pub(crate) fn claims<R>(
+        &self,
+        f: impl FnOnce(bool, Option<&ReclaimQueue>, &[ParkedClaims]) -> R,
+    ) -> R {
+        let state = self.state.lock();
+        let queue = match &state.stage {
+            Stage::Reclaiming(queue) => Some(queue),
+            _ => None,
+        };
+        f(matches!(state.stage, Stage::Claimed), queue, &state.parked)
+    }
+
     /// The caller is about to park, and has not released its collection's references to these
     /// objects. It calls [`has_parked`](Self::has_parked) afterwards.
     pub(crate) fn parks(&self, claimed: &[Live<'_>]) {

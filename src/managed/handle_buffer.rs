@@ -24,6 +24,7 @@ use crate::memory::shape::GRANULE;
 use crate::memory::size_class::{class_for, class_size};
 use crate::object::counted::{CountedRef, object};
 use crate::object::header::Header;
+use crate::object::tracer::Edge;
 use crate::object::type_info::TypeInfo;
 use crate::report::error::OutOfMemory;
 
@@ -36,7 +37,8 @@ const HANDLE: usize = size_of::<NonNull<Header>>();
 /// The distance from the header to the first handle, in bytes.
 const HANDLES: usize = size_of::<Header>().next_multiple_of(HANDLE);
 
-const INFO: &TypeInfo = &TypeInfo {
+/// The type of all buffers.
+pub(super) static INFO: &TypeInfo = &TypeInfo {
     id: TypeId::of::<HandleBuffer>,
     name: |_| "the buffer of a GcVec",
     offset: HANDLES,
@@ -56,6 +58,11 @@ const INFO: &TypeInfo = &TypeInfo {
 };
 
 impl HandleBuffer {
+    /// The edge to the buffer, for a description.
+    pub(crate) fn edge(&self) -> Edge<'_> {
+        Edge::at(self.0.as_ptr() as usize)
+    }
+
     /// The most handles of one buffer.
     pub(crate) const MOST: usize = u32::MAX as usize;
 

@@ -235,6 +235,10 @@ impl Describe<Managed> for Managed {
             None => model.traverse(object, tracer),
         }
     }
+
+    fn is_part(model: &Self, object: Stopped<'_>) -> bool {
+        std::ptr::eq(model.info(object.live().header()), handle_buffer::INFO)
+    }
 }
 
 impl ThreadData<Managed> for Managed {

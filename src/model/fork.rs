@@ -26,13 +26,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::fallible::{self, words};
+use crate::base::fallible::{self, NoMemory, words};
 use crate::base::outside::{guarded, panic_message};
 use crate::base::settings_lock::SettingsHold;
 use crate::base::sync::Aside;
 use crate::collect::clear;
 use crate::collect::scope::object_at;
-use crate::heap::collector_lock::{LockState, LostCollection};
+use crate::heap::collector_lock::{LockState, LostCollection, ParkedClaims};
 use crate::heap::core::{Core, MutatorShared};
 use crate::heap::helpers::JobState;
 use crate::heap::model::ObjectModel;
@@ -41,10 +41,11 @@ use crate::heap::mutator::{ModelMutator, SpareMutator};
 use crate::heap::parts::{ForkLocks, *};
 use crate::heap::reclaim_queue::ReclaimQueue;
 use crate::heap::spares::Spares;
+use crate::heap::world::World;
 use crate::memory::shape::PAGE_GRANULES;
 use crate::object::address::Object;
 use crate::object::live::ClaimRefs;
-use crate::object::state::StateByte;
+use crate::object::state::{StateByte, UNREACHABLE};
 use crate::report::facts::During;
 use crate::safepoint::{Ended, ForkGuard, StopError, WorldStopped, lock};
 
@@ -192,6 +193,52 @@ impl<M: ObjectModel> Remains<'_, M> {
     }
 }
 
+/// The objects whose references a parked thread has not released yet.
+///
+/// # Safety
+///
+/// The thread does not go on while the list is used.
+pub(crate) unsafe fn parked_list(parked: &ParkedClaims) -> &[Object] {
+    // SAFETY: rule *counted*: the thread has borrowed the list until it goes on.
+    unsafe {
+        std::slice::from_raw_parts(std::ptr::with_exposed_provenance(parked.first), parked.len)
+    }
+}
+
+/// The objects to which a running collection has a reference, while the world is stopped.
+#[derive(Debug)]
+pub(crate) struct ClaimedObjects {
+    /// Each object with the state bit `UNREACHABLE` is one.
+    all_unreachable: bool,
+    /// Other ones, sorted.
+    others: Vec<Object>,
+}
+
+impl ClaimedObjects {
+    pub(crate) fn of<M: ObjectModel>(world: &World<'_, M>) -> Result<Self, NoMemory> {
+        world.core().collector_lock.claims(|all_unreachable, queue, parked| {
+            let mut others = Vec::new();
+            for parked in parked {
+                // SAFETY: rule *stopped*: the thread is parked, and goes on after the stop.
+                for &object in unsafe { parked_list(parked) } {
+                    fallible::push(&mut others, object)?;
+                }
+            }
+            for object in queue.into_iter().flat_map(ReclaimQueue::untaken) {
+                fallible::push(&mut others, object)?;
+            }
+            others.sort_unstable();
+            Ok(Self { all_unreachable, others })
+        })
+    }
+
+    /// Whether the collection has a reference to an object in this state.
+    pub(crate) fn contains(&self, object: Object, state: u8) -> bool {
+        (self.all_unreachable && state & UNREACHABLE != 0)
+            || self.others.binary_search(&object).is_ok()
+    }
+}
+
 /// Releases the references of a collection whose thread is lost, in the child of a fork. Its
 /// objects are ordinary again. If memory for the list runs out, references leak, so that their
 /// objects stay.
@@ -203,10 +250,7 @@ fn release_lost<M: ObjectModel>(lost: LostCollection, m: &ModelMutator<M>) {
     for parked in &lost.parked {
         // SAFETY: rule *counted*: a lost thread was parked, and had borrowed this list until it
         // went on. Its memory is copied by the fork, and nothing in the child changes or frees it.
-        let list = unsafe {
-            std::slice::from_raw_parts(std::ptr::with_exposed_provenance(parked.first), parked.len)
-        };
-        list.iter().copied().for_each(&mut add);
+        unsafe { parked_list(parked) }.iter().copied().for_each(&mut add);
     }
     lost.queue.iter().flat_map(ReclaimQueue::untaken).for_each(&mut add);
     for page in 0..states.len() / PAGE_GRANULES {

@@ -127,7 +127,7 @@
 
 // Forks: they stop the heap, and the child abandons a collection.
 #[allow(unsafe_code)]
-mod fork;
+pub(crate) mod fork;
 // The first half of a collection, inside a stop of the runtime.
 pub(crate) mod stopped;
 // The objects of a heap and their references, for debuggers.

@@ -190,7 +190,7 @@ impl Tracer {
 
     /// Names the references of the current object, by the addresses of their targets.
     #[cfg(feature = "cpython")]
-    pub(crate) fn name_edges(&mut self, name: impl Fn(usize) -> Option<Cow<'static, str>>) {
+    pub(crate) fn name_edges(&mut self, mut name: impl FnMut(usize) -> Option<Cow<'static, str>>) {
         let Some(mut fields) = self.fields.take() else { return };
         let mut edges = self.edges().iter().enumerate();
         let kept = edges.try_for_each(|(at, &edge)| {

@@ -34,8 +34,8 @@ impl CollectionKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Stopped: merges the counts that threads have pending; runs in each stop of a collection and
-    /// of a promotion.
+    /// Stopped: merges the counts that threads have pending; runs in each stop of a collection, of
+    /// a promotion and of a survey.
     Merge,
     /// Stopped: marks the objects that the model's roots reach, and in a full collection those that
     /// known roots, then the last full collection's roots reach. Runs only with such roots, and

@@ -392,6 +392,16 @@ impl<T: Trace + Default> Trace for GcCell<T> {
         }
     }
 
+    fn describe(this: &Self, tracer: &mut Tracer) {
+        // Relaxed: as in `traverse`.
+        let is_own = tracer.owns(std::ptr::from_ref(this) as usize);
+        if !T::TRACKED || !is_own || is_locked(this.holder.load(Ordering::Relaxed)) {
+            return Self::traverse(this, tracer);
+        }
+        // SAFETY: as in `traverse`.
+        T::describe(unsafe { &*this.value.get() }, tracer);
+    }
+
     /// Cells that contain handles are read in groups by `Tracer::edges_to`, without a branch on the
     /// number of cells, but the lock of each cell is tested.
     #[inline(always)]

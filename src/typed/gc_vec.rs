@@ -380,6 +380,15 @@ impl<T: Trace, const N: usize> Trace for GcVec<T, N> {
         Gc::traverse_slice(this, tracer);
     }
 
+    /// The buffer is a part of the object that has the vector.
+    fn describe(this: &Self, tracer: &mut Tracer) {
+        if !this.is_inline() {
+            // SAFETY: rule *vector*: the handles lie in a buffer.
+            tracer.target(unsafe { &this.handles.buffer }.edge());
+        }
+        Gc::traverse_slice(this, tracer);
+    }
+
     #[inline]
     fn prefetch(this: &Self, tracer: &Tracer) {
         if !this.is_inline()

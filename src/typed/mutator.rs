@@ -9,7 +9,7 @@ use std::thread::Scope;
 
 use crate::AnyGc;
 use crate::base::fallible::NoMemory;
-use crate::diagnose::{Census, HeapGraph, Path};
+use crate::diagnose::{Census, HeapGraph, Path, Surveyed, TypeNames};
 use crate::heap::blocking::Join;
 use crate::heap::detach::ModelDetached;
 use crate::heap::model_heap::ModelHeap;
@@ -476,11 +476,25 @@ impl Mutator {
         targets
     }
 
+    /// Calls `f` with every object of the heap, its references and the number of references to it
+    /// from outside, in one stop. All workers of the heap call `f`, in any order, under the guard
+    /// of a traversal: it uses no object and no heap. Returns the names of the types, by number.
+    ///
+    /// # Panics
+    ///
+    /// * If `f` panics.
+    /// * As for [`census`](Self::census).
+    #[track_caller]
+    pub fn survey(&mut self, f: impl Fn(&Surveyed<'_>) + Sync) -> TypeNames {
+        self.raw.0.survey(f)
+    }
+
     /// Counts objects and bytes by type, in one stop.
     ///
     /// # Panics
     ///
-    /// * If a traversal panics, or if there is no memory.
+    /// * If a traversal panics, or if there is no memory in the stop. Without memory afterwards the
+    ///   process ends.
     /// * If the world cannot be stopped; see [`objects`](Self::objects).
     #[track_caller]
     pub fn census(&mut self) -> Census {
@@ -527,7 +541,10 @@ impl Mutator {
     pub fn why_alive(&mut self, object: &AnyGc) -> Path {
         crate::typed::gc::check(object.header(), self);
         let address = object.header().as_ptr() as usize;
-        self.graph().why_alive(address).expect("the handle holds the object")
+        // An object whose destruction has begun is not in the graph.
+        self.graph()
+            .why_alive(address)
+            .unwrap_or_else(|| Path::dying(object.type_name(self), address))
     }
 
     /// Freezes all tracked objects, and returns the number of frozen objects.

@@ -153,6 +153,11 @@ macro_rules! parts {
                 $(<$owner>::traverse($part, tracer);)+
             }
 
+            fn describe(this: &Self, tracer: &mut Tracer) {
+                let $this = this;
+                $(<$owner>::describe($part, tracer);)+
+            }
+
             #[inline]
             fn prefetch(this: &Self, tracer: &Tracer) {
                 let $this = this;
@@ -220,6 +225,10 @@ impl<T: Trace + ?Sized> Trace for Box<T> {
         T::traverse(this, tracer);
     }
 
+    fn describe(this: &Self, tracer: &mut Tracer) {
+        T::describe(this, tracer);
+    }
+
     #[inline]
     fn prefetch(this: &Self, tracer: &Tracer) {
         tracer.fetch((&raw const **this).cast::<u8>());
@@ -256,6 +265,10 @@ impl<T: Trace> Trace for Option<T> {
         {
             T::traverse(value, tracer);
         }
+    }
+
+    fn describe(this: &Self, tracer: &mut Tracer) {
+        this.iter().for_each(|value| T::describe(value, tracer));
     }
 
     #[inline]
@@ -303,6 +316,15 @@ macro_rules! slices {
                     let $this = this;
                     for slice in $slices {
                         T::traverse_slice(slice, tracer);
+                    }
+                }
+            }
+
+            fn describe(this: &Self, tracer: &mut Tracer) {
+                if T::TRACKED {
+                    let $this = this;
+                    for element in $slices.into_iter().flatten() {
+                        T::describe(element, tracer);
                     }
                 }
             }
@@ -412,6 +434,14 @@ macro_rules! collections {
                 if Self::TRACKED {
                     for $element in this {
                         $($owner::traverse($part, tracer);)+
+                    }
+                }
+            }
+
+            fn describe(this: &Self, tracer: &mut Tracer) {
+                if Self::TRACKED {
+                    for $element in this {
+                        $($owner::describe($part, tracer);)+
                     }
                 }
             }

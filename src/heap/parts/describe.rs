@@ -14,7 +14,8 @@ use crate::object::tracer::Tracer;
 /// The model describes its objects for [surveys](crate::model::ModelMutator::survey).
 ///
 /// All methods run while the world is stopped, possibly on several threads at once, under the same
-/// guard as a traversal.
+/// guard as a traversal. [`fields`](Self::fields) is called for tracked objects, and the others
+/// also for untracked ones, which may be incomplete.
 pub trait Describe<M: ObjectModel> {
     /// Reports the references that [`ObjectModel::traverse`] reports, in any order, and calls
     /// [`Tracer::field`] before those of each field.
@@ -22,7 +23,15 @@ pub trait Describe<M: ObjectModel> {
         model.traverse(object, tracer);
     }
 
-    /// The bytes of the object itself. `None`: those of its cell.
+    /// Whether the object is a part of another one, whose traversal does not report it. Its one
+    /// reference does not come from outside then.
+    fn is_part(model: &M, object: Stopped<'_>) -> bool {
+        let _ = (model, object);
+        false
+    }
+
+    /// The bytes of the object itself. `None`: those of its cell, or 0 if the heap has not
+    /// allocated it.
     fn bytes(model: &M, object: Stopped<'_>) -> Option<usize> {
         let _ = (model, object);
         None

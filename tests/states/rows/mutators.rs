@@ -162,6 +162,7 @@ pub(super) const ROWS: Rows = &[
     ("Mutator::referrers", Exclusive(|t, m| some(m.referrers(&t.any)))),
     ("Mutator::referents", Exclusive(|t, m| some(m.referents(&t.any)))),
     ("Mutator::census", Exclusive(|_, m| ok(m.census().total().objects > 0))),
+    ("Mutator::survey", Exclusive(|_, m| ok(!m.survey(|_| {}).is_empty()))),
     ("Mutator::graph", Exclusive(|_, m| ok(m.graph().objects() > 0))),
     ("Mutator::why_alive", Exclusive(|t, m| ok(m.why_alive(&t.any).outside > 0))),
     (

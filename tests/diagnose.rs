@@ -1,0 +1,135 @@
+//! Surveys beside collections of other threads, and parts of objects.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use standstill::{Gc, GcCell, GcVec, Heap, Mutator, Pacing, Trace};
+
+#[derive(Trace)]
+struct Leaf(u64);
+
+#[derive(Trace)]
+struct Owner {
+    list: GcCell<GcVec<Leaf, 2>>,
+}
+
+#[test]
+fn the_buffer_of_a_vector_belongs_to_its_object() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let owner = m.alloc(Owner { list: GcCell::new(GcVec::new()) });
+    for number in 0..1000 {
+        let leaf = m.alloc(Leaf(number));
+        owner.list.lock(&m).push(&m, leaf);
+    }
+    let census = m.census();
+    assert_eq!((census.total().objects, census.total().held), (1002, 1), "{census}");
+    let holders = m.graph().holders();
+    assert_eq!(holders.len(), 1);
+    assert_eq!(holders[0].retained_bytes, census.total().bytes);
+    assert_eq!(owner.list.lock(&m)[7].0, 7);
+}
+
+#[derive(Trace)]
+struct Node {
+    saver: GcCell<Option<Gc<Saver>>>,
+}
+
+/// Brings its node back when it is destroyed.
+#[derive(Trace)]
+struct Saver {
+    target: Gc<Node>,
+}
+
+static SAVED: Mutex<Vec<Gc<Node>>> = Mutex::new(Vec::new());
+
+impl Drop for Saver {
+    fn drop(&mut self) {
+        SAVED.lock().expect("no panic").push(self.target.clone());
+    }
+}
+
+#[test]
+fn a_collection_that_has_released_an_object_has_no_reference_to_it() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let guard = heap.defer_collections();
+    for _ in 0..20_000 {
+        let node = m.alloc(Node { saver: GcCell::default() });
+        let saver = m.alloc(Saver { target: node.clone() });
+        *node.saver.lock(&m) = Some(saver);
+    }
+    drop(guard);
+    // The collection reclaims some of its garbage here, and leaves the rest to later safepoints.
+    m.safepoint();
+    let saved = SAVED.lock().expect("no panic").len();
+    assert!((1..20_000).contains(&saved), "{saved}");
+    let census = m.census();
+    let nodes = census.types.iter().find(|row| row.type_name.ends_with("Node")).expect("nodes");
+    assert_eq!((nodes.held, nodes.outside), (saved, saved), "{census}");
+    let one = SAVED.lock().expect("no panic").pop().expect("one");
+    assert_eq!(m.why_alive(&Gc::into_any(one)).outside, 1);
+    m.collect();
+    SAVED.lock().expect("no panic").clear();
+    m.collect();
+    assert_eq!(m.census().total().objects, 0);
+}
+
+#[derive(Trace)]
+struct Chain {
+    next: GcCell<Option<Gc<Chain>>>,
+}
+
+#[derive(Trace)]
+#[trace(finalize = Head::save)]
+struct Head {
+    chain: Gc<Chain>,
+    me: GcCell<Option<Gc<Head>>>,
+}
+
+static HEADS: Mutex<Vec<Gc<Head>>> = Mutex::new(Vec::new());
+
+impl Head {
+    fn save(this: &Gc<Self>, _: &Mutator) {
+        std::thread::sleep(Duration::from_micros(300));
+        HEADS.lock().expect("no panic").push(this.clone());
+    }
+}
+
+#[test]
+fn the_references_of_another_threads_collection_are_not_from_outside() {
+    const ROUNDS: usize = if cfg!(debug_assertions) { 60 } else { 300 };
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            for _ in 0..ROUNDS {
+                let mut first: Option<Gc<Chain>> = None;
+                for _ in 0..1000 {
+                    first = Some(m.alloc(Chain { next: GcCell::new(first.take()) }));
+                }
+                let chain = first.take().expect("the last one");
+                let head = m.alloc(Head { chain, me: GcCell::default() });
+                *head.me.lock(&m) = Some(head.clone());
+                drop(head);
+                assert_eq!(m.collect().resurrected, 1001);
+                for head in std::mem::take(&mut *HEADS.lock().expect("no panic")) {
+                    assert!(head.chain.next.lock(&m).is_some());
+                    *head.me.lock(&m) = None;
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let mut m = heap.attach();
+        while !done.load(Ordering::Relaxed) {
+            let census = m.census();
+            if let Some(row) = census.types.iter().find(|row| row.type_name.ends_with("Chain")) {
+                // The variables of the other thread hold two at most.
+                assert!(row.held <= 2, "{census}");
+            }
+            m.safepoint();
+        }
+    });
+}

@@ -36,6 +36,7 @@ const KEPT_REPORTS: usize = 256;
 
 /// Histograms count in this unit, so that a stop of some microseconds is still precise.
 const UNIT: Duration = Duration::from_nanos(100);
+const PER_SECOND: u64 = 1_000_000_000 / UNIT.subsec_nanos() as u64;
 
 /// A longer time counts as this.
 const LONGEST: Duration = Duration::from_secs(86_400);
@@ -120,7 +121,8 @@ const PER_OCTAVE: u64 = 64;
 
 /// The bucket of a time.
 fn bucket(time: Duration) -> usize {
-    let units = (time.min(LONGEST).as_nanos() / UNIT.as_nanos()) as u64;
+    let time = time.min(LONGEST);
+    let units = time.as_secs() * PER_SECOND + u64::from(time.subsec_nanos() / UNIT.subsec_nanos());
     let shift = units.checked_ilog2().unwrap_or(0).saturating_sub(PER_OCTAVE.ilog2());
     (u64::from(shift) * PER_OCTAVE + (units >> shift)) as usize
 }

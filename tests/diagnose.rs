@@ -133,3 +133,91 @@ fn the_references_of_another_threads_collection_are_not_from_outside() {
         }
     });
 }
+
+// ------------------------------------------------------------------------------ STANDSTILL_LOG
+
+#[derive(Trace)]
+#[trace(finalize = Slow::finalize)]
+struct Slow {
+    me: GcCell<Option<Gc<Slow>>>,
+}
+
+impl Slow {
+    fn finalize(_: &Gc<Self>, _: &Mutator) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The program of the next test, which that test runs as a process.
+#[test]
+#[ignore = "a process of the next test runs it"]
+fn a_program_that_collects() {
+    let heap = Heap::builder().name("a \"name\"").build().expect("a heap");
+    let mut m = heap.attach();
+    let slow = m.alloc(Slow { me: GcCell::default() });
+    *slow.me.lock(&m) = Some(slow.clone());
+    drop(slow);
+    m.collect();
+    m.collect_young();
+    // Promoted at a safepoint, because young collections find nothing.
+    let mut kept = Vec::new();
+    while heap.stats().promotions == 0 {
+        for number in 0..10_000 {
+            kept.push(m.alloc(Leaf(number)));
+            m.safepoint();
+        }
+    }
+}
+
+/// The lines of JSON that the program above writes with `STANDSTILL_LOG` set to `log`.
+fn logged(log: &str) -> (Vec<serde_json::Value>, String) {
+    let output = std::process::Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "a_program_that_collects", "--ignored", "--nocapture"])
+        .env("STANDSTILL_LOG", log)
+        .output()
+        .expect("a process");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stderr).expect("text");
+    let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    (lines, text)
+}
+
+fn check_log(lines: &[serde_json::Value]) {
+    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    let collections = of("collection");
+    let first = collections[0];
+    assert_eq!(first["heap"], "a \"name\"");
+    assert_eq!((&first["sequence"], &first["kind"]), (&1.into(), &"full".into()));
+    assert_eq!((&first["collected"], &first["finalized"]), (&1.into(), &1.into()));
+    assert_eq!(first["stops_us"].as_array().expect("a list").len(), 2);
+    assert!(first["phases_us"]["Finalize"].as_u64() >= Some(2000), "{first}");
+    assert!(first["slowest"][0]["type"].as_str().expect("a name").ends_with("Slow"));
+    assert!(first["abandoned"].is_null());
+    assert_eq!(
+        (&collections[1]["sequence"], &collections[1]["kind"]),
+        (&2.into(), &"young".into())
+    );
+    assert!(of("promotion")[0]["objects"].as_u64() > Some(0));
+}
+
+#[test]
+fn a_variable_makes_a_program_log_its_collections() {
+    check_log(&logged("gc").0);
+    assert_eq!(logged("off").0, Vec::<serde_json::Value>::new());
+    let (lines, text) = logged("gcc");
+    assert!(lines.is_empty());
+    assert!(text.contains("STANDSTILL_LOG is `gcc`, not gc or gc:FILE, and ignored"), "{text}");
+}
+
+#[test]
+fn the_log_goes_to_a_file_if_one_is_named() {
+    let path = std::env::temp_dir().join(format!("standstill-log-{}", std::process::id()));
+    let (lines, _) = logged(&format!("gc:{}", path.display()));
+    assert!(lines.is_empty());
+    let text = std::fs::read_to_string(&path).expect("the file");
+    std::fs::remove_file(&path).expect("the file");
+    let parsed = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    check_log(&parsed.collect::<Vec<_>>());
+    // Without such a file, no line is lost.
+    check_log(&logged("gc:/nowhere/at/all").0);
+}

@@ -1,13 +1,15 @@
 //! Reading the environment is not safe while a C program changes it. So a process reads
-//! `STANDSTILL_CHECKED` and `STANDSTILL_STRESS` only once, when it makes its first
-//! [`HeapBuilder`](crate::HeapBuilder). If the process has more rights than its caller (setuid,
-//! setgid, file capabilities), it reads neither, because the caller chose the environment.
+//! `STANDSTILL_CHECKED`, `STANDSTILL_STRESS` and `STANDSTILL_LOG` only once, when it makes its
+//! first [`HeapBuilder`](crate::HeapBuilder). If the process has more rights than its caller
+//! (setuid, setgid, file capabilities), it reads none, because the caller chose the environment.
 //!
 //! An invalid variable is ignored as a whole, with one line on standard error, so that no heap
 //! fails because of it.
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::base::settings_lock::SettingsHold;
@@ -17,6 +19,17 @@ use crate::base::{outside, system};
 /// Switches checked mode for all heaps whose builder does not set it.
 const CHECKED_VARIABLE: &str = "STANDSTILL_CHECKED";
 
+/// Makes all heaps write a line for each collection, promotion and slow wait.
+const LOG_VARIABLE: &str = "STANDSTILL_LOG";
+
+/// Where the lines of [`log`](crate::report::log) go.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LogTo {
+    /// Standard error.
+    Errors,
+    File(PathBuf),
+}
+
 /// The values of the variables.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Environment {
@@ -24,6 +37,7 @@ pub(crate) struct Environment {
     pub(crate) checked: Option<bool>,
     /// Modes for every heap.
     pub(crate) stress: Stress,
+    pub(crate) log: Option<LogTo>,
 }
 
 impl Environment {
@@ -41,8 +55,13 @@ impl Environment {
             }
             let value =
                 |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-            let (this, complaints) =
+            let (mut this, mut complaints) =
                 Self::of(value(CHECKED_VARIABLE).as_deref(), value(STRESS_VARIABLE).as_deref());
+            match std::env::var_os(LOG_VARIABLE).map(LogTo::of) {
+                Some(Ok(log)) => this.log = log,
+                Some(Err(complaint)) => complaints.push(complaint),
+                None => {}
+            }
             for complaint in complaints {
                 outside::line(format_args!("standstill: {complaint}"));
             }
@@ -66,6 +85,23 @@ impl Environment {
             Err(error) => complaints.push(format!("{error}; {STRESS_VARIABLE} is ignored")),
         }
         (this, complaints)
+    }
+}
+
+impl LogTo {
+    /// Parses the value: `gc`, or `gc:FILE`.
+    fn of(value: OsString) -> Result<Option<Self>, String> {
+        match value.to_str() {
+            Some("" | "0" | "off") => Ok(None),
+            Some("gc") => Ok(Some(Self::Errors)),
+            text => match text.and_then(|text| text.strip_prefix("gc:")) {
+                Some(path) if !path.is_empty() => Ok(Some(Self::File(path.into()))),
+                _ => Err(format!(
+                    "{LOG_VARIABLE} is `{}`, not gc or gc:FILE, and ignored",
+                    value.to_string_lossy()
+                )),
+            },
+        }
     }
 }
 

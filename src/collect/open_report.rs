@@ -12,8 +12,8 @@ use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::heap::reclaim_queue::OpenReport;
 use crate::heap::request::Collect;
-use crate::report::event;
 use crate::report::facts::{CollectionEvent, CollectionKind, CollectionReport};
+use crate::report::{event, log};
 use crate::safepoint::StopError;
 
 /// Opens the report, while the caller holds the collector lock. A heap without young collections
@@ -92,6 +92,7 @@ pub(crate) fn close<M: ObjectModel>(
     core.timings.close(&mut report);
     let _entered = span.enter();
     event::collected(&span, &report);
+    log::collection(&core.name, &report);
     core.hooks.collection(&CollectionEvent::Stop(&report));
     let _lent = m.lend();
     if let Some(observer) = &core.observer {

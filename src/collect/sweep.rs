@@ -34,8 +34,8 @@ use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::space::Space;
 use crate::object::live::Stopped;
 use crate::object::state::{self, StateByte};
-use crate::report::event;
 use crate::report::facts::{CollectionKind, Phase};
+use crate::report::{event, log};
 use crate::safepoint::{StopError, StopPurpose};
 
 pub(crate) struct Swept<'w> {
@@ -280,6 +280,7 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     collection::destroy_merged(dead, m);
     calls::resumed(m);
     event::promoted(promoted, stopped);
+    log::promotion(&core.name, promoted, stopped);
     Ok(())
 }
 

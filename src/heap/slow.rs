@@ -35,8 +35,8 @@ use crate::base::sync::{const_thread_local, spin_loop, yield_now};
 use crate::heap::core::Core;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
-use crate::report::event;
 use crate::report::facts::{LongestCall, SlowWait};
+use crate::report::{event, log};
 use crate::safepoint::{SlowStop, SlowStopKind, StopPurpose, ThreadId, ThreadInfo};
 
 const_thread_local! {
@@ -65,6 +65,7 @@ fn set<R>(place: &Setting<Option<Report<R>>>, hook: Report<R>) {
 }
 
 fn tell<R: fmt::Display>(place: &Setting<Option<Report<R>>>, heap: &str, report: &R) {
+    log::slow(heap, report);
     let hook = place.with(|place| place.clone());
     match hook {
         // The result is ignored, so that a panic of the hook is not repeated.

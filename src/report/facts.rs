@@ -20,7 +20,6 @@ pub enum CollectionKind {
 }
 
 impl CollectionKind {
-    #[cfg(feature = "tracing")]
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Young => "young",

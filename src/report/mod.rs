@@ -14,3 +14,5 @@ pub(crate) mod event;
 pub(crate) mod facts;
 /// The callbacks of a heap, which receive the facts.
 pub(crate) mod hooks;
+/// The same as lines of JSON, if the environment asks for them.
+pub(crate) mod log;

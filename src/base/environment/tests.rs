@@ -27,3 +27,14 @@ fn a_value_that_makes_no_sense_is_ignored_with_a_complaint() {
     let (read, complaints) = Environment::of(None, Some("verify"));
     assert_eq!((read.stress, complaints.len()), (Stress::none().verify(true), 0));
 }
+
+#[test]
+fn the_log_goes_to_standard_error_or_to_a_file() {
+    let log = |value: &str| LogTo::of(value.into());
+    assert_eq!((log(""), log("off"), log("0")), (Ok(None), Ok(None), Ok(None)));
+    assert_eq!(log("gc"), Ok(Some(LogTo::Errors)));
+    assert_eq!(log("gc:/tmp/a b"), Ok(Some(LogTo::File("/tmp/a b".into()))));
+    for odd in ["gc:", "1", "GC", "all"] {
+        assert!(log(odd).unwrap_err().contains(odd), "{odd}");
+    }
+}

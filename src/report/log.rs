@@ -1,0 +1,220 @@
+//! One line of JSON for each collection, promotion and slow wait, for a program that nobody can
+//! change.
+//!
+//! A subscriber of `tracing` must be built in. So `STANDSTILL_LOG=gc` makes every heap of the
+//! process write lines to standard error, and `STANDSTILL_LOG=gc:FILE` appends them to a file. For
+//! example, the line of a full collection begins with
+//! `{"event":"collection","heap":"app","sequence":7,"kind":"full"`.
+//!
+//! A line is one object, without line breaks inside, and each number of microseconds has a name
+//! that ends in `_us`. The text takes memory; a line without it is lost. A line that the file does
+//! not take goes to standard error.
+
+#![forbid(unsafe_code)]
+
+use std::fmt::{self, Display, Write};
+use std::io::Write as _;
+use std::time::Duration;
+
+use crate::base::environment::{Environment, LogTo};
+use crate::base::fallible::words;
+use crate::base::outside::{self, call_outside};
+use crate::report::facts::CollectionReport;
+
+/// A text in quotes, as JSON writes it.
+struct Quoted<T>(T);
+
+impl<T: Display> Display for Quoted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        struct Escaped<'a, 'f>(&'a mut fmt::Formatter<'f>);
+        impl Write for Escaped<'_, '_> {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                text.chars().try_for_each(|c| match c {
+                    '"' | '\\' => write!(self.0, "\\{c}"),
+                    c if c < ' ' => write!(self.0, "\\u{:04x}", u32::from(c)),
+                    c => self.0.write_char(c),
+                })
+            }
+        }
+        f.write_char('"')?;
+        write!(Escaped(f), "{}", self.0)?;
+        f.write_char('"')
+    }
+}
+
+/// The elements of a list or of an object, separated by commas.
+struct JsonList<I>(I);
+
+impl<I: Clone + Iterator<Item: Display>> Display for JsonList<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, item) in self.0.clone().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{item}")?;
+        }
+        Ok(())
+    }
+}
+
+struct JsonPair<T>(&'static str, T);
+
+impl<T: Display> Display for JsonPair<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", Quoted(self.0), self.1)
+    }
+}
+
+fn micros(time: Duration) -> u128 {
+    time.as_micros()
+}
+
+/// A collection has ended.
+pub(crate) fn collection(heap: &str, report: &CollectionReport) {
+    let Some(to) = wanted() else { return };
+    // Without `..`: a new field of the report does not compile until this function uses it.
+    let CollectionReport {
+        sequence,
+        kind,
+        generation,
+        abandoned,
+        tracked,
+        candidates,
+        known_alive,
+        unreachable,
+        finalized,
+        resurrected,
+        collected,
+        uncollectable,
+        external_bytes,
+        overvisited,
+        stops,
+        time_to_stop,
+        waited,
+        duration,
+        phases,
+        slowest,
+        workers,
+    } = report;
+    let phases = PhasesAsJson(phases);
+    let slowest = CallsAsJson(slowest);
+    let figures = [
+        JsonPair("tracked", tracked),
+        JsonPair("candidates", candidates),
+        JsonPair("known_alive", known_alive),
+        JsonPair("unreachable", unreachable),
+        JsonPair("finalized", finalized),
+        JsonPair("resurrected", resurrected),
+        JsonPair("collected", collected),
+        JsonPair("uncollectable", uncollectable),
+        JsonPair("external_bytes", external_bytes),
+        JsonPair("overvisited", overvisited),
+        JsonPair("workers", workers),
+        JsonPair("generation", generation),
+    ];
+    let times =
+        [("time_to_stop_us", time_to_stop), ("waited_us", waited), ("duration_us", duration)];
+    let times = times.map(|(name, time)| JsonPair(name, micros(*time)));
+    let stops = JsonList(stops.iter().map(|&stop| micros(stop)));
+    let abandoned = OrNull(abandoned.as_deref().map(Quoted));
+    write(
+        to,
+        format_args!(
+            "{{\"event\":\"collection\",\"heap\":{},\"sequence\":{sequence},\"kind\":\"{}\",{},\
+             \"stops_us\":[{stops}],{},\"phases_us\":{{{phases}}},\"slowest\":[{slowest}],\
+             \"abandoned\":{abandoned}}}",
+            Quoted(heap),
+            kind.name(),
+            JsonList(figures.iter()),
+            JsonList(times.iter()),
+        ),
+    );
+}
+
+struct PhasesAsJson<'a>(&'a crate::report::facts::PhaseTimes);
+
+impl Display for PhasesAsJson<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (phase, took)) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}\"{phase:?}\":{}", micros(took))?;
+        }
+        Ok(())
+    }
+}
+
+struct CallsAsJson<'a>(&'a [crate::report::facts::LongestCall]);
+
+impl Display for CallsAsJson<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, call) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            let (during, type_name) = (call.during, Quoted(&call.type_name));
+            let (objects, took) = (call.objects, micros(call.took));
+            write!(
+                f,
+                "{comma}{{\"during\":\"{during:?}\",\"type\":{type_name},\"objects\":{objects},\
+                 \"took_us\":{took}}}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+struct OrNull<T>(Option<T>);
+
+impl<T: Display> Display for OrNull<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(value) => value.fmt(f),
+            None => f.write_str("null"),
+        }
+    }
+}
+
+/// New objects have become old without a traversal.
+pub(crate) fn promotion(heap: &str, objects: usize, stopped: Duration) {
+    let Some(to) = wanted() else { return };
+    let (heap, stopped) = (Quoted(heap), micros(stopped));
+    write(
+        to,
+        format_args!(
+            "{{\"event\":\"promotion\",\"heap\":{heap},\"objects\":{objects},\
+             \"stopped_us\":{stopped}}}"
+        ),
+    );
+}
+
+/// A slow wait was reported.
+pub(crate) fn slow(heap: &str, report: &dyn Display) {
+    let Some(to) = wanted() else { return };
+    let (heap, text) = (Quoted(heap), Quoted(report));
+    write(to, format_args!("{{\"event\":\"slow\",\"heap\":{heap},\"text\":{text}}}"));
+}
+
+#[inline]
+fn wanted() -> Option<&'static LogTo> {
+    Environment::get().log.as_ref()
+}
+
+#[cold]
+fn write(to: &LogTo, line: fmt::Arguments<'_>) {
+    let line = words!("{line}");
+    match to {
+        LogTo::Errors => outside::line(format_args!("{line}")),
+        LogTo::File(path) => {
+            let mut written = false;
+            call_outside(|| {
+                // Opened for each line, so that the file may be moved away. One write, so that the
+                // lines of several processes do not mix.
+                let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+                let text = format!("{line}\n");
+                written = file.and_then(|mut file| file.write_all(text.as_bytes())).is_ok();
+            });
+            if !written {
+                outside::line(format_args!("{line}"));
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -23,7 +23,7 @@ use crate::heap::collector_lock::CollectorLock;
 use crate::heap::reclaim_queue::{OpenReport, Owner, ReclaimQueue, ThreadGarbage};
 use crate::object::address::Object;
 use crate::report::event;
-use crate::report::facts::{CollectionKind, CollectionReport};
+use crate::report::facts::{CollectionKind, CollectionReport, PhaseTimes};
 use crate::safepoint::{Coordinator, ThreadId};
 
 /// The objects of the queue. The model never dereferences them.
@@ -91,6 +91,7 @@ fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
             begun: Instant::now(),
             span: event::collection(CollectionKind::Full, "model"),
             external_before: 0,
+            phases_before: PhaseTimes::default(),
         };
         let threads = vec![
             ThreadGarbage::new(mine, vec![name(0), name(1)]),

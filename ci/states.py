@@ -40,6 +40,7 @@ EXEMPT = {
     "PhaseTimes": "as `Census`",
     "Surveyed": "as `Census`, for the time of a call",
     "Tracer::field": "as `ModelHeap`",
+    "Tracer::outer_field": "as `ModelHeap`",
     "Tracer::is_in_heap": "as `ModelHeap`",
     "Tracer::skips_leaves": "as `ModelHeap`",
     "Obj": "only `unsafe` code makes one, and promises the right state then: `tests/dynamic.rs` is its table",

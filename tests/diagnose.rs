@@ -206,7 +206,10 @@ fn a_variable_makes_a_program_log_its_collections() {
     assert_eq!(logged("off").0, Vec::<serde_json::Value>::new());
     let (lines, text) = logged("gcc");
     assert!(lines.is_empty());
-    assert!(text.contains("STANDSTILL_LOG is `gcc`, not gc or gc:FILE, and ignored"), "{text}");
+    assert!(
+        text.contains("STANDSTILL_LOG is `gcc`, not gc, gc:FILE or off, and ignored"),
+        "{text}"
+    );
 }
 
 #[test]

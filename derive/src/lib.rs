@@ -428,7 +428,7 @@ fn forward(
         let ty = field.ty;
         quote!(<#ty as #krate::Trace>::#method(#value, #argument);)
     };
-    for_each_field(shapes, &method, takes, first, call)
+    for_each_field(shapes, &method, takes, (first, TokenStream::new()), call)
 }
 
 /// `fn describe`, which names each field before its references.
@@ -440,20 +440,38 @@ fn describe(shapes: &[Shape<'_>], krate: &Path) -> TokenStream {
             <#ty as #krate::Trace>::describe(#value, #tracer);
         }
     };
-    for_each_field(shapes, &quote!(describe), quote!(&mut #krate::Tracer), quote!(), call)
+    let (outer, tracer) = (Ident::new("__outer", Span::mixed_site()), argument());
+    let around = if shapes.iter().any(|shape| !shape.fields.is_empty()) {
+        (
+            quote!(let #outer = #krate::Tracer::outer_field(#tracer);),
+            quote! {
+                if let ::core::option::Option::Some(outer) = #outer {
+                    #krate::Tracer::field(#tracer, outer);
+                }
+            },
+        )
+    } else {
+        (TokenStream::new(), TokenStream::new())
+    };
+    for_each_field(shapes, &quote!(describe), quote!(&mut #krate::Tracer), around, call)
 }
 
-/// A `fn method(this: &Self, argument: takes)` with the statements `first` and those of `call` for
-/// each field.
+/// The name of the second argument in the methods below.
+fn argument() -> Ident {
+    Ident::new("__argument", Span::mixed_site())
+}
+
+/// A `fn method(this: &Self, argument: takes)` with the statements of `call` for each field,
+/// between those of `around`.
 fn for_each_field(
     shapes: &[Shape<'_>],
     method: &TokenStream,
     takes: TokenStream,
-    first: TokenStream,
+    (first, last): (TokenStream, TokenStream),
     call: impl Fn(&Ident, &Field<'_>, Ident) -> TokenStream,
 ) -> TokenStream {
     let this = Ident::new("__this", Span::mixed_site());
-    let argument = Ident::new("__argument", Span::mixed_site());
+    let argument = argument();
     let arms = shapes
         .iter()
         .map(|shape| shape.arm(quote!(), |field, value| call(&argument, field, value)));
@@ -468,6 +486,7 @@ fn for_each_field(
         fn #method(#this: &Self, #parameter: #takes) {
             #first
             #body
+            #last
         }
     }
 }

@@ -22,6 +22,9 @@ const CHECKED_VARIABLE: &str = "STANDSTILL_CHECKED";
 /// Makes all heaps write a line for each collection, promotion and slow wait.
 const LOG_VARIABLE: &str = "STANDSTILL_LOG";
 
+/// The bytes of a path that std opens without memory.
+const LONGEST_PATH: usize = 300;
+
 /// Where the lines of [`log`](crate::report::log) go.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LogTo {
@@ -95,9 +98,12 @@ impl LogTo {
             Some("" | "0" | "off") => Ok(None),
             Some("gc") => Ok(Some(Self::Errors)),
             text => match text.and_then(|text| text.strip_prefix("gc:")) {
-                Some(path) if !path.is_empty() => Ok(Some(Self::File(path.into()))),
+                // A longer path would take memory each time.
+                Some(path) if (1..LONGEST_PATH).contains(&path.len()) => {
+                    Ok(Some(Self::File(path.into())))
+                }
                 _ => Err(format!(
-                    "{LOG_VARIABLE} is `{}`, not gc or gc:FILE, and ignored",
+                    "{LOG_VARIABLE} is `{}`, not gc, gc:FILE or off, and ignored",
                     value.to_string_lossy()
                 )),
             },

@@ -31,11 +31,13 @@ use crate::object::state;
 use crate::report::facts::{CollectionKind, CollectionReport, During, Phase};
 use crate::safepoint::{StopError, StopPurpose};
 
-/// Acquires the collector lock, for which the thread waits as a requester, detached.
-fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>, purpose: StopPurpose) {
+/// Acquires the collector lock, for which the thread waits as a requester, detached. Returns how
+/// long it has waited.
+fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>, purpose: StopPurpose) -> Duration {
     if m.core().collector_lock.try_acquire() {
-        return;
+        return Duration::ZERO;
     }
+    let begun = Instant::now();
     let core = Arc::clone(m.core());
     let mut request = core.collector_lock.request();
     while !acquire_helping(m, || request.try_acquire()) {
@@ -45,6 +47,7 @@ fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>, purpose: StopPurpose) {
             }
         });
     }
+    begun.elapsed()
 }
 
 /// Acquires the collector lock by `try_acquire`. If a reclaim queue holds it, the thread first
@@ -61,10 +64,7 @@ pub(crate) fn collect<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
 ) -> Result<CollectionReport, CollectError> {
-    let begun = Instant::now();
-    if what.wait {
-        acquire_lock(m, StopPurpose::Collection);
-    }
+    let waited = if what.wait { acquire_lock(m, StopPurpose::Collection) } else { Duration::ZERO };
     let core = Arc::clone(m.core());
     if !what.wait && !acquire_helping(m, || core.collector_lock.try_acquire()) {
         // The thread that has the lock may be stopping the world. So this one parks, because its
@@ -74,7 +74,7 @@ pub(crate) fn collect<M: ObjectModel>(
         return Err(CollectError::Busy);
     }
     let mut collection = Collection::begin(m, CollectorGuard::new(&core), what);
-    collection.open.report.waited = begun.elapsed();
+    collection.open.report.waited = waited;
     let (collection, first) = collection.search()?;
     Ok(collection.finish(first))
 }
@@ -371,6 +371,14 @@ pub(crate) fn merge_counts<M: ObjectModel>(
     dead: &mut Vec<DeadObject>,
 ) -> Result<(), NoMemory> {
     let _phase = world.core().phase(Phase::Merge);
+    merge_unmeasured(world, dead)
+}
+
+/// As [`merge_counts`], in a stop that belongs to no collection and no promotion.
+pub(crate) fn merge_unmeasured<M: ObjectModel>(
+    world: &World<'_, M>,
+    dead: &mut Vec<DeadObject>,
+) -> Result<(), NoMemory> {
     let core = world.core();
     let before = dead.len();
     let limit = SplitCountsOf::<M>::pending(&core.model, world);

@@ -34,7 +34,7 @@ pub(crate) fn in_stop<M: ObjectModel, R>(
     m.core().collector_lock.has_parked();
     let mut dead = Vec::new();
     let world = stopped.ok()?;
-    let result = collection::merge_counts(&world, &mut dead).ok().map(|()| f(&world));
+    let result = collection::merge_unmeasured(&world, &mut dead).ok().map(|()| f(&world));
     drop(world);
     collection::destroy_merged(dead, m);
     calls::resumed(m);

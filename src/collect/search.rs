@@ -146,7 +146,7 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     }
 
     /// Counts the references from all candidates, for a survey. Returns the granules of the
-    /// candidates that the model has reported as roots, and the counts, for
+    /// objects that the model has reported as roots, and the counts, for
     /// [`references`](Self::references).
     pub(crate) fn survey(&mut self) -> Result<(Vec<u32>, Counts), Abandoned> {
         let roots = listing::roots(self.world, &self.candidates, self.scope.selection)?;

@@ -123,10 +123,8 @@ impl Census {
     /// same objects, bytes and held objects are left out.
     pub fn since(&self, earlier: &Self) -> Vec<Growth> {
         let mut grown: HashMap<&str, Growth> = HashMap::new();
-        let rows = |census: &'_ Self| -> Vec<usize> { (0..census.types.len()).collect() };
         for (census, sign) in [(self, 1), (earlier, -1)] {
-            for at in rows(census) {
-                let row = &census.types[at];
+            for row in &census.types {
                 let growth = grown.entry(&row.type_name).or_insert_with(|| Growth {
                     type_name: row.type_name.clone(),
                     objects: 0,

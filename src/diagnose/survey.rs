@@ -35,7 +35,7 @@ use std::collections::HashMap;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::collect::calls::{self, Abandoned, guard_traversal};
-use crate::collect::collection::{destroy_merged, merge_counts, prepare};
+use crate::collect::collection::{destroy_merged, merge_unmeasured, prepare};
 use crate::collect::listing;
 use crate::collect::scope::{Scope, stopped_at};
 use crate::collect::search::Search;
@@ -194,7 +194,7 @@ pub(super) fn survey<M: ObjectModel, V: SurveyVisitor>(
     let world = m.stop_here().map_err(|error| error.to_string())?;
     let mut dead = Vec::new();
     let result = listing::list(&world, usize::MAX).and_then(|()| {
-        merge_counts(&world, &mut dead)?;
+        merge_unmeasured(&world, &mut dead)?;
         in_stop(&world, references, &new)
     });
     drop(world);

@@ -209,6 +209,7 @@ enum Shape {
     Pair(Gc<u64>, Gc<u64>),
     Named { inner: Inner, boxed: Box<Option<Gc<u64>>> },
     Many { list: GcCell<Vec<Inner>>, map: HashMap<u8, Option<Inner>> },
+    Mixed { pair: (Inner, Gc<u64>), rest: Gc<u64> },
 }
 
 #[derive(crate::Trace)]
@@ -243,6 +244,7 @@ fn references_have_the_names_of_their_fields() {
     });
     let items = [number(&m), number(&m)];
     let slice = m.alloc_slice(number(&m), items);
+    let mixed = m.alloc(Shape::Mixed { pair: (inner(&m), number(&m)), rest: number(&m) });
     let graph = m.graph();
     let fields = |gc: AnyGc| -> Vec<&str> {
         graph.references_of(address(&gc)).map(|(field, _)| field).collect()
@@ -251,6 +253,7 @@ fn references_have_the_names_of_their_fields() {
     assert_eq!(fields(Gc::into_any(named)), ["deep", "boxed"]);
     assert_eq!(fields(Gc::into_any(by_hand)), [""]);
     assert_eq!(fields(Gc::into_any(many)), ["deep"; 3]);
+    assert_eq!(fields(Gc::into_any(mixed)), ["deep", "pair", "rest"]);
     assert_eq!(fields(GcSlice::into_any(slice)), ["header", "items", "items"]);
 }
 

@@ -11,8 +11,8 @@
 //! # Access
 //!
 //! * [`Phases`]: the threads that work on a collection add to the sums while one has the collector
-//!   lock. They are relaxed, because they are figures. A promotion or a survey that merges counts
-//!   meanwhile adds its `Merge`.
+//!   lock. They are relaxed, because they are figures. In checked mode `Clear` includes the stops
+//!   of the checks.
 //! * All else is under the lock of settings, and no code of the program runs under that.
 //!
 //! Without memory for a histogram or a report, that value is left out.
@@ -21,6 +21,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -80,9 +81,10 @@ impl<M: ObjectModel> Core<M> {
 pub struct Distribution {
     /// The number of values.
     pub count: u64,
-    /// Their mean, and it is exact, as the maximum is.
+    /// Their mean.
     pub mean: Duration,
-    /// Half of the values are at most this. It is up to 1.6 % too long, and so are the next two.
+    /// Half of the values are at most this. It is up to 1.6 %, or 0.1 µs, too long, and so are the
+    /// next two.
     pub p50: Duration,
     /// 99 % are at most this.
     pub p99: Duration,
@@ -131,8 +133,8 @@ fn bucket(time: Duration) -> usize {
 fn longest_of(bucket: usize) -> Duration {
     let bucket = bucket as u64;
     let shift = (bucket / PER_OCTAVE).saturating_sub(1);
-    let units = ((bucket - shift * PER_OCTAVE + 1) << shift) - 1;
-    Duration::from_nanos(units * UNIT.as_nanos() as u64)
+    let units = (bucket - shift * PER_OCTAVE + 1) << shift;
+    Duration::from_nanos(units * u64::from(UNIT.subsec_nanos()) - 1)
 }
 
 impl Times {
@@ -167,7 +169,7 @@ impl Times {
         };
         Some(Distribution {
             count,
-            mean: self.sum.div_f64(count as f64),
+            mean: Duration::from_nanos((self.sum.as_nanos() / u128::from(count)) as u64),
             p50: quantile(0.5),
             p99: quantile(0.99),
             p999: quantile(0.999),
@@ -192,7 +194,7 @@ struct Kept {
     full: KindTimes,
     /// The number of the last report.
     sequence: u64,
-    recent: VecDeque<CollectionReport>,
+    recent: VecDeque<Arc<CollectionReport>>,
     /// The slowest calls since the last report, at most one of each kind.
     slowest: Vec<LongestCall>,
 }
@@ -237,7 +239,7 @@ impl Timings {
             kept.sequence += 1;
             report.sequence = kept.sequence;
             report.slowest = std::mem::take(&mut kept.slowest);
-            report.slowest.sort_by_key(|call| std::cmp::Reverse(call.took));
+            report.slowest.sort_unstable_by_key(|call| std::cmp::Reverse(call.took));
             let times = match report.kind {
                 CollectionKind::Young => &mut kept.young,
                 CollectionKind::Full => &mut kept.full,
@@ -256,7 +258,7 @@ impl Timings {
             }
             let oldest = (kept.recent.len() >= KEPT_REPORTS).then(|| kept.recent.pop_front());
             if kept.recent.try_reserve(1).is_ok()
-                && let Some(copy) = report.copy()
+                && let Some(copy) = report.copy().and_then(|copy| fallible::arc(copy).ok())
             {
                 kept.recent.push_back(copy);
             }
@@ -267,22 +269,31 @@ impl Timings {
 
     /// The last reports, the newest last.
     pub(crate) fn recent(&self) -> Vec<CollectionReport> {
-        self.kept.with(|kept| kept.recent.iter().cloned().collect())
+        let mut recent = Vec::with_capacity(KEPT_REPORTS);
+        self.kept.with(|kept| recent.extend(kept.recent.iter().cloned()));
+        recent.iter().map(|report: &Arc<_>| CollectionReport::clone(report)).collect()
     }
 
-    /// The times of young and of full collections.
+    /// The times of young and of full collections. The lock is taken for each of them, because all
+    /// heaps share it.
     pub(crate) fn times(&self) -> (CollectionTimes, CollectionTimes) {
-        let of = |times: &KindTimes| CollectionTimes {
-            pause: times.pause.distribution().unwrap_or_default(),
-            time_to_stop: times.time_to_stop.distribution().unwrap_or_default(),
-            waited: times.waited.distribution().unwrap_or_default(),
-            duration: times.duration.distribution().unwrap_or_default(),
+        (self.of_kind(|kept| &kept.young), self.of_kind(|kept| &kept.full))
+    }
+
+    fn of_kind(&self, kind: impl Fn(&Kept) -> &KindTimes) -> CollectionTimes {
+        let of = |times: &dyn Fn(&KindTimes) -> &Times| {
+            self.kept.with(|kept| times(kind(kept)).distribution())
+        };
+        CollectionTimes {
+            pause: of(&|kind| &kind.pause).unwrap_or_default(),
+            time_to_stop: of(&|kind| &kind.time_to_stop).unwrap_or_default(),
+            waited: of(&|kind| &kind.waited).unwrap_or_default(),
+            duration: of(&|kind| &kind.duration).unwrap_or_default(),
             phases: Phase::ALL
                 .into_iter()
-                .filter_map(|phase| Some((phase, times.phases[phase as usize].distribution()?)))
+                .filter_map(|phase| Some((phase, of(&|kind| &kind.phases[phase as usize])?)))
                 .collect(),
-        };
-        self.kept.with(|kept| (of(&kept.young), of(&kept.full)))
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 /// The address, by which references and functions name an object.
 #[allow(unsafe_code)]
 pub(crate) mod address;
+/// The names of fields, which a survey wants of a traversal.
+pub(crate) mod fields;
 /// Proofs: an address, and why the object there is alive, stopped, claimed or dead.
 #[allow(unsafe_code)]
 pub(crate) mod live;

@@ -43,7 +43,7 @@ pub struct Tracer {
     /// Whether a collection uses it, which unlike an inspection can do without an object's edges.
     may_lose: bool,
     /// The buffer had no room for an address, and there was no memory.
-    lost: bool,
+    pub(super) lost: bool,
     /// The [uncounted](Self::uncounted) references that lie inside the heap: the traversed object
     /// and the target, in the order of the reports.
     uncounted: Vec<(Option<Object>, usize)>,
@@ -77,7 +77,7 @@ pub struct Tracer {
     pub(crate) watchful: bool,
     /// The fields of the current object, each with the number of the edges before it. `None`: they
     /// are not wanted.
-    fields: Option<Vec<(usize, Cow<'static, str>)>>,
+    pub(super) fields: Option<Vec<(usize, Cow<'static, str>)>>,
     /// A tracer belongs to the thread that made it, so it is not `Send`.
     local: PhantomData<*mut ()>,
 }
@@ -169,40 +169,6 @@ impl Tracer {
     #[cfg(feature = "cpython")]
     pub(crate) fn seeks(&self) -> bool {
         !self.sought.is_empty()
-    }
-
-    /// A tracer for an inspection that wants the names of fields.
-    pub(crate) fn naming(base: usize, len: usize) -> Self {
-        let mut tracer = Self::for_collection(base, len);
-        tracer.fields = Some(Vec::new());
-        tracer
-    }
-
-    /// The references that are reported next, until the next call, are those of the field `name`.
-    /// For [`Trace::describe`](crate::Trace::describe) and
-    /// [`Describe::fields`](crate::model::Describe::fields); elsewhere it does nothing.
-    pub fn field(&mut self, name: impl Into<Cow<'static, str>>) {
-        let before = self.edges().len();
-        if let Some(fields) = &mut self.fields {
-            self.lost |= fallible::push(fields, (before, name.into())).is_err();
-        }
-    }
-
-    /// Names the references of the current object, by the addresses of their targets.
-    #[cfg(feature = "cpython")]
-    pub(crate) fn name_edges(&mut self, mut name: impl FnMut(usize) -> Option<Cow<'static, str>>) {
-        let Some(mut fields) = self.fields.take() else { return };
-        let mut edges = self.edges().iter().enumerate();
-        let kept = edges.try_for_each(|(at, &edge)| {
-            fallible::push(&mut fields, (at, name(edge).unwrap_or_default()))
-        });
-        self.fields = Some(fields);
-        self.lost |= kept.is_err();
-    }
-
-    /// The fields of the current object, each with the number of the edges before it.
-    pub(crate) fn fields(&self) -> &[(usize, Cow<'static, str>)] {
-        self.fields.as_deref().unwrap_or_default()
     }
 
     /// Records a visit by a handler. `true`: the handler is to end, having visited a sought object.

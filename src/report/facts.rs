@@ -33,8 +33,8 @@ impl CollectionKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Stopped: merges the counts that threads have pending; runs in each stop of a collection, of
-    /// a promotion and of a survey.
+    /// Stopped: merges the counts that threads have pending; runs in each stop of a collection and
+    /// of a promotion.
     Merge,
     /// Stopped: marks the objects that the model's roots reach, and in a full collection those that
     /// known roots, then the last full collection's roots reach. Runs only with such roots, and
@@ -183,7 +183,8 @@ pub struct CollectionReport {
     /// How long each phase took.
     pub phases: PhaseTimes,
     /// The slowest finalizer, weak callback, clear handler and destructor, each if it took at least
-    /// 0.1 ms, the slowest of them first.
+    /// 0.1 ms, the slowest of them first. Quick clear handlers and destructors are measured
+    /// together, and such a group counts as one ([`LongestCall::objects`]).
     pub slowest: Vec<LongestCall>,
     /// The number of threads that could count and mark, with the collecting thread. Fewer have
     /// worked if the collection ended before the others could begin.
@@ -293,8 +294,8 @@ pub enum During {
     Shutdown,
 }
 
-/// The call of the program's code that took longest while a collection held up its thread. It is a
-/// part of a [`SlowStop`](crate::safepoint::SlowStop).
+/// A call of the program's code that took longest in a collection, or while one held up its
+/// thread: a part of a [`CollectionReport`] or a [`SlowStop`](crate::safepoint::SlowStop).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LongestCall {

@@ -7,8 +7,9 @@
 //! `{"event":"collection","heap":"app","sequence":7,"kind":"full"`.
 //!
 //! A line is one object, without line breaks inside, and each number of microseconds has a name
-//! that ends in `_us`. The text takes memory; a line without it is lost. A line that the file does
-//! not take goes to standard error.
+//! that ends in `_us`. The text takes memory; a line without it is lost. Each line is one write, so
+//! that those of several threads and processes do not mix. A line that the file does not take goes
+//! to standard error. A file that blocks, such as a pipe that nobody reads, blocks the heap.
 
 #![forbid(unsafe_code)]
 
@@ -17,8 +18,9 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use crate::base::environment::{Environment, LogTo};
-use crate::base::fallible::words;
-use crate::base::outside::{self, call_outside};
+use crate::base::fallible;
+use crate::base::outside::call_outside;
+use crate::base::system;
 use crate::report::facts::CollectionReport;
 
 /// A text in quotes, as JSON writes it.
@@ -197,23 +199,18 @@ fn wanted() -> Option<&'static LogTo> {
 
 #[cold]
 fn write(to: &LogTo, line: fmt::Arguments<'_>) {
-    let line = words!("{line}");
-    match to {
-        LogTo::Errors => outside::line(format_args!("{line}")),
-        LogTo::File(path) => {
-            let mut written = false;
-            call_outside(|| {
-                // Opened for each line, so that the file may be moved away. One write, so that the
-                // lines of several processes do not mix.
-                let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-                let text = format!("{line}\n");
-                written = file.and_then(|mut file| file.write_all(text.as_bytes())).is_ok();
-            });
-            if !written {
-                outside::line(format_args!("{line}"));
-            }
+    let Some(line) = fallible::written(format_args!("{line}\n")) else { return };
+    call_outside(|| {
+        let mut is_written = false;
+        if let LogTo::File(path) = to {
+            // Opened for each line, so that the file may be moved away.
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            is_written = file.and_then(|mut file| file.write_all(line.as_bytes())).is_ok();
         }
-    }
+        if !is_written {
+            system::write_error(line.as_bytes());
+        }
+    });
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

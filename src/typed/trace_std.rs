@@ -486,6 +486,13 @@ impl<T: Trace, E: Trace> Trace for Result<T, E> {
         }
     }
 
+    fn describe(this: &Self, tracer: &mut Tracer) {
+        match this {
+            Ok(value) => T::describe(value, tracer),
+            Err(error) => E::describe(error, tracer),
+        }
+    }
+
     #[inline]
     fn clear(this: &Self, m: &Mutator) {
         match this {
@@ -515,6 +522,12 @@ where
     fn traverse(this: &Self, tracer: &mut Tracer) {
         if let Cow::Owned(value) = this {
             B::Owned::traverse(value, tracer);
+        }
+    }
+
+    fn describe(this: &Self, tracer: &mut Tracer) {
+        if let Cow::Owned(value) = this {
+            B::Owned::describe(value, tracer);
         }
     }
 

@@ -34,7 +34,8 @@ fn the_log_goes_to_standard_error_or_to_a_file() {
     assert_eq!((log(""), log("off"), log("0")), (Ok(None), Ok(None), Ok(None)));
     assert_eq!(log("gc"), Ok(Some(LogTo::Errors)));
     assert_eq!(log("gc:/tmp/a b"), Ok(Some(LogTo::File("/tmp/a b".into()))));
-    for odd in ["gc:", "1", "GC", "all"] {
+    let long = format!("gc:{}", "x".repeat(LONGEST_PATH));
+    for odd in ["gc:", "1", "GC", "all", &long] {
         assert!(log(odd).unwrap_err().contains(odd), "{odd}");
     }
 }

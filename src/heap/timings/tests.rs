@@ -50,7 +50,7 @@ fn a_bucket_contains_its_longest_time_and_no_longer_one() {
     for at in 0..=super::bucket(super::LONGEST) {
         let longest = super::longest_of(at);
         assert_eq!(super::bucket(longest), at);
-        let next = longest + super::UNIT;
+        let next = longest + Duration::from_nanos(1);
         assert!(super::bucket(next) == at + 1 || next > super::LONGEST, "{at}");
         assert!(longest - before <= longest / 60 + super::UNIT);
         before = longest;

@@ -21,7 +21,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -194,7 +193,7 @@ struct Kept {
     full: KindTimes,
     /// The number of the last report.
     sequence: u64,
-    recent: VecDeque<Arc<CollectionReport>>,
+    recent: VecDeque<CollectionReport>,
     /// The slowest calls since the last report, at most one of each kind.
     slowest: Vec<LongestCall>,
 }
@@ -258,7 +257,7 @@ impl Timings {
             }
             let oldest = (kept.recent.len() >= KEPT_REPORTS).then(|| kept.recent.pop_front());
             if kept.recent.try_reserve(1).is_ok()
-                && let Some(copy) = report.copy().and_then(|copy| fallible::arc(copy).ok())
+                && let Some(copy) = report.copy()
             {
                 kept.recent.push_back(copy);
             }
@@ -267,11 +266,22 @@ impl Timings {
         drop(overwritten);
     }
 
-    /// The last reports, the newest last.
+    /// The last reports, the newest last. The lock is taken for each of them, because all heaps
+    /// share it.
     pub(crate) fn recent(&self) -> Vec<CollectionReport> {
-        let mut recent = Vec::with_capacity(KEPT_REPORTS);
-        self.kept.with(|kept| recent.extend(kept.recent.iter().cloned()));
-        recent.iter().map(|report: &Arc<_>| CollectionReport::clone(report)).collect()
+        let mut reports: Vec<CollectionReport> = Vec::with_capacity(KEPT_REPORTS);
+        while reports.len() < KEPT_REPORTS {
+            let last = reports.last().map_or(0, |report| report.sequence);
+            let next = self.kept.with(|kept| {
+                let at = kept.recent.partition_point(|report| report.sequence <= last);
+                kept.recent.get(at).cloned()
+            });
+            match next {
+                Some(report) => reports.push(report),
+                None => break,
+            }
+        }
+        reports
     }
 
     /// The times of young and of full collections. The lock is taken for each of them, because all

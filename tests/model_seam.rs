@@ -1322,6 +1322,10 @@ impl<const YOUNG: bool, const OVERLAPS: bool> Describe<Seam<YOUNG, OVERLAPS>>
         model.traverse(object, tracer);
         tracer.field("after");
     }
+
+    fn external_bytes(_: &Self, _: Stopped<'_>) -> usize {
+        7
+    }
 }
 
 /// What a survey tells of an object: its count, the references from outside, whether it is held,
@@ -1349,6 +1353,7 @@ fn a_survey_corrects_counts_also_of_untracked_objects() {
     unsafe { m.untrack(object) };
     assert_eq!(survey(&mut m)[&object.address()], (Some(1), 1, true, vec![]));
     assert_eq!(m.why_alive(object).unwrap().steps.len(), 1);
+    assert_eq!(m.census().total().external_bytes, 7);
 }
 
 #[test]

@@ -130,9 +130,8 @@ pub(crate) fn release_all<M: ObjectModel>(mut claims: ClaimRefs<'_>, m: &mut Mod
 /// collection still has its references to them.
 fn park<M: ObjectModel>(claimed: &[Live<'_>], m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
-    core.collector_lock.parks(claimed);
+    let _announced = core.collector_lock.parks(claimed);
     calls::park(m);
-    core.collector_lock.has_parked();
 }
 
 /// Releases one reference, on a mutator that is lent. The state of a listed object ends before: see

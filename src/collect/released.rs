@@ -29,9 +29,9 @@ pub(crate) fn in_stop<M: ObjectModel, R>(
     claimed: &[Live<'_>],
     f: impl FnOnce(&World<'_, M>) -> R,
 ) -> Option<R> {
-    m.core().collector_lock.parks(claimed);
+    let announced = m.core().collector_lock.parks(claimed);
     let stopped = m.stop_here();
-    m.core().collector_lock.has_parked();
+    drop(announced);
     let mut dead = Vec::new();
     let world = stopped.ok()?;
     let result = collection::merge_unmeasured(&world, &mut dead).ok().map(|()| f(&world));

@@ -62,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::base::fallible;
@@ -316,19 +317,16 @@ impl CollectorLock {
     }
 
     /// The caller is about to park, and has not released its collection's references to these
-    /// objects. It calls [`has_parked`](Self::has_parked) afterwards.
-    pub(crate) fn parks(&self, claimed: &[Live<'_>]) {
+    /// objects. It drops the returned value when it has parked, also if that unwinds, because the
+    /// list must be alive while others can read it.
+    pub(crate) fn parks<'a>(&'a self, claimed: &'a [Live<'_>]) -> Announced<'a> {
         let (first, len) = (claimed.as_ptr().expose_provenance(), claimed.len());
+        let thread = attached_as();
         let parked = &mut self.state.lock().parked;
         if parked.try_reserve(1).is_ok() {
-            parked.push(ParkedClaims { thread: attached_as(), first, len });
+            parked.push(ParkedClaims { thread, first, len });
         }
-    }
-
-    /// The caller has parked, as [`parks`](Self::parks) has announced.
-    pub(crate) fn has_parked(&self) {
-        let me = attached_as();
-        self.state.lock().parked.retain(|parked| parked.thread != me);
+        Announced { lock: self, thread, claimed: PhantomData }
     }
 
     /// Hands the collector lock, which the caller holds, to the threads that finish the queue.
@@ -389,6 +387,22 @@ impl CollectorLock {
         if waiting > 0 {
             self.change.notify_all();
         }
+    }
+}
+
+/// The objects of [`CollectorLock::parks`] are announced until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it ends the announcement"]
+pub(crate) struct Announced<'a> {
+    lock: &'a CollectorLock,
+    /// Kept, because a thread that unwinds may be detached.
+    thread: u64,
+    claimed: PhantomData<&'a ()>,
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        self.lock.state.lock().parked.retain(|parked| parked.thread != self.thread);
     }
 }
 

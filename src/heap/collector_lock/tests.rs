@@ -82,11 +82,17 @@ fn a_child_of_a_fork_frees_the_lock_of_a_thread_that_it_does_not_have() {
     assert!(lock.try_acquire());
     lock.set_claimed();
     lock.set_releasing();
-    lock.parks(&[]);
+    let announced = lock.parks(&[]);
     assert_eq!(abandon().map(|lost| lost.parked.len()), Some(1));
+    drop(announced);
     assert!(lock.try_acquire());
-    lock.parks(&[]);
-    lock.has_parked();
+    // Also where the thread unwinds out of its stop.
+    let unwinds = crate::base::outside::guarded(|| {
+        let _announced = lock.parks(&[]);
+        std::panic::panic_any(());
+    });
+    assert!(unwinds.is_err());
+    assert_eq!(lock.claims(|_, _, parked| parked.len()), 0);
     assert_eq!(abandon().map(|lost| lost.parked.len()), Some(0));
     assert_eq!(claims(abandon()), None);
 }

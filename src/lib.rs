@@ -53,8 +53,8 @@ pub mod gc_module;
 
 pub use report::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
 pub use report::facts::{
-    CollectionEvent, CollectionKind, CollectionReport, During, LongestCall, Phase, PhaseTimes,
-    Unraisable,
+    CollectionEvent, CollectionKind, CollectionReason, CollectionReport, During, LongestCall,
+    Phase, PhaseTimes, TypeShare, Unraisable,
 };
 pub use report::hooks::CallGuards;
 /// Allocation that may be refused, for the C library.
@@ -96,11 +96,12 @@ pub use heap::pacing::Pacing;
 pub use heap::request::{Collect, CollectError};
 pub use heap::settings::DeferGuard;
 pub use heap::slow::{CellWait, SlowLock};
-pub use heap::timings::{CollectionTimes, Distribution};
+pub use heap::timings::CollectionTimes;
 pub use model::stopped::StoppedCollection;
 #[doc(hidden)]
 pub use object::tracer::Edge;
 pub use object::tracer::Tracer;
+pub use report::times::Distribution;
 #[cfg(feature = "derive")]
 pub use standstill_derive::Trace;
 pub use typed::shared_gc::SharedGc;

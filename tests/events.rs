@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use standstill::dynamic::{self, Flags, TypeSpec};
-use standstill::{Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace};
+use standstill::{Collect, CollectionReason, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 use tracing::field::{Field, Visit};
 use tracing::span::Attributes;
 use tracing::{Event, Id, Subscriber};
@@ -110,9 +111,71 @@ fn a_collection_shows_its_phases_in_order_and_its_facts() {
     let fact = |name: &str| facts[name].as_str();
     assert_eq!((fact("kind"), fact("candidates"), fact("collected")), ("\"full\"", "1", "1"));
     // A collection that was not abandoned has no reason.
-    let names: BTreeSet<_> = facts.keys().copied().chain(["abandoned"]).collect();
+    let names: BTreeSet<_> = facts.keys().copied().chain(["abandoned", "late_thread"]).collect();
     assert_eq!(names, documented("collected"), "the row in docs/tracing.md");
     assert_eq!((fact("finalized"), fact("stops"), fact("workers")), ("1", "2", "1"));
+}
+
+#[test]
+fn a_slow_collection_is_one_event_that_names_the_late_thread() {
+    let heap = Heap::builder().name("slow").pacing(Pacing::manual());
+    let heap = heap.slow_collection(Duration::ZERO).slow_stop(Duration::from_millis(1));
+    let heap = heap.build().expect("a heap");
+    let (attached, is_attached) = mpsc::channel();
+    let (waits, is_awaited) = mpsc::channel();
+    let (seen_all, may_end) = mpsc::channel();
+    heap.on_slow_stop(move |_| {
+        let _ = waits.send(());
+    });
+    let seen = thread::scope(|scope| {
+        let late = thread::Builder::new().name("late".into());
+        let other = heap.clone();
+        late.spawn_scoped(scope, move || {
+            let mut m = other.attach();
+            m.mark("reading a request");
+            attached.send(()).unwrap();
+            // It keeps the stop waiting until that is reported.
+            is_awaited.recv().unwrap();
+            m.detach(|| may_end.recv().unwrap());
+        })
+        .expect("a thread");
+        let mut m = heap.attach();
+        cycle(&m, false);
+        is_attached.recv().unwrap();
+        Recorder::during(|| {
+            let report = m.collect();
+            assert_eq!(report.reason, CollectionReason::Requested);
+            let late = report.late_thread.expect("a late thread");
+            assert!(late.starts_with("thread 'late' (OS thread"), "{late}");
+            assert!(late.ends_with(r#"last at "reading a request")"#), "{late}");
+            assert_eq!(report.largest_types[0].objects, 1);
+            assert!(report.largest_types[0].type_name.ends_with("Node"));
+            let times = heap.threads();
+            let late = times.iter().find(|times| times.thread.name.as_deref() == Some("late"));
+            let times = late.map_or_else(Default::default, |late| late.time_to_stop);
+            assert!(times.count == 1 && times.max >= Duration::from_millis(1), "{times:?}");
+            seen_all.send(()).unwrap();
+        })
+    });
+    let slow: Vec<_> = seen.iter().filter(|(name, _)| name == "slow collection").collect();
+    let [(_, facts)] = slow[..] else { panic!("{slow:?}") };
+    // No code of the program took long.
+    let names: BTreeSet<_> = facts.keys().copied().chain(["longest"]).collect();
+    assert_eq!(names, documented("slow collection"), "the row in docs/tracing.md");
+    assert!(facts["phases"].contains("Count"), "{facts:?}");
+    assert!(facts["types"].contains("Node: 1 objects, "), "{facts:?}");
+}
+
+#[test]
+fn a_collection_is_slow_from_its_threshold_on() {
+    let heap = Heap::builder().pacing(Pacing::manual());
+    let heap = heap.slow_collection(Duration::from_secs(1000)).build().expect("a heap");
+    let mut m = heap.attach();
+    cycle(&m, false);
+    let mut largest = Vec::new();
+    let seen = Recorder::during(|| largest = m.collect().largest_types);
+    assert!(seen.iter().all(|(name, _)| name != "slow collection"), "{seen:?}");
+    assert!(largest.is_empty());
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::collect::reclaim::{self, CollectorGuard};
 use crate::collect::scope::{Scope, state_of, stopped_at};
 use crate::collect::search::Search;
 use crate::collect::sweep::Swept;
-use crate::collect::{listing, open_report};
+use crate::collect::{largest, listing, open_report};
 use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -317,6 +317,9 @@ fn find<M: ObjectModel>(
     if let Some(verifier) = verifier {
         verifier.verify(world, "in a collection");
     }
+    if world.elapsed() >= world.core().slow_collection {
+        report.largest_types = largest::types(world).unwrap_or_default();
+    }
     Ok(unreachable)
 }
 
@@ -395,7 +398,11 @@ pub(crate) fn merge_unmeasured<M: ObjectModel>(
 
 /// Resumes the world, and adds the duration of the stop to the report.
 pub(crate) fn resume<M: ObjectModel>(world: World<'_, M>, report: &mut CollectionReport) {
-    report.time_to_stop = report.time_to_stop.max(world.time_to_stop());
+    let time_to_stop = world.time_to_stop();
+    if time_to_stop > report.time_to_stop {
+        report.time_to_stop = time_to_stop;
+        report.late_thread = world.late_thread();
+    }
     let since = Instant::now();
     let stopped = world.elapsed();
     drop(world);

@@ -79,6 +79,8 @@ pub(crate) mod candidates;
 // What a model names, which is its objects, uncounted roots, and corrections of counts.
 #[allow(unsafe_code)]
 pub(crate) mod listing;
+// The types with the most bytes, for the report of a slow collection.
+mod largest;
 // Calls to the model, with traversals in a stop, and other methods between the stops.
 pub(crate) mod calls;
 // The roots of the last full collection, as an assumption about this one.

@@ -22,6 +22,7 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     let kind = if collects_young::<M>() { what.kind } else { CollectionKind::Full };
     let mut report = CollectionReport::new(kind);
     report.generation = usize::from(what.generation);
+    report.reason = what.reason;
     let span = event::collection(kind, &m.core().name);
     // Relaxed: the last collection has closed its report.
     let external_before = m.core().totals.external_reclaimed.load(Ordering::Relaxed);
@@ -93,6 +94,9 @@ pub(crate) fn close<M: ObjectModel>(
     let _entered = span.enter();
     event::collected(&span, &report);
     log::collection(&core.name, &report);
+    if report.cost() >= core.slow_collection {
+        event::slow_collection(&core.name, &report);
+    }
     core.hooks.collection(&CollectionEvent::Stop(&report));
     let _lent = m.lend();
     if let Some(observer) = &core.observer {

@@ -16,7 +16,7 @@ use crate::heap::parts::*;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
 use crate::heap::request::{Collect, CollectError};
 use crate::report::event;
-use crate::report::facts::CollectionReport;
+use crate::report::facts::{CollectionReason, CollectionReport};
 use crate::safepoint::StopError;
 
 impl<M: ObjectModel> ModelMutator<M> {
@@ -68,7 +68,9 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
             // An error of an automatic collection has no caller to receive it.
             let result = match self.core().pace.due() {
-                _ if stressed => Some(collect_due(self, Collect::full())),
+                _ if stressed => {
+                    Some(collect_due(self, Collect::full().because(CollectionReason::Stress)))
+                }
                 Due::Nothing => None,
                 Due::Promotion | Due::Young
                     if !collects_young::<M>() && !self.core().space.is_tight() =>
@@ -78,8 +80,16 @@ impl<M: ObjectModel> ModelMutator<M> {
                 }
                 // If memory is short, a collection that frees garbage is better than a promotion.
                 Due::Promotion if !self.core().space.is_tight() => Some(sweep::promote(self)),
-                Due::Promotion | Due::Young => Some(collect_due(self, Collect::young())),
-                Due::Full => Some(collect_due(self, Collect::full())),
+                Due::Promotion => Some(collect_due(
+                    self,
+                    Collect::young().because(CollectionReason::LittleMemory),
+                )),
+                Due::Young => {
+                    Some(collect_due(self, Collect::young().because(CollectionReason::New)))
+                }
+                Due::Full => {
+                    Some(collect_due(self, Collect::full().because(CollectionReason::Growth)))
+                }
             };
             if matches!(result, Some(Err(CollectError::Busy))) {
                 self.slow_down();

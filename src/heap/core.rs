@@ -61,6 +61,8 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) under: MaybeStrain,
     /// A collection over fewer cells counts and marks on one thread, unless parked threads join it.
     pub(crate) serial_below: usize,
+    /// A collection that costs the program as much is reported.
+    pub(crate) slow_collection: Duration,
     pub(crate) collector_lock: CollectorLock,
     /// Memory that threads without a mutator have freed.
     pub(super) freed: Freed,
@@ -85,6 +87,7 @@ pub(crate) struct CoreConfig<M: ObjectModel> {
     pub(crate) serial_below: usize,
     pub(crate) workers: usize,
     pub(crate) slow_stop: Duration,
+    pub(crate) slow_collection: Duration,
     pub(crate) pacing: crate::heap::pacing::Pacing,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) rule: Option<Arc<dyn PacingRule>>,
@@ -143,6 +146,7 @@ impl<M: ObjectModel> Core<M> {
                 stress: config.stress,
                 under,
                 serial_below: config.serial_below,
+                slow_collection: config.slow_collection,
                 collector_lock: CollectorLock::new(),
                 freed: Freed::default(),
                 totals: Totals::default(),

@@ -17,6 +17,7 @@ use crate::heap::timings::CollectionTimes;
 use crate::object::address::Object;
 use crate::report::error::AttachError;
 use crate::report::facts::CollectionReport;
+use crate::safepoint::ThreadTimes;
 
 /// A heap of objects of model `M`, as a counted handle. See [`model`](crate::model).
 #[repr(transparent)]
@@ -153,6 +154,15 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// The reports of the last collections, up to 256, the newest last.
     pub fn recent_collections(&self) -> Vec<CollectionReport> {
         self.0.core.timings.recent()
+    }
+
+    /// The threads with a mutator, and how long stops have waited for each.
+    ///
+    /// # Panics
+    ///
+    /// On a thread that holds a fork.
+    pub fn threads(&self) -> Vec<ThreadTimes> {
+        self.0.core.coordinator.thread_times()
     }
 }
 

@@ -4,13 +4,14 @@
 
 use std::fmt;
 
-use crate::report::facts::CollectionKind;
+use crate::report::facts::{CollectionKind, CollectionReason};
 use crate::safepoint::StopError;
 
 /// The extent of a collection, and its behaviour while another thread is collecting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collect {
     pub(crate) kind: CollectionKind,
+    pub(crate) reason: CollectionReason,
     pub(crate) wait: bool,
     /// The number for records and callbacks.
     pub(crate) generation: u8,
@@ -28,6 +29,7 @@ impl Collect {
     pub fn full() -> Self {
         Self {
             kind: CollectionKind::Full,
+            reason: CollectionReason::Requested,
             wait: true,
             generation: 2,
             quiet: false,
@@ -40,6 +42,7 @@ impl Collect {
     pub fn young() -> Self {
         Self {
             kind: CollectionKind::Young,
+            reason: CollectionReason::Requested,
             wait: true,
             generation: 0,
             quiet: false,
@@ -60,6 +63,12 @@ impl Collect {
     /// a limit of its own: [`HeapBuilder::workers`](crate::HeapBuilder::workers). 0 counts as 1.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
+        self
+    }
+
+    /// Sets the reason, which is otherwise a request.
+    pub(crate) fn because(mut self, reason: CollectionReason) -> Self {
+        self.reason = reason;
         self
     }
 

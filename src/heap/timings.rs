@@ -22,7 +22,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::base::fallible;
 use crate::base::settings_lock::Setting;
@@ -30,16 +30,13 @@ use crate::heap::core::Core;
 use crate::heap::model::ObjectModel;
 use crate::report::event::{self, EnteredSpan};
 use crate::report::facts::{CollectionKind, CollectionReport, LongestCall, Phase, PhaseTimes};
+use crate::report::times::{Distribution, Times};
+
+/// An octave has so many buckets, so that percentiles are up to 1.6 % too long.
+const PRECISION: u64 = 64;
 
 /// Reports of so many collections are kept.
 const KEPT_REPORTS: usize = 256;
-
-/// Histograms count in this unit, so that a stop of some microseconds is still precise.
-const UNIT: Duration = Duration::from_nanos(100);
-const PER_SECOND: u64 = 1_000_000_000 / UNIT.subsec_nanos() as u64;
-
-/// A longer time counts as this.
-const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// The sums of the phases since the heap was made, in nanoseconds.
 #[derive(Debug, Default)]
@@ -74,25 +71,6 @@ impl<M: ObjectModel> Core<M> {
     }
 }
 
-/// How values of one time are distributed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Distribution {
-    /// The number of values.
-    pub count: u64,
-    /// Their mean.
-    pub mean: Duration,
-    /// Half of the values are at most this. It is up to 1.6 %, or 0.1 µs, too long, and so are the
-    /// next two.
-    pub p50: Duration,
-    /// 99 % are at most this.
-    pub p99: Duration,
-    /// 99.9 % are at most this.
-    pub p999: Duration,
-    /// The largest one.
-    pub max: Duration,
-}
-
 /// How long the collections of one kind have taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -109,82 +87,14 @@ pub struct CollectionTimes {
     pub phases: Vec<(Phase, Distribution)>,
 }
 
-/// A histogram, whose memory is taken with its first value. Above 64 units each octave has 64
-/// buckets. (The crate hdrhistogram has such ones too, but its memory cannot be refused.)
-#[derive(Debug, Default)]
-struct Times {
-    buckets: Vec<u32>,
-    sum: Duration,
-    max: Duration,
-}
-
-const PER_OCTAVE: u64 = 64;
-
-/// The bucket of a time.
-fn bucket(time: Duration) -> usize {
-    let time = time.min(LONGEST);
-    let units = time.as_secs() * PER_SECOND + u64::from(time.subsec_nanos() / UNIT.subsec_nanos());
-    let shift = units.checked_ilog2().unwrap_or(0).saturating_sub(PER_OCTAVE.ilog2());
-    (u64::from(shift) * PER_OCTAVE + (units >> shift)) as usize
-}
-
-/// The longest time of a bucket.
-fn longest_of(bucket: usize) -> Duration {
-    let bucket = bucket as u64;
-    let shift = (bucket / PER_OCTAVE).saturating_sub(1);
-    let units = (bucket - shift * PER_OCTAVE + 1) << shift;
-    Duration::from_nanos(units * u64::from(UNIT.subsec_nanos()) - 1)
-}
-
-impl Times {
-    fn add(&mut self, time: Duration) {
-        let at = bucket(time);
-        if self.buckets.is_empty() {
-            // Without memory the value is lost.
-            let zeroes = std::iter::repeat_n(0, bucket(LONGEST) + 1);
-            self.buckets = fallible::collect(zeroes).unwrap_or_default();
-        }
-        if let Some(count) = self.buckets.get_mut(at) {
-            *count = count.saturating_add(1);
-            self.sum = self.sum.saturating_add(time);
-            self.max = self.max.max(time);
-        }
-    }
-
-    fn distribution(&self) -> Option<Distribution> {
-        let count: u64 = self.buckets.iter().copied().map(u64::from).sum();
-        if count == 0 {
-            return None;
-        }
-        // The first bucket with which the sum reaches this part of all values.
-        let quantile = |part: f64| {
-            let wanted = ((part * count as f64).ceil() as u64).max(1);
-            let mut sum = 0;
-            let at = self.buckets.iter().position(|&here| {
-                sum += u64::from(here);
-                sum >= wanted
-            });
-            at.map_or(self.max, |at| longest_of(at).min(self.max))
-        };
-        Some(Distribution {
-            count,
-            mean: Duration::from_nanos((self.sum.as_nanos() / u128::from(count)) as u64),
-            p50: quantile(0.5),
-            p99: quantile(0.99),
-            p999: quantile(0.999),
-            max: self.max,
-        })
-    }
-}
-
 /// The histograms of one kind of collection.
 #[derive(Default)]
 struct KindTimes {
-    pause: Times,
-    time_to_stop: Times,
-    waited: Times,
-    duration: Times,
-    phases: [Times; Phase::ALL.len()],
+    pause: Times<PRECISION>,
+    time_to_stop: Times<PRECISION>,
+    waited: Times<PRECISION>,
+    duration: Times<PRECISION>,
+    phases: [Times<PRECISION>; Phase::ALL.len()],
 }
 
 #[derive(Default)]
@@ -291,7 +201,7 @@ impl Timings {
     }
 
     fn of_kind(&self, kind: impl Fn(&Kept) -> &KindTimes) -> CollectionTimes {
-        let of = |times: &dyn Fn(&KindTimes) -> &Times| {
+        let of = |times: &dyn Fn(&KindTimes) -> &Times<PRECISION>| {
             self.kept.with(|kept| times(kind(kept)).distribution())
         };
         CollectionTimes {

@@ -55,6 +55,13 @@ impl<M: ObjectModel> World<'_, M> {
         self.stopped.time_to_stop() + self.runtime.map_or(Duration::ZERO, |(_, took)| took)
     }
 
+    /// The thread that was last to stop, if that took at least 1 ms.
+    #[cold]
+    pub(crate) fn late_thread(&self) -> Option<String> {
+        let is_late = self.stopped.time_to_stop() >= Duration::from_millis(1);
+        is_late.then(|| self.core.coordinator.last_arrival()).flatten()
+    }
+
     /// Calls `f` with the id of each mutator and the part of the mutator that belongs to the model.
     pub fn locals(&self, mut f: impl FnMut(ThreadId, &Local<M>)) {
         self.stopped.threads(|id, shared| f(id, &shared.local));

@@ -14,6 +14,7 @@
     allow(dead_code, unused_mut, unused_variables, reason = "only events use them")
 )]
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,6 +186,12 @@ pub(crate) fn promotion(heap: &str) -> EnteredSpan {
     span!(debug_span, "standstill", "promotion", heap).enter()
 }
 
+/// The span of a thread that stands still for a stop, until it goes on.
+#[cold]
+pub(crate) fn thread_stopped(heap: &str) -> EnteredSpan {
+    span!(debug_span, "standstill", "thread stopped", heap).enter()
+}
+
 /// The young objects became old without being traversed.
 pub(crate) fn promoted(objects: usize, stopped: Duration) {
     emit!(debug, objects, stopped_us = stopped.as_micros() as u64, "promoted");
@@ -197,6 +204,7 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         sequence,
         kind,
         generation: _,
+        reason,
         abandoned,
         tracked,
         candidates,
@@ -210,10 +218,12 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         overvisited,
         stops,
         time_to_stop,
+        late_thread,
         waited,
         duration,
         phases: _,
         slowest,
+        largest_types: _,
         workers,
     } = report;
     span.record("candidates", *candidates);
@@ -224,6 +234,7 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         info,
         sequence,
         kind = kind.name(),
+        reason = ?reason,
         tracked,
         candidates,
         known_alive,
@@ -237,6 +248,7 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         stops = stops.len(),
         stopped_us = stops.iter().sum::<Duration>().as_micros() as u64,
         time_to_stop_us = time_to_stop.as_micros() as u64,
+        late_thread,
         waited_us = waited.as_micros() as u64,
         duration_us = duration.as_micros() as u64,
         workers,
@@ -245,6 +257,41 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         abandoned = abandoned.as_deref(),
         "collected"
     );
+}
+
+/// A collection has cost the program as much as [`slow_collection`] allows.
+///
+/// [`slow_collection`]: crate::HeapBuilder::slow_collection
+#[cold]
+pub(crate) fn slow_collection(heap: &str, report: &CollectionReport) {
+    let longest = report.slowest.first();
+    emit!(
+        warn,
+        heap,
+        sequence = report.sequence,
+        kind = report.kind.name(),
+        reason = ?report.reason,
+        cost_ms = report.cost().as_millis() as u64,
+        waited_ms = report.waited.as_millis() as u64,
+        time_to_stop_ms = report.time_to_stop.as_millis() as u64,
+        late_thread = report.late_thread,
+        phases = ?report.phases,
+        types = %ListOf(&report.largest_types),
+        longest = longest.map(tracing::field::display),
+        "slow collection"
+    );
+}
+
+/// The elements of a list, separated by semicolons.
+struct ListOf<'a, T>(&'a [T]);
+
+impl<T: fmt::Display> fmt::Display for ListOf<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, item) in self.0.iter().enumerate() {
+            write!(f, "{}{item}", if at == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
 }
 
 /// A type has its own traverse handler, and lacks the clear handler of its base. This is allowed,

@@ -28,6 +28,22 @@ impl CollectionKind {
     }
 }
 
+/// Why a collection ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CollectionReason {
+    /// The program has requested it.
+    Requested,
+    /// Enough objects or bytes were new.
+    New,
+    /// The old set had grown enough.
+    Growth,
+    /// Enough objects were new to make them old, and memory was too short to do only that.
+    LittleMemory,
+    /// A stress mode collects there.
+    Stress,
+}
+
 /// The phases of a collection, in their order. `docs/tracing.md` quotes this documentation, and
 /// `ci/docs.sh` compares the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,6 +139,8 @@ pub struct CollectionReport {
     /// The generation that was requested, as in the [gc module](crate::gc_module): 0 or 1 for a
     /// young collection, 2 for a full one.
     pub generation: usize,
+    /// Why the collection ran.
+    pub reason: CollectionReason,
     /// Why the collection gave up, if it did, so that nothing was cleared. If it could not stop the
     /// world, the text says why, and names, for example, the thread that leaked its mutator.
     pub abandoned: Option<Cow<'static, str>>,
@@ -170,6 +188,9 @@ pub struct CollectionReport {
     /// From the request of a stop until the last thread parked: the longest of the stops. A wait
     /// for a stop that another thread has made before is not included.
     pub time_to_stop: Duration,
+    /// The thread that was last to stop in the stop of `time_to_stop`, if that took at least 1 ms
+    /// and the thread has a record.
+    pub late_thread: Option<String>,
     /// How long the requesting thread had waited before its collection could begin: for other
     /// threads that collected, forked or waited before it, and for its own help with their garbage.
     /// A collection that the heap starts does not wait, because it is left to a later safepoint.
@@ -186,6 +207,9 @@ pub struct CollectionReport {
     /// 0.1 ms, the slowest of them first. Quick clear handlers and destructors are measured
     /// together, and such a group counts as one ([`LongestCall::objects`]).
     pub slowest: Vec<LongestCall>,
+    /// The ten types with the most bytes in the heap, if the first stop was slow
+    /// ([`HeapBuilder::slow_collection`](crate::HeapBuilder::slow_collection)).
+    pub largest_types: Vec<TypeShare>,
     /// The number of threads that could count and mark, with the collecting thread. Fewer have
     /// worked if the collection ended before the others could begin.
     pub workers: usize,
@@ -200,6 +224,7 @@ impl CollectionReport {
                 CollectionKind::Young => 0,
                 CollectionKind::Full => 2,
             },
+            reason: CollectionReason::Requested,
             abandoned: None,
             tracked: 0,
             candidates: 0,
@@ -213,10 +238,12 @@ impl CollectionReport {
             overvisited: 0,
             stops: Vec::new(),
             time_to_stop: Duration::ZERO,
+            late_thread: None,
             waited: Duration::ZERO,
             duration: Duration::ZERO,
             phases: PhaseTimes::default(),
             slowest: Vec::new(),
+            largest_types: Vec::new(),
             workers: 1,
         }
     }
@@ -232,7 +259,43 @@ impl CollectionReport {
         for call in &self.slowest {
             fallible::push(&mut slowest, call.copy()?).ok()?;
         }
-        Some(Self { abandoned, stops, slowest, ..*self })
+        let late_thread = match &self.late_thread {
+            Some(thread) => Some(fallible::owned(thread).ok()?),
+            None => None,
+        };
+        let mut largest_types = Vec::new();
+        for share in &self.largest_types {
+            let type_name = fallible::owned(&share.type_name).ok()?.into();
+            fallible::push(&mut largest_types, TypeShare { type_name, ..*share }).ok()?;
+        }
+        Some(Self { abandoned, late_thread, stops, slowest, largest_types, ..*self })
+    }
+
+    /// What the collection has cost the program: its waits, and the times of its phases.
+    pub(crate) fn cost(&self) -> Duration {
+        let phases: Duration = self.phases.iter().map(|(_, took)| took).sum();
+        self.waited + self.time_to_stop + phases
+    }
+}
+
+/// How much of a heap the objects of one type are: a part of a [`CollectionReport`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TypeShare {
+    /// The name of the type.
+    pub type_name: Cow<'static, str>,
+    /// The number of its objects. In a heap of more than 64 pages of 64 KiB it is estimated, from
+    /// as many pages.
+    pub objects: usize,
+    /// The bytes of their cells, estimated likewise.
+    pub bytes: usize,
+}
+
+/// For example `app.Session: 1200 objects, 57600 bytes`.
+impl fmt::Display for TypeShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { type_name, objects, bytes } = self;
+        write!(f, "{type_name}: {objects} objects, {bytes} bytes")
     }
 }
 

@@ -21,7 +21,7 @@ use crate::base::environment::{Environment, LogTo};
 use crate::base::fallible;
 use crate::base::outside::call_outside;
 use crate::base::system;
-use crate::report::facts::CollectionReport;
+use crate::report::facts::{CollectionReport, TypeShare};
 
 /// A text in quotes, as JSON writes it.
 struct Quoted<T>(T);
@@ -77,6 +77,7 @@ pub(crate) fn collection(heap: &str, report: &CollectionReport) {
         sequence,
         kind,
         generation,
+        reason,
         abandoned,
         tracked,
         candidates,
@@ -90,10 +91,12 @@ pub(crate) fn collection(heap: &str, report: &CollectionReport) {
         overvisited,
         stops,
         time_to_stop,
+        late_thread,
         waited,
         duration,
         phases,
         slowest,
+        largest_types,
         workers,
     } = report;
     let phases = PhasesAsJson(phases);
@@ -116,13 +119,15 @@ pub(crate) fn collection(heap: &str, report: &CollectionReport) {
         [("time_to_stop_us", time_to_stop), ("waited_us", waited), ("duration_us", duration)];
     let times = times.map(|(name, time)| JsonPair(name, micros(*time)));
     let stops = JsonList(stops.iter().map(|&stop| micros(stop)));
+    let late_thread = OrNull(late_thread.as_deref().map(Quoted));
+    let types = JsonList(largest_types.iter().map(ShareAsJson));
     let abandoned = OrNull(abandoned.as_deref().map(Quoted));
     write(
         to,
         format_args!(
-            "{{\"event\":\"collection\",\"heap\":{},\"sequence\":{sequence},\"kind\":\"{}\",{},\
-             \"stops_us\":[{stops}],{},\"phases_us\":{{{phases}}},\"slowest\":[{slowest}],\
-             \"abandoned\":{abandoned}}}",
+            "{{\"event\":\"collection\",\"heap\":{},\"sequence\":{sequence},\"kind\":\"{}\",\
+             \"reason\":\"{reason:?}\",{},\"stops_us\":[{stops}],{},\"phases_us\":{{{phases}}},\"slowest\":[{slowest}],\
+             \"late_thread\":{late_thread},\"largest_types\":[{types}],\"abandoned\":{abandoned}}}",
             Quoted(heap),
             kind.name(),
             JsonList(figures.iter()),
@@ -140,6 +145,16 @@ impl Display for PhasesAsJson<'_> {
             write!(f, "{comma}\"{phase:?}\":{}", micros(took))?;
         }
         Ok(())
+    }
+}
+
+struct ShareAsJson<'a>(&'a TypeShare);
+
+impl Display for ShareAsJson<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TypeShare { type_name, objects, bytes } = self.0;
+        let type_name = Quoted(type_name);
+        write!(f, "{{\"type\":{type_name},\"objects\":{objects},\"bytes\":{bytes}}}")
     }
 }
 

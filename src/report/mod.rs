@@ -16,3 +16,5 @@ pub(crate) mod facts;
 pub(crate) mod hooks;
 /// The same as lines of JSON, if the environment asks for them.
 pub(crate) mod log;
+/// Histograms of times, and their percentiles.
+pub(crate) mod times;

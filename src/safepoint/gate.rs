@@ -14,6 +14,7 @@ use super::record::{
 use super::registry::{Registry, RegistryEntry};
 use super::thread_words::{self, words};
 use crate::base::sync::Ordering;
+use crate::report::event::{self, EnteredSpan};
 
 impl<T> Coordinator<T> {
     /// Whether a parking thread may use its processor to help, because no thread needs it that
@@ -68,6 +69,14 @@ impl<T> Coordinator<T> {
         if let Some(at) = registry.position(record.id) {
             self.acknowledge(registry, at);
         }
+    }
+
+    /// Enters the span of a thread that may have to wait for the end of a stop. The caller holds no
+    /// lock. While the span is made and left, the thread cannot attach anywhere.
+    #[cold]
+    pub(super) fn waits_in_span(&self) -> WaitSpan {
+        let _alone = thread_words::traversing();
+        WaitSpan(Some(event::thread_stopped(self.name.as_deref().unwrap_or_default())))
     }
 
     /// Sleeps until a suspension may be over, so the caller checks the state again.
@@ -139,6 +148,8 @@ impl<T> Coordinator<T> {
         if !std::mem::take(&mut entry.counted) {
             return;
         }
+        entry.arrivals.add(registry.begun.elapsed());
+        registry.last_arrival = Some(entry.record.id);
         // Both relaxed, because the requester takes the lock before it relies on a 0.
         entry.record.word.requests.fetch_and(!STOP, Ordering::Relaxed);
         if self.pending.fetch_sub(1, Ordering::Relaxed) == 1 && registry.stopper_sleeps {
@@ -160,6 +171,16 @@ impl<T> Coordinator<T> {
         entry.record.word.requests.fetch_or(STOP, Ordering::Relaxed);
         self.pending.fetch_add(1, Ordering::Relaxed);
         self.tell_requested(&entry.record, STOP);
+    }
+}
+
+/// Leaves the span of a thread that has waited for the end of a stop.
+pub(super) struct WaitSpan(Option<EnteredSpan>);
+
+impl Drop for WaitSpan {
+    fn drop(&mut self) {
+        let _alone = thread_words::traversing();
+        self.0 = None;
     }
 }
 

@@ -108,7 +108,7 @@ mod slow_stop;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
@@ -124,7 +124,8 @@ pub use participant::{NoSafepoint, Participant};
 use record::{ATTACHED, Record, raise};
 pub use record::{STOP, ThreadId};
 use registry::{Presence, Registry};
-pub use slow_stop::{SlowStop, SlowStopKind, StopPurpose, Straggler, ThreadInfo};
+use slow_stop::NamedThread;
+pub use slow_stop::{SlowStop, SlowStopKind, StopPurpose, Straggler, ThreadInfo, ThreadTimes};
 pub use suspend::{Suspend, Suspended};
 #[cfg(all(test, loom))]
 pub(crate) use thread_words::end_thread;
@@ -248,6 +249,8 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
                 purpose: StopPurpose::Request,
                 stopped_since: None,
                 last_held_report: Duration::ZERO,
+                begun: Instant::now(),
+                last_arrival: None,
                 stopper_sleeps: false,
                 requesters: Default::default(),
                 owed: 0,
@@ -390,6 +393,29 @@ impl<T> Coordinator<T> {
     /// How many threads are registered.
     pub fn threads(&self) -> usize {
         self.registry.lock().entries.len()
+    }
+
+    /// The registered threads, with how long stops have waited for each.
+    ///
+    /// # Panics
+    ///
+    /// On a thread that holds a fork.
+    pub fn thread_times(&self) -> Vec<ThreadTimes> {
+        let registry = self.registry.lock();
+        let times = registry.entries.iter().map(|entry| ThreadTimes {
+            thread: ThreadInfo::of(&entry.record),
+            is_attached: entry.record.state() == ATTACHED,
+            time_to_stop: entry.arrivals.distribution().unwrap_or_default(),
+        });
+        times.collect()
+    }
+
+    /// The thread that was last to acknowledge the present or last stop, for a report. `None`: it
+    /// has ended, there was none, or there is no memory.
+    pub(crate) fn last_arrival(&self) -> Option<String> {
+        let registry = self.registry.lock();
+        let record = registry.find(registry.last_arrival?)?;
+        fallible::written(format_args!("{}", NamedThread::of(record)))
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use crossbeam_utils::atomic::AtomicCell;
 
 use super::Coordinator;
 use super::error::CannotAttach;
@@ -23,6 +24,7 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::system::os_thread;
 use crate::report::error::RegisterError;
+use crate::report::times::Times;
 
 /// The membership of one thread in a [`Coordinator`]. Dropping it ends the membership, even while
 /// the thread is attached or a stop is on. Neither `Send` nor `Sync`.
@@ -82,6 +84,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             thread_number: words(|w| w.number_or(id.get())),
             os_thread: os_thread().into(),
             registered: Instant::now(),
+            mark: AtomicCell::new(""),
             data,
         };
         let record = Shared::new_in(room.0, record);
@@ -116,6 +119,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             orphaned: false,
             reported: false,
             min_sleep: Duration::ZERO,
+            arrivals: Times::default(),
         };
         let at = registry.entries.partition_point(|e| e.record.id < entry.record.id);
         self.presence.add(entry.record.id);
@@ -139,6 +143,11 @@ impl<T> Participant<T> {
 
     pub(crate) fn registered(&self) -> Instant {
         self.record.registered
+    }
+
+    /// Notes what the thread is about to do, for reports about it. Empty: nothing.
+    pub fn mark(&self, at: &'static str) {
+        self.record.mark.store(at);
     }
 
     /// Ends the membership, as a drop does. Returns the data, and memory for the next participant,
@@ -222,11 +231,12 @@ impl<T> Participant<T> {
 
     #[cold]
     fn attach_slow(&self, stepped_in: bool) {
-        let mut registry = self.coordinator.registry.lock();
+        let coordinator = &*self.coordinator;
         if stepped_in {
-            self.coordinator.step_out(&mut registry, &self.record);
+            coordinator.step_out(&mut coordinator.registry.lock(), &self.record);
         }
-        drop(self.coordinator.step_in(registry, &self.record, false));
+        let _waits = coordinator.waits_in_span();
+        drop(coordinator.step_in(coordinator.registry.lock(), &self.record, false));
     }
 
     /// Detaches. `false`: nothing has changed, because the thread is not attached, or must not
@@ -338,6 +348,7 @@ impl<T> Participant<T> {
         }
         // A stop that reads this thread as attached sets the poll word before it waits.
         if self.poll() & STOP != 0 {
+            let _waits = self.coordinator.waits_in_span();
             self.park_slow(meanwhile);
         }
         true

@@ -8,8 +8,9 @@ use std::num::NonZeroU64;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
+use crossbeam_utils::atomic::AtomicCell;
 
-use super::slow_stop::ThreadInfo;
+use super::slow_stop::{NamedThread, ThreadInfo};
 use crate::base::outside;
 use crate::base::sync::{AtomicU32, Ordering};
 
@@ -84,6 +85,8 @@ pub(super) struct Record<T> {
     /// registry lock, which is released after both writes.
     pub(super) os_thread: std::sync::atomic::AtomicU64,
     pub(super) registered: Instant,
+    /// What the thread has last marked, or empty. Its thread writes it, and reports read it.
+    pub(super) mark: AtomicCell<&'static str>,
     pub(super) data: T,
 }
 
@@ -149,12 +152,20 @@ pub(super) fn unreachable_state(id: ThreadId, state: u32) -> ! {
 
 impl ThreadInfo {
     pub(super) fn of<T>(record: &Record<T>) -> Self {
-        let os_thread = record.os_thread();
+        let NamedThread { id, name, os_thread, mark } = NamedThread::of(record);
+        let (name, registered_for) = (name.map(str::to_owned), record.registered.elapsed());
+        Self { id, name, os_thread, registered_for, mark }
+    }
+}
+
+impl<'a> NamedThread<'a> {
+    pub(super) fn of<T>(record: &'a Record<T>) -> Self {
+        let (os_thread, mark) = (record.os_thread(), record.mark.load());
         Self {
             id: record.id,
-            name: record.name(),
+            name: record.thread.as_ref().and_then(|thread| thread.name()),
             os_thread: (os_thread != 0).then_some(os_thread),
-            registered_for: record.registered.elapsed(),
+            mark: (!mark.is_empty()).then_some(mark),
         }
     }
 }

@@ -14,6 +14,10 @@ use super::thread_words::words;
 use crate::base::outside::Hook;
 use crate::base::shared::Shared;
 use crate::base::system::has_ended;
+use crate::report::times::Times;
+
+/// An octave of these histograms has so many buckets: each thread has one, so they are small.
+pub(super) const ARRIVALS_PRECISION: u64 = 4;
 
 pub(super) struct RegistryEntry<T> {
     pub(super) record: Shared<Record<T>>,
@@ -27,6 +31,8 @@ pub(super) struct RegistryEntry<T> {
     /// If the thread waits for the end of a suspension, it sleeps at least this long before its
     /// next report.
     pub(super) min_sleep: Duration,
+    /// How long stops have waited for the thread.
+    pub(super) arrivals: Times<ARRIVALS_PRECISION>,
 }
 
 pub(super) struct Registry<T> {
@@ -42,6 +48,10 @@ pub(super) struct Registry<T> {
     pub(super) stopped_since: Option<Instant>,
     /// How long the world had been stopped when a thread last reported that the stop does not end.
     pub(super) last_held_report: Duration,
+    /// When the present or last stop began.
+    pub(super) begun: Instant,
+    /// The last of the threads that acknowledged it.
+    pub(super) last_arrival: Option<ThreadId>,
     /// The requester sleeps until `pending` is 0.
     pub(super) stopper_sleeps: bool,
     /// The waiting requesters, in their order.

@@ -18,6 +18,7 @@ use super::thread_words;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::outside::Hook;
 use crate::report::facts::LongestCall;
+use crate::report::times::Distribution;
 
 /// The thread of a participant, for reports.
 #[derive(Clone, Debug)]
@@ -34,20 +35,52 @@ pub struct ThreadInfo {
     /// The time since the participant was registered. A heap's mutator is registered by
     /// [`Heap::attach`](crate::Heap::attach).
     pub registered_for: Duration,
+    /// What the thread has last [marked](crate::Mutator::mark).
+    pub mark: Option<&'static str>,
 }
 
-/// For example `thread 'reader' (OS thread 4711)`.
+/// For example `thread 'reader' (OS thread 4711, last at "reading a request")`.
 impl fmt::Display for ThreadInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.name {
+        let &Self { id, ref name, os_thread, mark, .. } = self;
+        NamedThread { id, name: name.as_deref(), os_thread, mark }.fmt(f)
+    }
+}
+
+/// The text of a [`ThreadInfo`], which takes no memory.
+pub(super) struct NamedThread<'a> {
+    pub(super) id: ThreadId,
+    pub(super) name: Option<&'a str>,
+    pub(super) os_thread: Option<u64>,
+    pub(super) mark: Option<&'static str>,
+}
+
+impl fmt::Display for NamedThread<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name {
             Some(name) => write!(f, "thread '{name}'")?,
             None => write!(f, "thread {} without a name", self.id)?,
         }
-        match self.os_thread {
-            Some(number) => write!(f, " (OS thread {number})"),
-            None => Ok(()),
+        match (self.os_thread, self.mark) {
+            (Some(number), Some(mark)) => write!(f, " (OS thread {number}, last at {mark:?})"),
+            (Some(number), None) => write!(f, " (OS thread {number})"),
+            (None, Some(mark)) => write!(f, " (last at {mark:?})"),
+            (None, None) => Ok(()),
         }
     }
+}
+
+/// How long stops have waited for a thread.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ThreadTimes {
+    /// The thread.
+    pub thread: ThreadInfo,
+    /// Whether it is attached now.
+    pub is_attached: bool,
+    /// The time from the beginning of each stop that found the thread attached until the thread
+    /// stood still, or detached.
+    pub time_to_stop: Distribution,
 }
 
 /// The reason for a stop of the world.

@@ -231,6 +231,8 @@ impl<T> Coordinator<T> {
     fn begin(&self, registry: &mut Registry<T>, requester: ThreadId, purpose: StopPurpose) {
         registry.stopper = Some(requester);
         registry.purpose = purpose;
+        registry.begun = Instant::now();
+        registry.last_arrival = None;
         // The requester stores `stop`, then loads the states: see the module's `Orderings`. No
         // thread acquires data through `true`, because a thread that reads it takes the lock.
         self.stop.store(true, Ordering::SeqCst);

@@ -36,6 +36,7 @@ pub struct HeapBuilder {
     pacing: Pacing,
     stress: Stress,
     slow_stop: Duration,
+    slow_collection: Duration,
     checked: bool,
     slow_handler: Duration,
     name: Result<Cow<'static, str>, NoMemory>,
@@ -51,6 +52,7 @@ impl Default for HeapBuilder {
             pacing: Pacing::default(),
             stress: Stress::none(),
             slow_stop: Duration::from_secs(1),
+            slow_collection: Duration::from_secs(1),
             checked: Environment::get().checked.unwrap_or(cfg!(debug_assertions)),
             slow_handler: Duration::ZERO,
             name: Ok(Cow::Borrowed("heap")),
@@ -136,6 +138,16 @@ impl HeapBuilder {
     /// waits for a [`GcCell`](crate::GcCell).
     pub fn slow_stop(mut self, after: Duration) -> Self {
         self.slow_stop = after;
+        self
+    }
+
+    /// The cost from which on a collection is reported: one event `slow collection` of `tracing`,
+    /// with the reason, the phases, the slowest code of the program, the late thread, and, if the
+    /// first stop took as long, the [largest types](crate::CollectionReport::largest_types). The
+    /// cost is the sum of the waits and the phases. Default: one second. Zero reports each
+    /// collection.
+    pub fn slow_collection(mut self, after: Duration) -> Self {
+        self.slow_collection = after;
         self
     }
 
@@ -239,6 +251,7 @@ impl<M: ObjectModel> ModelHeap<M> {
                 serial_below: builder.serial_below.unwrap_or(stress.shrink(SERIAL_LIMIT)),
                 workers,
                 slow_stop: builder.slow_stop,
+                slow_collection: builder.slow_collection,
                 pacing: builder.pacing,
                 observer,
                 rule,

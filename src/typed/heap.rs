@@ -25,7 +25,7 @@ use crate::object::address::Object;
 use crate::object::type_info::TypeInfo;
 use crate::report::error::{AttachError, Fault};
 use crate::report::facts::{CollectionEvent, CollectionReport, During, Unraisable};
-use crate::safepoint::SlowStop;
+use crate::safepoint::{SlowStop, ThreadTimes};
 use crate::{AnyGc, Mutator};
 
 /// A garbage collected heap of typed objects.
@@ -80,6 +80,15 @@ impl Heap {
     /// The reports of the last collections, up to 256, the newest last.
     pub fn recent_collections(&self) -> Vec<CollectionReport> {
         self.0.recent_collections()
+    }
+
+    /// The threads with a mutator, and how long stops have waited for each.
+    ///
+    /// # Panics
+    ///
+    /// On a thread that holds a fork.
+    pub fn threads(&self) -> Vec<ThreadTimes> {
+        self.0.threads()
     }
 
     /// When the heap starts automatic collections.

@@ -160,6 +160,7 @@ const ROWS: &[(&str, Call)] = &[
     ("Coordinator::thread, one that has ended", |cast| {
         ok(cast.threads.thread(cast.ended).map(|thread| thread.id))
     }),
+    ("Coordinator::thread_times", |cast| ok(cast.threads.thread_times().len())),
     ("Coordinator::threads", |cast| ok(cast.threads.threads())),
     ("Coordinator::prepare_fork", |cast| forking(cast, |_| "ok".into())),
     ("Coordinator::prepare_fork, by another's participant", |cast| {
@@ -171,6 +172,10 @@ const ROWS: &[(&str, Call)] = &[
         }
     }),
     ("Coordinator: Debug", |cast| ok(format!("{:?}", cast.threads).starts_with("Coordinator"))),
+    ("Participant::mark", |cast| {
+        cast.participant().mark("here");
+        ok(())
+    }),
     ("Participant::id", |cast| ok(cast.participant().id() != cast.idle)),
     ("Participant::data", |cast| ok(cast.participant().data())),
     ("Participant::coordinator", |cast| {

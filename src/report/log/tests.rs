@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{CallsAsJson, JsonList, JsonPair, OrNull, PhasesAsJson, Quoted};
-use crate::report::facts::{During, LongestCall, Phase, PhaseTimes};
+use super::{CallsAsJson, JsonList, JsonPair, OrNull, PhasesAsJson, Quoted, ShareAsJson};
+use crate::report::facts::{During, LongestCall, Phase, PhaseTimes, TypeShare};
 
 #[test]
 fn texts_are_escaped() {
@@ -36,4 +36,6 @@ fn lists_have_commas_between_their_elements() {
         CallsAsJson(&[call(During::Drop), call(During::Finalize)]).to_string(),
         r#"{"during":"Drop","type":"a.B","objects":2,"took_us":9},{"during":"Finalize","type":"a.B","objects":2,"took_us":9}"#
     );
+    let share = TypeShare { type_name: "a.B".into(), objects: 2, bytes: 96 };
+    assert_eq!(ShareAsJson(&share).to_string(), r#"{"type":"a.B","objects":2,"bytes":96}"#);
 }

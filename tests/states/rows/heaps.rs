@@ -26,6 +26,10 @@ pub(super) const ROWS: Rows = &[
     ("HeapBuilder::serial_below", Free(|_| built(Heap::builder().serial_below(0)))),
     ("HeapBuilder::pacing", Free(|_| built(Heap::builder().pacing(Pacing::manual())))),
     ("HeapBuilder::stress", Free(|_| built(Heap::builder().stress(true)))),
+    (
+        "HeapBuilder::slow_collection",
+        Free(|_| built(Heap::builder().slow_collection(Duration::from_secs(1)))),
+    ),
     ("HeapBuilder::slow_stop", Free(|_| built(Heap::builder().slow_stop(Duration::from_secs(1))))),
     ("HeapBuilder::checked", Free(|_| built(Heap::builder().checked(true)))),
     (
@@ -51,6 +55,7 @@ pub(super) const ROWS: Rows = &[
     ("DetachedFork::child", Free(|t| forked(t, |fork| fork.child()))),
     ("DetachedFork: Debug", Free(|t| forked(t, |fork| drop(format!("{fork:?}"))))),
     ("Heap::stats", Free(|t| ok(t.heap().stats().live_objects > 0))),
+    ("Heap::threads", Free(|t| done(t.heap().threads()))),
     ("Heap::recent_collections", Free(|t| done(t.heap().recent_collections()))),
     ("Heap::stress_stats", Free(|t| done(t.heap().stress_stats()))),
     ("Heap::pacing", Free(|t| ok(t.heap().pacing().automatic))),

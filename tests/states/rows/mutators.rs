@@ -25,6 +25,7 @@ fn some(objects: Vec<AnyGc>) -> String {
 
 pub(super) const ROWS: Rows = &[
     ("Mutator::heap", Shared(|t, m| ok(m.heap().ptr_eq(&t.other)))),
+    ("Mutator::mark", Shared(|_, m| done(m.mark("here")))),
     ("Mutator::alloc", Shared(|t, m| ok(t.leaf_of(m, 30).number))),
     ("Mutator::try_alloc", Shared(|t, m| outcome(m.try_alloc(t.value(30)).map(|gc| gc.number)))),
     ("Mutator::alloc_shared", Shared(|t, m| ok(m.alloc_shared(t.value(30)).number))),

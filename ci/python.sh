@@ -10,7 +10,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
-limited 3000 "$@"
+# Against hangs. A full run has the machine rarely for itself.
+limit=900
+! is_full || limit=3000
+limited "$((4 * limit))" "$@"
 
 sources="${CPYTHON_SOURCES:-../shared/cpython}"
 files=(python/tests/test_{interface,references,switch}.py)
@@ -64,7 +67,7 @@ version() {
     echo "-- built in $((SECONDS - begun)) s"
     begun=$SECONDS
     # Without pytest's cache, a file of the checkout that both versions would write.
-    timeout --kill-after=30 900 "$place/bin/python" -m pytest --quiet -p no:cacheprovider --durations=5 "$@"
+    timeout --kill-after=30 "$limit" "$place/bin/python" -m pytest --quiet -p no:cacheprovider --durations=5 "$@"
     echo "-- tested in $((SECONDS - begun)) s"
     is_full || return 0
     begun=$SECONDS

@@ -1354,6 +1354,15 @@ fn a_survey_corrects_counts_also_of_untracked_objects() {
     assert_eq!(survey(&mut m)[&object.address()], (Some(1), 1, true, vec![]));
     assert_eq!(m.why_alive(object).unwrap().steps.len(), 1);
     assert_eq!(m.census().total().external_bytes, 7);
+    // Bytes outside the heap are a node of their own.
+    let mut file = Vec::new();
+    m.graph().write_snapshot(&mut file).unwrap();
+    let file: serde_json::Value = serde_json::from_slice(&file).unwrap();
+    let numbers = |name| -> Vec<u64> { serde_json::from_value(file[name].clone()).unwrap() };
+    let nodes = numbers("nodes");
+    assert_eq!((nodes.len(), nodes[9 + 4]), (3 * 9, 1));
+    assert_eq!(nodes[18..], [8, 2, object.address() as u64 | 3, 7, 0, 0, 0, 0, 0]);
+    assert_eq!(numbers("edges"), [1, 0, 9, 3, 3, 18]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Reading the environment is not safe while a C program changes it. So a process reads
-//! `STANDSTILL_CHECKED`, `STANDSTILL_STRESS` and `STANDSTILL_LOG` only once, when it makes its
-//! first [`HeapBuilder`](crate::HeapBuilder). If the process has more rights than its caller
-//! (setuid, setgid, file capabilities), it reads none, because the caller chose the environment.
+//! `STANDSTILL_CHECKED`, `STANDSTILL_STRESS`, `STANDSTILL_LOG` and `STANDSTILL_DIAG` only once,
+//! when it makes its first [`HeapBuilder`](crate::HeapBuilder). If the process has more rights than
+//! its caller (setuid, setgid, file capabilities), it reads none, because the caller chose the
+//! environment.
 //!
 //! An invalid variable is ignored as a whole, with one line on standard error, so that no heap
 //! fails because of it.
@@ -9,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::base::settings_lock::SettingsHold;
@@ -21,6 +22,9 @@ const CHECKED_VARIABLE: &str = "STANDSTILL_CHECKED";
 
 /// Makes all heaps write a line for each collection, promotion and slow wait.
 const LOG_VARIABLE: &str = "STANDSTILL_LOG";
+
+/// The folder in which heaps look for requests, and write snapshots.
+const DIAGNOSTICS_VARIABLE: &str = "STANDSTILL_DIAG";
 
 /// The bytes of a path that std opens without memory.
 const LONGEST_PATH: usize = 300;
@@ -41,6 +45,7 @@ pub(crate) struct Environment {
     /// Modes for every heap.
     pub(crate) stress: Stress,
     pub(crate) log: Option<LogTo>,
+    pub(crate) diagnostics: Option<PathBuf>,
 }
 
 impl Environment {
@@ -63,6 +68,16 @@ impl Environment {
             match std::env::var_os(LOG_VARIABLE).map(LogTo::of) {
                 Some(Ok(log)) => this.log = log,
                 Some(Err(complaint)) => complaints.push(complaint),
+                None => {}
+            }
+            match std::env::var_os(DIAGNOSTICS_VARIABLE).filter(|folder| !folder.is_empty()) {
+                Some(folder) if Path::new(&folder).is_dir() => {
+                    this.diagnostics = Some(folder.into());
+                }
+                Some(other) => complaints.push(format!(
+                    "{DIAGNOSTICS_VARIABLE} is `{}`, which is no folder, and ignored",
+                    other.to_string_lossy()
+                )),
                 None => {}
             }
             for complaint in complaints {

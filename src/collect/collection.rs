@@ -317,7 +317,7 @@ fn find<M: ObjectModel>(
     if let Some(verifier) = verifier {
         verifier.verify(world, "in a collection");
     }
-    if world.elapsed() >= world.core().slow_collection {
+    if world.is_slow() {
         report.largest_types = largest::types(world).unwrap_or_default();
     }
     Ok(unreachable)

@@ -81,8 +81,14 @@ pub(crate) fn close<M: ObjectModel>(
         }
         // Relaxed: figures.
         core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
-        if report.kind == CollectionKind::Full && core.space.after_full() {
-            core.workers.forget_tables();
+        if report.kind == CollectionKind::Full {
+            if core.space.after_full() {
+                core.workers.forget_tables();
+            }
+            // The garbage is gone, and still little memory is left.
+            if core.space.is_tight() {
+                core.distress.tell();
+            }
         }
         if core.pace.is_full_due() {
             // It is requested here and not by the next allocation, which may be far away.

@@ -22,24 +22,26 @@ use crate::memory::shape::PAGE_SIZE;
 /// A copy of all objects and references of a heap, at the moment of a stop.
 #[derive(Debug)]
 pub struct HeapGraph {
-    types: TypeNames,
+    pub(super) types: TypeNames,
     /// In the order of their addresses.
-    nodes: Vec<GraphNode>,
+    pub(super) nodes: Vec<GraphNode>,
     /// Where the edges of each node begin, and one more.
-    starts: Vec<usize>,
-    targets: Vec<u32>,
+    pub(super) starts: Vec<usize>,
+    pub(super) targets: Vec<u32>,
     fields: Vec<u32>,
-    names: Vec<String>,
+    /// The names of fields.
+    pub(super) names: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct GraphNode {
-    address: usize,
-    bytes: usize,
-    external_bytes: usize,
-    outside: usize,
-    type_number: u32,
-    is_held: bool,
+pub(super) struct GraphNode {
+    pub(super) address: usize,
+    pub(super) bytes: usize,
+    pub(super) external_bytes: usize,
+    pub(super) outside: usize,
+    pub(super) type_number: u32,
+    pub(super) is_held: bool,
+    pub(super) is_old: bool,
 }
 
 /// The part of one worker.
@@ -88,6 +90,7 @@ impl SurveyVisitor for GraphPart {
             outside: object.outside,
             type_number: object.type_number,
             is_held: object.is_held,
+            is_old: !object.flags.is_young(),
         };
         fallible::push(&mut self.nodes, node)
     }
@@ -242,7 +245,8 @@ impl HeapGraph {
         })
     }
 
-    fn edges_of(&self, node: usize) -> impl Iterator<Item = (u32, u32)> {
+    /// The edges of a node: the target, and the number of the name of the field.
+    pub(super) fn edges_of(&self, node: usize) -> impl Iterator<Item = (u32, u32)> {
         let range = self.starts[node]..self.starts[node + 1];
         self.targets[range.clone()].iter().copied().zip(self.fields[range].iter().copied())
     }

@@ -21,6 +21,10 @@ mod survey;
 mod census;
 // All objects and references as tables, with holders and paths.
 mod graph;
+// The same as a file, for viewers.
+mod snapshot;
+// A thread that writes such files where the environment asks for them.
+mod watch;
 // Which object retains which.
 mod dominators;
 
@@ -84,6 +88,21 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub fn graph(&mut self) -> HeapGraph {
         let (parts, names) = answer(survey(self, true, graph::GraphPart::default));
         HeapGraph::of(parts, names)
+    }
+
+    /// Writes all objects and references into a file that viewers open, as
+    /// [`HeapGraph::save_snapshot`] does. The world runs while it is written.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system.
+    ///
+    /// # Panics
+    ///
+    /// As for [`survey`](Self::survey).
+    #[track_caller]
+    pub fn snapshot(&mut self, path: impl AsRef<std::path::Path>) -> std::io::Result<()> {
+        self.graph().save_snapshot(path)
     }
 
     /// The shortest path to an object from another one that is held from outside, as

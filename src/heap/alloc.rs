@@ -168,7 +168,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(memory)
     }
 
+    #[cold]
     fn out_of_memory(&self, error: Option<SpaceError>, size: usize) -> OutOfMemory {
+        self.core().distress.tell();
         match error {
             Some(SpaceError::Limit { asked, limit, .. }) if asked <= limit => {
                 OutOfMemory::Limit { limit }

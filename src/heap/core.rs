@@ -68,6 +68,7 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(super) freed: Freed,
     pub(crate) totals: Totals,
     pub(crate) timings: Timings,
+    pub(crate) distress: Arc<Distress>,
     /// Locked during a fork, because attaching threads, and threads that have left, lock it too.
     pub(crate) spares: lock::ForkMutex<Spares<SpareMutator<M>>>,
 }
@@ -117,6 +118,7 @@ impl<M: ObjectModel> Core<M> {
         coordinator.try_on_slow_stop(move |report| told.stop(&name, report))?;
         let hooks = fallible::arc(Hooks::default())?;
         let roots = fallible::arc(KnownRoots::default())?;
+        let distress = fallible::arc(Distress::default())?;
         let workers = Workers::new(config.workers)?;
         let pace = Pace::new(config.pacing, config.rule, space.limit.bytes());
         fallible::room_for_arc::<Self>()?;
@@ -151,6 +153,7 @@ impl<M: ObjectModel> Core<M> {
                 freed: Freed::default(),
                 totals: Totals::default(),
                 timings: Timings::default(),
+                distress,
                 spares: lock::ForkMutex::new(Spares::default()),
             }
         }))
@@ -298,6 +301,23 @@ pub(crate) struct MutatorShared<M: ObjectModel> {
 
 // SAFETY: the arena is touched under rule *attached*; the rest is `Sync`.
 unsafe impl<M: ObjectModel> Sync for MutatorShared<M> {}
+
+/// Whether the heap has run out of memory, or nearly, for the thread that
+/// [watches](crate::model::ModelHeap::watch_diagnostics) it. Relaxed, because it hands nothing over
+/// but itself, and std's, because no model reads it.
+#[derive(Debug, Default)]
+pub(crate) struct Distress(std::sync::atomic::AtomicBool);
+
+impl Distress {
+    #[cold]
+    pub(crate) fn tell(&self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    pub(crate) fn take(&self) -> bool {
+        self.0.swap(false, std::sync::atomic::Ordering::Relaxed)
+    }
+}
 
 /// The handles and mutators of a heap share this, and when the last of them is dropped, `last`
 /// tears the heap down.

@@ -58,7 +58,9 @@ impl<M: ObjectModel> World<'_, M> {
     /// The thread that was last to stop, if that took at least 1 ms.
     #[cold]
     pub(crate) fn late_thread(&self) -> Option<String> {
-        let is_late = self.stopped.time_to_stop() >= Duration::from_millis(1);
+        // Models have no clock, because their behaviour must not depend on time.
+        let is_late = cfg!(not(all(test, any(loom, shuttle))))
+            && self.stopped.time_to_stop() >= Duration::from_millis(1);
         is_late.then(|| self.core.coordinator.last_arrival()).flatten()
     }
 
@@ -95,6 +97,12 @@ impl<M: ObjectModel> World<'_, M> {
 
     pub(crate) fn elapsed(&self) -> Duration {
         self.since.elapsed()
+    }
+
+    /// Whether the stop has lasted so long that its collection is reported as a slow one.
+    pub(crate) fn is_slow(&self) -> bool {
+        // As in `late_thread`.
+        cfg!(not(all(test, any(loom, shuttle)))) && self.elapsed() >= self.core.slow_collection
     }
 
     pub(crate) fn core(&self) -> &Core<M> {

@@ -294,6 +294,18 @@ impl<T: fmt::Display> fmt::Display for ListOf<'_, T> {
     }
 }
 
+/// A file with all objects was written, or could not be.
+pub(crate) fn snapshot(heap: &str, path: &str, result: Result<usize, &str>) {
+    match result {
+        Ok(objects) => {
+            emit!(info, heap, path, objects, "snapshot");
+        }
+        Err(reason) => {
+            emit!(warn, heap, path, reason, "no snapshot");
+        }
+    }
+}
+
 /// A type has its own traverse handler, and lacks the clear handler of its base. This is allowed,
 /// and probably a mistake.
 #[cfg(feature = "cpython")]

@@ -24,7 +24,7 @@ use crate::base::system;
 use crate::report::facts::{CollectionReport, TypeShare};
 
 /// A text in quotes, as JSON writes it.
-struct Quoted<T>(T);
+pub(crate) struct Quoted<T>(pub(crate) T);
 
 impl<T: Display> Display for Quoted<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

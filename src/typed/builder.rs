@@ -195,7 +195,9 @@ impl HeapBuilder {
             assert_eq!(index, types.index);
             (types.make_builtins)().map_err(|_| BuildError::Memory)?;
         }
-        ModelHeap::build(self, model, teardown).map(Heap)
+        let heap = ModelHeap::build(self, model, teardown)?;
+        heap.watch_diagnostics();
+        Ok(Heap(heap))
     }
 
     /// Builds a heap of objects of another [`ObjectModel`].

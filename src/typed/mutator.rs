@@ -517,6 +517,22 @@ impl Mutator {
         self.raw.0.graph()
     }
 
+    /// Writes all objects and references into a file that viewers open: the developer tools of
+    /// Chrome and Edge, and `standstill-heap`. The heap is copied in one stop, and written while
+    /// the world runs. The file has names of types and fields, and no content of objects.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system. No part of the file is left.
+    ///
+    /// # Panics
+    ///
+    /// As for [`census`](Self::census).
+    #[track_caller]
+    pub fn snapshot(&mut self, path: impl AsRef<std::path::Path>) -> std::io::Result<()> {
+        self.raw.0.snapshot(path)
+    }
+
     /// The shortest path to an object from another one that is held from outside, for example by a
     /// handle. If there is none, the path is the object itself, because a handle to it is passed
     /// here.

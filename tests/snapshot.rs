@@ -1,0 +1,306 @@
+//! The file with all objects: its content, its errors, and the thread that writes it on request.
+#![cfg(not(loom))]
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
+
+#[derive(Trace)]
+struct Leaf {
+    text: String,
+}
+
+#[derive(Default, Trace)]
+struct Registry {
+    leaves: GcCell<Vec<Gc<Leaf>>>,
+    me: GcCell<Option<Gc<Registry>>>,
+}
+
+/// A registry with ten leaves, one of which is held from outside too. It holds itself.
+fn build(m: &Mutator) -> (Gc<Registry>, Gc<Leaf>) {
+    let registry = m.alloc(Registry::default());
+    for number in 0..10 {
+        let leaf = m.alloc(Leaf { text: format!("secret {number}") });
+        registry.leaves.lock(m).push(leaf);
+    }
+    let leaf = registry.leaves.lock(m)[3].clone();
+    registry.me.set(m, Some(registry.clone()));
+    assert_eq!(leaf.text, "secret 3");
+    (registry, leaf)
+}
+
+fn address<T: Trace + Send + Sync>(m: &mut Mutator, gc: &Gc<T>) -> usize {
+    let path = m.why_alive(&Gc::into_any(gc.clone()));
+    path.steps.last().expect("the object itself").address
+}
+
+/// A decoded file: nodes and edges as rows of numbers.
+struct Decoded {
+    nodes: Vec<Vec<usize>>,
+    /// The node from which each edge leads, and the edge.
+    edges: Vec<(usize, Vec<usize>)>,
+    strings: Vec<String>,
+}
+
+impl Decoded {
+    fn of(text: &str) -> Self {
+        let file: Value = serde_json::from_str(text).expect("JSON");
+        let numbers = |list: &Value| -> Vec<usize> {
+            list.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect()
+        };
+        let meta = &file["snapshot"]["meta"];
+        let width = meta["node_fields"].as_array().unwrap().len();
+        assert_eq!(meta["node_types"].as_array().unwrap().len(), width);
+        let nodes: Vec<_> = numbers(&file["nodes"]).chunks(width).map(<[_]>::to_vec).collect();
+        let mut rows = numbers(&file["edges"]);
+        assert_eq!(rows.len() % 3, 0);
+        let count = rows.len() / 3;
+        for (key, count) in [("nodes", nodes.len()), ("edges", count)] {
+            assert_eq!(file["trailer"][key], count);
+        }
+        assert_eq!(file["snapshot"]["node_count"], nodes.len());
+        assert_eq!(file["snapshot"]["edge_count"], count);
+        let mut edges = Vec::new();
+        for (from, node) in nodes.iter().enumerate() {
+            for edge in rows.drain(..3 * node[4]).as_slice().chunks(3) {
+                assert!(edge[2] % width == 0 && edge[2] / width < nodes.len());
+                edges.push((from, vec![edge[0], edge[1], edge[2] / width]));
+            }
+        }
+        assert!(rows.is_empty());
+        let strings: Vec<String> = file["strings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| s.as_str().unwrap().into())
+            .collect();
+        assert_eq!(file["trailer"]["strings"], strings.len());
+        Self { nodes, edges, strings }
+    }
+
+    fn name(&self, node: usize) -> &str {
+        &self.strings[self.nodes[node][1]]
+    }
+
+    /// The nodes to which edges with a name lead.
+    fn named(&self, name: &str) -> Vec<usize> {
+        let has_name = |edge: &Vec<usize>| edge[0] == 2 && self.strings[edge[1]] == name;
+        self.edges.iter().filter(|(_, edge)| has_name(edge)).map(|(_, edge)| edge[2]).collect()
+    }
+}
+
+#[test]
+fn a_snapshot_has_all_objects_and_references_and_no_content() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    let (registry, leaf) = build(&m);
+    m.collect();
+    let addresses = [address(&mut m, &registry), address(&mut m, &leaf)];
+    let graph = m.graph();
+    let mut bytes = Vec::new();
+    graph.write_snapshot(&mut bytes).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    assert!(!text.contains("secret"));
+    let file = Decoded::of(&text);
+    assert_eq!((file.nodes.len(), file.edges.len()), (12, 2 + 11));
+    assert_eq!(graph.objects(), 11);
+    let held: Vec<_> = file.edges.iter().filter(|edge| edge.0 == 0).map(|edge| edge.1[2]).collect();
+    assert_eq!(held.len(), 2);
+    for node in 1..file.nodes.len() {
+        let is_held = held.contains(&node);
+        let &[kind, _, id, size, _, _, _, outside, old] = &file.nodes[node][..] else { panic!() };
+        assert_eq!((kind, outside, old), (3, usize::from(is_held), 1), "{}", file.name(node));
+        assert!(size >= 24);
+        assert_eq!(is_held, addresses.contains(&(id - 1)));
+        let expected = if id - 1 == addresses[0] { "Registry" } else { "Leaf" };
+        assert!(file.name(node).ends_with(expected));
+    }
+    assert_eq!(file.named("leaves").len(), 10);
+    assert!(file.name(file.named("me")[0]).ends_with("Registry"));
+}
+
+#[test]
+fn ids_name_the_same_objects_in_two_files() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    let kept = build(&m);
+    let ids = |m: &mut Mutator| -> Vec<usize> {
+        let mut bytes = Vec::new();
+        m.graph().write_snapshot(&mut bytes).unwrap();
+        let file = Decoded::of(&String::from_utf8(bytes).unwrap());
+        file.nodes.iter().map(|node| node[2]).collect()
+    };
+    let before = ids(&mut m);
+    let more = build(&m);
+    let after = ids(&mut m);
+    assert!(before.iter().all(|id| after.contains(id)));
+    assert_eq!(after.len(), before.len() + 11);
+    drop((kept, more));
+}
+
+/// Takes some bytes, and then refuses.
+struct Small(usize);
+
+impl Write for Small {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0 < bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.0 -= bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A folder of a test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("standstill-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn files(&self) -> Vec<String> {
+        let files = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> =
+            files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_written_leaves_no_part() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    let (registry, _leaf) = build(&m);
+    let graph = m.graph();
+    assert_eq!(graph.write_snapshot(Small(100)).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    let folder = Folder::new("errors");
+    assert!(m.snapshot(folder.0.join("none").join("file")).is_err());
+    // The name is that of a folder, so that the part cannot get it.
+    fs::create_dir(folder.0.join("taken")).unwrap();
+    assert!(m.snapshot(folder.0.join("taken")).is_err());
+    assert_eq!(folder.files(), ["taken"]);
+    m.snapshot(folder.0.join("file")).unwrap();
+    assert_eq!(folder.files(), ["file", "taken"]);
+    assert_eq!(m.collect().collected, 0);
+    assert_eq!(registry.leaves.lock(&m).len(), 10);
+}
+
+// ------------------------------------------------------------------------------ STANDSTILL_DIAG
+
+/// The test in a process of its own, with the variable.
+fn served(test: &str, folder: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", test, "--nocapture"])
+        .env("STANDSTILL_DIAG", folder)
+        .env("SNAPSHOT_PART", test)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a process")
+}
+
+fn plays(test: &str) -> bool {
+    std::env::var_os("SNAPSHOT_PART").is_some_and(|part| part == test)
+}
+
+/// Waits until a file of this name is there.
+fn await_file(folder: &Folder, ending: &str) -> PathBuf {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(120) {
+        if let Some(name) = folder.files().into_iter().find(|name| name.ends_with(ending)) {
+            return folder.0.join(name);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("no file *{ending} among {:?}", folder.files());
+}
+
+#[test]
+fn a_file_in_the_folder_asks_for_a_snapshot() {
+    let test = "a_file_in_the_folder_asks_for_a_snapshot";
+    if plays(test) {
+        // It never polls, and so is detached.
+        let heap = Heap::builder().name("my app").build().expect("a heap");
+        let mut m = heap.attach();
+        let kept = build(&m);
+        m.detach(|| std::thread::sleep(Duration::from_secs(300)));
+        drop(kept);
+        return;
+    }
+    let folder = Folder::new("asked");
+    let mut child = served(test, &folder.0);
+    // Until the file is newer than the heap, and then once more.
+    let mut begun = Instant::now();
+    for number in 1..=2 {
+        let ending = format!("-my_app-{number}.heapsnapshot");
+        let request = folder.0.join(format!("snapshot.{}", child.id()));
+        while !folder.files().iter().any(|name| name.ends_with(&ending)) {
+            fs::write(&request, "").unwrap();
+            std::thread::sleep(Duration::from_millis(1100));
+            assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", folder.files());
+        }
+        let path = await_file(&folder, &ending);
+        let file = Decoded::of(&fs::read_to_string(path).unwrap());
+        assert_eq!(file.nodes.len(), 12);
+        begun = Instant::now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_heap_that_is_full_writes_one_snapshot() {
+    let test = "a_heap_that_is_full_writes_one_snapshot";
+    if plays(test) {
+        let heap = Heap::builder().name("full").limit(4 << 20).build().expect("a heap");
+        let mut m = heap.attach();
+        let registry = m.alloc(Registry::default());
+        while let Ok(leaf) = m.try_alloc(Leaf { text: String::new() }) {
+            registry.leaves.lock(&m).push(leaf);
+            m.safepoint();
+        }
+        m.detach(|| std::thread::sleep(Duration::from_secs(300)));
+        return;
+    }
+    let folder = Folder::new("full");
+    let mut child = served(test, &folder.0);
+    let path = await_file(&folder, "-full-1.heapsnapshot");
+    assert!(Decoded::of(&fs::read_to_string(path).unwrap()).nodes.len() > 1000);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(folder.files().len(), 1, "{:?}", folder.files());
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("standstill: heap 'full': a snapshot with "), "{text}");
+}
+
+#[test]
+fn a_value_that_is_no_folder_is_told() {
+    let test = "a_value_that_is_no_folder_is_told";
+    if plays(test) {
+        drop(Heap::new());
+        return;
+    }
+    let output = served(test, Path::new("/nowhere/at/all")).wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("STANDSTILL_DIAG is `/nowhere/at/all`, which is no folder"), "{text}");
+}

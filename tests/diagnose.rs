@@ -1,5 +1,6 @@
 //! Surveys beside collections of other threads, and parts of objects.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,6 +30,63 @@ fn the_buffer_of_a_vector_belongs_to_its_object() {
     assert_eq!(holders.len(), 1);
     assert_eq!(holders[0].retained_bytes, census.total().bytes);
     assert_eq!(owner.list.lock(&m)[7].0, 7);
+}
+
+#[derive(Default, Trace)]
+struct Buffers {
+    text: String,
+    words: Vec<String>,
+    cell: GcCell<Vec<u8>>,
+    boxed: Option<Box<[u8]>>,
+    named: HashMap<u64, String>,
+    #[trace(skip)]
+    skipped: Vec<u8>,
+}
+
+#[derive(Default, Trace)]
+struct Linked {
+    buffers: Buffers,
+    pairs: GcCell<Vec<(Option<Gc<Linked>>, String)>>,
+}
+
+fn text(bytes: usize) -> String {
+    String::with_capacity(bytes)
+}
+
+fn buffers() -> (Buffers, usize) {
+    let buffers = Buffers {
+        text: text(100),
+        words: vec![text(10), text(20)],
+        cell: GcCell::new(vec![0; 300]),
+        boxed: Some(vec![0; 40].into()),
+        named: HashMap::from([(1, text(5))]),
+        skipped: vec![0; 10_000],
+    };
+    let vectors = buffers.words.capacity() * size_of::<String>() + 300 + 40;
+    let map = buffers.named.capacity() * (size_of::<(u64, String)>() + 1) + 5;
+    (buffers, 100 + 10 + 20 + vectors + map)
+}
+
+#[test]
+fn the_buffers_of_an_object_are_counted_with_those_inside_of_them() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    let (value, expected) = buffers();
+    // A type without references, whose objects are never tracked.
+    let plain = m.alloc(value);
+    assert_eq!(plain.skipped.len(), 10_000);
+    assert_eq!(m.census().total().external_bytes, expected);
+    let (value, more) = buffers();
+    let linked = m.alloc(Linked { buffers: value, pairs: GcCell::default() });
+    linked.pairs.lock(&m).push((Some(linked.clone()), text(50)));
+    let list = linked.pairs.lock(&m).capacity() * size_of::<(Option<Gc<Linked>>, String)>();
+    let all = expected + more + 50 + list;
+    assert_eq!(m.census().total().external_bytes, all);
+    let retained: usize = m.graph().holders().iter().map(|holder| holder.retained_bytes).sum();
+    assert_eq!(retained, m.census().total().bytes + all);
+    // A cell that is locked, here for ever, cannot be read.
+    std::mem::forget((plain.cell.lock(&m), linked.pairs.lock(&m)));
+    assert_eq!(m.census().total().external_bytes, all - 300 - list - 50);
 }
 
 #[derive(Trace)]

@@ -1323,7 +1323,7 @@ impl<const YOUNG: bool, const OVERLAPS: bool> Describe<Seam<YOUNG, OVERLAPS>>
         tracer.field("after");
     }
 
-    fn external_bytes(_: &Self, _: Stopped<'_>) -> usize {
+    fn external_bytes(_: &Self, _: Stopped<'_>, _: &mut Tracer) -> usize {
         7
     }
 }

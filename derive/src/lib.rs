@@ -322,14 +322,14 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
         let (now, later) = evaluate_fields(input, &shapes, skipped, &krate);
         let forward = |method, takes, first| forward(&shapes, method, takes, first, &krate);
         let traverse = forward(quote!(traverse), quote!(&mut #krate::Tracer), later);
-        let describe = describe(&shapes, &krate);
         let clear = forward(quote!(clear), quote!(&#krate::Mutator), quote!());
         let prefetch = forward(quote!(prefetch), quote!(&#krate::Tracer), quote!());
         let types = shapes.iter().flat_map(|shape| &shape.fields).map(|field| field.ty);
         let indirect =
             quote!(const INDIRECT: bool = false #(|| <#types as #krate::Trace>::INDIRECT)*;);
-        (quote!(#indirect #traverse #describe #prefetch #clear), now)
+        (quote!(#indirect #traverse #prefetch #clear), now)
     };
+    let describe = describe(&shapes, &krate);
     let external = external(&shapes, &krate);
     let finalize = container.finalize.map(|finalizer| finalize(finalizer, &krate));
 
@@ -338,6 +338,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
         #[allow(deprecated)]
         impl #impl_generics #krate::Trace for #name #type_generics #where_clause {
             #members
+            #describe
             #external
             #finalize
         }

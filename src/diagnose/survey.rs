@@ -298,6 +298,9 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
         }
         let model = &self.world.core().model;
         tracer.begin(object.object());
+        let external_bytes = DescribeOf::<M>::external_bytes(model, object, tracer);
+        tracer.take_unreadable();
+        tracer.begin(object.object());
         if self.references && entry.is_candidate {
             DescribeOf::<M>::fields(model, object, tracer);
             if tracer.take_unreadable() {
@@ -321,7 +324,6 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
             None => 0,
         };
         let outside = usize::try_from(outside).unwrap_or(0);
-        let external_bytes = DescribeOf::<M>::external_bytes(model, object);
         let bytes = self.bytes(object, entry.granule);
         let type_name = model.type_name(object.live());
         let fixed = match type_name {

@@ -236,6 +236,16 @@ impl Describe<Managed> for Managed {
         }
     }
 
+    /// An untracked object is complete: its type has no references.
+    fn external_bytes(model: &Self, object: Stopped<'_>, tracer: &mut Tracer) -> usize {
+        let info = model.info(object.live().header());
+        let (Some(describe), Some(_)) = (info.describe, info.external) else { return 0 };
+        tracer.take_external();
+        // SAFETY: rules *counted* and *typed*: as in `traverse`.
+        unsafe { describe(*object, tracer) };
+        tracer.take_external()
+    }
+
     fn is_part(model: &Self, object: Stopped<'_>) -> bool {
         std::ptr::eq(model.info(object.live().header()), handle_buffer::INFO)
     }

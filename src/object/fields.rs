@@ -29,6 +29,16 @@ impl Tracer {
         }
     }
 
+    /// The current value owns so many bytes outside the heap. For
+    /// [`Trace::describe`](crate::Trace::describe); elsewhere it does nothing.
+    pub fn external(&mut self, bytes: usize) {
+        self.external = self.external.saturating_add(bytes);
+    }
+
+    pub(crate) fn take_external(&mut self) -> usize {
+        std::mem::take(&mut self.external)
+    }
+
     /// Names the references of the current object, by the addresses of their targets.
     #[cfg(feature = "cpython")]
     pub(crate) fn name_edges(&mut self, mut name: impl FnMut(usize) -> Option<Cow<'static, str>>) {

@@ -78,6 +78,8 @@ pub struct Tracer {
     /// The fields of the current object, each with the number of the edges before it. `None`: they
     /// are not wanted.
     pub(super) fields: Option<Vec<(usize, Cow<'static, str>)>>,
+    /// The bytes outside the heap that were told since they were last taken.
+    pub(super) external: usize,
     /// A tracer belongs to the thread that made it, so it is not `Send`.
     local: PhantomData<*mut ()>,
 }
@@ -144,6 +146,7 @@ impl Tracer {
             found: false,
             watchful: false,
             fields: None,
+            external: 0,
             local: PhantomData,
         }
     }

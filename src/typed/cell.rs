@@ -395,7 +395,8 @@ impl<T: Trace + Default> Trace for GcCell<T> {
     fn describe(this: &Self, tracer: &mut Tracer) {
         // Relaxed: as in `traverse`.
         let is_own = tracer.owns(std::ptr::from_ref(this) as usize);
-        if !T::TRACKED || !is_own || is_locked(this.holder.load(Ordering::Relaxed)) {
+        let is_empty = !T::TRACKED && !T::HAS_EXTERNAL_BYTES;
+        if is_empty || !is_own || is_locked(this.holder.load(Ordering::Relaxed)) {
             return Self::traverse(this, tracer);
         }
         // SAFETY: as in `traverse`.

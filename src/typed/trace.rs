@@ -217,6 +217,10 @@ pub trait Trace: 'static {
     /// [`Tracer::field`] with the name of each field before its references. Only a survey of the
     /// heap calls it, for example [`Mutator::why_alive`], under the rules of `traverse`. The derive
     /// writes it. By default the references have no names.
+    ///
+    /// A value that owns memory outside the heap also tells its size here, with
+    /// [`Tracer::external`], as [`external_bytes`](Self::external_bytes) does for the sum of the
+    /// heap. It is then asked for types without references, too.
     fn describe(this: &Self, tracer: &mut Tracer) {
         // A function with a second caller is inlined less, so the containers of this crate demand
         // that their `traverse` is.

@@ -91,6 +91,11 @@ macro_rules! buffers {
                 let $this = this;
                 $bytes
             }
+
+            fn describe(this: &Self, tracer: &mut Tracer) {
+                let $this = this;
+                tracer.external($bytes);
+            }
         }
     )*};
 }
@@ -226,6 +231,7 @@ impl<T: Trace + ?Sized> Trace for Box<T> {
     }
 
     fn describe(this: &Self, tracer: &mut Tracer) {
+        tracer.external(size_of_val(&**this));
         T::describe(this, tracer);
     }
 
@@ -321,8 +327,9 @@ macro_rules! slices {
             }
 
             fn describe(this: &Self, tracer: &mut Tracer) {
-                if T::TRACKED {
-                    let $this = this;
+                let $this = this;
+                slices!($place room $this, tracer);
+                if T::TRACKED || T::HAS_EXTERNAL_BYTES {
                     for element in $slices.into_iter().flatten() {
                         T::describe(element, tracer);
                     }
@@ -340,6 +347,10 @@ macro_rules! slices {
             }
         }
     )*};
+    (within room $this:ident, $tracer:ident) => {};
+    (behind room $this:ident, $tracer:ident) => {
+        $tracer.external($this.capacity().saturating_mul(size_of::<T>()));
+    };
     (within |$this:ident| $slices:expr) => {
         const INDIRECT: bool = T::INDIRECT;
         const HAS_EXTERNAL_BYTES: bool = T::HAS_EXTERNAL_BYTES;
@@ -439,7 +450,8 @@ macro_rules! collections {
             }
 
             fn describe(this: &Self, tracer: &mut Tracer) {
-                if Self::TRACKED {
+                tracer.external(this.$room().saturating_mul(size_of::<($($owner,)+)>() + $more));
+                if Self::TRACKED $(|| $owner::HAS_EXTERNAL_BYTES)+ {
                     for $element in this {
                         $($owner::describe($part, tracer);)+
                     }

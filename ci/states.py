@@ -40,6 +40,7 @@ EXEMPT = {
     "PhaseTimes": "as `Census`",
     "Surveyed": "as `Census`, for the time of a call",
     "Tracer::field": "as `ModelHeap`",
+    "Tracer::external": "as `ModelHeap`",
     "Tracer::outer_field": "as `ModelHeap`",
     "Tracer::is_in_heap": "as `ModelHeap`",
     "Tracer::skips_leaves": "as `ModelHeap`",

@@ -1,8 +1,8 @@
 //! Snapshots of a program that nobody can change.
 //!
 //! The heap of a service in trouble is wanted when nobody has prepared the program. So, if
-//! `STANDSTILL_DIAG` names a folder, a thread for each heap looks there every quarter of a second, and
-//! writes a snapshot of the heap when it is asked to:
+//! `STANDSTILL_DIAG` names a folder, a thread for each heap looks there every quarter of a second,
+//! and writes a snapshot of the heap when it is asked to:
 //!
 //! * a file `snapshot`, or `snapshot.PID` for one process, has been touched since the last one;
 //! * once, when the heap has run out of memory: an allocation was refused, or a full collection has

@@ -35,6 +35,7 @@ EXEMPT = {
     "ObjectFlags": "as `Live`",
     "Census": "data without a heap",
     "HeapGraph": "as `Census`",
+    "Dominators": "as `Census`",
     "LeakWatch": "as `Census`",
     "TypeNames": "as `Census`",
     "PhaseTimes": "as `Census`",

@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::diagnose::dominators::{Dominators, Edges};
+use crate::diagnose::dominators::{Digraph, Dominators};
 use crate::diagnose::survey::{SurveyVisitor, Surveyed, TypeNames};
 use crate::memory::shape::PAGE_SIZE;
 
@@ -259,20 +259,15 @@ impl HeapGraph {
     pub fn holders(&self) -> Vec<Holder> {
         let held = |&node: &u32| self.nodes[node as usize].is_held;
         let roots: Vec<u32> = (0..self.nodes.len() as u32).filter(held).collect();
-        let edges = Edges { starts: &self.starts, targets: &self.targets, roots: &roots };
-        let dominators = Dominators::of(&edges);
-        let mut retained: Vec<(usize, usize)> =
-            self.nodes.iter().map(|node| (node.bytes + node.external_bytes, 1)).collect();
-        for &node in dominators.order.iter().rev() {
-            if let Some(above) = dominators.of_node(node) {
-                let (bytes, objects) = retained[node as usize];
-                retained[above as usize].0 += bytes;
-                retained[above as usize].1 += objects;
-            }
-        }
+        let dominators = Dominators::of(self, &roots);
+        let mut bytes: Vec<usize> =
+            self.nodes.iter().map(|node| node.bytes + node.external_bytes).collect();
+        dominators.add_up(&mut bytes);
+        let mut objects = vec![1; self.nodes.len()];
+        dominators.add_up(&mut objects);
         let holder = |&node: &u32| {
             let at = node as usize;
-            let (retained_bytes, retained_objects) = retained[at];
+            let (retained_bytes, retained_objects) = (bytes[at], objects[at]);
             let GraphNode { address, outside, .. } = self.nodes[at];
             let type_name = self.type_name(at);
             Holder { type_name, address, outside, retained_bytes, retained_objects }
@@ -326,5 +321,19 @@ impl HeapGraph {
         }
         steps.reverse();
         Path { outside: self.nodes[node].outside, steps }
+    }
+}
+
+impl Digraph for HeapGraph {
+    fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn edges_of(&self, node: u32) -> std::ops::Range<usize> {
+        self.starts[node as usize]..self.starts[node as usize + 1]
+    }
+
+    fn target(&self, edge: usize) -> Option<u32> {
+        Some(self.targets[edge])
     }
 }

@@ -32,6 +32,7 @@ use std::borrow::Cow;
 
 use crate::base::fallible::NoMemory;
 pub use crate::diagnose::census::{Census, Growth, LeakWatch, Suspect, TypeCensus};
+pub use crate::diagnose::dominators::{Digraph, Dominators};
 pub use crate::diagnose::graph::{HeapGraph, Holder, Path, PathStep};
 use crate::diagnose::survey::{SurveyVisitor, survey};
 pub use crate::diagnose::survey::{Surveyed, TypeNames};

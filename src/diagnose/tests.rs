@@ -2,8 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::diagnose::dominators::{Dominators, Edges};
-use crate::diagnose::{Census, HeapGraph, LeakWatch, TypeCensus};
+use crate::diagnose::{Census, Digraph, Dominators, HeapGraph, LeakWatch, TypeCensus};
 use crate::{AnyGc, Gc, GcCell, GcSlice, Heap, Mutator, Trace, Tracer};
 
 /// A small generator (SplitMix64), so that a failure names its seed.
@@ -83,6 +82,38 @@ fn reachable(
     found
 }
 
+/// Lists of targets. Target `u32::MAX` stands for an edge that does not count.
+struct Lists {
+    starts: Vec<usize>,
+    targets: Vec<u32>,
+}
+
+impl Lists {
+    fn of(lists: &[Vec<usize>]) -> Self {
+        let mut this = Self { starts: vec![0], targets: Vec::new() };
+        for list in lists {
+            this.targets.extend(list.iter().map(|&target| target as u32));
+            this.targets.push(u32::MAX);
+            this.starts.push(this.targets.len());
+        }
+        this
+    }
+}
+
+impl Digraph for Lists {
+    fn nodes(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    fn edges_of(&self, node: u32) -> std::ops::Range<usize> {
+        self.starts[node as usize]..self.starts[node as usize + 1]
+    }
+
+    fn target(&self, edge: usize) -> Option<u32> {
+        Some(self.targets[edge]).filter(|&target| target != u32::MAX)
+    }
+}
+
 #[test]
 fn dominators_are_those_of_the_definition() {
     for seed in 0..400 {
@@ -91,16 +122,17 @@ fn dominators_are_those_of_the_definition() {
         let edges: Vec<Vec<usize>> = (0..count)
             .map(|_| (0..random.below(4)).map(|_| random.below(count)).collect())
             .collect();
-        let roots: Vec<u32> = (0..count as u32).filter(|_| random.below(3) == 0).collect();
-        let (mut starts, mut targets) = (vec![0], Vec::new());
-        for list in &edges {
-            targets.extend(list.iter().map(|&target| target as u32));
-            starts.push(targets.len());
-        }
-        let found = Dominators::of(&Edges { starts: &starts, targets: &targets, roots: &roots });
+        let mut roots: Vec<u32> = (0..count as u32).filter(|_| random.below(3) == 0).collect();
+        roots.extend(roots.first().copied());
+        let lists = Lists::of(&edges);
+        let found = Dominators::of(&lists, &roots);
         let all = reachable(&edges, roots.iter().map(|&root| root as usize), None);
-        let order: HashSet<usize> = found.order.iter().map(|&node| node as usize).collect();
+        let order: HashSet<usize> = found.order().iter().map(|&node| node as usize).collect();
         assert_eq!(order, all, "seed {seed}");
+        assert_eq!(found.order().len(), all.len(), "seed {seed}");
+        assert!((0..count).all(|node| found.is_reached(node as u32) == all.contains(&node)));
+        let mut retained = vec![1; count];
+        found.add_up(&mut retained);
         // Whether each path to `node` passes `other`.
         let dominates = |other: usize, node: usize| {
             let rest = reachable(&edges, roots.iter().map(|&root| root as usize), Some(other));
@@ -119,6 +151,8 @@ fn dominators_are_those_of_the_definition() {
                 .find(|&one| dominators.iter().all(|&other| dominates(other, one)));
             let expected = direct.map(|direct| direct as u32);
             assert_eq!(found.of_node(node as u32), expected, "seed {seed}, node {node}");
+            let dominated = all.iter().filter(|&&other| dominates(node, other)).count();
+            assert_eq!(retained[node], dominated, "seed {seed}, node {node}");
         }
     }
 }

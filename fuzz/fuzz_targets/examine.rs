@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::io::Cursor;
 use std::path::Path;
 
-use crate::snapshot::Snapshot;
-use crate::source::Source;
+use standstill_heap::snapshot::Snapshot;
+use standstill_heap::source::Source;
 
 /// Bytes that any file may cost: buffers, a decoder, and the growth that is not judged.
 const FREE: usize = 16 << 20;
@@ -47,7 +47,11 @@ fn check_all(snapshot: &Snapshot) {
     let mut edges = 0;
     for (node, record) in snapshot.nodes().iter().enumerate() {
         assert!(record.size < 1 << 53 && snapshot.name_of(node).chars().count() <= 80);
-        assert!(snapshot.edges_of(node).iter().all(|edge| edge.target() < nodes));
+        // Every number leads to a string.
+        let _ = snapshot.class_name(snapshot.class_of(node));
+        for edge in snapshot.edges_of(node) {
+            assert!(edge.target() < nodes && !snapshot.field(edge).is_empty());
+        }
         edges += snapshot.edges_of(node).len();
     }
     assert_eq!(edges, snapshot.edge_count());

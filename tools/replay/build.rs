@@ -20,10 +20,10 @@ use std::thread;
 
 use indicatif::ProgressBar;
 use standstill::{Gc, GcWeak, Heap, Mutator};
+use standstill_heap::snapshot::{Edge, Snapshot};
 
 use crate::graph::Node;
 use crate::ledger::Witness;
-use crate::snapshot::{Edge, Snapshot};
 
 /// Letters that are sent together.
 const BATCH: usize = 256;
@@ -94,7 +94,7 @@ pub(crate) fn build(heap: &Heap, plan: &Plan<'_>) -> Built {
 fn roots_of(snapshot: &Snapshot) -> Vec<bool> {
     let mut is_root = vec![false; snapshot.nodes().len()];
     is_root[0] = true;
-    for edge in snapshot.edges_of(0).iter().filter(|edge| !edge.is_weak()) {
+    for edge in snapshot.edges_of(0).filter(|edge| !edge.is_weak()) {
         is_root[edge.target()] = true;
     }
     is_root
@@ -182,7 +182,7 @@ impl<'p> Builder<'p> {
     fn wire(&mut self, m: &mut Mutator, slice: Range<usize>) {
         let plan = self.plan;
         for source in slice {
-            for (at, edge) in plan.snapshot.edges_of(source).iter().copied().enumerate() {
+            for (at, edge) in plan.snapshot.edges_of(source).enumerate() {
                 let owner = plan.owner(edge.target());
                 if owner == self.id {
                     add(

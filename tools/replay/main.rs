@@ -7,8 +7,7 @@
 //! ```
 //! The phases, in order, and the condition after each:
 //!
-//! 1. **read** (`file`, `snapshot`, `schema`, `source`): the file is valid, or exit
-//!    status 2;
+//! 1. **read** (the package `standstill-heap`): the file is valid, or exit status 2;
 //! 2. **build** (`build`, `graph`): each of `--threads` mutators makes its share of the nodes and
 //!    hands references to the others. Afterwards only the root and the targets of its edges are
 //!    held;
@@ -19,19 +18,13 @@
 //! 6. **drop**: all references are dropped, and one collection runs. Every destructor ran exactly
 //!    once (`ledger`), no weak reference is alive, the heap is empty; or exit status 1.
 
-mod bad_input;
 mod build;
 mod churn;
-mod file;
 mod graph;
 mod ledger;
 mod pauses;
-mod progress;
 mod random;
 mod report;
-mod schema;
-mod snapshot;
-mod source;
 
 use std::io::Write;
 use std::num::NonZero;
@@ -41,12 +34,13 @@ use std::time::Instant;
 
 use clap::Parser;
 use standstill::Heap;
+use standstill_heap::snapshot::Snapshot;
+use standstill_heap::{file, progress};
 
 use crate::graph::Board;
 use crate::ledger::{Ledger, first_alive};
 use crate::pauses::{Pauses, pause};
 use crate::report::{Report, ms, peak_rss_kb, spread};
-use crate::snapshot::Snapshot;
 
 /// The end of the text of `--help`.
 const AFTER_HELP: &str = "\

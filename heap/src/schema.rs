@@ -10,6 +10,8 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
+use crate::snapshot::{Facts, is_indexed};
+
 /// The meaning of a number of a node. An `Ignored` one may have any value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum NodeField {
@@ -17,6 +19,9 @@ pub(crate) enum NodeField {
     Name,
     Size,
     EdgeCount,
+    Id,
+    Outside,
+    Old,
     Ignored,
 }
 
@@ -24,6 +29,7 @@ pub(crate) enum NodeField {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum EdgeField {
     Type,
+    Label,
     Target,
     Ignored,
 }
@@ -32,11 +38,13 @@ pub(crate) enum EdgeField {
 #[derive(Debug)]
 pub(crate) struct Schema {
     pub(crate) node: Vec<NodeField>,
-    pub(crate) node_types: u64,
+    pub(crate) node_kinds: Vec<String>,
     pub(crate) edge: Vec<EdgeField>,
-    pub(crate) edge_types: u64,
-    /// The type of an edge that holds nothing alive, if there is one.
-    pub(crate) weak: Option<u64>,
+    pub(crate) edge_kinds: Vec<String>,
+    /// The kind of an edge that holds nothing alive, if there is one.
+    pub(crate) weak: Option<u8>,
+    /// For each kind of edges: whether their labels are no strings.
+    indexed: Vec<bool>,
     pub(crate) nodes: u32,
     pub(crate) edges: u32,
 }
@@ -59,47 +67,73 @@ impl Schema {
                 ("self_size", NodeField::Size),
                 ("edge_count", NodeField::EdgeCount),
             ],
+            &[("id", NodeField::Id), ("outside", NodeField::Outside), ("old", NodeField::Old)],
         )?;
         let edge = roles(
             "edge_fields",
             &meta.edge_fields,
             EdgeField::Ignored,
             &[("type", EdgeField::Type), ("to_node", EdgeField::Target)],
+            &[("name_or_index", EdgeField::Label)],
         )?;
-        let node_types = type_names("node_types", &meta.node_types, &node, NodeField::Type)?;
-        let edge_types = type_names("edge_types", &meta.edge_types, &edge, EdgeField::Type)?;
+        let node_kinds = type_names("node_types", &meta.node_types, &node, NodeField::Type)?;
+        let edge_kinds = type_names("edge_types", &meta.edge_types, &edge, EdgeField::Type)?;
         let nodes = claim("node_count", node_count, MOST_NODES)?;
         if nodes == 0 {
             return Err("node_count is 0: there is no root".into());
         }
+        // A list of the meta has at most 256 entries, so a number of one is a byte.
+        let weak = edge_kinds.iter().position(|name| name == "weak").map(|at| at as u8);
+        // Without labels each is 0, as an index.
+        let is_labelled = edge.contains(&EdgeField::Label);
+        let indexed = edge_kinds.iter().map(|kind| !is_labelled || is_indexed(kind)).collect();
         Ok(Self {
             node,
-            node_types: node_types.len() as u64,
+            node_kinds: node_kinds.to_vec(),
             edge,
-            edge_types: edge_types.len() as u64,
-            weak: edge_types.iter().position(|name| name == "weak").map(|at| at as u64),
+            edge_kinds: edge_kinds.to_vec(),
+            weak,
+            indexed,
             nodes,
             edges: claim("edge_count", edge_count, MOST_EDGES)?,
         })
     }
+
+    /// Whether the label of an edge of this kind is no string.
+    pub(crate) fn is_indexed(&self, kind: u8) -> bool {
+        self.indexed[kind as usize]
+    }
+
+    pub(crate) fn facts(&self) -> Facts {
+        let has = |field| self.node.contains(&field);
+        Facts {
+            ids: has(NodeField::Id),
+            outside: has(NodeField::Outside),
+            old: has(NodeField::Old),
+        }
+    }
 }
 
-/// The role of each field; those in `wanted` must stand there once.
+/// The role of each field; those in `wanted` must stand there once, and those in `known` at most
+/// once.
 fn roles<R: Copy>(
     list: &str,
     fields: &Short<String>,
     other: R,
     wanted: &[(&str, R)],
+    known: &[(&str, R)],
 ) -> Result<Vec<R>, String> {
-    for (name, _) in wanted {
+    for (at, (name, _)) in wanted.iter().chain(known).enumerate() {
         match fields.0.iter().filter(|field| field == name).count() {
             1 => {}
-            0 => return Err(format!("meta.{list} has no {name:?}")),
+            0 if at < wanted.len() => return Err(format!("meta.{list} has no {name:?}")),
+            0 => {}
             n => return Err(format!("meta.{list} has {name:?} {n} times")),
         }
     }
     let role = |field: &String| {
-        wanted.iter().find(|(name, _)| name == field).map_or(other, |(_, role)| *role)
+        let mut all = wanted.iter().chain(known);
+        all.find(|(name, _)| name == field).map_or(other, |(_, role)| *role)
     };
     Ok(fields.0.iter().map(role).collect())
 }
@@ -126,6 +160,35 @@ fn claim(name: &str, count: &Number, most: u64) -> Result<u32, String> {
         Number::Whole(n) if *n <= most => Ok(*n as u32),
         Number::Whole(n) => Err(format!("{name} is {n}, more than {most}, the most that is read")),
         Number::Other(text) => Err(format!("{name} is {text}, not a count")),
+    }
+}
+
+/// The counts that standstill writes at the end of a file.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Trailer {
+    nodes: Number,
+    edges: Number,
+    strings: Number,
+}
+
+impl Trailer {
+    /// The error is a reason that names the count that is not the one of the file.
+    pub(crate) fn check(&self, (nodes, edges, strings): (u64, u64, u64)) -> Result<(), String> {
+        let pairs = [
+            ("nodes", &self.nodes, nodes),
+            ("edges", &self.edges, edges),
+            ("strings", &self.strings, strings),
+        ];
+        for (name, claimed, there) in pairs {
+            match claimed {
+                Number::Whole(claimed) if *claimed == there => {}
+                Number::Whole(claimed) => {
+                    return Err(format!("claims {claimed} {name}, but there are {there}"));
+                }
+                Number::Other(claimed) => return Err(format!("{name} is {claimed}, not a count")),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -11,7 +11,11 @@ use crate::snapshot::Snapshot;
 use crate::source::Source;
 
 /// Reads `file`, and checks all of it; `bar` moves with the bytes read.
-pub(crate) fn read(file: &Path, bar: &ProgressBar) -> Result<Snapshot, BadInput> {
+///
+/// # Errors
+///
+/// If the file cannot be opened, or is not a whole snapshot.
+pub fn read(file: &Path, bar: &ProgressBar) -> Result<Snapshot, BadInput> {
     open(file, bar).and_then(Snapshot::read).map_err(|fault| fault.of(file))
 }
 

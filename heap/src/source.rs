@@ -32,9 +32,15 @@ const SKIPPABLE_FRAMES: std::ops::RangeInclusive<u32> = 0x184D_2A50..=0x184D_2A5
 type Raw = Counted<Chain<Cursor<Vec<u8>>, BufReader<Box<dyn Read>>>>;
 
 /// The content of a snapshot file: JSON comes out.
-pub(crate) struct Source {
+pub struct Source {
     stream: Stream,
     given: u64,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source").field("given", &self.given).finish_non_exhaustive()
+    }
 }
 
 enum Stream {
@@ -44,7 +50,11 @@ enum Stream {
 
 impl Source {
     /// The snapshot that `reader` gives the bytes of.
-    pub(crate) fn new(reader: Box<dyn Read>) -> Result<Self, Fault> {
+    ///
+    /// # Errors
+    ///
+    /// A fault, if there is no first byte.
+    pub fn new(reader: Box<dyn Read>) -> Result<Self, Fault> {
         let mut reader = BufReader::with_capacity(1 << 16, reader);
         let mut magic = Vec::with_capacity(4);
         (&mut reader)
@@ -122,7 +132,7 @@ impl Frames {
     /// An error of the decoder, or of reading a part of a frame.
     fn broken(&self, error: impl std::fmt::Display) -> io::Error {
         if self.raw.ended {
-            self.fault("truncated: the zstd frame is not finished")
+            self.fault("cut: the zstd frame is not finished")
         } else {
             self.fault(format!("corrupt zstd data: {error}"))
         }

@@ -1,20 +1,12 @@
-//! The reader of heap snapshots (`tools/replay`) against the fuzzer's corpus: files of all
+//! The reader of heap snapshots against the fuzzer's corpus: files of all
 //! kinds, most of them wrong somewhere.
 
 #![cfg(not(loom))]
 
 use std::path::Path;
 
-#[path = "../replay/bad_input.rs"]
-mod bad_input;
 #[path = "../../fuzz/fuzz_targets/examine.rs"]
 mod examine;
-#[path = "../replay/schema.rs"]
-mod schema;
-#[path = "../replay/snapshot.rs"]
-mod snapshot;
-#[path = "../replay/source.rs"]
-mod source;
 
 #[global_allocator]
 static COUNTING: examine::Counting = examine::Counting;

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
 /// A bar for a phase of `steps` steps. It vanishes when the phase is over.
-pub(crate) fn bar(phase: &'static str, steps: u64) -> ProgressBar {
+pub fn bar(phase: &'static str, steps: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

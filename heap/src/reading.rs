@@ -1,4 +1,4 @@
-//! A V8 heap snapshot, read into three flat arrays.
+//! A V8 heap snapshot, read into flat arrays.
 //!
 //! The file is one JSON object. Its `nodes` and `edges` are flat arrays of numbers, tens of
 //! millions in a large heap, so nothing is parsed into a tree: serde passes number after
@@ -6,109 +6,33 @@
 //! the file is checked against its content; none is used to reserve memory.
 //!
 //! V8 writes `snapshot`, `nodes`, `edges` and, near the end, `strings`; each is needed to check the
-//! next, so any other order of these four is refused.
+//! next, so any other order of these four is refused. standstill adds a `trailer` with the counts
+//! of all three, which must agree; a file of V8 has none.
 
+use std::collections::HashSet;
 use std::io::BufReader;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::bad_input::Fault;
-use crate::schema::{EdgeField, Header, NodeField, Number, Schema};
+use crate::schema::{EdgeField, Header, NodeField, Number, Schema, Trailer};
+use crate::snapshot::{EdgeArrays, Node, Snapshot};
 use crate::source::{Source, fault_of};
 
 /// Names are kept up to this many characters: some nodes are named after the source text they hold.
 const LONGEST_NAME: usize = 80;
 
-/// The graph of a heap: node 0 is the root.
-#[derive(Debug)]
-pub(crate) struct Snapshot {
-    names: Vec<Box<str>>,
-    nodes: Vec<Record>,
-    edges: Vec<Edge>,
-}
-
-/// A node as the file describes it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
-    /// While reading, an index into `strings`; afterwards one into [`Snapshot::names`].
-    pub(crate) name: u32,
-    /// Bytes the object itself took.
-    pub(crate) size: u64,
-    /// Where its edges end; they begin where those of the node before end.
-    end: u32,
-}
-
-/// The target of an edge, and whether the edge holds it alive.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Edge(u32);
-
-impl Edge {
-    fn new(target: u32, weak: bool) -> Self {
-        Self(target << 1 | u32::from(weak))
-    }
-
-    /// The node this edge leads to.
-    pub(crate) fn target(self) -> usize {
-        (self.0 >> 1) as usize
-    }
-
-    /// A weak edge holds nothing alive.
-    pub(crate) fn is_weak(self) -> bool {
-        self.0 & 1 == 1
-    }
-}
-
-impl Snapshot {
-    /// Reads `source` to its end, and checks all of it.
-    pub(crate) fn read(source: Source) -> Result<Self, Fault> {
-        let mut json =
-            serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, source));
-        let mut reading = Reading { at: At::File, ..Reading::default() };
-        let parsed = Document(&mut reading).deserialize(&mut json).and_then(|()| {
-            reading.at = At::File;
-            json.end()
-        });
-        parsed.map_err(|error| reading.fault(error))?;
-        reading.finish().map_err(|reason| Fault::new("end of file", reason))
-    }
-
-    pub(crate) fn nodes(&self) -> &[Record] {
-        &self.nodes
-    }
-
-    /// The number of edges, weak ones included.
-    pub(crate) fn edge_count(&self) -> usize {
-        self.edges.len()
-    }
-
-    /// The edges out of `node`.
-    pub(crate) fn edges_of(&self, node: usize) -> &[Edge] {
-        let start = node.checked_sub(1).map_or(0, |before| self.nodes[before].end);
-        &self.edges[start as usize..self.nodes[node].end as usize]
-    }
-
-    /// The name of `node`: in heaps of JavaScript and Python, mostly its type.
-    pub(crate) fn name_of(&self, node: usize) -> &str {
-        &self.names[self.nodes[node].name as usize]
-    }
-
-    /// The number of nodes that strong edges lead to from the root, the root included.
-    pub(crate) fn reachable(&self) -> usize {
-        let mut reached = vec![false; self.nodes.len()];
-        reached[0] = true;
-        let mut count = 0;
-        let mut stack = vec![0];
-        while let Some(node) = stack.pop() {
-            count += 1;
-            for edge in self.edges_of(node).iter().filter(|edge| !edge.is_weak()) {
-                if !std::mem::replace(&mut reached[edge.target()], true) {
-                    stack.push(edge.target());
-                }
-            }
-        }
-        count
-    }
+/// Reads `source` to its end, and checks all of it.
+pub(crate) fn read(source: Source) -> Result<Snapshot, Fault> {
+    let mut json = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, source));
+    let mut reading = Reading { at: At::File, ..Reading::default() };
+    let parsed = Document(&mut reading).deserialize(&mut json).and_then(|()| {
+        reading.at = At::File;
+        json.end()
+    });
+    parsed.map_err(|error| reading.fault(error))?;
+    reading.finish().map_err(|reason| Fault::new("end of file", reason))
 }
 
 /// Where the reader is, for the place of a fault.
@@ -127,6 +51,7 @@ enum Section {
     Nodes,
     Edges,
     Strings,
+    Trailer,
     #[serde(other)]
     Other,
 }
@@ -138,6 +63,7 @@ impl Section {
             Self::Nodes => "nodes",
             Self::Edges => "edges",
             Self::Strings => "strings",
+            Self::Trailer => "trailer",
             Self::Other => "a section that is not read",
         }
     }
@@ -150,11 +76,14 @@ struct Reading {
     /// A refusal that was raised here, not by the parser.
     refusal: Option<String>,
     schema: Option<Schema>,
-    nodes: Option<Vec<Record>>,
-    edges: Option<Vec<Edge>>,
-    /// The indices into `strings` that nodes use, sorted, and the strings there.
+    nodes: Option<Vec<Node>>,
+    edges: Option<EdgeArrays>,
+    /// The indices into `strings` that nodes and edges use, sorted, and the strings there.
     used: Vec<u32>,
-    names: Option<Vec<Box<str>>>,
+    strings: Option<Vec<Box<str>>>,
+    /// The number of all strings of the file.
+    string_count: u64,
+    trailer: Option<Trailer>,
 }
 
 impl Reading {
@@ -180,7 +109,7 @@ impl Reading {
         let message = text.strip_suffix(&format!(" at {position}")).unwrap_or(&text);
         let reason = match self.refusal.take() {
             Some(refusal) => refusal,
-            None if error.is_eof() => format!("truncated: {message}"),
+            None if error.is_eof() => format!("cut: {message}"),
             None if error.is_syntax() => format!("not JSON: {message}"),
             None => message.to_string(),
         };
@@ -198,7 +127,10 @@ impl Reading {
             Section::Snapshot => (self.schema.is_some(), None),
             Section::Nodes => (self.nodes.is_some(), self.schema.is_none().then_some("snapshot")),
             Section::Edges => (self.edges.is_some(), self.nodes.is_none().then_some("nodes")),
-            Section::Strings => (self.names.is_some(), self.nodes.is_none().then_some("nodes")),
+            Section::Strings => (self.strings.is_some(), self.edges.is_none().then_some("edges")),
+            Section::Trailer => {
+                (self.trailer.is_some(), self.strings.is_none().then_some("strings"))
+            }
             Section::Other => return map.next_value::<IgnoredAny>().map(drop),
         };
         if twice {
@@ -215,33 +147,78 @@ impl Reading {
             Section::Nodes => {
                 let mut nodes = Nodes::default();
                 map.next_value_seed(Flat { reading: self, section, numbers: &mut nodes })?;
-                self.used = nodes.records.iter().map(|record| record.name).collect();
-                self.used.sort_unstable();
-                self.used.dedup();
                 self.nodes = Some(nodes.records);
             }
             Section::Edges => {
                 let mut edges = Edges::default();
                 map.next_value_seed(Flat { reading: self, section, numbers: &mut edges })?;
-                self.edges = Some(edges.edges);
+                self.edges = Some(edges.arrays);
+                self.used = self.used_strings();
             }
             Section::Strings => map.next_value_seed(Strings(self))?,
+            Section::Trailer => {
+                let trailer = map.next_value::<Trailer>()?;
+                let counts = self.schema.as_ref().map_or((0, 0), |s| (s.nodes, s.edges));
+                let counts = (u64::from(counts.0), u64::from(counts.1), self.string_count);
+                trailer.check(counts).map_err(|reason| self.refuse(reason))?;
+                self.trailer = Some(trailer);
+            }
             Section::Other => {}
         }
         Ok(())
     }
 
+    /// The indices into `strings` that nodes and edges use, sorted.
+    fn used_strings(&self) -> Vec<u32> {
+        let mut used: HashSet<u32> = HashSet::new();
+        used.extend(self.nodes.iter().flatten().map(|node| node.name));
+        if let (Some(edges), Some(schema)) = (&self.edges, &self.schema) {
+            let labels = edges.labels.iter().zip(&edges.kinds);
+            let named = labels.filter(|(_, kind)| !schema.is_indexed(**kind));
+            used.extend(named.map(|(label, _)| label));
+        }
+        let mut used: Vec<u32> = used.into_iter().collect();
+        used.sort_unstable();
+        used
+    }
+
+    /// What refers to a string.
+    fn user_of(&self, string: u32) -> String {
+        let node = self.nodes.iter().flatten().position(|node| node.name == string);
+        let labels = self.edges.iter().flat_map(|edges| &edges.labels);
+        match node {
+            Some(node) => format!("name of node {node}"),
+            None => {
+                let edge = labels.copied().position(|label| label == string).unwrap_or_default();
+                format!("name_or_index of edge {edge}")
+            }
+        }
+    }
+
     fn finish(self) -> Result<Snapshot, String> {
         let missing = |section: Section| format!("the file has no {:?}", section.name());
-        self.schema.ok_or_else(|| missing(Section::Snapshot))?;
+        let schema = self.schema.ok_or_else(|| missing(Section::Snapshot))?;
         let mut nodes = self.nodes.ok_or_else(|| missing(Section::Nodes))?;
-        let edges = self.edges.ok_or_else(|| missing(Section::Edges))?;
-        let names = self.names.ok_or_else(|| missing(Section::Strings))?;
-        for node in &mut nodes {
-            // Every name is among the used ones, which were collected from these nodes.
-            node.name = self.used.partition_point(|used| *used < node.name) as u32;
+        let mut edges = self.edges.ok_or_else(|| missing(Section::Edges))?;
+        let mut strings = self.strings.ok_or_else(|| missing(Section::Strings))?;
+        // The table is not longer than the list of strings in the file, which has all used ones.
+        let mut numbers = vec![0; self.used.last().map_or(0, |last| *last as usize + 1)];
+        for (number, used) in self.used.iter().enumerate() {
+            numbers[*used as usize] = number as u32;
         }
-        Ok(Snapshot { names, nodes, edges })
+        for node in &mut nodes {
+            node.name = numbers[node.name as usize];
+        }
+        for (label, kind) in edges.labels.iter_mut().zip(&edges.kinds) {
+            if !schema.is_indexed(*kind) {
+                *label = numbers[*label as usize];
+            }
+        }
+        nodes.shrink_to_fit();
+        strings.shrink_to_fit();
+        let facts = schema.facts();
+        let Schema { node_kinds, edge_kinds, .. } = schema;
+        Ok(Snapshot { strings, nodes, edges, node_kinds, edge_kinds, facts })
     }
 }
 
@@ -326,14 +303,19 @@ fn whole(number: Number, limit: u64, field: impl Fn() -> String) -> Result<u64, 
     }
 }
 
+/// The sizes of all nodes sum up to less, so that any sum is exact in JSON and JavaScript.
+const MOST_SIZE: u64 = 1 << 53;
+
 #[derive(Default)]
 struct Nodes {
-    records: Vec<Record>,
+    records: Vec<Node>,
     /// The node being read: its fields so far.
-    next: Option<Record>,
+    next: Node,
     field: usize,
     /// The sum of all edge counts.
     edges: u64,
+    /// The sum of all sizes.
+    size: u64,
 }
 
 impl Numbers for Nodes {
@@ -344,16 +326,19 @@ impl Numbers for Nodes {
         if id == schema.nodes as usize {
             return Err(format!("more nodes than the {id} that snapshot.node_count claims"));
         }
-        let next = self.next.get_or_insert(Record { name: 0, size: 0, end: 0 });
+        let next = &mut self.next;
         match schema.node[self.field] {
             NodeField::Type => {
-                whole(number, schema.node_types, || format!("type of node {id}"))?;
+                let kinds = schema.node_kinds.len() as u64;
+                next.kind = whole(number, kinds, || format!("type of node {id}"))? as u8;
             }
             NodeField::Name => {
-                next.name = whole(number, 1 << 32, || format!("name of node {id}"))? as u32
+                next.name = whole(number, 1 << 32, || format!("name of node {id}"))? as u32;
             }
             NodeField::Size => {
-                next.size = whole(number, 1 << 53, || format!("self_size of node {id}"))?
+                let left = MOST_SIZE - self.size;
+                next.size = whole(number, left, || format!("self_size of node {id}"))?;
+                self.size += next.size;
             }
             NodeField::EdgeCount => {
                 let left = u64::from(schema.edges) - self.edges;
@@ -368,12 +353,19 @@ impl Numbers for Nodes {
                 self.edges += count;
                 next.end = self.edges as u32;
             }
+            NodeField::Id => next.id = whole(number, u64::MAX, || format!("id of node {id}"))?,
+            NodeField::Outside => {
+                next.outside = whole(number, 1 << 32, || format!("outside of node {id}"))? as u32;
+            }
+            NodeField::Old => {
+                next.is_old = whole(number, 2, || format!("old of node {id}"))? == 1;
+            }
             NodeField::Ignored => {}
         }
         self.field += 1;
         if self.field == schema.node.len() {
             self.field = 0;
-            self.records.extend(self.next.take());
+            self.records.push(self.next);
         }
         Ok(())
     }
@@ -400,9 +392,10 @@ impl Numbers for Nodes {
 
 #[derive(Default)]
 struct Edges {
-    edges: Vec<Edge>,
+    arrays: EdgeArrays,
     /// The edge being read: its fields so far.
-    weak: bool,
+    kind: u8,
+    label: u32,
     target: u32,
     field: usize,
 }
@@ -411,14 +404,18 @@ impl Numbers for Edges {
     #[inline]
     fn take(&mut self, number: Number, reading: &Reading) -> Result<(), String> {
         let schema = reading.schema.as_ref().expect("edges are read after the schema");
-        let id = self.edges.len();
+        let id = self.arrays.targets.len();
         if id == schema.edges as usize {
             return Err(format!("more edges than the {id} that snapshot.edge_count claims"));
         }
         match schema.edge[self.field] {
             EdgeField::Type => {
-                let kind = whole(number, schema.edge_types, || format!("type of edge {id}"))?;
-                self.weak = schema.weak == Some(kind);
+                let kinds = schema.edge_kinds.len() as u64;
+                self.kind = whole(number, kinds, || format!("type of edge {id}"))? as u8;
+            }
+            EdgeField::Label => {
+                let label = whole(number, 1 << 32, || format!("name_or_index of edge {id}"))?;
+                self.label = label as u32;
             }
             EdgeField::Target => {
                 let stride = schema.node.len() as u64;
@@ -436,14 +433,15 @@ impl Numbers for Edges {
         self.field += 1;
         if self.field == schema.edge.len() {
             self.field = 0;
-            self.edges.push(Edge::new(self.target, self.weak));
+            let is_weak = schema.weak == Some(self.kind);
+            self.arrays.push(self.target, is_weak, self.label, self.kind);
         }
         Ok(())
     }
 
     fn end(&mut self, reading: &Reading) -> Result<(), String> {
         let schema = reading.schema.as_ref().expect("edges are read after the schema");
-        let (there, claimed) = (self.edges.len(), schema.edges);
+        let (there, claimed) = (self.arrays.targets.len(), schema.edges);
         if self.field != 0 {
             let (field, fields) = (self.field, schema.edge.len());
             return Err(format!("ends inside edge {there}, after {field} of {fields} numbers"));
@@ -455,7 +453,7 @@ impl Numbers for Edges {
     }
 }
 
-/// The strings that nodes use as names.
+/// The strings that nodes and edges use as names.
 struct Strings<'r>(&'r mut Reading);
 
 impl<'de> DeserializeSeed<'de> for Strings<'_> {
@@ -485,15 +483,14 @@ impl<'de> Visitor<'de> for Strings<'_> {
             names.extend(name);
             index += 1;
         }
-        if let Some(unknown) = reading.used.get(names.len()) {
-            let nodes = reading.nodes.as_deref().expect("strings are read after the nodes");
-            let node = nodes.iter().position(|node| node.name == *unknown).unwrap_or_default();
+        if let Some(&unknown) = reading.used.get(names.len()) {
+            let user = reading.user_of(unknown);
             reading.at = At::Section(Section::Strings);
-            return Err(reading.refuse(format!(
-                "name of node {node} is string {unknown}, but there are {index} strings"
-            )));
+            return Err(reading
+                .refuse(format!("{user} is string {unknown}, but there are {index} strings")));
         }
-        reading.names = Some(names);
+        reading.string_count = index;
+        reading.strings = Some(names);
         Ok(())
     }
 }

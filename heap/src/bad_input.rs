@@ -5,20 +5,21 @@ use std::path::{Path, PathBuf};
 
 /// Where in a file something is wrong, and what.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub struct Fault {
     /// A JSON path with line and column, a byte of the compressed file, or the step that failed.
-    pub(crate) place: String,
+    pub place: String,
     /// The fault.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 impl Fault {
-    pub(crate) fn new(place: impl Into<String>, reason: impl Into<String>) -> Self {
+    /// This `reason`, at this `place`.
+    pub fn new(place: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { place: place.into(), reason: reason.into() }
     }
 
     /// The same fault, of this file.
-    pub(crate) fn of(self, file: &Path) -> BadInput {
+    pub fn of(self, file: &Path) -> BadInput {
         BadInput { file: file.to_path_buf(), fault: self }
     }
 }
@@ -33,7 +34,7 @@ impl std::error::Error for Fault {}
 
 /// A refused file. Its `Display` is always a single line.
 #[derive(Debug)]
-pub(crate) struct BadInput {
+pub struct BadInput {
     file: PathBuf,
     fault: Fault,
 }

@@ -19,9 +19,14 @@
 #![forbid(unsafe_code)]
 
 pub mod bad_input;
+pub mod census;
 pub mod file;
+pub mod paths;
 pub mod progress;
 mod reading;
 mod schema;
 pub mod snapshot;
 pub mod source;
+pub mod suspects;
+pub mod text;
+pub mod tree;

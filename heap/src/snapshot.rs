@@ -203,9 +203,14 @@ impl Snapshot {
         }
     }
 
-    /// The node with an id, if there is one.
+    /// The id of a node, or its number if the file has no ids.
+    pub fn id_of(&self, node: usize) -> u64 {
+        if self.facts.ids { self.nodes[node].id } else { node as u64 }
+    }
+
+    /// The first node with an id, if there is one.
     pub fn node_with_id(&self, id: u64) -> Option<usize> {
-        self.nodes.iter().position(|node| self.facts.ids && node.id == id)
+        (0..self.nodes.len()).find(|&node| self.id_of(node) == id)
     }
 
     /// The number of nodes that strong edges lead to from the root, the root included.

@@ -234,11 +234,11 @@ impl Search {
         let Self { places, order, ends, reached, edges, .. } = self;
         let mut end = 0;
         ends[0] = 0;
-        for at in 1..=*reached {
-            let place = &mut places[order[at] as usize];
+        for (&node, last) in order[1..=*reached].iter().zip(&mut ends[1..]) {
+            let place = &mut places[node as usize];
             let count = std::mem::replace(&mut place.sources, end);
             end += count;
-            ends[at] = end;
+            *last = end;
         }
         let mut sources = vec![0; *edges];
         let mut add = |source: u32, target: u32| {
@@ -247,9 +247,9 @@ impl Search {
             place.sources += 1;
         };
         roots.iter().for_each(|&root| add(0, root));
-        for at in 1..=*reached {
-            for target in graph.edges_of(order[at]).filter_map(|edge| graph.target(edge)) {
-                add(at as u32, target);
+        for (&node, at) in order[1..=*reached].iter().zip(1..) {
+            for target in graph.edges_of(node).filter_map(|edge| graph.target(edge)) {
+                add(at, target);
             }
         }
         sources

@@ -1,0 +1,214 @@
+//! Answers questions about heap snapshots.
+//!
+//! ```text
+//! cargo run --release -p standstill-heap -- suspects tools/heaps/django.heapsnapshot.zst
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use serde::Serialize;
+use standstill_heap::census::{ClassTable, Summary};
+use standstill_heap::paths::Paths;
+use standstill_heap::snapshot::Snapshot;
+use standstill_heap::suspects::Suspects;
+use standstill_heap::text::{grouped, plain, share, table};
+use standstill_heap::tree::{Object, Tree};
+use standstill_heap::{file, progress};
+
+/// Answers questions about heap snapshots: what retains what, why an object is alive, what grew.
+///
+/// Reads files in V8's format (.heapsnapshot), plain or compressed with zstd, of V8, Node and
+/// standstill. An object is named by its id, which it keeps in all snapshots of a process.
+///
+/// Exit status: 0 with an answer, 1 if there is no such object, 2 if a file is bad.
+#[derive(Parser)]
+#[command(name = "standstill-heap")]
+struct Options {
+    #[command(subcommand)]
+    question: Question,
+    /// Print one line of JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Question {
+    /// How much is there?
+    Summary {
+        /// The snapshot
+        file: PathBuf,
+    },
+    /// Of which classes is it?
+    Census {
+        /// The snapshot
+        file: PathBuf,
+        /// The classes that are listed, those that retain most first
+        #[arg(long, value_name = "N", default_value_t = 30)]
+        most: usize,
+    },
+    /// What looks like a leak, and where does it pile up?
+    Suspects {
+        /// The snapshot
+        file: PathBuf,
+        /// The share of the reachable bytes that makes a suspect
+        #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = percent())]
+        share: u64,
+    },
+    /// Why is an object alive? The shortest path to it from the root
+    Path {
+        /// The snapshot
+        file: PathBuf,
+        /// An id, or a class: then the object of the class that retains most
+        object: String,
+    },
+    /// What does an object retain? Without one: which objects retain most?
+    Dominators {
+        /// The snapshot
+        file: PathBuf,
+        /// An id, or a class: then the object of the class that retains most
+        object: Option<String>,
+        /// The objects that are listed
+        #[arg(long, value_name = "N", default_value_t = 30)]
+        most: usize,
+    },
+}
+
+fn percent() -> clap::builder::RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(1..=100)
+}
+
+/// Why there is no answer.
+enum Failure {
+    /// The file has no such object.
+    None(String),
+    /// The reason, in one line.
+    Bad(String),
+    /// The answer could not be printed.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let (line, status) = match answer(&options) {
+        Ok(()) => return ExitCode::SUCCESS,
+        // Whoever read the answer has had enough of it.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            return ExitCode::SUCCESS;
+        }
+        Err(Failure::Output(error)) => (format!("standard output: {error}"), 2),
+        Err(Failure::None(line)) => (line, 1),
+        Err(Failure::Bad(line)) => (line, 2),
+    };
+    eprintln!("{}", plain(&line));
+    ExitCode::from(status)
+}
+
+fn read(path: &Path) -> Result<Snapshot, Failure> {
+    let bar = progress::bar("read", 0);
+    let snapshot = file::read(path, &bar).map_err(|bad| Failure::Bad(bad.to_string()));
+    bar.finish_and_clear();
+    snapshot
+}
+
+fn answer(options: &Options) -> Result<(), Failure> {
+    let print = Printer { json: options.json };
+    match &options.question {
+        Question::Summary { file } => print.out(&Summary::of(&Tree::of(&read(file)?))),
+        Question::Census { file, most } => {
+            print.out(&ClassTable::of(&Tree::of(&read(file)?), *most))
+        }
+        Question::Suspects { file, share } => {
+            print.out(&Suspects::of(&Tree::of(&read(file)?), *share))
+        }
+        Question::Path { file, object } => {
+            let snapshot = read(file)?;
+            let tree = Tree::of(&snapshot);
+            let node = find(file, &tree, object)?;
+            let path = Paths::of(&tree).to(node);
+            let none = || format!("{}: nothing holds {}", file.display(), tree.object(node));
+            print.out(&path.ok_or_else(|| Failure::None(none()))?)
+        }
+        Question::Dominators { file, object, most } => {
+            let snapshot = read(file)?;
+            let tree = Tree::of(&snapshot);
+            let (of, nodes) = match object {
+                None => (None, tree.tops()),
+                Some(object) => {
+                    let node = find(file, &tree, object)?;
+                    (Some(tree.object(node)), tree.children(node).collect())
+                }
+            };
+            let omitted = nodes.len().saturating_sub(*most);
+            let listed = nodes.into_iter().take(*most).map(|node| tree.object(node));
+            print.out(&Retained { of, objects: listed.collect(), omitted, total: tree.total() })
+        }
+    }
+}
+
+/// The node that a user names.
+fn find(file: &Path, tree: &Tree<'_>, object: &str) -> Result<usize, Failure> {
+    let snapshot = tree.snapshot;
+    let by_id = object.trim_start_matches('@').parse();
+    let found = match by_id {
+        Ok(id) => snapshot.node_with_id(id),
+        Err(_) => (1..snapshot.nodes().len())
+            .filter(|&node| snapshot.class_name(snapshot.class_of(node)) == object)
+            .max_by_key(|&node| (tree.is_reached(node), tree.retained(node))),
+    };
+    let none = || format!("{}: there is no object {object:?}", file.display());
+    found.ok_or_else(|| Failure::None(none()))
+}
+
+struct Printer {
+    json: bool,
+}
+
+impl Printer {
+    fn out(&self, answer: &(impl Serialize + Display)) -> Result<(), Failure> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        if self.json {
+            serde_json::to_writer(&mut out, answer).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            write!(out, "{answer}")?;
+        }
+        Ok(out.flush()?)
+    }
+}
+
+/// Objects, and what they retain.
+#[derive(Serialize)]
+struct Retained {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of: Option<Object>,
+    objects: Vec<Object>,
+    omitted: usize,
+    total: u64,
+}
+
+impl Display for Retained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = self.of.iter().chain(&self.objects).map(|object| {
+            let (retained, bytes) = (object.retained_bytes, object.bytes);
+            let share = share(retained, self.total);
+            [grouped(retained), share, grouped(bytes), object.to_string()]
+        });
+        table(f, ["retained", "share", "bytes", "object"], rows)?;
+        match self.omitted {
+            0 => Ok(()),
+            more => writeln!(f, "and {} more objects", grouped(more as u64)),
+        }
+    }
+}

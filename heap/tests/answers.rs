@@ -1,0 +1,227 @@
+//! The answers about small heaps, of which each figure is known, and about those of real programs.
+
+#![cfg(not(any(loom, miri)))]
+
+use serde_json::{Value, json};
+
+use crate::common::{Made, ask, real, run, tell};
+
+mod common;
+
+/// A registry holds two sessions that share a cart; a cache holds a big string, which is also held
+/// weakly. A ring is unreachable.
+fn shop() -> Made {
+    let mut made = Made::new();
+    let registry = made.object("Registry", 3, 100);
+    let sessions = [5, 7].map(|id| made.object("Session", id, 10));
+    let cart = made.object("Cart", 9, 1_000);
+    let roots = made.node("synthetic", "(GC roots)", 11, 0);
+    let cache = made.object("Cache", 13, 50);
+    let text = made.node("string", "Lorem ipsum", 15, 5_000);
+    let ring = [17, 19].map(|id| made.object("Ring", id, 7));
+    made.edge(0, "app", registry);
+    made.edge(0, "1", roots);
+    made.edge(registry, "sessions", sessions[0]);
+    made.edge(registry, "", text);
+    made.edge(registry, "1", sessions[1]);
+    made.edge(sessions[0], "cart", cart);
+    made.edge(sessions[1], "cart", cart);
+    made.edge(roots, "0", cache);
+    made.edge(cache, "text", text);
+    made.edge(ring[0], "next", ring[1]);
+    made.edge(ring[1], "next", ring[0]);
+    made
+}
+
+#[test]
+fn a_summary_has_all_sums() {
+    let file = shop().write("summary");
+    let summary = ask(&[&"summary", &file]);
+    let figures = ["nodes", "edges", "weak_edges", "bytes", "reachable_nodes", "reachable_bytes"];
+    assert_eq!(figures.map(|name| summary[name].as_u64().unwrap()), [10, 11, 1, 6_184, 8, 6_170]);
+    assert_eq!((&summary["classes"], &summary["held"]), (&json!(7), &json!(2)));
+    let ids = |of: &Value| -> Vec<u64> {
+        of.as_array().unwrap().iter().map(|it| it["id"].as_u64().unwrap()).collect()
+    };
+    // The root of the collector is no object: what it holds is one.
+    assert_eq!(ids(&summary["largest"]), [13, 3]);
+    assert!(tell(&[&"summary", &file]).contains("6,184  bytes"));
+}
+
+#[test]
+fn a_census_counts_what_lies_below_its_own_class_once() {
+    let mut made = shop();
+    let inner = made.object("Cache", 21, 1);
+    made.edge(6, "inner", inner);
+    let file = made.write("census");
+    let classes = ask(&[&"census", &file])["classes"].clone();
+    let row = |name: &str| classes.as_array().unwrap().iter().find(|row| row["class"] == name);
+    let figures = |name: &str| {
+        let row = row(name).unwrap_or_else(|| panic!("no {name}: {classes}"));
+        ["objects", "bytes", "retained_bytes"].map(|field| row[field].as_u64().unwrap())
+    };
+    assert_eq!(figures("Cache"), [2, 51, 5_051]);
+    assert_eq!(figures("Session"), [2, 20, 20], "the cart is held by both");
+    assert_eq!(figures("(string)"), [1, 5_000, 5_000]);
+    assert_eq!(figures("Ring"), [2, 14, 0], "nothing holds it");
+    let short = tell(&[&"census", &file, &"--most", &"2"]);
+    assert_eq!(short.lines().count(), 4, "{short}");
+    assert!(short.ends_with("and 5 more classes\n"), "{short}");
+}
+
+#[test]
+fn dominators_list_what_an_object_retains() {
+    let file = shop().write("dominators");
+    let of = ask(&[&"dominators", &file, &"@3"]);
+    assert_eq!(of["of"]["retained_bytes"], 1_120);
+    let pairs: Vec<_> = of["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|object| (object["id"].as_u64().unwrap(), object["retained_bytes"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(pairs, [(9, 1_000), (5, 10), (7, 10)]);
+    let all = ask(&[&"dominators", &file, &"--most", &"1"]);
+    assert_eq!((&all["objects"][0]["id"], &all["omitted"]), (&json!(13), &json!(1)));
+}
+
+#[test]
+fn a_path_names_the_fields_and_avoids_weak_edges() {
+    let file = shop().write("path");
+    let text = tell(&[&"path", &file, &"15"]);
+    let expected = "  root\n  [1] -> (GC roots) @11\n  [0] -> Cache @13\n  \
+                    .text -> (string) \"Lorem ipsum\" @15\n";
+    assert_eq!(text, expected);
+    let steps = ask(&[&"path", &file, &"Session"])["steps"].clone();
+    assert_eq!(steps.as_array().unwrap().len(), 3);
+    assert_eq!((&steps[1]["field"], &steps[2]["class"]), (&json!(".app"), &json!("Session")));
+}
+
+#[test]
+fn an_object_that_is_not_there_or_not_held_is_status_1() {
+    let file = shop().write("absent");
+    let path = file.as_os_str();
+    for (object, reason) in [
+        ("4", "there is no object \"4\""),
+        ("Nobody", "there is no object \"Nobody\""),
+        ("99999999999999999999", "there is no object"),
+        ("Ring", "nothing holds Ring @"),
+    ] {
+        let output = run(&["path".as_ref(), path, object.as_ref()]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{object}: {error}");
+        assert!(error.contains(reason) && error.lines().count() == 1, "{object}: {error}");
+    }
+}
+
+/// A log holds 90 of 100 entries; of the rest, each entry is held on its own.
+#[test]
+fn suspects_are_objects_and_classes_with_their_accumulation_points() {
+    let mut made = Made::new();
+    let holder = made.object("Holder", 3, 1);
+    let inner = made.object("Inner", 5, 1);
+    let list = made.object("List", 7, 8);
+    made.edge(0, "holder", holder);
+    made.edge(holder, "inner", inner);
+    made.edge(inner, "list", list);
+    for number in 0..100 {
+        let entry = made.object("Entry", 100 + number, 10);
+        made.edge(if number < 60 { list } else { 0 }, &number.to_string(), entry);
+    }
+    let file = made.write("suspects");
+    let answer = ask(&[&"suspects", &file]);
+    let suspects = answer["suspects"].as_array().unwrap();
+    assert_eq!(suspects.len(), 2, "{answer}");
+    let [first, second] = [&suspects[0], &suspects[1]];
+    assert_eq!((&first["class"], &first["retained_bytes"]), (&json!("Holder"), &json!(610)));
+    assert_eq!(first["accumulation_point"]["class"], "List");
+    assert_eq!(first["below"], json!([[60, 600, "Entry"]]));
+    assert_eq!(first["path"]["steps"].as_array().unwrap().len(), 4);
+    assert_eq!((&second["class"], &second["objects"]), (&json!("Entry"), &json!(40)));
+    // At exactly the share, and above it.
+    assert_eq!(ask(&[&"suspects", &file, &"--share", &"60"])["suspects"], json!([first]));
+    assert_eq!(ask(&[&"suspects", &file, &"--share", &"61"])["suspects"], json!([]));
+    let output = run(&["suspects".as_ref(), file.as_os_str(), "--share=0".as_ref()]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_deep_list_needs_no_stack() {
+    let mut made = Made::new();
+    let mut last = 0;
+    for id in 1..3_000 {
+        let next = made.object("Link", 2 * id, 1);
+        made.edge(last, "next", next);
+        last = next;
+    }
+    let file = made.write("deep");
+    let classes = ask(&[&"census", &file])["classes"].clone();
+    assert_eq!(
+        classes,
+        json!([{"class": "Link", "objects": 2_999, "bytes": 2_999,
+                                "retained_bytes": 2_999}])
+    );
+    let path = tell(&[&"path", &file, &"5998"]);
+    assert!(path.contains("... 2960 more objects") && path.lines().count() == 41, "{path}");
+}
+
+#[test]
+fn a_root_alone_is_a_heap() {
+    let file = Made::new().write("root");
+    assert_eq!(ask(&[&"summary", &file])["reachable_nodes"], 1);
+    assert_eq!(ask(&[&"census", &file])["classes"], json!([]));
+    assert_eq!(ask(&[&"suspects", &file])["suspects"], json!([]));
+    assert_eq!(ask(&[&"dominators", &file])["objects"], json!([]));
+    assert_eq!(ask(&[&"path", &file, &"1"])["steps"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn names_move_no_cursor() {
+    let mut made = Made::new();
+    let object = made.object("\u{1b}[2J\r\nclear", 3, 10);
+    made.edge(0, "\u{7}bell", object);
+    let file = made.write("escape");
+    for command in ["summary", "census", "suspects", "dominators"] {
+        let text = tell(&[&command, &file]);
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{command}: {text:?}");
+    }
+    assert!(!tell(&[&"path", &file, &"3"]).contains(['\u{1b}', '\u{7}', '\r']));
+}
+
+#[test]
+fn real_heaps_have_the_objects_of_their_programs() {
+    let django = ask(&[&"suspects", &real("django")]);
+    let first = &django["suspects"][0];
+    assert_eq!(first["accumulation_point"]["class"], "list");
+    assert_eq!(first["below"][0], json!([200, 6_708_800, "Template"]));
+    let sympy = ask(&[&"summary", &real("sympy")]);
+    assert_eq!((&sympy["nodes"], &sympy["edges"]), (&json!(83_442), &json!(227_554)));
+}
+
+/// Node's heap, which only a full run reads.
+#[test]
+fn the_heap_of_the_typescript_compiler_has_its_program_as_suspect() {
+    if std::env::var_os("STANDSTILL_FULL").is_none_or(|full| full != "1") {
+        return;
+    }
+    let file =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/heaps/typescript.heapsnapshot.zst");
+    let answer = ask(&[&"suspects", &file]);
+    let first = &answer["suspects"][0];
+    assert_eq!(first["accumulation_point"]["class"], "system / Context");
+    assert_eq!(first["below"][0][2], "NodeObject");
+}
+
+/// A reader that leaves early is no error.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let file = real("sympy");
+    let script = "\"$0\" dominators \"$1\" --most 80000 | head -n 1; exit ${PIPESTATUS[0]}";
+    let output = std::process::Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_standstill-heap")])
+        .arg(file)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stderr.is_empty(), "{output:?}");
+}

@@ -31,7 +31,7 @@ pub struct TypeCensus {
     pub objects: usize,
     /// Their bytes in the heap.
     pub bytes: usize,
-    /// Their bytes outside the heap, if the model tells them.
+    /// Their bytes outside the heap.
     pub external_bytes: usize,
     /// Those among them that have survived a collection, or were promoted. 0 in a heap whose model
     /// [lists its objects](crate::model::Lists).

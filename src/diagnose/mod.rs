@@ -88,7 +88,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[track_caller]
     pub fn graph(&mut self) -> HeapGraph {
         let (parts, names) = answer(survey(self, true, graph::GraphPart::default));
-        HeapGraph::of(parts, names)
+        // Detached, so that no stop waits for the rest of the work.
+        self.detach(|| HeapGraph::of(parts, names))
     }
 
     /// Writes all objects and references into a file that viewers open, as
@@ -103,7 +104,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As for [`survey`](Self::survey).
     #[track_caller]
     pub fn snapshot(&mut self, path: impl AsRef<std::path::Path>) -> std::io::Result<()> {
-        self.graph().save_snapshot(path)
+        let graph = self.graph();
+        self.detach(move || graph.save_snapshot(path))
     }
 
     /// The shortest path to an object from another one that is held from outside, as
@@ -114,7 +116,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As for [`survey`](Self::survey).
     #[track_caller]
     pub fn why_alive(&mut self, object: Object) -> Option<Path> {
-        self.graph().why_alive(object.address())
+        let graph = self.graph();
+        self.detach(move || graph.why_alive(object.address()))
     }
 }
 

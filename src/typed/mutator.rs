@@ -564,9 +564,9 @@ impl Mutator {
         crate::typed::gc::check(object.header(), self);
         let address = object.header().as_ptr() as usize;
         // An object whose destruction has begun is not in the graph.
-        self.graph()
-            .why_alive(address)
-            .unwrap_or_else(|| Path::dying(object.type_name(self), address))
+        let graph = self.graph();
+        let path = self.detach(move || graph.why_alive(address));
+        path.unwrap_or_else(|| Path::dying(object.type_name(self), address))
     }
 
     /// Freezes all tracked objects, and returns the number of frozen objects.

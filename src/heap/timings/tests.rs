@@ -114,10 +114,13 @@ fn a_report_names_slow_code_and_its_phases() {
     drop(slow);
     let report = m.collect();
     assert_eq!(report.collected, 1);
-    let found: Vec<_> = report.slowest.iter().map(|call| call.during).collect();
-    assert_eq!(found[0], During::Finalize);
-    assert!(found.contains(&During::Drop) && found.contains(&During::WeakCallback), "{found:?}");
-    assert!(report.slowest[0].type_name.ends_with("Slow"));
+    // Which of them is the slowest, the machine decides.
+    let slowest = &report.slowest;
+    assert!(slowest.is_sorted_by_key(|call| std::cmp::Reverse(call.took)), "{slowest:?}");
+    for during in [During::Finalize, During::Drop, During::WeakCallback] {
+        assert!(slowest.iter().any(|call| call.during == during), "{during:?} of {slowest:?}");
+    }
+    assert!(slowest.iter().any(|call| call.type_name.ends_with("Slow")));
     let phases = report.phases;
     assert!(phases.get(Phase::Finalize) >= 3 * MS, "{phases:?}");
     assert!(phases.get(Phase::Callbacks) >= MS && phases.get(Phase::Clear) >= 2 * MS, "{phases:?}");

@@ -3,6 +3,7 @@
 #
 # * The library compiles with none, and with `derive` alone, as its tests do. Without `parallel` and
 #   `tracing` the library does not depend on rayon and tracing. With none the coordinator works.
+# * With `metrics` the library compiles, and examples/prometheus shows what a server gets.
 # * With STANDSTILL_FULL=1 also each other feature alone, and all but each. With none the unit tests
 #   pass; with `derive` alone the traps of typed objects, the laws and the threads.
 set -euo pipefail
@@ -11,7 +12,7 @@ source ci/common.bash
 limited "$(is_full && echo 1800 || echo 600)" "$@"
 
 features=(derive cpython parallel tracing)
-sets=('' derive)
+sets=('' derive metrics)
 ! is_full || for one in "${features[@]}"; do
     rest="$(printf '%s,' "${features[@]/$one/}")"
     sets+=("$one" "$rest")
@@ -41,4 +42,6 @@ fi
 without=(cargo test --quiet -p standstill --no-default-features)
 "${without[@]}" --test coordinator
 ! is_full || "${without[@]}" --lib
+cargo fmt --check --manifest-path examples/prometheus/Cargo.toml
+cargo test --quiet --manifest-path examples/prometheus/Cargo.toml --target-dir "$target"
 ! is_full || "${without[@]}" --features derive --test={traps,laws,threads}

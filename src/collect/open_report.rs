@@ -100,6 +100,18 @@ pub(crate) fn close<M: ObjectModel>(
     let _entered = span.enter();
     event::collected(&span, &report);
     log::collection(&core.name, &report);
+    #[cfg(feature = "metrics")]
+    crate::report::metrics::collection(
+        &core.name,
+        &report,
+        &crate::report::metrics::HeapSizes {
+            in_use: core.space.in_use_bytes(),
+            committed: core.space.committed_bytes(),
+            external: core.space.limit.external_bytes(),
+            limit: core.space.limit.bytes(),
+            threads: core.coordinator.threads(),
+        },
+    );
     if report.cost() >= core.slow_collection {
         event::slow_collection(&core.name, &report);
     }

@@ -16,5 +16,8 @@ pub(crate) mod facts;
 pub(crate) mod hooks;
 /// The same as lines of JSON, if the environment asks for them.
 pub(crate) mod log;
+/// The same as metrics, if the feature is on.
+#[cfg(feature = "metrics")]
+pub(crate) mod metrics;
 /// Histograms of times, and their percentiles.
 pub(crate) mod times;

@@ -84,9 +84,10 @@ pub use typed::weak::{GcWeak, WeakCallback, WeakRef};
 /// Lines on standard error, for the C library.
 #[doc(hidden)]
 pub mod stderr {
-    pub use crate::base::outside::{abort, line};
+    pub use crate::base::outside::{abort, line, try_set_line_sink, write_line};
     pub use crate::report::event::is_warning_enabled;
 }
+pub use base::outside::set_line_sink;
 pub use base::stress::{ParseStressError, Stress, StressStats};
 #[cfg(feature = "cpython")]
 pub use gc_module::Thresholds;

@@ -1018,3 +1018,49 @@ fn a_report_contains_the_wait_for_the_collections_of_others() {
     let waited = *waited.lock().unwrap();
     assert!(waited >= Duration::from_millis(20) && second.waited >= waited, "{second:?}");
 }
+
+// --------------------------------------------------------------------------------- a line's sink
+
+#[test]
+fn a_sink_gets_each_line_but_those_that_it_causes_itself() {
+    const NAME: &str = "a_sink_gets_each_line_but_those_that_it_causes_itself";
+    if role().is_none() {
+        let ends = ["inside the sink", "faulty", "without a sink"];
+        let mut said = Other::new(NAME, "sink").ends();
+        // Without the lines of backtraces.
+        said.retain(|line| line.starts_with("standstill: "));
+        assert!(said.iter().zip(ends).all(|(line, end)| line.ends_with(end)), "{said:#?}");
+        assert_eq!(said.len(), ends.len(), "{said:#?}");
+        return;
+    }
+    static WORD: Mutex<&str> = Mutex::new("");
+    let heap = builder().slow_stop(Duration::from_secs(3600)).build().expect("a heap");
+    heap.on_collection(|event| {
+        if event.report().is_some() {
+            // Taken, because the heap's last collection is silent.
+            let word = std::mem::take(&mut *WORD.lock().unwrap());
+            assert!(word.is_empty(), "{word}");
+        }
+    });
+    let mut m = heap.attach();
+    let mut fail = |word| {
+        *WORD.lock().unwrap() = word;
+        m.collect();
+    };
+    let (sender, lines) = mpsc::channel();
+    standstill::set_line_sink(Some(Box::new(move |line| {
+        if line.ends_with("nested") {
+            standstill::stderr::line(format_args!("standstill: inside the sink"));
+        }
+        assert!(!line.ends_with("faulty"), "the sink fails");
+        sender.send(line.to_owned()).expect("a receiver");
+    })));
+    ["plain", "nested", "faulty", "afterwards"].into_iter().for_each(&mut fail);
+    standstill::set_line_sink(None);
+    fail("without a sink");
+    for end in ["plain", "nested", "afterwards"] {
+        let line = lines.try_recv().expect("a line");
+        assert!(line.starts_with("standstill: ") && line.ends_with(end), "{line}");
+    }
+    assert!(lines.try_recv().is_err(), "no other line");
+}

@@ -55,16 +55,18 @@ impl Environment {
         if let Some(known) = ENVIRONMENT.get() {
             return known;
         }
+        let mut complaints = Vec::new();
         // A fork holds this lock, so that its child does not inherit the cell half set.
-        let _held = SettingsHold::new();
-        ENVIRONMENT.get_or_init(|| {
+        let held = SettingsHold::new();
+        let environment = ENVIRONMENT.get_or_init(|| {
             if system::has_more_rights_than_its_caller() {
                 return Self::default();
             }
             let value =
                 |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-            let (mut this, mut complaints) =
+            let (mut this, invalid) =
                 Self::of(value(CHECKED_VARIABLE).as_deref(), value(STRESS_VARIABLE).as_deref());
+            complaints = invalid;
             match std::env::var_os(LOG_VARIABLE).map(LogTo::of) {
                 Some(Ok(log)) => this.log = log,
                 Some(Err(complaint)) => complaints.push(complaint),
@@ -80,11 +82,14 @@ impl Environment {
                 )),
                 None => {}
             }
-            for complaint in complaints {
-                outside::line(format_args!("standstill: {complaint}"));
-            }
             this
-        })
+        });
+        // Before a sink of the program may be called.
+        drop(held);
+        for complaint in complaints {
+            outside::line(format_args!("standstill: {complaint}"));
+        }
+        environment
     }
 
     /// Parses the values of the two variables, and also returns a line for each invalid one.

@@ -3,8 +3,8 @@
 //! for each drop of a foreign value (a hook, a span, a panic's payload):
 //!
 //! * *It does not unwind into the library.* [`call_outside`] calls subscribers, [`Hook::call`]
-//!   calls hooks, and [`line`] writes lines. Each catches a panic, which the panic hook of the
-//!   process has printed by then.
+//!   calls hooks, and [`line`] writes lines, or calls the sink for them. Each catches a panic, which
+//!   the panic hook of the process has printed by then.
 //! * *It runs without locks of the library.* Debug builds count the locks that a thread holds, so
 //!   that a call with a lock ends the process ([`must_hold_no_lock`]). Release builds do not count.
 //!
@@ -18,10 +18,13 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use crate::base::fallible::{self, NoMemory};
+use crate::base::settings_lock::SettingsHold;
 use crate::base::sync::are_locks_held;
 use crate::base::system;
 
@@ -71,10 +74,101 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> Cow<'static, str> {
     message
 }
 
-/// Writes a line to standard error, which is lost if standard error is closed or full.
+type LineSink = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A sink for lines as it was set, and the one that was set after it. None is ever dropped, because
+/// a thread may be calling it. So a report finds the last one without a lock, also while a fork
+/// holds the locks.
+struct SetSink {
+    sink: Option<LineSink>,
+    next: OnceLock<Box<SetSink>>,
+}
+
+static FIRST_SINK: SetSink = SetSink { sink: None, next: OnceLock::new() };
+
+thread_local! {
+    /// Whether this thread runs the sink.
+    static IN_SINK: Cell<bool> = const { Cell::new(false) };
+}
+
+impl SetSink {
+    fn last() -> &'static Self {
+        let mut last = &FIRST_SINK;
+        while let Some(next) = last.next.get() {
+            last = next;
+        }
+        last
+    }
+}
+
+/// Sets the function that receives each line that the library would write to standard error: slow
+/// waits, misuse and failures without a hook, debugging lines without a sink of their own, and the
+/// lines of `STANDSTILL_LOG=gc`. `None`: standard error receives them, as at first.
+///
+/// The sink belongs to the process, and any thread may call it, in the middle of an operation of
+/// the library. So it uses no heap. These lines go to standard error all the same: one that the
+/// sink itself causes, one at which it panics, one for which there is no memory, and the last one
+/// of a process that the library ends. A sink that was replaced stays in memory.
+///
+/// ```
+/// use std::sync::mpsc;
+///
+/// let (lines, received) = mpsc::channel();
+/// let sink = move |line: &str| lines.send(line.to_owned()).unwrap_or_default();
+/// standstill::set_line_sink(Some(Box::new(sink)));
+///
+/// let heap = standstill::Heap::new();
+/// heap.on_collection(|_| panic!("a faulty callback"));
+/// heap.attach().collect();
+/// assert!(received.recv()?.contains("a faulty callback"));
+/// # Ok::<_, mpsc::RecvError>(())
+/// ```
+pub fn set_line_sink(sink: Option<LineSink>) {
+    try_set_line_sink(sink).unwrap_or_else(NoMemory::abort_process);
+}
+
+/// Like [`set_line_sink`], but returns an error when memory is refused.
+#[doc(hidden)]
+pub fn try_set_line_sink(sink: Option<LineSink>) -> Result<(), NoMemory> {
+    let set = fallible::boxed(SetSink { sink, next: OnceLock::new() })?;
+    // A fork holds this lock, so that its child does not inherit a cell half set.
+    let _held = SettingsHold::new();
+    // It is the last one until the lock is released, so its cell is empty.
+    drop(SetSink::last().next.set(set));
+    Ok(())
+}
+
+/// Passes a line to the sink. `false`: it belongs to standard error.
+fn to_sink(text: fmt::Arguments<'_>) -> bool {
+    let Some(sink) = &SetSink::last().sink else { return false };
+    if IN_SINK.replace(true) {
+        return false;
+    }
+    let mut is_passed = false;
+    call_outside(|| {
+        if let Some(text) = fallible::written(text) {
+            sink(&text);
+            is_passed = true;
+        }
+    });
+    IN_SINK.set(false);
+    is_passed
+}
+
+/// Passes a line to the [sink](set_line_sink), or writes it to standard error, where it is lost if
+/// standard error is closed or full.
 #[doc(hidden)]
 pub fn line(text: fmt::Arguments<'_>) {
-    call_outside(|| write_line(text));
+    if !to_sink(text) {
+        call_outside(|| write_line(text));
+    }
+}
+
+/// The same for a line that is complete, and so one write. It ends in a line feed.
+pub(crate) fn whole_line(line: &str) {
+    if !to_sink(format_args!("{}", line.trim_end())) {
+        call_outside(|| system::write_error(line.as_bytes()));
+    }
 }
 
 /// Writes a line in parts of at most 1 KiB, between which lines of other threads can come.
@@ -103,8 +197,10 @@ impl fmt::Write for LinePart {
     }
 }
 
-/// Takes no memory, which may have run out, and no lock that a fork could leave locked.
-fn write_line(text: fmt::Arguments<'_>) {
+/// Writes a line to standard error. It takes no memory, which may have run out, and no lock that a
+/// fork could leave locked.
+#[doc(hidden)]
+pub fn write_line(text: fmt::Arguments<'_>) {
     let mut part = LinePart { bytes: [0; 1024], len: 0 };
     // The only errors are those of the values in the text.
     writeln!(part, "{text}").unwrap_or_default();

@@ -19,8 +19,7 @@ use std::time::Duration;
 
 use crate::base::environment::{Environment, LogTo};
 use crate::base::fallible;
-use crate::base::outside::call_outside;
-use crate::base::system;
+use crate::base::outside::{call_outside, whole_line};
 use crate::report::facts::{CollectionReport, TypeShare};
 
 /// A text in quotes, as JSON writes it.
@@ -215,17 +214,17 @@ fn wanted() -> Option<&'static LogTo> {
 #[cold]
 fn write(to: &LogTo, line: fmt::Arguments<'_>) {
     let Some(line) = fallible::written(format_args!("{line}\n")) else { return };
-    call_outside(|| {
-        let mut is_written = false;
-        if let LogTo::File(path) = to {
+    let mut is_written = false;
+    if let LogTo::File(path) = to {
+        call_outside(|| {
             // Opened for each line, so that the file may be moved away.
             let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
             is_written = file.and_then(|mut file| file.write_all(line.as_bytes())).is_ok();
-        }
-        if !is_written {
-            system::write_error(line.as_bytes());
-        }
-    });
+        });
+    }
+    if !is_written {
+        whole_line(&line);
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -27,6 +27,7 @@ use crate::memory::space::Space;
 use crate::object::address::Object;
 use crate::object::live::Stopped;
 use crate::object::tracer::{Ends, Tracer};
+use crate::report::error::{Code, Fault};
 use crate::report::facts::{During, LongestCall};
 
 #[derive(Debug)]
@@ -41,6 +42,16 @@ impl Abandoned {
     /// A failure of the collection itself.
     pub(crate) fn collection(reason: impl Into<Cow<'static, str>>) -> Self {
         Self { during: During::Collect, reason: reason.into(), type_name: "".into() }
+    }
+
+    /// The fault of a function that is no collection.
+    pub(crate) fn fault(self, function: &'static str) -> Fault {
+        let code = match self.during {
+            During::Traverse => Code::HandlerError,
+            _ if self.reason == NoMemory::REASON => Code::Memory,
+            _ => Code::Custom,
+        };
+        Fault::new(code, function).because(self.reason)
     }
 
     /// A field was readable in an object's first traversal and is unreadable in the second.

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::base::fallible::NoMemory;
+use crate::base::fallible::{self, NoMemory};
 use crate::diagnose::survey::{SurveyVisitor, Surveyed, TypeNames};
 
 /// The objects of a heap by type.
@@ -79,8 +79,8 @@ impl SurveyVisitor for CensusPart {
 }
 
 impl Census {
-    pub(super) fn of(parts: Vec<CensusPart>, names: &TypeNames) -> Self {
-        let mut types = vec![TypeCensus::default(); names.len()];
+    pub(super) fn of(parts: Vec<CensusPart>, names: &TypeNames) -> Result<Self, NoMemory> {
+        let mut types = fallible::collect((0..names.len()).map(|_| TypeCensus::default()))?;
         for CensusPart(rows) in parts {
             for (sum, row) in types.iter_mut().zip(rows) {
                 sum.objects += row.objects;
@@ -92,13 +92,14 @@ impl Census {
             }
         }
         for (number, row) in types.iter_mut().enumerate() {
-            row.type_name = names.name(number as u32).to_owned();
+            row.type_name = fallible::owned(names.name(number as u32))?;
         }
         types.retain(|row| row.objects > 0);
-        types.sort_by(|a, b| {
+        // The names differ, so that the order is the same each time.
+        types.sort_unstable_by(|a, b| {
             b.all_bytes().cmp(&a.all_bytes()).then_with(|| a.type_name.cmp(&b.type_name))
         });
-        Self { types }
+        Ok(Self { types })
     }
 
     /// The row of a type, if it has objects.

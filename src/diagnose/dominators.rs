@@ -16,6 +16,8 @@
 
 use std::ops::{AddAssign, Range};
 
+use crate::base::fallible::{self, NoMemory};
+
 /// In [`Dominators`]: no path leads to the node.
 const UNREACHED: u32 = u32::MAX;
 /// In [`Dominators`]: no node dominates the node.
@@ -67,7 +69,7 @@ pub struct Dominators {
 
 /// A node of the graph, while its edges are turned around.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Reached {
     /// The position in the search, counted from 1, because 0 is the outside. 0: not reached.
     position: u32,
     /// The number of edges to it; then where the next source of an edge to it is stored.
@@ -92,21 +94,26 @@ impl Dominators {
     /// * If a root or a target is no node of the graph.
     /// * If there are 2^32 - 2 nodes or more, or 2^32 edges between reachable ones.
     pub fn of(graph: &impl Digraph, roots: &[u32]) -> Self {
+        Self::try_of(graph, roots).unwrap_or_else(NoMemory::abort_process)
+    }
+
+    /// Like [`of`](Self::of), but returns an error when memory is refused.
+    pub(super) fn try_of(graph: &impl Digraph, roots: &[u32]) -> Result<Self, NoMemory> {
         let nodes = graph.nodes();
         assert!(nodes < OUTSIDE as usize, "{nodes} nodes are more than a number of 32 bits tells");
-        let mut search = Search {
-            places: vec![Place::default(); nodes],
-            order: vec![0; nodes + 1],
-            parent: vec![0; nodes + 1],
-            ends: vec![0; nodes + 1],
+        let mut search = DepthFirst {
+            places: filled(Reached::default(), nodes)?,
+            order: filled(0, nodes + 1)?,
+            parent: filled(0, nodes + 1)?,
+            ends: filled(0, nodes + 1)?,
             reached: 0,
             edges: 0,
         };
         search.run(graph, roots);
-        let sources = search.sources(graph, roots);
-        let Search { places, mut order, mut parent, ends, reached, .. } = search;
+        let sources = search.sources(graph, roots)?;
+        let DepthFirst { places, mut order, mut parent, ends, reached, .. } = search;
         drop(places);
-        let semi = semidominators(&parent, ends, &sources, reached);
+        let semi = semidominators(&parent, ends, &sources, reached)?;
         drop(sources);
         // Ancestors have lower positions, so their dominators stand in `parent` already.
         for at in 1..=reached {
@@ -117,13 +124,13 @@ impl Dominators {
             parent[at] = above;
         }
         drop(semi);
-        let mut dominator = vec![UNREACHED; nodes];
+        let mut dominator = filled(UNREACHED, nodes)?;
         for at in 1..=reached {
             let above = parent[at] as usize;
             dominator[order[at] as usize] = if above == 0 { OUTSIDE } else { order[above] };
         }
         order.truncate(reached + 1);
-        Self { order, dominator }
+        Ok(Self { order, dominator })
     }
 
     /// The nodes that the roots reach. A dominator comes before what it dominates.
@@ -168,9 +175,13 @@ impl Dominators {
     }
 }
 
+fn filled<T: Copy>(value: T, len: usize) -> Result<Vec<T>, NoMemory> {
+    fallible::collect(std::iter::repeat_n(value, len))
+}
+
 /// A depth-first search. What has an entry for each position has one for the outside, too.
-struct Search {
-    places: Vec<Place>,
+struct DepthFirst {
+    places: Vec<Reached>,
     /// The node at each position.
     order: Vec<u32>,
     /// The position from which the search came to each position.
@@ -183,7 +194,7 @@ struct Search {
     edges: usize,
 }
 
-impl Search {
+impl DepthFirst {
     fn run(&mut self, graph: &impl Digraph, roots: &[u32]) {
         for &root in roots {
             if !self.visit(root, 0) {
@@ -230,7 +241,7 @@ impl Search {
 
     /// The positions that have an edge to each position. Those of position `at` lie between
     /// `ends[at - 1]` and `ends[at]`.
-    fn sources(&mut self, graph: &impl Digraph, roots: &[u32]) -> Vec<u32> {
+    fn sources(&mut self, graph: &impl Digraph, roots: &[u32]) -> Result<Vec<u32>, NoMemory> {
         let Self { places, order, ends, reached, edges, .. } = self;
         let mut end = 0;
         ends[0] = 0;
@@ -240,7 +251,7 @@ impl Search {
             end += count;
             *last = end;
         }
-        let mut sources = vec![0; *edges];
+        let mut sources = filled(0, *edges)?;
         let mut add = |source: u32, target: u32| {
             let place = &mut places[target as usize];
             sources[place.sources as usize] = source;
@@ -252,7 +263,7 @@ impl Search {
                 add(at, target);
             }
         }
-        sources
+        Ok(sources)
     }
 }
 
@@ -261,12 +272,15 @@ impl Search {
 const AHEAD: usize = 32;
 
 /// The semidominator of each position, in the place of the ends.
-fn semidominators(parent: &[u32], mut ends: Vec<u32>, sources: &[u32], reached: usize) -> Vec<u32> {
-    let mut links: Vec<Link> = parent[..=reached]
-        .iter()
-        .zip(0..)
-        .map(|(&ancestor, at)| Link { ancestor, lowest: at })
-        .collect();
+fn semidominators(
+    parent: &[u32],
+    mut ends: Vec<u32>,
+    sources: &[u32],
+    reached: usize,
+) -> Result<Vec<u32>, NoMemory> {
+    let links = parent[..=reached].iter().enumerate();
+    let links = links.map(|(at, &ancestor)| Link { ancestor, lowest: at as u32 });
+    let mut links: Vec<Link> = fallible::collect(links)?;
     let mut read_ahead = 0;
     for at in (1..=reached).rev() {
         let (start, end) = (ends[at - 1] as usize, ends[at] as usize);
@@ -281,7 +295,7 @@ fn semidominators(parent: &[u32], mut ends: Vec<u32>, sources: &[u32], reached: 
         ends[at] = semi;
     }
     std::hint::black_box(read_ahead);
-    ends
+    Ok(ends)
 }
 
 /// The lowest semidominator on the path in the search tree from `source` up to positions that are

@@ -168,12 +168,13 @@ struct NodeIndex<'a> {
 }
 
 impl<'a> NodeIndex<'a> {
-    fn of(order: &'a [(usize, u32, u32)]) -> Self {
+    fn of(order: &'a [(usize, u32, u32)]) -> Result<Self, NoMemory> {
         let mut pages = HashMap::new();
         for (node, &(address, ..)) in order.iter().enumerate() {
+            pages.try_reserve(1)?;
             pages.entry(address / PAGE_SIZE).or_insert((node as u32, 0)).1 = node as u32 + 1;
         }
-        Self { order, pages }
+        Ok(Self { order, pages })
     }
 
     fn node(&self, address: usize) -> Option<u32> {
@@ -185,45 +186,51 @@ impl<'a> NodeIndex<'a> {
 }
 
 impl HeapGraph {
-    pub(super) fn of(parts: Vec<GraphPart>, types: TypeNames) -> Self {
+    pub(super) fn of(parts: Vec<GraphPart>, types: TypeNames) -> Result<Self, NoMemory> {
         let mut order: Vec<(usize, u32, u32)> = Vec::new();
         for (number, part) in parts.iter().enumerate() {
             let nodes = part.nodes.iter().enumerate();
+            order.try_reserve(nodes.len())?;
             order.extend(nodes.map(|(at, node)| (node.address, number as u32, at as u32)));
         }
         order.sort_unstable();
-        let mut names = Vec::new();
-        let mut numbers = HashMap::new();
-        let mut number = |name: &String| {
-            *numbers.entry(name.clone()).or_insert_with(|| {
-                names.push(name.clone());
-                names.len() as u32 - 1
-            })
-        };
-        let of_part: Vec<Vec<u32>> =
-            parts.iter().map(|part| part.names.iter().map(&mut number).collect()).collect();
-        let mut this = Self {
-            types,
-            nodes: Vec::with_capacity(order.len()),
-            starts: vec![0],
-            targets: Vec::new(),
-            fields: Vec::new(),
-            names,
-        };
-        let places = NodeIndex::of(&order);
+        let (mut names, mut numbers) = (Vec::new(), HashMap::new());
+        let mut of_part: Vec<Vec<u32>> = Vec::new();
+        for part in &parts {
+            let mut of_names = Vec::new();
+            for name in &part.names {
+                let known = numbers.get(&name[..]).copied();
+                let number = known.unwrap_or(names.len() as u32);
+                if known.is_none() {
+                    numbers.try_reserve(1)?;
+                    numbers.insert(&name[..], number);
+                    fallible::push(&mut names, fallible::owned(name)?)?;
+                }
+                fallible::push(&mut of_names, number)?;
+            }
+            fallible::push(&mut of_part, of_names)?;
+        }
+        let (mut nodes, mut starts) = (Vec::new(), Vec::new());
+        nodes.try_reserve_exact(order.len())?;
+        starts.try_reserve_exact(order.len() + 1)?;
+        starts.push(0);
+        let (targets, fields) = (Vec::new(), Vec::new());
+        let mut this = Self { types, nodes, starts, targets, fields, names };
+        let places = NodeIndex::of(&order)?;
         for &(_, number, at) in &order {
             let (part, at) = (&parts[number as usize], at as usize);
             this.nodes.push(part.nodes[at]);
             let start = if at == 0 { 0 } else { part.ends[at - 1] };
             for edge in start..part.ends[at] {
                 if let Some(node) = places.node(part.targets[edge]) {
-                    this.targets.push(node);
-                    this.fields.push(of_part[number as usize][part.fields[edge] as usize]);
+                    let field = of_part[number as usize][part.fields[edge] as usize];
+                    fallible::push(&mut this.targets, node)?;
+                    fallible::push(&mut this.fields, field)?;
                 }
             }
             this.starts.push(this.targets.len());
         }
-        this
+        Ok(this)
     }
 
     /// The number of objects.
@@ -251,43 +258,62 @@ impl HeapGraph {
         self.targets[range.clone()].iter().copied().zip(self.fields[range].iter().copied())
     }
 
-    fn type_name(&self, node: usize) -> String {
-        self.types.name(self.nodes[node].type_number).to_owned()
+    fn type_name(&self, node: usize) -> Result<String, NoMemory> {
+        fallible::owned(self.types.name(self.nodes[node].type_number))
     }
 
     /// The objects that are held from outside, those that retain the most bytes first.
     pub fn holders(&self) -> Vec<Holder> {
+        self.try_holders().unwrap_or_else(NoMemory::abort_process)
+    }
+
+    /// Like [`holders`](Self::holders), but returns an error when memory is refused.
+    #[doc(hidden)]
+    pub fn try_holders(&self) -> Result<Vec<Holder>, NoMemory> {
         let held = |&node: &u32| self.nodes[node as usize].is_held;
-        let roots: Vec<u32> = (0..self.nodes.len() as u32).filter(held).collect();
-        let dominators = Dominators::of(self, &roots);
-        let mut bytes: Vec<usize> =
-            self.nodes.iter().map(|node| node.bytes + node.external_bytes).collect();
+        let mut roots: Vec<u32> = Vec::new();
+        for root in (0..self.nodes.len() as u32).filter(held) {
+            fallible::push(&mut roots, root)?;
+        }
+        let dominators = Dominators::try_of(self, &roots)?;
+        let all = self.nodes.iter().map(|node| node.bytes + node.external_bytes);
+        let mut bytes: Vec<usize> = fallible::collect(all)?;
         dominators.add_up(&mut bytes);
-        let mut objects = vec![1; self.nodes.len()];
+        let mut objects = fallible::collect(self.nodes.iter().map(|_| 1))?;
         dominators.add_up(&mut objects);
-        let holder = |&node: &u32| {
+        let mut holders: Vec<Holder> = Vec::new();
+        for &node in &roots {
             let at = node as usize;
             let (retained_bytes, retained_objects) = (bytes[at], objects[at]);
             let GraphNode { address, outside, .. } = self.nodes[at];
-            let type_name = self.type_name(at);
-            Holder { type_name, address, outside, retained_bytes, retained_objects }
-        };
-        let mut holders: Vec<Holder> = roots.iter().map(holder).collect();
-        holders.sort_by_key(|holder| (std::cmp::Reverse(holder.retained_bytes), holder.address));
-        holders
+            let type_name = self.type_name(at)?;
+            let holder = Holder { type_name, address, outside, retained_bytes, retained_objects };
+            fallible::push(&mut holders, holder)?;
+        }
+        let order = |holder: &Holder| (std::cmp::Reverse(holder.retained_bytes), holder.address);
+        holders.sort_unstable_by_key(order);
+        Ok(holders)
     }
 
     /// The shortest path to the object at an address from another one that is held from outside. If
     /// there is none, the path is the object itself. `None`: the object is not reachable, so it is
     /// garbage; or no object is there.
     pub fn why_alive(&self, address: usize) -> Option<Path> {
-        let goal = self.nodes.binary_search_by_key(&address, |node| node.address).ok()?;
-        let is_root = |&node: &usize| self.nodes[node].is_held && node != goal;
+        self.try_why_alive(address).unwrap_or_else(NoMemory::abort_process)
+    }
+
+    /// Like [`why_alive`](Self::why_alive), but returns an error when memory is refused.
+    #[doc(hidden)]
+    pub fn try_why_alive(&self, address: usize) -> Result<Option<Path>, NoMemory> {
+        let goal = self.nodes.binary_search_by_key(&address, |node| node.address);
+        let Ok(goal) = goal else { return Ok(None) };
         // How the search came to each node: from which node, and by which field.
-        let mut came: Vec<Option<(u32, u32)>> = vec![None; self.nodes.len()];
-        let mut queue: VecDeque<usize> = (0..self.nodes.len()).filter(is_root).collect();
-        for &root in &queue {
+        let mut came: Vec<Option<(u32, u32)>> = fallible::collect(self.nodes.iter().map(|_| None))?;
+        let mut queue: VecDeque<usize> = VecDeque::new();
+        for root in (0..self.nodes.len()).filter(|&node| self.nodes[node].is_held && node != goal) {
             came[root] = Some((root as u32, 0));
+            queue.try_reserve(1)?;
+            queue.push_back(root);
         }
         while came[goal].is_none()
             && let Some(node) = queue.pop_front()
@@ -296,31 +322,34 @@ impl HeapGraph {
                 let place = &mut came[target as usize];
                 if place.is_none() {
                     *place = Some((node as u32, field));
+                    queue.try_reserve(1)?;
                     queue.push_back(target as usize);
                 }
             }
         }
-        (came[goal].is_some() || self.nodes[goal].is_held).then(|| self.path(goal, &came))
+        let is_alive = came[goal].is_some() || self.nodes[goal].is_held;
+        is_alive.then(|| self.path(goal, &came)).transpose()
     }
 
-    fn path(&self, goal: usize, came: &[Option<(u32, u32)>]) -> Path {
+    fn path(&self, goal: usize, came: &[Option<(u32, u32)>]) -> Result<Path, NoMemory> {
         let mut steps = Vec::new();
         let mut node = goal;
         loop {
             let (from, field) = came[node].unwrap_or((node as u32, 0));
             let is_first = from as usize == node;
-            steps.push(PathStep {
-                field: if is_first { String::new() } else { self.names[field as usize].clone() },
-                type_name: self.type_name(node),
+            let step = PathStep {
+                field: fallible::owned(if is_first { "" } else { &self.names[field as usize] })?,
+                type_name: self.type_name(node)?,
                 address: self.nodes[node].address,
-            });
+            };
+            fallible::push(&mut steps, step)?;
             if is_first {
                 break;
             }
             node = from as usize;
         }
         steps.reverse();
-        Path { outside: self.nodes[node].outside, steps }
+        Ok(Path { outside: self.nodes[node].outside, steps })
     }
 }
 

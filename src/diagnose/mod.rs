@@ -28,8 +28,6 @@ mod watch;
 // Which object retains which.
 mod dominators;
 
-use std::borrow::Cow;
-
 use crate::base::fallible::NoMemory;
 pub use crate::diagnose::census::{Census, Growth, LeakWatch, Suspect, TypeCensus};
 pub use crate::diagnose::dominators::{Digraph, Dominators};
@@ -39,6 +37,7 @@ pub use crate::diagnose::survey::{Surveyed, TypeNames};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::object::address::Object;
+use crate::report::error::Fault;
 
 /// A visitor that calls a function.
 struct Calls<'f>(&'f (dyn Fn(&Surveyed<'_>) + Sync));
@@ -60,8 +59,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Panics
     ///
-    /// * If a traversal or `f` panics, or if there is no memory in the stop. Without memory
-    ///   afterwards the process ends, as in most programs.
+    /// * If a traversal or `f` panics, or if there is no memory.
     /// * If the world cannot be stopped; see [`objects`](Self::objects).
     #[track_caller]
     pub fn survey(&mut self, f: impl Fn(&Surveyed<'_>) + Sync) -> TypeNames {
@@ -75,8 +73,15 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As for [`survey`](Self::survey).
     #[track_caller]
     pub fn census(&mut self) -> Census {
-        let (parts, names) = answer(survey(self, false, census::CensusPart::default));
-        Census::of(parts, &names)
+        answer(self.try_census())
+    }
+
+    /// Like [`census`](Self::census), but returns an error where that panics, or where memory is
+    /// refused.
+    #[doc(hidden)]
+    pub fn try_census(&mut self) -> Result<Census, Fault> {
+        let (parts, names) = survey(self, false, census::CensusPart::default)?;
+        Ok(Census::of(parts, &names)?)
     }
 
     /// Copies all objects and references, in one stop. The copy takes 48 bytes for an object and 8
@@ -87,9 +92,16 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As for [`survey`](Self::survey).
     #[track_caller]
     pub fn graph(&mut self) -> HeapGraph {
-        let (parts, names) = answer(survey(self, true, graph::GraphPart::default));
+        answer(self.try_graph())
+    }
+
+    /// Like [`graph`](Self::graph), but returns an error where that panics, or where memory is
+    /// refused.
+    #[doc(hidden)]
+    pub fn try_graph(&mut self) -> Result<HeapGraph, Fault> {
+        let (parts, names) = survey(self, true, graph::GraphPart::default)?;
         // Detached, so that no stop waits for the rest of the work.
-        self.detach(|| HeapGraph::of(parts, names))
+        Ok(self.detach(|| HeapGraph::of(parts, names))?)
     }
 
     /// Writes all objects and references into a file that viewers open, as
@@ -97,14 +109,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// # Errors
     ///
-    /// Those of the file system.
-    ///
-    /// # Panics
-    ///
-    /// As for [`survey`](Self::survey).
-    #[track_caller]
+    /// Those of the file system, and [`ErrorKind::Other`](std::io::ErrorKind) where
+    /// [`graph`](Self::graph) panics.
     pub fn snapshot(&mut self, path: impl AsRef<std::path::Path>) -> std::io::Result<()> {
-        let graph = self.graph();
+        let graph = self.try_graph().map_err(|fault| std::io::Error::other(fault.text))?;
         self.detach(move || graph.save_snapshot(path))
     }
 
@@ -122,8 +130,8 @@ impl<M: ObjectModel> ModelMutator<M> {
 }
 
 #[track_caller]
-fn answer<T>(result: Result<T, Cow<'static, str>>) -> T {
-    result.unwrap_or_else(|reason| panic!("the heap cannot be surveyed: {reason}"))
+fn answer<T>(result: Result<T, Fault>) -> T {
+    result.unwrap_or_else(|fault| panic!("the heap cannot be surveyed: {}", fault.text))
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

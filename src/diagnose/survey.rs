@@ -48,6 +48,7 @@ use crate::model::fork::ClaimedObjects;
 use crate::object::live::Stopped;
 use crate::object::state::{self, ObjectFlags};
 use crate::object::tracer::Tracer;
+use crate::report::error::Fault;
 use crate::safepoint::StopError;
 
 /// An object, as a survey visits it.
@@ -174,6 +175,9 @@ impl TypeNumbers {
     }
 }
 
+/// The name of a survey in a fault.
+const FUNCTION: &str = "survey";
+
 /// What the visits of one worker have made.
 pub(super) trait SurveyVisitor: Send {
     /// Visits an object. Objects of one page come one after the other, in the order of memory.
@@ -186,12 +190,12 @@ pub(super) fn survey<M: ObjectModel, V: SurveyVisitor>(
     m: &ModelMutator<M>,
     references: bool,
     new: impl Fn() -> V + Sync,
-) -> Result<(Vec<V>, TypeNames), Cow<'static, str>> {
+) -> Result<(Vec<V>, TypeNames), Fault> {
     if m.is_lent() {
-        return Err(StopError::NoSafepoint.to_string().into());
+        return Err(StopError::NoSafepoint.fault(FUNCTION));
     }
     prepare(m);
-    let world = m.stop_here().map_err(|error| error.to_string())?;
+    let world = m.stop_here().map_err(|error| error.fault(FUNCTION))?;
     let mut dead = Vec::new();
     let result = listing::list(&world, usize::MAX).and_then(|()| {
         merge_unmeasured(&world, &mut dead)?;
@@ -200,7 +204,7 @@ pub(super) fn survey<M: ObjectModel, V: SurveyVisitor>(
     drop(world);
     destroy_merged(dead, m);
     calls::resumed(m);
-    result.map_err(|abandoned| abandoned.reason)
+    result.map_err(|abandoned| abandoned.fault(FUNCTION))
 }
 
 fn in_stop<M: ObjectModel, V: SurveyVisitor>(

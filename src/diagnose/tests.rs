@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::diagnose::{Census, Digraph, Dominators, HeapGraph, LeakWatch, TypeCensus};
-use crate::{AnyGc, Gc, GcCell, GcSlice, Heap, Mutator, Trace, Tracer};
+use crate::{AnyGc, Code, Gc, GcCell, GcSlice, Heap, Mutator, Trace, Tracer};
 
 /// A small generator (SplitMix64), so that a failure names its seed.
 struct Random(u64);
@@ -365,6 +365,7 @@ fn a_traversal_that_panics_leaves_the_heap_as_it_is() {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| m.census()));
     let text = crate::base::outside::panic_message(result.unwrap_err());
     assert_eq!(text, "the heap cannot be surveyed: on purpose");
+    assert_eq!(m.try_graph().unwrap_err().code, Code::HandlerError);
     drop((bad, this));
     assert_eq!(m.collect().collected, 1);
     assert_eq!(m.census().total().objects, 0);

@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 use std::{fs, process, thread};
 
 use crate::base::environment::Environment;
-use crate::base::outside::{self, guarded};
+use crate::base::outside;
 use crate::heap::core::{Distress, Handle};
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
@@ -108,15 +108,14 @@ impl<M: ObjectModel> Watch<M> {
         self.written += 1;
         let file = format!("{}-{}-{}.heapsnapshot", process::id(), self.name, self.written);
         let path: PathBuf = self.folder.join(file);
-        let graph = guarded(|| heap.try_attach().map(|mut m| m.graph()));
-        let result = match graph {
-            Ok(Ok(graph)) => match graph.save_snapshot(&path) {
-                Ok(()) => Ok(graph.objects()),
-                Err(error) => Err(error.to_string()),
-            },
-            Ok(Err(refused)) => Err(refused.to_string()),
-            Err(panic) => Err(outside::panic_message(panic).into_owned()),
-        };
+        let result = heap
+            .try_attach()
+            .map_err(|refused| refused.to_string())
+            .and_then(|mut m| m.try_graph().map_err(|fault| fault.text.into_owned()))
+            .and_then(|graph| {
+                graph.save_snapshot(&path).map_err(|error| error.to_string())?;
+                Ok(graph.objects())
+            });
         let path = path.display().to_string();
         event::snapshot(&core.name, &path, result.as_ref().copied().map_err(|reason| &**reason));
         match result {

@@ -10,7 +10,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::fallible::{self, NoMemory, words};
+use crate::base::fallible::{self, NoMemory};
 use crate::base::settings_lock::Setting;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::gc_module::collecting::{Records, Switch};
@@ -25,10 +25,10 @@ use crate::heap::parts::SplitCounts;
 use crate::heap::world::World;
 use crate::managed::{Managed, ManagedCore};
 use crate::object::counted::CountedRef;
-use crate::report::error::{Code, Fault};
+use crate::report::error::Fault;
 use crate::report::facts::{CollectionReport, During};
 use crate::report::hooks::Hooks;
-use crate::safepoint::{StopError, ThreadId};
+use crate::safepoint::ThreadId;
 use crate::{Heap, Mutator};
 
 /// A handle to the services of a heap. It keeps the heap open.
@@ -96,13 +96,7 @@ pub(super) fn stopped<R>(
     function: &'static str,
     f: impl FnOnce(&Mutator, &World<'_, Managed>) -> Result<R, Fault>,
 ) -> Result<R, Fault> {
-    let world = m.raw().stop_here().map_err(|error| {
-        let code = match error {
-            StopError::NoSafepoint | StopError::Nested => Code::NotAllowedHere,
-            _ => Code::Custom,
-        };
-        Fault::new(code, function).because(words!("the world cannot be stopped: {error}"))
-    })?;
+    let world = m.raw().stop_here().map_err(|error| error.fault(function))?;
     let result = f(m, &world);
     drop(world);
     Managed::resumed(m.raw().model(), m.raw());

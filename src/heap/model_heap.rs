@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::StressStats;
 use crate::base::sync::Ordering;
 use crate::heap::core::Handle;
@@ -121,13 +122,23 @@ impl<M: ObjectModel> ModelHeap<M> {
 
     /// Figures about the heap, as a snapshot that [`HeapStats`] describes.
     pub fn stats(&self) -> HeapStats {
+        self.try_stats().unwrap_or_else(NoMemory::abort_process)
+    }
+
+    /// Like [`stats`](Self::stats), but returns an error when memory is refused.
+    #[doc(hidden)]
+    pub fn try_stats(&self) -> Result<HeapStats, NoMemory> {
         let core = &self.0.core;
         // First, because it panics on a thread that holds a fork, while the calls below would wait
         // for that thread itself.
         let coordinator = core.coordinator.stats();
         let (live_objects, live_bytes) = core.live();
-        let (young, full) = core.timings.times();
-        HeapStats {
+        let (young, full) = core.timings.times()?;
+        let mut leaked_mutators = Vec::new();
+        for thread in core.coordinator.leaked() {
+            fallible::push(&mut leaked_mutators, fallible::written(thread).ok_or(NoMemory)?)?;
+        }
+        Ok(HeapStats {
             live_objects,
             live_bytes,
             external_bytes: core.space.limit.external_bytes(),
@@ -145,8 +156,8 @@ impl<M: ObjectModel> ModelHeap<M> {
             time_to_stop_max: coordinator.max_time_to_stop,
             young,
             full,
-            leaked_mutators: core.coordinator.leaked().iter().map(ToString::to_string).collect(),
-        }
+            leaked_mutators,
+        })
     }
 }
 

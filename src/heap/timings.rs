@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::base::fallible;
+use crate::base::fallible::{self, NoMemory};
 use crate::base::settings_lock::Setting;
 use crate::heap::core::Core;
 use crate::heap::model::ObjectModel;
@@ -196,24 +196,27 @@ impl Timings {
 
     /// The times of young and of full collections. The lock is taken for each of them, because all
     /// heaps share it.
-    pub(crate) fn times(&self) -> (CollectionTimes, CollectionTimes) {
-        (self.of_kind(|kept| &kept.young), self.of_kind(|kept| &kept.full))
+    pub(crate) fn times(&self) -> Result<(CollectionTimes, CollectionTimes), NoMemory> {
+        Ok((self.of_kind(|kept| &kept.young)?, self.of_kind(|kept| &kept.full)?))
     }
 
-    fn of_kind(&self, kind: impl Fn(&Kept) -> &KindTimes) -> CollectionTimes {
+    fn of_kind(&self, kind: impl Fn(&Kept) -> &KindTimes) -> Result<CollectionTimes, NoMemory> {
         let of = |times: &dyn Fn(&KindTimes) -> &Times<PRECISION>| {
             self.kept.with(|kept| times(kind(kept)).distribution())
         };
-        CollectionTimes {
+        let mut phases = Vec::new();
+        for phase in Phase::ALL {
+            if let Some(times) = of(&|kind| &kind.phases[phase as usize]) {
+                fallible::push(&mut phases, (phase, times))?;
+            }
+        }
+        Ok(CollectionTimes {
             pause: of(&|kind| &kind.pause).unwrap_or_default(),
             time_to_stop: of(&|kind| &kind.time_to_stop).unwrap_or_default(),
             waited: of(&|kind| &kind.waited).unwrap_or_default(),
             duration: of(&|kind| &kind.duration).unwrap_or_default(),
-            phases: Phase::ALL
-                .into_iter()
-                .filter_map(|phase| Some((phase, of(&|kind| &kind.phases[phase as usize])?)))
-                .collect(),
-        }
+            phases,
+        })
     }
 }
 

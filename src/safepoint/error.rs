@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::record::ThreadId;
 use super::thread_words::{attached_as, is_traversing, words};
-use crate::report::error::AttachError;
+use crate::report::error::{AttachError, Code, Fault};
 
 /// Why a thread could not attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,18 @@ pub enum StopError {
     /// There is no memory for the guards of the locks that a fork holds, or for its place among the
     /// threads that stop the world. Only the calls that prepare a fork return it.
     NoMemory,
+}
+
+impl StopError {
+    /// The fault of a function that needs a stop.
+    pub(crate) fn fault(&self, function: &'static str) -> Fault {
+        let code = match self {
+            Self::NoSafepoint | Self::Nested => Code::NotAllowedHere,
+            Self::NoMemory => Code::Memory,
+            _ => Code::Custom,
+        };
+        Fault::new(code, function).because(crate::words!("the world cannot be stopped: {self}"))
+    }
 }
 
 impl fmt::Display for StopError {

@@ -77,6 +77,12 @@ impl Heap {
         self.0.stats()
     }
 
+    /// Like [`stats`](Self::stats), but returns an error when memory is refused.
+    #[doc(hidden)]
+    pub fn try_stats(&self) -> Result<HeapStats, NoMemory> {
+        self.0.try_stats()
+    }
+
     /// The reports of the last collections, up to 256, the newest last.
     pub fn recent_collections(&self) -> Vec<CollectionReport> {
         self.0.recent_collections()

@@ -18,7 +18,7 @@ use crate::heap::request::{Collect, CollectError};
 use crate::managed::{Managed, Raw};
 use crate::model::inspect;
 use crate::object::address::Object;
-use crate::report::error::AttachError;
+use crate::report::error::{AttachError, Fault};
 use crate::report::facts::CollectionReport;
 use crate::typed::heap::Heap;
 
@@ -499,12 +499,17 @@ impl Mutator {
     ///
     /// # Panics
     ///
-    /// * If a traversal panics, or if there is no memory in the stop. Without memory afterwards the
-    ///   process ends.
+    /// * If a traversal panics, or if there is no memory.
     /// * If the world cannot be stopped; see [`objects`](Self::objects).
     #[track_caller]
     pub fn census(&mut self) -> Census {
         self.raw.0.census()
+    }
+
+    /// Like [`census`](Self::census), but returns an error where that panics.
+    #[doc(hidden)]
+    pub fn try_census(&mut self) -> Result<Census, Fault> {
+        self.raw.0.try_census()
     }
 
     /// Copies all objects and references, in one stop.
@@ -517,18 +522,20 @@ impl Mutator {
         self.raw.0.graph()
     }
 
+    /// Like [`graph`](Self::graph), but returns an error where that panics.
+    #[doc(hidden)]
+    pub fn try_graph(&mut self) -> Result<HeapGraph, Fault> {
+        self.raw.0.try_graph()
+    }
+
     /// Writes all objects and references into a file that viewers open: the developer tools of
     /// Chrome and Edge, and `standstill-heap`. The heap is copied in one stop, and written while
     /// the world runs. The file has names of types and fields, and no content of objects.
     ///
     /// # Errors
     ///
-    /// Those of the file system. No part of the file is left.
-    ///
-    /// # Panics
-    ///
-    /// As for [`census`](Self::census).
-    #[track_caller]
+    /// Those of the file system, and [`ErrorKind::Other`](std::io::ErrorKind) where
+    /// [`graph`](Self::graph) panics. No part of the file is left.
     pub fn snapshot(&mut self, path: impl AsRef<std::path::Path>) -> std::io::Result<()> {
         self.raw.0.snapshot(path)
     }

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::gc_module::objects::Visit;
+use crate::report::error::Code;
 use crate::{AnyGc, Heap, Pacing};
 
 #[test]

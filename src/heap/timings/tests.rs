@@ -54,7 +54,7 @@ fn each_time_is_counted_once_and_under_its_kind() {
     let mut refused = CollectionReport::new(CollectionKind::Young);
     (refused.duration, refused.waited) = (77 * MS, 8 * MS);
     timings.close(&mut refused);
-    let (young, full) = timings.times();
+    let (young, full) = timings.times().expect("memory");
     assert_eq!(full, super::CollectionTimes::default());
     let counts =
         [&young.pause, &young.time_to_stop, &young.duration, &young.waited].map(|it| it.count);

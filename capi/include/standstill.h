@@ -127,6 +127,7 @@ extern "C" {
 #define PyObject_GetItemData                   standstill_PyObject_GetItemData
 #define PyObject_GetTypeData_DuringGC          standstill_PyObject_GetTypeData_DuringGC
 #define PyObject_GetItemData_DuringGC          standstill_PyObject_GetItemData_DuringGC
+#define PyObject_Dump                          standstill_PyObject_Dump
 
 #define PyMem_Malloc                           standstill_PyMem_Malloc
 #define PyMem_Calloc                           standstill_PyMem_Calloc
@@ -1224,6 +1225,15 @@ STANDSTILL_STABLE int standstill_heap_free(standstill_heap *heap);
  * Since: ours. Traversal: refused (NULL). */
 STANDSTILL_STABLE standstill_heap *standstill_default_heap(void);
 
+/* standstill_configure: makes the default heap with these options, before its first use, which would
+ * make it with the defaults. `options` is as for standstill_heap_new. Returns 0, or -1 and an
+ * error.
+ * Errors: STANDSTILL_E_MEMORY, _BAD_SIZE (an option makes no sense), _NOT_ALLOWED_HERE (the default
+ * heap exists already).
+ * Aborts: as standstill_heap_new.
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE int standstill_configure(const standstill_heap_options *options);
+
 /* standstill_attach: attaches the calling thread to `heap` (NULL: the default heap). An attached
  * thread may use objects, and each stop waits for its next safepoint. Returns 0, or -1 and an
  * error.
@@ -1385,6 +1395,18 @@ STANDSTILL_STABLE void
 standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, void *arg),
                               void *arg);
 
+/* standstill_set_line_sink: sets the function that receives each line that the library would write
+ * to stderr: of misuse, unraisable errors and slow stops without a hook, debugging lines without a
+ * sink of their own, and those of STANDSTILL_LOG=gc. A line has no line feed at its end; an
+ * unraisable error is one line with line feeds in it. Returns 0, or -1 and an error.
+ * The sink is called in the middle of an operation, also in a stop, and so is restricted like a
+ * traverse handler. stderr still receives the lines that the sink itself causes, those for which
+ * there is no memory, and the one after which the library ends the process.
+ * Errors: STANDSTILL_E_MEMORY.
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE int standstill_set_line_sink(void (*sink)(const char *line, void *arg),
+                                               void *arg);
+
 /* ==== The gc module =========================================================================== */
 /* All functions of this section use the heap to which the calling thread is attached.
  *
@@ -1531,6 +1553,111 @@ STANDSTILL_STABLE int standstill_gc_is_finalized(PyObject *op);
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE void standstill_gc_set_audit_hook(void (*hook)(const char *event, void *arg),
                                                     void *arg);
+
+/* ==== Diagnostics ============================================================================= */
+/* docs/diagnostics.md explains the figures. These functions use the heap to which the calling thread
+ * is attached. Each makes its answer first, and then calls `row`, or `step`, for each part of it.
+ * The callback may use all of the library; an object whose address it gets may be dead by then. The
+ * struct and its texts are valid until the callback returns. Its field `size` is the size of the
+ * struct in the library: a later version may add fields at the end. The result of a function is
+ * -1 after an error.
+ *
+ * standstill_census, standstill_holders and standstill_why_alive stop the world, so they are
+ * safepoints, and fail in a destructor, finalizer or callback with STANDSTILL_E_NOT_ALLOWED_HERE.
+ * They also fail if a traverse handler does (STANDSTILL_E_HANDLER_ERROR), without memory
+ * (_MEMORY), and if a thread has ended attached (_CUSTOM). Garbage counts until it is collected. */
+
+/* The objects of one type that are alive. */
+typedef struct {
+    size_t size;
+    const char *type;      /* name of the type */
+    size_t objects;
+    size_t bytes;          /* in the heap, with heads and rounding */
+    size_t external_bytes; /* outside the heap, if the heap knows them by type */
+    size_t old;            /* objects that have survived a collection */
+    size_t held;           /* objects that are held from outside, and not only by other objects */
+    size_t outside;        /* references from outside to all of them */
+} standstill_census_row;
+
+/* standstill_census: counts objects and bytes by type, in one stop. The types with the most bytes
+ * come first. Returns the number of types.
+ * Errors: those above, STANDSTILL_E_NULL_ARGUMENT.
+ * Since: ours. Traversal: refused (-1). */
+STANDSTILL_STABLE Py_ssize_t standstill_census(void (*row)(const standstill_census_row *row,
+                                                           void *arg),
+                                               void *arg);
+
+/* An object that is held from outside. */
+typedef struct {
+    size_t size;
+    const char *type;        /* name of its type */
+    const void *object;      /* its address */
+    size_t outside;          /* references to it from outside; 0: held without a counted one */
+    size_t retained_bytes;   /* what would become free without it, its own bytes included */
+    size_t retained_objects; /* the number of these objects, with itself */
+} standstill_holder;
+
+/* standstill_holders: lists the objects that are held from outside, at most `most` of them. Those
+ * that retain the most bytes come first. It copies all references in one stop, and works on the
+ * copy afterwards. Returns the number of all such objects.
+ * Errors: those above, STANDSTILL_E_NULL_ARGUMENT, _BAD_SIZE (`most` is negative).
+ * Since: ours. Traversal: refused (-1). */
+STANDSTILL_STABLE Py_ssize_t standstill_holders(Py_ssize_t most,
+                                                void (*row)(const standstill_holder *row,
+                                                            void *arg),
+                                                void *arg);
+
+/* An object on a path. */
+typedef struct {
+    size_t size;
+    const char *field;  /* the attribute of the object before that leads here; NULL: not known */
+    const char *type;   /* name of its type */
+    const void *object; /* its address */
+    size_t outside;     /* of the first object: references to it from outside; of others 0 */
+} standstill_path_step;
+
+/* standstill_why_alive: finds the shortest path to `op` from another object that is held from
+ * outside. If there is none, and `op` itself is held, the path is `op` alone. Returns the number of
+ * objects on the path, the last of which is `op`. 0: nothing keeps it alive, so it is garbage; or
+ * it is static, or its destruction has begun.
+ * Errors: those above, STANDSTILL_E_NULL_ARGUMENT.
+ * Since: ours. Traversal: refused (-1). */
+STANDSTILL_STABLE Py_ssize_t standstill_why_alive(PyObject *op,
+                                                  void (*step)(const standstill_path_step *step,
+                                                               void *arg),
+                                                  void *arg);
+
+/* How values of one time are distributed, in nanoseconds. A percentile is up to 1.6 %, or 0.1
+ * microseconds, too long. */
+typedef struct {
+    size_t size;
+    const char *name;
+    uint64_t count;   /* the number of values; 0: all other fields are 0 too */
+    uint64_t mean_ns;
+    uint64_t p50_ns;  /* half of the values are at most this */
+    uint64_t p99_ns;  /* 99 % are at most this */
+    uint64_t p999_ns; /* 99.9 % are at most this */
+    uint64_t max_ns;
+} standstill_gc_times;
+
+/* standstill_gc_get_times: passes on how long collections took, since the heap was made: of
+ * `generation` 0 and 1 the young ones, of 2 the full ones. First come "pause" (each stop is a
+ * value), "time_to_stop", "waited" (of collections that waited for others) and "duration", then the
+ * phases that have run ("Merge", "Count", "Mark", ...). Returns the number of rows.
+ * Errors: STANDSTILL_E_BAD_GENERATION, _NULL_ARGUMENT, _MEMORY.
+ * Since: ours. Traversal: refused (-1). */
+STANDSTILL_STABLE Py_ssize_t standstill_gc_get_times(int generation,
+                                                     void (*row)(const standstill_gc_times *row,
+                                                                 void *arg),
+                                                     void *arg);
+
+/* PyObject_Dump: writes to stderr what lies at an address, in lines: the address, count, type, state
+ * and heap of an object; or that there is no object of a heap that C has made. For a debugger
+ * (`call standstill_PyObject_Dump(p)`) that has stopped the threads anywhere: it takes no lock, no
+ * memory and no stop, on any thread, attached or not. The pointer may be wrong, but reading an
+ * object whose head was overwritten may end the process.
+ * Since: 3.15. Traversal: safe. */
+STANDSTILL_STABLE void PyObject_Dump(PyObject *op);
 
 /* ==== For tests =============================================================================== */
 

@@ -24,7 +24,7 @@ use standstill::{AnyGc, CallGuards, Code, During, Fault, Heap, Mutator, Unraisab
 
 use crate::builtins::{self, Exception};
 use crate::call::{self, export};
-use crate::gc::Bound;
+use crate::gc::{Bound, Line};
 use crate::layout::PyObject;
 
 /// A text for C, or only its beginning, if there is no memory for the whole text.
@@ -650,6 +650,37 @@ export! {
         call::outside("standstill_set_unraisable_hook", (), || {
             set_hook(|hooks| hooks.unraisable = Bound { function: hook, arg });
         });
+    }
+
+    /// Sets the function that receives the lines for standard error.
+    fn standstill_set_line_sink(
+        sink: Option<unsafe extern "C" fn(*const c_char, *mut c_void)>,
+        arg: *mut c_void,
+    ) -> c_int {
+        const FUNCTION: &str = "standstill_set_line_sink";
+        call::outside(FUNCTION, -1, || {
+            let boxed = |function| {
+                let bound = Bound::<Line> { function, arg };
+                fallible::boxed(move |line: &str| {
+                    // Inside a hook the mutator is lent already.
+                    if !in_hook(|| bound.call(line)) {
+                        bound.call(line);
+                    }
+                })
+            };
+            let set = match sink.map(boxed) {
+                Some(Ok(sink)) => stderr::try_set_line_sink(Some(sink)),
+                Some(Err(refused)) => Err(refused),
+                None => stderr::try_set_line_sink(None),
+            };
+            match set {
+                Ok(()) => 0,
+                Err(NoMemory) => {
+                    set_fault(&Fault::new(Code::Memory, FUNCTION));
+                    -1
+                }
+            }
+        })
     }
 
     /// Sets the hook for slow stops.

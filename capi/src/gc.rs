@@ -144,7 +144,7 @@ pub struct standstill_gc_info {
 }
 
 type Progress = unsafe extern "C" fn(*const c_char, *const standstill_gc_info, *mut c_void);
-type Line = unsafe extern "C" fn(*const c_char, *mut c_void);
+pub(crate) type Line = unsafe extern "C" fn(*const c_char, *mut c_void);
 type VisitAll = unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int;
 
 /// A function of C with its argument, which any thread may call.
@@ -160,7 +160,7 @@ unsafe impl<F: Send> Send for Bound<F> {}
 unsafe impl<F: Sync> Sync for Bound<F> {}
 
 impl Bound<Line> {
-    fn call(&self, text: &str) {
+    pub(crate) fn call(&self, text: &str) {
         let text = errors::Text::new(text);
         // SAFETY: rule *argument*: the program has set the function for this call.
         unsafe { (self.function)(text.as_ptr(), self.arg) };
@@ -522,17 +522,17 @@ export! {
     /// The number of objects in the heap.
     fn standstill_live_objects() -> c_longlong {
         call::fallible("standstill_live_objects", -1, |m| {
-            Ok(m.heap().stats().live_objects as c_longlong)
+            Ok(m.heap().try_stats()?.live_objects as c_longlong)
         })
     }
 
     /// The size of the objects in the heap, in bytes.
     fn standstill_live_bytes() -> usize {
-        call::fallible("standstill_live_bytes", 0, |m| Ok(m.heap().stats().live_bytes))
+        call::fallible("standstill_live_bytes", 0, |m| Ok(m.heap().try_stats()?.live_bytes))
     }
 
     /// The bytes that objects have outside the heap.
     fn standstill_external_bytes() -> usize {
-        call::fallible("standstill_external_bytes", 0, |m| Ok(m.heap().stats().external_bytes))
+        call::fallible("standstill_external_bytes", 0, |m| Ok(m.heap().try_stats()?.external_bytes))
     }
 }

@@ -108,6 +108,10 @@ pub mod modules;
 #[allow(unsafe_code)]
 pub mod gc;
 
+/// What a heap holds, and how long its collections take.
+#[allow(unsafe_code)]
+pub mod diagnose;
+
 /// The functions that a traverse handler may call.
 #[allow(unsafe_code)]
 pub mod during_gc;

@@ -2,13 +2,14 @@
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::Duration;
 
 use standstill::fallible::{self, NoMemory};
-use standstill::{BuildError, Code, Fault, Heap, HeapBuilder, Pacing, Thresholds};
+use standstill::{BuildError, Code, Fault, Heap, HeapBuilder, Pacing, Thresholds, dynamic, stderr};
 
 use crate::call::{self, export};
+use crate::layout::PyObject;
 use crate::{builtins, errors, fork};
 
 /// A heap, as C holds it.
@@ -87,18 +88,29 @@ fn build(builder: HeapBuilder, function: &'static str) -> Result<usize, Fault> {
 /// The lock under which the default heap is made.
 static STARTING: Mutex<()> = Mutex::new(());
 
-fn default_address() -> Result<usize, Fault> {
-    if let Some(&address) = DEFAULT.get() {
+/// The address of the default heap, which is made if it does not exist. `options` are for a heap
+/// that must not exist yet.
+fn default_address(
+    options: Option<Option<&standstill_heap_options>>,
+    function: &'static str,
+) -> Result<usize, Fault> {
+    let known = || match (DEFAULT.get(), options) {
+        (Some(_), Some(_)) => Err(Fault::new(Code::NotAllowedHere, function)
+            .because("the default heap exists already; configure it before its first use")),
+        (known, _) => Ok(known.copied()),
+    };
+    if let Some(address) = known()? {
         return Ok(address);
     }
-    fork::must_not_be_inside("standstill_default_heap")?;
+    fork::must_not_be_inside(function)?;
     // First, because a fork waits for the lock only once its handlers are there.
     fork::watch();
     let _starting = errors::locked(&STARTING);
-    if let Some(&address) = DEFAULT.get() {
+    if let Some(address) = known()? {
         return Ok(address);
     }
-    let address = build(Heap::builder().name("default"), "standstill_default_heap")?;
+    let builder = options.flatten().map_or_else(Heap::builder, builder);
+    let address = build(builder.name("default"), function)?;
     Ok(*DEFAULT.get_or_init(|| address))
 }
 
@@ -113,6 +125,28 @@ pub(crate) fn all_heaps() -> Result<Vec<Heap>, NoMemory> {
     fallible::collect(heaps().iter().map(|known| known.heap.clone()))
 }
 
+/// Writes to standard error what lies at an address, for a debugger, which may have stopped another
+/// thread while that has the list of heaps.
+///
+/// # Safety
+///
+/// As for [`dynamic::dump`].
+pub(crate) unsafe fn dump(object: *const PyObject) {
+    let heaps = match HEAPS.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            return stderr::write_line(format_args!(
+                "object address  : {object:p}\nno object       : a thread is changing the list of \
+                 heaps; let it run on"
+            ));
+        }
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Ok(heaps) => heaps,
+    };
+    // SAFETY: as the caller says.
+    let dump = unsafe { dynamic::dump(heaps.iter().map(|known| &known.heap), object) };
+    stderr::write_line(format_args!("{dump}"));
+}
+
 /// Locks the list of heaps for a fork. `None`: it has others than these.
 pub(crate) fn lock_list_for_fork(stopped: &[Heap]) -> Option<MutexGuard<'static, Heaps>> {
     let heaps = heaps();
@@ -123,7 +157,10 @@ pub(crate) fn lock_list_for_fork(stopped: &[Heap]) -> Option<MutexGuard<'static,
 /// The heap at an address from C; null means the default heap.
 pub(crate) fn heap_at(heap: *mut standstill_heap) -> Result<Heap, Fault> {
     fork::must_not_be_inside("argument")?;
-    let address = if heap.is_null() { default_address()? } else { heap as usize };
+    let address = match heap as usize {
+        0 => default_address(None, "standstill_default_heap")?,
+        address => address,
+    };
     let heaps = heaps();
     let known = heaps.iter().find(|known| is_at(known, address)).map(|known| known.heap.clone());
     known.ok_or_else(|| {
@@ -195,11 +232,28 @@ fn new_heap(options: Option<&standstill_heap_options>) -> Result<usize, Fault> {
 export! {
     /// The default heap of the process.
     fn standstill_default_heap() -> *mut standstill_heap {
-        call::outside("standstill_default_heap", std::ptr::null_mut(), || match default_address() {
+        const FUNCTION: &str = "standstill_default_heap";
+        call::outside(FUNCTION, std::ptr::null_mut(), || match default_address(None, FUNCTION) {
             Ok(address) => std::ptr::with_exposed_provenance_mut(address),
             Err(fault) => {
                 errors::set_fault(&fault);
                 std::ptr::null_mut()
+            }
+        })
+    }
+
+    /// Makes the default heap.
+    fn standstill_configure(options: *const standstill_heap_options) -> c_int {
+        const FUNCTION: &str = "standstill_configure";
+        call::outside(FUNCTION, -1, || {
+            // SAFETY: rule *argument*.
+            let options = unsafe { given(options) };
+            match default_address(Some(options.as_ref()), FUNCTION) {
+                Ok(_) => 0,
+                Err(fault) => {
+                    errors::set_fault(&fault);
+                    -1
+                }
             }
         })
     }

@@ -84,6 +84,10 @@
 #[allow(unsafe_code)]
 mod object;
 
+/// What lies at an address, in words, for a debugger.
+#[allow(unsafe_code)]
+mod dump;
+
 /// A type as the collector uses it: sizes, flags, handlers, bases.
 #[allow(unsafe_code)]
 mod record;
@@ -134,6 +138,7 @@ pub(crate) use calls::EXTENSION;
 pub use class::{Class, ready_heap, ready_static};
 pub use dealloc::{Dying, Family, decref_last, free, free_common};
 pub use draft::{FACE, TypeSpec};
+pub use dump::{Dump, dump};
 pub use handlers::record_fault;
 pub use instance::{allocate, allocate_common, allocate_tracked, resize};
 pub use module::{MODULE, ModuleSpec, new_module, type_module, type_module_by_token};

@@ -315,6 +315,13 @@ static void services_inside(PyObject *self) {
     REFUSED(standstill_gc_is_tracked, standstill_gc_is_tracked(self) == 0);
     REFUSED(standstill_gc_is_finalized, standstill_gc_is_finalized(self) == 0);
     REFUSED(standstill_gc_set_audit_hook, (standstill_gc_set_audit_hook(NULL, NULL), 1));
+    REFUSED(standstill_set_line_sink, standstill_set_line_sink(NULL, NULL) == -1);
+    REFUSED(standstill_configure, standstill_configure(NULL) == -1);
+    REFUSED(standstill_census, standstill_census(NULL, NULL) == -1);
+    REFUSED(standstill_holders, standstill_holders(1, NULL, NULL) == -1);
+    REFUSED(standstill_why_alive, standstill_why_alive(self, NULL, NULL) == -1);
+    REFUSED(standstill_gc_get_times, standstill_gc_get_times(2, NULL, NULL) == -1);
+    SAFE(PyObject_Dump, (PyObject_Dump(self), 1));
     REFUSED(standstill_live_objects, standstill_live_objects() == -1);
     REFUSED(standstill_live_bytes, standstill_live_bytes() == 0);
     REFUSED(standstill_external_bytes, standstill_external_bytes() == 0);

@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <time.h>
+#include <unistd.h>
 
 #define REPORTS 4096
 
@@ -478,4 +479,23 @@ void in_small_heap(void (*run)(void)) {
     MUST(standstill_detach() == 0 && standstill_heap_free(heap) == 0);
     check_heap = before;
     MUST(standstill_attach(before) == 0);
+}
+
+int lines_of(void (*run)(void), const char *part) {
+    FILE *file = tmpfile();
+    char line[1024];
+    int old, lines = 0;
+    CHECK(file != NULL);
+    fflush(stderr);
+    old = dup(2);
+    CHECK(dup2(fileno(file), 2) == 2);
+    run();
+    fflush(stderr);
+    CHECK(dup2(old, 2) == 2);
+    close(old);
+    rewind(file);
+    while (fgets(line, sizeof line, file))
+        lines += strstr(line, part) != NULL;
+    fclose(file);
+    return lines;
 }

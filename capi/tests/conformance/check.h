@@ -74,6 +74,8 @@ void check_failed(const char *file, int line, const char *format, ...);
 void check_error(const char *file, int line, int code);
 void check_misuse(const char *file, int line, int code, int n);
 void check_unraisable(const char *file, int line, int n);
+/* Runs `run` with standard error going to a file, and says how many of its lines contain `part`. */
+int lines_of(void (*run)(void), const char *part);
 int misuses(int code); /* not yet expected; 0: of all codes */
 /* Reports of this code by this function that were not yet expected. */
 int misuses_in(int code, const char *function);

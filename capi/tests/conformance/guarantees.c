@@ -230,26 +230,6 @@ static void the_texts_of_a_heap_type_are_its_own(void) {
 
 /* Reports -------------------------------------------------------------------------------------------------------- */
 
-/* Runs `run` with standard error going to a file, and says how many of its lines contain `part`. */
-static int lines_of(void (*run)(void), const char *part) {
-    FILE *file = tmpfile();
-    char line[1024];
-    int old, lines = 0;
-    CHECK(file != NULL);
-    fflush(stderr);
-    old = dup(2);
-    CHECK(dup2(fileno(file), 2) == 2);
-    run();
-    fflush(stderr);
-    CHECK(dup2(old, 2) == 2);
-    close(old);
-    rewind(file);
-    while (fgets(line, sizeof line, file))
-        lines += strstr(line, part) != NULL;
-    fclose(file);
-    return lines;
-}
-
 static void untracks_much(void) {
     Leaf *one = leaf();
     int i;

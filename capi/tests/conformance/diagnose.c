@@ -1,0 +1,431 @@
+/* What a heap holds and how long its collections take; where lines go; the options of the default heap; the words for a
+ * debugger. */
+
+#include "check.h"
+
+/* A census ------------------------------------------------------------------------------------------------------- */
+
+struct counted_type {
+    const char *name;
+    Pair *dropped; /* by the callback */
+    long rows;
+    standstill_census_row row;
+};
+
+static void note_type(const standstill_census_row *row, void *arg) {
+    struct counted_type *wanted = arg;
+    CHECK_INT(row->size, sizeof *row);
+    wanted->rows++;
+    if (strcmp(row->type, wanted->name) == 0)
+        wanted->row = *row;
+    Py_XDECREF(wanted->dropped);
+    wanted->dropped = NULL;
+    PyGC_Collect();
+}
+
+static void a_census_counts_objects_by_type_and_its_callback_may_collect(void) {
+    struct counted_type pairs = {.name = "check.Pair"}, leaves = {.name = "check.Leaf"};
+    Leaf *one = leaf();
+    PyGC_Collect();
+    CHECK_INT(standstill_census(note_type, &pairs), pairs.rows);
+    CHECK_INT(pairs.row.objects, 0);
+    pairs.rows = 0;
+    pairs.dropped = ring(5);
+    PyGC_Collect();
+    CHECK_INT(standstill_census(note_type, &pairs), pairs.rows);
+    CHECK_INT(pairs.row.objects, 5);
+    CHECK_INT(pairs.row.old, 5);
+    CHECK_INT(pairs.row.held, 1);
+    CHECK_INT(pairs.row.outside, 1);
+    CHECK_INT(pairs.row.external_bytes, 0);
+    CHECK(pairs.row.bytes >= 5 * sizeof(Pair));
+    CHECK_INT(calls.freed, 5); /* by the callback */
+    CHECK(standstill_census(note_type, &leaves) > 0);
+    CHECK_INT(leaves.row.objects, 1);
+    CHECK_INT(leaves.row.old, 0);
+    CHECK_INT(leaves.row.held, 1);
+    Py_DECREF(one);
+}
+
+static int is_failing;
+static int failing_traverse(PyObject *self, visitproc visit, void *arg) {
+    return GET(is_failing) ? 7 : pair_traverse(self, visit, arg);
+}
+static int code_in_finalizer;
+static void asking_finalize(PyObject *self) {
+    struct counted_type none = {.name = ""};
+    (void)self;
+    CHECK_INT(standstill_census(note_type, &none), -1);
+    code_in_finalizer = standstill_error_code();
+    PyErr_Clear();
+}
+static PyTypeObject Asking_Type = {
+    TYPE_HEAD
+    .tp_name = "check.Asking",
+    .tp_base = &Pair_Type,
+    .tp_basicsize = sizeof(Pair),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_traverse = failing_traverse,
+    .tp_clear = pair_clear,
+    .tp_dealloc = pair_dealloc,
+    .tp_finalize = asking_finalize,
+};
+
+static void holder_must_not_come(const standstill_holder *row, void *arg) {
+    (void)arg;
+    check_failed(__FILE__, __LINE__, "an object at %p", row->object);
+}
+static void step_must_not_come(const standstill_path_step *step, void *arg) {
+    (void)arg;
+    check_failed(__FILE__, __LINE__, "an object at %p", step->object);
+}
+static void times_must_not_come(const standstill_gc_times *row, void *arg) {
+    (void)arg;
+    check_failed(__FILE__, __LINE__, "the time %s", row->name);
+}
+
+/* Each question fails with this code, and tells nothing. */
+static void no_answer(int code) {
+    struct counted_type none = {.name = ""};
+    CHECK_INT(standstill_census(note_type, &none), -1);
+    CHECK_INT(none.rows, 0);
+    EXPECT_ERROR(code);
+    CHECK_INT(standstill_holders(1, holder_must_not_come, NULL), -1);
+    EXPECT_ERROR(code);
+    CHECK_INT(standstill_why_alive(Py_None, step_must_not_come, NULL), -1);
+    EXPECT_ERROR(code);
+}
+
+static void a_question_that_cannot_be_answered_is_an_error(void) {
+    Pair *one;
+    ready(&Asking_Type);
+    one = pair_of(&Asking_Type, NULL, NULL);
+    PUT(is_failing, 1);
+    no_answer(STANDSTILL_E_HANDLER_ERROR);
+    PUT(is_failing, 0);
+    CHECK_INT(standstill_detach(), 0);
+    no_answer(STANDSTILL_E_NOT_ATTACHED);
+    CHECK_INT(standstill_gc_get_times(2, times_must_not_come, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NOT_ATTACHED);
+    CHECK_INT(standstill_attach(check_heap), 0);
+    Py_DECREF(one);
+    CHECK_INT(code_in_finalizer, STANDSTILL_E_NOT_ALLOWED_HERE);
+    CHECK_INT(standstill_census(NULL, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NULL_ARGUMENT);
+    CHECK_INT(standstill_holders(1, NULL, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NULL_ARGUMENT);
+    CHECK_INT(standstill_holders(-1, holder_must_not_come, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_BAD_SIZE);
+    CHECK_INT(standstill_why_alive(Py_None, NULL, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NULL_ARGUMENT);
+    CHECK_INT(standstill_why_alive(NULL, step_must_not_come, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NULL_ARGUMENT);
+    CHECK_INT(standstill_gc_get_times(2, NULL, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NULL_ARGUMENT);
+    CHECK_INT(standstill_gc_get_times(3, times_must_not_come, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_BAD_GENERATION);
+    CHECK_INT(standstill_gc_get_times(-1, times_must_not_come, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_BAD_GENERATION);
+}
+
+/* Holders and paths ---------------------------------------------------------------------------------------------- */
+
+struct listed {
+    long rows;
+    standstill_holder rows_of[8];
+};
+
+static void note_holder(const standstill_holder *row, void *arg) {
+    struct listed *listed = arg;
+    CHECK_INT(row->size, sizeof *row);
+    CHECK(listed->rows < 8);
+    CHECK(strcmp(row->type, "check.Pair") == 0);
+    listed->rows_of[listed->rows++] = *row;
+}
+
+static void holders_come_with_what_they_retain(void) {
+    struct listed all = {0}, first = {0};
+    Pair *large = ring(5), *small = ring(2);
+    Py_INCREF(small);
+    CHECK_INT(standstill_holders(8, note_holder, &all), 2);
+    CHECK_INT(all.rows, 2);
+    CHECK(all.rows_of[0].object == large && all.rows_of[1].object == small);
+    CHECK_INT(all.rows_of[0].outside, 1);
+    CHECK_INT(all.rows_of[0].retained_objects, 5);
+    CHECK(all.rows_of[0].retained_bytes >= 5 * sizeof(Pair));
+    CHECK_INT(all.rows_of[1].outside, 2);
+    CHECK_INT(all.rows_of[1].retained_objects, 2);
+    CHECK_INT(standstill_holders(1, note_holder, &first), 2);
+    CHECK_INT(first.rows, 1);
+    CHECK(first.rows_of[0].object == large);
+    CHECK_INT(standstill_holders(0, holder_must_not_come, NULL), 2);
+    Py_DECREF(large);
+    Py_DECREF(small);
+    Py_DECREF(small);
+    CHECK_INT(PyGC_Collect(), 7);
+    CHECK_INT(standstill_holders(8, holder_must_not_come, NULL), 0);
+}
+
+struct walked {
+    long steps;
+    struct {
+        char field[16];
+        char type[32];
+        standstill_path_step step;
+    } all[4];
+};
+
+static void note_step(const standstill_path_step *step, void *arg) {
+    struct walked *walked = arg;
+    CHECK_INT(step->size, sizeof *step);
+    CHECK(walked->steps < 4);
+    snprintf(walked->all[walked->steps].field, 16, "%s", step->field ? step->field : "-");
+    snprintf(walked->all[walked->steps].type, 32, "%s", step->type);
+    walked->all[walked->steps++].step = *step;
+}
+
+static int attributed_traverse(PyObject *self, visitproc visit, void *arg) {
+    int result = PyObject_VisitManagedDict(self, visit, arg);
+    return result ? result : heap_pair_traverse(self, visit, arg);
+}
+static int attributed_clear(PyObject *self) {
+    PyObject_ClearManagedDict(self);
+    return pair_clear(self);
+}
+
+static void a_path_names_the_attributes_on_it(void) {
+    PyType_Slot slots[] = {{Py_tp_traverse, FN(attributed_traverse)}, {Py_tp_clear, FN(attributed_clear)}, {0, NULL}};
+    PyTypeObject *type = heap_pair_type("check.Attributed", Py_TPFLAGS_MANAGED_DICT, slots);
+    Pair *end = pair(NULL, NULL), *middle = pair(end, NULL), *held = pair_of(type, NULL, NULL), *garbage;
+    struct walked path = {0}, own = {0};
+    CHECK_INT(PyObject_SetAttrString((PyObject *)held, "peer", (PyObject *)middle), 0);
+    Py_DECREF(end);
+    Py_DECREF(middle);
+    CHECK_INT(standstill_why_alive((PyObject *)end, note_step, &path), 3);
+    CHECK_INT(path.steps, 3);
+    CHECK(path.all[0].step.object == held && path.all[1].step.object == middle && path.all[2].step.object == end);
+    CHECK(strcmp(path.all[0].type, "check.Attributed") == 0 && strcmp(path.all[2].type, "check.Pair") == 0);
+    CHECK(strcmp(path.all[0].field, "-") == 0 && strcmp(path.all[1].field, "peer") == 0);
+    CHECK(strcmp(path.all[2].field, "-") == 0);
+    CHECK_INT(path.all[0].step.outside, 1);
+    CHECK_INT(path.all[1].step.outside, 0);
+    CHECK_INT(standstill_why_alive((PyObject *)held, note_step, &own), 1);
+    CHECK(own.steps == 1 && own.all[0].step.object == held);
+    garbage = garbage_ring(3);
+    CHECK_INT(standstill_why_alive((PyObject *)garbage, step_must_not_come, NULL), 0);
+    CHECK_INT(standstill_why_alive((PyObject *)&Pair_Type, step_must_not_come, NULL), 0);
+    Py_DECREF(held);
+    Py_DECREF(type);
+    PyGC_Collect();
+}
+
+/* Times ---------------------------------------------------------------------------------------------------------- */
+
+struct timed {
+    long rows;
+    const char *wanted;
+    uint64_t count; /* of the time that is wanted */
+};
+
+static void note_times(const standstill_gc_times *row, void *arg) {
+    static const char *const names[] = {"pause", "time_to_stop", "waited", "duration"};
+    struct timed *timed = arg;
+    CHECK_INT(row->size, sizeof *row);
+    CHECK(timed->rows >= 4 || strcmp(row->name, names[timed->rows]) == 0);
+    timed->rows++;
+    CHECK(row->p50_ns <= row->p99_ns && row->p99_ns <= row->p999_ns && row->p999_ns <= row->max_ns);
+    CHECK(row->mean_ns <= row->max_ns);
+    CHECK(row->count > 0 || row->max_ns == 0);
+    if (strcmp(row->name, timed->wanted) == 0)
+        timed->count = row->count;
+}
+
+static uint64_t count_of(int generation, const char *name) {
+    struct timed timed = {0, name, 0};
+    CHECK_INT(standstill_gc_get_times(generation, note_times, &timed), timed.rows);
+    return timed.count;
+}
+
+static void times_are_counted_for_young_and_for_full_collections(void) {
+    struct timed none = {0, "Mark", 7};
+    CHECK_INT(standstill_gc_get_times(0, note_times, &none), 4);
+    CHECK_INT(none.rows, 4);
+    PyGC_Collect();
+    PyGC_Collect();
+    CHECK_INT(standstill_gc_collect(0), 0);
+    CHECK_INT(count_of(2, "duration"), 2);
+    CHECK(count_of(2, "pause") >= 2);
+    CHECK_INT(count_of(2, "Count"), 2);
+    CHECK_INT(count_of(0, "duration"), 1);
+    CHECK_INT(count_of(1, "duration"), 1);
+}
+
+/* Lines ---------------------------------------------------------------------------------------------------------- */
+
+static struct {
+    int misuse, ignored, json, debug, other;
+} heard;
+static int nests;
+
+static void note_line(const char *line, void *arg) {
+    CHECK(arg == &heard);
+    heard.misuse += strstr(line, "standstill: misuse: ") != NULL;
+    heard.ignored += strstr(line, "an error was ignored\n") != NULL;
+    heard.json += strncmp(line, "{\"event\":\"collection\",", 22) == 0 && line[strlen(line) - 1] == '}';
+    heard.debug += strncmp(line, "gc: ", 4) == 0;
+    heard.other++;
+    if (nests) {
+        nests = 0;
+        PyObject_GC_Track(NULL); /* reported on stderr */
+        standstill_safepoint();
+    }
+}
+
+static void note_debug_line(const char *line, void *arg) {
+    (void)line;
+    ++*(int *)arg;
+}
+
+static void says_something(void) {
+    PyObject_GC_UnTrack(NULL);
+    PyErr_SetString(PyExc_ValueError, "nobody gets it");
+    PyErr_WriteUnraisable(NULL);
+    PyGC_Collect();
+}
+
+static void nests_a_line(void) {
+    nests = 1;
+    says_something();
+}
+
+static void every_line_goes_to_the_sink(void) {
+    int debug_lines = 0;
+    setenv("STANDSTILL_LOG", "gc", 1);
+    standstill_set_misuse_hook(NULL, NULL);
+    standstill_set_unraisable_hook(NULL, NULL);
+    CHECK_INT(standstill_set_line_sink(note_line, &heard), 0);
+    Py_Initialize();
+    CHECK_INT(standstill_gc_set_debug(STANDSTILL_GC_DEBUG_STATS), 0);
+    CHECK_INT(lines_of(says_something, ""), 0);
+    CHECK_INT(heard.misuse, 1);
+    CHECK_INT(heard.ignored, 1);
+    CHECK_INT(heard.json, 1);
+    CHECK_INT(heard.debug, 2);
+    CHECK_INT(heard.other, 5);
+    standstill_gc_set_debug_sink(note_debug_line, &debug_lines);
+    CHECK_INT(lines_of(nests_a_line, "misuse"), 2);
+    CHECK_INT(debug_lines, 2);
+    CHECK_INT(heard.debug, 2);
+    CHECK_INT(heard.json, 2);
+    CHECK_INT(standstill_set_line_sink(NULL, NULL), 0);
+    CHECK_INT(lines_of(says_something, "\"event\":\"collection\""), 1);
+    CHECK_INT(heard.json, 2);
+    CHECK_INT(standstill_detach(), 0);
+}
+
+/* The default heap ----------------------------------------------------------------------------------------------- */
+
+static void the_default_heap_has_the_options_that_were_set_before_its_first_use(void) {
+    standstill_heap_options options = STANDSTILL_HEAP_OPTIONS_INIT;
+    int i;
+    options.limit = 1;
+    CHECK_INT(standstill_configure(&options), -1);
+    EXPECT_ERROR(STANDSTILL_E_BAD_SIZE);
+    options.limit = (size_t)1 << 18;
+    options.checked = 0;
+    CHECK_INT(standstill_configure(&options), 0);
+    CHECK_INT(standstill_configure(&options), -1);
+    EXPECT_ERROR(STANDSTILL_E_NOT_ALLOWED_HERE);
+    Py_Initialize();
+    for (i = 0; i < 100000 && PyLong_FromLong(i); i++)
+        ;
+    CHECK(i > 0 && i < 100000);
+    EXPECT_ERROR(STANDSTILL_E_MEMORY);
+    CHECK_INT(standstill_detach(), 0);
+}
+
+static void the_default_heap_cannot_be_configured_after_its_first_use(void) {
+    CHECK(standstill_default_heap() != NULL);
+    CHECK_INT(standstill_configure(NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NOT_ALLOWED_HERE);
+}
+
+static void without_options_the_default_heap_has_the_defaults(void) {
+    CHECK_INT(standstill_configure(NULL), 0);
+    CHECK_INT(standstill_attach(standstill_default_heap()), 0);
+    CHECK_INT(standstill_detach(), 0);
+}
+
+/* For a debugger ------------------------------------------------------------------------------------------------- */
+
+static void *dumped;
+static void dumps(void) { PyObject_Dump(dumped); }
+#define SAYS(address, part)                      \
+    do {                                         \
+        dumped = (void *)(address);              \
+        CHECK_INT(lines_of(dumps, "object"), 6); \
+        CHECK_INT(lines_of(dumps, part), 1);     \
+    } while (0)
+#define SAYS_NO_OBJECT(address, part)                                    \
+    do {                                                                 \
+        dumped = (void *)(address);                                      \
+        CHECK_INT(lines_of(dumps, "object"), 2);                         \
+        CHECK_INT(lines_of(dumps, "no object       : " part), 1);        \
+    } while (0)
+
+static void dump_on_a_thread(void *arg) {
+    SAYS(arg, "object type name: check.Pair");
+    CHECK_INT(standstill_is_attached(), 0);
+}
+
+static void a_dump_describes_an_object_and_knows_what_is_none(void) {
+    Pair *one = pair(NULL, NULL);
+    Leaf *plain = leaf();
+    long on_stack[8] = {0};
+    char address[64];
+    thread t;
+    snprintf(address, sizeof address, "object address  : %#lx", (unsigned long)(uintptr_t)one);
+    SAYS(one, address);
+    SAYS(one, "object refcount : 1");
+    SAYS(one, "object type name: check.Pair");
+    SAYS(one, "object state    : tracked, young");
+    Py_INCREF(one);
+    PyGC_Collect();
+    SAYS(one, "object refcount : 2");
+    SAYS(one, "object state    : tracked, old");
+    standstill_gc_freeze();
+    SAYS(one, "old, frozen");
+    standstill_gc_unfreeze();
+    PyObject_GC_UnTrack(one);
+    SAYS(one, "object state    : untracked");
+    SAYS(plain, "object state    : untracked");
+    start_raw(&t, dump_on_a_thread, one);
+    join(&t);
+    SAYS_NO_OBJECT((char *)one + 8, "none starts here");
+    SAYS_NO_OBJECT((char *)one + ((size_t)1 << 25), "none starts here");
+    Py_DECREF(one);
+    Py_DECREF(one);
+    SAYS_NO_OBJECT(one, "");
+    SAYS_NO_OBJECT(NULL, "no memory");
+    SAYS_NO_OBJECT(8, "no memory");
+    SAYS_NO_OBJECT(on_stack, "memory of no heap");
+    SAYS_NO_OBJECT((char *)on_stack + 1, "memory of no heap");
+    dumped = &Pair_Type;
+    CHECK_INT(lines_of(dumps, "object state    : static"), 1);
+    CHECK_INT(lines_of(dumps, "object refcount : immortal"), 1);
+    Py_DECREF(plain);
+}
+
+const struct test diagnose_tests[] = {
+    TEST(a_census_counts_objects_by_type_and_its_callback_may_collect),
+    TEST(a_question_that_cannot_be_answered_is_an_error),
+    TEST(holders_come_with_what_they_retain),
+    TEST(a_path_names_the_attributes_on_it),
+    TEST(times_are_counted_for_young_and_for_full_collections),
+    TEST_AS(every_line_goes_to_the_sink, BARE),
+    TEST_AS(the_default_heap_has_the_options_that_were_set_before_its_first_use, BARE),
+    TEST_AS(the_default_heap_cannot_be_configured_after_its_first_use, BARE),
+    TEST_AS(without_options_the_default_heap_has_the_defaults, BARE),
+    TEST(a_dump_describes_an_object_and_knows_what_is_none),
+    TESTS_END,
+};

@@ -330,6 +330,10 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
         let outside = usize::try_from(outside).unwrap_or(0);
         let bytes = self.bytes(object, entry.granule);
         let type_name = model.type_name(object.live());
+        // Its objects would be counted as those of another type.
+        if type_name == fallible::NO_WORDS {
+            return Err(NoMemory);
+        }
         let fixed = match type_name {
             Cow::Borrowed(name) => Some(name),
             Cow::Owned(_) => None,

@@ -240,7 +240,7 @@ impl TypeRecord {
     }
 
     /// The type's name for a report. Because the report may outlive the type, the first call makes
-    /// a copy that is never freed. The name is empty if there is no memory for the copy.
+    /// a copy that is never freed, or says in its place that there is no memory for the copy.
     pub fn kept_name(&self) -> &'static str {
         static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
         let name = &*self.name;
@@ -250,7 +250,9 @@ impl TypeRecord {
             return known;
         }
         let room = names.try_reserve(1).map_err(NoMemory::from);
-        let Ok(copy) = room.and_then(|()| fallible::owned(name)) else { return "" };
+        let Ok(copy) = room.and_then(|()| fallible::owned(name)) else {
+            return fallible::NO_WORDS;
+        };
         let leaked: &'static str = copy.leak();
         names.insert(leaked);
         leaked

@@ -642,6 +642,7 @@ static long free_a_heap(void)
 }
 NUMBER(heap_free, other_heap = standstill_heap_new(NULL), free_a_heap())
 POINTER(default_heap, , standstill_default_heap())
+FIRST(configure, configure, , standstill_configure(NULL), -1)
 FIRST(attach_first, attach, , standstill_attach(NULL), -1)
 NUMBER(attach, standstill_detach(), standstill_attach(NULL))
 static long attach_elsewhere(void)
@@ -697,6 +698,13 @@ static void unraisable_hook(const standstill_unraisable *report, void *arg)
 NOTHING(set_misuse_hook, , standstill_set_misuse_hook(misuse_hook, NULL))
 ALSO(set_misuse_hook_none, set_misuse_hook, standstill_set_misuse_hook(NULL, NULL),
      (PyObject_GC_Track(module), PyObject_GC_Track(p), PyObject_GC_Del(p), 0), NO_FAILURE)
+static void line_sink(const char *line, void *arg)
+{
+    (void)line;
+    (void)arg;
+}
+NUMBER(set_line_sink, , standstill_set_line_sink(line_sink, NULL))
+ALSO(set_line_sink_none, set_line_sink, , standstill_set_line_sink(NULL, NULL), -1)
 static void slow_stop_hook(const standstill_slow_stop *report, void *arg)
 {
     (void)report;
@@ -800,8 +808,27 @@ static void audit(const char *event, void *arg)
 NOTHING(gc_set_audit_hook, , standstill_gc_set_audit_hook(audit, NULL))
 ALSO(gc_get_objects_audited, gc_get_objects, standstill_gc_set_audit_hook(audit, NULL), standstill_gc_get_objects(-1) != NULL, 0)
 
+/* ==== Diagnostics ==== */
+
+static int passed;
+#define PASSES(name, type)                    \
+    static void name(const type *row, void *arg) \
+    {                                         \
+        (void)arg;                            \
+        passed += row->size == sizeof *row;   \
+    }
+PASSES(census_row, standstill_census_row)
+PASSES(holder_row, standstill_holder)
+PASSES(path_step, standstill_path_step)
+PASSES(times_row, standstill_gc_times)
+NUMBER(census, , standstill_census(census_row, NULL))
+NUMBER(holders, , standstill_holders(9, holder_row, NULL))
+NUMBER(why_alive, , standstill_why_alive((PyObject *)q, path_step, NULL))
+NUMBER(gc_get_times, (void)PyGC_Collect(), standstill_gc_get_times(2, times_row, NULL))
+NOTHING(PyObject_Dump, , PyObject_Dump((PyObject *)p))
+
 /* ==== For tests ==== */
 
-ANSWER(live_objects, , standstill_live_objects())
+NUMBER(live_objects, (void)PyGC_Collect(), standstill_live_objects())
 ANSWER(live_bytes, , standstill_live_bytes())
 ANSWER(external_bytes, , standstill_external_bytes())

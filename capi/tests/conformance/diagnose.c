@@ -381,6 +381,7 @@ static void dump_on_a_thread(void *arg) {
 static void a_dump_describes_an_object_and_knows_what_is_none(void) {
     Pair *one = pair(NULL, NULL);
     Leaf *plain = leaf();
+    const struct standstill_record *record = one->ob_base.ss_record;
     long on_stack[8] = {0};
     char address[64];
     thread t;
@@ -403,6 +404,12 @@ static void a_dump_describes_an_object_and_knows_what_is_none(void) {
     join(&t);
     SAYS_NO_OBJECT((char *)one + 8, "none starts here");
     SAYS_NO_OBJECT((char *)one + ((size_t)1 << 25), "none starts here");
+    one->ob_base.ss_record = (const struct standstill_record *)(uintptr_t)8;
+    dumped = one;
+    CHECK_INT(lines_of(dumps, "object type     : overwritten by 0x8"), 1);
+    one->ob_base.ss_record = plain->ob_base.ss_record;
+    SAYS(one, "object type name: check.Leaf");
+    one->ob_base.ss_record = record;
     Py_DECREF(one);
     Py_DECREF(one);
     SAYS_NO_OBJECT(one, "");

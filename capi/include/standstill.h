@@ -1225,8 +1225,8 @@ STANDSTILL_STABLE int standstill_heap_free(standstill_heap *heap);
  * Since: ours. Traversal: refused (NULL). */
 STANDSTILL_STABLE standstill_heap *standstill_default_heap(void);
 
-/* standstill_configure: makes the default heap with these options, before its first use, which would
- * make it with the defaults. `options` is as for standstill_heap_new. Returns 0, or -1 and an
+/* standstill_configure: makes the default heap with these options, before its first use, which
+ * would make it with the defaults. `options` is as for standstill_heap_new. Returns 0, or -1 and an
  * error.
  * Errors: STANDSTILL_E_MEMORY, _BAD_SIZE (an option makes no sense), _NOT_ALLOWED_HERE (the default
  * heap exists already).
@@ -1555,12 +1555,12 @@ STANDSTILL_STABLE void standstill_gc_set_audit_hook(void (*hook)(const char *eve
                                                     void *arg);
 
 /* ==== Diagnostics ============================================================================= */
-/* docs/diagnostics.md explains the figures. These functions use the heap to which the calling thread
- * is attached. Each makes its answer first, and then calls `row`, or `step`, for each part of it.
- * The callback may use all of the library; an object whose address it gets may be dead by then. The
- * struct and its texts are valid until the callback returns. Its field `size` is the size of the
- * struct in the library: a later version may add fields at the end. The result of a function is
- * -1 after an error.
+/* docs/diagnostics.md explains the figures. These functions use the heap to which the calling
+ * thread is attached. Each makes its answer first, and then calls `row`, or `step`, for each part
+ * of it. The callback may use all of the library; an object whose address it gets may be dead by
+ * then. The struct and its texts are valid until the callback returns. Its field `size` is the size
+ * of the struct in the library: a later version may add fields at the end. The result of a function
+ * is -1 after an error.
  *
  * standstill_census, standstill_holders and standstill_why_alive stop the world, so they are
  * safepoints, and fail in a destructor, finalizer or callback with STANDSTILL_E_NOT_ALLOWED_HERE.
@@ -1651,11 +1651,11 @@ STANDSTILL_STABLE Py_ssize_t standstill_gc_get_times(int generation,
                                                                  void *arg),
                                                      void *arg);
 
-/* PyObject_Dump: writes to stderr what lies at an address, in lines: the address, count, type, state
- * and heap of an object; or that there is no object of a heap that C has made. For a debugger
- * (`call standstill_PyObject_Dump(p)`) that has stopped the threads anywhere: it takes no lock, no
- * memory and no stop, on any thread, attached or not. The pointer may be wrong, but reading an
- * object whose head was overwritten may end the process.
+/* PyObject_Dump: writes to stderr what lies at an address, in lines: the address, count, type,
+ * state and heap of an object; or that there is no object of a heap that C has made. For a debugger
+ * (`call standstill_PyObject_Dump(p)`) that has stopped the threads anywhere: it waits for no lock
+ * and no stop, and takes no memory, on any thread, attached or not. The pointer may be wrong, but
+ * reading an object whose head was overwritten may end the process.
  * Since: 3.15. Traversal: safe. */
 STANDSTILL_STABLE void PyObject_Dump(PyObject *op);
 

@@ -3,8 +3,8 @@
 //! for each drop of a foreign value (a hook, a span, a panic's payload):
 //!
 //! * *It does not unwind into the library.* [`call_outside`] calls subscribers, [`Hook::call`]
-//!   calls hooks, and [`line`] writes lines, or calls the sink for them. Each catches a panic, which
-//!   the panic hook of the process has printed by then.
+//!   calls hooks, and [`line`] writes lines, or calls the sink for them. Each catches a panic,
+//!   which the panic hook of the process has printed by then.
 //! * *It runs without locks of the library.* Debug builds count the locks that a thread holds, so
 //!   that a call with a lock ends the process ([`must_hold_no_lock`]). Release builds do not count.
 //!

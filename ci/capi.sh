@@ -50,6 +50,11 @@ fi
 static=("$target/release/libstandstill_capi.a" -lpthread -ldl -lm)
 cc -std=c99 -Wall -Wextra -Werror -pedantic -O2 -I "$include" capi/examples/minimal.c "${static[@]}" -o "$out/minimal"
 timeout --kill-after=5 60 "$out/minimal"
+# A debugger finds this function also in a program that does not call it.
+grep -q ' standstill_PyObject_Dump$' <<<"$(nm "$out/minimal")" || {
+    echo 'the linker has left out standstill_PyObject_Dump' >&2
+    exit 1
+}
 
 cc -std=c11 -Wall -Wextra -Werror -pedantic -O2 -I "$include" capi/examples/objects/*.c "${static[@]}" -o "$out/objects"
 timeout --kill-after=5 120 "$out/objects" 4

@@ -1401,7 +1401,8 @@ standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, v
  * unraisable error is one line with line feeds in it. Returns 0, or -1 and an error.
  * The sink is called in the middle of an operation, also in a stop, and so is restricted like a
  * traverse handler. stderr still receives the lines that the sink itself causes, those for which
- * there is no memory, and the one after which the library ends the process.
+ * there is no memory, and the one after which the library ends the process. Another thread may
+ * still be calling the sink that was set before, and each call keeps some bytes for ever.
  * Errors: STANDSTILL_E_MEMORY.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE int standstill_set_line_sink(void (*sink)(const char *line, void *arg),

@@ -10,7 +10,7 @@ use standstill::{BuildError, Code, Fault, Heap, HeapBuilder, Pacing, Thresholds,
 
 use crate::call::{self, export};
 use crate::layout::PyObject;
-use crate::{builtins, errors, fork};
+use crate::{builtins, diagnose, errors, fork};
 
 /// A heap, as C holds it.
 #[derive(Debug)]
@@ -50,6 +50,9 @@ fn is_at(heap: &standstill_heap, address: usize) -> bool {
 }
 
 fn found(heap: Heap) -> Result<usize, Fault> {
+    // The linker of a static library keeps only what a program refers to, and a debugger calls this
+    // function.
+    std::hint::black_box(diagnose::standstill_PyObject_Dump as unsafe extern "C" fn(_));
     builtins::start()?;
     errors::connect_hooks(&heap)?;
     let boxed = fallible::boxed(standstill_heap { heap })?;

@@ -1,8 +1,8 @@
 //! What lies at an address, in words, for a debugger.
 //!
 //! A debugger stops the threads anywhere, also inside of this library, and then calls a function of
-//! it. So this file waits for no lock and takes no memory. It reads only where the tables of a heap say that
-//! an object is, or where the system says that memory can be read.
+//! it. So this file waits for no lock and takes no memory. It reads only where the tables of a heap
+//! say that an object is, or where the system says that memory can be read.
 
 use std::fmt;
 

@@ -89,7 +89,7 @@ fn a_heap_that_cannot_be_built_is_a_bad_size_or_a_lack_of_memory() {
 #[test]
 fn a_dump_waits_for_no_thread_that_has_the_list_of_heaps() {
     let held = heaps();
-    // SAFETY: there is no object at the address.
+    // SAFETY: rule *argument*: there is no object at the address.
     unsafe { dump(std::ptr::null()) };
     drop(held);
 }

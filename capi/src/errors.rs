@@ -24,7 +24,7 @@ use standstill::{AnyGc, CallGuards, Code, During, Fault, Heap, Mutator, Unraisab
 
 use crate::builtins::{self, Exception};
 use crate::call::{self, export};
-use crate::gc::{Bound, Line};
+use crate::gc::Bound;
 use crate::layout::PyObject;
 
 /// A text for C, or only its beginning, if there is no memory for the whole text.
@@ -331,6 +331,7 @@ pub struct standstill_slow_stop {
 
 type MisuseHook = unsafe extern "C" fn(*const standstill_misuse, *mut c_void);
 type UnraisableHook = unsafe extern "C" fn(*const standstill_unraisable, *mut c_void);
+type LineHook = unsafe extern "C" fn(*const c_char, *mut c_void);
 type SlowStopHook = unsafe extern "C" fn(*const standstill_slow_stop, *mut c_void);
 
 type Hook<F> = Bound<Option<F>>;
@@ -659,21 +660,24 @@ export! {
     ) -> c_int {
         const FUNCTION: &str = "standstill_set_line_sink";
         call::outside(FUNCTION, -1, || {
-            let boxed = |function| {
-                let bound = Bound::<Line> { function, arg };
+            let boxed = |function: LineHook| {
+                let bound = Bound { function, arg };
                 fallible::boxed(move |line: &str| {
+                    let bound = &bound;
+                    // A part of a line could be taken for the whole.
+                    let Ok(text) = fallible::c_text(line) else {
+                        return stderr::write_line(format_args!("{line}"));
+                    };
+                    // SAFETY: as in `deliver`.
+                    let call = || unsafe { (bound.function)(text.as_ptr(), bound.arg) };
                     // Inside a hook the mutator is lent already.
-                    if !in_hook(|| bound.call(line)) {
-                        bound.call(line);
+                    if !in_hook(call) {
+                        call();
                     }
                 })
             };
-            let set = match sink.map(boxed) {
-                Some(Ok(sink)) => stderr::try_set_line_sink(Some(sink)),
-                Some(Err(refused)) => Err(refused),
-                None => stderr::try_set_line_sink(None),
-            };
-            match set {
+            let sink = sink.map(boxed).transpose();
+            match sink.and_then(|sink| stderr::try_set_line_sink(sink.map(|sink| sink as _))) {
                 Ok(()) => 0,
                 Err(NoMemory) => {
                     set_fault(&Fault::new(Code::Memory, FUNCTION));

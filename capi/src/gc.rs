@@ -144,7 +144,7 @@ pub struct standstill_gc_info {
 }
 
 type Progress = unsafe extern "C" fn(*const c_char, *const standstill_gc_info, *mut c_void);
-pub(crate) type Line = unsafe extern "C" fn(*const c_char, *mut c_void);
+type Line = unsafe extern "C" fn(*const c_char, *mut c_void);
 type VisitAll = unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int;
 
 /// A function of C with its argument, which any thread may call.
@@ -160,7 +160,7 @@ unsafe impl<F: Send> Send for Bound<F> {}
 unsafe impl<F: Sync> Sync for Bound<F> {}
 
 impl Bound<Line> {
-    pub(crate) fn call(&self, text: &str) {
+    fn call(&self, text: &str) {
         let text = errors::Text::new(text);
         // SAFETY: rule *argument*: the program has set the function for this call.
         unsafe { (self.function)(text.as_ptr(), self.arg) };

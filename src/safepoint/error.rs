@@ -115,7 +115,6 @@ impl StopError {
     pub(crate) fn fault(&self, function: &'static str) -> Fault {
         let code = match self {
             Self::NoSafepoint | Self::Nested => Code::NotAllowedHere,
-            Self::NoMemory => Code::Memory,
             _ => Code::Custom,
         };
         Fault::new(code, function).because(crate::words!("the world cannot be stopped: {self}"))

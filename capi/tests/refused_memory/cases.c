@@ -704,6 +704,9 @@ static void line_sink(const char *line, void *arg)
     (void)arg;
 }
 NUMBER(set_line_sink, , standstill_set_line_sink(line_sink, NULL))
+ALSO(set_line_sink_misuse, set_line_sink,
+     standstill_set_line_sink(line_sink, NULL); standstill_set_misuse_hook(NULL, NULL),
+     (PyObject_GC_Track((PyObject *)p), 0), NO_FAILURE)
 ALSO(set_line_sink_none, set_line_sink, , standstill_set_line_sink(NULL, NULL), -1)
 static void slow_stop_hook(const standstill_slow_stop *report, void *arg)
 {

@@ -323,6 +323,36 @@ static void every_line_goes_to_the_sink(void) {
     CHECK_INT(standstill_detach(), 0);
 }
 
+static int blocks, may_go_on;
+
+static void end_the_wait(const char *line, void *arg) {
+    CHECK(arg == NULL);
+    if (strstr(line, "a stop for a collection by ")) /* and not another wait, on a slow machine */
+        PUT(may_go_on, 1);
+}
+
+static void block_attached(void *arg) {
+    (void)arg;
+    MUST(standstill_attach(NULL) == 0);
+    PUT(blocks, 1);
+    block_for(&may_go_on);
+    MUST(standstill_detach() == 0);
+}
+
+static void a_slow_stop_goes_to_the_sink(void) {
+    standstill_heap_options options = STANDSTILL_HEAP_OPTIONS_INIT;
+    thread t;
+    options.slow_stop_ms = 20;
+    CHECK_INT(standstill_configure(&options), 0);
+    CHECK_INT(standstill_set_line_sink(end_the_wait, NULL), 0);
+    Py_Initialize();
+    start_raw(&t, block_attached, NULL);
+    wait_for(&blocks);
+    CHECK_INT(PyGC_Collect(), 0); /* it waits for the other thread, which waits for the line */
+    join(&t);
+    CHECK_INT(standstill_detach(), 0);
+}
+
 /* The default heap ----------------------------------------------------------------------------------------------- */
 
 static void the_default_heap_has_the_options_that_were_set_before_its_first_use(void) {
@@ -430,6 +460,7 @@ const struct test diagnose_tests[] = {
     TEST(a_path_names_the_attributes_on_it),
     TEST(times_are_counted_for_young_and_for_full_collections),
     TEST_AS(every_line_goes_to_the_sink, BARE),
+    TEST_AS(a_slow_stop_goes_to_the_sink, BARE),
     TEST_AS(the_default_heap_has_the_options_that_were_set_before_its_first_use, BARE),
     TEST_AS(the_default_heap_cannot_be_configured_after_its_first_use, BARE),
     TEST_AS(without_options_the_default_heap_has_the_defaults, BARE),

@@ -40,7 +40,7 @@ PACKAGES = {
     "crossbeam_utils": ["heap/helpers", "collect/mark", "safepoint/mod", "safepoint/participant", "safepoint/record"],
     "libc": ["base/system/apple", "base/system/linux", "base/system/signals", "base/system/unix"],
     "loom": ["base/model_sync"],
-    "metrics": ["report/metrics"],
+    "metrics": ["report/recorder"],
     "parking_lot": ["base/sync", "typed/trace_std"],
     "rayon": ["heap/workers"],
     "rustix": ["base/system/linux", "base/system/other_unix", "base/system/unix"],

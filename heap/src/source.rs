@@ -3,8 +3,8 @@
 //!
 //! Three things keep a hostile file from costing more than it weighs:
 //!
-//! * the stream ends with an error after [`MOST_BYTES`], and, if compressed, as soon as it has
-//!   grown to more than [`MOST_GROWTH`] times the bytes read so far;
+//! * the stream ends with an error after `MOST_BYTES`, and, if compressed, as soon as it has
+//!   grown to more than `MOST_GROWTH` times the bytes read so far;
 //! * a frame's window, the one number of the file that the decoder takes at its word, is checked
 //!   before the decoder sees it;
 //! * nothing is sized by the content size that a frame claims.

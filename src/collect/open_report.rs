@@ -101,10 +101,10 @@ pub(crate) fn close<M: ObjectModel>(
     event::collected(&span, &report);
     log::collection(&core.name, &report);
     #[cfg(feature = "metrics")]
-    crate::report::metrics::collection(
+    crate::report::recorder::collection(
         &core.name,
         &report,
-        &crate::report::metrics::HeapSizes {
+        &crate::report::recorder::HeapSizes {
             in_use: core.space.in_use_bytes(),
             committed: core.space.committed_bytes(),
             external: core.space.limit.external_bytes(),

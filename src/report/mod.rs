@@ -18,6 +18,6 @@ pub(crate) mod hooks;
 pub(crate) mod log;
 /// The same as metrics, if the feature is on.
 #[cfg(feature = "metrics")]
-pub(crate) mod metrics;
+pub(crate) mod recorder;
 /// Histograms of times, and their percentiles.
 pub(crate) mod times;

@@ -3,7 +3,8 @@
 #
 # * The library compiles with none, and with `derive` alone, as its tests do. Without `parallel` and
 #   `tracing` the library does not depend on rayon and tracing. With none the coordinator works.
-# * With `metrics` the library compiles, and examples/prometheus shows what a server gets.
+# * With `metrics` and `usdt` the library compiles. examples/prometheus shows what a server gets, and
+#   a program has the notes by which tracers find the probes.
 # * With STANDSTILL_FULL=1 also each other feature alone, and all but each. With none the unit tests
 #   pass; with `derive` alone the traps of typed objects, the laws and the threads.
 set -euo pipefail
@@ -12,7 +13,7 @@ source ci/common.bash
 limited "$(is_full && echo 1800 || echo 600)" "$@"
 
 features=(derive cpython parallel tracing)
-sets=('' derive metrics)
+sets=('' derive metrics,usdt)
 ! is_full || for one in "${features[@]}"; do
     rest="$(printf '%s,' "${features[@]/$one/}")"
     sets+=("$one" "$rest")
@@ -44,4 +45,15 @@ without=(cargo test --quiet -p standstill --no-default-features)
 ! is_full || "${without[@]}" --lib
 cargo fmt --check --manifest-path examples/prometheus/Cargo.toml
 cargo test --quiet --manifest-path examples/prometheus/Cargo.toml --target-dir "$target"
+
+cargo build --quiet -p standstill-examples --example list --features standstill/usdt
+if needs 'the probes' 'apt-get install -y binutils' command -v readelf; then
+    notes="$(readelf --notes "$target/debug/examples/list")"
+    for probe in stopped resumed phase collection__begin collection__end slow; do
+        grep -A1 'Provider: standstill' <<<"$notes" | grep -q "Name: $probe$" || {
+            echo "a program with the feature \`usdt\` has no probe $probe" >&2
+            exit 1
+        }
+    done
+fi
 ! is_full || "${without[@]}" --features derive --test={traps,laws,threads}

@@ -42,6 +42,7 @@ PACKAGES = {
     "loom": ["base/model_sync"],
     "metrics": ["report/recorder"],
     "parking_lot": ["base/sync", "typed/trace_std"],
+    "probe": ["report/probes"],
     "rayon": ["heap/workers"],
     "rustix": ["base/system/linux", "base/system/other_unix", "base/system/unix"],
     "shuttle": ["base/model_sync"],

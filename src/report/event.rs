@@ -30,6 +30,8 @@ use crate::report::error::Fault;
 use crate::report::facts::{
     CollectionKind, CollectionReport, LongestCall, Phase, SlowWait, Unraisable,
 };
+#[cfg(feature = "usdt")]
+use crate::report::probes;
 
 /// Emits an event, with a level of `tracing`.
 macro_rules! emit {
@@ -153,6 +155,8 @@ impl Drop for EnteredSpan {
 
 /// Enters a phase: a span that closes when the returned value is dropped.
 pub(crate) fn phase(phase: Phase) -> EnteredSpan {
+    #[cfg(feature = "usdt")]
+    probes::phase(phase);
     // Each name is a constant of its own, because viewers group spans by their names.
     macro_rules! named {
         ($($name:ident)*) => {
@@ -169,6 +173,8 @@ pub(crate) fn phase(phase: Phase) -> EnteredSpan {
 
 /// The span of a whole collection.
 pub(crate) fn collection(kind: CollectionKind, heap: &str) -> Span {
+    #[cfg(feature = "usdt")]
+    probes::begun(kind, heap);
     span!(
         info_span,
         "standstill",
@@ -226,6 +232,8 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         largest_types: _,
         workers,
     } = report;
+    #[cfg(feature = "usdt")]
+    probes::ended(report);
     span.record("candidates", *candidates);
     span.record("unreachable", *unreachable);
     span.record("collected", *collected);
@@ -315,11 +323,15 @@ pub(crate) fn no_clear_handler(type_name: &str, base: &str) {
 
 /// The world has been stopped.
 pub(crate) fn stopped(time_to_stop: Duration) {
+    #[cfg(feature = "usdt")]
+    probes::stopped(time_to_stop);
     emit!(debug, time_to_stop_us = time_to_stop.as_micros() as u64, "stopped");
 }
 
 /// The world runs again.
 pub(crate) fn resumed(stopped: Duration) {
+    #[cfg(feature = "usdt")]
+    probes::resumed(stopped);
     emit!(debug, stopped_us = stopped.as_micros() as u64, "resumed");
 }
 
@@ -327,6 +339,8 @@ pub(crate) fn resumed(stopped: Duration) {
 /// `is_suspended`, or a "long collection".
 pub(crate) fn slow_wait(message: &str, wait: &SlowWait<'_>, is_suspended: Option<bool>) {
     let &SlowWait { heap, waited, thread, os_thread, registered_for, waiter, purpose } = wait;
+    #[cfg(feature = "usdt")]
+    probes::slow(waited, os_thread);
     emit!(
         warn,
         heap,

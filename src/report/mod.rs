@@ -16,6 +16,9 @@ pub(crate) mod facts;
 pub(crate) mod hooks;
 /// The same as lines of JSON, if the environment asks for them.
 pub(crate) mod log;
+/// The same as probes for tracers of the system, if the feature is on.
+#[cfg(feature = "usdt")]
+mod probes;
 /// The same as metrics, if the feature is on.
 #[cfg(feature = "metrics")]
 pub(crate) mod recorder;

@@ -20,6 +20,7 @@
 
 pub mod bad_input;
 pub mod census;
+pub mod diff;
 pub mod file;
 pub mod paths;
 pub mod progress;

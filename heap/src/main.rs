@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use serde::Serialize;
 use standstill_heap::census::{ClassTable, Summary};
+use standstill_heap::diff::{Before, Diff};
 use standstill_heap::paths::Paths;
 use standstill_heap::snapshot::Snapshot;
 use standstill_heap::suspects::Suspects;
@@ -75,6 +76,19 @@ enum Question {
         object: Option<String>,
         /// The objects that are listed
         #[arg(long, value_name = "N", default_value_t = 30)]
+        most: usize,
+    },
+    /// What has grown, and which new references hold it?
+    Diff {
+        /// The earlier snapshot
+        before: PathBuf,
+        /// A later one of the same process
+        after: PathBuf,
+        /// The share of the new bytes whose references are listed
+        #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = percent())]
+        share: u64,
+        /// The classes and the references that are listed
+        #[arg(long, value_name = "N", default_value_t = 20)]
         most: usize,
     },
 }
@@ -154,7 +168,19 @@ fn answer(options: &Options) -> Result<(), Failure> {
             let listed = nodes.into_iter().take(*most).map(|node| tree.object(node));
             print.out(&Retained { of, objects: listed.collect(), omitted, total: tree.total() })
         }
+        Question::Diff { before, after, share, most } => {
+            print.out(&diff(before, after, *share, *most)?)
+        }
     }
+}
+
+fn diff(before: &Path, after: &Path, share: u64, most: usize) -> Result<Diff, Failure> {
+    let no_ids = |file: &Path| {
+        Failure::Bad(format!("{}: no object has an id, so none can be found again", file.display()))
+    };
+    let earlier = Before::of(&read(before)?).ok_or_else(|| no_ids(before))?;
+    let snapshot = read(after)?;
+    Diff::of(earlier, &Tree::of(&snapshot), share, most).ok_or_else(|| no_ids(after))
 }
 
 /// The node that a user names.

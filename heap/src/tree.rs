@@ -127,7 +127,11 @@ impl<'s> Tree<'s> {
     /// Describes a node.
     pub fn object(&self, node: usize) -> Object {
         let snapshot = self.snapshot;
-        let (class, name) = (snapshot.class_name(snapshot.class_of(node)), snapshot.name_of(node));
+        let (mut class, name) =
+            (snapshot.class_name(snapshot.class_of(node)), snapshot.name_of(node));
+        if node == 0 && class.is_empty() {
+            class.push_str("(root)");
+        }
         Object {
             id: snapshot.id_of(node),
             name: (name != class && !name.is_empty()).then(|| name.to_owned()),

@@ -7,15 +7,19 @@
 #![forbid(unsafe_code)]
 
 use std::fmt::{self, Display};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use serde::Serialize;
+use standstill_heap::bad_input::BadInput;
 use standstill_heap::census::{ClassTable, Summary};
 use standstill_heap::diff::{Before, Diff};
+use standstill_heap::page::Page;
 use standstill_heap::paths::Paths;
+use standstill_heap::pauses::Pauses;
 use standstill_heap::snapshot::Snapshot;
 use standstill_heap::suspects::Suspects;
 use standstill_heap::text::{grouped, plain, share, table};
@@ -91,10 +95,42 @@ enum Question {
         #[arg(long, value_name = "N", default_value_t = 20)]
         most: usize,
     },
+    /// All of it in one HTML file: treemap, suspects, classes, pauses
+    Report {
+        /// The snapshot
+        file: PathBuf,
+        #[command(flatten)]
+        out: Out,
+        /// The file that STANDSTILL_LOG=gc:FILE made the process write
+        #[arg(long, value_name = "FILE")]
+        log: Option<PathBuf>,
+        /// The share of the reachable bytes that makes a suspect
+        #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = percent())]
+        share: u64,
+    },
 }
 
 fn percent() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..=100)
+}
+
+/// A file to write.
+#[derive(clap::Args)]
+struct Out {
+    /// The file to write
+    #[arg(short = 'o', long = "out", value_name = "FILE")]
+    path: PathBuf,
+}
+
+impl Out {
+    fn write(&self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+        let written = File::create(&self.path).and_then(|file| {
+            let mut file = io::BufWriter::new(file);
+            content(&mut file)?;
+            file.flush()
+        });
+        written.map_err(|error| Failure::Bad(format!("{}: write: {error}", self.path.display())))
+    }
 }
 
 /// Why there is no answer.
@@ -129,9 +165,13 @@ fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
+fn bad(input: BadInput) -> Failure {
+    Failure::Bad(input.to_string())
+}
+
 fn read(path: &Path) -> Result<Snapshot, Failure> {
     let bar = progress::bar("read", 0);
-    let snapshot = file::read(path, &bar).map_err(|bad| Failure::Bad(bad.to_string()));
+    let snapshot = file::read(path, &bar).map_err(bad);
     bar.finish_and_clear();
     snapshot
 }
@@ -170,6 +210,19 @@ fn answer(options: &Options) -> Result<(), Failure> {
         }
         Question::Diff { before, after, share, most } => {
             print.out(&diff(before, after, *share, *most)?)
+        }
+        Question::Report { file, out, log, share } => {
+            let read_log = |log: &PathBuf| Pauses::read(log).map_err(bad);
+            let pauses = log.as_ref().map(read_log).transpose()?;
+            let (snapshot, name) = (read(file)?, file.file_name().unwrap_or(file.as_os_str()));
+            let tree = &Tree::of(&snapshot);
+            let page = Page {
+                title: &name.to_string_lossy(),
+                tree,
+                pauses: pauses.as_ref(),
+                share: *share,
+            };
+            out.write(|file| write!(file, "{page}"))
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod bad_input;
 pub mod census;
 pub mod diff;
 pub mod file;
+pub mod fold;
 pub mod page;
 pub mod paths;
 pub mod pauses;

@@ -17,6 +17,7 @@ use serde::Serialize;
 use standstill_heap::bad_input::BadInput;
 use standstill_heap::census::{ClassTable, Summary};
 use standstill_heap::diff::{Before, Diff};
+use standstill_heap::fold::Fold;
 use standstill_heap::page::Page;
 use standstill_heap::paths::Paths;
 use standstill_heap::pauses::Pauses;
@@ -94,6 +95,16 @@ enum Question {
         /// The classes and the references that are listed
         #[arg(long, value_name = "N", default_value_t = 20)]
         most: usize,
+    },
+    /// Make a small snapshot of a large one: what retains most, and exact sums of the rest
+    Fold {
+        /// The snapshot
+        file: PathBuf,
+        #[command(flatten)]
+        out: Out,
+        /// The nodes that are left at most
+        #[arg(long, value_name = "N", default_value_t = 100_000)]
+        nodes: usize,
     },
     /// All of it in one HTML file: treemap, suspects, classes, pauses
     Report {
@@ -210,6 +221,15 @@ fn answer(options: &Options) -> Result<(), Failure> {
         }
         Question::Diff { before, after, share, most } => {
             print.out(&diff(before, after, *share, *most)?)
+        }
+        Question::Fold { file, out, nodes } => {
+            let snapshot = read(file)?;
+            let tree = Tree::of(&snapshot);
+            let fold = Fold::of(&tree, *nodes).map_err(|least| {
+                Failure::Bad(format!("{}: --nodes must be {least} at least", file.display()))
+            })?;
+            out.write(|file| fold.write(file))?;
+            print.out(&fold.folded())
         }
         Question::Report { file, out, log, share } => {
             let read_log = |log: &PathBuf| Pauses::read(log).map_err(bad);

@@ -174,7 +174,7 @@ impl Reading {
         used.extend(self.nodes.iter().flatten().map(|node| node.name));
         if let (Some(edges), Some(schema)) = (&self.edges, &self.schema) {
             let labels = edges.labels.iter().zip(&edges.kinds);
-            let named = labels.filter(|(_, kind)| !schema.is_indexed(**kind));
+            let named = labels.filter(|(_, kind)| !schema.is_indexed[**kind as usize]);
             used.extend(named.map(|(label, _)| label));
         }
         let mut used: Vec<u32> = used.into_iter().collect();
@@ -210,15 +210,15 @@ impl Reading {
             node.name = numbers[node.name as usize];
         }
         for (label, kind) in edges.labels.iter_mut().zip(&edges.kinds) {
-            if !schema.is_indexed(*kind) {
+            if !schema.is_indexed[*kind as usize] {
                 *label = numbers[*label as usize];
             }
         }
         nodes.shrink_to_fit();
         strings.shrink_to_fit();
         let facts = schema.facts();
-        let Schema { node_kinds, edge_kinds, .. } = schema;
-        Ok(Snapshot { strings, nodes, edges, node_kinds, edge_kinds, facts })
+        let Schema { node_kinds, edge_kinds, is_indexed, .. } = schema;
+        Ok(Snapshot { strings, nodes, edges, node_kinds, edge_kinds, is_indexed, facts })
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Schema {
     /// The kind of an edge that holds nothing alive, if there is one.
     pub(crate) weak: Option<u8>,
     /// For each kind of edges: whether their labels are no strings.
-    indexed: Vec<bool>,
+    pub(crate) is_indexed: Vec<bool>,
     pub(crate) nodes: u32,
     pub(crate) edges: u32,
 }
@@ -86,22 +86,17 @@ impl Schema {
         let weak = edge_kinds.iter().position(|name| name == "weak").map(|at| at as u8);
         // Without labels each is 0, as an index.
         let is_labelled = edge.contains(&EdgeField::Label);
-        let indexed = edge_kinds.iter().map(|kind| !is_labelled || is_indexed(kind)).collect();
+        let is_index = |kind: &String| !is_labelled || is_indexed(kind);
         Ok(Self {
             node,
             node_kinds: node_kinds.to_vec(),
             edge,
             edge_kinds: edge_kinds.to_vec(),
             weak,
-            indexed,
+            is_indexed: edge_kinds.iter().map(is_index).collect(),
             nodes,
             edges: claim("edge_count", edge_count, MOST_EDGES)?,
         })
-    }
-
-    /// Whether the label of an edge of this kind is no string.
-    pub(crate) fn is_indexed(&self, kind: u8) -> bool {
-        self.indexed[kind as usize]
     }
 
     pub(crate) fn facts(&self) -> Facts {

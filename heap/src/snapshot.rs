@@ -14,6 +14,8 @@ pub struct Snapshot {
     pub(crate) edges: EdgeArrays,
     pub(crate) node_kinds: Vec<String>,
     pub(crate) edge_kinds: Vec<String>,
+    /// For each kind of edges: whether their labels are no strings.
+    pub(crate) is_indexed: Vec<bool>,
     pub(crate) facts: Facts,
 }
 
@@ -146,8 +148,8 @@ impl Snapshot {
     fn edge(&self, edge: usize) -> Edge {
         let EdgeArrays { targets, labels, kinds } = &self.edges;
         let (target, label, kind) = (targets[edge], labels[edge], kinds[edge]);
-        let is_indexed = is_indexed(&self.edge_kinds[kind as usize]);
-        let label = if is_indexed { Label::Index(label) } else { Label::Name(label) };
+        let label =
+            if self.is_indexed[kind as usize] { Label::Index(label) } else { Label::Name(label) };
         Edge { target: target >> 1, kind, label, is_weak: target & 1 == 1 }
     }
 

@@ -1,0 +1,151 @@
+//! A folded snapshot keeps dominators and retained sizes, and all sums.
+
+#![cfg(not(any(loom, miri)))]
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use indicatif::ProgressBar;
+use serde_json::json;
+use standstill_heap::file::read;
+use standstill_heap::fold::Fold;
+use standstill_heap::snapshot::Snapshot;
+use standstill_heap::tree::Tree;
+
+use crate::common::{Made, ask, file, place, real, run};
+
+mod common;
+
+fn snapshot(path: &Path) -> Snapshot {
+    read(path, &ProgressBar::hidden()).unwrap_or_else(|bad| panic!("{bad}"))
+}
+
+/// Folds a snapshot, and reads the result. `None`: it needs more nodes.
+fn folded(tree: &Tree<'_>, most: usize, name: &str) -> Option<Snapshot> {
+    let fold = Fold::of(tree, most).ok()?;
+    let mut bytes = Vec::new();
+    fold.write(&mut bytes).unwrap();
+    let folded = snapshot(&file(name, &bytes));
+    let left = fold.folded();
+    assert_eq!(folded.nodes().len(), left.kept + left.sums);
+    assert_eq!(tree.snapshot.nodes().len(), left.kept + left.summed_up);
+    Some(folded)
+}
+
+/// Compares the objects that both have, and the sums.
+#[track_caller]
+fn assert_folded(before: &Tree<'_>, after: &Tree<'_>, context: &str) {
+    let size = |tree: &Tree<'_>| tree.snapshot.nodes().iter().map(|node| node.size).sum::<u64>();
+    assert_eq!((size(before), before.total()), (size(after), after.total()), "{context}");
+    let ids = |tree: &Tree<'_>| -> HashMap<u64, usize> {
+        (0..tree.snapshot.nodes().len()).map(|node| (tree.snapshot.id_of(node), node)).collect()
+    };
+    let (old, new) = (ids(before), ids(after));
+    let above = |tree: &Tree<'_>, node| tree.dominator(node).map(|it| tree.snapshot.id_of(it));
+    for (id, &node) in &new {
+        let Some(&was) = old.get(id) else {
+            let name = after.snapshot.name_of(node);
+            assert!(name.contains(" x "), "{context}: {name}");
+            continue;
+        };
+        assert_eq!(after.retained(node), before.retained(was), "{context}, id {id}");
+        assert_eq!(above(after, node), above(before, was), "{context}, id {id}");
+        assert_eq!(after.snapshot.name_of(node), before.snapshot.name_of(was), "{context}");
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+}
+
+#[test]
+fn random_heaps_keep_dominators_and_sums() {
+    let mut folds = 0;
+    for seed in 0..150 {
+        let mut random = Random(seed);
+        let mut made = Made::new();
+        let count = 1 + random.below(60);
+        for id in 0..count as u64 {
+            let (class, size) = (["A", "B", "C"][random.below(3)], random.below(50) as u64);
+            made.object(class, 3 + 2 * id, size);
+        }
+        for _ in 0..random.below(3 * count) {
+            let field = ["next", "3", ""][random.below(3)];
+            made.edge(random.below(count + 1), field, random.below(count + 1));
+        }
+        let original = snapshot(&made.write("random"));
+        let tree = Tree::of(&original);
+        for most in [1, 2, 5, 10, 20, count, count + 1] {
+            let Some(folded) = folded(&tree, most, "random-folded") else { continue };
+            folds += 1;
+            let context = format!("seed {seed}, {most} nodes");
+            assert!(folded.nodes().len() <= most, "{context}");
+            assert_folded(&tree, &Tree::of(&folded), &context);
+        }
+    }
+    assert!(folds > 400, "{folds} folds");
+}
+
+#[test]
+fn a_heap_that_fits_stays_as_it_is() {
+    let mut made = Made::new();
+    let object = made.object("Only", 3, 10);
+    made.edge(0, "it", object);
+    made.edge(object, "", object);
+    let path = made.write("fits");
+    let original = snapshot(&path);
+    let small = folded(&Tree::of(&original), 2, "fits-folded").unwrap();
+    assert_eq!((small.nodes().len(), small.edge_count()), (2, 2));
+    assert!(small.edges_of(1).next().unwrap().is_weak());
+    // With one less, it is a sum, which no id of the heap names.
+    let output = run(&[
+        "fold".as_ref(),
+        path.as_ref(),
+        "-o".as_ref(),
+        place("x").as_ref(),
+        "--nodes=1".as_ref(),
+    ]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.ends_with(": --nodes must be 2 at least\n"), "{error}");
+}
+
+#[test]
+fn a_real_heap_is_folded_by_the_command() {
+    let (path, out) = (real("django"), place("django.heapsnapshot"));
+    let answer = ask(&[&"fold", &path, &"-o", &out, &"--nodes", &"2000"]);
+    let nodes = answer["kept"].as_u64().unwrap() + answer["sums"].as_u64().unwrap();
+    assert!((1_900..=2_000).contains(&nodes), "{answer}");
+    let (before, after) = (snapshot(&path), snapshot(&out));
+    assert_folded(&Tree::of(&before), &Tree::of(&after), "django");
+    let figures = ["bytes", "reachable_bytes"];
+    let [before, after] = [path, out].map(|path| {
+        let summary = ask(&[&"summary", &path]);
+        (figures.map(|figure| summary[figure].clone()), summary["largest"][0].clone())
+    });
+    assert_eq!(before, after);
+    assert_eq!(before.1["retained_bytes"], json!(6_710_456));
+}
+
+#[test]
+fn a_heap_without_labels_and_ids_can_be_folded() {
+    let text = r#"{"snapshot":{"edge_count":2,"node_count":3,"meta":{
+        "edge_types":["node",["context"]],"edge_fields":["to_node","type"],
+        "node_types":["number","number",["a"],"string"],
+        "node_fields":["edge_count","self_size","type","name"]}},
+        "nodes":[1,0,0,0, 1,64,0,0, 0,32,0,0],"edges":[4,0, 8,0],"strings":["a\"\u0007b"]}"#;
+    let original = snapshot(&file("bare", text.as_bytes()));
+    assert_eq!(original.field(original.edges_of(0).next().unwrap()), "[0]");
+    let tree = Tree::of(&original);
+    let small = folded(&tree, 3, "bare-folded").unwrap();
+    assert_folded(&tree, &Tree::of(&small), "bare");
+    assert_eq!(small.name_of(2), "a\"\u{7}b");
+}

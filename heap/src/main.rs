@@ -25,7 +25,7 @@ use standstill_heap::snapshot::Snapshot;
 use standstill_heap::suspects::Suspects;
 use standstill_heap::text::{grouped, plain, share, table};
 use standstill_heap::tree::{Object, Tree};
-use standstill_heap::{file, progress};
+use standstill_heap::{file, perfetto, pprof, progress};
 
 /// Answers questions about heap snapshots: what retains what, why an object is alive, what grew.
 ///
@@ -106,6 +106,16 @@ enum Question {
         #[arg(long, value_name = "N", default_value_t = 100_000)]
         nodes: usize,
     },
+    /// Write the snapshot in a format of others
+    Convert {
+        /// The snapshot
+        file: PathBuf,
+        #[command(flatten)]
+        out: Out,
+        /// The format
+        #[arg(long)]
+        to: Format,
+    },
     /// All of it in one HTML file: treemap, suspects, classes, pauses
     Report {
         /// The snapshot
@@ -123,6 +133,14 @@ enum Question {
 
 fn percent() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..=100)
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Format {
+    /// A trace for ui.perfetto.dev, which opens it in its Heap Dump Explorer
+    Perfetto,
+    /// A profile for pprof: the classes of each object's dominators are its stack
+    Pprof,
 }
 
 /// A file to write.
@@ -230,6 +248,14 @@ fn answer(options: &Options) -> Result<(), Failure> {
             })?;
             out.write(|file| fold.write(file))?;
             print.out(&fold.folded())
+        }
+        Question::Convert { file, out, to } => {
+            let snapshot = read(file)?;
+            let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+            out.write(|out| match to {
+                Format::Perfetto => perfetto::write(&snapshot, &name, out),
+                Format::Pprof => pprof::write(&Tree::of(&snapshot), out),
+            })
         }
         Question::Report { file, out, log, share } => {
             let read_log = |log: &PathBuf| Pauses::read(log).map_err(bad);

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The loader of Chrome's DevTools reads what standstill-heap writes, and agrees with its dominators:
+# of both recorded heaps, as they are and folded. `ci/devtools.sh FILE...` loads files instead.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 600 "$@"
+
+name='the loader of DevTools'
+needs "$name" 'apt-get install -y npm' command -v npm || exit 0
+place="$target/devtools"
+mkdir -p "$place"
+if [[ ! -d "$place/node_modules/chrome-devtools-frontend" ]]; then
+    npm install --silent --no-audit --no-fund --prefix "$place" \
+        chrome-devtools-frontend@1.0.1705227 esbuild@0.28.2 >"$place/npm.log" 2>&1 || {
+        absent "$name" 'npm cannot install chrome-devtools-frontend and esbuild'
+        exit 0
+    }
+fi
+cargo build --quiet -p standstill-heap
+command="$target/debug/standstill-heap"
+files=("$@")
+if ((${#files[@]} == 0)); then
+    for heap in sympy django; do
+        original="tools/heaps/$heap.heapsnapshot.zst"
+        # More nodes than there are: all stay as they are.
+        for nodes in 1000000 5000; do
+            "$command" fold "$original" --nodes "$nodes" -o "$place/$heap-$nodes.heapsnapshot" >/dev/null
+            files+=("$original=$place/$heap-$nodes.heapsnapshot" "$place/$heap-$nodes.heapsnapshot")
+        done
+    done
+fi
+node heap/tests/devtools.mjs "$place" "$command" "${files[@]}"

@@ -1,11 +1,11 @@
 //! A small snapshot for a large one: the objects that retain most, and exact sums of the others.
 //!
 //! Objects are ranked by what they retain. A dominator ranks above what it dominates, so the best
-//! ones form the top of the dominator tree. Each other object belongs to its nearest dominator among
-//! them, and all such objects of one class become a single node, such as `1,234 x Session`. An edge
-//! is kept if both its ends are. If all paths from an object to one that it dominates led through
-//! others, an edge stands for them. So every object that is kept has the same dominator as before,
-//! and retains as much.
+//! ones form the top of the dominator tree. Each other object belongs to its nearest dominator
+//! among them, and all such objects of one class become a single node, such as `1,234 x Session`.
+//! An edge is kept if both its ends are. If all paths from an object to one that it dominates led
+//! through others, an edge stands for them. So every object that is kept has the same dominator as
+//! before, and retains as much.
 
 use std::collections::HashMap;
 use std::fmt;

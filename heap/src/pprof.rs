@@ -1,8 +1,8 @@
 //! A snapshot as a profile that pprof opens: who retains the objects and bytes of each class.
 //!
-//! The stack of an object is the chain of its dominators, each as its class. Neighbours of one class
-//! are a single frame, because the depth of a list or a tree tells nothing. Objects with the same
-//! stack are one sample.
+//! The stack of an object is the chain of its dominators, each as its class. Neighbours of one
+//! class are a single frame, because the depth of a list or a tree tells nothing. Objects with the
+//! same stack are one sample.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -36,7 +36,8 @@ pub struct Fold<'t> {
 #[derive(Debug)]
 struct Sum {
     keeper: u32,
-    class: Class,
+    /// `None`: objects of many classes.
+    class: Option<Class>,
     objects: u64,
     bytes: u64,
 }
@@ -53,12 +54,17 @@ pub struct Folded {
 }
 
 impl<'t> Fold<'t> {
-    /// Folds so that `most` nodes are left at most, and about as many as possible.
+    /// The root, a sum of all that it reaches, and a sum of the rest.
+    pub const LEAST: usize = 3;
+
+    /// Folds so that `most` nodes are left at most, and about as many as possible. If there are more
+    /// classes than that, the small ones are summed up together.
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// The number of nodes that are left of this snapshot at least, if that is more.
-    pub fn of(tree: &'t Tree<'t>, most: usize) -> Result<Self, usize> {
+    /// If `most` is less than [`Fold::LEAST`].
+    pub fn of(tree: &'t Tree<'t>, most: usize) -> Self {
+        assert!(most >= Self::LEAST, "a fold has {} nodes, not {most}", Self::LEAST);
         let mut ranked: Vec<usize> = tree.order().collect();
         ranked.sort_by_key(|&node| std::cmp::Reverse(tree.retained(node)));
         let mut ranks = vec![NONE; tree.snapshot.nodes().len()];
@@ -74,7 +80,7 @@ impl<'t> Fold<'t> {
             best = sums(fits);
         }
         if fits + best.len() > most {
-            return Err(fits + best.len());
+            best = without_small_classes(best, most - Self::LEAST);
         }
         while too_many - fits > 1 + most / 100 {
             let kept = fits + (too_many - fits) / 2;
@@ -93,7 +99,7 @@ impl<'t> Fold<'t> {
             *number = if is_kept { next } else { NONE };
             next += u32::from(is_kept);
         }
-        Ok(Self { tree, numbers, sums: best, kept: fits })
+        Self { tree, numbers, sums: best, kept: fits }
     }
 
     /// What is left.
@@ -167,7 +173,10 @@ impl<'t> Fold<'t> {
         }
         let mut id = (0..self.numbers.len()).map(|node| snapshot.id_of(node)).max().unwrap_or(0);
         for Sum { class, objects, bytes, .. } in &self.sums {
-            let name = format!("{} x {}", grouped(*objects), snapshot.class_name(*class));
+            let name = match class {
+                Some(class) => format!("{} x {}", grouped(*objects), snapshot.class_name(*class)),
+                None => format!("{} x others", grouped(*objects)),
+            };
             id = id.wrapping_add(1);
             write!(out, "\n,{sum_kind},{},{id},{bytes},0,0,0", strings.number(&name))?;
         }
@@ -212,8 +221,27 @@ fn sums(tree: &Tree<'_>, ranks: &[u32], kept: u32) -> Vec<Sum> {
         let sum = sums.entry((keeper, snapshot.class_of(node))).or_default();
         *sum = (sum.0 + 1, sum.1 + snapshot.nodes()[node].size);
     }
-    let sum = |((keeper, class), (objects, bytes))| Sum { keeper, class, objects, bytes };
+    let sum =
+        |((keeper, class), (objects, bytes))| Sum { keeper, class: Some(class), objects, bytes };
     let mut sums: Vec<Sum> = sums.into_iter().map(sum).collect();
+    sums.sort_by_key(|sum| (sum.keeper, sum.class));
+    sums
+}
+
+/// The `most` largest sums, and for each keeper one of the others.
+fn without_small_classes(mut sums: Vec<Sum>, most: usize) -> Vec<Sum> {
+    sums.sort_by_key(|sum| (std::cmp::Reverse(sum.bytes), sum.keeper, sum.class));
+    let mut others: Vec<Sum> = Vec::new();
+    for small in sums.drain(most..) {
+        match others.iter_mut().find(|sum| sum.keeper == small.keeper) {
+            Some(sum) => {
+                sum.objects += small.objects;
+                sum.bytes += small.bytes;
+            }
+            None => others.push(Sum { class: None, ..small }),
+        }
+    }
+    sums.append(&mut others);
     sums.sort_by_key(|sum| (sum.keeper, sum.class));
     sums
 }

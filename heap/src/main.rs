@@ -103,8 +103,8 @@ enum Question {
         #[command(flatten)]
         out: Out,
         /// The nodes that are left at most
-        #[arg(long, value_name = "N", default_value_t = 100_000)]
-        nodes: usize,
+        #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = fold_nodes())]
+        nodes: u32,
     },
     /// Write the snapshot in a format of others
     Convert {
@@ -129,6 +129,10 @@ enum Question {
         #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = percent())]
         share: u64,
     },
+}
+
+fn fold_nodes() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(Fold::LEAST as i64..)
 }
 
 fn percent() -> clap::builder::RangedU64ValueParser<u64> {
@@ -243,9 +247,7 @@ fn answer(options: &Options) -> Result<(), Failure> {
         Question::Fold { file, out, nodes } => {
             let snapshot = read(file)?;
             let tree = Tree::of(&snapshot);
-            let fold = Fold::of(&tree, *nodes).map_err(|least| {
-                Failure::Bad(format!("{}: --nodes must be {least} at least", file.display()))
-            })?;
+            let fold = Fold::of(&tree, *nodes as usize);
             out.write(|file| fold.write(file))?;
             print.out(&fold.folded())
         }

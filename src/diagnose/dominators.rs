@@ -69,7 +69,7 @@ pub struct Dominators {
 
 /// A node of the graph, while its edges are turned around.
 #[derive(Clone, Copy, Default)]
-struct Reached {
+struct GraphPlace {
     /// The position in the search, counted from 1, because 0 is the outside. 0: not reached.
     position: u32,
     /// The number of edges to it; then where the next source of an edge to it is stored.
@@ -102,7 +102,7 @@ impl Dominators {
         let nodes = graph.nodes();
         assert!(nodes < OUTSIDE as usize, "{nodes} nodes are more than a number of 32 bits tells");
         let mut search = DepthFirst {
-            places: filled(Reached::default(), nodes)?,
+            places: filled(GraphPlace::default(), nodes)?,
             order: filled(0, nodes + 1)?,
             parent: filled(0, nodes + 1)?,
             ends: filled(0, nodes + 1)?,
@@ -181,7 +181,7 @@ fn filled<T: Copy>(value: T, len: usize) -> Result<Vec<T>, NoMemory> {
 
 /// A depth-first search. What has an entry for each position has one for the outside, too.
 struct DepthFirst {
-    places: Vec<Reached>,
+    places: Vec<GraphPlace>,
     /// The node at each position.
     order: Vec<u32>,
     /// The position from which the search came to each position.

@@ -3,8 +3,8 @@
 #
 # * The library compiles with none, and with `derive` alone, as its tests do. Without `parallel` and
 #   `tracing` the library does not depend on rayon and tracing. With none the coordinator works.
-# * With `metrics` and `usdt` the library compiles. examples/prometheus shows what a server gets, and
-#   a program has the notes by which tracers find the probes.
+# * With `metrics` and `usdt` the library compiles. examples/prometheus shows what a server gets,
+#   and a program has the notes by which tracers find the probes.
 # * With STANDSTILL_FULL=1 also each other feature alone, and all but each. With none the unit tests
 #   pass; with `derive` alone the traps of typed objects, the laws and the threads.
 set -euo pipefail

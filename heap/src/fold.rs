@@ -57,8 +57,8 @@ impl<'t> Fold<'t> {
     /// The root, a sum of all that it reaches, and a sum of the rest.
     pub const LEAST: usize = 3;
 
-    /// Folds so that `most` nodes are left at most, and about as many as possible. If there are more
-    /// classes than that, the small ones are summed up together.
+    /// Folds so that `most` nodes are left at most, and about as many as possible. If there are
+    /// more classes than that, the small ones are summed up together.
     ///
     /// # Panics
     ///

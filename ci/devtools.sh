@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The loader of Chrome's DevTools reads what standstill-heap writes, and agrees with its dominators:
-# of both recorded heaps, as they are and folded. `ci/devtools.sh FILE...` loads files instead.
+# of both recorded heaps, as they are and folded, and of one that the library has written. `ci/devtools.sh FILE...` loads files instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -29,5 +29,8 @@ if ((${#files[@]} == 0)); then
             files+=("$original=$place/$heap-$nodes.heapsnapshot" "$place/$heap-$nodes.heapsnapshot")
         done
     done
+    # What the library itself writes.
+    cargo run --quiet -p standstill-heap --example service -- registry 1 "$place/service.heapsnapshot"
+    files+=("$place/service.heapsnapshot")
 fi
 node heap/tests/devtools.mjs "$place" "$command" "${files[@]}"

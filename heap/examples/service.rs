@@ -5,6 +5,8 @@
 //! cargo run --release -p standstill-heap --example service -- registry 30
 //! ```
 //!
+//! With the name of a file behind the seconds, it writes a snapshot at its end.
+//!
 //! Two threads answer requests. A request has a session with messages, in a registry until it is
 //! answered, and it uses pages of a cache. Sessions and messages refer to each other, so only the
 //! collector frees them.
@@ -195,7 +197,7 @@ fn main() -> ExitCode {
         (FAULTS.iter().find(|(known, _)| *known == name), seconds)
     else {
         let names: Vec<_> = FAULTS.iter().map(|(name, _)| *name).collect();
-        eprintln!("usage: service [{}] [SECONDS]", names.join("|"));
+        eprintln!("usage: service [{}] [SECONDS [FILE]]", names.join("|"));
         return ExitCode::from(2);
     };
     let heap = Heap::builder()
@@ -241,6 +243,13 @@ fn main() -> ExitCode {
         let census = m.census();
         let sessions = census.of_type("service::Session").map_or(0, |row| row.objects);
         assert!((1..=101).contains(&sessions), "those of the pages\n{census}");
+    }
+    if let Some(file) = arguments.next() {
+        m.collect();
+        if let Err(error) = m.snapshot(&file) {
+            eprintln!("{file}: {error}");
+            return ExitCode::FAILURE;
+        }
     }
     drop((index, m));
     ExitCode::SUCCESS

@@ -38,7 +38,9 @@ pub(super) struct GraphNode {
     pub(super) address: usize,
     pub(super) bytes: usize,
     pub(super) external_bytes: usize,
-    pub(super) outside: usize,
+    /// At most `u32::MAX`.
+    pub(super) outside: u32,
+    pub(super) number: u32,
     pub(super) type_number: u32,
     pub(super) is_held: bool,
     pub(super) is_old: bool,
@@ -87,7 +89,8 @@ impl SurveyVisitor for GraphPart {
             address: object.address,
             bytes: object.bytes,
             external_bytes: object.external_bytes,
-            outside: object.outside,
+            outside: u32::try_from(object.outside).unwrap_or(u32::MAX),
+            number: object.number,
             type_number: object.type_number,
             is_held: object.is_held,
             is_old: !object.flags.is_young(),
@@ -287,6 +290,7 @@ impl HeapGraph {
             let (retained_bytes, retained_objects) = (bytes[at], objects[at]);
             let GraphNode { address, outside, .. } = self.nodes[at];
             let type_name = self.type_name(at)?;
+            let outside = outside as usize;
             let holder = Holder { type_name, address, outside, retained_bytes, retained_objects };
             fallible::push(&mut holders, holder)?;
         }
@@ -349,7 +353,7 @@ impl HeapGraph {
             node = from as usize;
         }
         steps.reverse();
-        Ok(Path { outside: self.nodes[node].outside, steps })
+        Ok(Path { outside: self.nodes[node].outside as usize, steps })
     }
 }
 

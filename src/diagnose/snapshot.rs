@@ -6,8 +6,8 @@
 //!
 //! For example, a handle refers to A, and A to B by its field `next`. The file has node 0, which
 //! stands for all that is outside, an edge from it to A, the nodes A and B, and an edge `next`. The
-//! id of a node is its address, made odd, so two files of one process agree on the objects that
-//! were alive in both.
+//! id of an object is where it lies in the heap, so two files of one process agree on the objects
+//! that were alive in both. It is no address, because viewers keep 32 bits of it.
 //!
 //! What the format does not have is in members that its readers skip: each node has `outside`, the
 //! number of references from outside, and `old`. Bytes outside of the heap are a node of their own,
@@ -20,7 +20,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use crate::diagnose::graph::HeapGraph;
+use crate::diagnose::graph::{GraphNode, HeapGraph};
 use crate::report::log::Quoted;
 
 /// V8's number for a node that is an ordinary object.
@@ -53,6 +53,12 @@ const STRINGS: [&str; 4] = ["", "(outside)", "outside the heap", "(bytes outside
 const OUTSIDE: usize = 1;
 const EXTERNAL: usize = 2;
 const EXTERNAL_EDGE: usize = 3;
+
+/// The id of an object: odd, as those of V8's objects are. The next number is that of its bytes
+/// outside the heap.
+fn id(node: &GraphNode) -> usize {
+    2 * node.number as usize + 3
+}
 
 /// A list of numbers, separated by commas and by lines.
 struct Numbers<'w, W> {
@@ -150,13 +156,13 @@ impl HeapGraph {
         for (at, node) in self.nodes.iter().enumerate() {
             let has_external = usize::from(node.external_bytes > 0);
             let edges = self.starts[at + 1] - self.starts[at] + has_external;
-            let (name, id) = (type_string(node.type_number), node.address | 1);
+            let (name, id) = (type_string(node.type_number), id(node));
             let old = usize::from(node.is_old);
-            rows.row([OBJECT as usize, name, id, node.bytes, edges, 0, 0, node.outside, old])?;
+            let outside = node.outside as usize;
+            rows.row([OBJECT as usize, name, id, node.bytes, edges, 0, 0, outside, old])?;
         }
         for node in external() {
-            // Objects begin at multiples of 8.
-            let (id, bytes) = (node.address | 3, node.external_bytes);
+            let (id, bytes) = (id(node) + 1, node.external_bytes);
             rows.row([NATIVE as usize, EXTERNAL, id, bytes, 0, 0, 0, 0, 0])?;
         }
         rows.close()?;

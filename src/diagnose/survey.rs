@@ -56,6 +56,8 @@ use crate::safepoint::StopError;
 pub struct Surveyed<'a> {
     /// Its address.
     pub address: usize,
+    /// A number that no other object of the heap has, for as long as this one is alive.
+    pub number: u32,
     /// The name of its type.
     pub type_name: &'a str,
     /// The number of that name in the [`TypeNames`] of the survey.
@@ -341,6 +343,8 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
         let type_number = self.known.number(&type_name, fixed, self.numbers)?;
         self.visitor.object(&Surveyed {
             address: object.object().address(),
+            // A heap has fewer than 2^32 granules.
+            number: entry.granule as u32,
             type_name: &type_name,
             type_number,
             bytes,

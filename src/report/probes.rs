@@ -2,8 +2,8 @@
 //!
 //! A tracer of the system attaches to a running process that nobody has built for it. So each
 //! report is also a probe of the provider `standstill`: an instruction that does nothing, and a
-//! note in the program that says where it is and where its arguments lie. For example, `stopped` has the
-//! nanoseconds that a stop has taken to come.
+//! note in the program that says where it is and where its arguments lie. For example, the
+//! argument of `stopped` is how long the stop has taken to come.
 //!
 //! Times are nanoseconds, a kind is 0 for young and 1 for full, and texts are an address and a
 //! length.

@@ -55,6 +55,7 @@ EXEMPT = {
     "DetachedFork: Drop": "`DetachedFork::parent` does nothing else",
     "Heap::try_on_unraisable": "hidden: `Heap::on_unraisable` with an error where memory is refused, for the C library",
     "Heap::try_stats": "as `Heap::try_on_unraisable`",
+    "Heap::try_threads": "as `Heap::try_on_unraisable`",
     "Mutator::try_census": "as `Heap::try_on_unraisable`",
     "Mutator::try_graph": "as `Heap::try_on_unraisable`",
     "Heap::try_on_misuse": "as `Heap::try_on_unraisable`",

@@ -1100,7 +1100,7 @@ enum standstill_code {
     STANDSTILL_E_MISSING_DICT_VISIT = 45,   /* the handler does not visit the dictionary */
     STANDSTILL_E_HANDLER_ERROR = 46,        /* a traverse handler returned its own value */
     STANDSTILL_E_PANIC = 47,                /* a panic was caught */
-    STANDSTILL_E_CUSTOM = 48,               /* set by PyErr_SetString */
+    STANDSTILL_E_CUSTOM = 48,               /* set by PyErr_SetString, or as the function says */
     STANDSTILL_E_SLOW_HANDLER = 49          /* a traverse handler exceeded the heap's limit */
 };
 
@@ -1196,9 +1196,12 @@ typedef struct {
     int stress;          /* 1: collect at every safepoint */
     size_t serial_below; /* fewer objects: collect with one thread; 0: default */
     unsigned slow_stop_ms; /* milliseconds before a stop is slow; 0: 1000 */
+    size_t slow_collection_ms; /* milliseconds before a collection is slow; 0: 1000. It is reported
+                                  by an event of `tracing`, and if its first stop alone is so long,
+                                  its line of STANDSTILL_LOG=gc has the largest types */
 } standstill_heap_options;
 /* Sets all options to their defaults. A zeroed struct would switch checked mode off. */
-#define STANDSTILL_HEAP_OPTIONS_INIT { sizeof(standstill_heap_options), 0, 0, 0, -1, 0, 0, 0 }
+#define STANDSTILL_HEAP_OPTIONS_INIT { sizeof(standstill_heap_options), 0, 0, 0, -1, 0, 0, 0, 0 }
 
 /* standstill_heap_new: makes a heap in addition to the default one. `options` may be NULL: all
  * defaults. The field `size` must be set; fields beyond this size are not read. A size of 0 means
@@ -1563,10 +1566,11 @@ STANDSTILL_STABLE void standstill_gc_set_audit_hook(void (*hook)(const char *eve
  * of the struct in the library: a later version may add fields at the end. The result of a function
  * is -1 after an error.
  *
- * standstill_census, standstill_holders and standstill_why_alive stop the world, so they are
- * safepoints, and fail in a destructor, finalizer or callback with STANDSTILL_E_NOT_ALLOWED_HERE.
- * They also fail if a traverse handler does (STANDSTILL_E_HANDLER_ERROR), without memory
- * (_MEMORY), and if a thread has ended attached (_CUSTOM). Garbage counts until it is collected. */
+ * standstill_census, standstill_holders, standstill_why_alive and standstill_snapshot stop the
+ * world, so they are safepoints, and fail in a destructor, finalizer or callback with
+ * STANDSTILL_E_NOT_ALLOWED_HERE. They also fail if a traverse handler does
+ * (STANDSTILL_E_HANDLER_ERROR), without memory (_MEMORY), and if a thread has ended attached
+ * (_CUSTOM). Garbage counts until it is collected. */
 
 /* The objects of one type that are alive. */
 typedef struct {
@@ -1628,6 +1632,17 @@ STANDSTILL_STABLE Py_ssize_t standstill_why_alive(PyObject *op,
                                                                void *arg),
                                                   void *arg);
 
+/* standstill_snapshot: writes all objects and references, copied in one stop, into the file `path`,
+ * which the developer tools of Chrome and Edge open as a .heapsnapshot. Any bytes that the system
+ * takes for a path will do. The thread is detached while it writes, so that the world runs. Until
+ * the file is complete, ".part" is behind its name; after an error no part is left, and a file that
+ * had the name is as it was. Returns the number of objects.
+ * Errors: those above, STANDSTILL_E_NULL_ARGUMENT, _CUSTOM (the system refuses to make or write the
+ * file; the message has the reason and errno).
+ * Aborts: without memory for std's copy of a `path` of more than 370 bytes.
+ * Since: ours. Traversal: refused (-1). */
+STANDSTILL_STABLE Py_ssize_t standstill_snapshot(const char *path);
+
 /* How values of one time are distributed, in nanoseconds. A percentile is up to 1.6 %, or 0.1
  * microseconds, too long. */
 typedef struct {
@@ -1651,6 +1666,34 @@ STANDSTILL_STABLE Py_ssize_t standstill_gc_get_times(int generation,
                                                      void (*row)(const standstill_gc_times *row,
                                                                  void *arg),
                                                      void *arg);
+
+/* How late a thread was at stops. */
+typedef struct {
+    size_t size;
+    const char *thread; /* the thread's name when it attached, or NULL */
+    uint64_t os_thread; /* the system's thread id (gettid); 0: unknown */
+    const char *mark;   /* what it has last told standstill_mark, or NULL */
+    int attached;       /* 1: it is attached now; 0: it has called PyEval_SaveThread */
+    const standstill_gc_times *time_to_stop; /* from the beginning of each stop that found it
+                                                attached until it stood still or detached */
+} standstill_thread_times;
+
+/* standstill_threads: passes on the threads that are attached to the heap, or will attach again by
+ * PyEval_RestoreThread, and how late each was at stops. Returns the number of threads.
+ * Errors: STANDSTILL_E_NULL_ARGUMENT, _MEMORY.
+ * Since: ours. Traversal: refused (-1). */
+STANDSTILL_STABLE Py_ssize_t standstill_threads(void (*row)(const standstill_thread_times *row,
+                                                            void *arg),
+                                                void *arg);
+
+/* standstill_mark: notes what the calling thread is about to do, such as "reading a request", until
+ * its next mark, or until it detaches by standstill_detach. Reports of late threads and
+ * standstill_threads show it. `at` is UTF-8 and not copied, so it must stay valid and unchanged
+ * until the process ends, as a literal does. NULL or "" clears the mark. The call is cheap, and
+ * allowed in destructors, finalizers and callbacks too.
+ * Misuse: the thread is not attached; STANDSTILL_E_WRONG_TYPE (`at` is not UTF-8).
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE void standstill_mark(const char *at);
 
 /* PyObject_Dump: writes to stderr what lies at an address, in lines: the address, count, type,
  * state and heap of an object; or that there is no object of a heap that C has made. For a debugger

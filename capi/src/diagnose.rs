@@ -1,9 +1,11 @@
-//! What a heap holds, who holds it, and how long its collections take.
+//! What a heap holds, who holds it, how long its collections take, and which threads delay them.
 //!
 //! Each answer is made first, in one stop or in none. Then C gets it row by row, while the world
 //! runs, so that the program's function may use the library.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{OsStr, c_char, c_int, c_void};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 
 use standstill::diagnose::Census;
 use standstill::words;
@@ -70,6 +72,29 @@ pub struct standstill_gc_times {
     pub max_ns: u64,
 }
 
+impl standstill_gc_times {
+    fn new(name: &Text, times: &Distribution) -> Self {
+        let Distribution { count, mean, p50, p99, p999, max, .. } = *times;
+        let [mean_ns, p50_ns, p99_ns, p999_ns, max_ns] =
+            [mean, p50, p99, p999, max].map(|time| time.as_nanos() as u64);
+        let (size, name) = (size_of::<Self>(), name.as_ptr());
+        Self { size, name, count, mean_ns, p50_ns, p99_ns, p999_ns, max_ns }
+    }
+}
+
+/// `standstill_thread_times` of the header.
+#[repr(C)]
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the header describes the fields")]
+pub struct standstill_thread_times {
+    pub size: usize,
+    pub thread: *const c_char,
+    pub os_thread: u64,
+    pub mark: *const c_char,
+    pub attached: c_int,
+    pub time_to_stop: *const standstill_gc_times,
+}
+
 /// A function of C that receives one row of an answer.
 type Row<T> = unsafe extern "C" fn(*const T, *mut c_void);
 
@@ -80,6 +105,18 @@ impl<T> Bound<Row<T>> {
     }
 }
 
+/// Runs a function that returns a number, or -1 after a fault.
+fn counted(function: &'static str, f: impl FnOnce() -> Result<usize, Fault>) -> isize {
+    call::outside(function, -1, || match f() {
+        Ok(count) => count as isize,
+        Err(mut fault) => {
+            fault.function = function;
+            errors::set_fault(&fault);
+            -1
+        }
+    })
+}
+
 /// Makes an answer by `ask`, and passes its rows on by `tell`, which returns the function's result.
 fn rows<T, A>(
     function: &'static str,
@@ -88,17 +125,20 @@ fn rows<T, A>(
     ask: impl FnOnce() -> Result<A, Fault>,
     tell: impl FnOnce(&Bound<Row<T>>, A) -> usize,
 ) -> isize {
-    call::outside(function, -1, || {
-        let row = row.ok_or_else(|| Fault::new(Code::NullArgument, function));
-        match row.and_then(|row| Ok((row, ask()?))) {
-            Ok((row, answer)) => tell(&Bound { function: row, arg }, answer) as isize,
-            Err(mut fault) => {
-                fault.function = function;
-                errors::set_fault(&fault);
-                -1
-            }
-        }
+    counted(function, || {
+        let row = row.ok_or_else(|| Fault::new(Code::NullArgument, function))?;
+        let answer = ask()?;
+        Ok(tell(&Bound { function: row, arg }, answer))
     })
+}
+
+/// The fault of a file that could not be written. It has the words of the error's kind, because
+/// std's words for the error itself need memory that may be refused.
+fn unwritten(error: &io::Error) -> Fault {
+    let (kind, errno) = (error.kind(), error.raw_os_error().unwrap_or_default());
+    let code = if kind == io::ErrorKind::OutOfMemory { Code::Memory } else { Code::Custom };
+    let text = words!("the file cannot be written: {kind} (errno {errno})");
+    Fault::new(code, "standstill_snapshot").because(text)
 }
 
 export! {
@@ -211,15 +251,7 @@ export! {
             }
         };
         rows(FUNCTION, row, arg, ask, |row, times| {
-            let tell = |name: &Text, times: &Distribution| {
-                let Distribution { count, mean, p50, p99, p999, max, .. } = *times;
-                let [mean_ns, p50_ns, p99_ns, p999_ns, max_ns] =
-                    [mean, p50, p99, p999, max].map(|time| time.as_nanos() as u64);
-                let (size, name) = (size_of::<standstill_gc_times>(), name.as_ptr());
-                row.pass(&standstill_gc_times {
-                    size, name, count, mean_ns, p50_ns, p99_ns, p999_ns, max_ns,
-                });
-            };
+            let tell = |name: &Text, times| row.pass(&standstill_gc_times::new(name, times));
             let named = [
                 ("pause", &times.pause),
                 ("time_to_stop", &times.time_to_stop),
@@ -231,6 +263,64 @@ export! {
                 tell(&Text::new(format_args!("{phase:?}")), times);
             }
             named.len() + times.phases.len()
+        })
+    }
+
+    /// Passes on how late the threads were at stops.
+    fn standstill_threads(
+        row: Option<unsafe extern "C" fn(*const standstill_thread_times, *mut c_void)>,
+        arg: *mut c_void,
+    ) -> isize {
+        const FUNCTION: &str = "standstill_threads";
+        let ask = || {
+            let threads = Mutator::with_current(|m| m.heap().try_threads());
+            Ok(threads.ok_or_else(|| Fault::new(Code::NotAttached, FUNCTION))??)
+        };
+        rows(FUNCTION, row, arg, ask, |row, threads| {
+            let time_to_stop = Text::new("time_to_stop");
+            for found in &threads {
+                let thread = found.thread.name.as_ref().map(Text::new);
+                let mark = found.thread.mark.map(Text::new);
+                let or_null = |text: &Option<Text>| {
+                    text.as_ref().map_or(std::ptr::null(), Text::as_ptr)
+                };
+                row.pass(&standstill_thread_times {
+                    size: size_of::<standstill_thread_times>(),
+                    thread: or_null(&thread),
+                    os_thread: found.thread.os_thread.unwrap_or_default(),
+                    mark: or_null(&mark),
+                    attached: c_int::from(found.is_attached),
+                    time_to_stop: &standstill_gc_times::new(&time_to_stop, &found.time_to_stop),
+                });
+            }
+            threads.len()
+        })
+    }
+
+    /// Notes what the thread is about to do.
+    fn standstill_mark(at: *const c_char) {
+        call::reported("standstill_mark", (), |m| {
+            // SAFETY: rule *argument*: the header wants a text that lives as long as the process.
+            let at: Option<&'static str> = unsafe { call::text(at)? };
+            m.mark(at.unwrap_or_default());
+            Ok(())
+        });
+    }
+
+    /// Writes all objects and references into a file that viewers open.
+    #[given(path)]
+    fn standstill_snapshot(path: *const c_char) -> isize {
+        const FUNCTION: &str = "standstill_snapshot";
+        counted(FUNCTION, || {
+            let path = path.text().ok_or_else(|| Fault::new(Code::NullArgument, FUNCTION))?;
+            thread::exclusively(FUNCTION, |m| {
+                let graph = m.try_graph()?;
+                // Detached, so that no stop waits for the disk.
+                m.detach(|| {
+                    let saved = graph.save_snapshot(OsStr::from_bytes(path.to_bytes()));
+                    saved.map(|()| graph.objects()).map_err(|error| unwritten(&error))
+                })
+            })?
         })
     }
 

@@ -31,6 +31,8 @@ pub struct standstill_heap_options {
     pub stress: c_int,
     pub serial_below: usize,
     pub slow_stop_ms: c_uint,
+    /// Not a `c_uint`, which would lie in the padding of the struct of older headers.
+    pub slow_collection_ms: usize,
 }
 
 /// Boxed, because C keeps their addresses.
@@ -190,6 +192,7 @@ unsafe fn given(options: *const standstill_heap_options) -> Option<standstill_he
         stress: 0,
         serial_below: 0,
         slow_stop_ms: 0,
+        slow_collection_ms: 0,
     };
     if options.is_null() {
         return None;
@@ -224,6 +227,10 @@ fn builder(options: &standstill_heap_options) -> HeapBuilder {
     }
     if options.slow_stop_ms != 0 {
         builder = builder.slow_stop(Duration::from_millis(options.slow_stop_ms.into()));
+    }
+    if options.slow_collection_ms != 0 {
+        let after = Duration::from_millis(options.slow_collection_ms as u64);
+        builder = builder.slow_collection(after);
     }
     builder
 }

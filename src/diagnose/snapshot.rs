@@ -16,8 +16,9 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use crate::diagnose::graph::{GraphNode, HeapGraph};
@@ -60,6 +61,43 @@ fn id(node: &GraphNode) -> usize {
     2 * node.number as usize + 3
 }
 
+/// A writer that passes on large pieces, as std's does, except that its memory may be refused.
+struct Pieces<W> {
+    to: W,
+    piece: Vec<u8>,
+}
+
+impl<W: Write> Pieces<W> {
+    fn new(to: W) -> io::Result<Self> {
+        let mut piece = Vec::new();
+        piece.try_reserve_exact(1 << 16)?;
+        Ok(Self { to, piece })
+    }
+
+    fn pass_on(&mut self) -> io::Result<()> {
+        self.to.write_all(&self.piece)?;
+        self.piece.clear();
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for Pieces<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.piece.len() == self.piece.capacity() {
+            self.pass_on()?;
+        }
+        let room = self.piece.capacity() - self.piece.len();
+        let fitting = &bytes[..bytes.len().min(room)];
+        self.piece.extend_from_slice(fitting);
+        Ok(fitting.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.pass_on()?;
+        self.to.flush()
+    }
+}
+
 /// A list of numbers, separated by commas and by lines.
 struct Numbers<'w, W> {
     to: &'w mut W,
@@ -96,9 +134,10 @@ impl HeapGraph {
     ///
     /// # Errors
     ///
-    /// Those of `to`, which has then got a part of the file.
+    /// Those of `to`, which has then got a part of the file; and
+    /// [`OutOfMemory`](io::ErrorKind::OutOfMemory) if the memory of a piece is refused.
     pub fn write_snapshot(&self, to: impl Write) -> io::Result<()> {
-        let mut to = BufWriter::with_capacity(1 << 16, to);
+        let mut to = Pieces::new(to)?;
         self.write_to(&mut to)?;
         to.flush()
     }
@@ -108,11 +147,13 @@ impl HeapGraph {
     ///
     /// # Errors
     ///
-    /// Those of the file system. The part is removed then, and a file that had the name is as it
-    /// was.
+    /// Those of the file system, and [`OutOfMemory`](io::ErrorKind::OutOfMemory). The part is
+    /// removed then, and a file that had the name is as it was.
     pub fn save_snapshot(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
-        let mut part = path.as_os_str().to_owned();
+        let mut part = OsString::new();
+        part.try_reserve_exact(path.as_os_str().len() + ".part".len())?;
+        part.push(path);
         part.push(".part");
         let written = File::create(&part)
             .and_then(|file| {
@@ -135,11 +176,13 @@ impl HeapGraph {
         let (nodes, externals) = (1 + objects + external().count(), external().count());
         let edges = roots + self.targets.len() + externals;
         let width = FIELDS.len();
-        let fields = FIELDS.map(|field| format!("\"{field}\"")).join(",");
+        to.write_all(b"{\"snapshot\":{\"meta\":{\"node_fields\":[")?;
+        for (at, field) in FIELDS.into_iter().enumerate() {
+            write!(to, "{}{}", if at == 0 { "" } else { "," }, Quoted(field))?;
+        }
         write!(
             to,
-            "{{\"snapshot\":{{\"meta\":{{\"node_fields\":[{fields}],\
-             \"node_types\":[[\"hidden\",\"array\",\"string\",\"object\",\"code\",\"closure\",\
+            "],\"node_types\":[[\"hidden\",\"array\",\"string\",\"object\",\"code\",\"closure\",\
              \"regexp\",\"number\",\"native\",\"synthetic\"],\"string\",\"number\",\"number\",\
              \"number\",\"number\",\"number\",\"number\",\"number\"],\
              \"edge_fields\":[\"type\",\"name_or_index\",\"to_node\"],\

@@ -175,6 +175,12 @@ impl<M: ObjectModel> ModelHeap<M> {
     pub fn threads(&self) -> Vec<ThreadTimes> {
         self.0.core.coordinator.thread_times()
     }
+
+    /// Like [`threads`](Self::threads), but returns an error when memory is refused.
+    #[doc(hidden)]
+    pub fn try_threads(&self) -> Result<Vec<ThreadTimes>, NoMemory> {
+        self.0.core.coordinator.try_thread_times()
+    }
 }
 
 impl<M: ObjectModel> ModelMutator<M> {

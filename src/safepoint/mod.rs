@@ -401,13 +401,22 @@ impl<T> Coordinator<T> {
     ///
     /// On a thread that holds a fork.
     pub fn thread_times(&self) -> Vec<ThreadTimes> {
+        self.try_thread_times().unwrap_or_else(NoMemory::abort_process)
+    }
+
+    /// Like [`thread_times`](Self::thread_times), but returns an error when memory is refused.
+    pub(crate) fn try_thread_times(&self) -> Result<Vec<ThreadTimes>, NoMemory> {
         let registry = self.registry.lock();
-        let times = registry.entries.iter().map(|entry| ThreadTimes {
-            thread: ThreadInfo::of(&entry.record),
-            is_attached: entry.record.state() == ATTACHED,
-            time_to_stop: entry.arrivals.distribution().unwrap_or_default(),
-        });
-        times.collect()
+        let mut all = Vec::new();
+        for entry in &registry.entries {
+            let times = ThreadTimes {
+                thread: ThreadInfo::try_of(&entry.record)?,
+                is_attached: entry.record.state() == ATTACHED,
+                time_to_stop: entry.arrivals.distribution().unwrap_or_default(),
+            };
+            fallible::push(&mut all, times)?;
+        }
+        Ok(all)
     }
 
     /// The thread that was last to acknowledge the present or last stop, for a report. `None`: it

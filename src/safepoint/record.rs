@@ -11,6 +11,7 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::atomic::AtomicCell;
 
 use super::slow_stop::{NamedThread, ThreadInfo};
+use crate::base::fallible::{self, NoMemory};
 use crate::base::outside;
 use crate::base::sync::{AtomicU32, Ordering};
 
@@ -152,9 +153,13 @@ pub(super) fn unreachable_state(id: ThreadId, state: u32) -> ! {
 
 impl ThreadInfo {
     pub(super) fn of<T>(record: &Record<T>) -> Self {
+        Self::try_of(record).unwrap_or_else(NoMemory::abort_process)
+    }
+
+    pub(super) fn try_of<T>(record: &Record<T>) -> Result<Self, NoMemory> {
         let NamedThread { id, name, os_thread, mark } = NamedThread::of(record);
-        let (name, registered_for) = (name.map(str::to_owned), record.registered.elapsed());
-        Self { id, name, os_thread, registered_for, mark }
+        let name = name.map(fallible::owned).transpose()?;
+        Ok(Self { id, name, os_thread, registered_for: record.registered.elapsed(), mark })
     }
 }
 

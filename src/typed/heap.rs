@@ -97,6 +97,12 @@ impl Heap {
         self.0.threads()
     }
 
+    /// Like [`threads`](Self::threads), but returns an error when memory is refused.
+    #[doc(hidden)]
+    pub fn try_threads(&self) -> Result<Vec<ThreadTimes>, NoMemory> {
+        self.0.try_threads()
+    }
+
     /// When the heap starts automatic collections.
     pub fn pacing(&self) -> Pacing {
         self.0.pacing()

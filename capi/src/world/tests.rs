@@ -11,6 +11,7 @@ const NONE: standstill_heap_options = standstill_heap_options {
     stress: 0,
     serial_below: 0,
     slow_stop_ms: 0,
+    slow_collection_ms: 0,
 };
 
 #[test]
@@ -29,6 +30,8 @@ fn each_option_of_a_heap_reaches_its_setting_and_0_leaves_the_default() {
     says(standstill_heap_options { serial_below: 7, ..NONE }, plain().serial_below(7));
     let slow = Duration::from_millis(20);
     says(standstill_heap_options { slow_stop_ms: 20, ..NONE }, plain().slow_stop(slow));
+    let wanted = plain().slow_collection(slow);
+    says(standstill_heap_options { slow_collection_ms: 20, ..NONE }, wanted);
 }
 
 #[test]
@@ -41,6 +44,7 @@ fn an_option_that_a_program_does_not_know_is_0() {
         stress: 5,
         serial_below: 6,
         slow_stop_ms: 7,
+        slow_collection_ms: 8,
         ..NONE
     };
     let fields = |options: &standstill_heap_options| {
@@ -52,17 +56,19 @@ fn an_option_that_a_program_does_not_know_is_0() {
             checked,
             stress,
             serial_below,
-            ..
+            slow_stop_ms,
+            slow_collection_ms,
         } = *options;
-        let (workers, slow) = (workers as usize, options.slow_stop_ms as usize);
         assert!(checked >= 0 && stress >= 0);
-        [size, reserve, limit, workers, checked as usize, stress as usize, serial_below, slow]
+        let (workers, checked, stress) = (workers as usize, checked as usize, stress as usize);
+        let (serial, slow, long) = (serial_below, slow_stop_ms as usize, slow_collection_ms);
+        [size, reserve, limit, workers, checked, stress, serial, slow, long]
     };
     let of_size = |size| {
         // SAFETY: rule *argument*: the struct is complete, whatever its `size` is.
         unsafe { given(&standstill_heap_options { size, ..all }) }.map(|given| fields(&given))
     };
-    let all = [0, 1, 2, 3, 4, 5, 6, 7];
+    let all = [0, 1, 2, 3, 4, 5, 6, 7, 8];
     let up_to = |size: usize, known: usize| {
         let mut wanted = all;
         wanted[known..].fill(0);
@@ -72,8 +78,9 @@ fn an_option_that_a_program_does_not_know_is_0() {
     up_to(size_of::<usize>(), 1);
     up_to(std::mem::offset_of!(standstill_heap_options, stress), 5);
     up_to(0, 7);
-    up_to(size_of::<standstill_heap_options>(), 8);
-    up_to(1000, 8);
+    up_to(std::mem::offset_of!(standstill_heap_options, slow_collection_ms), 8);
+    up_to(size_of::<standstill_heap_options>(), 9);
+    up_to(1000, 9);
     // SAFETY: rule *argument*: null means no options.
     assert!(unsafe { given(std::ptr::null()) }.is_none());
 }

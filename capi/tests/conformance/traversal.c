@@ -321,6 +321,9 @@ static void services_inside(PyObject *self) {
     REFUSED(standstill_holders, standstill_holders(1, NULL, NULL) == -1);
     REFUSED(standstill_why_alive, standstill_why_alive(self, NULL, NULL) == -1);
     REFUSED(standstill_gc_get_times, standstill_gc_get_times(2, NULL, NULL) == -1);
+    REFUSED(standstill_snapshot, standstill_snapshot("/nowhere/refused") == -1);
+    REFUSED(standstill_threads, standstill_threads(NULL, NULL) == -1);
+    REFUSED(standstill_mark, (standstill_mark("traversing"), 1));
     SAFE(PyObject_Dump, (PyObject_Dump(self), 1));
     REFUSED(standstill_live_objects, standstill_live_objects() == -1);
     REFUSED(standstill_live_bytes, standstill_live_bytes() == 0);

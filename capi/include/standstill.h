@@ -1670,7 +1670,7 @@ STANDSTILL_STABLE Py_ssize_t standstill_gc_get_times(int generation,
 /* How late a thread was at stops. */
 typedef struct {
     size_t size;
-    const char *thread; /* the thread's name when it attached, or NULL */
+    const char *thread; /* the thread's name, or NULL */
     uint64_t os_thread; /* the system's thread id (gettid); 0: unknown */
     const char *mark;   /* what it has last told standstill_mark, or NULL */
     int attached;       /* 1: it is attached now; 0: it has called PyEval_SaveThread */

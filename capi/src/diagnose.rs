@@ -279,15 +279,19 @@ export! {
         rows(FUNCTION, row, arg, ask, |row, threads| {
             let time_to_stop = Text::new("time_to_stop");
             for found in &threads {
-                let thread = found.thread.name.as_ref().map(Text::new);
-                let mark = found.thread.mark.map(Text::new);
+                let info = &found.thread;
+                // From the system, because std has no name for a thread that C has started.
+                let known = info.os_thread.filter(|_| info.name.is_none());
+                let thread = known.and_then(errors::system_name);
+                let thread = info.name.as_ref().or(thread.as_ref()).map(Text::new);
+                let mark = info.mark.map(Text::new);
                 let or_null = |text: &Option<Text>| {
                     text.as_ref().map_or(std::ptr::null(), Text::as_ptr)
                 };
                 row.pass(&standstill_thread_times {
                     size: size_of::<standstill_thread_times>(),
                     thread: or_null(&thread),
-                    os_thread: found.thread.os_thread.unwrap_or_default(),
+                    os_thread: info.os_thread.unwrap_or_default(),
                     mark: or_null(&mark),
                     attached: c_int::from(found.is_attached),
                     time_to_stop: &standstill_gc_times::new(&time_to_stop, &found.time_to_stop),

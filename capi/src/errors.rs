@@ -14,6 +14,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt::{self, Display, Write as _};
+use std::fs::File;
+use std::io::Read;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
@@ -505,9 +507,13 @@ pub(crate) fn unraisable(
 }
 
 /// The system's name for a thread of this process.
-fn system_name(os_thread: u64) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/self/task/{os_thread}/comm")).ok()?;
-    Some(name.trim_end().to_owned()).filter(|name| !name.is_empty())
+pub(crate) fn system_name(os_thread: u64) -> Option<String> {
+    let path = fallible::written(format_args!("/proc/self/task/{os_thread}/comm"))?;
+    // More than any name has.
+    let mut name = [0; 64];
+    let len = File::open(path).and_then(|mut file| file.read(&mut name)).ok()?;
+    let name = std::str::from_utf8(&name[..len]).ok()?.trim_end();
+    if name.is_empty() { None } else { fallible::owned(name).ok() }
 }
 
 /// Reports a slow stop, once for each thread that the stop waits for.

@@ -3,6 +3,13 @@
 
 #include "check.h"
 
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
 /* A census ------------------------------------------------------------------------------------------------------- */
 
 struct counted_type {
@@ -58,6 +65,10 @@ static void asking_finalize(PyObject *self) {
     CHECK_INT(standstill_census(note_type, &none), -1);
     code_in_finalizer = standstill_error_code();
     PyErr_Clear();
+    CHECK_INT(standstill_snapshot("/nowhere/one"), -1);
+    CHECK_INT(standstill_error_code(), code_in_finalizer);
+    PyErr_Clear();
+    standstill_mark("finalizing");
 }
 static PyTypeObject Asking_Type = {
     TYPE_HEAD
@@ -94,6 +105,49 @@ static void no_answer(int code) {
     EXPECT_ERROR(code);
     CHECK_INT(standstill_why_alive(Py_None, step_must_not_come, NULL), -1);
     EXPECT_ERROR(code);
+    CHECK_INT(standstill_snapshot("/nowhere/one"), -1);
+    EXPECT_ERROR(code);
+}
+
+struct threads_seen {
+    long rows, attached, marked;
+    const char *wanted; /* the mark of the threads to count */
+    uint64_t stops, os_thread; /* of the last of these */
+};
+
+static void note_thread(const standstill_thread_times *row, void *arg) {
+    struct threads_seen *seen = arg;
+    const standstill_gc_times *times = row->time_to_stop;
+    CHECK_INT(row->size, sizeof *row);
+    CHECK_INT(times->size, sizeof *times);
+    CHECK(strcmp(times->name, "time_to_stop") == 0);
+    CHECK(times->p50_ns <= times->p99_ns && times->p99_ns <= times->p999_ns && times->p999_ns <= times->max_ns);
+    CHECK((times->count == 0) == (times->max_ns == 0));
+    seen->rows++;
+    seen->attached += row->attached;
+    if (row->mark ? seen->wanted != NULL && strcmp(row->mark, seen->wanted) == 0 : seen->wanted == NULL) {
+        seen->marked++;
+        seen->stops = times->count;
+        seen->os_thread = row->os_thread;
+#ifdef __linux__
+        if (seen->wanted && strcmp(seen->wanted, "reading a request") == 0)
+            CHECK(row->thread != NULL && strcmp(row->thread, "reader") == 0);
+#endif
+    }
+    PyGC_Collect();
+}
+
+/* How many threads have this mark, or none. */
+static long marked(const char *at) {
+    struct threads_seen seen = {0};
+    seen.wanted = at;
+    CHECK_INT(standstill_threads(note_thread, &seen), seen.rows);
+    return seen.marked;
+}
+
+static void thread_must_not_come(const standstill_thread_times *row, void *arg) {
+    (void)arg;
+    check_failed(__FILE__, __LINE__, "the thread %s", row->thread ? row->thread : "-");
 }
 
 static void a_question_that_cannot_be_answered_is_an_error(void) {
@@ -107,9 +161,17 @@ static void a_question_that_cannot_be_answered_is_an_error(void) {
     no_answer(STANDSTILL_E_NOT_ATTACHED);
     CHECK_INT(standstill_gc_get_times(2, times_must_not_come, NULL), -1);
     EXPECT_ERROR(STANDSTILL_E_NOT_ATTACHED);
+    CHECK_INT(standstill_threads(thread_must_not_come, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NOT_ATTACHED);
+    standstill_mark("nowhere");
+    EXPECT_MISUSE(STANDSTILL_E_NOT_ATTACHED, 1);
     CHECK_INT(standstill_attach(check_heap), 0);
+    CHECK_INT(marked(NULL), 1);
     Py_DECREF(one);
     CHECK_INT(code_in_finalizer, STANDSTILL_E_NOT_ALLOWED_HERE);
+    CHECK_INT(marked("finalizing"), 1);
+    CHECK_INT(standstill_threads(NULL, NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NULL_ARGUMENT);
     CHECK_INT(standstill_census(NULL, NULL), -1);
     EXPECT_ERROR(STANDSTILL_E_NULL_ARGUMENT);
     CHECK_INT(standstill_holders(1, NULL, NULL), -1);
@@ -217,6 +279,137 @@ static void a_path_names_the_attributes_on_it(void) {
     Py_DECREF(held);
     Py_DECREF(type);
     PyGC_Collect();
+}
+
+/* Snapshots ------------------------------------------------------------------------------------------------------ */
+
+static char folder[] = "/tmp/standstill-XXXXXX", file_name[64], part_name[72];
+
+static void name_a_file(const char *name) {
+    if (!file_name[0])
+        CHECK(mkdtemp(folder) != NULL);
+    snprintf(file_name, sizeof file_name, "%s/%s", folder, name);
+    snprintf(part_name, sizeof part_name, "%s.part", file_name);
+}
+
+static void a_snapshot_is_a_whole_file_with_all_objects(void) {
+    Pair *first = ring(5000);
+    static const char *const begin = "{\"snapshot\":{\"meta\":{\"node_fields\":[\"type\",\"name\",";
+    long nodes = 0, edges = 0, strings = 0, lines = 0, begins = 0, pairs = 0;
+    char line[1024];
+    FILE *file;
+    name_a_file("\xff.heapsnapshot"); /* not UTF-8 */
+    CHECK_INT(standstill_snapshot(file_name), LIVE());
+    CHECK(access(part_name, F_OK) != 0);
+    CHECK((file = fopen(file_name, "r")) != NULL);
+    while (fgets(line, sizeof line, file)) {
+        lines++;
+        begins += strncmp(line, begin, strlen(begin)) == 0;
+        pairs += strncmp(line, "\"check.Pair\"", 12) == 0;
+        sscanf(line, "\"trailer\":{\"nodes\":%ld,\"edges\":%ld,\"strings\":%ld}}", &nodes, &edges, &strings);
+    }
+    fclose(file);
+    CHECK_INT(begins, 1);
+    CHECK_INT(pairs, 1);
+    CHECK(nodes > LIVE() && edges >= 5000);
+    /* One line for each, the first one, "trace_function_infos" and the trailer. */
+    CHECK_INT(lines, nodes + edges + strings + 3);
+    CHECK(unlink(file_name) == 0 && rmdir(folder) == 0);
+    Py_DECREF(first);
+    CHECK_INT(PyGC_Collect(), 5000);
+}
+
+static void is_not_written(const char *path, int number) {
+    char words[32];
+    CHECK_INT(standstill_snapshot(path), -1);
+    snprintf(words, sizeof words, "(errno %d)", number);
+    CHECK(strstr(standstill_error_message(), "the file cannot be written: ") != NULL);
+    CHECK(strstr(standstill_error_message(), words) != NULL);
+    EXPECT_ERROR(STANDSTILL_E_CUSTOM);
+}
+
+static void a_snapshot_that_cannot_be_written_leaves_nothing(void) {
+    struct rlimit small = {100000, 100000};
+    Pair *first = ring(5000);
+    FILE *file;
+    CHECK_INT(standstill_snapshot(NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NULL_ARGUMENT);
+    is_not_written("/nowhere/one", ENOENT);
+    name_a_file("one");
+    CHECK_INT(mkdir(file_name, 0700), 0);
+    is_not_written(file_name, EISDIR);
+    CHECK(access(part_name, F_OK) != 0);
+    CHECK_INT(rmdir(file_name), 0);
+    CHECK((file = fopen(file_name, "w")) != NULL && fputs("before", file) >= 0 && fclose(file) == 0);
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0); /* like a full disk, after some pieces */
+    is_not_written(file_name, EFBIG);
+    CHECK(access(part_name, F_OK) != 0);
+    CHECK((file = fopen(file_name, "r")) != NULL);
+    CHECK(fgets(part_name, sizeof part_name, file) != NULL && strcmp(part_name, "before") == 0);
+    fclose(file);
+    CHECK(unlink(file_name) == 0 && rmdir(folder) == 0);
+    Py_DECREF(first);
+    CHECK_INT(PyGC_Collect(), 5000);
+}
+
+/* Threads and marks ---------------------------------------------------------------------------------------------- */
+
+#ifdef __linux__
+extern int pthread_setname_np(pthread_t id, const char *name);
+#endif
+
+static int reads, was_seen, is_detached, was_seen_detached;
+
+static void read_requests(void *arg) {
+    PyThreadState *state;
+    (void)arg;
+#ifdef __linux__
+    CHECK_INT(pthread_setname_np(pthread_self(), "reader"), 0);
+#endif
+    MUST(standstill_attach(check_heap) == 0);
+    standstill_mark("reading a request");
+    PUT(reads, 1);
+    wait_for(&was_seen);
+    state = PyEval_SaveThread();
+    PUT(is_detached, 1);
+    block_for(&was_seen_detached);
+    PyEval_RestoreThread(state);
+    MUST(standstill_detach() == 0);
+}
+
+static void threads_are_listed_with_their_marks_and_delays(void) {
+    struct threads_seen attached = {0}, detached = {0};
+    thread t;
+    standstill_mark("waiting");
+    start_raw(&t, read_requests, NULL);
+    wait_for(&reads);
+    PyGC_Collect();
+    attached.wanted = detached.wanted = "reading a request";
+    CHECK_INT(standstill_threads(note_thread, &attached), 2);
+    CHECK_INT(attached.rows, 2);
+    CHECK_INT(attached.attached, 2);
+    CHECK_INT(attached.marked, 1);
+    CHECK(attached.stops >= 1);
+    CHECK_INT(marked("waiting"), 1);
+    PUT(was_seen, 1);
+    wait_for(&is_detached);
+    CHECK_INT(standstill_threads(note_thread, &detached), 2);
+    CHECK_INT(detached.attached, 1);
+    CHECK_INT(detached.marked, 1);
+    CHECK(detached.os_thread == attached.os_thread && detached.stops >= attached.stops);
+    PUT(was_seen_detached, 1);
+    join(&t);
+    CHECK_INT(marked("reading a request"), 0);
+    standstill_mark("\xff");
+    EXPECT_MISUSE(STANDSTILL_E_WRONG_TYPE, 1);
+    CHECK_INT(marked("waiting"), 1);
+    standstill_mark("");
+    CHECK_INT(marked(NULL), 1);
+    standstill_mark("again");
+    CHECK_INT(marked("again"), 1);
+    standstill_mark(NULL);
+    CHECK_INT(marked(NULL), 1);
 }
 
 /* Times ---------------------------------------------------------------------------------------------------------- */
@@ -327,13 +520,16 @@ static int blocks, may_go_on;
 
 static void end_the_wait(const char *line, void *arg) {
     CHECK(arg == NULL);
-    if (strstr(line, "a stop for a collection by ")) /* and not another wait, on a slow machine */
+    if (strstr(line, "a stop for a collection by ")) { /* and not another wait, on a slow machine */
+        CHECK(strstr(line, ", last at \"blocking\")") != NULL);
         PUT(may_go_on, 1);
+    }
 }
 
 static void block_attached(void *arg) {
     (void)arg;
     MUST(standstill_attach(NULL) == 0);
+    standstill_mark("blocking");
     PUT(blocks, 1);
     block_for(&may_go_on);
     MUST(standstill_detach() == 0);
@@ -351,6 +547,56 @@ static void a_slow_stop_goes_to_the_sink(void) {
     CHECK_INT(PyGC_Collect(), 0); /* it waits for the other thread, which waits for the line */
     join(&t);
     CHECK_INT(standstill_detach(), 0);
+}
+
+static int slow_lines, quick_lines;
+
+static void note_largest_types(const char *line, void *arg) {
+    (void)arg;
+    slow_lines += strstr(line, "\"largest_types\":[{") != NULL;
+    quick_lines += strstr(line, "\"largest_types\":[]") != NULL;
+}
+
+static int slow_traverse(PyObject *self, visitproc visit, void *arg) {
+    struct timespec time = {0, 2000000};
+    nanosleep(&time, NULL);
+    return pair_traverse(self, visit, arg);
+}
+static PyTypeObject Slow_Type = {
+    TYPE_HEAD
+    .tp_name = "check.Slow",
+    .tp_base = &Pair_Type,
+    .tp_basicsize = sizeof(Pair),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_traverse = slow_traverse,
+    .tp_clear = pair_clear,
+    .tp_dealloc = pair_dealloc,
+};
+
+static int is_slow(size_t slow_collection_ms) {
+    standstill_heap_options options = STANDSTILL_HEAP_OPTIONS_INIT;
+    standstill_heap *heap;
+    int slow;
+    options.checked = 0;
+    options.slow_collection_ms = slow_collection_ms;
+    CHECK((heap = standstill_heap_new(&options)) != NULL);
+    MUST(standstill_attach(heap) == 0);
+    ready(&Pair_Type);
+    ready(&Slow_Type);
+    garbage_ring_of(&Slow_Type, 1);
+    slow_lines = quick_lines = 0;
+    CHECK_INT(PyGC_Collect(), 1);
+    CHECK_INT(slow_lines + quick_lines, 1);
+    slow = slow_lines;
+    MUST(standstill_detach() == 0 && standstill_heap_free(heap) == 0); /* with a last collection */
+    return slow;
+}
+
+static void a_slow_collection_has_the_largest_types_in_its_line(void) {
+    setenv("STANDSTILL_LOG", "gc", 1);
+    CHECK_INT(standstill_set_line_sink(note_largest_types, NULL), 0);
+    CHECK_INT(is_slow(1), 1);
+    CHECK_INT(is_slow(1000000), 0);
 }
 
 /* The default heap ----------------------------------------------------------------------------------------------- */
@@ -458,9 +704,13 @@ const struct test diagnose_tests[] = {
     TEST(a_question_that_cannot_be_answered_is_an_error),
     TEST(holders_come_with_what_they_retain),
     TEST(a_path_names_the_attributes_on_it),
+    TEST(a_snapshot_is_a_whole_file_with_all_objects),
+    TEST(a_snapshot_that_cannot_be_written_leaves_nothing),
+    TEST(threads_are_listed_with_their_marks_and_delays),
     TEST(times_are_counted_for_young_and_for_full_collections),
     TEST_AS(every_line_goes_to_the_sink, BARE),
     TEST_AS(a_slow_stop_goes_to_the_sink, BARE),
+    TEST_AS(a_slow_collection_has_the_largest_types_in_its_line, BARE),
     TEST_AS(the_default_heap_has_the_options_that_were_set_before_its_first_use, BARE),
     TEST_AS(the_default_heap_cannot_be_configured_after_its_first_use, BARE),
     TEST_AS(without_options_the_default_heap_has_the_defaults, BARE),

@@ -281,9 +281,8 @@ export! {
             for found in &threads {
                 let info = &found.thread;
                 // From the system, because std has no name for a thread that C has started.
-                let known = info.os_thread.filter(|_| info.name.is_none());
-                let thread = known.and_then(errors::system_name);
-                let thread = info.name.as_ref().or(thread.as_ref()).map(Text::new);
+                let of_system = || errors::system_name(info.os_thread?).map(Text::new);
+                let thread = info.name.as_ref().map(Text::new).or_else(of_system);
                 let mark = info.mark.map(Text::new);
                 let or_null = |text: &Option<Text>| {
                     text.as_ref().map_or(std::ptr::null(), Text::as_ptr)

@@ -184,6 +184,7 @@ fn play(program: &Path, case: &str, exceptions: &[Exception]) -> Result<(), Fail
             .env_remove("STANDSTILL_STRESS")
             // Debug builds are in checked mode else.
             .env("STANDSTILL_CHECKED", "0")
+            .current_dir(env!("CARGO_TARGET_TMPDIR"))
             .output()
             .map_err(|error| error.to_string())?;
         let said = text(&output);

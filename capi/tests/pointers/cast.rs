@@ -252,6 +252,10 @@ impl Cast {
             (Kind::Array, ..) => self.array_of(self.instance),
             (Kind::Heap, ..) => self.heap,
             (Kind::Thread, ..) => null_mut(),
+            (Kind::Text, "path", _) => {
+                let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/pointers.heapsnapshot\0");
+                path.as_ptr().cast_mut().cast()
+            }
             (Kind::Text, ..) => c"name".as_ptr().cast_mut().cast(),
             (Kind::Description, "options", _) => null_mut(),
             (Kind::Description, "def", _) => self.def.cast(),

@@ -2,6 +2,8 @@
  * memory. */
 #include "program.h"
 
+#include <unistd.h>
+
 #define CHECK(condition)                                                       \
     do {                                                                       \
         if (!(condition)) {                                                    \
@@ -824,10 +826,20 @@ PASSES(census_row, standstill_census_row)
 PASSES(holder_row, standstill_holder)
 PASSES(path_step, standstill_path_step)
 PASSES(times_row, standstill_gc_times)
+PASSES(thread_row, standstill_thread_times)
 NUMBER(census, , standstill_census(census_row, NULL))
 NUMBER(holders, , standstill_holders(9, holder_row, NULL))
 NUMBER(why_alive, , standstill_why_alive((PyObject *)q, path_step, NULL))
 NUMBER(gc_get_times, (void)PyGC_Collect(), standstill_gc_get_times(2, times_row, NULL))
+static long snapshot(void)
+{
+    long objects = standstill_snapshot("refused.heapsnapshot");
+    CHECK(access("refused.heapsnapshot.part", F_OK) != 0);
+    return objects;
+}
+NUMBER(snapshot, , snapshot())
+NUMBER(threads, , standstill_threads(thread_row, NULL))
+NOTHING(mark, , standstill_mark("counting on memory"))
 NOTHING(PyObject_Dump, , PyObject_Dump((PyObject *)p))
 
 /* ==== For tests ==== */

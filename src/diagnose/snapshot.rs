@@ -62,12 +62,12 @@ fn id(node: &GraphNode) -> usize {
 }
 
 /// A writer that passes on large pieces, as std's does, except that its memory may be refused.
-struct Pieces<W> {
+struct PieceWriter<W> {
     to: W,
     piece: Vec<u8>,
 }
 
-impl<W: Write> Pieces<W> {
+impl<W: Write> PieceWriter<W> {
     fn new(to: W) -> io::Result<Self> {
         let mut piece = Vec::new();
         piece.try_reserve_exact(1 << 16)?;
@@ -81,7 +81,7 @@ impl<W: Write> Pieces<W> {
     }
 }
 
-impl<W: Write> Write for Pieces<W> {
+impl<W: Write> Write for PieceWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.piece.len() == self.piece.capacity() {
             self.pass_on()?;
@@ -137,7 +137,7 @@ impl HeapGraph {
     /// Those of `to`, which has then got a part of the file; and
     /// [`OutOfMemory`](io::ErrorKind::OutOfMemory) if the memory of a piece is refused.
     pub fn write_snapshot(&self, to: impl Write) -> io::Result<()> {
-        let mut to = Pieces::new(to)?;
+        let mut to = PieceWriter::new(to)?;
         self.write_to(&mut to)?;
         to.flush()
     }

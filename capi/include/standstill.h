@@ -1560,11 +1560,11 @@ STANDSTILL_STABLE void standstill_gc_set_audit_hook(void (*hook)(const char *eve
 
 /* ==== Diagnostics ============================================================================= */
 /* docs/diagnostics.md explains the figures. These functions use the heap to which the calling
- * thread is attached. Each makes its answer first, and then calls `row`, or `step`, for each part
- * of it. The callback may use all of the library; an object whose address it gets may be dead by
- * then. The struct and its texts are valid until the callback returns. Its field `size` is the size
- * of the struct in the library: a later version may add fields at the end. The result of a function
- * is -1 after an error.
+ * thread is attached. Those with a callback make their answer first, and then call `row`, or
+ * `step`, for each part of it. The callback may use all of the library; an object whose address it
+ * gets may be dead by then. The struct and its texts are valid until the callback returns. Its
+ * field `size` is the size of the struct in the library: a later version may add fields at the end.
+ * The result of a function is -1 after an error.
  *
  * standstill_census, standstill_holders, standstill_why_alive and standstill_snapshot stop the
  * world, so they are safepoints, and fail in a destructor, finalizer or callback with
@@ -1687,7 +1687,7 @@ STANDSTILL_STABLE Py_ssize_t standstill_threads(void (*row)(const standstill_thr
                                                 void *arg);
 
 /* standstill_mark: notes what the calling thread is about to do, such as "reading a request", until
- * its next mark, or until it detaches by standstill_detach. Reports of late threads and
+ * its next mark, or until its attachment ends. Reports of late threads and
  * standstill_threads show it. `at` is UTF-8 and not copied, so it must stay valid and unchanged
  * until the process ends, as a literal does. NULL or "" clears the mark. The call is cheap, and
  * allowed in destructors, finalizers and callbacks too.

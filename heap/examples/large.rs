@@ -8,8 +8,6 @@
 //! misses the caches. In `list` one leads to the next node, and the others back, so that the search
 //! is as deep as the graph is large. The memory is what the process took beyond the graph itself.
 
-#![allow(clippy::print_stdout)]
-
 use std::ops::Range;
 use std::time::Instant;
 

@@ -267,8 +267,9 @@ impl DepthFirst {
     }
 }
 
-/// How many sources ahead a link is read, so that it is in a cache when it is needed. This halves
-/// the time of a graph that is larger than the caches.
+/// How many sources ahead the link of a source's ancestor is read, and twice as many the link of
+/// the source itself, so that both are in a cache when they are needed. This halves the time of a
+/// graph that is larger than the caches.
 const AHEAD: usize = 32;
 
 /// The semidominator of each position, in the place of the ends.
@@ -286,8 +287,10 @@ fn semidominators(
         let (start, end) = (ends[at - 1] as usize, ends[at] as usize);
         let mut semi = at as u32;
         for (number, &source) in (start..end).zip(&sources[start..end]) {
-            if let Some(ahead) = number.checked_sub(AHEAD) {
+            if let Some(ahead) = number.checked_sub(2 * AHEAD) {
                 read_ahead ^= links[sources[ahead] as usize].lowest;
+                let above = links[sources[ahead + AHEAD] as usize].ancestor;
+                read_ahead ^= links[above as usize].lowest;
             }
             semi = semi.min(lowest(&mut links, source, at as u32));
         }

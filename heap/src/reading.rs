@@ -185,14 +185,14 @@ impl Reading {
     /// What refers to a string.
     fn user_of(&self, string: u32) -> String {
         let node = self.nodes.iter().flatten().position(|node| node.name == string);
-        let labels = self.edges.iter().flat_map(|edges| &edges.labels);
-        match node {
-            Some(node) => format!("name of node {node}"),
-            None => {
-                let edge = labels.copied().position(|label| label == string).unwrap_or_default();
-                format!("name_or_index of edge {edge}")
-            }
+        if let Some(node) = node {
+            return format!("name of node {node}");
         }
+        let is_named =
+            |kind: u8| self.schema.as_ref().is_some_and(|it| !it.is_indexed[kind as usize]);
+        let edges = self.edges.iter().flat_map(|edges| edges.labels.iter().zip(&edges.kinds));
+        let edge = edges.into_iter().position(|(label, kind)| *label == string && is_named(*kind));
+        format!("name_or_index of edge {}", edge.unwrap_or_default())
     }
 
     fn finish(self) -> Result<Snapshot, String> {

@@ -311,8 +311,8 @@ fn refuses_missing_and_misplaced_sections() {
 fn refuses_labels_and_sums_out_of_range() {
     assert_edit_refused(
         "label",
-        "1,0,15,",
-        "1,9,15,",
+        "1,0,15,\n0,0,10,",
+        "1,9,15,\n0,9,10,",
         "strings at line ",
         "name_or_index of edge 1 is string 9, but there are 3 strings",
     );

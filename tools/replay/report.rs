@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
+use standstill_heap::text::grouped;
 
 /// All that the replay measured. The names are those of the JSON line.
 #[derive(Debug, Serialize)]
@@ -68,19 +69,6 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
-}
-
-/// `1234567` as `1,234,567`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// The smallest, the middle and the largest of `pauses`; zeros if there are none.

@@ -1,13 +1,21 @@
 //! Gives arbitrary bytes to the reader of snapshots. The reader accepts them, or names the mistake
-//! and its place in one line. Its memory is bounded by the number of bytes.
+//! and its place in one line. Its memory is bounded by the number of bytes. All questions about a
+//! snapshot that it accepts have answers.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::Cursor;
 use std::path::Path;
 
+use standstill_heap::census::{ClassTable, Summary};
+use standstill_heap::diff::{Before, Diff};
+use standstill_heap::fold::Fold;
+use standstill_heap::page::Page;
+use standstill_heap::paths::Paths;
 use standstill_heap::snapshot::Snapshot;
 use standstill_heap::source::Source;
+use standstill_heap::tree::Tree;
+use standstill_heap::{perfetto, pprof};
 
 /// Bytes that any file may cost: buffers, a decoder, and the growth that is not judged.
 const FREE: usize = 16 << 20;
@@ -55,7 +63,39 @@ fn check_all(snapshot: &Snapshot) {
         edges += snapshot.edges_of(node).len();
     }
     assert_eq!(edges, snapshot.edge_count());
-    assert!((1..=nodes).contains(&snapshot.reachable()));
+    let reachable = snapshot.reachable();
+    assert!((1..=nodes).contains(&reachable));
+    answer_all(snapshot, reachable);
+}
+
+/// Each question has an answer, whatever the snapshot is.
+fn answer_all(snapshot: &Snapshot, reachable: usize) {
+    let tree = Tree::of(snapshot);
+    assert_eq!(tree.order().count(), reachable);
+    let bytes = tree.order().map(|node| snapshot.nodes()[node].size).sum::<u64>();
+    assert_eq!(tree.total(), bytes);
+    let (paths, last) = (Paths::of(&tree), snapshot.nodes().len() - 1);
+    assert_eq!(paths.to(last).is_some(), tree.is_reached(last));
+    let texts = [Summary::of(&tree).to_string(), ClassTable::of(&tree, 10).to_string()];
+    assert!(texts.iter().all(|text| text.chars().all(|c| c == '\n' || !c.is_control())));
+    let page = Page { title: "<fuzz>", tree: &tree, pauses: None, share: 10 }.to_string();
+    assert!(!page.contains("NaN") && !page.contains("<fuzz>") && !page.contains("<script"));
+    if let Some(before) = Before::of(snapshot) {
+        let same = Diff::of(before, &tree, 90, 10);
+        assert_eq!(same.map(|same| same.new_objects), Some(0));
+    }
+    perfetto::write(snapshot, "fuzz", &mut std::io::sink()).expect("a sink takes all");
+    pprof::write(&tree, &mut std::io::sink()).expect("a sink takes all");
+    for most in [Fold::LEAST, 8, 1_000] {
+        let mut file = Vec::new();
+        Fold::of(&tree, most).write(&mut file).expect("a list takes all");
+        let source = Source::new(Box::new(Cursor::new(file))).expect("it is not empty");
+        let folded = Snapshot::read(source).expect("a fold is a snapshot");
+        assert!(folded.nodes().len() <= most);
+        let sum = |it: &Snapshot| it.nodes().iter().map(|node| node.size).sum::<u64>();
+        assert_eq!(sum(&folded), sum(snapshot));
+        assert_eq!(Tree::of(&folded).total(), tree.total());
+    }
 }
 
 /// Counts the bytes that a thread has allocated.

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Made, ask, real, run, tell};
+use crate::common::{Made, ask, file, real, run, tell};
 
 mod common;
 
@@ -67,6 +67,39 @@ fn a_census_counts_what_lies_below_its_own_class_once() {
     let short = tell(&[&"census", &file, &"--most", &"2"]);
     assert_eq!(short.lines().count(), 4, "{short}");
     assert!(short.ends_with("and 5 more classes\n"), "{short}");
+}
+
+/// The fields that only standstill writes.
+#[test]
+fn references_from_outside_and_old_objects_are_counted_if_the_file_tells_them() {
+    let text = r#"{"snapshot":{"meta":{
+        "node_fields":["type","name","id","self_size","edge_count","outside","old"],
+        "node_types":[["object"],"string","number","number","number","number","number"],
+        "edge_fields":["type","name_or_index","to_node"],
+        "edge_types":[["property"],"string_or_number","node"]},"node_count":3,"edge_count":2},
+        "nodes":[0,0,1,0,1,0,0, 0,1,3,8,1,2,1, 0,1,5,8,0,4294967295,0],
+        "edges":[0,2,7, 0,2,14],"strings":["","Item","next"],
+        "trailer":{"nodes":3,"edges":2,"strings":3}}"#;
+    let path = file("facts", text.as_bytes());
+    let summary = ask(&[&"summary", &path]);
+    let outside = 4_294_967_297u64;
+    assert_eq!((&summary["old"], &summary["outside"]), (&json!(1), &json!(outside)));
+    let item = &ask(&[&"census", &path])["classes"][0];
+    assert_eq!((&item["old"], &item["outside"]), (&json!(1), &json!(outside)));
+    assert!(tell(&[&"census", &path]).contains("4,294,967,297  Item"));
+    // Files of V8 do not tell them.
+    assert_eq!(ask(&[&"summary", &shop().write("no-facts")])["old"], Value::Null);
+    for (from, to, reason) in [
+        ("8,1,2,1,", "8,1,2,2,", "old of node 1 is 2, out of range"),
+        ("4294967295", "4294967296", "outside of node 2 is 4294967296, out of range"),
+        ("\"old\"", "\"outside\"", "\"outside\" 2 times"),
+    ] {
+        let bad = file("bad-facts", text.replace(from, to).as_bytes());
+        let output = run(&["summary".as_ref(), bad.as_os_str()]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(reason), "{error}");
+    }
 }
 
 #[test]

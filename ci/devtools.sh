@@ -23,12 +23,14 @@ files=("$@")
 if ((${#files[@]} == 0)); then
     for heap in sympy django; do
         original="tools/heaps/$heap.heapsnapshot.zst"
-        # More nodes than there are: all stay as they are.
+        # With more nodes than there are, all stay as they are.
         for nodes in 1000000 5000; do
-            "$command" fold "$original" --nodes "$nodes" -o "$place/$heap-$nodes.heapsnapshot" >/dev/null
-            files+=("$original=$place/$heap-$nodes.heapsnapshot" "$place/$heap-$nodes.heapsnapshot")
+            file="$place/$heap-$nodes.heapsnapshot"
+            "$command" fold "$original" --nodes "$nodes" -o "$file" >/dev/null
+            files+=("$original=$file")
         done
     done
+    files+=("$file")
     # What the library itself writes.
     cargo run --quiet -p standstill-heap --example service -- registry 1 "$place/service.heapsnapshot"
     files+=("$place/service.heapsnapshot")

@@ -73,6 +73,9 @@ fn fill(
             items.push((retained, Item::One(node)));
         }
     }
+    // In the same order in each run.
+    let mut small: Vec<_> = small.into_iter().collect();
+    small.sort_by_key(|(class, _)| *class);
     let (mut rest, mut count) = (0, 0);
     for (class, (retained, objects)) in small {
         if is_small(retained) {

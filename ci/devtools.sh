@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The loader of Chrome's DevTools reads what standstill-heap writes, and agrees with its dominators:
-# of both recorded heaps, as they are and folded, and of one that the library has written. `ci/devtools.sh FILE...` loads files instead.
+# of both recorded heaps, as they are and folded, and of one that the library has written.
+# `ci/devtools.sh FILE...` loads files instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

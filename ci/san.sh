@@ -59,8 +59,10 @@ with() {
     export CARGO_TARGET_DIR="$folder/san-$sanitizer"
     built="$CARGO_TARGET_DIR/$triple/debug"
     unset CARGO_UNSTABLE_BUILD_STD
-    # A test requests more memory than the machine has.
-    export ASAN_OPTIONS=allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1
+    # A test requests more memory than the machine has. A leak is told with enough of its stack to
+    # find the test that lsan.supp names.
+    export ASAN_OPTIONS=allocator_may_return_null=1:malloc_context_size=60
+    export TSAN_OPTIONS=allocator_may_return_null=1
     if [[ "$sanitizer" == thread && -d "$source" ]]; then
         export CARGO_UNSTABLE_BUILD_STD=std
     else

@@ -203,16 +203,40 @@ fn a_snapshot_that_cannot_be_written_leaves_no_part() {
 
 // ------------------------------------------------------------------------------ STANDSTILL_DIAG
 
+/// A process that ends with its test.
+struct Served(Option<Child>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Served {
+    fn id(&self) -> u32 {
+        self.0.as_ref().expect("a child").id()
+    }
+
+    /// What it has written to standard error, at its end.
+    fn stderr(mut self) -> String {
+        let output = self.0.take().expect("a child").wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
 /// The test in a process of its own, with the variable.
-fn served(test: &str, folder: &Path) -> Child {
-    Command::new(std::env::current_exe().expect("this program"))
+fn served(test: &str, folder: &Path) -> Served {
+    let child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", test, "--nocapture"])
         .env("STANDSTILL_DIAG", folder)
         .env("SNAPSHOT_PART", test)
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
-        .spawn()
-        .expect("a process")
+        .spawn();
+    Served(Some(child.expect("a process")))
 }
 
 fn plays(test: &str) -> bool {
@@ -244,7 +268,7 @@ fn a_file_in_the_folder_asks_for_a_snapshot() {
         return;
     }
     let folder = Folder::new("asked");
-    let mut child = served(test, &folder.0);
+    let child = served(test, &folder.0);
     // Until the file is newer than the heap, and then once more.
     let mut begun = Instant::now();
     for number in 1..=2 {
@@ -260,8 +284,6 @@ fn a_file_in_the_folder_asks_for_a_snapshot() {
         assert_eq!(file.nodes.len(), 12 + 11);
         begun = Instant::now();
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]
@@ -271,12 +293,14 @@ fn a_heap_that_is_full_writes_one_snapshot() {
         let heap = Heap::builder().name("full").limit(4 << 20).build().expect("a heap");
         let mut m = heap.attach();
         let registry = m.alloc(Registry::default());
-        while let Ok(leaf) = m.try_alloc(Leaf { text: String::new() }) {
-            registry.leaves.lock(&m).push(leaf);
-            m.safepoint();
+        loop {
+            while let Ok(leaf) = m.try_alloc(Leaf { text: String::new() }) {
+                registry.leaves.lock(&m).push(leaf);
+                m.safepoint();
+            }
+            // It goes on to be refused.
+            m.detach(|| std::thread::sleep(Duration::from_millis(50)));
         }
-        m.detach(|| std::thread::sleep(Duration::from_secs(300)));
-        return;
     }
     let folder = Folder::new("full");
     let mut child = served(test, &folder.0);
@@ -284,10 +308,37 @@ fn a_heap_that_is_full_writes_one_snapshot() {
     assert!(Decoded::of(&fs::read_to_string(path).unwrap()).nodes.len() > 1000);
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(folder.files().len(), 1, "{:?}", folder.files());
-    child.kill().unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    child.0.as_mut().expect("a child").kill().unwrap();
+    let text = child.stderr();
     assert!(text.contains("standstill: heap 'full': a snapshot with "), "{text}");
+}
+
+#[test]
+fn heaps_of_one_name_write_files_of_their_own() {
+    let test = "heaps_of_one_name_write_files_of_their_own";
+    if plays(test) {
+        let heaps = [Heap::new(), Heap::new()];
+        let held = heaps.each_ref().map(|heap| build(&heap.attach()));
+        std::thread::sleep(Duration::from_secs(300));
+        drop(held);
+        return;
+    }
+    let folder = Folder::new("twice");
+    let child = served(test, &folder.0);
+    let begun = Instant::now();
+    let complete = |folder: &Folder| {
+        let files = folder.files().into_iter().filter(|name| name.ends_with(".heapsnapshot"));
+        files.map(|name| folder.0.join(name)).collect::<Vec<_>>()
+    };
+    while complete(&folder).len() < 2 {
+        fs::write(folder.0.join("snapshot"), "").unwrap();
+        std::thread::sleep(Duration::from_millis(600));
+        assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", folder.files());
+    }
+    for path in complete(&folder) {
+        assert_eq!(Decoded::of(&fs::read_to_string(path).unwrap()).nodes.len(), 12 + 11);
+    }
+    drop(child);
 }
 
 #[test]
@@ -297,7 +348,6 @@ fn a_value_that_is_no_folder_is_told() {
         drop(Heap::new());
         return;
     }
-    let output = served(test, Path::new("/nowhere/at/all")).wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = served(test, Path::new("/nowhere/at/all")).stderr();
     assert!(text.contains("STANDSTILL_DIAG is `/nowhere/at/all`, which is no folder"), "{text}");
 }

@@ -388,8 +388,9 @@ def stats():
     ``finalized``, the objects whose finalizer was called; ``resurrected``, those that finalizers
     kept alive; ``overvisited``, objects whose traversals report more references than there are,
     which are kept; ``threads``, the most threads that searched; ``duration``, from "start" to "stop"
-    of ``gc.callbacks``, ``pauses``, ``time_to_stop``, ``find`` and ``recheck`` in seconds; ``ran``,
-    which is True; ``abandoned``, which is None.
+    of ``gc.callbacks``, ``pauses``, ``time_to_stop``, ``find`` and ``recheck`` in seconds;
+    ``late_thread``, the last thread to stop, if that took a millisecond, or None; ``ran``, which is
+    True; ``abandoned``, which is None.
 
     Since the start of the process: ``held_up`` has the pauses of threads that made garbage too
     fast: ``count``, and ``total`` and ``max`` in seconds. ``checked`` has the results of the

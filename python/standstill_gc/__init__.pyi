@@ -65,6 +65,7 @@ class _Collection(TypedDict):
     overvisited: int
     threads: int
     time_to_stop: float
+    late_thread: str | None
     find: float
     recheck: float
     pauses: list[float]

@@ -74,7 +74,9 @@ impl Environment {
             }
             match std::env::var_os(DIAGNOSTICS_VARIABLE).filter(|folder| !folder.is_empty()) {
                 Some(folder) if Path::new(&folder).is_dir() => {
-                    this.diagnostics = Some(folder.into());
+                    // The program may change its folder.
+                    let folder = std::path::absolute(&folder).unwrap_or(folder.into());
+                    this.diagnostics = Some(folder);
                 }
                 Some(other) => complaints.push(format!(
                     "{DIAGNOSTICS_VARIABLE} is `{}`, which is no folder, and ignored",

@@ -2,8 +2,8 @@
 //!
 //! The reader of such a report asks first what the heap consists of. A census would answer that by
 //! another stop of the same length. So the slow stop itself visits a sample: up to 64 pages, evenly
-//! spaced. For example, of 6,400 pages it visits each hundredth, and multiplies by 100. This takes
-//! one or two milliseconds, however large the heap is.
+//! spaced. For example, of 6,400 pages it visits each hundredth, and multiplies by 100. These have
+//! at most 131,072 objects, of the smallest size, however large the heap is.
 
 #![forbid(unsafe_code)]
 

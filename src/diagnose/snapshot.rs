@@ -17,7 +17,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -155,7 +155,12 @@ impl HeapGraph {
         part.try_reserve_exact(path.as_os_str().len() + ".part".len())?;
         part.push(path);
         part.push(".part");
-        let written = File::create(&part)
+        // Not through a link that somebody has left there.
+        drop(fs::remove_file(&part));
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&part)
             .and_then(|file| {
                 self.write_snapshot(&file)?;
                 // A disk may tell only now that it is full.

@@ -12,18 +12,22 @@
 //! For example, `touch snapshot` in the folder makes process 4711 write
 //! `4711-heap-1.heapsnapshot`, and after the next touch `4711-heap-2.heapsnapshot`.
 //!
-//! The thread attaches only to write, and has no handle of the heap otherwise, so that it keeps no
-//! heap alive. A failure is told on standard error, and changes nothing else. In a child of a fork
-//! there is no such thread.
+//! The thread attaches only to copy the heap, and has no handle of it otherwise, so that it keeps
+//! no heap alive. A failure is told on standard error, and changes nothing else; without memory it
+//! is a failure, too. In a child of a fork there is no such thread.
 
 #![forbid(unsafe_code)]
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 use std::{fs, process, thread};
 
 use crate::base::environment::Environment;
+use crate::base::fallible::{self, NoMemory};
 use crate::base::outside;
 use crate::heap::core::{Distress, Handle};
 use crate::heap::model::ObjectModel;
@@ -33,6 +37,13 @@ use crate::report::event;
 /// How often the thread looks for requests.
 const EVERY: Duration = Duration::from_millis(250);
 
+/// So often a heap in distress tries to write a snapshot.
+const DISTRESS_ATTEMPTS: usize = 3;
+
+/// The snapshots that this process has begun, so that no two have one name. Relaxed: the numbers
+/// only differ.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+
 impl<M: ObjectModel> ModelHeap<M> {
     /// Starts the thread that writes snapshots of this heap, if `STANDSTILL_DIAG` names a folder
     /// (`docs/diagnostics.md` has the requests). A heap of typed or dynamic objects starts it by
@@ -40,38 +51,52 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// not know may attach. Without the variable it does nothing.
     pub fn watch_diagnostics(&self) {
         let Some(folder) = Environment::get().diagnostics.as_deref() else { return };
+        let name = &self.0.core.name;
+        let in_files: String = name
+            .chars()
+            .take(64)
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .collect();
+        let pid = process::id();
+        let requests = [folder.join("snapshot"), folder.join(format!("snapshot.{pid}"))];
         let mut watch = Watch {
             heap: Arc::downgrade(&self.0),
             distress: Arc::clone(&self.0.core.distress),
-            folder,
-            name: self.0.core.name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"),
-            last: SystemTime::now(),
-            written: 0,
-            is_distress_known: false,
+            name: name.to_string(),
+            seen: requests.each_ref().map(touched),
+            requests,
+            files: folder.join(format!("{pid}-{in_files}-")).into(),
+            attempts: DISTRESS_ATTEMPTS,
         };
         let spawned = thread::Builder::new()
             .name("standstill diag".to_owned())
             .spawn(move || while watch.serve() {});
         if let Err(error) = spawned {
             outside::line(format_args!(
-                "standstill: heap '{}': no thread for STANDSTILL_DIAG: {error}",
-                self.0.core.name
+                "standstill: heap '{name}': no thread for STANDSTILL_DIAG: {error}"
             ));
         }
     }
+}
+
+/// When a file was changed. `None`: it does not exist.
+fn touched(file: &PathBuf) -> Option<SystemTime> {
+    fs::metadata(file).ok()?.modified().ok()
 }
 
 /// The thread that watches one heap.
 struct Watch<M: ObjectModel> {
     heap: Weak<Handle<M>>,
     distress: Arc<Distress>,
-    folder: &'static Path,
-    /// That of the heap, as a part of a file's name.
     name: String,
-    /// The time of the last request that was served.
-    last: SystemTime,
-    written: usize,
-    is_distress_known: bool,
+    requests: [PathBuf; 2],
+    /// When each request was last touched. A file system's clock need not be the system's, so a
+    /// request is new if it differs.
+    seen: [Option<SystemTime>; 2],
+    /// The path of a snapshot up to its number.
+    files: OsString,
+    /// The attempts that are left for a heap in distress.
+    attempts: usize,
 }
 
 impl<M: ObjectModel> Watch<M> {
@@ -81,52 +106,69 @@ impl<M: ObjectModel> Watch<M> {
         if self.heap.strong_count() == 0 {
             return false;
         }
-        let request = self.request();
-        let is_distress = self.distress.take() && !self.is_distress_known;
-        self.last = request.unwrap_or(self.last);
-        self.is_distress_known |= is_distress;
-        if request.is_some() || is_distress {
-            // Only now, because the last handle tears the heap down.
-            let Some(handle) = self.heap.upgrade() else { return false };
-            self.write(&ModelHeap(handle));
+        let now = self.requests.each_ref().map(touched);
+        let mut is_asked = false;
+        for (seen, now) in self.seen.iter_mut().zip(now) {
+            is_asked |= now.is_some() && now != *seen;
+            *seen = now;
+        }
+        let is_distress = self.distress.take() && self.attempts > 0;
+        self.attempts -= usize::from(is_distress);
+        let is_written = (is_asked || is_distress) && self.write().is_some();
+        if is_written && is_distress {
+            self.attempts = 0;
         }
         true
     }
 
-    /// The time of a request that is newer than the last one.
-    fn request(&self) -> Option<SystemTime> {
-        let for_this = format!("snapshot.{}", process::id());
-        ["snapshot", &for_this]
-            .into_iter()
-            .filter_map(|name| fs::metadata(self.folder.join(name)).ok()?.modified().ok())
-            .filter(|&time| time > self.last)
-            .max()
+    /// Writes a snapshot. `None`: that has failed, which was told, or the heap has ended.
+    fn write(&self) -> Option<()> {
+        let heap = ModelHeap(self.heap.upgrade()?);
+        let graph = match heap.try_attach() {
+            Ok(mut m) => m.try_graph().map_err(|fault| self.tell_failure(&"", &fault.text)).ok(),
+            Err(refused) => {
+                self.tell_failure(&"", &refused);
+                None
+            }
+        };
+        // The last handle tears the heap down, which need not wait for the file.
+        drop(heap);
+        let graph = graph?;
+        let no_memory = |NoMemory| self.tell_failure(&"", &"there is no memory");
+        let path = self.path().map_err(no_memory).ok()?;
+        let shown = path.display();
+        graph.save_snapshot(&path).map_err(|error| self.tell_failure(&shown, &error)).ok()?;
+        let objects = graph.objects();
+        event::snapshot(&self.name, &shown, objects);
+        outside::line(format_args!(
+            "standstill: heap '{}': a snapshot with {objects} objects is in {shown}",
+            self.name
+        ));
+        Some(())
     }
 
-    fn write(&mut self, heap: &ModelHeap<M>) {
-        let core = &heap.0.core;
-        self.written += 1;
-        let file = format!("{}-{}-{}.heapsnapshot", process::id(), self.name, self.written);
-        let path: PathBuf = self.folder.join(file);
-        let result = heap
-            .try_attach()
-            .map_err(|refused| refused.to_string())
-            .and_then(|mut m| m.try_graph().map_err(|fault| fault.text.into_owned()))
-            .and_then(|graph| {
-                graph.save_snapshot(&path).map_err(|error| error.to_string())?;
-                Ok(graph.objects())
-            });
-        let path = path.display().to_string();
-        event::snapshot(&core.name, &path, result.as_ref().copied().map_err(|reason| &**reason));
-        match result {
-            Ok(objects) => outside::line(format_args!(
-                "standstill: heap '{}': a snapshot with {objects} objects is in {path}",
-                core.name
-            )),
-            Err(reason) => outside::line(format_args!(
-                "standstill: heap '{}': no snapshot in {path}: {reason}",
-                core.name
-            )),
+    /// A path where no file is.
+    fn path(&self) -> Result<PathBuf, NoMemory> {
+        loop {
+            let number = BEGUN.fetch_add(1, Ordering::Relaxed) + 1;
+            let ending =
+                fallible::written(format_args!("{number}.heapsnapshot")).ok_or(NoMemory)?;
+            let mut path = OsString::new();
+            path.try_reserve_exact(self.files.len() + ending.len())?;
+            path.push(&self.files);
+            path.push(ending);
+            // A process before this one may have had its number.
+            if fs::symlink_metadata(&path).is_err() {
+                return Ok(path.into());
+            }
         }
+    }
+
+    fn tell_failure(&self, path: &dyn Display, reason: &dyn Display) {
+        event::no_snapshot(&self.name, path, reason);
+        outside::line(format_args!(
+            "standstill: heap '{}': no snapshot {path}: {reason}",
+            self.name
+        ));
     }
 }

@@ -170,7 +170,15 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     #[cold]
     fn out_of_memory(&self, error: Option<SpaceError>, size: usize) -> OutOfMemory {
-        self.core().distress.tell();
+        let reason = self.reason(error, size);
+        // An object that no heap could hold says nothing about this one.
+        if matches!(reason, OutOfMemory::Limit { .. } | OutOfMemory::System) {
+            self.core().distress.tell();
+        }
+        reason
+    }
+
+    fn reason(&self, error: Option<SpaceError>, size: usize) -> OutOfMemory {
         match error {
             Some(SpaceError::Limit { asked, limit, .. }) if asked <= limit => {
                 OutOfMemory::Limit { limit }

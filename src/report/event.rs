@@ -302,16 +302,14 @@ impl<T: fmt::Display> fmt::Display for ListOf<'_, T> {
     }
 }
 
-/// A file with all objects was written, or could not be.
-pub(crate) fn snapshot(heap: &str, path: &str, result: Result<usize, &str>) {
-    match result {
-        Ok(objects) => {
-            emit!(info, heap, path, objects, "snapshot");
-        }
-        Err(reason) => {
-            emit!(warn, heap, path, reason, "no snapshot");
-        }
-    }
+/// A file with all objects was written.
+pub(crate) fn snapshot(heap: &str, path: &dyn fmt::Display, objects: usize) {
+    emit!(info, heap, %path, objects, "snapshot");
+}
+
+/// Such a file could not be written.
+pub(crate) fn no_snapshot(heap: &str, path: &dyn fmt::Display, reason: &dyn fmt::Display) {
+    emit!(warn, heap, %path, %reason, "no snapshot");
 }
 
 /// A type has its own traverse handler, and lacks the clear handler of its base. This is allowed,

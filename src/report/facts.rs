@@ -271,10 +271,11 @@ impl CollectionReport {
         Some(Self { abandoned, late_thread, stops, slowest, largest_types, ..*self })
     }
 
-    /// What the collection has cost the program: its waits, and the times of its phases.
+    /// What the collection has cost the program: its waits, and the times of its phases. Threads
+    /// may clear at the same time, so it is no more than the time that has passed.
     pub(crate) fn cost(&self) -> Duration {
         let phases: Duration = self.phases.iter().map(|(_, took)| took).sum();
-        self.waited + self.time_to_stop + phases
+        self.waited + (self.time_to_stop + phases).min(self.duration)
     }
 }
 
@@ -285,7 +286,7 @@ pub struct TypeShare {
     /// The name of the type.
     pub type_name: Cow<'static, str>,
     /// The number of its objects. In a heap of more than 64 pages of 64 KiB it is estimated, from
-    /// as many pages.
+    /// 33 to 64 of them.
     pub objects: usize,
     /// The bytes of their cells, estimated likewise.
     pub bytes: usize,

@@ -10,7 +10,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use crossbeam_utils::atomic::AtomicCell;
 
 use super::Coordinator;
 use super::error::CannotAttach;
@@ -84,7 +83,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             thread_number: words(|w| w.number_or(id.get())),
             os_thread: os_thread().into(),
             registered: Instant::now(),
-            mark: AtomicCell::new(""),
+            mark: Default::default(),
             data,
         };
         let record = Shared::new_in(room.0, record);
@@ -147,7 +146,7 @@ impl<T> Participant<T> {
 
     /// Notes what the thread is about to do, for reports about it. Empty: nothing.
     pub fn mark(&self, at: &'static str) {
-        self.record.mark.store(at);
+        *self.record.mark.lock() = at;
     }
 
     /// Ends the membership, as a drop does. Returns the data, and memory for the next participant,

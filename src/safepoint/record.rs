@@ -8,12 +8,11 @@ use std::num::NonZeroU64;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use crossbeam_utils::atomic::AtomicCell;
 
 use super::slow_stop::{NamedThread, ThreadInfo};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::outside;
-use crate::base::sync::{AtomicU32, Ordering};
+use crate::base::sync::{AtomicU32, Mutex, Ordering};
 
 /// The id of a participant, which is unique in the process, never reused, and below 2^40 - 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,8 +85,9 @@ pub(super) struct Record<T> {
     /// registry lock, which is released after both writes.
     pub(super) os_thread: std::sync::atomic::AtomicU64,
     pub(super) registered: Instant,
-    /// What the thread has last marked, or empty. Its thread writes it, and reports read it.
-    pub(super) mark: AtomicCell<&'static str>,
+    /// What the thread has last marked, or empty. Its thread writes it, and reports read it, under
+    /// the registry lock.
+    pub(super) mark: Mutex<&'static str>,
     pub(super) data: T,
 }
 
@@ -165,7 +165,7 @@ impl ThreadInfo {
 
 impl<'a> NamedThread<'a> {
     pub(super) fn of<T>(record: &'a Record<T>) -> Self {
-        let (os_thread, mark) = (record.os_thread(), record.mark.load());
+        let (os_thread, mark) = (record.os_thread(), *record.mark.lock());
         Self {
             id: record.id,
             name: record.thread.as_ref().and_then(|thread| thread.name()),

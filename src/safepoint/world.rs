@@ -81,7 +81,7 @@ impl<T> Participant<T> {
             return None;
         }
         // From here on no thread attaches, and the scan inside finds those that have just attached.
-        coordinator.begin(&mut registry, id, StopPurpose::Inspection);
+        coordinator.begin(&mut registry, id, StopPurpose::Inspection, Instant::now());
         // Relaxed, because the registry is locked.
         if coordinator.pending.load(Ordering::Relaxed) != 0 {
             coordinator.resume(&mut registry);
@@ -210,7 +210,7 @@ impl<T> Coordinator<T> {
             return Err(gone);
         }
         let begun = Instant::now();
-        self.begin(&mut registry, id, purpose);
+        self.begin(&mut registry, id, purpose, begun);
         drop(registry);
         words(|w| w.set_flag(thread_words::STOPPING));
         match self.await_arrivals(begun) {
@@ -228,10 +228,16 @@ impl<T> Coordinator<T> {
     }
 
     /// Begins a stop: from here on no thread attaches, and attached threads come to a safepoint.
-    fn begin(&self, registry: &mut Registry<T>, requester: ThreadId, purpose: StopPurpose) {
+    fn begin(
+        &self,
+        registry: &mut Registry<T>,
+        requester: ThreadId,
+        purpose: StopPurpose,
+        begun: Instant,
+    ) {
         registry.stopper = Some(requester);
         registry.purpose = purpose;
-        registry.begun = Instant::now();
+        registry.begun = begun;
         registry.last_arrival = None;
         // The requester stores `stop`, then loads the states: see the module's `Orderings`. No
         // thread acquires data through `true`, because a thread that reads it takes the lock.

@@ -144,8 +144,8 @@ impl HeapBuilder {
     /// The cost from which on a collection is reported: one event `slow collection` of `tracing`,
     /// with the reason, the phases, the slowest code of the program, the late thread, and, if the
     /// first stop took as long, the [largest types](crate::CollectionReport::largest_types). The
-    /// cost is the sum of the waits and the phases. Default: one second. Zero reports each
-    /// collection.
+    /// cost is the sum of the waits and the phases, or the time that has passed, if that is less.
+    /// Default: one second. Zero reports each collection.
     pub fn slow_collection(mut self, after: Duration) -> Self {
         self.slow_collection = after;
         self

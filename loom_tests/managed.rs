@@ -35,7 +35,8 @@
 //! * weak reference, upgraded against clearing, in the first stop, and in the second:
 //!   `weak_handle_meets_a_collection`, `weak_handle_meets_finalizers`,
 //!   `weak_reference_with_a_callback_meets_a_collection`
-//! * several workers in one collection: `two_markers_claim_one_object`
+//! * several workers in one collection: `two_markers_claim_one_object`,
+//!   `two_markers_take_all_pieces_of_work`
 //! * retired, published, dropped, against a reader, an attach, a collection:
 //!   `a_retired_reference_meets_a_reader`, `a_retired_reference_meets_a_collection`
 
@@ -47,6 +48,7 @@ use loom::thread;
 use super::{Model, model};
 use crate::base::stress::Stress;
 use crate::base::sync::UnsafeCell;
+use crate::collect::mark::{Piece, Pool};
 use crate::object::header::Dropped;
 use crate::{
     AnyGc, AtomicGc, Collect, Finalizer, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef,
@@ -740,12 +742,31 @@ impl Trace for Fan {
     }
 }
 
+/// Two pieces of work are in the pool when both workers look for one. No piece is left when both
+/// have found that there is no more.
+///
+/// Mutation: a worker that takes a piece hides the other ones.
+#[test]
+fn loom_two_markers_take_all_pieces_of_work() {
+    Model::new().check(|| {
+        let pool = Arc::new(Pool::new());
+        pool.joined.store(2, Relaxed);
+        for granule in 0..2 {
+            assert!(pool.give(Piece::Objects(vec![granule])).is_ok());
+        }
+        let all = |pool: &Pool| std::iter::from_fn(|| pool.take()).count();
+        let theirs = pool.clone();
+        let marker = thread::spawn(move || all(&theirs));
+        let mine = all(&pool);
+        assert_eq!(mine + marker.join().unwrap(), 2);
+    });
+}
+
 /// Two threads mark together. Both reach one object from different sides, and one thread gives work
 /// away. Reachable objects stay alive, and unreachable objects are collected.
 ///
 /// The second thread joins the open job, as a thread of the heap's pool does.
 ///
-/// Mutation: a worker that takes a chunk hides the other chunks.
 #[test]
 fn loom_two_markers_claim_one_object() {
     Model::new().at_least(1).at_most(1).check(|| {

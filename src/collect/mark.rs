@@ -634,14 +634,14 @@ pub(crate) struct Pool {
     pub(super) work: Mutex<Vec<Piece>>,
     /// The number of pieces of work, as a hint for workers that poll.
     pub(super) waiting: CachePadded<AtomicUsize>,
-    pub(super) joined: CachePadded<AtomicUsize>,
+    pub(crate) joined: CachePadded<AtomicUsize>,
     /// The number of joined workers without work.
     pub(super) idle: CachePadded<AtomicUsize>,
     pub(super) failed: AtomicBool,
 }
 
 impl Pool {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             work: Mutex::new(Vec::new()),
             waiting: CachePadded::new(AtomicUsize::new(0)),
@@ -652,7 +652,7 @@ impl Pool {
     }
 
     /// Adds a piece of work, or returns it if there is no memory for its place.
-    pub(super) fn give(&self, piece: Piece) -> Result<(), Piece> {
+    pub(crate) fn give(&self, piece: Piece) -> Result<(), Piece> {
         let mut work = self.work.lock();
         if work.try_reserve(1).is_err() {
             return Err(piece);
@@ -677,7 +677,7 @@ impl Pool {
     }
 
     /// Waits for work. Returns `None` when no worker has any, so that marking is over.
-    pub(super) fn take(&self) -> Option<Piece> {
+    pub(crate) fn take(&self) -> Option<Piece> {
         // Relaxed counters: they only limit the polling. A piece is in the pool, or a worker that
         // is not idle has it. If a worker leaves early, other workers do the remaining work.
         self.idle.fetch_add(1, Ordering::Relaxed);

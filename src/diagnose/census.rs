@@ -70,7 +70,7 @@ impl SurveyVisitor for CensusPart {
         let row = &mut self.0[number];
         row.objects += 1;
         row.bytes += object.bytes;
-        row.external_bytes += object.external_bytes;
+        row.external_bytes = row.external_bytes.saturating_add(object.external_bytes);
         row.old += usize::from(!object.flags.is_young());
         row.held += usize::from(object.is_held);
         row.outside += object.outside;
@@ -85,7 +85,7 @@ impl Census {
             for (sum, row) in types.iter_mut().zip(rows) {
                 sum.objects += row.objects;
                 sum.bytes += row.bytes;
-                sum.external_bytes += row.external_bytes;
+                sum.external_bytes = sum.external_bytes.saturating_add(row.external_bytes);
                 sum.old += row.old;
                 sum.held += row.held;
                 sum.outside += row.outside;
@@ -113,7 +113,7 @@ impl Census {
             type_name: String::new(),
             objects: sum.objects + row.objects,
             bytes: sum.bytes + row.bytes,
-            external_bytes: sum.external_bytes + row.external_bytes,
+            external_bytes: sum.external_bytes.saturating_add(row.external_bytes),
             old: sum.old + row.old,
             held: sum.held + row.held,
             outside: sum.outside + row.outside,
@@ -148,7 +148,7 @@ impl Census {
 
 impl TypeCensus {
     fn all_bytes(&self) -> usize {
-        self.bytes + self.external_bytes
+        self.bytes.saturating_add(self.external_bytes)
     }
 }
 

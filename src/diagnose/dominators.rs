@@ -92,7 +92,7 @@ impl Dominators {
     /// # Panics
     ///
     /// * If a root or a target is no node of the graph.
-    /// * If there are 2^32 - 2 nodes or more, or 2^32 edges between reachable ones.
+    /// * If there are 2^32 - 2 nodes or more, or 2^32 edges out of one or between reachable ones.
     pub fn of(graph: &impl Digraph, roots: &[u32]) -> Self {
         Self::try_of(graph, roots).unwrap_or_else(NoMemory::abort_process)
     }
@@ -203,6 +203,7 @@ impl DepthFirst {
             let mut at = self.reached as u32;
             'node: while at != 0 {
                 let edges = graph.edges_of(self.order[at as usize]);
+                assert!(edges.len() <= u32::MAX as usize, "a node has more than 2^32 - 1 edges");
                 let first = edges.start + self.ends[at as usize] as usize;
                 for edge in first..edges.end {
                     if let Some(target) = graph.target(edge)

@@ -13,6 +13,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::num::Saturating;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::diagnose::dominators::{Digraph, Dominators};
@@ -279,15 +280,17 @@ impl HeapGraph {
             fallible::push(&mut roots, root)?;
         }
         let dominators = Dominators::try_of(self, &roots)?;
-        let all = self.nodes.iter().map(|node| node.bytes + node.external_bytes);
-        let mut bytes: Vec<usize> = fallible::collect(all)?;
+        // What a program tells of its external bytes may be wrong.
+        let all =
+            self.nodes.iter().map(|node| Saturating(node.bytes) + Saturating(node.external_bytes));
+        let mut bytes: Vec<Saturating<usize>> = fallible::collect(all)?;
         dominators.add_up(&mut bytes);
         let mut objects = fallible::collect(self.nodes.iter().map(|_| 1))?;
         dominators.add_up(&mut objects);
         let mut holders: Vec<Holder> = Vec::new();
         for &node in &roots {
             let at = node as usize;
-            let (retained_bytes, retained_objects) = (bytes[at], objects[at]);
+            let (retained_bytes, retained_objects) = (bytes[at].0, objects[at]);
             let GraphNode { address, outside, .. } = self.nodes[at];
             let type_name = self.type_name(at)?;
             let outside = outside as usize;

@@ -285,8 +285,8 @@ impl CollectionReport {
 pub struct TypeShare {
     /// The name of the type.
     pub type_name: Cow<'static, str>,
-    /// The number of its objects. In a heap of more than 64 pages of 64 KiB it is estimated, from
-    /// 33 to 64 of them.
+    /// The number of its objects. In a heap of more than 32 pages of 64 KiB it is estimated, from
+    /// 17 to 32 of them.
     pub objects: usize,
     /// The bytes of their cells, estimated likewise.
     pub bytes: usize,

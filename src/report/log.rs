@@ -4,7 +4,7 @@
 //! A subscriber of `tracing` must be built in. So `STANDSTILL_LOG=gc` makes every heap of the
 //! process write lines to standard error, and `STANDSTILL_LOG=gc:FILE` appends them to a file. For
 //! example, the line of a full collection begins with
-//! `{"event":"collection","heap":"app","sequence":7,"kind":"full"`.
+//! `{"event":"collection","time_ms":1700000000000,"pid":4711,"heap":"app"`.
 //!
 //! A line is one object, without line breaks inside, and each number of microseconds has a name
 //! that ends in `_us`. The text takes memory; a line without it is lost. Each line is one write, so
@@ -15,7 +15,7 @@
 
 use std::fmt::{self, Display, Write};
 use std::io::Write as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::base::environment::{Environment, LogTo};
 use crate::base::fallible;
@@ -61,6 +61,16 @@ struct JsonPair<T>(&'static str, T);
 impl<T: Display> Display for JsonPair<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", Quoted(self.0), self.1)
+    }
+}
+
+/// When the line was written, since the epoch, and by which process.
+struct Stamp;
+
+impl Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        write!(f, "\"time_ms\":{},\"pid\":{}", now.as_millis(), std::process::id())
     }
 }
 
@@ -124,7 +134,7 @@ pub(crate) fn collection(heap: &str, report: &CollectionReport) {
     write(
         to,
         format_args!(
-            "{{\"event\":\"collection\",\"heap\":{},\"sequence\":{sequence},\"kind\":\"{}\",\
+            "{{\"event\":\"collection\",{Stamp},\"heap\":{},\"sequence\":{sequence},\"kind\":\"{}\",\
              \"reason\":\"{reason:?}\",{},\"stops_us\":[{stops}],{},\"phases_us\":{{{phases}}},\"slowest\":[{slowest}],\
              \"late_thread\":{late_thread},\"largest_types\":[{types}],\"abandoned\":{abandoned}}}",
             Quoted(heap),
@@ -193,7 +203,7 @@ pub(crate) fn promotion(heap: &str, objects: usize, stopped: Duration) {
     write(
         to,
         format_args!(
-            "{{\"event\":\"promotion\",\"heap\":{heap},\"objects\":{objects},\
+            "{{\"event\":\"promotion\",{Stamp},\"heap\":{heap},\"objects\":{objects},\
              \"stopped_us\":{stopped}}}"
         ),
     );
@@ -203,7 +213,7 @@ pub(crate) fn promotion(heap: &str, objects: usize, stopped: Duration) {
 pub(crate) fn slow(heap: &str, report: &dyn Display) {
     let Some(to) = wanted() else { return };
     let (heap, text) = (Quoted(heap), Quoted(report));
-    write(to, format_args!("{{\"event\":\"slow\",\"heap\":{heap},\"text\":{text}}}"));
+    write(to, format_args!("{{\"event\":\"slow\",{Stamp},\"heap\":{heap},\"text\":{text}}}"));
 }
 
 #[inline]

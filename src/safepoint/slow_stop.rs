@@ -251,9 +251,10 @@ impl fmt::Display for SlowStop {
             SlowStopKind::Collecting => {
                 f.write_str(": one of its finalizers, callbacks or destructors is slow")
             }
+            // A call that took little of the time is not the cause.
             SlowStopKind::HeldUp => match &self.longest {
-                Some(longest) => write!(f, ": {longest}"),
-                None => f.write_str(
+                Some(longest) if longest.took >= waited / 10 => write!(f, ": {longest}"),
+                _ => f.write_str(
                     ": no finalizer, weak callback, clear handler or destructor of garbage took long",
                 ),
             },

@@ -29,7 +29,7 @@ pub struct Before {
 /// The difference of two snapshots of a process.
 #[derive(Debug, Serialize)]
 pub struct Diff {
-    /// The classes whose bytes have changed, those that grew most first.
+    /// The classes with new or gone objects or other bytes, those that grew most first.
     pub classes: Vec<Change>,
     /// The classes that are left out, or have not changed.
     pub omitted: usize,
@@ -126,7 +126,8 @@ struct Growth<'s> {
     /// The node of the snapshot behind each new object.
     new: Vec<u32>,
     groups: Vec<Group>,
-    /// The targets of the groups, one group after the other.
+    /// The targets of the groups, one group after the other, each group sorted. A target is there
+    /// once for each reference.
     targets: Vec<u32>,
 }
 
@@ -153,7 +154,7 @@ impl<'s> Growth<'s> {
                 .filter(|edge| !edge.is_weak() && is_new[edge.target()])
                 .map(|edge| (snapshot.class_of(edge.target()), edge))
                 .collect();
-            found.sort_by_key(|&(class, _)| class);
+            found.sort_by_key(|&(class, edge)| (class, edge.target()));
             for of_class in found.chunk_by(|a, b| a.0 == b.0) {
                 let (class, edge) = of_class[0];
                 let start = targets.len();
@@ -230,7 +231,9 @@ impl Diff {
             change.gone_objects = (before.0 + new_objects).saturating_sub(after.0);
         }
         let count = classes.len();
-        classes.retain(|change| change.new_objects > 0 || change.gone_objects > 0);
+        classes.retain(|change| {
+            change.new_objects > 0 || change.gone_objects > 0 || change.growth() != 0
+        });
         classes.sort_by(|a, b| b.growth().cmp(&a.growth()).then_with(|| a.class.cmp(&b.class)));
         let new_objects = classes.iter().map(|change| change.new_objects).sum();
         classes.truncate(most);
@@ -257,9 +260,9 @@ fn holds(tree: &Tree<'_>, is_new: &[bool], percent: u64, most: usize) -> (u64, V
     // What several groups hold together is retained by none of them. So that it counts, too, the
     // order is that of what a group retains, and what it shares with others.
     let reach = |group: &Group| -> u64 {
-        let shared = growth.targets[group.range.clone()].iter();
-        let shared = shared.filter(|&&target| dominators.of_node(target) == Some(0));
-        shared.map(|&target| retained[target as usize]).sum()
+        let targets = growth.targets[group.range.clone()].chunk_by(|a, b| a == b);
+        let shared = targets.map(|same| same[0]).filter(|&it| dominators.of_node(it) == Some(0));
+        shared.map(|target| retained[target as usize]).sum()
     };
     let mut order: Vec<(u64, usize)> = (0..growth.groups.len())
         .map(|at| (retained[at + 1].saturating_add(reach(&growth.groups[at])), at))

@@ -103,6 +103,43 @@ fn an_id_of_another_class_is_another_object() {
 }
 
 #[test]
+fn a_class_whose_old_objects_have_grown_is_listed() {
+    let with_buffer = |bytes: u64| {
+        let mut made = base().0;
+        let buffer = made.node("native", "outside the heap", 11, bytes);
+        made.edge(1, "outside the heap", buffer);
+        made
+    };
+    let small = with_buffer(10).write("in-place-small");
+    let large = with_buffer(1_000_000).write("in-place-large");
+    for (before, after, sizes) in
+        [(&small, &large, [10, 1_000_000]), (&large, &small, [1_000_000, 10])]
+    {
+        let diff = ask(&[&"diff", before, after]);
+        let [buffers] = &diff["classes"].as_array().unwrap()[..] else { panic!("{diff}") };
+        assert_eq!(buffers["class"], "outside the heap");
+        let [was, is] = sizes.map(|bytes| json!([1, bytes]));
+        assert_eq!((&buffers["before"], &buffers["after"]), (&was, &is));
+        assert_eq!((&diff["new_objects"], &diff["holds"]), (&json!(0), &json!([])));
+    }
+}
+
+#[test]
+fn an_object_that_is_referred_to_twice_counts_once() {
+    let mut made = base().0;
+    let (shared, other) = (made.object("Blob", 11, 100), made.object("Blob", 13, 50));
+    for (holder, field, blob) in
+        [(2, "a", shared), (2, "b", shared), (3, "a", shared), (3, "b", other)]
+    {
+        made.edge(holder, field, blob);
+    }
+    let diff = ask(&[&"diff", &base().0.write("once-before"), &made.write("once-after")]);
+    let [hold] = &diff["holds"].as_array().unwrap()[..] else { panic!("{diff}") };
+    // The cache leads to both, the list only to one.
+    assert_eq!((&hold["holder"]["class"], &hold["covered_bytes"]), (&json!("Cache"), &json!(150)));
+}
+
+#[test]
 fn equal_snapshots_have_no_difference() {
     for heap in [base().0.write("same"), real("sympy")] {
         let diff = ask(&[&"diff", &heap, &heap]);

@@ -9,7 +9,7 @@
 //! next, so any other order of these four is refused. standstill adds a `trailer` with the counts
 //! of all three, which must agree; a file of V8 has none.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::BufReader;
 
 use serde::Deserialize;
@@ -17,11 +17,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use crate::bad_input::Fault;
 use crate::schema::{EdgeField, Header, NodeField, Number, Schema, Trailer};
-use crate::snapshot::{EdgeArrays, Node, Snapshot};
+use crate::snapshot::{EdgeArrays, Node, Snapshot, names_class};
 use crate::source::{Source, fault_of};
 
-/// Names are kept up to this many characters: some nodes are named after the source text they hold.
-const LONGEST_NAME: usize = 80;
+/// Names of classes are kept up to this many characters: answers group by them, and those of
+/// generic types are long.
+const LONGEST_CLASS: usize = 4_000;
+/// The same for other names: some nodes are named after the source text they hold.
+const LONGEST_TEXT: usize = 80;
 
 /// Reads `source` to its end, and checks all of it.
 pub(crate) fn read(source: Source) -> Result<Snapshot, Fault> {
@@ -78,8 +81,8 @@ struct Reading {
     schema: Option<Schema>,
     nodes: Option<Vec<Node>>,
     edges: Option<EdgeArrays>,
-    /// The indices into `strings` that nodes and edges use, sorted, and the strings there.
-    used: Vec<u32>,
+    /// What [`used_strings`](Self::used_strings) found, and the strings there.
+    used: Vec<(u32, usize)>,
     strings: Option<Vec<Box<str>>>,
     /// The number of all strings of the file.
     string_count: u64,
@@ -168,16 +171,24 @@ impl Reading {
         Ok(())
     }
 
-    /// The indices into `strings` that nodes and edges use, sorted.
-    fn used_strings(&self) -> Vec<u32> {
-        let mut used: HashSet<u32> = HashSet::new();
-        used.extend(self.nodes.iter().flatten().map(|node| node.name));
-        if let (Some(edges), Some(schema)) = (&self.edges, &self.schema) {
+    /// The indices into `strings` that nodes and edges use, sorted, each with the most characters
+    /// that are kept there.
+    fn used_strings(&self) -> Vec<(u32, usize)> {
+        let mut used: HashMap<u32, usize> = HashMap::new();
+        if let (Some(nodes), Some(edges), Some(schema)) = (&self.nodes, &self.edges, &self.schema) {
+            let longest =
+                |kind: &String| if names_class(kind) { LONGEST_CLASS } else { LONGEST_TEXT };
+            let longest: Vec<usize> = schema.node_kinds.iter().map(longest).collect();
+            for node in nodes {
+                let kept = used.entry(node.name).or_default();
+                *kept = longest[node.kind as usize].max(*kept);
+            }
             let labels = edges.labels.iter().zip(&edges.kinds);
-            let named = labels.filter(|(_, kind)| !schema.is_indexed[**kind as usize]);
-            used.extend(named.map(|(label, _)| label));
+            for (&label, _) in labels.filter(|(_, kind)| !schema.is_indexed[**kind as usize]) {
+                used.entry(label).or_insert(LONGEST_TEXT);
+            }
         }
-        let mut used: Vec<u32> = used.into_iter().collect();
+        let mut used: Vec<(u32, usize)> = used.into_iter().collect();
         used.sort_unstable();
         used
     }
@@ -202,8 +213,8 @@ impl Reading {
         let mut edges = self.edges.ok_or_else(|| missing(Section::Edges))?;
         let mut strings = self.strings.ok_or_else(|| missing(Section::Strings))?;
         // The table is not longer than the list of strings in the file, which has all used ones.
-        let mut numbers = vec![0; self.used.last().map_or(0, |last| *last as usize + 1)];
-        for (number, used) in self.used.iter().enumerate() {
+        let mut numbers = vec![0; self.used.last().map_or(0, |last| last.0 as usize + 1)];
+        for (number, (used, _)) in self.used.iter().enumerate() {
             numbers[*used as usize] = number as u32;
         }
         for node in &mut nodes {
@@ -477,13 +488,13 @@ impl<'de> Visitor<'de> for Strings<'_> {
         let mut index = 0;
         loop {
             reading.at = At::Element(Section::Strings, index);
-            let wanted =
-                reading.used.get(names.len()).is_some_and(|used| u64::from(*used) == index);
-            let Some(name) = array.next_element_seed(Text { wanted })? else { break };
+            let wanted = reading.used.get(names.len()).filter(|used| u64::from(used.0) == index);
+            let longest = wanted.map(|used| used.1);
+            let Some(name) = array.next_element_seed(Text { longest })? else { break };
             names.extend(name);
             index += 1;
         }
-        if let Some(&unknown) = reading.used.get(names.len()) {
+        if let Some(&(unknown, _)) = reading.used.get(names.len()) {
             let user = reading.user_of(unknown);
             reading.at = At::Section(Section::Strings);
             return Err(reading
@@ -495,9 +506,10 @@ impl<'de> Visitor<'de> for Strings<'_> {
     }
 }
 
-/// A string: kept, in short, if wanted. Lone surrogates, which JavaScript allows, are replaced.
+/// A string. Lone surrogates, which JavaScript allows, are replaced.
 struct Text {
-    wanted: bool,
+    /// The characters that are kept at most. `None`: nothing uses the string.
+    longest: Option<usize>,
 }
 
 impl<'de> DeserializeSeed<'de> for Text {
@@ -516,11 +528,13 @@ impl Visitor<'_> for Text {
     }
 
     fn visit_bytes<E: Error>(self, text: &[u8]) -> Result<Self::Value, E> {
-        Ok(self.wanted.then(|| {
-            // A character takes 4 bytes at most; a cut one becomes a replacement character, and is
-            // cut.
-            let text = String::from_utf8_lossy(&text[..text.len().min(4 * LONGEST_NAME + 4)]);
-            text.chars().take(LONGEST_NAME).collect::<String>().into_boxed_str()
+        Ok(self.longest.map(|longest| {
+            // A character takes 4 bytes at most, so these hold one more than are kept.
+            let text = String::from_utf8_lossy(&text[..text.len().min(4 * longest + 4)]);
+            match text.char_indices().nth(longest) {
+                Some((end, _)) => format!("{}…", &text[..end]).into_boxed_str(),
+                None => text.into(),
+            }
         }))
     }
 }

@@ -109,6 +109,11 @@ pub(crate) fn is_indexed(kind: &str) -> bool {
     matches!(kind, "element" | "hidden")
 }
 
+/// Whether the name of a node of this kind is that of its class.
+pub(crate) fn names_class(kind: &str) -> bool {
+    matches!(kind, "object" | "native" | "synthetic")
+}
+
 impl Snapshot {
     /// Reads `source` to its end, and checks all of it.
     ///
@@ -153,7 +158,8 @@ impl Snapshot {
         Edge { target: target >> 1, kind, label, is_weak: target & 1 == 1 }
     }
 
-    /// A string, of at most 80 characters: some objects are named after the text they hold.
+    /// A string: up to 80 characters of it, because some objects are named after the text they
+    /// hold, or up to 4,000 if it names a class. A cut one ends in `…`.
     pub fn string(&self, number: u32) -> &str {
         &self.strings[number as usize]
     }
@@ -185,9 +191,10 @@ impl Snapshot {
     /// is named after its text.
     pub fn class_of(&self, node: usize) -> Class {
         let Node { name, kind, .. } = self.nodes[node];
-        match self.node_kind(kind) {
-            "object" | "native" | "synthetic" => Class(name),
-            _ => Class(self.strings.len() as u32 + u32::from(kind)),
+        if names_class(self.node_kind(kind)) {
+            Class(name)
+        } else {
+            Class(self.strings.len() as u32 + u32::from(kind))
         }
     }
 

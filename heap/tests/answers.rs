@@ -131,6 +131,35 @@ fn a_path_names_the_fields_and_avoids_weak_edges() {
 }
 
 #[test]
+fn names_of_classes_are_kept_and_long_ones_show_their_cut() {
+    let generic = format!("app::Table<{}", "é".repeat(100));
+    let classes = ["A>", "B>"].map(|end| format!("{generic}{end}"));
+    let (whole, long) = ("x".repeat(4_000), "y".repeat(4_001));
+    let mut made = Made::new();
+    let names = [&classes[0], &classes[1], &whole, &long];
+    for (name, id) in names.into_iter().zip((3..).step_by(2)) {
+        let object = made.object(name, id, 1);
+        made.edge(0, name, object);
+    }
+    for (kind, length, id) in [("string", 80, 21), ("string", 81, 23)] {
+        let node = made.node(kind, &"z".repeat(length), id, 1);
+        made.edge(0, "text", node);
+    }
+    // A class that is also the text of a string, in both orders.
+    made.node("string", &classes[0], 25, 1);
+    made.node("string", &"w".repeat(90), 27, 1);
+    made.object(&"w".repeat(90), 29, 1);
+    let file = made.write("long-names");
+    let id = |class: &str| ask(&[&"path", &file, &class])["steps"][1]["id"].clone();
+    assert_eq!([&classes[0], &classes[1], &whole].map(|class| id(class)), [3, 5, 7]);
+    assert_eq!(id(&format!("{}…", "y".repeat(4_000))), 9);
+    assert_eq!(ask(&[&"dominators", &file, &"w".repeat(90)])["of"]["id"], 29);
+    let text = |id: &str| tell(&[&"path", &file, &id]);
+    assert!(text("21").contains(&format!("\"{}\"", "z".repeat(80))), "{}", text("21"));
+    assert!(text("23").contains(&format!("\"{}…\"", "z".repeat(80))), "{}", text("23"));
+}
+
+#[test]
 fn an_object_that_is_not_there_or_not_held_is_status_1() {
     let file = shop().write("absent");
     let path = file.as_os_str();

@@ -127,14 +127,15 @@ impl<'t> Fold<'t> {
             let mut all = Vec::new();
             for edge in snapshot.edges_of(node) {
                 let number = self.numbers[edge.target()];
+                if number == NONE {
+                    continue;
+                }
                 let label = match edge.label {
                     Label::Name(name) => strings.number(snapshot.string(name)),
                     Label::Index(index) if is_indexed(snapshot.edge_kind(edge.kind)) => index,
                     Label::Index(_) => strings.number(""),
                 };
-                if number != NONE {
-                    all.push((edge.kind, label, number));
-                }
+                all.push((edge.kind, label, number));
             }
             for child in self.tree.children(node).filter(|&child| !is_linked[child]) {
                 if self.numbers[child] != NONE {

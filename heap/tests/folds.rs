@@ -123,6 +123,8 @@ fn small_classes_are_summed_up_together() {
     let mut names: Vec<&str> = (1..small.nodes().len()).map(|node| small.name_of(node)).collect();
     names.sort_unstable();
     assert_eq!(names, ["1 x Class38", "1 x Class39", "19 x others", "19 x others"]);
+    let text = std::fs::read_to_string(place("classes-folded")).unwrap();
+    assert!(!text.contains("\"it\"") && !text.contains("\"Class0\""), "no use has them: {text}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! A snapshot as a trace that ui.perfetto.dev opens in its Heap Dump Explorer.
 //!
-//! The trace has packets with a `HeapGraph` each, which continue each other, so that none is large
-//! and writing takes no memory. What the root refers to is a root of the kind `JNI_GLOBAL`, which
-//! is the nearest one to "held from outside". Weak edges are left out, because the explorer takes
-//! each reference for a strong one.
+//! The trace has packets with a `HeapGraph` each, which continue each other. A packet has up to
+//! 1,000 objects or roots, or 1 MiB of names, so only an object with very many references makes it
+//! large. What the root refers to is a root of the kind `JNI_GLOBAL`, which is the nearest one to
+//! "held from outside". Weak edges are left out, because the explorer takes each reference for a
+//! strong one.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,7 +12,7 @@ use std::io::{self, Write};
 use crate::protobuf::Message;
 use crate::snapshot::{Class, Label, Snapshot};
 
-/// The objects of a packet.
+/// The objects of a packet, or the roots of one.
 const OBJECTS: usize = 1_000;
 const PROCESS: u64 = 1;
 /// Zero is no id in this format, so that the number of each name, class or object is one more here.
@@ -91,9 +92,15 @@ pub fn write(snapshot: &Snapshot, process: &str, out: &mut dyn Write) -> io::Res
         }
     }
     let held = snapshot.edges_of(0).filter(|edge| !edge.is_weak() && edge.target() != 0);
-    let mut roots = Message::default();
-    roots.packed(1, held.map(|edge| FIRST + edge.target() as u64)).number(2, ROOT_KIND);
-    graph.bytes(field::ROOTS, &roots.0);
+    let mut held = held.map(|edge| FIRST + edge.target() as u64).peekable();
+    while held.peek().is_some() {
+        let mut roots = Message::default();
+        roots.packed(1, held.by_ref().take(OBJECTS)).number(2, ROOT_KIND);
+        graph.bytes(field::ROOTS, &roots.0);
+        if held.peek().is_some() {
+            flush(out, &mut graph, &mut index, true)?;
+        }
+    }
     flush(out, &mut graph, &mut index, false)
 }
 

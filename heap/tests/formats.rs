@@ -184,6 +184,26 @@ fn a_large_trace_has_parts_that_continue_each_other() {
     }
 }
 
+#[test]
+fn roots_are_spread_over_parts() {
+    for (count, expected) in [(0, vec![]), (1_000, vec![1_000]), (2_001, vec![1_000, 1_000, 1])] {
+        let mut made = Made::new();
+        for at in 0..count {
+            let object = made.object("Session", 3 + 2 * at, 1);
+            made.edge(0, &at.to_string(), object);
+        }
+        let heap = made.write(&format!("roots-{count}"));
+        let (_, parts) = trace(&converted(&heap, "perfetto", "roots.pftrace"));
+        let roots: Vec<Vec<u64>> =
+            parts.iter().flat_map(|part| part.messages(7)).map(|it| it.packed(1)).collect();
+        assert_eq!(roots.iter().map(Vec::len).collect::<Vec<_>>(), expected);
+        assert_eq!(roots.concat(), (2..2 + count).collect::<Vec<_>>());
+        let continues: Vec<u64> = parts.iter().map(|part| part.number(5)).collect();
+        assert!(continues.iter().rev().skip(1).all(|it| *it == 1), "{continues:?}");
+        assert_eq!(continues.last(), Some(&0));
+    }
+}
+
 /// The samples of a profile: the classes, the innermost one first, with objects and bytes.
 fn samples(bytes: &[u8]) -> Vec<(Vec<String>, Vec<u64>)> {
     let mut plain = Vec::new();

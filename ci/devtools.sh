@@ -8,15 +8,22 @@ source ci/common.bash
 limited 600 "$@"
 
 name='the loader of DevTools'
-needs "$name" 'apt-get install -y npm' command -v npm || exit 0
+needs "$name" 'apt-get install -y nodejs npm' bash -c 'command -v node && command -v npm' || exit 0
+frontend=1.0.1705227
+esbuild=0.28.2
 place="$target/devtools"
+packages="$place/$frontend-$esbuild"
 mkdir -p "$place"
-if [[ ! -d "$place/node_modules/chrome-devtools-frontend" ]]; then
-    npm install --silent --no-audit --no-fund --prefix "$place" \
-        chrome-devtools-frontend@1.0.1705227 esbuild@0.28.2 >"$place/npm.log" 2>&1 || {
+if [[ ! -d "$packages" ]]; then
+    # What an npm that was ended has left lacks files.
+    rm -rf "$place/part"
+    timeout --kill-after=10 240 npm install --silent --no-audit --no-fund --fetch-retries 0 \
+        --fetch-timeout 60000 --prefix "$place/part" \
+        "chrome-devtools-frontend@$frontend" "esbuild@$esbuild" >"$place/npm.log" 2>&1 || {
         absent "$name" 'npm cannot install chrome-devtools-frontend and esbuild'
         exit 0
     }
+    mv "$place/part" "$packages"
 fi
 cargo build --quiet -p standstill-heap
 command="$target/debug/standstill-heap"
@@ -36,4 +43,4 @@ if ((${#files[@]} == 0)); then
     cargo run --quiet -p standstill-heap --example service -- registry 1 "$place/service.heapsnapshot"
     files+=("$place/service.heapsnapshot")
 fi
-node heap/tests/devtools.mjs "$place" "$command" "${files[@]}"
+node heap/tests/devtools.mjs "$packages" "$command" "${files[@]}"

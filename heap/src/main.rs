@@ -186,7 +186,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let (line, status) = match answer(&options) {
         Ok(()) => return ExitCode::SUCCESS,
-        // Whoever read the answer has had enough of it.
+        // The process that reads the answer, such as `head`, has ended.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             return ExitCode::SUCCESS;
         }

@@ -79,7 +79,7 @@ impl<'t> Paths<'t> {
     }
 }
 
-/// The objects that a path of thousands leaves out, in its middle.
+/// The most objects of a path that are printed; a longer one leaves out those in its middle.
 const SHOWN: usize = 40;
 
 impl fmt::Display for Path {

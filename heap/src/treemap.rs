@@ -168,11 +168,11 @@ fn rectangle(
             if last != node {
                 write!(label, " › {}", tree.object(last))?;
             }
-            (label, hue(&tree.object(last).class), tree.children(last).collect())
+            (label, Some(hue(&tree.object(last).class)), tree.children(last).collect())
         }
         Item::Many(class, objects) => {
             let class = tree.snapshot.class_name(class);
-            (format!("{} x {class}", grouped(objects as u64)), hue(&class), Vec::new())
+            (format!("{} x {class}", grouped(objects as u64)), Some(hue(&class)), Vec::new())
         }
         Item::Rest(objects) => (format!("{} others", grouped(objects as u64)), None, Vec::new()),
     };
@@ -210,8 +210,8 @@ fn rectangle(
     Ok(())
 }
 
-/// A colour for a class: the same in each report.
-fn hue(class: &str) -> Option<u32> {
+/// The hue of a class in degrees, the same in each report.
+fn hue(class: &str) -> u32 {
     let mix = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    Some(class.bytes().fold(0x811c_9dc5, mix) % 360)
+    class.bytes().fold(0x811c_9dc5, mix) % 360
 }

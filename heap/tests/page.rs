@@ -148,6 +148,7 @@ fn a_bad_log_is_refused_with_its_line() {
 fn a_browser_shows_the_pages_without_an_error() {
     for (heap, name) in [(real("django"), "shown.html"), (hostile(), "shown-hostile.html")] {
         let (page, _) = report(&heap, Some(&log()), name);
+        let profile = place("profile");
         let output = Command::new("chromium")
             .args([
                 "--headless",
@@ -156,10 +157,11 @@ fn a_browser_shows_the_pages_without_an_error() {
                 "--disable-background-networking",
             ])
             .args(["--enable-logging=stderr", "--dump-dom", "--virtual-time-budget=2000"])
-            .arg(format!("--user-data-dir={}", place("profile").display()))
+            .arg(format!("--user-data-dir={}", profile.display()))
             .arg(format!("file://{}", page.display()))
             .output()
             .unwrap();
+        std::fs::remove_dir_all(&profile).unwrap();
         let log = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !log.contains("CONSOLE"), "{log}");
         // The browser's own parser has seen the elements, and no others.

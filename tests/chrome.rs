@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use standstill::{Gc, GcCell, Heap, Pacing, Trace};
@@ -27,19 +29,37 @@ impl Write for Written {
 #[derive(Default, Trace)]
 struct Node(GcCell<Option<Gc<Node>>>);
 
-/// Two threads make garbage, under automatic collections, until both have been stopped.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Two threads make garbage at once, under automatic collections, for some rounds and until one of
+/// them has been stopped.
 fn churn(heap: &Heap) {
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
+    let (both, is_stopped, begun) = (Barrier::new(2), AtomicBool::new(false), Instant::now());
     thread::scope(|scope| {
         for _ in 0..2 {
-            let dispatch = dispatch.clone();
+            let (dispatch, both, is_stopped) = (dispatch.clone(), &both, &is_stopped);
             scope.spawn(move || {
                 tracing::dispatcher::with_default(&dispatch, || {
                     let mut m = heap.attach();
-                    for _ in 0..20_000 {
-                        let node = m.alloc(Node::default());
-                        node.0.set(&m, Some(node.clone()));
-                        m.safepoint();
+                    m.detach(|| both.wait());
+                    let mut rounds = 0;
+                    // Without the limit, a heap that stops no thread would hang here, not fail.
+                    while rounds < 20
+                        || !is_stopped.load(Ordering::Relaxed) && begun.elapsed() < LONG
+                    {
+                        for _ in 0..1_000 {
+                            let node = m.alloc(Node::default());
+                            node.0.set(&m, Some(node.clone()));
+                            m.safepoint();
+                        }
+                        rounds += 1;
+                        // A thread that is about to collect also arrives at a stop, without a
+                        // span. That all of ten arrivals are such is unlikely.
+                        let mut times = heap.threads().into_iter().map(|it| it.time_to_stop);
+                        if times.any(|it| it.count >= 10) {
+                            is_stopped.store(true, Ordering::Relaxed);
+                        }
                     }
                 });
             });

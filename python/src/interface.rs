@@ -249,7 +249,10 @@ unsafe fn figures(record: &Record) -> *mut PyObject {
                 (c"overvisited", number(report.overvisited)),
                 (c"threads", number(report.workers)),
                 (c"time_to_stop", seconds(times.to_stop)),
-                (c"late_thread", report.late_thread.as_deref().map_or_else(|| none(), |it| text(it))),
+                (
+                    c"late_thread",
+                    report.late_thread.as_deref().map_or_else(|| none(), |it| text(it)),
+                ),
                 (c"pauses", list_of(times.pauses.iter().map(|&pause| seconds(pause)))),
                 (c"find", seconds(stop(0))),
                 (c"recheck", seconds(stop(1))),

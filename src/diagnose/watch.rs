@@ -13,8 +13,9 @@
 //! `4711-heap-1.heapsnapshot`, and after the next touch `4711-heap-2.heapsnapshot`.
 //!
 //! The thread attaches only to copy the heap, and has no handle of it otherwise, so that it keeps
-//! no heap alive. A failure is told on standard error, and changes nothing else; without memory it
-//! is a failure, too. In a child of a fork there is no such thread.
+//! no heap alive. Once it runs, a failure is told on standard error and changes nothing else, also
+//! one for want of memory. Only its start, beside that of the heap, takes memory of std's that
+//! cannot be refused. In a child of a fork there is no such thread.
 
 #![forbid(unsafe_code)]
 

@@ -2,9 +2,10 @@
 # Runs the models of the protocols (loom_tests/), and the mutations that they must catch
 # (loom_tests/mutations.toml).
 #
-# Every interleaving with up to 2 preemptions (LOOM_MAX_PREEMPTIONS sets another bound), and the
-# check that the table of mutations fits the code. With STANDSTILL_FULL=1: every interleaving,
-# except where a model states a bound, and all mutations.
+# Every interleaving with up to 2 preemptions, or as many as a model needs, and the check that the
+# table of mutations fits the code. With STANDSTILL_FULL=1: each model without a bound for some
+# seconds, and then with one preemption more as long as it has time (LOOM_SECONDS, 30 unless given);
+# and all mutations.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -12,11 +13,7 @@ source ci/common.bash
 limit=600
 ! is_full || limit=7200
 limited "$((2 * limit + 600))" "$@"
-if is_full; then
-    export LOOM_FULL=1
-else
-    export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-2}"
-fi
+! is_full || export LOOM_SECONDS="${LOOM_SECONDS:-30}"
 
 models() {
     RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" \
@@ -37,12 +34,13 @@ result="$(timeout --kill-after=30 "$limit" bash -c "$(declare -f models); models
 }
 found="${BASH_REMATCH[1]}"
 executions="$(awk '/^explored: / { sum += $2 } END { print sum }' <<<"$result")"
-depth="${LOOM_FULL:+all there are, or as deep as the models say}"
-depth="${depth:-with up to $LOOM_MAX_PREEMPTIONS preemptions, or what the models need}"
+whole="$(grep -c '^explored: .* all there are' <<<"$result" || true)"
+depth="at least with the preemptions that each needs"
+! is_full || depth="$whole of them without a bound"
 echo "$found models, $executions executions, $depth, in $((SECONDS - begun)) s"
 
 # The mutations need no depth: a model catches its mutations within its bound.
-unset LOOM_FULL
+unset LOOM_SECONDS
 if is_full; then
     ci/mutations.py --all
 else

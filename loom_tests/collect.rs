@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use loom::thread;
 
-use super::Model;
+use super::model;
 use super::tiny::{Mutator, Tiny, set, try_new};
 use crate::base::sync::Ordering;
 use crate::model::ModelHeap;
@@ -109,7 +109,7 @@ fn race_paced(pacing: Pacing, make: fn(&mut Mutator) -> [Object; 2], roles: [Rol
     let alike = std::ptr::fn_addr_eq(roles[0], roles[1]);
     for [mine, theirs] in orders.into_iter().take(if alike { 1 } else { 2 }) {
         // Every interleaving would take hours.
-        Model::new().at_most(3).check(move || {
+        model(move || {
             let heap = Heap::builder().pacing(pacing).workers(1);
             let heap: ModelHeap<Tiny> = heap.build_with(Tiny::default()).unwrap();
             let mut m = heap.attach();

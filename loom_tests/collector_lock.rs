@@ -5,8 +5,6 @@
 //! * taken, reclaiming, taken, free: the same
 //! * taken, free, taken, with a requester: [`loom_the_lock_goes_to_the_requester`]
 //! * the same in a heap: `collect::loom_a_reclaim_queue_is_finished_once`
-//!
-//! Bound in a full run: 4 preemptions.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -18,7 +16,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
-use super::Model;
+use super::model;
 use crate::heap::collector_lock::CollectorLock;
 use crate::heap::reclaim_queue::{OpenReport, Owner, ReclaimQueue, ThreadGarbage};
 use crate::object::address::Object;
@@ -62,7 +60,7 @@ fn work(world: &World, whose: Owner) -> bool {
 /// the lock, helps, waits, and acquires it.
 #[test]
 fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let coordinator = Coordinator::<()>::new();
         let [mine, theirs]: [ThreadId; 2] = [(); 2].map(|()| coordinator.register(()).id());
         let world = Arc::new(World {
@@ -110,7 +108,7 @@ fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
 /// acquire the lock again before the requester.
 #[test]
 fn loom_the_lock_goes_to_the_requester() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let lock = Arc::new(CollectorLock::new());
         let (has_asked, has_had) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

@@ -63,7 +63,7 @@ use std::sync::{Arc, OnceLock};
 
 use loom::thread;
 
-use super::{Model, model};
+use super::model;
 use crate::base::shared::Shared;
 use crate::base::sync::{Mutex, UnsafeCell};
 use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue, OwnerEnded, enqueue};
@@ -336,22 +336,9 @@ impl Object {
 /// *last* access to its atomic. So a load before the exchange, by the same thread, hides the access
 /// of another thread, and loom does not try the other order of the two. The role on the first
 /// thread begins.
-///
-/// With three threads not every interleaving is explored: that would take hours.
 fn race<const N: usize>(make: fn() -> Arc<Object>, roles: [fn(&Object); N], end: fn(&Object)) {
-    let depth = if N > 2 { Model::new().at_most(4) } else { Model::new() };
-    race_to(depth, make, roles, end);
-}
-
-/// The same, to the given depth.
-fn race_to<const N: usize>(
-    depth: Model,
-    make: fn() -> Arc<Object>,
-    roles: [fn(&Object); N],
-    end: fn(&Object),
-) {
     for first in 0..N {
-        depth.check(move || {
+        model(move || {
             let object = make();
             let others = Vec::from_iter((1..N).map(|n| {
                 let (object, role) = (Arc::clone(&object), roles[(first + n) % N]);
@@ -588,7 +575,7 @@ fn loom_a_queued_object_waits_for_its_queue() {
         object.drop_ref(STRANGER);
         object.upgrade(STRANGER);
     };
-    race_to(Model::new().at_most(5), make, [owner, stranger], Object::assert_destroyed);
+    race(make, [owner, stranger], Object::assert_destroyed);
 }
 
 /// The owner ends while two strangers drop references that it counted. A thread that finds the
@@ -958,7 +945,7 @@ fn loom_an_heir_meets_a_foreign_drop() {
         object.drop_ref(OTHER);
         object.drop_ref(OTHER);
     };
-    race_to(Model::new().at_most(4), || left_with(2), [heir, clones], Object::assert_destroyed);
+    race(|| left_with(2), [heir, clones], Object::assert_destroyed);
 }
 
 /// Two mutators inherit an object whose owner has ended. One of them becomes the owner.
@@ -973,7 +960,7 @@ fn loom_two_mutators_inherit() {
     }
     let roles: [fn(&Object); 2] =
         [|object| inherits(object, STRANGER), |object| inherits(object, OTHER)];
-    race_to(Model::new().at_most(4), || left_with(2), roles, Object::assert_destroyed);
+    race(|| left_with(2), roles, Object::assert_destroyed);
     // A third one, while the owner ends.
     let make = || {
         let object = Object::new();
@@ -1006,7 +993,7 @@ fn loom_an_heir_leaves_again() {
         object.drop_inheriting(STRANGER);
     };
     let other = |object: &Object| object.drop_ref(OTHER);
-    race_to(Model::new().at_most(5), || left_with(2), [heir, other], Object::assert_destroyed);
+    race(|| left_with(2), [heir, other], Object::assert_destroyed);
 }
 
 /// A mutator inherits an object and ends, with a reference left. Another thread drops that
@@ -1166,7 +1153,7 @@ fn loom_shared_handles_meet_a_revival() {
         object.take_given();
         object.assert_destroyed();
     };
-    race_to(Model::new().at_most(4), make, [reviver, other], end);
+    race(make, [reviver, other], end);
     let make = || shared_for_life().with_record();
     let upgrade = |object: &Object| object.upgrade(STRANGER);
     let take = |object: &Object| object.take_given();
@@ -1258,7 +1245,7 @@ fn loom_a_queued_object_is_not_shared() {
             object.drop_ref(STRANGER);
         }
     };
-    race_to(Model::new().at_most(5), make, [owner, stranger], shared_or_not);
+    race(make, [owner, stranger], shared_or_not);
 }
 
 /// After the threads of a model one reference is left. If the object is shared for life, a claim

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 
 use loom::thread;
 
-use super::Model;
 use super::managed::{Value, world};
+use super::model;
 use crate::{AtomicGc, Collect, Finalizer, Gc, GcCell, Mutator, Trace, Tracer};
 
 /// A value whose finalizer puts a reference to its object into a slot.
@@ -43,7 +43,7 @@ impl Trace for GivesAway {
 /// Mutations: the object is marked after the call, or not at all.
 #[test]
 fn loom_a_finalizer_gives_its_object_away() {
-    Model::new().at_most(3).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = world();
         drop(object);
         destroyed.store(0, Relaxed);
@@ -95,7 +95,7 @@ impl Trace for Revives {
 /// Mutation: the object stays `DYING`.
 #[test]
 fn loom_a_merged_object_is_revived() {
-    Model::new().at_most(3).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = world();
         drop(object);
         destroyed.store(0, Relaxed);

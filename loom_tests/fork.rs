@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 
 use super::managed::world;
-use super::{Model, model};
+use super::model;
 use crate::base::model_sync::watch_locks;
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::{AtomicGc, Heap, Mutator, Pacing, Trace};
@@ -117,7 +117,7 @@ fn loom_a_fork_of_a_detached_thread_meets_a_birth_a_collection_and_an_end() {
 fn loom_a_thread_parked_for_a_fork_meets_a_deferred_drop() {
     let ways: [fn(&mut Mutator); 2] = [Mutator::safepoint, |m| m.raw_mut().park()];
     for pass in ways {
-        Model::new().at_most(3).check(move || {
+        model(move || {
             let (heap, mut m, object, destroyed) = world();
             let over = Arc::new(AtomicBool::new(false));
             let o = Arc::clone(&over);

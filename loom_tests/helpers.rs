@@ -13,7 +13,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Mutex;
 use loom::thread;
 
-use super::Model;
+use super::{model, model_to};
 use crate::heap::helpers::JobSlot;
 use crate::safepoint::Coordinator;
 
@@ -45,7 +45,7 @@ impl Places {
 /// threads are visible.
 #[test]
 fn loom_a_job_is_called_only_while_it_is_published() {
-    Model::new().check(|| {
+    model(|| {
         let slot = Arc::new(JobSlot::new());
         let other = {
             let slot = Arc::clone(&slot);
@@ -73,7 +73,7 @@ fn loom_a_job_is_called_only_while_it_is_published() {
 /// works on a finished job.
 #[test]
 fn loom_a_late_thread_works_on_the_open_job() {
-    Model::new().check(|| {
+    model(|| {
         let slot = Arc::new(JobSlot::new());
         let other = {
             let slot = Arc::clone(&slot);
@@ -93,7 +93,7 @@ fn loom_a_late_thread_works_on_the_open_job() {
 /// The work of a parked thread begins and ends in the stop that the thread is parked for.
 #[test]
 fn loom_the_work_of_a_parked_thread_meets_one_stop() {
-    Model::new().at_least(6).at_most(6).check(|| {
+    model_to(6, || {
         let coordinator = Coordinator::<()>::new();
         let stops = Arc::new(Mutex::new(0)); // which is complete
         let other = {

@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 
 use loom::thread;
 
-use super::{Model, model};
+use super::{model, model_to};
 use crate::base::stress::Stress;
 use crate::base::sync::UnsafeCell;
 use crate::collect::mark::{Piece, Pool};
@@ -131,7 +131,7 @@ fn loom_another_thread_drops_a_reference_that_the_owner_counted() {
 /// one.
 #[test]
 fn loom_owner_ends_before_a_stranger_drops() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, m, object, destroyed) = world();
         let theirs = object.clone();
         let stranger = thread::spawn(move || {
@@ -195,7 +195,7 @@ fn loom_deferred_drop_meets_an_attach() {
 /// request.
 #[test]
 fn loom_deferred_drop_meets_a_collection() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (_heap, mut m, object, destroyed) = world();
         let theirs = object.clone();
         let dropper = thread::spawn(move || {
@@ -218,7 +218,7 @@ fn loom_deferred_drop_meets_a_collection() {
 /// Mutation: `inherit` moves the shared half by a store (`src/object/header.rs`).
 #[test]
 fn loom_an_heir_meets_unattached_threads() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, m, object, destroyed) = world();
         drop(m);
         let mut m = heap.attach();
@@ -244,7 +244,7 @@ fn loom_an_heir_meets_unattached_threads() {
 /// Mutation: `inherit` does not ask the registry whether the owner has ended.
 #[test]
 fn loom_an_owner_ends_while_mutators_use_its_object() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, m, object, destroyed) = world();
         let theirs = object.clone();
         let other = {
@@ -335,7 +335,7 @@ fn loom_a_detached_owner_leaves_nothing_undone() {
 /// owner's queue in its stop.
 #[test]
 fn loom_a_collection_merges_the_queues() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = world();
         let theirs = object.clone();
         let d = Arc::clone(&destroyed);
@@ -359,7 +359,7 @@ fn loom_a_collection_merges_the_queues() {
 /// gets a request each time.
 #[test]
 fn loom_deferred_drops_meet_a_safepoint() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (_heap, mut m, object, destroyed) = world();
         let theirs = object.clone();
         let droppers = [object, theirs].map(|object| thread::spawn(move || drop(object)));
@@ -390,7 +390,7 @@ fn loom_last_objects_of_a_closed_heap() {
 #[test]
 fn loom_a_retired_reference_meets_a_reader() {
     // With fewer preemptions, the reader never reads between two steps of the other thread.
-    Model::new().at_least(3).at_most(3).check(|| {
+    model_to(3, || {
         let (heap, mut m, object, destroyed) = world();
         // While there is no other thread, one safepoint is enough.
         AtomicGc::from(object).store(&m, None);
@@ -417,7 +417,7 @@ fn loom_a_retired_reference_meets_a_reader() {
 /// The same, but the reader is attached before. A third thread collects meanwhile.
 #[test]
 fn loom_a_retired_reference_meets_a_collection() {
-    Model::new().at_most(3).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = world();
         let slot = Arc::new(AtomicGc::from(object));
         let (h, s) = (heap.clone(), Arc::clone(&slot));
@@ -481,7 +481,7 @@ fn cycle() -> (Heap, Mutator, Gc<Node>, Arc<Plain>) {
 /// merge the object is garbage.
 #[test]
 fn loom_a_collection_sees_the_merged_count() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = cycle();
         let theirs = object.clone();
         let stranger = thread::spawn(move || {
@@ -503,7 +503,7 @@ fn loom_a_collection_sees_the_merged_count() {
 /// garbage, or the upgrade fails.
 #[test]
 fn loom_weak_handle_meets_a_collection() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = cycle();
         let weak = Gc::downgrade(&object, &m);
         drop(object);
@@ -525,7 +525,7 @@ fn loom_weak_handle_meets_a_collection() {
 /// The same, but the garbage has a finalizer. Upgrades succeed until the finalizer has run.
 #[test]
 fn loom_weak_handle_meets_finalizers() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, mut m, node, destroyed) = cycle();
         // An object with a finalizer refers to the cycle. The cycle does not refer to it.
         let value = Value::new(&destroyed);
@@ -580,7 +580,7 @@ impl Trace for Knot {
 /// another thread upgrades the weak reference.
 #[test]
 fn loom_weak_reference_with_a_callback_meets_the_last_drop() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = world();
         let called = Arc::new(Plain::new(0));
         let weak = m.alloc_weak(&object, Arc::clone(&called), called_back);
@@ -607,7 +607,7 @@ fn loom_weak_reference_with_a_callback_meets_the_last_drop() {
 /// record's lock.
 #[test]
 fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
-    Model::new().at_most(3).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = world();
         let object = std::mem::ManuallyDrop::new(Gc::into_any(object));
         let header = object.header();
@@ -656,7 +656,7 @@ fn called_back<T: Trace>(weak: &Gc<WeakRef<T, Arc<Plain>>>, m: &Mutator) {
 /// The same, but a collection finds that the target is garbage.
 #[test]
 fn loom_weak_reference_with_a_callback_meets_a_collection() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = cycle();
         let called = Arc::new(Plain::new(0));
         let weak = m.alloc_weak(&object, Arc::clone(&called), called_back);
@@ -683,7 +683,7 @@ fn loom_weak_reference_with_a_callback_meets_a_collection() {
 /// Mutation: `take_last_of_weak` does not look for the record.
 #[test]
 fn loom_weak_handle_meets_a_deferred_drop() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = world();
         let weak = Gc::downgrade(&object, &m);
         let stranger = thread::spawn(move || {
@@ -703,7 +703,7 @@ fn loom_weak_handle_meets_a_deferred_drop() {
 /// A weak reference that was made before its target is upgraded, while the owner drops the target.
 #[test]
 fn loom_weak_handle_from_birth_meets_the_last_drop() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let (heap, mut m, object, destroyed) = world();
         drop(object);
         destroyed.store(0, Relaxed);
@@ -748,7 +748,7 @@ impl Trace for Fan {
 /// Mutation: a worker that takes a piece hides the other ones.
 #[test]
 fn loom_two_markers_take_all_pieces_of_work() {
-    Model::new().check(|| {
+    model(|| {
         let pool = Arc::new(Pool::new());
         pool.joined.store(2, Relaxed);
         for granule in 0..2 {
@@ -769,7 +769,7 @@ fn loom_two_markers_take_all_pieces_of_work() {
 ///
 #[test]
 fn loom_two_markers_claim_one_object() {
-    Model::new().at_least(1).at_most(1).check(|| {
+    model_to(1, || {
         let stress = Stress::none().small_constants(true);
         let builder = Heap::builder().pacing(Pacing::manual()).stress(stress);
         let heap = builder.workers(2).serial_below(0).build().unwrap();

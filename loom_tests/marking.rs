@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use loom::thread;
 
-use super::Model;
+use super::model;
 use crate::collect::candidates::Candidates;
 use crate::collect::scope::Scope;
 use crate::heap::mark_tables::{FoundRoot, each_bit};
@@ -120,7 +120,7 @@ fn by_two(
 /// Mutations: a worker marks by a load and a store; the load that comes before decides.
 #[test]
 fn loom_a_candidate_is_in_the_list_of_one_worker() {
-    Model::new().check(|| {
+    model(|| {
         with_two(|_, candidates, [one, two]| {
             let (candidates, marked, _) =
                 by_two(candidates, Way::Exactly, [[one, two], [two, one]]);
@@ -139,7 +139,7 @@ fn loom_a_candidate_is_in_the_list_of_one_worker() {
 fn loom_a_plain_mark_loses_no_traversal() {
     let losses = Arc::new(AtomicUsize::new(0));
     let lost = Arc::clone(&losses);
-    Model::new().check(move || {
+    model(move || {
         with_two(|_, candidates, [one, two]| {
             let (candidates, mut marked, _) =
                 by_two(candidates, Way::Plainly, [[one, two], [two, one]]);
@@ -159,7 +159,7 @@ fn loom_a_plain_mark_loses_no_traversal() {
 /// Mutation: edges to assumed roots are not noted.
 #[test]
 fn loom_each_edge_to_an_assumed_root_is_noted() {
-    Model::new().check(|| {
+    model(|| {
         with_two(|world, mut candidates, [root, other]| {
             let roots = [FoundRoot { granule: root as u32, inside: 0 }];
             let pages = world.core().space.high_water();

@@ -8,12 +8,16 @@
 //!
 //! A model runs once for each interleaving of its threads, and for each value that a relaxed load
 //! may return. A *preemption* suspends a thread that could go on. `ci/loom.sh` allows 2 preemptions
-//! in an execution, or the number that a model [needs](Model::at_least). With `STANDSTILL_FULL=1`
-//! it has no bound, but some models would take too long: they state
-//! [their own bound](Model::at_most).
+//! in an execution, or the number that a model [needs](model_to).
+//!
+//! With `STANDSTILL_FULL=1` each model has some seconds (`LOOM_SECONDS`) to run without a bound.
+//! Many models have too many executions for that, so that loom would explore one corner of them
+//! only. Such a model runs with one preemption more, and one more, as long as it has time, because
+//! most faults need few preemptions. The output says how deep each model got.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 mod cell;
 mod collect;
@@ -51,71 +55,59 @@ unsafe fn publish(m: &tiny::Mutator, object: crate::model::Object) {
 /// The stack of a model's main thread, in words, as loom's generators count it.
 const STACK: usize = 0x8000;
 
-/// The depth to which a model is explored.
-#[derive(Clone, Copy)]
-pub(crate) struct Model {
-    at_least: usize,
-    at_most: Option<usize>,
-}
-
-impl Model {
-    /// Up to 2 preemptions. No bound in a full run.
-    pub(crate) const fn new() -> Self {
-        Self { at_least: 2, at_most: None }
-    }
-
-    /// With fewer preemptions the modelled event never happens.
-    pub(crate) const fn at_least(self, preemptions: usize) -> Self {
-        Self { at_least: preemptions, ..self }
-    }
-
-    /// With more preemptions the model takes too long, also in a full run.
-    pub(crate) const fn at_most(self, preemptions: usize) -> Self {
-        Self { at_most: Some(preemptions), ..self }
-    }
-
-    /// The bound on preemptions in this run. `None`: no bound.
-    fn bound(self) -> Option<usize> {
-        if std::env::var_os("LOOM_FULL").is_some() {
-            return self.at_most;
-        }
-        let asked =
-            std::env::var("LOOM_MAX_PREEMPTIONS").map_or(0, |n| n.parse().expect("a number"));
-        Some(asked.max(self.at_least).min(self.at_most.unwrap_or(usize::MAX)))
-    }
-
-    /// Explores `f`, and prints the number of executions.
-    pub(crate) fn check(self, f: impl Fn() + Sync + Send + 'static) {
-        let executions = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&executions);
-        let bound = self.bound();
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = bound;
-        builder.max_branches = 20_000;
-        let f = Arc::new(f);
-        builder.check(move || {
-            count.fetch_add(1, Relaxed);
-            crate::base::model_sync::begin_execution();
-            // On a thread of its own: the stack of loom's first thread is too small for an
-            // unoptimised collection.
-            let f = Arc::clone(&f);
-            let model = loom::thread::Builder::new().stack_size(STACK).spawn(move || f());
-            model
-                .expect("loom has threads")
-                .join()
-                .expect("loom ends the model when a thread panics");
-        });
-        let executions = executions.load(Relaxed);
-        match bound {
-            Some(bound) => {
-                println!("explored: {executions} executions with up to {bound} preemptions")
-            }
-            None => println!("explored: {executions} executions, all there are"),
-        }
-    }
-}
-
-/// Explores `f` to the usual depth.
+/// Explores `f` with up to 2 preemptions, or more in a full run, and prints how deep.
 pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
-    Model::new().check(f);
+    model_to(2, f);
+}
+
+/// Explores `f` with up to this many preemptions, or more in a full run: with fewer the modelled
+/// event never happens, or with more the model takes too long.
+pub(crate) fn model_to(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let f: Arc<dyn Fn() + Sync + Send> = Arc::new(f);
+    let time = std::env::var("LOOM_SECONDS").ok();
+    let time = time.map(|s| Duration::from_secs(s.parse().expect("a number of seconds")));
+    let (first, _) = explore(&f, Some(preemptions), None);
+    let (mut depth, mut total) = (preemptions, first);
+    if let Some(time) = time {
+        let (executions, complete) = explore(&f, None, Some(time));
+        if complete {
+            println!("explored: {executions} executions, all there are");
+            return;
+        }
+        total += executions;
+        let begun = Instant::now();
+        while let Some(left) = time.checked_sub(begun.elapsed()) {
+            let (executions, complete) = explore(&f, Some(depth + 1), Some(left));
+            total += executions;
+            depth += usize::from(complete);
+        }
+    }
+    println!("explored: {total} executions, all with up to {depth} preemptions");
+}
+
+/// Explores `f` with at most `preemptions` in an execution, and for at most `time`. Returns the
+/// number of executions, and whether they are all that there are.
+fn explore(
+    f: &Arc<dyn Fn() + Sync + Send>,
+    preemptions: Option<usize>,
+    time: Option<Duration>,
+) -> (usize, bool) {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.max_branches = 20_000;
+    builder.max_duration = time;
+    builder.checkpoint_interval = 64; // executions between two looks at the clock
+    let begun = Instant::now();
+    let (count, f) = (Arc::clone(&executions), Arc::clone(f));
+    builder.check(move || {
+        count.fetch_add(1, Relaxed);
+        crate::base::model_sync::begin_execution();
+        // On a thread of its own: the stack of loom's first thread is too small for an
+        // unoptimised collection.
+        let f = Arc::clone(&f);
+        let model = loom::thread::Builder::new().stack_size(STACK).spawn(move || f());
+        model.expect("loom has threads").join().expect("loom ends the model when a thread panics");
+    });
+    (executions.load(Relaxed), time.is_none_or(|time| begun.elapsed() < time))
 }

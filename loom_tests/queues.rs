@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 
 use super::managed::{Value, world};
-use super::{Model, model};
+use super::model;
 use crate::managed::merge_early;
 use crate::{Gc, safepoint};
 
@@ -50,7 +50,7 @@ fn loom_an_owner_merges_early() {
 /// Mutation: the queue is closed, and its objects are not merged.
 #[test]
 fn loom_an_owner_ends_in_a_traversal_before_a_stranger_drops() {
-    Model::new().at_most(3).check(|| {
+    model(|| {
         let (heap, m, object, destroyed) = world();
         let theirs = object.clone();
         let h = heap.clone();
@@ -75,7 +75,7 @@ fn loom_an_owner_ends_in_a_traversal_before_a_stranger_drops() {
 /// Mutations: the attached threads are not asked; the store of the flag is not `SeqCst`.
 #[test]
 fn loom_an_owner_ends_in_a_traversal_while_a_thread_attaches() {
-    Model::new().at_most(3).check(|| {
+    model(|| {
         let (heap, m, object, destroyed) = world();
         drop(object);
         drop(m);

@@ -153,7 +153,7 @@ fn loom_remote_frees_meet_the_owner() {
 /// own. Fails if the sweep releases a page one cell early, and with a `Relaxed` push or drain.
 #[test]
 fn loom_remote_free_meets_retirement_and_takeover() {
-    super::Model::new().at_most(5).check(|| {
+    super::model(|| {
         let world = World::new(1);
         let mut first = Arena::new(1);
         let cells = [world.take(&mut first).unwrap(), world.take(&mut first).unwrap()];
@@ -229,7 +229,7 @@ fn loom_a_large_object_is_freed_by_a_stranger() {
 /// one.
 #[test]
 fn loom_two_arenas_end_and_one_takes_over() {
-    super::Model::new().at_most(3).check(|| {
+    super::model(|| {
         let world = World::new(2);
         let mut arenas = [Arena::new(1), Arena::new(2)];
         let cells = arenas.each_mut().map(|arena| [(); 2].map(|()| world.take(arena).unwrap()));

@@ -49,7 +49,7 @@ use std::sync::atomic::{AtomicBool as Plain, Ordering::Relaxed};
 use loom::sync::mpsc;
 use loom::thread;
 
-use super::{Model, model};
+use super::{model, model_to};
 use crate::base::sync::{AtomicBool, Ordering, UnsafeCell};
 use crate::safepoint::{
     AttachError, Config, Coordinator, Participant, STOP, StopError, Suspend, Suspended, ThreadId,
@@ -149,7 +149,7 @@ fn loom_stop_meets_attach() {
 #[test]
 fn loom_a_stop_without_a_wait_meets_attach() {
     // The other thread registers, attaches between the hint and the scan, and is interrupted there.
-    Model::new().at_least(4).check(|| {
+    model_to(4, || {
         let world = World::new();
         let me = world.attached();
         let w = world.clone();
@@ -369,7 +369,7 @@ fn loom_acknowledgement_during_a_suspension() {
 /// `act`.
 fn suspend_an_ending_thread(act: fn(&World, Suspended<'_, ()>, Participant)) {
     // With fewer preemptions, the acknowledgement never comes during the suspension.
-    Model::new().at_least(4).at_most(5).check(move || {
+    model_to(4, move || {
         let world = World::new();
         let me = world.attached();
         let w = world.clone();
@@ -408,7 +408,7 @@ fn suspend_an_ending_thread(act: fn(&World, Suspended<'_, ()>, Participant)) {
 #[test]
 fn loom_late_acknowledgement() {
     // Below four preemptions the acknowledgement is never late enough.
-    Model::new().at_least(4).check(|| {
+    model_to(4, || {
         let world = World::new();
         let first = world.coordinator.register(());
         let suspended = world.coordinator.register(());
@@ -564,7 +564,7 @@ fn loom_a_leaked_stop_ends_with_its_participant() {
 /// A third thread works while two threads stop the world.
 #[test]
 fn loom_two_requesters_and_a_parking_thread() {
-    Model::new().at_most(3).check(|| {
+    model(|| {
         let world = World::new();
         let me = world.attached();
         let requesters = [(); 2].map(|()| {
@@ -587,7 +587,7 @@ fn loom_two_requesters_and_a_parking_thread() {
 /// other, or not at all.
 #[test]
 fn loom_two_suspenders_meet_attach() {
-    Model::new().at_most(4).check(|| {
+    model(|| {
         let world = World::new();
         let me = world.coordinator.register(());
         let suspenders = [(); 2].map(|()| {
@@ -614,7 +614,7 @@ fn loom_two_suspenders_meet_attach() {
 /// over.
 #[test]
 fn loom_suspension_of_a_waiting_requester() {
-    Model::new().at_most(3).check(|| {
+    model(|| {
         let world = World::new();
         let waiting = world.coordinator.register(());
         let id = waiting.id();
@@ -767,7 +767,7 @@ fn loom_a_thread_ends_attached() {
 /// The same, with two requesters: both stops fail.
 #[test]
 fn loom_two_requesters_and_a_thread_that_ends_attached() {
-    Model::new().at_most(3).check(|| {
+    model(|| {
         let world = World::new();
         let me = world.attached();
         let w = world.clone();

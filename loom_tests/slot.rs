@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 use loom::thread;
 
 use super::managed::{Value, world};
-use super::{Model, model};
+use super::{model, model_to};
 use crate::base::sync::UnsafeCell;
 use crate::{AtomicGc, Heap, Mutator, Pacing, Stress, Trace, Tracer};
 
@@ -177,7 +177,7 @@ fn loom_a_reader_meets_a_swap() {
 /// Mutations: the store of the new epoch, or the load of the epoch in an attach, is not `SeqCst`.
 #[test]
 fn loom_a_reader_comes_back_while_a_slot_is_emptied() {
-    Model::new().at_least(3).at_most(3).check(|| {
+    model_to(3, || {
         let (heap, m, slots, destroyed) = slots::<1>();
         drop(m);
         let mut m = heap.attach();
@@ -204,7 +204,7 @@ fn loom_a_reader_comes_back_while_a_slot_is_emptied() {
 /// Mutation: a retirement from another heap makes no epoch.
 #[test]
 fn loom_a_reader_finds_an_epoch_before_its_request() {
-    Model::new().check(|| {
+    model(|| {
         let (heap, m, slots, destroyed) = slots::<2>();
         drop(m);
         let mut m = heap.attach();
@@ -246,7 +246,7 @@ impl Drop for Reads {
 /// relaxed.
 #[test]
 fn loom_a_destructor_at_a_safepoint_reads_a_slot() {
-    Model::new().at_least(3).at_most(3).check(|| {
+    model_to(3, || {
         // With small constants a retired reference has its epoch at once.
         let stress = Stress::none().small_constants(true);
         let heap = Heap::builder().pacing(Pacing::manual()).workers(1).stress(stress);

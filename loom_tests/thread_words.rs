@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use loom::thread;
 
-use super::{Model, model};
+use super::model;
 use crate::safepoint::thread_words::{ENDING, STOPPING, SUSPENDING, Words};
 use crate::safepoint::{AttachError, Coordinator, attached_as, current, is_traversing, traversing};
 
@@ -219,7 +219,7 @@ fn loom_the_current_id_is_that_of_the_attached_participant() {
 
 #[test]
 fn loom_a_parked_thread_keeps_a_guard() {
-    Model::new().check(|| {
+    model(|| {
         let coordinator = Coordinator::<()>::new();
         let other = {
             let coordinator = coordinator.clone();

@@ -34,9 +34,10 @@ result="$(timeout --kill-after=30 "$limit" bash -c "$(declare -f models); models
 }
 found="${BASH_REMATCH[1]}"
 executions="$(awk '/^explored: / { sum += $2 } END { print sum }' <<<"$result")"
+explorations="$(grep -c '^explored: ' <<<"$result" || true)"
 whole="$(grep -c '^explored: .* all there are' <<<"$result" || true)"
 depth="at least with the preemptions that each needs"
-! is_full || depth="$whole of them without a bound"
+! is_full || depth="$whole of $explorations explorations without a bound"
 echo "$found models, $executions executions, $depth, in $((SECONDS - begun)) s"
 
 # The mutations need no depth: a model catches its mutations within its bound.

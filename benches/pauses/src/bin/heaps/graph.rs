@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::snapshot::Snapshot;
+use standstill_heap::snapshot::Snapshot;
 
 /// Nodes by number; node 0 is the root, from which all others are reached.
 #[derive(Debug, PartialEq)]
@@ -20,9 +20,8 @@ pub(crate) struct Graph {
 impl Graph {
     /// The objects that strong edges reach from the snapshot's root, in the order of the file.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
-        let strong = |node| {
-            snapshot.edges_of(node).iter().filter(|edge| !edge.is_weak()).map(|edge| edge.target())
-        };
+        let strong =
+            |node| snapshot.edges_of(node).filter(|edge| !edge.is_weak()).map(|edge| edge.target());
         let mut reached = vec![false; snapshot.nodes().len()];
         reached[0] = true;
         let mut stack = vec![0];

@@ -1,23 +1,11 @@
 //! How long collections of real programs' heaps stop the world, beside the ideal mark of the same
 //! graph, and beside CPython with the same graph.
 //!
-//! One program is driver and worker. The driver reads the heaps once ([`snapshot`], [`graph`]) and
+//! One program is driver and worker. The driver reads the heaps once ([`graph`]) and
 //! writes them as bare graphs. Each measurement is a process of its own. It builds its graph from
 //! the file ([`measure`], [`typed`]; [`python`], `pause.py`) and prints its times ([`figures`]).
 //! The contestants alternate, and each round begins with another contestant. [`report`] makes the
 //! table and the charts. The README explains how to read them.
-
-#[path = "../../../../../tools/replay/bad_input.rs"]
-mod bad_input;
-#[path = "../../../../../tools/replay/file.rs"]
-mod file;
-#[path = "../../../../../tools/replay/schema.rs"]
-mod schema;
-#[expect(dead_code, reason = "names and sizes are read, and not used here")]
-#[path = "../../../../../tools/replay/snapshot.rs"]
-mod snapshot;
-#[path = "../../../../../tools/replay/source.rs"]
-mod source;
 
 mod figures;
 mod graph;
@@ -132,7 +120,7 @@ fn read(files: &[PathBuf]) -> Result<Vec<Program>, Box<dyn Error>> {
     let mut heaps = Vec::new();
     for file in files {
         let bar = ProgressBar::no_length().with_style(style.clone()).with_message(name_of(file));
-        let snapshot = file::read(file, &bar).map_err(|bad| bad.to_string());
+        let snapshot = standstill_heap::file::read(file, &bar).map_err(|bad| bad.to_string());
         bar.finish_and_clear();
         heaps.push(Program { name: name_of(file), graph: Graph::of(&snapshot?) });
     }

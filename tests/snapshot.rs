@@ -40,6 +40,7 @@ struct Decoded {
     /// The node from which each edge leads, and the edge.
     edges: Vec<(usize, Vec<usize>)>,
     strings: Vec<String>,
+    process: String,
 }
 
 impl Decoded {
@@ -75,7 +76,8 @@ impl Decoded {
             .map(|s| s.as_str().unwrap().into())
             .collect();
         assert_eq!(file["trailer"]["strings"], strings.len());
-        Self { nodes, edges, strings }
+        let process = file["snapshot"]["process"].as_str().unwrap().to_owned();
+        Self { nodes, edges, strings, process }
     }
 
     fn name(&self, node: usize) -> &str {
@@ -126,15 +128,17 @@ fn ids_name_the_same_objects_in_two_files() {
     let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
     let mut m = heap.attach();
     let kept = build(&m);
-    let ids = |m: &mut Mutator| -> Vec<usize> {
+    let ids = |m: &mut Mutator| -> (Vec<usize>, String) {
         let mut bytes = Vec::new();
         m.graph().write_snapshot(&mut bytes).unwrap();
         let file = Decoded::of(&String::from_utf8(bytes).unwrap());
-        file.nodes.iter().map(|node| node[2]).collect()
+        (file.nodes.iter().map(|node| node[2]).collect(), file.process)
     };
-    let before = ids(&mut m);
+    let (before, process) = ids(&mut m);
     let more = build(&m);
-    let after = ids(&mut m);
+    let (after, same_process) = ids(&mut m);
+    assert_eq!(process, same_process);
+    assert!(process.starts_with(&format!("{}-", std::process::id())), "{process}");
     assert!(before.iter().all(|id| after.contains(id)));
     assert_eq!(after.len(), before.len() + 22);
     drop((kept, more));

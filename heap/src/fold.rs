@@ -162,7 +162,12 @@ impl<'t> Fold<'t> {
         serde_json::to_writer(&mut *out, &edge_kinds)?;
         write!(out, ",\"string_or_number\",\"node\"],\"trace_function_info_fields\":[],")?;
         write!(out, "\"trace_node_fields\":[],\"sample_fields\":[],\"location_fields\":[]}},")?;
-        write!(out, "\"node_count\":{nodes},\"edge_count\":{edges},\"trace_function_count\":0}},")?;
+        write!(out, "\"node_count\":{nodes},\"edge_count\":{edges},\"trace_function_count\":0")?;
+        if let Some(process) = snapshot.process() {
+            write!(out, ",\"process\":")?;
+            serde_json::to_writer(&mut *out, process)?;
+        }
+        write!(out, "}},")?;
         write!(out, "\n\"nodes\":[")?;
         let mut comma = "";
         for node in kept() {

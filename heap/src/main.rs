@@ -87,7 +87,7 @@ enum Question {
     Diff {
         /// The earlier snapshot
         before: PathBuf,
-        /// A later one of the same process
+        /// A later one of the same heap
         after: PathBuf,
         /// The share of the new bytes whose references are listed
         #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = percent())]
@@ -279,8 +279,23 @@ fn diff(before: &Path, after: &Path, share: u64, most: usize) -> Result<Diff, Fa
     let no_ids = |file: &Path| {
         Failure::Bad(format!("{}: no object has an id, so none can be found again", file.display()))
     };
-    let earlier = Before::of(&read(before)?).ok_or_else(|| no_ids(before))?;
+    // The earlier snapshot is dropped before the later one is read.
+    let (earlier, process) = {
+        let snapshot = read(before)?;
+        (Before::of(&snapshot), snapshot.process().map(str::to_owned))
+    };
+    let earlier = earlier.ok_or_else(|| no_ids(before))?;
     let snapshot = read(after)?;
+    if let (Some(one), Some(other)) = (process, snapshot.process())
+        && one != other
+    {
+        return Err(Failure::Bad(format!(
+            "{}: of process {other}, but {} is of process {one}, and ids of two processes have \
+             nothing in common; compare the answers of census",
+            after.display(),
+            before.display()
+        )));
+    }
     Diff::of(earlier, &Tree::of(&snapshot), share, most).ok_or_else(|| no_ids(after))
 }
 

@@ -228,8 +228,8 @@ impl Reading {
         nodes.shrink_to_fit();
         strings.shrink_to_fit();
         let facts = schema.facts();
-        let Schema { node_kinds, edge_kinds, is_indexed, .. } = schema;
-        Ok(Snapshot { strings, nodes, edges, node_kinds, edge_kinds, is_indexed, facts })
+        let Schema { node_kinds, edge_kinds, is_indexed, process, .. } = schema;
+        Ok(Snapshot { strings, nodes, edges, node_kinds, edge_kinds, is_indexed, facts, process })
     }
 }
 

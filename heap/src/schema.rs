@@ -47,6 +47,7 @@ pub(crate) struct Schema {
     pub(crate) is_indexed: Vec<bool>,
     pub(crate) nodes: u32,
     pub(crate) edges: u32,
+    pub(crate) process: Option<String>,
 }
 
 /// Node indices share a word with the mark of a weak edge.
@@ -56,7 +57,7 @@ const MOST_EDGES: u64 = u32::MAX as u64;
 impl Schema {
     /// Judges the header; the error is a reason that names the field.
     pub(crate) fn new(header: &Header) -> Result<Self, String> {
-        let Header { meta, node_count, edge_count } = header;
+        let Header { meta, node_count, edge_count, process } = header;
         let node = roles(
             "node_fields",
             &meta.node_fields,
@@ -96,6 +97,7 @@ impl Schema {
             is_indexed: edge_kinds.iter().map(is_index).collect(),
             nodes,
             edges: claim("edge_count", edge_count, MOST_EDGES)?,
+            process: process.clone(),
         })
     }
 
@@ -193,6 +195,7 @@ pub(crate) struct Header {
     meta: Meta,
     node_count: Number,
     edge_count: Number,
+    process: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -17,6 +17,7 @@ pub struct Snapshot {
     /// For each kind of edges: whether their labels are no strings.
     pub(crate) is_indexed: Vec<bool>,
     pub(crate) facts: Facts,
+    pub(crate) process: Option<String>,
 }
 
 /// Which facts the file tells of each node.
@@ -138,6 +139,11 @@ impl Snapshot {
     /// What is known of each node.
     pub fn facts(&self) -> Facts {
         self.facts
+    }
+
+    /// The process that wrote the file: a text that no other one has. Only standstill tells it.
+    pub fn process(&self) -> Option<&str> {
+        self.process.as_deref()
     }
 
     /// The edges out of `node`.

@@ -2,9 +2,11 @@
 
 #![cfg(not(any(loom, miri)))]
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
-use crate::common::{Made, ask, file, real, run, tell};
+use crate::common::{Made, ask, file, place, real, run, tell};
 
 mod common;
 
@@ -146,6 +148,33 @@ fn equal_snapshots_have_no_difference() {
         let lists = (&diff["classes"], &diff["holds"], &diff["new_bytes"]);
         assert_eq!(lists, (&json!([]), &json!([]), &json!(0)));
     }
+}
+
+#[test]
+fn snapshots_of_two_processes_are_refused() {
+    let text = std::fs::read_to_string(base().0.write("process")).unwrap();
+    let of = |name: &str, process: &str| {
+        let member = format!("\"process\":{process},\"node_count\"");
+        file(name, text.replace("\"node_count\"", &member).as_bytes())
+    };
+    let [one, other] = [of("process-1", "\"1-7\""), of("process-2", "\"1-8\"")];
+    let error = |before: &PathBuf, after: &PathBuf| {
+        let output = run(&["diff".as_ref(), before.as_os_str(), after.as_os_str()]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let refusal = error(&one, &other);
+    let start = format!("{}: of process 1-8, but {} is of", other.display(), one.display());
+    assert!(refusal.starts_with(&start) && refusal.lines().count() == 1, "{refusal}");
+    // A small copy is of the same process, and a file of V8 tells none.
+    let small = place("process-small");
+    ask(&[&"fold", &one, &"-o", &small]);
+    assert_eq!(ask(&[&"diff", &one, &small])["new_objects"], 0);
+    assert!(error(&small, &other).contains("of process 1-8"));
+    let untold = base().0.write("process-untold");
+    assert_eq!(ask(&[&"diff", &untold, &other])["new_objects"], 0);
+    let number = error(&untold, &of("process-number", "7"));
+    assert!(number.contains("invalid type: integer `7`, expected a string"), "{number}");
 }
 
 #[test]

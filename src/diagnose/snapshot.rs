@@ -10,7 +10,8 @@
 //! that were alive in both. It is no address, because viewers keep 32 bits of it.
 //!
 //! What the format does not have is in members that its readers skip: each node has `outside`, the
-//! number of references from outside, and `old`. Bytes outside of the heap are a node of their own,
+//! number of references from outside, and `old`. `process` tells files of one process from others,
+//! where the same ids are other objects. Bytes outside of the heap are a node of their own,
 //! because the format has one size for a node. The last member, `trailer`, repeats the counts, so
 //! that a file without it is known as cut.
 
@@ -20,6 +21,8 @@ use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use crate::diagnose::graph::{GraphNode, HeapGraph};
 use crate::report::log::Quoted;
@@ -59,6 +62,16 @@ const EXTERNAL_EDGE: usize = 3;
 /// outside the heap.
 fn id(node: &GraphNode) -> usize {
     2 * node.number as usize + 3
+}
+
+/// When this process, or the one that it is a fork of, wrote its first file, in nanoseconds since
+/// the epoch. With the number of the process, which a later process may get, no two are alike.
+fn first_written() -> u64 {
+    static FIRST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = now.as_nanos() as u64;
+    // Relaxed: no other data is read with it.
+    FIRST.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(now)
 }
 
 /// A writer that passes on large pieces, as std's does, except that its memory may be refused.
@@ -195,7 +208,9 @@ impl HeapGraph {
              \"shortcut\",\"weak\"],\"string_or_number\",\"node\"],\
              \"trace_function_info_fields\":[],\"trace_node_fields\":[],\"sample_fields\":[],\
              \"location_fields\":[]}},\"node_count\":{nodes},\"edge_count\":{edges},\
-             \"trace_function_count\":0}}"
+             \"trace_function_count\":0,\"process\":\"{}-{}\"}}",
+            std::process::id(),
+            first_written()
         )?;
         let type_string = |number: u32| STRINGS.len() + number as usize;
         let field_string = |number: u32| STRINGS.len() + self.types.len() + number as usize;

@@ -70,14 +70,14 @@ enum Question {
     Path {
         /// The snapshot
         file: PathBuf,
-        /// An id, or a class: then the object of the class that retains most
+        /// An id, or a class (`Session` for `app::Session`): then its object that retains most
         object: String,
     },
     /// What does an object retain? Without one: which objects retain most?
     Dominators {
         /// The snapshot
         file: PathBuf,
-        /// An id, or a class: then the object of the class that retains most
+        /// An id, or a class (`Session` for `app::Session`): then its object that retains most
         object: Option<String>,
         /// The objects that are listed
         #[arg(long, value_name = "N", default_value_t = 30)]
@@ -299,18 +299,40 @@ fn diff(before: &Path, after: &Path, share: u64, most: usize) -> Result<Diff, Fa
     Diff::of(earlier, &Tree::of(&snapshot), share, most).ok_or_else(|| no_ids(after))
 }
 
-/// The node that a user names.
+/// The classes that are named if none is the one that a user names.
+const SIMILAR: usize = 5;
+
+/// The node that a user names: by an id, a class, or the end of one class from a `::` on.
 fn find(file: &Path, tree: &Tree<'_>, object: &str) -> Result<usize, Failure> {
     let snapshot = tree.snapshot;
-    let by_id = object.trim_start_matches('@').parse();
-    let found = match by_id {
-        Ok(id) => snapshot.node_with_id(id),
-        Err(_) => (1..snapshot.nodes().len())
-            .filter(|&node| snapshot.class_name(snapshot.class_of(node)) == object)
-            .max_by_key(|&node| (tree.is_reached(node), tree.retained(node))),
+    let none = |more: &str| {
+        Failure::None(format!("{}: there is no object {object:?}{more}", file.display()))
     };
-    let none = || format!("{}: there is no object {object:?}", file.display());
-    found.ok_or_else(|| Failure::None(none()))
+    if let Ok(id) = object.trim_start_matches('@').parse() {
+        return snapshot.node_with_id(id).ok_or_else(|| none(""));
+    }
+    let of_class = |class: &str| {
+        (1..snapshot.nodes().len())
+            .filter(|&node| snapshot.class_name(snapshot.class_of(node)) == class)
+            .max_by_key(|&node| (tree.is_reached(node), tree.retained(node)))
+    };
+    if let Some(node) = of_class(object) {
+        return Ok(node);
+    }
+    let mut similar = ClassTable::of(tree, usize::MAX).classes;
+    similar.retain(|row| row.class.contains(object));
+    let ending = format!("::{object}");
+    let mut ending = similar.iter().filter(|row| row.class.ends_with(&ending));
+    if let (Some(row), None) = (ending.next(), ending.next()) {
+        return of_class(&row.class).ok_or_else(|| none(""));
+    }
+    similar.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+    let names: Vec<&str> = similar.iter().take(SIMILAR).map(|row| &*row.class).collect();
+    Err(none(&if names.is_empty() {
+        String::new()
+    } else {
+        format!("; classes with this in their name: {}", names.join(", "))
+    }))
 }
 
 struct Printer {

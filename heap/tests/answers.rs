@@ -168,11 +168,38 @@ fn an_object_that_is_not_there_or_not_held_is_status_1() {
         ("Nobody", "there is no object \"Nobody\""),
         ("99999999999999999999", "there is no object"),
         ("Ring", "nothing holds Ring @"),
+        ("Sess", "there is no object \"Sess\"; classes with this in their name: Session\n"),
+        ("a", "in their name: Cart, Cache\n"),
+        ("Cart::", "there is no object \"Cart::\"\n"),
     ] {
         let output = run(&["path".as_ref(), path, object.as_ref()]);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{object}: {error}");
         assert!(error.contains(reason) && error.lines().count() == 1, "{object}: {error}");
+    }
+}
+
+#[test]
+fn the_end_of_a_path_names_its_class_if_it_is_the_only_one() {
+    let mut made = Made::new();
+    let names = ["app::Session", "app::User", "admin::User", "Us", "app::Map<app::Session>"];
+    for (at, name) in (0..).zip(names) {
+        let object = made.object(name, 3 + 2 * at, 10 + at);
+        made.edge(0, name, object);
+    }
+    for at in 0..6 {
+        made.object(&format!("Part{at}"), 101 + 2 * at, at);
+    }
+    let file = made.write("ends");
+    assert_eq!(ask(&[&"path", &file, &"Session"])["steps"][1]["id"], 3);
+    assert_eq!(ask(&[&"dominators", &file, &"Us"])["of"]["id"], 9, "its whole name");
+    for (object, names) in
+        [("User", ": admin::User, app::User\n"), ("Part", ": Part5, Part4, Part3, Part2, Part1\n")]
+    {
+        let output = run(&["path".as_ref(), file.as_os_str(), object.as_ref()]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{object}: {error}");
+        assert!(error.ends_with(names), "{object}: {error}");
     }
 }
 

@@ -145,11 +145,9 @@ impl Page<'_> {
 }
 
 fn article(f: &mut fmt::Formatter<'_>, suspect: &Suspect) -> fmt::Result {
-    let point = &suspect.accumulation_point;
-    let place = escaped(&point.to_string());
     let largest = if suspect.objects > 1 { "The largest one" } else { "It" };
-    writeln!(f, "<p>{largest} piles up at {place}, {}.</p>", bytes(point.retained_bytes))?;
-    if !suspect.below.is_empty() {
+    writeln!(f, "<p>{largest} piles up {}.</p>", escaped(&suspect.place(bytes)))?;
+    if suspect.list.is_none() && !suspect.below.is_empty() {
         writeln!(f, "<ul>")?;
         for (count, retained, class) in &suspect.below {
             let count = grouped(*count as u64);

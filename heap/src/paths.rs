@@ -79,6 +79,14 @@ impl<'t> Paths<'t> {
     }
 }
 
+impl Path {
+    /// How an object on the path refers to the next one. Empty if there is no next one.
+    pub fn field_of(&self, object: &Object) -> &str {
+        let after = self.steps.iter().skip_while(|step| step.object != *object).nth(1);
+        after.map_or("", |step| &step.field)
+    }
+}
+
 /// The most objects of a path that are printed; a longer one leaves out those in its middle.
 const SHOWN: usize = 40;
 

@@ -4,6 +4,9 @@
 //! suspect, and so are the others of one class, if they retain that much together. From a suspect
 //! the tree leads down, as long as a single child keeps most of it, to the *accumulation point*:
 //! there the memory is spread over many objects, so there something piles up.
+//!
+//! In a linked list each node keeps nearly all that the one before it keeps, and the point would be
+//! a node near its end. So a list is taken as a whole, and its point is the object that holds it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,6 +22,8 @@ use crate::tree::{Object, Tree};
 const MOST_OF_IT: u64 = 80;
 /// The classes that are named of what lies below an accumulation point.
 const CLASSES: usize = 3;
+/// The fewest objects of one class, each in the one before, that are a list.
+const SHORTEST_LIST: usize = 10;
 
 /// All suspects.
 #[derive(Debug, Serialize)]
@@ -40,12 +45,29 @@ pub struct Suspect {
     pub retained_bytes: u64,
     /// The object, or the one of the group that retains most.
     pub largest: Object,
-    /// Where the memory of that object piles up.
+    /// Where the memory of that object piles up. If that is a list, the next object above it that
+    /// is of another class.
     pub accumulation_point: Object,
+    /// The list, if the memory piles up in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<LinkedList>,
     /// The classes of the objects right below that point: number, retained bytes, name.
     pub below: Vec<(usize, u64, String)>,
-    /// The shortest path to it.
+    /// The shortest path to that point, or to the first object of the list.
     pub path: Path,
+}
+
+/// Objects of one class, each of which dominates the next.
+#[derive(Debug, Serialize)]
+pub struct LinkedList {
+    /// The class.
+    pub class: String,
+    /// The number of objects.
+    pub objects: usize,
+    /// The bytes that the first one retains.
+    pub retained_bytes: u64,
+    /// How the accumulation point refers to the list, such as `.first`.
+    pub field: String,
 }
 
 impl Suspects {
@@ -78,6 +100,25 @@ impl Suspects {
     }
 }
 
+/// The number of objects in the list from `first` on. `None`: what `point`, one of them, keeps is
+/// not mainly the rest of a list.
+fn list_length(tree: &Tree<'_>, first: usize, point: usize) -> Option<usize> {
+    let next = next_of_class(tree, point)?;
+    let count = || std::iter::successors(Some(first), |&node| next_of_class(tree, node)).count();
+    (2 * tree.retained(next) > tree.retained(point))
+        .then(count)
+        .filter(|&count| count >= SHORTEST_LIST)
+}
+
+/// The object right below `node` that keeps most of what all those of the same class keep.
+fn next_of_class(tree: &Tree<'_>, node: usize) -> Option<usize> {
+    let class = tree.snapshot.class_of(node);
+    let mut same = tree.children(node).filter(|&child| tree.snapshot.class_of(child) == class);
+    let next = same.next()?;
+    let all = tree.retained(next) + same.map(|child| tree.retained(child)).sum::<u64>();
+    (of_hundred(tree.retained(next)) >= MOST_OF_IT * all).then_some(next)
+}
+
 /// Sizes of a snapshot sum up to less than 2^53, so this does not overflow.
 fn of_hundred(bytes: u64) -> u64 {
     bytes * 100
@@ -91,13 +132,31 @@ impl Suspect {
         objects: usize,
         retained_bytes: u64,
     ) -> Option<Self> {
-        let mut point = node;
+        let snapshot = tree.snapshot;
+        let (mut point, mut first) = (node, node);
+        // Along objects of one class the share is that of the first: a list loses little at each.
         while let Some(child) = tree.children(point).next()
-            && of_hundred(tree.retained(child)) > MOST_OF_IT * tree.retained(point)
+            && of_hundred(tree.retained(child)) > MOST_OF_IT * tree.retained(first)
         {
+            if snapshot.class_of(child) != snapshot.class_of(first) {
+                first = child;
+            }
             point = child;
         }
-        let snapshot = tree.snapshot;
+        let mut path = paths.to(point)?;
+        let mut list = None;
+        if let Some(objects) = list_length(tree, first, point) {
+            let class = snapshot.class_of(first);
+            let mut above = std::iter::successors(Some(first), |&node| tree.dominator(node));
+            point = above.find(|&node| snapshot.class_of(node) != class).unwrap_or(0);
+            path = paths.to(first)?;
+            list = Some(LinkedList {
+                class: snapshot.class_name(class),
+                objects,
+                retained_bytes: tree.retained(first),
+                field: path.field_of(&tree.object(point)).to_owned(),
+            });
+        }
         let mut below: HashMap<Class, (usize, u64)> = HashMap::new();
         for child in tree.children(point) {
             let sum = below.entry(snapshot.class_of(child)).or_default();
@@ -115,9 +174,24 @@ impl Suspect {
             retained_bytes,
             largest,
             accumulation_point: tree.object(point),
+            list,
             below,
-            path: paths.to(point)?,
+            path,
         })
+    }
+
+    /// Where it piles up, in a few words. `bytes` writes a number of bytes.
+    pub fn place(&self, bytes: impl Fn(u64) -> String) -> String {
+        let point = &self.accumulation_point;
+        let text = match &self.list {
+            None => format!("at {point}, {}", bytes(point.retained_bytes)),
+            Some(LinkedList { class, objects, retained_bytes, field }) => format!(
+                "in a list of {} x {class}, retained {}, held by {point}{field}",
+                grouped(*objects as u64),
+                bytes(*retained_bytes)
+            ),
+        };
+        plain(&text)
     }
 
     /// The suspect in a sentence.
@@ -138,10 +212,10 @@ impl fmt::Display for Suspects {
         }
         for suspect in &self.suspects {
             writeln!(f, "{}", suspect.headline(self.total))?;
-            let point = &suspect.accumulation_point;
-            let retained = grouped(point.retained_bytes);
-            writeln!(f, "  piles up at {}, {retained} bytes", plain(&point.to_string()))?;
-            for (count, bytes, class) in &suspect.below {
+            let bytes = |bytes| format!("{} bytes", grouped(bytes));
+            writeln!(f, "  piles up {}", suspect.place(bytes))?;
+            let below = if suspect.list.is_some() { &[][..] } else { &suspect.below };
+            for (count, bytes, class) in below {
                 let (count, bytes) = (grouped(*count as u64), grouped(*bytes));
                 writeln!(f, "    in {count} x {}, {bytes} bytes", plain(class))?;
             }

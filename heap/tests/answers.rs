@@ -203,6 +203,71 @@ fn the_end_of_a_path_names_its_class_if_it_is_the_only_one() {
     }
 }
 
+/// A registry with a list of 3,000 nodes, each of which has a text.
+fn long_list() -> Made {
+    let mut made = Made::new();
+    let mut last = made.object("Registry", 3, 100);
+    made.edge(0, "app", last);
+    for number in 0..3_000 {
+        let next = made.object("Node", 5 + 4 * number, 10);
+        let text = made.node("string", "text", 7 + 4 * number, 5);
+        made.edge(last, if number == 0 { "first" } else { "next" }, next);
+        made.edge(next, "text", text);
+        last = next;
+    }
+    made
+}
+
+#[test]
+fn a_long_list_is_one_line_with_its_holder() {
+    let file = long_list().write("list");
+    let answer = ask(&[&"suspects", &file]);
+    let [suspect] = &answer["suspects"].as_array().unwrap()[..] else { panic!("{answer}") };
+    assert_eq!(
+        suspect["list"],
+        json!({"class": "Node", "objects": 3_000, "retained_bytes": 45_000, "field": ".first"})
+    );
+    assert_eq!(suspect["accumulation_point"]["class"], "Registry");
+    assert_eq!(suspect["path"]["steps"].as_array().unwrap().len(), 3);
+    let text = tell(&[&"suspects", &file]);
+    let line = "  piles up in a list of 3,000 x Node, retained 45,000 bytes, \
+                held by Registry @3.first\n";
+    assert!(text.contains(line) && text.lines().count() == 6, "{text}");
+}
+
+/// A list that only the root holds, and what is no list although its objects are of one class.
+#[test]
+fn a_list_is_long_and_keeps_its_memory_in_its_own_objects() {
+    let chain = |objects: u64, heavy: Option<u64>| {
+        let mut made = Made::new();
+        let mut last = 0;
+        for number in 0..objects {
+            let next = made.object("Node", 3 + 2 * number, 10);
+            made.edge(last, "next", next);
+            if Some(number) == heavy {
+                let page = made.object("Page", 1_001, 10);
+                made.edge(next, "page", page);
+                for number in 0..100 {
+                    let word = made.object("Word", 2_001 + 2 * number, 100);
+                    made.edge(page, &number.to_string(), word);
+                }
+            }
+            last = next;
+        }
+        let answer = ask(&[&"suspects", &made.write("chain")]);
+        answer["suspects"][0].clone()
+    };
+    let list = chain(10, None);
+    assert_eq!((&list["list"]["objects"], &list["list"]["field"]), (&json!(10), &json!(".next")));
+    assert_eq!(list["accumulation_point"]["class"], "(root)");
+    assert_eq!(chain(9, None)["list"], Value::Null);
+    for heavy in [0, 7, 19] {
+        let page = chain(20, Some(heavy));
+        assert_eq!(page["list"], Value::Null, "{page}");
+        assert_eq!(page["accumulation_point"]["class"], "Page", "{page}");
+    }
+}
+
 /// A log holds 90 of 100 entries; of the rest, each entry is held on its own.
 #[test]
 fn suspects_are_objects_and_classes_with_their_accumulation_points() {

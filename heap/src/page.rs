@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::census::{ClassTable, Summary};
-use crate::pauses::{Pause, PauseKind, Pauses};
+use crate::pauses::{Pause, PauseKind, Pauses, nearest_rank};
 use crate::suspects::{Suspect, Suspects};
 use crate::text::grouped;
 use crate::tree::Tree;
@@ -215,7 +215,7 @@ fn chart(f: &mut fmt::Formatter<'_>, pauses: &Pauses) -> fmt::Result {
     for (kind, name, color) in KINDS {
         let times = pauses.sorted(kind);
         let Some(&last) = times.last() else { continue };
-        let at = |percent: usize| time(times[(times.len() - 1) * percent / 100]);
+        let at = |percent| time(nearest_rank(&times, percent));
         let sum = times.iter().fold(0, |sum: u64, micros| sum.saturating_add(*micros));
         writeln!(
             f,

@@ -112,3 +112,13 @@ impl Pauses {
         times
     }
 }
+
+/// The time that `percent` of the times, at least one, do not exceed. `sorted` has at least one.
+///
+/// # Panics
+///
+/// If there are no times, or `percent` is more than 100.
+pub fn nearest_rank(sorted: &[u64], percent: usize) -> u64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted[rank - 1]
+}

@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use standstill_heap::pauses::nearest_rank;
+
 use crate::common::{Made, file, place, real, run};
 
 mod common;
@@ -59,8 +61,8 @@ fn a_page_has_figures_rectangles_classes_suspects_and_pauses() {
         "<li>200 x Template, 6.7 MB",
         "<code>[1416]</code> list @205407",
         "<td>6.7 MB<td>9.6 kB<td>200<td>Template",
-        "<td>2<td>40 µs<td>40 µs<td>12.3 ms<td>12.4 ms<td>",
-        "<td>99<td>50 µs<td>98 µs<td>99 µs<td>5.0 ms<td>",
+        "<td>2<td>40 µs<td>12.3 ms<td>12.3 ms<td>12.4 ms<td>",
+        "<td>99<td>50 µs<td>99 µs<td>99 µs<td>5.0 ms<td>",
         "<td>1<td>3.00 s<td>3.00 s<td>3.00 s<td>3.00 s<td>",
         "1 reports; the last 1",
     ] {
@@ -72,6 +74,16 @@ fn a_page_has_figures_rectangles_classes_suspects_and_pauses() {
     let quiet = report(&real("sympy"), None, "quiet.html").1;
     assert!(!quiet.contains("Pauses"));
     assert_eq!(quiet, report(&real("sympy"), None, "again.html").1, "the same page each time");
+}
+
+#[test]
+fn a_percentile_is_the_nearest_rank() {
+    for (count, median, high) in [(1, 1, 1), (2, 1, 2), (100, 50, 99), (101, 51, 100)] {
+        let times: Vec<u64> = (1..=count).collect();
+        assert_eq!(nearest_rank(&times, 50), median, "of {count}");
+        assert_eq!(nearest_rank(&times, 99), high, "of {count}");
+        assert_eq!((nearest_rank(&times, 0), nearest_rank(&times, 100)), (1, count));
+    }
 }
 
 #[test]

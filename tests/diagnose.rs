@@ -209,7 +209,9 @@ impl Slow {
 /// The next test runs this one as a process, too.
 #[test]
 fn a_program_that_collects() {
-    let heap = Heap::builder().name("a \"name\"").build().expect("a heap");
+    // Shorter than the finalizer takes.
+    let limit = Duration::from_millis(1);
+    let heap = Heap::builder().name("a \"name\"").slow_stop(limit).build().expect("a heap");
     let mut m = heap.attach();
     let slow = m.alloc(Slow { me: GcCell::default() });
     *slow.me.lock(&m) = Some(slow.clone());
@@ -257,6 +259,12 @@ fn check_log(lines: &[serde_json::Value]) {
         (&2.into(), &"young".into())
     );
     assert!(of("promotion")[0]["objects"].as_u64() > Some(0));
+    let slow = of("slow");
+    let slow = slow.iter().find(|line| line["kind"] == "held up").expect("a slow finalizer");
+    assert!(slow["waited_us"].as_u64() >= Some(2000) && slow["os_thread"].is_u64(), "{slow}");
+    assert!(slow["thread"].is_string(), "{slow}");
+    assert_eq!((&slow["purpose"], &slow["slowest"][0]["during"]), (&().into(), &"Finalize".into()));
+    assert!(slow["text"].as_str().expect("a text").contains("a finalizer of "), "{slow}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::census::{ClassTable, Summary};
-use crate::pauses::{Pause, PauseKind, Pauses, nearest_rank};
+use crate::pauses::{Pause, PauseKind, Pauses, SlowReport, nearest_rank};
 use crate::suspects::{Suspect, Suspects};
 use crate::text::grouped;
 use crate::tree::Tree;
@@ -206,11 +206,25 @@ const KINDS: [(PauseKind, &str, &str); 3] = [
 
 fn chart(f: &mut fmt::Formatter<'_>, pauses: &Pauses) -> fmt::Result {
     writeln!(f, "<h2>Pauses over time</h2>")?;
+    if pauses.pauses.is_empty() {
+        writeln!(f, "<p>The log has none.</p>")?;
+    } else {
+        bars(f, pauses)?;
+    }
+    if pauses.slow_count > 0 {
+        let (count, kept) = (grouped(pauses.slow_count as u64), pauses.slow.len());
+        writeln!(f, "<h2>Slow waits</h2><p>{count} reports; the last {kept}:</p><ul>")?;
+        for SlowReport { text, .. } in &pauses.slow {
+            writeln!(f, "<li>{}", escaped(text))?;
+        }
+        writeln!(f, "</ul>")?;
+    }
+    Ok(())
+}
+
+fn bars(f: &mut fmt::Formatter<'_>, pauses: &Pauses) -> fmt::Result {
     let all = &pauses.pauses;
     let longest = all.iter().map(|pause| pause.micros).max().unwrap_or(0);
-    if all.is_empty() {
-        return writeln!(f, "<p>The log has none.</p>");
-    }
     writeln!(f, "<table><tr><th>pauses<th>median<th>99th percentile<th>maximum<th>sum<th>of")?;
     for (kind, name, color) in KINDS {
         let times = pauses.sorted(kind);
@@ -259,17 +273,23 @@ fn chart(f: &mut fmt::Formatter<'_>, pauses: &Pauses) -> fmt::Result {
             time(*micros)
         )?;
     }
+    for SlowReport { pauses_before, kind, micros, thread, .. } in &pauses.slow {
+        let x = 60.0 + *pauses_before as f64 / size as f64 * step;
+        let kind = escaped(kind.as_deref().unwrap_or("slow wait"));
+        let took = micros.map(|micros| format!(", {}", time(micros))).unwrap_or_default();
+        let by = thread.as_ref().map(|name| format!(", because of thread {}", escaped(name)));
+        writeln!(
+            f,
+            "<path d=\"M{x:.1} 14l-5 -10h10z\"><title>{kind}{took}{}</title></path>",
+            by.unwrap_or_default()
+        )?;
+    }
     writeln!(f, "</svg>")?;
     if size > 1 {
         writeln!(f, "<p class=note>A bar is the longest of {size} pauses.</p>")?;
     }
-    if pauses.slow_count > 0 {
-        let (count, kept) = (grouped(pauses.slow_count as u64), pauses.slow.len());
-        writeln!(f, "<h2>Slow waits</h2><p>{count} reports; the last {kept}:</p><ul>")?;
-        for text in &pauses.slow {
-            writeln!(f, "<li>{}", escaped(text))?;
-        }
-        writeln!(f, "</ul>")?;
+    if !pauses.slow.is_empty() {
+        writeln!(f, "<p class=note>A triangle is a slow wait.</p>")?;
     }
     Ok(())
 }

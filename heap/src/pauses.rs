@@ -1,5 +1,6 @@
 //! The pauses of a process, from the lines that `STANDSTILL_LOG=gc:FILE` makes it write.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -19,7 +20,7 @@ pub struct Pauses {
     /// All of them.
     pub pauses: Vec<Pause>,
     /// The last reports of slow waits.
-    pub slow: Vec<String>,
+    pub slow: VecDeque<SlowReport>,
     /// The number of all such reports.
     pub slow_count: usize,
 }
@@ -31,6 +32,21 @@ pub struct Pause {
     pub kind: PauseKind,
     /// How long it lasted, in microseconds.
     pub micros: u64,
+}
+
+/// A report of a slow wait. Logs of older versions have only the text.
+#[derive(Clone, Debug, Default)]
+pub struct SlowReport {
+    /// The number of pauses that stand before it in the log.
+    pub pauses_before: usize,
+    /// The name of its event, such as `slow stop`.
+    pub kind: Option<String>,
+    /// How long the wait has taken, in microseconds.
+    pub micros: Option<u64>,
+    /// The thread that causes it.
+    pub thread: Option<String>,
+    /// All of it, in a sentence.
+    pub text: String,
 }
 
 /// What a stop was for.
@@ -53,6 +69,8 @@ struct Line {
     #[serde(default)]
     stops_us: Vec<u64>,
     stopped_us: Option<u64>,
+    waited_us: Option<u64>,
+    thread: Option<String>,
     text: Option<String>,
 }
 
@@ -93,9 +111,15 @@ impl Pauses {
                 if let Some(text) = line.text {
                     self.slow_count += 1;
                     if self.slow.len() == MOST_SLOW {
-                        self.slow.remove(0);
+                        self.slow.pop_front();
                     }
-                    self.slow.push(text);
+                    self.slow.push_back(SlowReport {
+                        pauses_before: self.pauses.len(),
+                        kind: line.kind,
+                        micros: line.waited_us,
+                        thread: line.thread,
+                        text,
+                    });
                 }
                 return;
             }

@@ -46,7 +46,11 @@ fn log() -> PathBuf {
     let mut text = line("full", "[12345,40]");
     text.extend((1..=99).map(|at| line("young", &format!("[{at}]"))));
     text += "{\"event\":\"promotion\",\"objects\":7,\"stopped_us\":3000000}\n";
-    text += &format!("{{\"event\":\"slow\",\"text\":{}}}\n", serde_json::json!(EVIL));
+    let evil = serde_json::json!(EVIL);
+    text += &format!("{{\"event\":\"slow\",\"text\":{evil}}}\n");
+    text += &format!(
+        "{{\"event\":\"slow\",\"kind\":{evil},\"waited_us\":1500,\"thread\":{evil},\"text\":\"late\"}}\n"
+    );
     text += "{\"event\":\"collection\",\"ki";
     file("log", text.as_bytes())
 }
@@ -64,7 +68,10 @@ fn a_page_has_figures_rectangles_classes_suspects_and_pauses() {
         "<td>2<td>40 µs<td>12.3 ms<td>12.3 ms<td>12.4 ms<td>",
         "<td>99<td>50 µs<td>99 µs<td>99 µs<td>5.0 ms<td>",
         "<td>1<td>3.00 s<td>3.00 s<td>3.00 s<td>3.00 s<td>",
-        "1 reports; the last 1",
+        "2 reports; the last 2",
+        "<title>slow wait</title>",
+        ", 1.5 ms, because of thread &lt;",
+        "<li>late",
     ] {
         assert!(page.contains(part), "no {part}");
     }
@@ -84,6 +91,13 @@ fn a_percentile_is_the_nearest_rank() {
         assert_eq!(nearest_rank(&times, 99), high, "of {count}");
         assert_eq!((nearest_rank(&times, 0), nearest_rank(&times, 100)), (1, count));
     }
+}
+
+#[test]
+fn a_log_without_pauses_shows_its_slow_waits() {
+    let log = file("stuck", b"{\"event\":\"slow\",\"kind\":\"slow stop\",\"text\":\"stuck\"}\n");
+    let page = report(&Made::new().write("stuck-heap"), Some(&log), "stuck.html").1;
+    assert!(page.contains("The log has none") && page.contains("<li>stuck"), "{page}");
 }
 
 #[test]

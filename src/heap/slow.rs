@@ -36,6 +36,7 @@ use crate::heap::core::Core;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::report::facts::{LongestCall, SlowWait};
+use crate::report::log::SlowLine;
 use crate::report::{event, log};
 use crate::safepoint::{SlowStop, SlowStopKind, StopPurpose, ThreadId, ThreadInfo};
 
@@ -64,8 +65,13 @@ fn set<R>(place: &Setting<Option<Report<R>>>, hook: Report<R>) {
     drop(old);
 }
 
-fn tell<R: fmt::Display>(place: &Setting<Option<Report<R>>>, heap: &str, report: &R) {
-    log::slow(heap, report);
+fn tell<R: fmt::Display>(
+    place: &Setting<Option<Report<R>>>,
+    heap: &str,
+    line: &SlowLine<'_>,
+    report: &R,
+) {
+    log::slow(heap, line, report);
     let hook = place.with(|place| place.clone());
     match hook {
         // The result is ignored, so that a panic of the hook is not repeated.
@@ -89,6 +95,13 @@ impl SlowHooks {
     pub(crate) fn stop(&self, heap: &str, report: &SlowStop) {
         let waiter = report.waiter.as_ref().map(ThreadInfo::to_string);
         let (waiter, purpose) = (waiter.as_deref(), report.purpose.map(StopPurpose::text));
+        let kind = match report.kind {
+            SlowStopKind::Failed => "leaked mutator",
+            SlowStopKind::Waiting => "slow stop",
+            SlowStopKind::Collecting => "long collection",
+            SlowStopKind::HeldUp => "held up",
+            SlowStopKind::Held | SlowStopKind::Suspended => "long stop",
+        };
         for straggler in &report.stragglers {
             let thread = &straggler.thread;
             let wait = SlowWait {
@@ -107,8 +120,9 @@ impl SlowHooks {
                     thread.os_thread,
                     thread.registered_for,
                 ),
-                SlowStopKind::Waiting => event::slow_wait("slow stop", &wait, None),
-                SlowStopKind::Collecting => event::slow_wait("long collection", &wait, None),
+                SlowStopKind::Waiting | SlowStopKind::Collecting => {
+                    event::slow_wait(kind, &wait, None);
+                }
                 SlowStopKind::HeldUp => event::held_up(
                     heap,
                     report.waited,
@@ -117,11 +131,20 @@ impl SlowHooks {
                     report.longest.as_ref(),
                 ),
                 SlowStopKind::Held | SlowStopKind::Suspended => {
-                    event::slow_wait("long stop", &wait, Some(straggler.is_suspended));
+                    event::slow_wait(kind, &wait, Some(straggler.is_suspended));
                 }
             }
         }
-        tell(&self.stop, heap, report);
+        let thread = report.stragglers.first().map(|straggler| &straggler.thread);
+        let line = SlowLine {
+            kind,
+            waited: report.waited,
+            thread: thread.and_then(|thread| thread.name.as_deref()),
+            os_thread: thread.and_then(|thread| thread.os_thread),
+            purpose,
+            slowest: report.longest.as_slice(),
+        };
+        tell(&self.stop, heap, &line, report);
     }
 
     /// Reports a wait for a cell. Never unwinds.
@@ -140,15 +163,24 @@ impl SlowHooks {
             thread.map_or_else(|| "unknown".to_owned(), ThreadInfo::to_string)
         };
         let first = report.waits.first();
+        let holder = first.and_then(|wait| wait.holder.as_ref());
         event::slow_lock(
             heap,
             report.waited,
             &name(first.map(|wait| &wait.waiter)),
-            &name(first.and_then(|wait| wait.holder.as_ref())),
+            &name(holder),
             report.type_name,
             report.is_deadlock,
         );
-        tell(&self.lock, heap, report);
+        let line = SlowLine {
+            kind: "slow lock",
+            waited: report.waited,
+            thread: holder.and_then(|thread| thread.name.as_deref()),
+            os_thread: holder.and_then(|thread| thread.os_thread),
+            purpose: None,
+            slowest: &[],
+        };
+        tell(&self.lock, heap, &line, report);
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use crate::base::environment::{Environment, LogTo};
 use crate::base::fallible;
 use crate::base::outside::{call_outside, whole_line};
-use crate::report::facts::{CollectionReport, TypeShare};
+use crate::report::facts::{CollectionReport, LongestCall, TypeShare};
 
 /// A text in quotes, as JSON writes it.
 pub(crate) struct Quoted<T>(pub(crate) T);
@@ -167,7 +167,7 @@ impl Display for ShareAsJson<'_> {
     }
 }
 
-struct CallsAsJson<'a>(&'a [crate::report::facts::LongestCall]);
+struct CallsAsJson<'a>(&'a [LongestCall]);
 
 impl Display for CallsAsJson<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -209,11 +209,35 @@ pub(crate) fn promotion(heap: &str, objects: usize, stopped: Duration) {
     );
 }
 
+/// What a line about a slow wait says beside its text.
+pub(crate) struct SlowLine<'a> {
+    /// The name of the event.
+    pub(crate) kind: &'static str,
+    pub(crate) waited: Duration,
+    /// The thread that causes the wait, or the first of them.
+    pub(crate) thread: Option<&'a str>,
+    pub(crate) os_thread: Option<u64>,
+    pub(crate) purpose: Option<&'static str>,
+    /// The slowest code of the program meanwhile, if some was slow.
+    pub(crate) slowest: &'a [LongestCall],
+}
+
 /// A slow wait was reported.
-pub(crate) fn slow(heap: &str, report: &dyn Display) {
+pub(crate) fn slow(heap: &str, line: &SlowLine<'_>, report: &dyn Display) {
     let Some(to) = wanted() else { return };
-    let (heap, text) = (Quoted(heap), Quoted(report));
-    write(to, format_args!("{{\"event\":\"slow\",{Stamp},\"heap\":{heap},\"text\":{text}}}"));
+    let &SlowLine { kind, waited, thread, os_thread, purpose, slowest } = line;
+    let (heap, text, waited) = (Quoted(heap), Quoted(report), micros(waited));
+    let (thread, os_thread) = (OrNull(thread.map(Quoted)), OrNull(os_thread));
+    let purpose = OrNull(purpose.map(Quoted));
+    let slowest = CallsAsJson(slowest);
+    write(
+        to,
+        format_args!(
+            "{{\"event\":\"slow\",{Stamp},\"heap\":{heap},\"kind\":\"{kind}\",\
+             \"waited_us\":{waited},\"thread\":{thread},\"os_thread\":{os_thread},\
+             \"purpose\":{purpose},\"slowest\":[{slowest}],\"text\":{text}}}"
+        ),
+    );
 }
 
 #[inline]

@@ -10,7 +10,9 @@
 //!   to write with.
 //!
 //! For example, `touch snapshot` in the folder makes process 4711 write
-//! `4711-heap-1.heapsnapshot`, and after the next touch `4711-heap-2.heapsnapshot`.
+//! `4711-heap-1.heapsnapshot`, and after the next touch `4711-heap-2.heapsnapshot`. All touches
+//! between two looks of the thread, also of both files, are one request. Those that come while it
+//! writes are one more.
 //!
 //! The thread attaches only to copy the heap, and has no handle of it otherwise, so that it keeps
 //! no heap alive. Once it runs, a failure is told on standard error and changes nothing else, also

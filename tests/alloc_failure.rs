@@ -19,13 +19,16 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
+use std::ffi::OsString;
+use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
+use common::child::{Process, role};
 use common::{Census, Fin, Node, fin, is_full, link, node, ring};
 use standstill::gc_module::{CallbackInfo, DEBUG_SAVEALL, Services, Visit};
 use standstill::model::{
@@ -1277,6 +1280,72 @@ fn inspecting_a_heap() {
         state.check();
     };
     assert!(refuse_each((state, services, target, 0), &[], |_| {}, look, check) > 0);
+}
+
+/// The thread of `STANDSTILL_DIAG` says that it has no memory, and serves the next request.
+#[test]
+fn writing_requested_snapshots() {
+    const TEST: &str = "writing_requested_snapshots";
+    const VARIABLE: &str = "STANDSTILL_DIAG";
+    let _alone = one_at_a_time();
+    if role().is_none() {
+        let folder =
+            std::env::temp_dir().join(format!("standstill-refused-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let prepare = |command: &mut std::process::Command| {
+            command.env(VARIABLE, &folder);
+        };
+        let status = Process::start(TEST, "alone", prepare).ends();
+        let files = std::fs::read_dir(&folder).expect("the folder").flatten();
+        let names: Vec<_> = files.map(|file| file.file_name()).collect();
+        std::fs::remove_dir_all(&folder).expect("the folder");
+        assert!(status.success(), "{status}");
+        let is_part = |name: &OsString| name.to_string_lossy().ends_with(".part");
+        return assert!(names.len() > 1 && !names.iter().any(is_part), "{names:?}");
+    }
+    let mut state = State::new(builder());
+    mixed(&mut state, 40);
+    let request = Path::new(&std::env::var_os(VARIABLE).expect("a folder")).join("snapshot");
+    let mut request = std::fs::File::create(request).expect("a request");
+    let mut ends = [0; 2];
+    // SAFETY: two descriptors are made, and standard error is kept under another number.
+    let error = unsafe {
+        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0, "no pipe");
+        libc::dup(2)
+    };
+    let mut told = Vec::new();
+    for all_later in [false, true] {
+        let mut n = 1;
+        loop {
+            let mut line = [0u8; 1024];
+            let length = state.m.detach(|| {
+                // So that the file's time is another one.
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                // SAFETY: the descriptors are open. Only the watching thread writes to standard
+                // error meanwhile, and its line fits.
+                unsafe {
+                    libc::dup2(ends[1], 2);
+                    arm(n, all_later);
+                    request.write_all(b".").expect("a request");
+                    let length = libc::read(ends[0], line.as_mut_ptr().cast(), line.len());
+                    disarm();
+                    libc::dup2(error, 2);
+                    length
+                }
+            });
+            let line = String::from_utf8_lossy(&line[..usize::try_from(length).expect("a line")]);
+            let is_refused = REFUSED.swap(false, SeqCst);
+            let is_written = line.contains("': a snapshot with ");
+            assert!(is_written || is_refused && line.contains("': no snapshot "), "{n}: {line}");
+            if !is_refused {
+                break;
+            }
+            told.push(is_written);
+            n += if is_full() { 1 } else { 1 + n / 2 };
+        }
+    }
+    assert!(told.iter().filter(|is_written| !**is_written).count() > 5, "{told:?}");
+    state.check();
 }
 
 #[test]

@@ -11,6 +11,7 @@
 //! | none: it is held | `a_thread_that_uses_a_setting_waits_for_the_end_of_a_fork` |
 //! | while another thread writes to standard error | `a_message_of_the_library_in_a_child_waits_for_no_lost_thread` |
 //! | while another thread visits all objects | `a_child_collects_also_if_a_lost_thread_was_visiting_all_objects` |
+//! | while another thread writes a snapshot, and threads mark | `a_child_collects_also_if_a_lost_thread_was_writing_a_snapshot` |
 //! | left by `exit`, in the child or the parent | `a_process_that_exits_inside_a_fork_ends_with_its_own_status` |
 //!
 //! With `STANDSTILL_STRESS_SECS` there are 400 children of each kind.
@@ -523,6 +524,70 @@ fn a_child_collects_also_if_a_lost_thread_was_visiting_all_objects() {
         assert!(heap.services().is_visiting());
         drop(end);
         assert_eq!(m.detach(|| child_says(pid)), 0);
+    });
+}
+
+#[test]
+fn a_child_collects_also_if_a_lost_thread_was_writing_a_snapshot() {
+    const TEST: &str = "a_child_collects_also_if_a_lost_thread_was_writing_a_snapshot";
+    const VARIABLE: &str = "STANDSTILL_DIAG";
+    if role().is_none() {
+        let folder = std::env::temp_dir().join(format!("standstill-fork-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let prepare = |command: &mut std::process::Command| {
+            command.env(VARIABLE, &folder);
+        };
+        let status = Process::start(TEST, "alone", prepare).ends();
+        std::fs::remove_dir_all(&folder).expect("the folder");
+        return assert!(status.success(), "{status}");
+    }
+    let folder = std::path::PathBuf::from(std::env::var_os(VARIABLE).expect("a folder"));
+    let heap = Heap::builder().workers(2).serial_below(0).build().expect("a heap");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            while !stop.load(Ordering::Relaxed) {
+                drop(ring(&m, 10));
+                m.collect();
+            }
+        });
+        let _over = Over(&stop);
+        let mut m = heap.attach();
+        let kept = ring(&m, 20_000);
+        for number in 0..children(8) {
+            std::fs::write(folder.join("snapshot"), "").expect("a request");
+            // The request is served within 250 ms, and that takes a while.
+            let wait = std::time::Duration::from_millis(number as u64 % 8 * 45);
+            m.detach(|| std::thread::sleep(wait));
+            let prepared = m.prepare_fork().expect("the world stops");
+            // SAFETY: the world is stopped; the child leaves in `in_child`.
+            let pid = unsafe { fork() };
+            if pid == 0 {
+                prepared.child();
+                in_child(|| {
+                    m.verify().expect("a whole heap");
+                    drop(ring(&m, 100));
+                    let report = m.collect();
+                    assert!(report.abandoned.is_none() && report.collected >= 100);
+                    assert!(m.graph().objects() >= 20_000);
+                });
+            }
+            prepared.parent();
+            assert_eq!(m.detach(|| child_says(pid)), 0);
+        }
+        let is_written = || {
+            let files = std::fs::read_dir(&folder).expect("a folder").flatten();
+            files
+                .into_iter()
+                .any(|file| file.path().extension().is_some_and(|it| it == "heapsnapshot"))
+        };
+        m.detach(|| {
+            while !is_written() {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        });
+        drop(kept);
     });
 }
 

@@ -13,6 +13,11 @@ use std::time::Instant;
 
 use standstill::diagnose::{Digraph, Dominators};
 
+use crate::random::Random;
+
+#[path = "../../tests/common/random.rs"]
+mod random;
+
 const EDGES: usize = 4;
 
 struct Graph {
@@ -34,19 +39,6 @@ impl Digraph for Graph {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as u32
-    }
-}
-
 /// The most memory of the process so far, in bytes. 0 where the system does not tell it.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -62,12 +54,10 @@ fn main() {
         let mut targets = Vec::with_capacity(nodes * EDGES);
         for node in 0..nodes {
             let limit = if name == "list" { node + 1 } else { nodes };
-            targets.push(if name == "list" {
-                (node + 1).min(nodes - 1) as u32
-            } else {
-                random.below(nodes)
-            });
-            targets.extend((1..EDGES).map(|_| random.below(limit)));
+            let first =
+                if name == "list" { (node + 1).min(nodes - 1) } else { random.below(nodes) };
+            targets.push(first as u32);
+            targets.extend((1..EDGES).map(|_| random.below(limit) as u32));
         }
         let graph = Graph { targets };
         let before = peak();

@@ -13,8 +13,11 @@ use standstill_heap::snapshot::Snapshot;
 use standstill_heap::tree::Tree;
 
 use crate::common::{Made, ask, file, place, real, run};
+use crate::random::Random;
 
 mod common;
+#[path = "../../tests/common/random.rs"]
+mod random;
 
 fn snapshot(path: &Path) -> Snapshot {
     read(path, &ProgressBar::hidden()).unwrap_or_else(|bad| panic!("{bad}"))
@@ -51,18 +54,6 @@ fn assert_folded(before: &Tree<'_>, after: &Tree<'_>, context: &str) {
         assert_eq!(after.retained(node), before.retained(was), "{context}, id {id}");
         assert_eq!(above(after, node), above(before, was), "{context}, id {id}");
         assert_eq!(after.snapshot.name_of(node), before.snapshot.name_of(was), "{context}");
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
     }
 }
 

@@ -2,21 +2,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use self::random::Random;
 use crate::diagnose::{Census, Digraph, Dominators, HeapGraph, LeakWatch, TypeCensus};
 use crate::{AnyGc, Code, Gc, GcCell, GcSlice, Heap, Mutator, Trace, Tracer};
 
-/// A small generator (SplitMix64), so that a failure names its seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-}
+#[path = "../../tests/common/random.rs"]
+mod random;
 
 #[derive(crate::Trace)]
 #[trace(crate = crate)]

@@ -11,6 +11,13 @@
 //!
 //! A large graph does not fit into caches, so time is the number of reads at random places. What is
 //! read together lies together, and neither the search nor the compression of paths has a stack.
+//!
+//! Half of the time goes to semidominators, a third to the search, and the rest to turning the
+//! edges around. Some changes were measured with 4 edges a node and left out, because they save
+//! less than 5 % of the processor time on one of the graphs of `heap/examples/large.rs`. A prefetch
+//! instead of reading ahead does nothing on processors other than x86-64. To store only edges that
+//! come from a higher position saves 4 bytes a node of the random graph. To sort the edges in parts
+//! while the search goes on, which reads the graph once, takes up to 45 bytes a node.
 
 #![forbid(unsafe_code)]
 

@@ -143,20 +143,19 @@ impl Suspect {
             }
             point = child;
         }
-        let mut path = paths.to(point)?;
-        let mut list = None;
-        if let Some(objects) = list_length(tree, first, point) {
+        let objects_in_list = list_length(tree, first, point);
+        let path = paths.to(if objects_in_list.is_some() { first } else { point })?;
+        let list = objects_in_list.map(|objects| {
             let class = snapshot.class_of(first);
             let mut above = std::iter::successors(Some(first), |&node| tree.dominator(node));
             point = above.find(|&node| snapshot.class_of(node) != class).unwrap_or(0);
-            path = paths.to(first)?;
-            list = Some(LinkedList {
+            LinkedList {
                 class: snapshot.class_name(class),
                 objects,
                 retained_bytes: tree.retained(first),
                 field: path.field_of(&tree.object(point)).to_owned(),
-            });
-        }
+            }
+        });
         let mut below: HashMap<Class, (usize, u64)> = HashMap::new();
         for child in tree.children(point) {
             let sum = below.entry(snapshot.class_of(child)).or_default();

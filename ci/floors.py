@@ -38,7 +38,7 @@ LONGEST = 800
 # package: the files that may name it.
 PACKAGES = {
     "crossbeam_utils": ["heap/helpers", "collect/mark", "safepoint/mod", "safepoint/participant", "safepoint/record"],
-    "libc": ["base/system/apple", "base/system/linux", "base/system/signals", "base/system/unix"],
+    "libc": ["base/system/apple", "base/system/linux", "base/system/process", "base/system/signals", "base/system/unix"],
     "loom": ["base/model_sync"],
     "metrics": ["report/recorder"],
     "parking_lot": ["base/sync", "typed/trace_std"],

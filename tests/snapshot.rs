@@ -1,14 +1,19 @@
 //! The file with all objects: its content, its errors, and the thread that writes it on request.
 #![cfg(not(loom))]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
+use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry;
 
 #[derive(Trace)]
 struct Leaf {
@@ -121,6 +126,141 @@ fn a_snapshot_has_all_objects_and_references_and_no_content() {
     }
     assert_eq!(file.named("leaves").len(), 10);
     assert!(file.name(file.named("me")[0]).ends_with("Registry"));
+}
+
+/// The nodes of a file by their ids: name, size, references from outside, age, and the edges, each
+/// with its name and the id of its target.
+type ById = BTreeMap<usize, (String, usize, usize, usize, Vec<(usize, String, usize)>)>;
+
+fn by_id(file: &Decoded) -> ById {
+    let mut nodes: ById = BTreeMap::new();
+    for (at, node) in file.nodes.iter().enumerate() {
+        nodes.insert(node[2], (file.name(at).to_owned(), node[3], node[7], node[8], Vec::new()));
+    }
+    for (from, edge) in &file.edges {
+        // The edges of the root and of arrays have numbers.
+        let name = if edge[0] == 1 { String::new() } else { file.strings[edge[1]].clone() };
+        let edges = &mut nodes.get_mut(&file.nodes[*from][2]).expect("a node").4;
+        edges.push((edge[0], name, file.nodes[edge[2]][2]));
+    }
+    nodes
+}
+
+/// Writes the heap in both ways, and compares the files.
+fn compare(m: &mut Mutator, test: &str) -> Decoded {
+    let folder = Folder::new(test);
+    let (by_child, copied) = (folder.0.join("child"), folder.0.join("copied"));
+    m.snapshot(&by_child).unwrap();
+    m.graph().save_snapshot(&copied).unwrap();
+    let [by_child, copied] =
+        [by_child, copied].map(|path| Decoded::of(&fs::read_to_string(path).expect("a snapshot")));
+    assert_eq!(by_id(&by_child), by_id(&copied));
+    by_child
+}
+
+#[derive(Default, Trace)]
+struct Node {
+    next: GcCell<Option<Gc<Node>>>,
+    more: GcCell<Vec<Gc<Node>>>,
+    leaf: GcCell<Option<Gc<Leaf>>>,
+}
+
+#[test]
+fn a_child_writes_the_file_of_a_copied_heap() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    assert_eq!(compare(&mut m, "random").nodes.len(), 1, "of an empty heap, the outside");
+    let mut state = 7_u64;
+    let mut below = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % n
+    };
+    let mut held: Vec<Gc<Node>> = Vec::new();
+    for round in 0..3 {
+        for _ in 0..2000 {
+            let node = m.alloc(Node::default());
+            if !held.is_empty() {
+                node.next.set(&m, Some(held[below(held.len())].clone()));
+                let more = below(4);
+                let more = (0..more).map(|_| held[below(held.len())].clone());
+                node.more.lock(&m).extend(more);
+                let at = below(held.len());
+                held[at].next.set(&m, Some(node.clone()));
+            }
+            if below(3) == 0 {
+                node.leaf.set(&m, Some(m.alloc(Leaf { text: "secret".repeat(below(9)) })));
+            }
+            held.push(node);
+        }
+        // Some die, and some become garbage; those of the first rounds are old.
+        let kept = held.len() / 4;
+        held.truncate(kept);
+        if round < 2 {
+            m.collect();
+        }
+        assert!(compare(&mut m, "random").nodes.len() > kept);
+    }
+    // An object with more references than a page has objects, and two locked fields.
+    let wide = m.alloc(Node::default());
+    wide.more.lock(&m).extend(held.iter().cycle().take(100_000).cloned());
+    assert!(compare(&mut m, "random").edges.len() > 100_000);
+}
+
+/// The reasons that events name.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Told {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            if field.name() == "reason" {
+                self.0.lock().unwrap().push(format!("{value:?}"));
+            }
+        });
+    }
+}
+
+/// What [`Odd::describe`] does in a child of the process.
+static ODD: AtomicUsize = AtomicUsize::new(0);
+static PARENT: AtomicU32 = AtomicU32::new(0);
+
+/// An object that must not be described in a child.
+struct Odd(GcCell<Vec<Gc<Leaf>>>);
+
+impl Trace for Odd {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
+    }
+
+    fn describe(this: &Self, tracer: &mut Tracer) {
+        let is_child = std::process::id() != PARENT.load(Ordering::Relaxed);
+        match ODD.load(Ordering::Relaxed) {
+            0 if is_child => panic!("in the child"),
+            1 if is_child => std::process::abort(),
+            2 if is_child && ODD_CALLS.fetch_add(1, Ordering::Relaxed) > 0 => {}
+            _ => Trace::describe(&this.0, tracer),
+        }
+    }
+}
+
+static ODD_CALLS: AtomicUsize = AtomicUsize::new(0);
+
+#[test]
+fn a_child_that_fails_costs_only_a_stop() {
+    PARENT.store(std::process::id(), Ordering::Relaxed);
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    let odd = m.alloc(Odd(GcCell::new(Vec::new())));
+    odd.0.lock(&m).push(m.alloc(Leaf { text: String::new() }));
+    let reasons = ["panicked", "signal 6", "differently"];
+    for (mode, reason) in reasons.into_iter().enumerate() {
+        ODD.store(mode, Ordering::Relaxed);
+        let told = Told::default();
+        tracing::subscriber::with_default(registry().with(told.clone()), || compare(&mut m, "odd"));
+        let told = told.0.lock().unwrap();
+        assert!(told.iter().any(|event| event.contains(reason)), "{told:?}");
+    }
+    assert!(m.collect().abandoned.is_none());
 }
 
 #[test]

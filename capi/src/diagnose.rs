@@ -6,8 +6,9 @@
 use std::ffi::{OsStr, c_char, c_int, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use standstill::diagnose::Census;
+use standstill::diagnose::{Census, NoSnapshot};
 use standstill::words;
 use standstill::{Code, Distribution, Fault, Mutator};
 
@@ -317,11 +318,10 @@ export! {
         counted(FUNCTION, || {
             let path = path.text().ok_or_else(|| Fault::new(Code::NullArgument, FUNCTION))?;
             thread::exclusively(FUNCTION, |m| {
-                let graph = m.try_graph()?;
-                // Detached, so that no stop waits for the disk.
-                m.detach(|| {
-                    let saved = graph.save_snapshot(OsStr::from_bytes(path.to_bytes()));
-                    saved.map(|()| graph.objects()).map_err(|error| unwritten(&error))
+                let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+                m.try_snapshot(path).map_err(|failed| match failed {
+                    NoSnapshot::Heap(fault) => fault,
+                    NoSnapshot::File(error) => unwritten(&error),
                 })
             })?
         })

@@ -84,7 +84,6 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::collect::calls::{Abandoned, guard_traversal, tracer_of};
-use crate::collect::candidates::Candidates;
 use crate::collect::scope::{Selection, exclusively, live};
 use crate::heap::listed::{ListedMemory, ObjectList};
 use crate::heap::model::ObjectModel;
@@ -176,7 +175,7 @@ fn clear_page(space: &Space<Segments>, page: usize) {
 /// uncounted references from other objects lead to. No candidate is marked yet.
 pub(crate) fn roots<M: ObjectModel>(
     world: &World<'_, M>,
-    candidates: &Candidates,
+    is_candidate: impl Fn(usize) -> bool,
     selection: Selection,
 ) -> Result<Vec<u32>, Abandoned> {
     let space = &world.core().space;
@@ -186,8 +185,7 @@ pub(crate) fn roots<M: ObjectModel>(
     };
     let mut found = Vec::new();
     let mut result = Ok(());
-    let is_candidate = |granule: usize| candidates.is_unmarked(granule);
-    let traverses = |object| granule(object).is_some_and(is_candidate);
+    let traverses = |object| granule(object).is_some_and(&is_candidate);
     // A survey shows all objects.
     let is_wanted = |&granule: &usize| selection == Selection::All || is_candidate(granule);
     let mut report = |object| {
@@ -215,7 +213,7 @@ pub(crate) fn roots<M: ObjectModel>(
                 tracer.take_unreadable();
                 result = result.and(tracer.lost_nothing());
                 let granules = tracer.all_uncounted().map(|address| space.granule(address));
-                for granule in granules.filter(|&granule| candidates.is_unmarked(granule)) {
+                for granule in granules.filter(|&granule| is_candidate(granule)) {
                     result = result.and(fallible::push(&mut found, granule as u32));
                 }
             });

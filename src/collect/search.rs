@@ -87,7 +87,7 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
 
     /// Marks the candidates that are reachable from outside, in the phases `Premark` to `Mark`.
     pub(crate) fn mark_reachable(&mut self) -> Result<Marked, Abandoned> {
-        self.reported = listing::roots(self.world, &self.candidates, self.scope.selection)?;
+        self.reported = self.reported_roots()?;
         self.mark_known()?;
         let (mut counts, proven) = assumed::mark_and_count(self)?;
         if counts.traversed == 0 {
@@ -99,6 +99,11 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         assumed::remember(self, proven, std::mem::take(&mut roots.remembered));
         let _phase = self.phase(Phase::Mark);
         mark::mark(self, &mut counts, roots).map(Marked)
+    }
+
+    fn reported_roots(&self) -> Result<Vec<u32>, Abandoned> {
+        let is_candidate = |granule| self.candidates.is_unmarked(granule);
+        listing::roots(self.world, is_candidate, self.scope.selection)
     }
 
     /// Marks the candidates that the roots of the model reach, and in a full collection those that
@@ -149,7 +154,7 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     /// objects that the model has reported as roots, and the counts, for
     /// [`references`](Self::references).
     pub(crate) fn survey(&mut self) -> Result<(Vec<u32>, Counts), Abandoned> {
-        let roots = listing::roots(self.world, &self.candidates, self.scope.selection)?;
+        let roots = self.reported_roots()?;
         // Also of objects that are no candidates.
         self.candidates.adjustments = Adjustments::ask(self.world, |_| true)?;
         Ok((roots, self.count(0, Spills::default())?))

@@ -23,15 +23,22 @@ mod census;
 mod graph;
 // The same as a file, for viewers.
 mod snapshot;
+// The same file without a copy, written by a child of the process.
+mod streamed;
 // A thread that writes such files where the environment asks for them.
 mod watch;
 // Which object retains which.
 mod dominators;
 
+use std::io;
+
 use crate::base::fallible::NoMemory;
 pub use crate::diagnose::census::{Census, Growth, LeakWatch, Suspect, TypeCensus};
 pub use crate::diagnose::dominators::{Digraph, Dominators};
 pub use crate::diagnose::graph::{HeapGraph, Holder, Path, PathStep};
+#[doc(hidden)]
+pub use crate::diagnose::streamed::NoSnapshot;
+use crate::diagnose::streamed::{PendingSnapshot, Unfinished};
 use crate::diagnose::survey::{SurveyVisitor, survey};
 pub use crate::diagnose::survey::{Surveyed, TypeNames};
 use crate::heap::model::ObjectModel;
@@ -107,13 +114,36 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Writes all objects and references into a file that viewers open, as
     /// [`HeapGraph::save_snapshot`] does. The world runs while it is written.
     ///
+    /// On Linux a child of the process writes it, so that the stop lasts some milliseconds, however
+    /// many objects there are. No handler for forks runs in it, and of the program's code only the
+    /// model's traversals and descriptions, which must not allocate or wait there. If the system
+    /// refuses a child, or the child fails, the objects are copied in a stop, as by
+    /// [`graph`](Self::graph), and an event says why.
+    ///
     /// # Errors
     ///
     /// Those of the file system, and [`ErrorKind::Other`](std::io::ErrorKind) where
     /// [`graph`](Self::graph) panics.
-    pub fn snapshot(&mut self, path: impl AsRef<std::path::Path>) -> std::io::Result<()> {
-        let graph = self.try_graph().map_err(|fault| std::io::Error::other(fault.text))?;
-        self.detach(move || graph.save_snapshot(path))
+    pub fn snapshot(&mut self, path: impl AsRef<std::path::Path>) -> io::Result<()> {
+        self.try_snapshot(path.as_ref()).map(|_| ()).map_err(|failed| match failed {
+            NoSnapshot::Heap(fault) => io::Error::other(fault.text),
+            NoSnapshot::File(error) => error,
+        })
+    }
+
+    /// Like [`snapshot`](Self::snapshot), and returns the number of objects.
+    #[doc(hidden)]
+    pub fn try_snapshot(&mut self, path: &std::path::Path) -> Result<usize, NoSnapshot> {
+        let pending = PendingSnapshot::begin(self, path)?;
+        match self.detach(|| pending.finish()) {
+            Err(Unfinished::Child(without)) => {
+                // The heap is still there to be copied in a stop.
+                let pending = without.copied(self)?;
+                self.detach(|| pending.finish())
+            }
+            result => result,
+        }
+        .map_err(Unfinished::into_error)
     }
 
     /// The shortest path to an object from another one that is held from outside, as

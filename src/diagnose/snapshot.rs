@@ -18,13 +18,13 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek as _, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use crate::diagnose::graph::{GraphNode, HeapGraph};
+use crate::diagnose::graph::HeapGraph;
 use crate::report::log::Quoted;
 
 /// V8's number for a node that is an ordinary object.
@@ -52,36 +52,108 @@ const FIELDS: [&str; 9] = [
     "old",
 ];
 
-/// The strings before the names of types.
-const STRINGS: [&str; 4] = ["", "(outside)", "outside the heap", "(bytes outside the heap)"];
+/// The first strings of a file.
+pub(super) const STRINGS: [&str; 4] =
+    ["", "(outside)", "outside the heap", "(bytes outside the heap)"];
 const OUTSIDE: usize = 1;
 const EXTERNAL: usize = 2;
 const EXTERNAL_EDGE: usize = 3;
 
-/// The id of an object: odd, as those of V8's objects are. The next number is that of its bytes
-/// outside the heap.
-fn id(node: &GraphNode) -> usize {
-    2 * node.number as usize + 3
+/// How many there are in a file.
+#[derive(Clone, Copy, Default)]
+pub(super) struct SnapshotTotals {
+    pub(super) objects: usize,
+    pub(super) references: usize,
+    /// The objects that are held from outside.
+    pub(super) held: usize,
+    /// The objects with bytes outside the heap.
+    pub(super) externals: usize,
 }
 
-/// When this process, or the one that it is a fork of, wrote its first file, in nanoseconds since
-/// the epoch. With the number of the process, which a later process may get, no two are alike.
-fn first_written() -> u64 {
-    static FIRST: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = now.as_nanos() as u64;
-    // Relaxed: no other data is read with it.
-    FIRST.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(now)
+/// An object of a file.
+pub(super) struct SnapshotNode {
+    /// The number of the string with the name of its type.
+    pub(super) name: usize,
+    pub(super) number: u32,
+    pub(super) bytes: usize,
+    pub(super) external_bytes: usize,
+    /// The number of its references.
+    pub(super) edges: usize,
+    pub(super) outside: usize,
+    pub(super) is_held: bool,
+    pub(super) is_old: bool,
+}
+
+impl SnapshotNode {
+    /// The id: odd, as those of V8's objects are. The next number is that of the bytes outside the
+    /// heap.
+    fn id(&self) -> usize {
+        2 * self.number as usize + 3
+    }
+}
+
+/// A reference of an object, or the end of its references.
+pub(super) enum SnapshotEdge {
+    /// The `name` is the number of a string, the target that of a node.
+    Reference {
+        index: usize,
+        name: Option<usize>,
+        target: usize,
+    },
+    End {
+        has_external: bool,
+    },
+}
+
+/// What is written into a file: the same nodes in the same order each time.
+pub(super) trait SnapshotSource {
+    type Error: From<io::Error>;
+
+    fn totals(&self) -> SnapshotTotals;
+
+    fn nodes(
+        &mut self,
+        row: impl FnMut(SnapshotNode) -> Result<(), Self::Error>,
+    ) -> Result<(), Self::Error>;
+
+    /// The references of all nodes, in the order of the nodes.
+    fn edges(
+        &mut self,
+        row: impl FnMut(SnapshotEdge) -> Result<(), Self::Error>,
+    ) -> Result<(), Self::Error>;
+
+    /// All strings, by their numbers: first [`STRINGS`].
+    fn strings(&self, row: impl FnMut(&str) -> Result<(), Self::Error>) -> Result<(), Self::Error>;
+}
+
+/// What tells the files of one process from those of others, where the same ids are other objects.
+#[derive(Clone, Copy)]
+pub(super) struct ProcessStamp {
+    process: u32,
+    /// When this process, or the one that it is a fork of, wrote its first file, in nanoseconds
+    /// since the epoch. A later process may get the same number.
+    first: u64,
+}
+
+impl ProcessStamp {
+    pub(super) fn new() -> Self {
+        static FIRST: AtomicU64 = AtomicU64::new(0);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = now.as_nanos() as u64;
+        // Relaxed: no other data is read with it.
+        let first = FIRST.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        Self { process: std::process::id(), first: first.err().unwrap_or(now) }
+    }
 }
 
 /// A writer that passes on large pieces, as std's does, except that its memory may be refused.
-struct PieceWriter<W> {
+pub(super) struct PieceWriter<W> {
     to: W,
     piece: Vec<u8>,
 }
 
 impl<W: Write> PieceWriter<W> {
-    fn new(to: W) -> io::Result<Self> {
+    pub(super) fn new(to: W) -> io::Result<Self> {
         let mut piece = Vec::new();
         piece.try_reserve_exact(1 << 16)?;
         Ok(Self { to, piece })
@@ -151,7 +223,7 @@ impl HeapGraph {
     /// [`OutOfMemory`](io::ErrorKind::OutOfMemory) if the memory of a piece is refused.
     pub fn write_snapshot(&self, to: impl Write) -> io::Result<()> {
         let mut to = PieceWriter::new(to)?;
-        self.write_to(&mut to)?;
+        write_from(&mut &*self, ProcessStamp::new(), &mut to)?;
         to.flush()
     }
 
@@ -163,107 +235,190 @@ impl HeapGraph {
     /// Those of the file system, and [`OutOfMemory`](io::ErrorKind::OutOfMemory). The part is
     /// removed then, and a file that had the name is as it was.
     pub fn save_snapshot(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        let path = path.as_ref();
+        let part = PartFile::new(path.as_ref())?;
+        self.write_snapshot(&part.file)?;
+        part.complete()
+    }
+}
+
+/// A file that is being written, under another name than its own. It is removed unless it is
+/// completed.
+pub(super) struct PartFile {
+    pub(super) file: File,
+    part: OsString,
+    path: PathBuf,
+    is_complete: bool,
+}
+
+impl PartFile {
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
         let mut part = OsString::new();
         part.try_reserve_exact(path.as_os_str().len() + ".part".len())?;
         part.push(path);
         part.push(".part");
+        let mut kept = OsString::new();
+        kept.try_reserve_exact(path.as_os_str().len())?;
+        kept.push(path);
         // Not through a link that somebody has left there.
         drop(fs::remove_file(&part));
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&part)
-            .and_then(|file| {
-                self.write_snapshot(&file)?;
-                // A disk may tell only now that it is full.
-                file.sync_all()
-            })
-            .and_then(|()| fs::rename(&part, path));
-        if written.is_err() {
-            // The first error is the one that explains the failure.
-            drop(fs::remove_file(&part));
-        }
-        written
+        let file = OpenOptions::new().write(true).create_new(true).open(&part)?;
+        Ok(Self { file, part, path: kept.into(), is_complete: false })
     }
 
-    fn write_to(&self, to: &mut impl Write) -> io::Result<()> {
-        let objects = self.nodes.len();
-        let external = || self.nodes.iter().filter(|node| node.external_bytes > 0);
-        let roots = self.nodes.iter().filter(|node| node.is_held).count();
-        let (nodes, externals) = (1 + objects + external().count(), external().count());
-        let edges = roots + self.targets.len() + externals;
-        let width = FIELDS.len();
-        to.write_all(b"{\"snapshot\":{\"meta\":{\"node_fields\":[")?;
-        for (at, field) in FIELDS.into_iter().enumerate() {
-            write!(to, "{}{}", if at == 0 { "" } else { "," }, Quoted(field))?;
+    /// Empties the file, to be written again.
+    pub(super) fn restart(&self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        (&self.file).rewind()
+    }
+
+    pub(super) fn complete(mut self) -> io::Result<()> {
+        // A disk may tell only now that it is full.
+        self.file.sync_all()?;
+        fs::rename(&self.part, &self.path)?;
+        self.is_complete = true;
+        Ok(())
+    }
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            // An earlier error is the one that explains the failure.
+            drop(fs::remove_file(&self.part));
         }
-        write!(
-            to,
-            "],\"node_types\":[[\"hidden\",\"array\",\"string\",\"object\",\"code\",\"closure\",\
-             \"regexp\",\"number\",\"native\",\"synthetic\"],\"string\",\"number\",\"number\",\
-             \"number\",\"number\",\"number\",\"number\",\"number\"],\
-             \"edge_fields\":[\"type\",\"name_or_index\",\"to_node\"],\
-             \"edge_types\":[[\"context\",\"element\",\"property\",\"internal\",\"hidden\",\
-             \"shortcut\",\"weak\"],\"string_or_number\",\"node\"],\
-             \"trace_function_info_fields\":[],\"trace_node_fields\":[],\"sample_fields\":[],\
-             \"location_fields\":[]}},\"node_count\":{nodes},\"edge_count\":{edges},\
-             \"trace_function_count\":0,\"process\":\"{}-{}\"}}",
-            std::process::id(),
-            first_written()
-        )?;
-        let type_string = |number: u32| STRINGS.len() + number as usize;
-        let field_string = |number: u32| STRINGS.len() + self.types.len() + number as usize;
-        let mut rows = Numbers::begin(to, "nodes")?;
-        rows.row([SYNTHETIC as usize, OUTSIDE, 1, 0, roots, 0, 0, 0, 0])?;
-        for (at, node) in self.nodes.iter().enumerate() {
-            let has_external = usize::from(node.external_bytes > 0);
-            let edges = self.starts[at + 1] - self.starts[at] + has_external;
-            let (name, id) = (type_string(node.type_number), id(node));
-            let old = usize::from(node.is_old);
-            let outside = node.outside as usize;
-            rows.row([OBJECT as usize, name, id, node.bytes, edges, 0, 0, outside, old])?;
+    }
+}
+
+impl SnapshotSource for &HeapGraph {
+    type Error = io::Error;
+
+    fn totals(&self) -> SnapshotTotals {
+        let (nodes, references) = (&self.nodes, self.targets.len());
+        SnapshotTotals {
+            objects: nodes.len(),
+            references,
+            held: nodes.iter().filter(|node| node.is_held).count(),
+            externals: nodes.iter().filter(|node| node.external_bytes > 0).count(),
         }
-        for node in external() {
-            let (id, bytes) = (id(node) + 1, node.external_bytes);
-            rows.row([NATIVE as usize, EXTERNAL, id, bytes, 0, 0, 0, 0, 0])?;
-        }
-        rows.close()?;
-        let mut rows = Numbers::begin(to, "edges")?;
-        let place = |node: usize| (1 + node) * width;
-        let held = self.nodes.iter().enumerate().filter(|(_, node)| node.is_held);
-        for (index, (node, _)) in held.enumerate() {
-            rows.row([ELEMENT as usize, index, place(node)])?;
-        }
-        let mut native = objects;
+    }
+
+    fn nodes(&mut self, row: impl FnMut(SnapshotNode) -> io::Result<()>) -> io::Result<()> {
+        let mut nodes = self.nodes.iter().enumerate().map(|(at, node)| SnapshotNode {
+            name: STRINGS.len() + node.type_number as usize,
+            number: node.number,
+            bytes: node.bytes,
+            external_bytes: node.external_bytes,
+            edges: self.starts[at + 1] - self.starts[at],
+            outside: node.outside as usize,
+            is_held: node.is_held,
+            is_old: node.is_old,
+        });
+        nodes.try_for_each(row)
+    }
+
+    fn edges(&mut self, mut row: impl FnMut(SnapshotEdge) -> io::Result<()>) -> io::Result<()> {
+        let first_field = STRINGS.len() + self.types.len();
         for (at, node) in self.nodes.iter().enumerate() {
             for (index, (target, field)) in self.edges_of(at).enumerate() {
                 let is_named = !self.names[field as usize].is_empty();
-                let (kind, name) =
-                    if is_named { (PROPERTY, field_string(field)) } else { (ELEMENT, index) };
-                rows.row([kind as usize, name, place(target as usize)])?;
+                let name = is_named.then_some(first_field + field as usize);
+                row(SnapshotEdge::Reference { index, name, target: target as usize })?;
             }
-            if node.external_bytes > 0 {
+            row(SnapshotEdge::End { has_external: node.external_bytes > 0 })?;
+        }
+        Ok(())
+    }
+
+    fn strings(&self, row: impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
+        let types = (0..self.types.len()).map(|number| self.types.name(number as u32));
+        let names = self.names.iter().map(|name| &**name);
+        STRINGS.into_iter().chain(types).chain(names).try_for_each(row)
+    }
+}
+
+/// Writes a file.
+pub(super) fn write_from<S: SnapshotSource>(
+    source: &mut S,
+    ProcessStamp { process, first }: ProcessStamp,
+    to: &mut impl Write,
+) -> Result<(), S::Error> {
+    let SnapshotTotals { objects, references, held, externals } = source.totals();
+    let (nodes, edges) = (1 + objects + externals, held + references + externals);
+    let width = FIELDS.len();
+    to.write_all(b"{\"snapshot\":{\"meta\":{\"node_fields\":[")?;
+    for (at, field) in FIELDS.into_iter().enumerate() {
+        write!(to, "{}{}", if at == 0 { "" } else { "," }, Quoted(field))?;
+    }
+    write!(
+        to,
+        "],\"node_types\":[[\"hidden\",\"array\",\"string\",\"object\",\"code\",\"closure\",\
+         \"regexp\",\"number\",\"native\",\"synthetic\"],\"string\",\"number\",\"number\",\
+         \"number\",\"number\",\"number\",\"number\",\"number\"],\
+         \"edge_fields\":[\"type\",\"name_or_index\",\"to_node\"],\
+         \"edge_types\":[[\"context\",\"element\",\"property\",\"internal\",\"hidden\",\
+         \"shortcut\",\"weak\"],\"string_or_number\",\"node\"],\
+         \"trace_function_info_fields\":[],\"trace_node_fields\":[],\"sample_fields\":[],\
+         \"location_fields\":[]}},\"node_count\":{nodes},\"edge_count\":{edges},\
+         \"trace_function_count\":0,\"process\":\"{process}-{first}\"}}"
+    )?;
+    let mut rows = Numbers::begin(to, "nodes")?;
+    rows.row([SYNTHETIC as usize, OUTSIDE, 1, 0, held, 0, 0, 0, 0])?;
+    source.nodes(|node| {
+        let edges = node.edges + usize::from(node.external_bytes > 0);
+        let old = usize::from(node.is_old);
+        let (name, id, outside) = (node.name, node.id(), node.outside);
+        Ok(rows.row([OBJECT as usize, name, id, node.bytes, edges, 0, 0, outside, old])?)
+    })?;
+    if externals > 0 {
+        source.nodes(|node| {
+            let (id, bytes) = (node.id() + 1, node.external_bytes);
+            if bytes > 0 {
+                rows.row([NATIVE as usize, EXTERNAL, id, bytes, 0, 0, 0, 0, 0])?;
+            }
+            Ok(())
+        })?;
+    }
+    rows.close()?;
+    let mut rows = Numbers::begin(to, "edges")?;
+    let place = |node: usize| (1 + node) * width;
+    let (mut index, mut node) = (0, 0);
+    source.nodes(|SnapshotNode { is_held, .. }| {
+        if is_held {
+            rows.row([ELEMENT as usize, index, place(node)])?;
+            index += 1;
+        }
+        node += 1;
+        Ok(())
+    })?;
+    let mut native = objects;
+    source.edges(|edge| {
+        match edge {
+            SnapshotEdge::Reference { index, name, target } => {
+                let (kind, name) = name.map_or((ELEMENT, index), |name| (PROPERTY, name));
+                rows.row([kind as usize, name, place(target)])?;
+            }
+            SnapshotEdge::End { has_external: true } => {
                 rows.row([INTERNAL as usize, EXTERNAL_EDGE, place(native)])?;
                 native += 1;
             }
+            SnapshotEdge::End { has_external: false } => {}
         }
-        rows.close()?;
-        let names = self.names.iter().map(|name| &**name);
-        let types = (0..self.types.len()).map(|number| self.types.name(number as u32));
-        write!(
-            to,
-            ",\n\"trace_function_infos\":[],\"trace_tree\":[],\"samples\":[],\"locations\":[],\n\
-             \"strings\":["
-        )?;
-        let mut strings = 0;
-        for text in STRINGS.into_iter().chain(types).chain(names) {
-            write!(to, "{}{}", if strings == 0 { "" } else { ",\n" }, Quoted(text))?;
-            strings += 1;
-        }
-        writeln!(
-            to,
-            "],\n\"trailer\":{{\"nodes\":{nodes},\"edges\":{edges},\"strings\":{strings}}}}}"
-        )
-    }
+        Ok(())
+    })?;
+    rows.close()?;
+    write!(
+        to,
+        ",\n\"trace_function_infos\":[],\"trace_tree\":[],\"samples\":[],\"locations\":[],\n\
+         \"strings\":["
+    )?;
+    let mut strings = 0;
+    source.strings(|text| {
+        write!(to, "{}{}", if strings == 0 { "" } else { ",\n" }, Quoted(text))?;
+        strings += 1;
+        Ok(())
+    })?;
+    Ok(writeln!(
+        to,
+        "],\n\"trailer\":{{\"nodes\":{nodes},\"edges\":{edges},\"strings\":{strings}}}}}"
+    )?)
 }

@@ -193,6 +193,14 @@ pub(super) fn survey<M: ObjectModel, V: SurveyVisitor>(
     references: bool,
     new: impl Fn() -> V + Sync,
 ) -> Result<(Vec<V>, TypeNames), Fault> {
+    stopped(m, |world| in_stop(world, references, &new))
+}
+
+/// Calls `f` in a stop, when counts are exact and objects are listed.
+pub(super) fn stopped<M: ObjectModel, T>(
+    m: &ModelMutator<M>,
+    f: impl FnOnce(&World<'_, M>) -> Result<T, Abandoned>,
+) -> Result<T, Fault> {
     if m.is_lent() {
         return Err(StopError::NoSafepoint.fault(FUNCTION));
     }
@@ -201,7 +209,7 @@ pub(super) fn survey<M: ObjectModel, V: SurveyVisitor>(
     let mut dead = Vec::new();
     let result = listing::list(&world, usize::MAX).and_then(|()| {
         merge_unmeasured(&world, &mut dead)?;
-        in_stop(&world, references, &new)
+        f(&world)
     });
     drop(world);
     destroy_merged(dead, m);
@@ -330,7 +338,7 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
             None => 0,
         };
         let outside = usize::try_from(outside).unwrap_or(0);
-        let bytes = self.bytes(object, entry.granule);
+        let bytes = bytes_of(self.world, object, entry.granule);
         let type_name = model.type_name(object.live());
         // Its objects would be counted as those of another type.
         if type_name == fallible::NO_WORDS {
@@ -357,16 +365,20 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
             fields: tracer.fields(),
         })
     }
+}
 
-    fn bytes(&self, object: Stopped<'_>, granule: usize) -> usize {
-        let core = self.world.core();
-        DescribeOf::<M>::bytes(&core.model, object).unwrap_or_else(|| {
-            let page = granule / crate::memory::shape::PAGE_GRANULES;
-            let shape = core.space.page(page).shape();
-            match shape.kind() {
-                PageKind::Foreign => 0,
-                _ => shape.footprint().bytes(),
-            }
-        })
-    }
+/// The bytes of an object, with header and rounding.
+pub(super) fn bytes_of<M: ObjectModel>(
+    world: &World<'_, M>,
+    object: Stopped<'_>,
+    granule: usize,
+) -> usize {
+    let core = world.core();
+    DescribeOf::<M>::bytes(&core.model, object).unwrap_or_else(|| {
+        let shape = core.space.page(granule / crate::memory::shape::PAGE_GRANULES).shape();
+        match shape.kind() {
+            PageKind::Foreign => 0,
+            _ => shape.footprint().bytes(),
+        }
+    })
 }

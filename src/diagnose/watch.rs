@@ -14,10 +14,10 @@
 //! between two looks of the thread, also of both files, are one request. Those that come while it
 //! writes are one more.
 //!
-//! The thread attaches only to copy the heap, and has no handle of it otherwise, so that it keeps
-//! no heap alive. Once it runs, a failure is told on standard error and changes nothing else, also
-//! one for want of memory. Only its start, beside that of the heap, takes memory of std's that
-//! cannot be refused. In a child of a fork there is no such thread.
+//! The thread attaches only for the stop of a snapshot, and has no handle of the heap otherwise, so
+//! that it keeps no heap alive. Once it runs, a failure is told on standard error and changes
+//! nothing else, also one for want of memory. Only its start, beside that of the heap, takes memory
+//! of std's that cannot be refused. In a child of a fork there is no such thread.
 
 #![forbid(unsafe_code)]
 
@@ -32,9 +32,11 @@ use std::{fs, process, thread};
 use crate::base::environment::Environment;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::outside;
+use crate::diagnose::streamed::{NoSnapshot, PendingSnapshot, Unfinished};
 use crate::heap::core::{Distress, Handle};
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
+use crate::heap::mutator::ModelMutator;
 use crate::report::event;
 
 /// How often the thread looks for requests.
@@ -126,28 +128,36 @@ impl<M: ObjectModel> Watch<M> {
 
     /// Writes a snapshot. `None`: that has failed, which was told, or the heap has ended.
     fn write(&self) -> Option<()> {
-        let heap = ModelHeap(self.heap.upgrade()?);
-        let graph = match heap.try_attach() {
-            Ok(mut m) => m.try_graph().map_err(|fault| self.tell_failure(&"", &fault.text)).ok(),
-            Err(refused) => {
-                self.tell_failure(&"", &refused);
-                None
-            }
-        };
-        // The last handle tears the heap down, which need not wait for the file.
-        drop(heap);
-        let graph = graph?;
         let no_memory = |NoMemory| self.tell_failure(&"", &"there is no memory");
         let path = self.path().map_err(no_memory).ok()?;
         let shown = path.display();
-        graph.save_snapshot(&path).map_err(|error| self.tell_failure(&shown, &error)).ok()?;
-        let objects = graph.objects();
+        let told = |failed: NoSnapshot| match failed {
+            NoSnapshot::Heap(fault) => self.tell_failure(&"", &fault.text),
+            NoSnapshot::File(error) => self.tell_failure(&shown, &error),
+        };
+        // The last handle tears the heap down, which need not wait for the file.
+        let pending = self.attached(|m| PendingSnapshot::begin(m, &path))?.map_err(told).ok()?;
+        let finished = match pending.finish() {
+            Err(Unfinished::Child(without)) => {
+                let pending = self.attached(|m| without.copied(m))?.map_err(told).ok()?;
+                pending.finish()
+            }
+            finished => finished,
+        };
+        let objects = finished.map_err(|failed| told(failed.into_error())).ok()?;
         event::snapshot(&self.name, &shown, objects);
         outside::line(format_args!(
             "standstill: heap '{}': a snapshot with {objects} objects is in {shown}",
             self.name
         ));
         Some(())
+    }
+
+    /// Calls `f` with a mutator. `None`: the heap has ended, or refuses one, which was told.
+    fn attached<R>(&self, f: impl FnOnce(&mut ModelMutator<M>) -> R) -> Option<R> {
+        let heap = ModelHeap(self.heap.upgrade()?);
+        let mut m = heap.try_attach().map_err(|refused| self.tell_failure(&"", &refused)).ok()?;
+        Some(f(&mut m))
     }
 
     /// A path where no file is.

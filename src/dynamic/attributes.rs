@@ -22,6 +22,7 @@ use crate::dynamic::handlers;
 use crate::dynamic::object::as_raw;
 use crate::dynamic::object::{Obj, Visitor, refuse_in_traversal};
 use crate::dynamic::record::Flags;
+use crate::heap::child;
 use crate::report::error::{Code, Fault};
 use crate::safepoint::is_traversing;
 use crate::{AnyGc, Mutator};
@@ -61,6 +62,14 @@ impl Attributes {
             fallible::push(same, fallible::owned(name).ok()?).ok()?;
         }
         Some(names)
+    }
+
+    fn name_in_child(&self, address: usize) -> Option<&'static str> {
+        let entries = self.0.try_read()?;
+        // Longer dictionaries would take too long.
+        let mut first = entries.iter().take(64);
+        let (name, _) = first.find(|(_, value)| as_raw(value).as_ptr() as usize == address)?;
+        child::kept_in_child(name)
     }
 
     /// Removes all values. They are dropped without the lock, because a destructor may use it.
@@ -163,6 +172,12 @@ impl<'a> Obj<'a> {
     /// The names of the attributes, by the addresses of their values.
     pub(super) fn attribute_names(self) -> Option<HashMap<usize, Vec<String>>> {
         self.attributes()?.names()
+    }
+
+    /// The name of an attribute with the value at an address, in a
+    /// [child](crate::heap::child) of the process, which makes no lists.
+    pub(super) fn attribute_name_in_child(self, address: usize) -> Option<&'static str> {
+        self.attributes()?.name_in_child(address)
     }
 
     /// Visits the managed dictionary's values: 0, or the visitor's answer. For traverse handlers.

@@ -20,6 +20,7 @@ use crate::dynamic::attributes::Attributes;
 use crate::dynamic::object::{
     AllocProc, Destructor, FreeProc, Inquiry, Obj, RawObject, TraverseProc, from_raw,
 };
+use crate::heap::child;
 use crate::{AnyGc, Mutator};
 
 /// Flags of a type: CPython's bits.
@@ -244,6 +245,9 @@ impl TypeRecord {
     pub fn kept_name(&self) -> &'static str {
         static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
         let name = &*self.name;
+        if let Some(kept) = child::kept_in_child(name) {
+            return kept;
+        }
         let _held = SettingsHold::new();
         let mut names = NAMES.get_or_init(Mutex::default).lock();
         if let Some(known) = names.get(name) {

@@ -56,6 +56,9 @@ mod pair_room;
 #[allow(unsafe_code)]
 pub(crate) mod world;
 
+#[allow(unsafe_code)]
+pub(crate) mod child;
+
 pub(crate) mod runtime_stop;
 
 pub(crate) mod slow;

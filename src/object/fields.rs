@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use crate::base::fallible;
+use crate::base::fallible::{self, NoMemory};
 use crate::object::tracer::Tracer;
 
 impl Tracer {
@@ -19,13 +19,29 @@ impl Tracer {
         tracer
     }
 
+    /// A [naming](Self::naming) tracer for a child of the process, which must not allocate. Memory
+    /// counts as lacking for an object with more references or fields than fit.
+    pub(crate) fn fixed(
+        base: usize,
+        len: usize,
+        references: usize,
+        fields: usize,
+    ) -> Result<Self, NoMemory> {
+        let mut tracer = Self::naming(base, len);
+        let names = tracer.fields.get_or_insert_default();
+        names.try_reserve_exact(fields)?;
+        tracer.fix(references)?;
+        Ok(tracer)
+    }
+
     /// The references that are reported next, until the next call, are those of the field `name`.
     /// For [`Trace::describe`](crate::Trace::describe) and
     /// [`Describe::fields`](crate::model::Describe::fields); elsewhere it does nothing.
     pub fn field(&mut self, name: impl Into<Cow<'static, str>>) {
         let before = self.edges().len();
         if let Some(fields) = &mut self.fields {
-            self.lost |= fallible::push(fields, (before, name.into())).is_err();
+            let has_room = !self.is_fixed || fields.len() < fields.capacity();
+            self.lost |= !has_room || fallible::push(fields, (before, name.into())).is_err();
         }
     }
 
@@ -45,6 +61,9 @@ impl Tracer {
         let Some(mut fields) = self.fields.take() else { return };
         let mut edges = self.edges().iter().enumerate();
         let kept = edges.try_for_each(|(at, &edge)| {
+            if self.is_fixed && fields.len() == fields.capacity() {
+                return Err(NoMemory);
+            }
             fallible::push(&mut fields, (at, name(edge).unwrap_or_default()))
         });
         self.fields = Some(fields);

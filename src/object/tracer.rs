@@ -42,6 +42,8 @@ pub struct Tracer {
     own: *mut usize,
     /// Whether a collection uses it, which unlike an inspection can do without an object's edges.
     may_lose: bool,
+    /// Whether its lists must not grow.
+    pub(super) is_fixed: bool,
     /// The buffer had no room for an address, and there was no memory.
     pub(super) lost: bool,
     /// The [uncounted](Self::uncounted) references that lie inside the heap: the traversed object
@@ -110,6 +112,8 @@ impl Edge<'_> {
 
 /// No heap has a range of so many bytes, because it would have more granules than a `u32` counts.
 const RANGE_MAX: usize = 1 << 47;
+/// The most uncounted references that a fixed tracer has room for.
+const UNCOUNTED_MOST: usize = 1 << 16;
 /// The buffer grows by at least this many addresses.
 const BUFFER_STEP: usize = 256;
 /// How many handles are read without testing their number: as many as a parent and two children in
@@ -134,6 +138,7 @@ impl Tracer {
             at: None,
             own: next,
             may_lose: false,
+            is_fixed: false,
             lost: false,
             uncounted: Vec::new(),
             refuses_uncounted: false,
@@ -276,11 +281,22 @@ impl Tracer {
         }
     }
 
+    /// Makes room for so many references, and for no more later.
+    pub(super) fn fix(&mut self, references: usize) -> Result<(), NoMemory> {
+        self.uncounted.try_reserve_exact(references.min(UNCOUNTED_MOST))?;
+        if !self.grow(references) {
+            return Err(NoMemory);
+        }
+        self.is_fixed = true;
+        Ok(())
+    }
+
     /// Makes room for `more` addresses. `false`: there is no memory, and the object counts as
     /// unreadable.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, more: usize) -> bool {
+        self.lost |= self.is_fixed;
         if self.lost {
             // The collection is abandoned, so no further address asks the system for memory.
             self.unreadable();
@@ -457,7 +473,8 @@ impl Tracer {
         if target.wrapping_sub(self.base) >= self.len {
             return;
         }
-        if self.uncounted.try_reserve(1).is_err() {
+        let is_full = self.is_fixed && self.uncounted.len() == self.uncounted.capacity();
+        if is_full || self.uncounted.try_reserve(1).is_err() {
             // The collection is abandoned.
             self.lost = true;
             self.unreadable();

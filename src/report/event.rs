@@ -308,6 +308,10 @@ pub(crate) fn snapshot(heap: &str, path: &dyn fmt::Display, objects: usize) {
 }
 
 /// Such a file could not be written.
+pub(crate) fn no_child(heap: &str, reason: &dyn fmt::Display) {
+    emit!(debug, heap, %reason, "no child process");
+}
+
 pub(crate) fn no_snapshot(heap: &str, path: &dyn fmt::Display, reason: &dyn fmt::Display) {
     emit!(warn, heap, %path, %reason, "no snapshot");
 }

@@ -9,7 +9,7 @@ use std::thread::Scope;
 
 use crate::AnyGc;
 use crate::base::fallible::NoMemory;
-use crate::diagnose::{Census, HeapGraph, Path, Surveyed, TypeNames};
+use crate::diagnose::{Census, HeapGraph, NoSnapshot, Path, Surveyed, TypeNames};
 use crate::heap::blocking::Join;
 use crate::heap::detach::ModelDetached;
 use crate::heap::model_heap::ModelHeap;
@@ -529,8 +529,15 @@ impl Mutator {
     }
 
     /// Writes all objects and references into a file that viewers open: the developer tools of
-    /// Chrome and Edge, and `standstill-heap`. The heap is copied in one stop, and written while
-    /// the world runs. The file has names of types and fields, and no content of objects.
+    /// Chrome and Edge, and `standstill-heap`. The file has names of types and fields, and no
+    /// content of objects.
+    ///
+    /// On Linux a child of the process writes it, so that the stop lasts some milliseconds, however
+    /// many objects there are. No handler for forks runs in it, and of the program's code only
+    /// [`Trace::describe`](crate::Trace::describe) and what it calls, which must not allocate or
+    /// wait there. If the system refuses a child, or the child fails, the heap is copied in one
+    /// stop, and written while the world runs; an event says why. [`HeapGraph::save_snapshot`] uses
+    /// no child.
     ///
     /// # Errors
     ///
@@ -538,6 +545,12 @@ impl Mutator {
     /// [`graph`](Self::graph) panics. No part of the file is left.
     pub fn snapshot(&mut self, path: impl AsRef<std::path::Path>) -> std::io::Result<()> {
         self.raw.0.snapshot(path)
+    }
+
+    /// Like [`snapshot`](Self::snapshot), and returns the number of objects.
+    #[doc(hidden)]
+    pub fn try_snapshot(&mut self, path: &std::path::Path) -> Result<usize, NoSnapshot> {
+        self.raw.0.try_snapshot(path)
     }
 
     /// The shortest path to an object from another one that is held from outside, for example by a

@@ -4,7 +4,7 @@
 pub(super) use super::unix::spoil;
 pub(super) use super::unix::{
     NO_MEMORY, addresses, advise_huge, commit, discard, has_more_rights_than_its_caller, page_size,
-    release, reserve, total_memory, write_error,
+    release, reserve, share, total_memory, write_error,
 };
 
 // SAFETY: rule *bounds*: both are declared as in the system's headers.

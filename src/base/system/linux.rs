@@ -9,7 +9,7 @@ use rustix::mm::{Advice, madvise};
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(super) use super::unix::spoil;
-pub(super) use super::unix::{NO_MEMORY, commit, page_size, release, reserve, write_error};
+pub(super) use super::unix::{NO_MEMORY, commit, page_size, release, reserve, share, write_error};
 
 /// # Safety
 ///

@@ -11,7 +11,7 @@
 //! | `unix` | the common part of these three |
 //! | `windows` | Windows |
 //!
-//! `signals` is for all systems.
+//! `signals` and `process` are for all systems.
 //!
 //! Environment variables and the number of the process come from `std`, which is the same on each
 //! system. [ADR 41](../../../docs/adr/0041-platforms.md) has the reasons for the choice of systems.
@@ -35,6 +35,8 @@ mod linux;
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android", target_vendor = "apple"))))]
 #[allow(unsafe_code)]
 mod other_unix;
+#[allow(unsafe_code)]
+pub(crate) mod process;
 #[cfg(all(feature = "parallel", not(all(test, loom))))]
 #[allow(unsafe_code)]
 pub(crate) mod signals;
@@ -81,6 +83,16 @@ pub(crate) fn write_error(text: &[u8]) {
 /// The system's code, if it refuses the size.
 pub(crate) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {
     platform::reserve(bytes)
+}
+
+/// Memory that this process and its [children](process) share, readable and writable, and zero at
+/// first. It starts on a page of the system. [`release`] ends it.
+///
+/// # Errors
+///
+/// The system's code, if it refuses the size, or has no such memory.
+pub(crate) fn share(bytes: usize) -> Result<NonNull<u8>, i32> {
+    platform::share(bytes)
 }
 
 /// Whether the system would reserve a range of so many bytes now.

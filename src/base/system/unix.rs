@@ -28,6 +28,13 @@ pub(super) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {
     NonNull::new(start.map_err(Errno::raw_os_error)?.cast()).ok_or(0)
 }
 
+pub(super) fn share(bytes: usize) -> Result<NonNull<u8>, i32> {
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    // SAFETY: rule *bounds*: a fresh mapping at an address that the system chooses.
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
+    NonNull::new(start.map_err(Errno::raw_os_error)?.cast()).ok_or(0)
+}
+
 /// # Safety
 ///
 /// As [`super::commit`].

@@ -29,6 +29,11 @@ pub(super) fn write_error(text: &[u8]) {
     drop(std::io::Write::write_all(&mut std::io::stderr(), text));
 }
 
+/// There are no children that could share it.
+pub(super) fn share(_bytes: usize) -> Result<NonNull<u8>, i32> {
+    Err(0)
+}
+
 /// Only addresses are reserved, without a part of the page file.
 pub(super) fn reserve(bytes: usize) -> Result<NonNull<u8>, i32> {
     // SAFETY: rule *bounds*: a fresh range at an address that the system chooses.

@@ -149,7 +149,7 @@ if is_full; then
     under_threads+=(--test={memory,dynamic,hostile,scenarios,regressions,events,derive,detached})
     under_threads+=(--test={laws,oracle})
     under_memory+=(--lib --test={thread_words,threads,sizes,regressions,slices,oracle,traps})
-    under_memory+=(--test={oracle_threads,stress_modes,services,model,memory,scenarios})
+    under_memory+=(--test={oracle_threads,stress_modes,services,model,memory,scenarios,snapshot})
 fi
 
 under_thread() {

@@ -391,8 +391,11 @@ pub(super) fn begin<M: ObjectModel>(
 ) -> Result<Result<Working, NoAnswer>, Fault> {
     let (start, bytes) = m.core().space.bounds();
     // Both before the stop, from the program's allocator.
-    let mut tracer = Tracer::fixed(start, bytes, MOST_REFERENCES, MOST_FIELDS)?;
-    let mut to = PieceWriter::new(&part.file).map_err(|_| NoMemory)?;
+    let tracer = Tracer::fixed(start, bytes, MOST_REFERENCES, MOST_FIELDS);
+    let to = PieceWriter::new(&part.file).map_err(|_| NoMemory);
+    let (Ok(mut tracer), Ok(mut to)) = (tracer, to) else {
+        return Ok(Err(NoAnswer::Refused(io::ErrorKind::OutOfMemory.into())));
+    };
     // Of this process, and not of the child.
     let stamp = ProcessStamp::new();
     stopped(m, |world| {

@@ -142,9 +142,9 @@ impl ChildRoom {
 
     /// A room of so many bytes, in the child.
     pub(crate) fn new(bytes: usize) -> Result<Self, JobError> {
-        let start = system::reserve(bytes).map_err(JobError::System)?;
+        let start = system::reserve(bytes).map_err(|_| JobError::Room)?;
         // SAFETY: rule *mapped*: the whole range, which has just been reserved.
-        unsafe { system::commit(start, bytes) }.map_err(JobError::System)?;
+        unsafe { system::commit(start, bytes) }.map_err(|_| JobError::Room)?;
         Ok(Self { start, bytes, used: Cell::new(0) })
     }
 

@@ -32,6 +32,7 @@ quickly limit -- growth --max 100000
 quickly heaps -- --python none
 quickly stops --
 quickly load -- --threads 2 --live 50000 --seconds 2
+quickly diagnose --
 for page in shapes growth heaps stops load; do
     [[ -s "$out/$page.md" ]] || { echo "$page.md was not written" >&2 && exit 1; }
 done

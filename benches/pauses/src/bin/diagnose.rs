@@ -1,13 +1,17 @@
-//! What a look into a heap costs: the longest stop that a second thread sees, and the whole time.
+//! What a look into a heap costs: the longest stop, and the whole time.
 
+use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use pauses::machine::describe;
 use pauses::random::SplitMix;
 use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 /// Measures surveys, graphs and snapshots of a random graph, beside a full collection.
 #[derive(Parser)]
@@ -18,6 +22,9 @@ struct Options {
     /// How often each is measured. The medians are shown.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Small and short: whether it works.
+    #[arg(long)]
+    quick: bool,
     /// The folder for snapshots.
     #[arg(long, default_value = "target/pauses")]
     out: PathBuf,
@@ -41,54 +48,78 @@ fn build(m: &Mutator, n: usize) -> Gc<Node> {
     nodes[0].clone()
 }
 
+/// The longest stop since the last look, in microseconds.
+static LONGEST: AtomicU64 = AtomicU64::new(0);
+
+/// Keeps the longest stop of which an event `resumed` tells.
+struct Stops;
+
+impl Visit for Stops {
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "stopped_us" {
+            LONGEST.fetch_max(value, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Subscriber for Stops {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target() == "standstill"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_non_zero_u64(NonZero::<u64>::MIN)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut Self);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times[times.len() / 2]
 }
 
 fn main() -> std::io::Result<()> {
-    let options = Options::parse();
+    let mut options = Options::parse();
+    if options.quick {
+        (options.n, options.rounds) = (20_000, 1);
+    }
     std::fs::create_dir_all(&options.out)?;
     let file = options.out.join("diagnose.heapsnapshot");
     let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
     let mut m = heap.attach();
     let root = build(&m, options.n);
     m.collect();
-    let (ends, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+    tracing::subscriber::set_global_default(Stops).expect("the first");
     println!("{}\n\n{} objects, medians of {}\n", describe(), options.n, options.rounds);
     println!("| | longest stop, ms | whole, ms |\n|---|---|---|");
-    std::thread::scope(|scope| {
-        // A thread that does nothing but pass safepoints.
-        scope.spawn(|| {
-            let mut m = heap.attach();
-            let mut last = Instant::now();
-            while !ends.load(Ordering::Relaxed) {
-                m.safepoint();
-                let now = Instant::now();
-                longest.fetch_max((now - last).as_nanos() as u64, Ordering::Relaxed);
-                last = now;
-            }
+    let mut measure = |name: &str, f: &mut dyn FnMut(&mut Mutator)| {
+        let rounds = (0..options.rounds).map(|_| {
+            LONGEST.store(0, Ordering::Relaxed);
+            let begun = Instant::now();
+            f(&mut m);
+            (Duration::from_micros(LONGEST.load(Ordering::Relaxed)), begun.elapsed())
         });
-        let mut measure = |name: &str, f: &mut dyn FnMut(&mut Mutator)| {
-            let rounds = (0..options.rounds).map(|_| {
-                longest.store(0, Ordering::Relaxed);
-                let begun = Instant::now();
-                f(&mut m);
-                (Duration::from_nanos(longest.load(Ordering::Relaxed)), begun.elapsed())
-            });
-            let (stops, whole) = rounds.unzip();
-            let [stop, whole] = [median(stops), median(whole)].map(|time| time.as_secs_f64() * 1e3);
-            println!("| {name} | {stop:.1} | {whole:.0} |");
-        };
-        measure("nothing, for 100 ms", &mut |m| {
-            m.detach(|| std::thread::sleep(Duration::from_millis(100)))
-        });
-        measure("full collection", &mut |m| drop(m.collect()));
-        measure("census", &mut |m| drop(m.census()));
-        measure("graph", &mut |m| drop(m.graph()));
-        measure("snapshot", &mut |m| m.snapshot(&file).expect("a snapshot"));
-        ends.store(true, Ordering::Relaxed);
-    });
+        let (stops, whole) = rounds.unzip();
+        let [stop, whole] = [median(stops), median(whole)].map(|time| time.as_secs_f64() * 1e3);
+        println!("| {name} | {stop:.1} | {whole:.0} |");
+    };
+    measure("full collection", &mut |m| drop(m.collect()));
+    measure("census", &mut |m| drop(m.census()));
+    measure("graph", &mut |m| drop(m.graph()));
+    measure("snapshot", &mut |m| m.snapshot(&file).expect("a snapshot"));
     let bytes = std::fs::metadata(&file)?.len();
     println!("\nThe file has {:.1} MB.", bytes as f64 / 1e6);
     std::fs::remove_file(file)?;

@@ -1,12 +1,15 @@
 //! The spans and events of `tracing`: checks the table in `docs/tracing.md`.
 #![cfg(not(loom))]
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use common::child::is_alone;
 use standstill::dynamic::{self, Flags, TypeSpec};
 use standstill::{Collect, CollectionReason, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 use tracing::field::{Field, Visit};
@@ -291,6 +294,31 @@ fn a_slow_stop_names_the_thread() {
         assert!(fields.contains_key(field), "{fields:?}");
     }
     assert_eq!(fields["purpose"], "\"a collection\"");
+}
+
+#[test]
+fn a_late_poll_names_the_thread_and_its_mark() {
+    // Alone, because the thread that watches the heap has no subscriber of its own.
+    if !is_alone("a_late_poll_names_the_thread_and_its_mark") {
+        return;
+    }
+    let recorder = Recorder::default();
+    let subscriber = tracing_subscriber::registry().with(recorder.clone());
+    tracing::subscriber::set_global_default(subscriber).expect("the first");
+    let heap = Heap::builder().late_poll(Duration::from_millis(1)).build().expect("a heap");
+    let (tell, told) = mpsc::channel();
+    heap.on_slow_stop(move |_| _ = tell.send(()));
+    let m = heap.attach();
+    m.mark("sorting");
+    told.recv().expect("a report");
+    let seen = recorder.0.lock().unwrap();
+    let (_, fields) = seen.iter().find(|(name, _)| name == "late poll").expect("a report");
+    assert_eq!(fields["mark"], "\"sorting\"");
+    let mut documented = documented("late poll");
+    if !cfg!(target_os = "linux") {
+        documented.remove("os_thread");
+    }
+    assert_eq!(fields.keys().copied().collect::<BTreeSet<_>>(), documented);
 }
 
 #[test]

@@ -464,6 +464,12 @@ fn everything() {
     let broken = live.iter().filter(|ring| ring.next.get(&m).is_none()).count();
     assert_eq!(broken, 0, "the fields of what lives are whole");
 
+    // A thread that does not poll until this is reported.
+    let watched = builder().late_poll(Duration::from_millis(1)).build().expect("a heap");
+    let (tell, told) = mpsc::channel();
+    watched.on_slow_stop(move |_| _ = tell.send(()));
+    m.detach(|| watched.attach_scoped(|_| told.recv())).expect("it is reported");
+
     // A stop that waits.
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
-use common::child::{Process, role};
+use common::child::{Process, is_alone, role};
 use common::{deadline, panic_text};
 use standstill::safepoint::{SlowStop, SlowStopKind, StopPurpose};
 use standstill::{
@@ -301,6 +301,43 @@ fn collector(heap: &Heap) -> (std::thread::JoinHandle<()>, mpsc::Sender<()>) {
         drop(waits);
     });
     (thread, go_on)
+}
+
+#[test]
+fn a_thread_that_does_not_poll_is_reported_before_anybody_waits() {
+    if !is_alone("a_thread_that_does_not_poll_is_reported_before_anybody_waits") {
+        return;
+    }
+    let heap = builder().late_poll(Duration::from_millis(1)).build().expect("a heap");
+    let (tell, told) = mpsc::channel();
+    heap.on_slow_stop(move |slow| drop(tell.send(slow.clone())));
+    let late = named("late", {
+        let heap = heap.clone();
+        move || {
+            let mut m = heap.attach();
+            ["sorting", "merging"].map(|what| {
+                m.mark(what);
+                let report = told.recv().expect("a report");
+                m.safepoint();
+                report
+            })
+        }
+    });
+    for (report, mark) in late.join().expect("no panic").iter().zip(["sorting", "merging"]) {
+        let [late] = &report.stragglers[..] else { panic!("{report:?}") };
+        assert_eq!((report.kind, late.thread.mark), (SlowStopKind::LatePoll, Some(mark)));
+        assert_eq!((late.thread.name.as_deref(), report.waiter.is_none()), (Some("late"), true));
+        assert!(report.waited >= Duration::from_millis(1), "{report:?}");
+    }
+    drop(heap);
+    // The thread that watched the heap ends with it.
+    #[cfg(target_os = "linux")]
+    while std::fs::read_dir("/proc/self/task").expect("tasks").any(|task| {
+        let name = std::fs::read_to_string(task.expect("a task").path().join("comm"));
+        name.is_ok_and(|name| name.trim_end() == "standstill diag")
+    }) {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -1381,7 +1381,7 @@ typedef struct {
 /* standstill_set_slow_stop_hook: sets the hook for slow stops. "Slow" means longer than
  * slow_stop_ms of standstill_heap_options. By default the library writes a line to stderr.
  * standstill_attach registers a thread for stops, until it detaches by standstill_detach. Between
- * PyEval_SaveThread and PyEval_RestoreThread it stays registered. The hook is called in five cases:
+ * PyEval_SaveThread and PyEval_RestoreThread it stays registered. The hook is called in six cases:
  * A stop waits for other threads for too long. The stopping thread calls the hook, once for each
  * thread that it waits for, and again each time the wait has doubled. The hook itself should not
  * wait.
@@ -1393,6 +1393,9 @@ typedef struct {
  * collect calls the hook.
  * Collecting has held up its own thread for too long. That thread calls the hook afterwards. The
  * text names the type whose code ran longest.
+ * In checked mode that the options or STANDSTILL_CHECKED ask for, a thread has reached no safepoint
+ * for a second, although nobody waits for it. A thread of the library calls the hook, once until it
+ * reaches one.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE void
 standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, void *arg),

@@ -1,4 +1,4 @@
-//! Snapshots of a program that nobody can change.
+//! The thread that watches a heap: snapshots of a program that nobody can change, and late polls.
 //!
 //! The heap of a service in trouble is wanted when nobody has prepared the program. So, if
 //! `STANDSTILL_DIAG` names a folder, a thread for each heap looks there every quarter of a second,
@@ -14,16 +14,20 @@
 //! between two looks of the thread, also of both files, are one request. Those that come while it
 //! writes are one more.
 //!
+//! In checked mode the same thread looks for threads that do not poll
+//! ([`late_poll`](crate::HeapBuilder::late_poll)), for which it does not attach.
+//!
 //! The thread attaches only for the stop of a snapshot, and has no handle of the heap otherwise, so
-//! that it keeps no heap alive. Once it runs, a failure is told on standard error and changes
-//! nothing else, also one for want of memory. Only its start, beside that of the heap, takes memory
-//! of std's that cannot be refused. In a child of a fork there is no such thread.
+//! that it keeps no heap alive. The end of the heap wakes it, and it ends, too. Once it runs, a
+//! failure is told on standard error and changes nothing else, also one for want of memory. Only
+//! its start, beside that of the heap, takes memory of std's that cannot be refused. In a child of
+//! a fork there is no such thread.
 
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -33,14 +37,18 @@ use crate::base::environment::Environment;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::outside;
 use crate::diagnose::streamed::{NoSnapshot, PendingSnapshot, Unfinished};
-use crate::heap::core::{Distress, Handle};
+use crate::heap::core::{Core, Distress, Handle, MutatorShared, WATCHED};
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::ModelMutator;
 use crate::report::event;
+use crate::safepoint::Coordinator;
 
-/// How often the thread looks for requests.
+/// How often the thread looks for requests, and the longest time between two looks for late polls.
 const EVERY: Duration = Duration::from_millis(250);
+
+/// The shortest time of a late poll, which is also that between two looks.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// So often a heap in distress tries to write a snapshot.
 const DISTRESS_ATTEMPTS: usize = 3;
@@ -55,31 +63,37 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// itself. A runtime with a model of its own calls this once, if a thread that the runtime does
     /// not know may attach. Without the variable it does nothing.
     pub fn watch_diagnostics(&self) {
-        let Some(folder) = Environment::get().diagnostics.as_deref() else { return };
-        let name = &self.0.core.name;
-        let in_files: String = name
-            .chars()
-            .take(64)
-            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-            .collect();
-        let pid = process::id();
-        let requests = [folder.join("snapshot"), folder.join(format!("snapshot.{pid}"))];
+        self.watch(true, Duration::ZERO);
+    }
+
+    /// Starts the thread that writes snapshots, if `diagnostics` and the environment ask for it,
+    /// and that looks for late polls, if `late_poll` is not zero.
+    pub(crate) fn watch(&self, diagnostics: bool, late_poll: Duration) {
+        let core = &self.0.core;
+        let folder = Environment::get().diagnostics.as_deref().filter(|_| diagnostics);
+        let late_poll = (!late_poll.is_zero()).then(|| LatePolls {
+            coordinator: Arc::downgrade(&core.coordinator),
+            after: late_poll.max(SHORTEST),
+        });
+        if folder.is_none() && late_poll.is_none() {
+            return;
+        }
         let mut watch = Watch {
             heap: Arc::downgrade(&self.0),
-            distress: Arc::clone(&self.0.core.distress),
-            name: name.to_string(),
-            seen: requests.each_ref().map(touched),
-            requests,
-            files: folder.join(format!("{pid}-{in_files}-")).into(),
-            attempts: DISTRESS_ATTEMPTS,
+            late_poll,
+            snapshots: folder.map(|folder| Snapshots::of(core, folder)),
         };
+        let name = &core.name;
         let spawned = thread::Builder::new()
             .name("standstill diag".to_owned())
-            .spawn(move || while watch.serve() {});
-        if let Err(error) = spawned {
-            outside::line(format_args!(
-                "standstill: heap '{name}': no thread for STANDSTILL_DIAG: {error}"
-            ));
+            .spawn(move || while watch.look() {});
+        match spawned {
+            // A second thread, of `watch_diagnostics`, ends at its next look.
+            Ok(thread) => drop(core.watcher.set(thread.thread().clone())),
+            Err(error) => outside::line(format_args!(
+                "standstill: heap '{name}': no thread for STANDSTILL_DIAG, or to look for late \
+                 polls: {error}"
+            )),
         }
     }
 }
@@ -92,6 +106,17 @@ fn touched(file: &PathBuf) -> Option<SystemTime> {
 /// The thread that watches one heap.
 struct Watch<M: ObjectModel> {
     heap: Weak<Handle<M>>,
+    late_poll: Option<LatePolls<M>>,
+    snapshots: Option<Snapshots>,
+}
+
+/// What a look for late polls needs, which keeps no heap alive.
+struct LatePolls<M: ObjectModel> {
+    coordinator: Weak<Coordinator<MutatorShared<M>>>,
+    after: Duration,
+}
+
+struct Snapshots {
     distress: Arc<Distress>,
     name: String,
     requests: [PathBuf; 2],
@@ -105,12 +130,47 @@ struct Watch<M: ObjectModel> {
 }
 
 impl<M: ObjectModel> Watch<M> {
-    /// Waits for a request, and serves it. `false`: the heap has ended.
-    fn serve(&mut self) -> bool {
-        thread::sleep(EVERY);
+    /// Waits a little, and looks at the heap. `false`: it has ended.
+    fn look(&mut self) -> bool {
+        let late_poll = self.late_poll.as_ref();
+        thread::park_timeout(late_poll.map_or(EVERY, |late| EVERY.min(late.after)));
         if self.heap.strong_count() == 0 {
             return false;
         }
+        if let Some(late) = late_poll
+            && let Some(coordinator) = late.coordinator.upgrade()
+        {
+            coordinator.look_for_late_polls(WATCHED, late.after);
+        }
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.serve(&self.heap);
+        }
+        true
+    }
+}
+
+impl Snapshots {
+    fn of<M: ObjectModel>(core: &Core<M>, folder: &Path) -> Self {
+        let in_files: String = core
+            .name
+            .chars()
+            .take(64)
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .collect();
+        let pid = process::id();
+        let requests = [folder.join("snapshot"), folder.join(format!("snapshot.{pid}"))];
+        Self {
+            distress: Arc::clone(&core.distress),
+            name: core.name.to_string(),
+            seen: requests.each_ref().map(touched),
+            requests,
+            files: folder.join(format!("{pid}-{in_files}-")).into(),
+            attempts: DISTRESS_ATTEMPTS,
+        }
+    }
+
+    /// Writes a snapshot, if there is a request.
+    fn serve<M: ObjectModel>(&mut self, heap: &Weak<Handle<M>>) {
         let now = self.requests.each_ref().map(touched);
         let mut is_asked = false;
         for (seen, now) in self.seen.iter_mut().zip(now) {
@@ -119,15 +179,14 @@ impl<M: ObjectModel> Watch<M> {
         }
         let is_distress = self.distress.take() && self.attempts > 0;
         self.attempts -= usize::from(is_distress);
-        let is_written = (is_asked || is_distress) && self.write().is_some();
+        let is_written = (is_asked || is_distress) && self.write(heap).is_some();
         if is_written && is_distress {
             self.attempts = 0;
         }
-        true
     }
 
     /// Writes a snapshot. `None`: that has failed, which was told, or the heap has ended.
-    fn write(&self) -> Option<()> {
+    fn write<M: ObjectModel>(&self, heap: &Weak<Handle<M>>) -> Option<()> {
         let no_memory = |NoMemory| self.tell_failure(&"", &"there is no memory");
         let path = self.path().map_err(no_memory).ok()?;
         let shown = path.display();
@@ -136,10 +195,11 @@ impl<M: ObjectModel> Watch<M> {
             NoSnapshot::File(error) => self.tell_failure(&shown, &error),
         };
         // The last handle tears the heap down, which need not wait for the file.
-        let pending = self.attached(|m| PendingSnapshot::begin(m, &path))?.map_err(told).ok()?;
+        let pending =
+            self.attached(heap, |m| PendingSnapshot::begin(m, &path))?.map_err(told).ok()?;
         let finished = match pending.finish() {
             Err(Unfinished::Child(without)) => {
-                let pending = self.attached(|m| without.copied(m))?.map_err(told).ok()?;
+                let pending = self.attached(heap, |m| without.copied(m))?.map_err(told).ok()?;
                 pending.finish()
             }
             finished => finished,
@@ -154,8 +214,12 @@ impl<M: ObjectModel> Watch<M> {
     }
 
     /// Calls `f` with a mutator. `None`: the heap has ended, or refuses one, which was told.
-    fn attached<R>(&self, f: impl FnOnce(&mut ModelMutator<M>) -> R) -> Option<R> {
-        let heap = ModelHeap(self.heap.upgrade()?);
+    fn attached<M: ObjectModel, R>(
+        &self,
+        heap: &Weak<Handle<M>>,
+        f: impl FnOnce(&mut ModelMutator<M>) -> R,
+    ) -> Option<R> {
+        let heap = ModelHeap(heap.upgrade()?);
         let mut m = heap.try_attach().map_err(|refused| self.tell_failure(&"", &refused)).ok()?;
         Some(f(&mut m))
     }
@@ -185,3 +249,6 @@ impl<M: ObjectModel> Watch<M> {
         ));
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -8,7 +8,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 
 use crate::base::fallible::{self, NoMemory};
@@ -38,6 +39,8 @@ use crate::safepoint::{self, Coordinator, lock};
 
 /// The request bit for a collection that is due.
 pub(crate) const COLLECT: u32 = 1 << 1;
+/// The request bit by which a look for late polls learns that its thread has polled, or detached.
+pub(crate) const WATCHED: u32 = 1 << 2;
 /// The request bits that belong to the [`ObjectModel`], while the library uses the others.
 pub const MODEL_REQUESTS: u32 = !0xff;
 
@@ -69,6 +72,8 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) totals: Totals,
     pub(crate) timings: Timings,
     pub(crate) distress: Arc<Distress>,
+    /// The thread that watches the heap, which is woken when the heap ends.
+    pub(crate) watcher: OnceLock<Thread>,
     /// Locked during a fork, because attaching threads, and threads that have left, lock it too.
     pub(crate) spares: lock::ForkMutex<Spares<SpareMutator<M>>>,
 }
@@ -154,6 +159,7 @@ impl<M: ObjectModel> Core<M> {
                 totals: Totals::default(),
                 timings: Timings::default(),
                 distress,
+                watcher: OnceLock::new(),
                 spares: lock::ForkMutex::new(Spares::default()),
             }
         }))
@@ -329,6 +335,9 @@ pub(crate) struct Handle<M: ObjectModel> {
 impl<M: ObjectModel> Drop for Handle<M> {
     fn drop(&mut self) {
         (self.last)(&self.core);
+        if let Some(watcher) = self.core.watcher.get() {
+            watcher.unpark();
+        }
     }
 }
 

@@ -21,7 +21,7 @@
 
 use std::fmt;
 
-use crate::heap::core::{Core, MODEL_REQUESTS};
+use crate::heap::core::{Core, MODEL_REQUESTS, WATCHED};
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{ModelMutator, set_inside_detach};
@@ -33,6 +33,15 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub(crate) fn call_attached(&self, core: &Core<M>) {
         let _lent = self.lend_to_model();
         ThreadsOf::<M>::attached(&core.model, self);
+    }
+
+    /// Polls, and shows a look for late polls that it has.
+    pub(super) fn take_watched(&self) -> u32 {
+        let requests = self.poll();
+        if requests & WATCHED != 0 {
+            self.participant().take_requests(WATCHED);
+        }
+        requests
     }
 
     /// Whether this thread may now reach a safepoint, detach or collect. It may not inside a
@@ -172,8 +181,13 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
             let (away, requests) = participant.step_away()?;
             // Another thread may have raised a request while this thread was still attached.
-            let requests = requests & MODEL_REQUESTS;
+            let requests = requests & (MODEL_REQUESTS | WATCHED);
             self.leave_runtime();
+            if requests == 0 {
+                return Some(away);
+            }
+            participant.take_requests(WATCHED);
+            let requests = requests & MODEL_REQUESTS;
             if requests == 0 {
                 return Some(away);
             }

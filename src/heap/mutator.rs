@@ -47,7 +47,7 @@ use crate::base::fallible::NoMemory;
 use crate::base::outside::{self, guarded};
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicBool, Mutex, Ordering, UnsafeCell, const_thread_local};
-use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared};
+use crate::heap::core::{COLLECT, Core, Handle, MODEL_REQUESTS, MutatorShared, WATCHED};
 use crate::heap::model::ObjectModel;
 use crate::heap::pair_room::PairRoom;
 use crate::heap::parts::*;
@@ -557,7 +557,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// lent, which it is inside a destructor, finalizer, callback or traversal.
     #[inline]
     pub fn park(&mut self) {
-        if self.poll() & safepoint::STOP != 0 {
+        if self.poll() & (safepoint::STOP | WATCHED) != 0 {
             self.park_and_look();
         }
     }
@@ -576,7 +576,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Parks for a stop, if one is requested. If the thread continues to use objects, the caller
     /// calls [`Threads::attached`](crate::model::Threads::attached).
     pub(crate) fn wait_parked(&mut self) {
-        if self.poll() & safepoint::STOP == 0 || self.is_lent() {
+        if self.is_lent() || self.take_watched() & safepoint::STOP == 0 {
             return;
         }
         self.set_parked(true);

@@ -130,6 +130,7 @@ impl SlowHooks {
                     thread.os_thread,
                     report.longest.as_ref(),
                 ),
+                SlowStopKind::LatePoll => event::late_poll(&wait, thread.mark),
                 SlowStopKind::Held | SlowStopKind::Suspended => {
                     event::slow_wait(kind, &wait, Some(straggler.is_suspended));
                 }

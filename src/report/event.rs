@@ -357,6 +357,20 @@ pub(crate) fn slow_wait(message: &str, wait: &SlowWait<'_>, is_suspended: Option
     );
 }
 
+/// A thread is attached, and has not polled for long. No thread waits for it yet.
+pub(crate) fn late_poll(wait: &SlowWait<'_>, mark: Option<&str>) {
+    emit!(
+        warn,
+        heap = wait.heap,
+        waited_ms = wait.waited.as_millis() as u64,
+        thread = wait.thread,
+        os_thread = wait.os_thread,
+        registered_ms = wait.registered_for.as_millis() as u64,
+        mark,
+        "late poll"
+    );
+}
+
 /// Guards defer the collections of a heap that has grown much meanwhile.
 pub(crate) fn long_deferral(heap: &str, guards: usize, objects: usize, bytes: usize) {
     emit!(warn, heap, guards, objects, bytes, "long deferral");

@@ -100,6 +100,9 @@ pub(crate) mod lock;
 
 // What goes wrong.
 
+/// Threads for which a stop would wait long, before there is one.
+mod late_poll;
+
 /// Why a thread could not attach or stop the world.
 mod error;
 /// What a callback learns of a stop that takes long, and when it is called.
@@ -259,6 +262,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
                 slow_stop: Vec::new(),
                 scratch: Vec::new(),
                 stops: 0,
+                stops_at_look: 0,
                 failed_stops: 0,
                 time_to_stop: Duration::ZERO,
                 max_time_to_stop: Duration::ZERO,

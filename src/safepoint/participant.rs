@@ -119,6 +119,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             reported: false,
             min_sleep: Duration::ZERO,
             arrivals: Times::default(),
+            poll: None,
         };
         let at = registry.entries.partition_point(|e| e.record.id < entry.record.id);
         self.presence.add(entry.record.id);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::StopError;
+use super::late_poll::Awaited;
 use super::record::{ATTACHED, AWAITED, Record, SUSPENDED, ThreadId};
 use super::slow_stop::{SlowStop, StopPurpose, Straggler, ThreadInfo};
 use super::thread_words::words;
@@ -33,6 +34,8 @@ pub(super) struct RegistryEntry<T> {
     pub(super) min_sleep: Duration,
     /// How long stops have waited for the thread.
     pub(super) arrivals: Times<ARRIVALS_PRECISION>,
+    /// The poll that a look for late polls waits for.
+    pub(super) poll: Option<Awaited>,
 }
 
 pub(super) struct Registry<T> {
@@ -66,6 +69,8 @@ pub(super) struct Registry<T> {
     /// a thread registers, as the memory of `requesters` is, so that a stop allocates nothing.
     pub(super) scratch: Vec<Shared<Record<T>>>,
     pub(super) stops: u64,
+    /// `stops` at the last look for late polls.
+    pub(super) stops_at_look: u64,
     pub(super) failed_stops: u64,
     pub(super) time_to_stop: Duration,
     pub(super) max_time_to_stop: Duration,

@@ -130,7 +130,8 @@ pub struct SlowStop {
     /// How long the wait has taken; zero for a failed stop. For [`Held`](SlowStopKind::Held): how
     /// long the world has been stopped. For [`Collecting`](SlowStopKind::Collecting): how long no
     /// step of the collection has ended. For [`HeldUp`](SlowStopKind::HeldUp): how long the thread
-    /// was held up.
+    /// was held up. For [`LatePoll`](SlowStopKind::LatePoll): how long, at least, the thread has not
+    /// polled.
     pub waited: Duration,
     /// The thread that waits, which makes the report. `None`: it is not registered, or no thread
     /// waits.
@@ -182,6 +183,10 @@ pub enum SlowStopKind {
     /// that. The straggler reports it, if it waits to attach or to end. So does a thread that waits
     /// to suspend the straggler, too.
     Suspended,
+    /// The straggler has been attached for the time of
+    /// [`HeapBuilder::late_poll`](crate::HeapBuilder::late_poll) without a poll. Nobody waits for it
+    /// yet. The thread that watches the heap reports it.
+    LatePoll,
 }
 
 /// The most stragglers that a line names.
@@ -227,6 +232,7 @@ impl fmt::Display for SlowStop {
                 f.write_str(", because of ")?;
             }
             SlowStopKind::HeldUp => write!(f, "collecting has taken {waited:.1?} on ")?,
+            SlowStopKind::LatePoll => write!(f, "a stop would wait, after {waited:.1?}, for ")?,
         }
         if self.stragglers.is_empty() {
             f.write_str("an unknown thread")?;
@@ -239,7 +245,7 @@ impl fmt::Display for SlowStop {
             more => write!(f, ", and {more} more")?,
         }
         match self.kind {
-            SlowStopKind::Waiting => f.write_str(
+            SlowStopKind::Waiting | SlowStopKind::LatePoll => f.write_str(
                 ": it has not polled; a thread that blocks must be detached meanwhile, and one that \
                  runs must reach a safepoint",
             ),

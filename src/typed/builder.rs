@@ -21,6 +21,8 @@ use crate::typed::heap::{Heap, teardown};
 
 /// Default of [`HeapBuilder::serial_below`].
 const SERIAL_LIMIT: usize = 50_000;
+/// Default of [`HeapBuilder::late_poll`] in checked mode.
+const LATE_POLL: Duration = Duration::from_secs(1);
 /// The largest value of [`HeapBuilder::workers`]. Each worker has a table of counts and a list in
 /// memory, and with more workers the setup of these takes longer than the divided work.
 const MAX_WORKERS: usize = 1024;
@@ -37,7 +39,9 @@ pub struct HeapBuilder {
     stress: Stress,
     slow_stop: Duration,
     slow_collection: Duration,
-    checked: bool,
+    /// `None`: the build decides.
+    checked: Option<bool>,
+    late_poll: Option<Duration>,
     slow_handler: Duration,
     name: Result<Cow<'static, str>, NoMemory>,
 }
@@ -53,7 +57,8 @@ impl Default for HeapBuilder {
             stress: Stress::none(),
             slow_stop: Duration::from_secs(1),
             slow_collection: Duration::from_secs(1),
-            checked: Environment::get().checked.unwrap_or(cfg!(debug_assertions)),
+            checked: Environment::get().checked,
+            late_poll: None,
             slow_handler: Duration::ZERO,
             name: Ok(Cow::Borrowed("heap")),
         }
@@ -159,7 +164,26 @@ impl HeapBuilder {
     /// `STANDSTILL_CHECKED` (`0` or `1`) changes the default. It is read under the same conditions
     /// as `STANDSTILL_STRESS`: see [`stress`](Self::stress).
     pub fn checked(mut self, checked: bool) -> Self {
-        self.checked = checked;
+        self.checked = Some(checked);
+        self
+    }
+
+    /// The time after which a thread is reported that is attached and has not polled, before any
+    /// thread has to wait for it: [`SlowStopKind::LatePoll`] goes to [`Heap::on_slow_stop`], and the
+    /// event `late poll` to `tracing`, once until the thread polls or detaches. Zero disables the
+    /// report. A shorter time than a millisecond means one.
+    ///
+    /// A thread of the library looks at each attached thread from time to time, so the report comes
+    /// up to half a second later. The next safepoint after a look is a slow one. A thread inside a
+    /// destructor, finalizer or callback reaches no safepoint, and is reported too.
+    ///
+    /// Default: one second in checked mode that [`checked`](Self::checked) or `STANDSTILL_CHECKED`
+    /// asks for. Otherwise zero, also where only the build switches checked mode on: programs under
+    /// a debugger, and tests, often stay attached for long.
+    ///
+    /// [`SlowStopKind::LatePoll`]: crate::safepoint::SlowStopKind::LatePoll
+    pub fn late_poll(mut self, after: Duration) -> Self {
+        self.late_poll = Some(after);
         self
     }
 
@@ -186,7 +210,7 @@ impl HeapBuilder {
     /// invalid.
     pub fn build(self) -> Result<Heap, BuildError> {
         let mut model = Managed::new();
-        model.checked = self.checked;
+        model.checked = self.checked.unwrap_or(cfg!(debug_assertions));
         model.slow_handler = self.slow_handler.as_nanos().try_into().unwrap_or(u64::MAX);
         // Registered first, because rule *dynamic* of `dynamic` demands the same index in each
         // heap.
@@ -195,8 +219,9 @@ impl HeapBuilder {
             assert_eq!(index, types.index);
             (types.make_builtins)().map_err(|_| BuildError::Memory)?;
         }
+        let late_poll = self.late_poll_or_default();
         let heap = ModelHeap::build(self, model, teardown)?;
-        heap.watch_diagnostics();
+        heap.watch(true, late_poll);
         Ok(Heap(heap))
     }
 
@@ -206,7 +231,15 @@ impl HeapBuilder {
     ///
     /// The same as [`build`](Self::build).
     pub fn build_with<M: ObjectModel>(self, model: M) -> Result<ModelHeap<M>, BuildError> {
-        ModelHeap::build(self, model, |_| {})
+        let late_poll = self.late_poll_or_default();
+        let heap = ModelHeap::build(self, model, |_| {})?;
+        heap.watch(false, late_poll);
+        Ok(heap)
+    }
+
+    fn late_poll_or_default(&self) -> Duration {
+        let default = if self.checked == Some(true) { LATE_POLL } else { Duration::ZERO };
+        self.late_poll.unwrap_or(default)
     }
 }
 

@@ -395,6 +395,7 @@ fn heap(name: &str, state: State, reports: &Arc<Mutex<Vec<String>>>) -> Heap {
         .slow_stop(Duration::from_millis(if state == State::Hook { 1 } else { 1000 }))
         .pacing(Pacing::manual())
         .checked(true)
+        .late_poll(Duration::ZERO)
         .name(name);
     let heap = builder.build().expect("a heap");
     let to = Arc::clone(reports);

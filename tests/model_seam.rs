@@ -6,6 +6,7 @@
 #![cfg(not(loom))]
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex};
@@ -1323,6 +1324,10 @@ impl<const YOUNG: bool, const OVERLAPS: bool> Describe<Seam<YOUNG, OVERLAPS>>
         tracer.field("after");
     }
 
+    fn label(_: &Self, object: Stopped<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {:#x}", object.address())
+    }
+
     fn external_bytes(_: &Self, _: Stopped<'_>, _: &mut Tracer) -> usize {
         7
     }
@@ -1354,6 +1359,8 @@ fn a_survey_corrects_counts_also_of_untracked_objects() {
     assert_eq!(survey(&mut m)[&object.address()], (Some(1), 1, true, vec![]));
     assert_eq!(m.why_alive(object).unwrap().steps.len(), 1);
     assert_eq!(m.census().total().external_bytes, 7);
+    let label = &m.graph_with_labels().holders()[0].label;
+    assert_eq!(*label, format!("at {:#x}", object.address()));
     // Bytes outside the heap are a node of their own.
     let mut file = Vec::new();
     m.graph().write_snapshot(&mut file).unwrap();

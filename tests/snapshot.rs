@@ -1,9 +1,11 @@
 //! The file with all objects: its content, its errors, and the thread that writes it on request.
 #![cfg(not(loom))]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -128,6 +130,62 @@ fn a_snapshot_has_all_objects_and_references_and_no_content() {
     assert!(file.name(file.named("me")[0]).ends_with("Registry"));
 }
 
+#[derive(Trace)]
+#[trace(label = Named::label)]
+struct Named {
+    name: String,
+    next: Option<Gc<Named>>,
+}
+
+impl Named {
+    fn label(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        assert_ne!(self.name, "a label that panics");
+        // An error changes nothing, and what follows it is not seen.
+        _ = f.write_str(&self.name);
+        f.write_str("!")
+    }
+}
+
+#[test]
+fn a_label_is_seen_only_where_it_is_asked_for_and_is_short() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    let mut next = None;
+    // The end of the last label but one lies inside a character.
+    for name in ["a".repeat(63), "b".repeat(64), format!("{}äbc", "c".repeat(63)), "\"\n".into()] {
+        next = Some(m.alloc(Named { name, next }));
+    }
+    let (first, leaf) = (next.expect("four"), m.alloc(7u64));
+    let graph = m.graph_with_labels();
+    let mut bytes = Vec::new();
+    graph.write_snapshot(&mut bytes).unwrap();
+    let file = Decoded::of(&String::from_utf8(bytes).unwrap());
+    let mut names: Vec<_> = (1..=graph.objects()).map(|node| file.name(node)).collect();
+    names.sort_unstable();
+    let named = |label: &str| format!("snapshot::Named \"{label}\"");
+    let (a, b, c) = ("a".repeat(63), "b".repeat(64), "c".repeat(63));
+    let labels = ["\\\"\\n!", &format!("{a}!"), &format!("{b}…"), &format!("{c}…")];
+    assert_eq!(names[..4], labels.map(named));
+    assert_eq!(names[4], "u64");
+    let held: BTreeSet<_> = graph.holders().into_iter().map(|holder| holder.label).collect();
+    assert_eq!(held, BTreeSet::from(["".to_owned(), "\"\n!".to_owned()]));
+    let last = first.next.as_ref().and_then(|it| it.next.as_ref()?.next.clone()).expect("the last");
+    let plain = m.why_alive(&Gc::into_any(last));
+    assert!(!plain.to_string().contains('"'), "{plain}");
+    let path = graph.why_alive(plain.steps[3].address).expect("a path").to_string();
+    assert!(
+        path.contains(&format!("{} .next -> {}", named(labels[3]), named(labels[2]))),
+        "{path}"
+    );
+    drop(leaf);
+    let mut bytes = Vec::new();
+    m.graph().write_snapshot(&mut bytes).unwrap();
+    assert!(!String::from_utf8(bytes).unwrap().contains("aaa"));
+
+    let _panics = m.alloc(Named { name: "a label that panics".into(), next: None });
+    let refused = catch_unwind(AssertUnwindSafe(|| m.graph_with_labels()));
+    assert!(refused.is_err());
+    assert_eq!((m.graph().objects(), m.verify()), (5, Ok(())));
 /// The nodes of a file by their ids: name, size, references from outside, age, and the edges, each
 /// with its name and the id of its target.
 type ById = BTreeMap<usize, (String, usize, usize, usize, Vec<(usize, String, usize)>)>;

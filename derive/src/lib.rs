@@ -29,6 +29,8 @@ use syn::{
 /// * `#[trace(finalize)]`: objects of this type have a finalizer. It is the type's own function
 ///   `fn finalize(this: &Gc<Self>, m: &Mutator)`, which must exist.
 /// * `#[trace(finalize = path)]`: the same, with any function of that signature.
+/// * `#[trace(label = path)]`: objects have labels, which only `Mutator::graph_with_labels` asks for.
+///   `path` is a function `fn(this: &Self, f: &mut fmt::Formatter<'_>) -> fmt::Result`.
 /// * `#[trace(untracked)]`: values hold no references, so the collector never traverses them. A
 ///   field of a type that may hold references is a compile error. In a generic type, the error
 ///   appears where the type is used with such a parameter. A finalizer is allowed beside this
@@ -108,9 +110,8 @@ impl Mistakes {
 
 // -------------------------------------------------------------------------- attributes
 
-const FOR_TYPES: [&str; 4] = ["crate", "untracked", "finalize", "bound"];
-const ON_TYPE: &str =
-    "`crate = path`, `untracked`, `finalize`, `finalize = path` and `bound = \"...\"`";
+const FOR_TYPES: [&str; 5] = ["crate", "untracked", "finalize", "label", "bound"];
+const ON_TYPE: &str = "`crate = path`, `untracked`, `finalize`, `finalize = path`, `label = path` and `bound = \"...\"`";
 
 /// The settings of `#[trace(...)]` on the type.
 #[derive(Default)]
@@ -118,6 +119,7 @@ struct Container {
     krate: Option<Path>,
     untracked: Option<()>,
     finalize: Option<Finalizer>,
+    label: Option<ExprPath>,
     bound: Option<Punctuated<WherePredicate, Token![,]>>,
 }
 
@@ -145,6 +147,9 @@ impl Container {
                     Finalizer::Inherent(span)
                 };
                 once(&mut this.finalize, &setting, finalizer)
+            } else if setting.path.is_ident("label") {
+                let path = unquoted(setting.value()?)?.parse()?;
+                once(&mut this.label, &setting, path)
             } else if setting.path.is_ident("bound") && !setting.input.peek(Token![=]) {
                 Err(setting.error("`bound` takes a string: `bound = \"T: Trace\"`"))
             } else if setting.path.is_ident("bound") {
@@ -332,6 +337,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     let describe = describe(&shapes, &krate);
     let external = external(&shapes, &krate);
     let finalize = container.finalize.map(|finalizer| finalize(finalizer, &krate));
+    let label = container.label.map(label);
 
     Ok(quote! {
         #[automatically_derived]
@@ -341,6 +347,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
             #describe
             #external
             #finalize
+            #label
         }
         #checks
     })
@@ -700,5 +707,21 @@ fn finalize(finalizer: Finalizer, krate: &Path) -> TokenStream {
     quote! {
         const FINALIZER: ::core::option::Option<#krate::Finalizer<Self>> =
             ::core::option::Option::Some(#krate::Finalizer::new(|#this, #mutator| #call));
+    }
+}
+
+/// The function `label`.
+fn label(path: ExprPath) -> TokenStream {
+    // Located at the path, so that a wrong signature is reported there.
+    let this = Ident::new("__this", Span::mixed_site().located_at(path.span()));
+    let argument = argument();
+    let call = quote_spanned!(path.span()=> #path(#this, #argument));
+    quote! {
+        fn label(
+            #this: &Self,
+            #argument: &mut ::core::fmt::Formatter<'_>,
+        ) -> ::core::fmt::Result {
+            #call
+        }
     }
 }

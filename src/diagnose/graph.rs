@@ -32,6 +32,8 @@ pub struct HeapGraph {
     fields: Vec<u32>,
     /// The names of fields.
     pub(super) names: Vec<String>,
+    /// The nodes that have labels, in their order.
+    pub(super) labels: Vec<(u32, String)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +59,7 @@ pub(super) struct GraphPart {
     targets: Vec<usize>,
     fields: Vec<u32>,
     names: Vec<String>,
+    labels: Vec<(u32, String)>,
     numbers: HashMap<String, u32>,
 }
 
@@ -86,6 +89,10 @@ impl SurveyVisitor for GraphPart {
             fallible::push(&mut self.fields, number)?;
         }
         fallible::push(&mut self.ends, self.targets.len())?;
+        if !object.label.is_empty() {
+            let label = (self.nodes.len() as u32, fallible::owned(object.label)?);
+            fallible::push(&mut self.labels, label)?;
+        }
         let node = GraphNode {
             address: object.address,
             bytes: object.bytes,
@@ -106,6 +113,8 @@ impl SurveyVisitor for GraphPart {
 pub struct Holder {
     /// The name of its type.
     pub type_name: String,
+    /// Its label. Empty: it has none, or the graph was made without labels.
+    pub label: String,
     /// Its address.
     pub address: usize,
     /// The references to it from outside. 0: it is held without a counted reference.
@@ -130,8 +139,8 @@ pub struct Path {
 impl Path {
     /// The path of an object whose destruction has begun, although handles to it exist.
     pub(crate) fn dying(type_name: &str, address: usize) -> Self {
-        let (field, type_name) = (String::new(), type_name.to_owned());
-        Self { outside: 1, steps: vec![PathStep { field, type_name, address }] }
+        let (field, label, type_name) = (String::new(), String::new(), type_name.to_owned());
+        Self { outside: 1, steps: vec![PathStep { field, type_name, label, address }] }
     }
 }
 
@@ -144,11 +153,13 @@ pub struct PathStep {
     pub field: String,
     /// The name of its type.
     pub type_name: String,
+    /// Its label. Empty: it has none, or the graph was made without labels.
+    pub label: String,
     /// Its address.
     pub address: usize,
 }
 
-/// For example `outside (2 references) -> app.Registry .sessions -> app.Session`.
+/// For example `outside (2 references) -> app.Registry .sessions -> app.Session "alice"`.
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.outside {
@@ -156,9 +167,12 @@ impl fmt::Display for Path {
             1 => f.write_str("outside (1 reference)")?,
             many => write!(f, "outside ({many} references)")?,
         }
-        for PathStep { field, type_name, .. } in &self.steps {
+        for PathStep { field, type_name, label, .. } in &self.steps {
             let dot = if field.is_empty() { "" } else { " ." };
             write!(f, "{dot}{field} -> {type_name}")?;
+            if !label.is_empty() {
+                write!(f, " {label:?}")?;
+            }
         }
         Ok(())
     }
@@ -218,11 +232,15 @@ impl HeapGraph {
         nodes.try_reserve_exact(order.len())?;
         starts.try_reserve_exact(order.len() + 1)?;
         starts.push(0);
-        let (targets, fields) = (Vec::new(), Vec::new());
-        let mut this = Self { types, nodes, starts, targets, fields, names };
+        let (targets, fields, labels) = (Vec::new(), Vec::new(), Vec::new());
+        let mut this = Self { types, nodes, starts, targets, fields, names, labels };
         let places = NodeIndex::of(&order)?;
         for &(_, number, at) in &order {
             let (part, at) = (&parts[number as usize], at as usize);
+            if let Ok(label) = part.labels.binary_search_by_key(&at, |&(node, _)| node as usize) {
+                let label = fallible::owned(&part.labels[label].1)?;
+                fallible::push(&mut this.labels, (this.nodes.len() as u32, label))?;
+            }
             this.nodes.push(part.nodes[at]);
             let start = if at == 0 { 0 } else { part.ends[at - 1] };
             for edge in start..part.ends[at] {
@@ -266,6 +284,12 @@ impl HeapGraph {
         fallible::owned(self.types.name(self.nodes[node].type_number))
     }
 
+    /// The label of a node, which may be empty.
+    fn label(&self, node: usize) -> Result<String, NoMemory> {
+        let at = self.labels.binary_search_by_key(&node, |&(node, _)| node as usize);
+        fallible::owned(at.map_or("", |at| &self.labels[at].1))
+    }
+
     /// The objects that are held from outside, those that retain the most bytes first.
     pub fn holders(&self) -> Vec<Holder> {
         self.try_holders().unwrap_or_else(NoMemory::abort_process)
@@ -292,10 +316,17 @@ impl HeapGraph {
             let at = node as usize;
             let (retained_bytes, retained_objects) = (bytes[at].0, objects[at]);
             let GraphNode { address, outside, .. } = self.nodes[at];
-            let type_name = self.type_name(at)?;
-            let outside = outside as usize;
-            let holder = Holder { type_name, address, outside, retained_bytes, retained_objects };
-            fallible::push(&mut holders, holder)?;
+            fallible::push(
+                &mut holders,
+                Holder {
+                    type_name: self.type_name(at)?,
+                    label: self.label(at)?,
+                    address,
+                    outside: outside as usize,
+                    retained_bytes,
+                    retained_objects,
+                },
+            )?;
         }
         let order = |holder: &Holder| (std::cmp::Reverse(holder.retained_bytes), holder.address);
         holders.sort_unstable_by_key(order);
@@ -347,6 +378,7 @@ impl HeapGraph {
             let step = PathStep {
                 field: fallible::owned(if is_first { "" } else { &self.names[field as usize] })?,
                 type_name: self.type_name(node)?,
+                label: self.label(node)?,
                 address: self.nodes[node].address,
             };
             fallible::push(&mut steps, step)?;

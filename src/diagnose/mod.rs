@@ -39,7 +39,7 @@ pub use crate::diagnose::graph::{HeapGraph, Holder, Path, PathStep};
 #[doc(hidden)]
 pub use crate::diagnose::streamed::NoSnapshot;
 use crate::diagnose::streamed::{PendingSnapshot, Unfinished};
-use crate::diagnose::survey::{SurveyVisitor, survey};
+use crate::diagnose::survey::{SurveyVisitor, Wants, survey};
 pub use crate::diagnose::survey::{Surveyed, TypeNames};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -70,7 +70,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// * If the world cannot be stopped; see [`objects`](Self::objects).
     #[track_caller]
     pub fn survey(&mut self, f: impl Fn(&Surveyed<'_>) + Sync) -> TypeNames {
-        answer(survey(self, true, || Calls(&f))).1
+        answer(survey(self, Wants::References, || Calls(&f))).1
     }
 
     /// Counts objects and bytes by type, in one stop.
@@ -87,7 +87,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// refused.
     #[doc(hidden)]
     pub fn try_census(&mut self) -> Result<Census, Fault> {
-        let (parts, names) = survey(self, false, census::CensusPart::default)?;
+        let (parts, names) = survey(self, Wants::Objects, census::CensusPart::default)?;
         Ok(Census::of(parts, &names)?)
     }
 
@@ -106,7 +106,24 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// refused.
     #[doc(hidden)]
     pub fn try_graph(&mut self) -> Result<HeapGraph, Fault> {
-        let (parts, names) = survey(self, true, graph::GraphPart::default)?;
+        self.graph_of(Wants::References)
+    }
+
+    /// Like [`graph`](Self::graph), with the [label](crate::model::Describe::label) of each object
+    /// that has one. Labels are contents, such as names of users, so no other function asks for them.
+    /// They are in [`Holder`] and [`PathStep`], and in the file of [`HeapGraph::save_snapshot`].
+    /// The copy takes some 100 bytes more for each label.
+    ///
+    /// # Panics
+    ///
+    /// As for [`survey`](Self::survey), and if a label panics.
+    #[track_caller]
+    pub fn graph_with_labels(&mut self) -> HeapGraph {
+        answer(self.graph_of(Wants::Labels))
+    }
+
+    fn graph_of(&mut self, wants: Wants) -> Result<HeapGraph, Fault> {
+        let (parts, names) = survey(self, wants, graph::GraphPart::default)?;
         // Detached, so that no stop waits for the rest of the work.
         Ok(self.detach(|| HeapGraph::of(parts, names))?)
     }

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, Write};
 use std::path::{Path, PathBuf};
@@ -123,7 +124,10 @@ pub(super) trait SnapshotSource {
     ) -> Result<(), Self::Error>;
 
     /// All strings, by their numbers: first [`STRINGS`].
-    fn strings(&self, row: impl FnMut(&str) -> Result<(), Self::Error>) -> Result<(), Self::Error>;
+    fn strings(
+        &self,
+        row: impl FnMut(&dyn fmt::Display) -> Result<(), Self::Error>,
+    ) -> Result<(), Self::Error>;
 }
 
 /// What tells the files of one process from those of others, where the same ids are other objects.
@@ -227,7 +231,9 @@ impl<'w, W: Write> Numbers<'w, W> {
 impl HeapGraph {
     /// Writes the graph in the format `.heapsnapshot`, which the developer tools of Chrome and Edge
     /// open, and `standstill-heap`. It has names of types and fields, sizes and references, and no
-    /// content of objects. The writer gets large pieces, and needs no buffer.
+    /// content of objects but the labels of
+    /// [`graph_with_labels`](crate::Mutator::graph_with_labels). An object with a label is named
+    /// `Session "alice"`, so it is a class of its own to a viewer. The writer gets large pieces, and needs no buffer.
     ///
     /// # Errors
     ///
@@ -315,15 +321,21 @@ impl SnapshotSource for &HeapGraph {
     }
 
     fn nodes(&mut self, row: impl FnMut(SnapshotNode) -> io::Result<()>) -> io::Result<()> {
-        let mut nodes = self.nodes.iter().enumerate().map(|(at, node)| SnapshotNode {
-            name: STRINGS.len() + node.type_number as usize,
-            number: node.number,
-            bytes: node.bytes,
-            external_bytes: node.external_bytes,
-            edges: self.starts[at + 1] - self.starts[at],
-            outside: node.outside as usize,
-            is_held: node.is_held,
-            is_old: node.is_old,
+        let first_label = STRINGS.len() + self.types.len() + self.names.len();
+        let mut labels = (first_label..).zip(&self.labels).peekable();
+        let mut nodes = self.nodes.iter().enumerate().map(|(at, node)| {
+            let label = labels.next_if(|(_, (labelled, _))| *labelled as usize == at);
+            let of_type = STRINGS.len() + node.type_number as usize;
+            SnapshotNode {
+                name: label.map_or(of_type, |(name, _)| name),
+                number: node.number,
+                bytes: node.bytes,
+                external_bytes: node.external_bytes,
+                edges: self.starts[at + 1] - self.starts[at],
+                outside: node.outside as usize,
+                is_held: node.is_held,
+                is_old: node.is_old,
+            }
         });
         nodes.try_for_each(row)
     }
@@ -341,10 +353,15 @@ impl SnapshotSource for &HeapGraph {
         Ok(())
     }
 
-    fn strings(&self, row: impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
+    fn strings(&self, mut row: impl FnMut(&dyn fmt::Display) -> io::Result<()>) -> io::Result<()> {
         let types = (0..self.types.len()).map(|number| self.types.name(number as u32));
         let names = self.names.iter().map(|name| &**name);
-        STRINGS.into_iter().chain(types).chain(names).try_for_each(row)
+        let mut texts = STRINGS.into_iter().chain(types).chain(names);
+        texts.try_for_each(|text| row(&text))?;
+        self.labels.iter().try_for_each(|(node, label)| {
+            let type_name = self.types.name(self.nodes[*node as usize].type_number);
+            row(&format_args!("{type_name} {label:?}"))
+        })
     }
 }
 

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
@@ -379,8 +380,11 @@ impl<M: ObjectModel> SnapshotSource for Stream<'_, '_, M> {
         Ok(())
     }
 
-    fn strings(&self, mut row: impl FnMut(&str) -> Result<(), JobError>) -> Result<(), JobError> {
-        (0..self.names.len).try_for_each(|number| row(self.names.name(number)))
+    fn strings(
+        &self,
+        mut row: impl FnMut(&dyn fmt::Display) -> Result<(), JobError>,
+    ) -> Result<(), JobError> {
+        (0..self.names.len).try_for_each(|number| row(&self.names.name(number)))
     }
 }
 

@@ -31,6 +31,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt::{self, Write};
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
@@ -77,6 +78,8 @@ pub struct Surveyed<'a> {
     pub is_held: bool,
     /// Its state.
     pub flags: ObjectFlags,
+    /// Empty: it has none, or the survey has not asked for it.
+    pub(super) label: &'a str,
     edges: &'a [usize],
     fields: &'a [(usize, Cow<'static, str>)],
 }
@@ -186,14 +189,51 @@ pub(super) trait SurveyVisitor: Send {
     fn object(&mut self, object: &Surveyed<'_>) -> Result<(), NoMemory>;
 }
 
+/// What a survey wants to know of each object, each with all before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wants {
+    Objects,
+    References,
+    Labels,
+}
+
+/// The bytes of a label, without the ellipsis of one that was cut.
+const LONGEST_LABEL: usize = 64;
+const CUT: char = '…';
+
+/// Keeps the beginning of a label, in memory that it has already.
+struct LabelWriter<'a>(&'a mut String);
+
+impl Write for LabelWriter<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            if self.0.len() + c.len_utf8() > LONGEST_LABEL {
+                if self.0.len() <= LONGEST_LABEL {
+                    self.0.push(CUT);
+                }
+                return Err(fmt::Error);
+            }
+            self.0.push(c);
+        }
+        Ok(())
+    }
+}
+
+struct LabelOf<'a, M>(&'a M, Stopped<'a>);
+
+impl<M: ObjectModel> fmt::Display for LabelOf<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        DescribeOf::<M>::label(self.0, self.1, f)
+    }
+}
+
 /// Visits all objects, with a visitor from `new` for each worker, and returns the visitors.
-/// `references`: with the references of each object.
 pub(super) fn survey<M: ObjectModel, V: SurveyVisitor>(
     m: &ModelMutator<M>,
-    references: bool,
+    wants: Wants,
     new: impl Fn() -> V + Sync,
 ) -> Result<(Vec<V>, TypeNames), Fault> {
-    stopped(m, |world| in_stop(world, references, &new))
+    stopped(m, |world| in_stop(world, wants, &new))
 }
 
 /// Calls `f` in a stop, when counts are exact and objects are listed.
@@ -219,7 +259,7 @@ pub(super) fn stopped<M: ObjectModel, T>(
 
 fn in_stop<M: ObjectModel, V: SurveyVisitor>(
     world: &World<'_, M>,
-    references: bool,
+    wants: Wants,
     new: &(impl Fn() -> V + Sync),
 ) -> Result<(Vec<V>, TypeNames), Abandoned> {
     let space = &world.core().space;
@@ -237,7 +277,8 @@ fn in_stop<M: ObjectModel, V: SurveyVisitor>(
             let mut visits = Visits {
                 world,
                 claims: &claims,
-                references,
+                wants,
+                label: String::new(),
                 visitor: new(),
                 known: KnownTypes::default(),
                 numbers: &numbers,
@@ -297,7 +338,9 @@ struct Entry {
 struct Visits<'a, M: ObjectModel, V> {
     world: &'a World<'a, M>,
     claims: &'a ClaimedObjects,
-    references: bool,
+    wants: Wants,
+    /// That of the present object.
+    label: String,
     visitor: V,
     known: KnownTypes,
     numbers: &'a Mutex<TypeNumbers>,
@@ -315,7 +358,7 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
         let external_bytes = DescribeOf::<M>::external_bytes(model, object, tracer);
         tracer.take_unreadable();
         tracer.begin(object.object());
-        if self.references && entry.is_candidate {
+        if self.wants >= Wants::References && entry.is_candidate {
             DescribeOf::<M>::fields(model, object, tracer);
             if tracer.take_unreadable() {
                 tracer.begin(object.object());
@@ -349,6 +392,12 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
             Cow::Owned(_) => None,
         };
         let type_number = self.known.number(&type_name, fixed, self.numbers)?;
+        if self.wants == Wants::Labels {
+            self.label.clear();
+            self.label.try_reserve(LONGEST_LABEL + CUT.len_utf8())?;
+            // What was written is the label.
+            _ = write!(LabelWriter(&mut self.label), "{}", LabelOf(model, object));
+        }
         self.visitor.object(&Surveyed {
             address: object.object().address(),
             // A heap has fewer than 2^32 granules.
@@ -361,6 +410,7 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
             outside,
             is_held: outside > 0 || count.is_none() || entry.is_root,
             flags: ObjectFlags::of(entry.state),
+            label: &self.label,
             edges: tracer.edges(),
             fields: tracer.fields(),
         })

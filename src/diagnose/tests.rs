@@ -298,6 +298,9 @@ fn attributes_have_their_names() {
     let mut names: Vec<_> = graph.references_of(address(&user)).map(|(name, _)| name).collect();
     names.sort_unstable();
     assert_eq!(names, ["", "enemy", "friend"], "and the type");
+    let class = address(class.object().expect("a type of the heap"));
+    let labelled = m.graph_with_labels().why_alive(class).expect("it has instances");
+    assert!(labelled.to_string().ends_with("type \"app.User\""), "{labelled}");
     assert!(m.census().of_type("app.User").is_some_and(|row| row.objects == 2 && row.held == 2));
 }
 

@@ -10,6 +10,7 @@
 
 use std::any::TypeId;
 use std::ffi::{c_int, c_void};
+use std::fmt;
 use std::ptr::NonNull;
 
 use crate::dynamic::builtin::{BASE, METATYPE};
@@ -40,6 +41,7 @@ static INFO: TypeInfo = TypeInfo {
     tracked: true,
     traverse_each,
     describe: Some(describe),
+    label: Some(label),
     prefetch_each: None,
     clear,
     clears_last: Some(clears_last),
@@ -81,6 +83,13 @@ unsafe fn describe(object: Object, tracer: &mut Tracer) {
     } else if let Some(mut names) = object.attribute_names() {
         tracer.name_edges(|target| Some(names.get_mut(&target)?.pop()?.into()));
     }
+}
+
+/// The object of a type has the type's name.
+unsafe fn label(object: Object, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    // SAFETY: rules *typed* and *dynamic*: called for living dynamic objects.
+    let object = unsafe { Obj::new(object.as_ptr().cast()) };
+    object.describe().map_or(Ok(()), |record| f.write_str(record.name()))
 }
 
 unsafe fn name(header: NonNull<Header>) -> &'static str {

@@ -45,6 +45,7 @@ pub(super) static INFO: &TypeInfo = &TypeInfo {
     tracked: false,
     traverse_each: |objects, tracer, ends| tracer.each(objects, ends, |_, _| {}),
     describe: None,
+    label: None,
     prefetch_each: None,
     clear: |_, _| {},
     finalize: None,

@@ -130,6 +130,7 @@ pub(crate) use retired::{retire, retire_elsewhere};
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::ptr::NonNull;
 
 use crate::base::stress::{Step, maybe_yield};
@@ -233,6 +234,15 @@ impl Describe<Managed> for Managed {
             // SAFETY: rules *counted* and *typed*: as in `traverse`.
             Some(describe) => unsafe { describe(*object, tracer) },
             None => model.traverse(object, tracer),
+        }
+    }
+
+    fn label(model: &Self, object: Stopped<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match model.info(object.live().header()).label {
+            // SAFETY: rules *counted* and *typed*: as in `traverse`. A typed object is complete, and
+            // the label of a dynamic one, which may not be, reads no field of a program.
+            Some(label) => unsafe { label(*object, f) },
+            None => Ok(()),
         }
     }
 

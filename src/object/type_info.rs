@@ -41,6 +41,8 @@ pub(crate) struct TypeInfo {
     /// Reports the references of a value with the names of its fields. `None`: the names are
     /// unknown.
     pub(crate) describe: Option<unsafe fn(Object, &mut Tracer)>,
+    /// Writes the label of a living object. `None`: it has none.
+    pub(crate) label: Option<unsafe fn(Object, &mut fmt::Formatter<'_>) -> fmt::Result>,
     /// Prefetches the memory that `traverse` reads outside the values' own bytes. `None`: it reads
     /// none.
     pub(crate) prefetch_each: Option<unsafe fn(&[Object], &mut Tracer)>,

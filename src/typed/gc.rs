@@ -100,6 +100,7 @@ impl<T: Trace> Typed<T> {
         tracked: T::TRACKED,
         traverse_each: Self::traverse_each,
         describe: Some(Self::describe),
+        label: Some(Self::label),
         prefetch_each: if T::INDIRECT { Some(Self::prefetch_each) } else { None },
         clear: Self::clear,
         finalize: if T::FINALIZER.is_some() { Some(Self::finalize) } else { None },
@@ -128,6 +129,11 @@ impl<T: Trace> Typed<T> {
         T::describe(unsafe { Self::enter(object, tracer) }, tracer);
     }
 
+    unsafe fn label(object: Object, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: as in `enter`.
+        T::label(unsafe { Self::value(object) }, f)
+    }
+
     unsafe fn prefetch_each(objects: &[Object], tracer: &mut Tracer) {
         for &object in objects {
             tracer.go_on(object);
@@ -136,12 +142,18 @@ impl<T: Trace> Typed<T> {
         }
     }
 
+    #[inline(always)]
+    unsafe fn value<'a>(object: Object) -> &'a T {
+        // SAFETY: rule *typed*: the table belongs to objects of type `T`, and the caller has a live
+        // one.
+        unsafe { object.as_ptr().add(Layout::<T>::OFFSET).cast::<T>().as_ref() }
+    }
+
     /// Prepares `tracer` for an object and returns the value of the object.
     #[inline(always)]
     unsafe fn enter<'a>(object: Object, tracer: &mut Tracer) -> &'a T {
-        // SAFETY: rule *typed*: the table belongs to objects of type `T`, and the caller has a live
-        // one.
-        let value = unsafe { object.as_ptr().add(Layout::<T>::OFFSET).cast::<T>().as_ref() };
+        // SAFETY: as in `value`.
+        let value = unsafe { Self::value(object) };
         tracer.enter(NonNull::from(value).cast(), size_of::<T>());
         value
     }

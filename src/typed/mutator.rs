@@ -528,6 +528,39 @@ impl Mutator {
         self.raw.0.try_graph()
     }
 
+    /// Like [`graph`](Self::graph), with the [label](crate::Trace::label) of each object that has
+    /// one. Labels are contents, such as names of users, so no other function asks for them.
+    ///
+    /// ```
+    /// use standstill::{Gc, Heap, Trace};
+    ///
+    /// #[derive(Trace)]
+    /// #[trace(label = Session::label)]
+    /// struct Session {
+    ///     user: String,
+    /// }
+    ///
+    /// impl Session {
+    ///     fn label(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    ///         f.write_str(&self.user)
+    ///     }
+    /// }
+    ///
+    /// let heap = Heap::new();
+    /// let mut m = heap.attach();
+    /// let _session = m.alloc(Session { user: "alice".into() });
+    /// assert_eq!(m.graph_with_labels().holders()[0].label, "alice");
+    /// assert_eq!(m.graph().holders()[0].label, "");
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As for [`census`](Self::census), and if a label panics.
+    #[track_caller]
+    pub fn graph_with_labels(&mut self) -> HeapGraph {
+        self.raw.0.graph_with_labels()
+    }
+
     /// Writes all objects and references into a file that viewers open: the developer tools of
     /// Chrome and Edge, and `standstill-heap`. The file has names of types and fields, and no
     /// content of objects.

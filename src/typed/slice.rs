@@ -65,6 +65,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         tracked: H::TRACKED || T::TRACKED,
         traverse_each: Self::traverse_each,
         describe: Some(Self::describe),
+        label: Some(Self::label),
         prefetch_each: None,
         clear: Self::clear,
         finalize: None,
@@ -121,6 +122,12 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         H::describe(&value.header, tracer);
         tracer.field("items");
         value.items.iter().for_each(|item| T::describe(item, tracer));
+    }
+
+    /// A slice has the label of its header.
+    unsafe fn label(object: Object, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: as in `traverse`.
+        H::label(unsafe { &Self::value(object.as_ptr()).as_ref().header }, f)
     }
 
     unsafe fn clear(start: NonNull<u8>, m: *const ()) {

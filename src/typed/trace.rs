@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use crate::managed::Batched;
@@ -225,6 +226,19 @@ pub trait Trace: 'static {
         // A function with a second caller is inlined less, so the containers of this crate demand
         // that their `traverse` is.
         Self::traverse(this, tracer);
+    }
+
+    /// Writes a few words that tell this object from others of its type, for example its name. Only
+    /// [`Mutator::graph_with_labels`] calls it, under the rules of [`traverse`](Self::traverse),
+    /// and it keeps the first 64 bytes. The derive forwards it with `#[trace(label = path)]`. The
+    /// labels of an object's *fields* are never asked for. By default there is no label.
+    ///
+    /// # Errors
+    ///
+    /// Those of `f`. Nothing depends on them: what was written is the label.
+    fn label(this: &Self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let _ = (this, f);
+        Ok(())
     }
 
     /// Prefetches the memory outside the value's own bytes that [`traverse`](Self::traverse) is

@@ -33,6 +33,7 @@ static INFO: TypeInfo = TypeInfo {
     tracked: true,
     traverse_each,
     describe: None,
+    label: None,
     prefetch_each: None,
     clear,
     clears_last: None,

@@ -7,6 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
+
 use crate::heap::model::ObjectModel;
 use crate::object::live::Stopped;
 use crate::object::tracer::Tracer;
@@ -21,6 +23,18 @@ pub trait Describe<M: ObjectModel> {
     /// [`Tracer::field`] before those of each field.
     fn fields(model: &M, object: Stopped<'_>, tracer: &mut Tracer) {
         model.traverse(object, tracer);
+    }
+
+    /// Writes a few words that tell the object from others of its type. Called only for
+    /// [`graph_with_labels`](crate::model::ModelMutator::graph_with_labels), which keeps the first 64
+    /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// Those of `f`. Nothing depends on them: what was written is the label.
+    fn label(model: &M, object: Stopped<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let _ = (model, object, f);
+        Ok(())
     }
 
     /// Whether the object is a part of another one, whose traversal does not report it. Its one

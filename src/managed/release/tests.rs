@@ -372,6 +372,7 @@ const fn table(
         tracked: false,
         traverse_each: |_, _, _| (),
         describe: None,
+        label: None,
         prefetch_each: None,
         clear: |_, _| (),
         finalize: None,

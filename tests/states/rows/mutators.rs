@@ -165,6 +165,7 @@ pub(super) const ROWS: Rows = &[
     ("Mutator::census", Exclusive(|_, m| ok(m.census().total().objects > 0))),
     ("Mutator::survey", Exclusive(|_, m| ok(!m.survey(|_| {}).is_empty()))),
     ("Mutator::graph", Exclusive(|_, m| ok(m.graph().objects() > 0))),
+    ("Mutator::graph_with_labels", Exclusive(|_, m| ok(m.graph_with_labels().objects() > 0))),
     ("Mutator::snapshot", Exclusive(|_, m| ok(m.snapshot("/nowhere/at/all").unwrap_err().kind()))),
     ("Mutator::why_alive", Exclusive(|t, m| ok(m.why_alive(&t.any).outside > 0))),
     (

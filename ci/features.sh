@@ -3,6 +3,7 @@
 #
 # * The library compiles with none, and with `derive` alone, as its tests do. Without `parallel` and
 #   `tracing` the library does not depend on rayon and tracing. With none the coordinator works.
+# * With `handle-places` a planted leak is found, and clones count as they do without.
 # * With `metrics` and `usdt` the library compiles. examples/prometheus shows what a server gets,
 #   and a program has the notes by which tracers find the probes.
 # * With STANDSTILL_FULL=1 also each other feature alone, and all but each. With none the unit tests
@@ -13,7 +14,7 @@ source ci/common.bash
 limited "$(is_full && echo 1800 || echo 600)" "$@"
 
 features=(derive cpython parallel tracing)
-sets=('' derive metrics,usdt)
+sets=('' derive metrics,usdt derive,handle-places)
 ! is_full || for one in "${features[@]}"; do
     rest="$(printf '%s,' "${features[@]/$one/}")"
     sets+=("$one" "$rest")
@@ -39,6 +40,8 @@ if ! depends parallel rayon || ! depends tracing tracing; then
     echo 'cargo tree no longer shows what this script looks for' >&2
     exit 1
 fi
+
+cargo test --quiet -p standstill --features handle-places --test=handle_places --test=handles
 
 without=(cargo test --quiet -p standstill --no-default-features)
 "${without[@]}" --test coordinator

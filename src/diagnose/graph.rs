@@ -19,6 +19,7 @@ use crate::base::fallible::{self, NoMemory};
 use crate::diagnose::dominators::{Digraph, Dominators};
 use crate::diagnose::survey::{SurveyVisitor, Surveyed, TypeNames};
 use crate::memory::shape::PAGE_SIZE;
+use crate::object::handle_places::{self, HandlePlace};
 
 /// A copy of all objects and references of a heap, at the moment of a stop.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct HeapGraph {
     pub(super) names: Vec<String>,
     /// The nodes that have labels, in their order.
     pub(super) labels: Vec<(u32, String)>,
+    /// Those that are held by counted references from outside, with the places of handles.
+    places: Vec<(u32, Vec<HandlePlace>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +63,7 @@ pub(super) struct GraphPart {
     fields: Vec<u32>,
     names: Vec<String>,
     labels: Vec<(u32, String)>,
+    places: Vec<(u32, Vec<HandlePlace>)>,
     numbers: HashMap<String, u32>,
 }
 
@@ -93,6 +97,12 @@ impl SurveyVisitor for GraphPart {
             let label = (self.nodes.len() as u32, fallible::owned(object.label)?);
             fallible::push(&mut self.labels, label)?;
         }
+        if object.outside > 0 {
+            let places = handle_places::places(object.address)?;
+            if !places.is_empty() {
+                fallible::push(&mut self.places, (self.nodes.len() as u32, places))?;
+            }
+        }
         let node = GraphNode {
             address: object.address,
             bytes: object.bytes,
@@ -119,6 +129,9 @@ pub struct Holder {
     pub address: usize,
     /// The references to it from outside. 0: it is held without a counted reference.
     pub outside: usize,
+    /// With the feature `handle-places`: where handles to it were made, those from outside among
+    /// them. Otherwise empty.
+    pub places: Vec<HandlePlace>,
     /// The bytes that would become free without it: its own, and those of all objects that are
     /// reachable through it alone, in the heap and outside.
     pub retained_bytes: usize,
@@ -132,6 +145,8 @@ pub struct Holder {
 pub struct Path {
     /// The references from outside to the first object.
     pub outside: usize,
+    /// As [`Holder::places`], of the first object.
+    pub places: Vec<HandlePlace>,
     /// The objects, the first one being held from outside.
     pub steps: Vec<PathStep>,
 }
@@ -140,7 +155,11 @@ impl Path {
     /// The path of an object whose destruction has begun, although handles to it exist.
     pub(crate) fn dying(type_name: &str, address: usize) -> Self {
         let (field, label, type_name) = (String::new(), String::new(), type_name.to_owned());
-        Self { outside: 1, steps: vec![PathStep { field, type_name, label, address }] }
+        Self {
+            outside: 1,
+            places: Vec::new(),
+            steps: vec![PathStep { field, type_name, label, address }],
+        }
     }
 }
 
@@ -167,6 +186,9 @@ impl fmt::Display for Path {
             1 => f.write_str("outside (1 reference)")?,
             many => write!(f, "outside ({many} references)")?,
         }
+        for (at, place) in self.places.iter().enumerate() {
+            write!(f, "{} {place}", if at == 0 { ", handles made at" } else { "," })?;
+        }
         for PathStep { field, type_name, label, .. } in &self.steps {
             let dot = if field.is_empty() { "" } else { " ." };
             write!(f, "{dot}{field} -> {type_name}")?;
@@ -176,6 +198,12 @@ impl fmt::Display for Path {
         }
         Ok(())
     }
+}
+
+/// What a list in the order of nodes has for a node.
+fn of_node<T>(list: &[(u32, T)], node: usize) -> Option<&T> {
+    let at = list.binary_search_by_key(&node, |&(node, _)| node as usize).ok()?;
+    Some(&list[at].1)
 }
 
 /// The node at an address, for millions of edges: by page, and then among the nodes on the page.
@@ -232,19 +260,26 @@ impl HeapGraph {
         nodes.try_reserve_exact(order.len())?;
         starts.try_reserve_exact(order.len() + 1)?;
         starts.push(0);
-        let (targets, fields, labels) = (Vec::new(), Vec::new(), Vec::new());
-        let mut this = Self { types, nodes, starts, targets, fields, names, labels };
-        let places = NodeIndex::of(&order)?;
+        let (targets, fields) = (Vec::new(), Vec::new());
+        let (labels, places) = (Vec::new(), Vec::new());
+        let mut this = Self { types, nodes, starts, targets, fields, names, labels, places };
+        let index = NodeIndex::of(&order)?;
         for &(_, number, at) in &order {
             let (part, at) = (&parts[number as usize], at as usize);
-            if let Ok(label) = part.labels.binary_search_by_key(&at, |&(node, _)| node as usize) {
-                let label = fallible::owned(&part.labels[label].1)?;
-                fallible::push(&mut this.labels, (this.nodes.len() as u32, label))?;
+            let node = this.nodes.len() as u32;
+            if let Some(label) = of_node(&part.labels, at) {
+                fallible::push(&mut this.labels, (node, fallible::owned(label)?))?;
+            }
+            if let Some(places) = of_node(&part.places, at) {
+                fallible::push(
+                    &mut this.places,
+                    (node, fallible::collect(places.iter().copied())?),
+                )?;
             }
             this.nodes.push(part.nodes[at]);
             let start = if at == 0 { 0 } else { part.ends[at - 1] };
             for edge in start..part.ends[at] {
-                if let Some(node) = places.node(part.targets[edge]) {
+                if let Some(node) = index.node(part.targets[edge]) {
                     let field = of_part[number as usize][part.fields[edge] as usize];
                     fallible::push(&mut this.targets, node)?;
                     fallible::push(&mut this.fields, field)?;
@@ -286,8 +321,11 @@ impl HeapGraph {
 
     /// The label of a node, which may be empty.
     fn label(&self, node: usize) -> Result<String, NoMemory> {
-        let at = self.labels.binary_search_by_key(&node, |&(node, _)| node as usize);
-        fallible::owned(at.map_or("", |at| &self.labels[at].1))
+        fallible::owned(of_node(&self.labels, node).map_or("", |label| label))
+    }
+
+    fn places(&self, node: usize) -> Result<Vec<HandlePlace>, NoMemory> {
+        fallible::collect(of_node(&self.places, node).map_or(&[][..], |it| it).iter().copied())
     }
 
     /// The objects that are held from outside, those that retain the most bytes first.
@@ -323,6 +361,7 @@ impl HeapGraph {
                     label: self.label(at)?,
                     address,
                     outside: outside as usize,
+                    places: self.places(at)?,
                     retained_bytes,
                     retained_objects,
                 },
@@ -388,7 +427,8 @@ impl HeapGraph {
             node = from as usize;
         }
         steps.reverse();
-        Ok(Path { outside: self.nodes[node].outside as usize, steps })
+        let outside = self.nodes[node].outside as usize;
+        Ok(Path { outside, places: self.places(node)?, steps })
     }
 }
 

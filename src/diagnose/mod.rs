@@ -44,6 +44,7 @@ pub use crate::diagnose::survey::{Surveyed, TypeNames};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::object::address::Object;
+pub use crate::object::handle_places::HandlePlace;
 use crate::report::error::Fault;
 
 /// A visitor that calls a function.

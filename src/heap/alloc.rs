@@ -35,6 +35,7 @@ use crate::memory::pool::SpaceError;
 use crate::memory::shape::{GRANULE, MAX_ALIGN, MAX_PREFIX, PageKind};
 use crate::memory::size_class::{class_for, class_size};
 use crate::object::address::Object;
+use crate::object::handle_places;
 use crate::object::state::{self, StateByte};
 use crate::report::error::OutOfMemory;
 
@@ -255,6 +256,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         // SAFETY: rule *mapped*: the memory was handed out by this heap's space.
         let cell = unsafe {
             core.state(object.as_ptr() as usize).death();
+            handle_places::forget(object.as_ptr() as usize);
             core.space.cell_around(object)
         };
         // SAFETY: as the caller says; the state byte is 0.
@@ -271,6 +273,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub(crate) unsafe fn free_unprefixed(&self, cell: NonNull<u8>) {
         // SAFETY: rule *mapped*: the cell was handed out by this heap's space.
         unsafe { self.core().state(cell.as_ptr() as usize) }.death();
+        handle_places::forget(cell.as_ptr() as usize);
         // SAFETY: as the caller says; the state byte is 0.
         unsafe { self.free_cell(cell) };
     }
@@ -302,6 +305,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let core = self.core();
         // SAFETY: as in `free`.
         unsafe { core.state(cell.as_ptr() as usize) }.death();
+        handle_places::forget(cell.as_ptr() as usize);
         // SAFETY: as the caller says; the state byte is 0.
         unsafe {
             if !self.arena(|arena| arena.free_of_class(&core.space, cell, class)) {
@@ -353,6 +357,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As for `publish`.
     #[inline(always)]
     pub(crate) unsafe fn publish_as(&self, object: Object, bits: u8) {
+        // The memory of a closed heap is given back with its objects in it.
+        handle_places::forget(object.address());
         // SAFETY: rule *new*: handed out by this heap's space.
         unsafe { self.core().state(object.address()) }.birth(bits);
     }

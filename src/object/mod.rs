@@ -11,6 +11,8 @@
 pub(crate) mod address;
 /// The names of fields, which a survey wants of a traversal.
 pub(crate) mod fields;
+/// Where in a program the handles of an object were made.
+pub(crate) mod handle_places;
 /// Proofs: an address, and why the object there is alive, stopped, claimed or dead.
 #[allow(unsafe_code)]
 pub(crate) mod live;

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use crate::managed::{self, drop_reference, object};
 #[cfg(feature = "cpython")]
 use crate::memory::range::is_in_any_heap;
+use crate::object::handle_places;
 use crate::object::header::Header;
 use crate::object::live::Live;
 use crate::object::tracer::{Edge, Tracer};
@@ -280,8 +281,10 @@ handle!([] AnyGc, |this| this.header);
 
 impl Clone for AnyGc {
     #[inline(always)]
+    #[cfg_attr(feature = "handle-places", track_caller)]
     fn clone(&self) -> Self {
         self.header_ref().clone_ref(current());
+        handle_places::made(self.header.as_ptr() as usize);
         Self { header: self.header }
     }
 }
@@ -358,6 +361,7 @@ impl<D: ?Sized> Deref for GcDyn<D> {
 }
 
 impl<D: ?Sized> Clone for GcDyn<D> {
+    #[cfg_attr(feature = "handle-places", track_caller)]
     fn clone(&self) -> Self {
         Self { gc: self.gc.clone(), view: self.view }
     }
@@ -379,6 +383,7 @@ impl Mutator {
     /// A new reference to an object of this heap.
     pub(crate) fn any_from(&self, object: Live<'_>) -> AnyGc {
         object.header().clone_ref(self.id());
+        handle_places::made(object.object().address());
         // SAFETY: rule *counted*: the reference just counted.
         unsafe { AnyGc::from_header(managed::header(object.object())) }
     }

@@ -55,6 +55,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::heap::slow::Patience;
+use crate::object::handle_places;
 use crate::object::tracer::Edge;
 use crate::{Mutator, Trace, Tracer, managed};
 
@@ -165,7 +166,8 @@ impl<T: Trace> GcCell<T> {
     where
         T: Clone,
     {
-        self.lock(m).clone()
+        let value = self.lock(m);
+        handle_places::made_in(|| value.clone())
     }
 
     /// Removes the value and returns it. The default stays in the cell.

@@ -20,6 +20,7 @@ use crate::managed::{self, OnPanic, Raw, drop_reference_to, object};
 use crate::memory::shape::GRANULE;
 use crate::memory::size_class::class_for;
 use crate::object::address::Object;
+use crate::object::handle_places;
 use crate::object::header::Header;
 use crate::object::state;
 use crate::object::tracer::{Edge, Ends, Tracer};
@@ -210,6 +211,7 @@ pub(crate) const fn offset(align: usize) -> usize {
 
 /// Allocates an object, or returns the value in the error if the heap is full.
 #[inline]
+#[cfg_attr(feature = "handle-places", track_caller)]
 pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match const { Layout::<T>::CLASS } {
         Some(_) => allocate_small(m, value),
@@ -218,6 +220,7 @@ pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T
 }
 
 #[inline]
+#[cfg_attr(feature = "handle-places", track_caller)]
 fn allocate_small<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     // If the compiler had to drop `value` on an unwind, it would build the value on the stack and
     // copy it. The loads of the copy would wait for the stores.
@@ -234,6 +237,7 @@ fn allocate_small<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, Al
 
 /// Not inlined, so that the large value is copied as few times as possible.
 #[inline(never)]
+#[cfg_attr(feature = "handle-places", track_caller)]
 fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match Unborn::new(m) {
         // SAFETY: as in `allocate_small`.
@@ -270,6 +274,7 @@ impl<'a, T: Trace + Send + Sync> Unborn<'a, T> {
     }
 
     #[inline(always)]
+    #[cfg_attr(feature = "handle-places", track_caller)]
     pub(super) fn publish(self, value: T) -> Gc<T> {
         // SAFETY: rule *new*: fresh memory, and then it holds the value.
         unsafe {
@@ -291,6 +296,7 @@ impl<'a, T: Trace + Send + Sync> Unborn<'a, T> {
     ///
     /// The [place](Self::place) holds a value.
     #[inline(always)]
+    #[cfg_attr(feature = "handle-places", track_caller)]
     unsafe fn publish_written(self) -> Gc<T> {
         if const { T::HAS_EXTERNAL_BYTES } {
             // SAFETY: rule *new*: the value is written, and no other thread has the address.
@@ -303,6 +309,7 @@ impl<'a, T: Trace + Send + Sync> Unborn<'a, T> {
         unsafe {
             header.write(Header::new(m.id(), index));
             m.publish_as(object(header), const { initial_state::<T>() });
+            handle_places::made(header.as_ptr() as usize);
             Gc::from_header(header)
         }
     }
@@ -513,6 +520,7 @@ impl Mutator {
     /// If the heap is full, or if memory for its record of a new type is refused. The error
     /// contains the value, and the heap is unchanged.
     #[inline]
+    #[cfg_attr(feature = "handle-places", track_caller)]
     pub fn try_alloc<T: Trace + Send + Sync>(&self, value: T) -> Result<Gc<T>, AllocError<T>> {
         allocate(self.raw(), value)
     }
@@ -523,18 +531,18 @@ impl Mutator {
     ///
     /// If the heap is full after the collection, or if the collection cannot run. The error
     /// contains the value.
+    #[cfg_attr(feature = "handle-places", track_caller)]
     pub fn alloc_or_collect<T: Trace + Send + Sync>(
         &mut self,
         value: T,
     ) -> Result<Gc<T>, AllocError<T>> {
-        self.try_alloc(value).or_else(|error| {
-            #[expect(
-                clippy::let_underscore_must_use,
-                reason = "the second attempt returns the error"
-            )]
-            let _ = self.try_collect(Collect::full());
-            self.try_alloc(error.into_inner())
-        })
+        let error = match self.try_alloc(value) {
+            Ok(gc) => return Ok(gc),
+            Err(error) => error,
+        };
+        #[expect(clippy::let_underscore_must_use, reason = "the second attempt returns the error")]
+        let _ = self.try_collect(Collect::full());
+        self.try_alloc(error.into_inner())
     }
 }
 
@@ -577,8 +585,10 @@ impl<T> Deref for Gc<T> {
 
 impl<T> Clone for Gc<T> {
     #[inline(always)]
+    #[cfg_attr(feature = "handle-places", track_caller)]
     fn clone(&self) -> Self {
         self.counts().clone_ref(current());
+        handle_places::made(self.header.as_ptr() as usize);
         Self { header: self.header, owns: PhantomData }
     }
 }

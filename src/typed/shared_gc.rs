@@ -8,6 +8,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
 use crate::managed::{self, drop_shared_for_life};
+use crate::object::handle_places;
 use crate::object::tracer::{Edge, Tracer};
 use crate::report::error::AllocError;
 use crate::typed::gc::{Gc, check, handle, identity, out_of_memory};
@@ -110,6 +111,7 @@ impl Mutator {
     /// # Errors
     ///
     /// As [`try_alloc`](Self::try_alloc).
+    #[cfg_attr(feature = "handle-places", track_caller)]
     pub fn try_alloc_shared<T: Trace + Send + Sync>(
         &self,
         value: T,
@@ -133,8 +135,10 @@ impl<T> From<SharedGc<T>> for Gc<T> {
 
 impl<T> Clone for SharedGc<T> {
     #[inline(always)]
+    #[cfg_attr(feature = "handle-places", track_caller)]
     fn clone(&self) -> Self {
         self.0.counts().clone_shared();
+        handle_places::made(self.0.header().as_ptr() as usize);
         // SAFETY: rule *counted*: the reference just counted.
         Self(ManuallyDrop::new(unsafe { Gc::from_header(self.0.header()) }))
     }

@@ -22,6 +22,7 @@ use crate::base::outside;
 use crate::managed::{self, Raw, drop_reference, object};
 use crate::memory::shape::GRANULE;
 use crate::object::address::Object;
+use crate::object::handle_places;
 use crate::object::header::Header;
 use crate::object::state;
 use crate::object::tracer::{Edge, Ends, Tracer};
@@ -236,9 +237,11 @@ impl<H: Trace, T: Trace> Deref for GcSlice<H, T> {
 
 impl<H, T> Clone for GcSlice<H, T> {
     #[inline]
+    #[cfg_attr(feature = "handle-places", track_caller)]
     fn clone(&self) -> Self {
         // SAFETY: rule *counted*: this reference keeps the object alive.
         unsafe { self.header.as_ref() }.clone_ref(current());
+        handle_places::made(self.header.as_ptr() as usize);
         Self { header: self.header, owns: PhantomData }
     }
 }
@@ -357,6 +360,7 @@ impl Mutator {
                 object(cell.cast()),
                 if Sliced::<H, T>::INFO.tracked { state::TRACKED } else { 0 },
             );
+            handle_places::made(cell.as_ptr() as usize);
         }
         Ok(GcSlice { header: cell.cast(), owns: PhantomData })
     }

@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicPtr, Ordering};
 use crate::managed::{self, CountedRef, drop_reference, retire_elsewhere};
+use crate::object::handle_places;
 use crate::object::header::Header;
 use crate::typed::gc::check;
 use crate::{Gc, Mutator, Trace, Tracer};
@@ -95,12 +96,12 @@ impl<T: Trace> AtomicGc<T> {
     #[inline]
     #[track_caller]
     pub fn load(&self, m: &Mutator) -> Option<Gc<T>> {
-        self.guarded(m).map(|header| {
-            // SAFETY: rule *counted*: `guarded`.
-            unsafe { header.as_ref() }.clone_ref(m.id());
-            // SAFETY: rule *counted*: the reference just counted.
-            unsafe { Gc::from_header(header) }
-        })
+        let header = self.guarded(m)?;
+        // SAFETY: rule *counted*: `guarded`.
+        unsafe { header.as_ref() }.clone_ref(m.id());
+        handle_places::made(header.as_ptr() as usize);
+        // SAFETY: rule *counted*: the reference just counted.
+        Some(unsafe { Gc::from_header(header) })
     }
 
     /// Borrows the value of the object in the slot, without counting a reference.
@@ -230,6 +231,7 @@ impl<T: Trace> AtomicGc<T> {
         let reference = old?;
         let header = reference.as_ptr();
         reference.header().clone_ref(m.id());
+        handle_places::made(header.as_ptr() as usize);
         managed::retire(m.raw(), reference);
         // SAFETY: rule *counted*: the reference just counted.
         Some(unsafe { Gc::from_header(header) })

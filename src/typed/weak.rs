@@ -22,6 +22,7 @@ use std::ptr::NonNull;
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::managed::object;
+use crate::object::handle_places;
 use crate::object::header::Header;
 use crate::object::tracer::Tracer;
 use crate::object::weak::{WeakRecord, WeakWatcher};
@@ -64,6 +65,7 @@ impl<T: Trace> GcWeak<T> {
     #[track_caller]
     pub fn upgrade(&self, m: &Mutator) -> Option<Gc<T>> {
         let header = upgrade(self.record.as_ref()?, m)?;
+        handle_places::made(header.as_ptr() as usize);
         // SAFETY: rules *counted* and *typed*: the upgrade counted a reference; the record's target
         // is a `T`.
         Some(unsafe { Gc::from_header(header) })
@@ -127,6 +129,7 @@ impl<T: Trace> Gc<T> {
     ///
     /// If the heap is full, or if memory for the weak record is refused. The error contains the
     /// function, which was not called. The heap is unchanged.
+    #[cfg_attr(feature = "handle-places", track_caller)]
     pub fn try_new_cyclic<F>(m: &Mutator, value: F) -> Result<Self, AllocError<F>>
     where
         T: Send + Sync,
@@ -260,6 +263,7 @@ impl<T: Trace, D> WeakRef<T, D> {
             return None;
         }
         let header = upgrade(&self.record, m)?;
+        handle_places::made(header.as_ptr() as usize);
         // SAFETY: rules *counted* and *typed*: the upgrade counted a reference; the record's target
         // is a `T`.
         Some(unsafe { Gc::from_header(header) })

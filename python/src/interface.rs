@@ -14,6 +14,7 @@ use pyo3_ffi::{
     PyLong_FromUnsignedLongLong, PyMethodDef, PyMethodDefPointer, PyModuleDef,
     PyModuleDef_HEAD_INIT, PyModuleDef_Slot, PyObject, PyObject_CallFunction, PySequence_Fast,
 };
+use standstill::Distribution;
 
 use crate::automatic::{self, Place};
 use crate::checks::{self, Expectations, symbol};
@@ -262,10 +263,28 @@ unsafe fn figures(record: &Record) -> *mut PyObject {
     }
 }
 
-/// `records()`: a list of the figures of the last collections.
+/// `records()`: a list of the figures of the last collections, and the distribution of the pauses
+/// of all of them.
 unsafe extern "C" fn records(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    let all = records::all();
+    let pauses = || all.iter().flat_map(|it| it.outcome.stop_times.pauses.iter().copied());
+    let of = Distribution::of(pauses());
+    let times = [
+        (c"p50", of.p50),
+        (c"p90", of.p90),
+        (c"p99", of.p99),
+        (c"p999", of.p999),
+        (c"max", of.max),
+        (c"total", pauses().sum()),
+    ];
     // SAFETY: the interpreter calls it on an attached thread.
-    unsafe { list_of(records::all().iter().map(|record| figures(record))) }
+    unsafe {
+        let mut entries: Vec<_> =
+            times.iter().map(|(key, it)| (*key, PyFloat_FromDouble(it.as_secs_f64()))).collect();
+        entries.push((c"count", PyLong_FromUnsignedLongLong(of.count)));
+        let pauses = put_all(pyo3_ffi::PyDict_New(), &entries);
+        list_of([list_of(all.iter().map(|record| figures(record))), pauses].into_iter())
+    }
 }
 
 /// `forget_records()`: removes these figures.

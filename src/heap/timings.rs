@@ -30,10 +30,7 @@ use crate::heap::core::Core;
 use crate::heap::model::ObjectModel;
 use crate::report::event::{self, EnteredSpan};
 use crate::report::facts::{CollectionKind, CollectionReport, LongestCall, Phase, PhaseTimes};
-use crate::report::times::{Distribution, Times};
-
-/// An octave has so many buckets, so that percentiles are up to 1.6 % too long.
-const PRECISION: u64 = 64;
+use crate::report::times::{Distribution, PRECISION, Times};
 
 /// Reports of so many collections are kept.
 const KEPT_REPORTS: usize = 256;

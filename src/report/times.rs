@@ -26,10 +26,12 @@ pub struct Distribution {
     pub count: u64,
     /// Their mean.
     pub mean: Duration,
-    /// Half of the values are at most this. It may be too long, and so may the next two: by 1.6 %
+    /// Half of the values are at most this. It may be too long, and so may the next three: by 1.6 %
     /// in [`CollectionTimes`](crate::CollectionTimes), by a quarter in
     /// [`ThreadTimes`](crate::safepoint::ThreadTimes).
     pub p50: Duration,
+    /// 90 % are at most this.
+    pub p90: Duration,
     /// 99 % are at most this.
     pub p99: Duration,
     /// 99.9 % are at most this.
@@ -37,6 +39,21 @@ pub struct Distribution {
     /// The largest one.
     pub max: Duration,
 }
+
+impl Distribution {
+    /// That of these values, as precise as in [`CollectionTimes`](crate::CollectionTimes), for a
+    /// runtime that measures its own pauses. Without memory it has no values.
+    #[doc(hidden)]
+    pub fn of(times: impl IntoIterator<Item = Duration>) -> Self {
+        let mut all = Times::<PRECISION>::default();
+        times.into_iter().for_each(|time| all.add(time));
+        all.distribution().unwrap_or_default()
+    }
+}
+
+/// An octave of the histograms of collections has so many buckets, so that percentiles are up to
+/// 1.6 % too long.
+pub(crate) const PRECISION: u64 = 64;
 
 /// A histogram, whose memory is taken with its first value.
 #[derive(Debug, Default)]
@@ -97,6 +114,7 @@ impl<const PER_OCTAVE: u64> Times<PER_OCTAVE> {
             count,
             mean: Duration::from_nanos((self.sum.as_nanos() / u128::from(count)) as u64),
             p50: quantile(0.5),
+            p90: quantile(0.9),
             p99: quantile(0.99),
             p999: quantile(0.999),
             max: self.max,

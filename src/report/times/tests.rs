@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Times;
+use super::{Distribution, Times};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -20,6 +20,7 @@ fn a_distribution_is_that_of_the_values() {
     let expected = [
         (found.mean, 1000 * MS + MS / 2),
         (found.p50, 1000 * MS),
+        (found.p90, 1800 * MS),
         (found.p99, 1980 * MS),
         (found.p999, 1998 * MS),
         (found.max, 2000 * MS),
@@ -27,6 +28,8 @@ fn a_distribution_is_that_of_the_values() {
     for (found, expected) in expected {
         assert!(near(found, expected), "{found:?}, expected {expected:?}");
     }
+    assert_eq!(Distribution::of((1..=2000).map(|n| n * MS)), found);
+    assert_eq!(Distribution::of([]), Distribution::default());
 }
 
 #[test]

@@ -29,8 +29,8 @@ use syn::{
 /// * `#[trace(finalize)]`: objects of this type have a finalizer. It is the type's own function
 ///   `fn finalize(this: &Gc<Self>, m: &Mutator)`, which must exist.
 /// * `#[trace(finalize = path)]`: the same, with any function of that signature.
-/// * `#[trace(label = path)]`: objects have labels, which only `Mutator::graph_with_labels` asks for.
-///   `path` is a function `fn(this: &Self, f: &mut fmt::Formatter<'_>) -> fmt::Result`.
+/// * `#[trace(label = path)]`: objects have labels, for which only `Mutator::graph_with_labels`
+///   asks. `path` is a function `fn(this: &Self, f: &mut fmt::Formatter<'_>) -> fmt::Result`.
 /// * `#[trace(untracked)]`: values hold no references, so the collector never traverses them. A
 ///   field of a type that may hold references is a compile error. In a generic type, the error
 ///   appears where the type is used with such a parameter. A finalizer is allowed beside this

@@ -111,9 +111,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Like [`graph`](Self::graph), with the [label](crate::model::Describe::label) of each object
-    /// that has one. Labels are contents, such as names of users, so no other function asks for them.
-    /// They are in [`Holder`] and [`PathStep`], and in the file of [`HeapGraph::save_snapshot`].
-    /// The copy takes some 100 bytes more for each label.
+    /// that has one. Labels are contents, such as names of users, so no other function asks for
+    /// them. They are in [`Holder`] and [`PathStep`], and in the file of
+    /// [`HeapGraph::save_snapshot`]. The copy takes up to 100 bytes more for each label.
     ///
     /// # Panics
     ///

@@ -233,7 +233,8 @@ impl HeapGraph {
     /// open, and `standstill-heap`. It has names of types and fields, sizes and references, and no
     /// content of objects but the labels of
     /// [`graph_with_labels`](crate::Mutator::graph_with_labels). An object with a label is named
-    /// `Session "alice"`, so it is a class of its own to a viewer. The writer gets large pieces, and needs no buffer.
+    /// `Session "alice"`, so it is a class of its own to a viewer. The writer gets large pieces,
+    /// and needs no buffer.
     ///
     /// # Errors
     ///

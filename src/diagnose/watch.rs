@@ -86,7 +86,7 @@ impl<M: ObjectModel> ModelHeap<M> {
         let name = &core.name;
         let spawned = thread::Builder::new()
             .name("standstill diag".to_owned())
-            .spawn(move || while watch.look() {});
+            .spawn(move || while watch.wait_and_look() {});
         match spawned {
             // A second thread, of `watch_diagnostics`, ends at its next look.
             Ok(thread) => drop(core.watcher.set(thread.thread().clone())),
@@ -131,7 +131,7 @@ struct Snapshots {
 
 impl<M: ObjectModel> Watch<M> {
     /// Waits a little, and looks at the heap. `false`: it has ended.
-    fn look(&mut self) -> bool {
+    fn wait_and_look(&mut self) -> bool {
         let late_poll = self.late_poll.as_ref();
         thread::park_timeout(late_poll.map_or(EVERY, |late| EVERY.min(late.after)));
         if self.heap.strong_count() == 0 {

@@ -179,15 +179,17 @@ impl<M: ObjectModel> ModelMutator<M> {
             if self.poll() & MODEL_REQUESTS != 0 {
                 self.answer();
             }
-            let (away, requests) = participant.step_away()?;
+            let (away, raised) = participant.step_away()?;
             // Another thread may have raised a request while this thread was still attached.
-            let requests = requests & (MODEL_REQUESTS | WATCHED);
+            let raised = raised & (MODEL_REQUESTS | WATCHED);
             self.leave_runtime();
-            if requests == 0 {
+            if raised == 0 {
                 return Some(away);
             }
-            participant.take_requests(WATCHED);
-            let requests = requests & MODEL_REQUESTS;
+            if raised & WATCHED != 0 {
+                participant.take_requests(WATCHED);
+            }
+            let requests = raised & MODEL_REQUESTS;
             if requests == 0 {
                 return Some(away);
             }

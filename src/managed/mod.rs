@@ -239,8 +239,8 @@ impl Describe<Managed> for Managed {
 
     fn label(model: &Self, object: Stopped<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match model.info(object.live().header()).label {
-            // SAFETY: rules *counted* and *typed*: as in `traverse`. A typed object is complete, and
-            // the label of a dynamic one, which may not be, reads no field of a program.
+            // SAFETY: rules *counted* and *typed*: as in `traverse`. A typed object is complete,
+            // and the label of a dynamic one, which may not be, reads no field of a program.
             Some(label) => unsafe { label(*object, f) },
             None => Ok(()),
         }

@@ -5,8 +5,8 @@
 //! object. For example, the allocation of A and two clones in a loop are "src/a.rs:3 (once)" and
 //! "src/a.rs:9 (twice)".
 //!
-//! A drop does not know which handle it drops, so the counts never fall while the object lives. They
-//! name the candidates. Without the feature these functions do nothing.
+//! A drop does not know which handle it drops, so the counts never fall while the object lives.
+//! They name the candidates. Without the feature these functions do nothing.
 
 #![forbid(unsafe_code)]
 
@@ -40,12 +40,12 @@ impl fmt::Display for HandlePlace {
     }
 }
 
-#[cfg(all(feature = "handle-places", not(all(test, any(loom, shuttle)))))]
+#[cfg(all(feature = "handle-places", not(any(loom, shuttle))))]
 pub(crate) use counted::*;
-#[cfg(not(all(feature = "handle-places", not(all(test, any(loom, shuttle))))))]
+#[cfg(not(all(feature = "handle-places", not(any(loom, shuttle)))))]
 pub(crate) use ignored::*;
 
-#[cfg(all(feature = "handle-places", not(all(test, any(loom, shuttle)))))]
+#[cfg(all(feature = "handle-places", not(any(loom, shuttle))))]
 mod counted {
     use std::cell::Cell;
     use std::collections::HashMap;
@@ -120,7 +120,7 @@ mod counted {
     }
 }
 
-#[cfg(not(all(feature = "handle-places", not(all(test, any(loom, shuttle))))))]
+#[cfg(not(all(feature = "handle-places", not(any(loom, shuttle)))))]
 mod ignored {
     use super::{HandlePlace, NoMemory};
 

@@ -2,10 +2,10 @@
 //! checked mode has a thread that looks at the others, and does not need to stop them.
 //!
 //! A look raises a bit of its own in the poll word of each attached thread, which clears it when it
-//! polls or detaches. If the next looks find the bit still set, the thread has not polled since. For
-//! example, thread 1 is attached and sorts a list. The look after 1 s finds the bit that the look
-//! after 0 s has raised, and reports thread 1 once. When thread 1 polls, the bit is gone, and the
-//! next look raises it again.
+//! polls or detaches. If the next looks find the bit still set, the thread has not polled since.
+//! For example, thread 1 is attached and sorts a list. The look after 1 s finds the bit that the
+//! look after 0 s has raised, and reports thread 1 once. When thread 1 polls, the bit is gone, and
+//! the next look raises it again.
 //!
 //! Some waits detach a thread without a look at its bits. Each of them is for a stop, and a
 //! completed stop shows that every other thread has been at a safepoint. So the time of all threads

@@ -130,8 +130,8 @@ pub struct SlowStop {
     /// How long the wait has taken; zero for a failed stop. For [`Held`](SlowStopKind::Held): how
     /// long the world has been stopped. For [`Collecting`](SlowStopKind::Collecting): how long no
     /// step of the collection has ended. For [`HeldUp`](SlowStopKind::HeldUp): how long the thread
-    /// was held up. For [`LatePoll`](SlowStopKind::LatePoll): how long, at least, the thread has not
-    /// polled.
+    /// was held up. For [`LatePoll`](SlowStopKind::LatePoll): how long, at least, the thread has
+    /// not polled.
     pub waited: Duration,
     /// The thread that waits, which makes the report. `None`: it is not registered, or no thread
     /// waits.
@@ -184,8 +184,8 @@ pub enum SlowStopKind {
     /// to suspend the straggler, too.
     Suspended,
     /// The straggler has been attached for the time of
-    /// [`HeapBuilder::late_poll`](crate::HeapBuilder::late_poll) without a poll. Nobody waits for it
-    /// yet. The thread that watches the heap reports it.
+    /// [`HeapBuilder::late_poll`](crate::HeapBuilder::late_poll) without a poll. Nobody waits for
+    /// it yet. The thread that watches the heap reports it.
     LatePoll,
 }
 

@@ -169,13 +169,14 @@ impl HeapBuilder {
     }
 
     /// The time after which a thread is reported that is attached and has not polled, before any
-    /// thread has to wait for it: [`SlowStopKind::LatePoll`] goes to [`Heap::on_slow_stop`], and the
-    /// event `late poll` to `tracing`, once until the thread polls or detaches. Zero disables the
-    /// report. A shorter time than a millisecond means one.
+    /// thread has to wait for it: [`SlowStopKind::LatePoll`] goes to [`Heap::on_slow_stop`], and
+    /// the event `late poll` to `tracing`, once until the thread polls or detaches. Zero disables
+    /// the report. A shorter time than a millisecond means one.
     ///
     /// A thread of the library looks at each attached thread from time to time, so the report comes
     /// up to half a second later. The next safepoint after a look is a slow one. A thread inside a
-    /// destructor, finalizer or callback reaches no safepoint, and is reported too.
+    /// destructor, finalizer or callback reaches no safepoint, and is reported too. If the thread
+    /// cannot start, one line on standard error says so. In the child of a fork nothing looks.
     ///
     /// Default: one second in checked mode that [`checked`](Self::checked) or `STANDSTILL_CHECKED`
     /// asks for. Otherwise zero, also where only the build switches checked mode on: programs under

@@ -26,8 +26,8 @@ pub trait Describe<M: ObjectModel> {
     }
 
     /// Writes a few words that tell the object from others of its type. Called only for
-    /// [`graph_with_labels`](crate::model::ModelMutator::graph_with_labels), which keeps the first 64
-    /// bytes.
+    /// [`graph_with_labels`](crate::model::ModelMutator::graph_with_labels), which keeps the first
+    /// 64 bytes.
     ///
     /// # Errors
     ///

@@ -1,11 +1,12 @@
 //! Plain values: they need nothing, and are the same everywhere.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use standstill::gc_module::CallbackPhase;
 use standstill::{
-    Code, Collect, CollectionEvent, CollectionKind, Fault, Finalizer, Mutator, Pacing,
-    RefusedSlice, Stress, Thresholds, model::Object, safepoint,
+    Code, Collect, CollectionEvent, CollectionKind, Distribution, Fault, Finalizer, Mutator,
+    Pacing, RefusedSlice, Stress, Thresholds, model::Object, safepoint,
 };
 
 use super::{Rows, done, ok};
@@ -30,6 +31,7 @@ pub(super) const ROWS: Rows = &[
         Free(|_| ok(Pacing::manual().with_full_minimum_bytes(7).full_minimum_bytes)),
     ),
     ("Pacing: Default", Free(|_| ok(Pacing::default().automatic))),
+    ("Distribution::of", Free(|_| ok(Distribution::of([Duration::ZERO]).count))),
     ("Thresholds: Default", Free(|_| ok(Thresholds::default()))),
     ("Stress::none", Free(|_| ok(Stress::none().is_none()))),
     ("Stress::all", Free(|_| ok(Stress::all(7).is_none()))),

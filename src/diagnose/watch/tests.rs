@@ -61,7 +61,8 @@ fn a_thread_is_reported_once_until_it_polls() {
 
 #[test]
 fn each_way_to_let_a_stop_happen_counts_as_a_poll() {
-    let ways: [(&str, fn(&mut Mutator)); 4] = [
+    type LetsStop = fn(&mut Mutator);
+    let ways: [(&str, LetsStop); 4] = [
         ("safepoint", Mutator::safepoint),
         ("park", |m| m.raw_mut().park()),
         ("detach", |m| m.detach(|| ())),

@@ -24,7 +24,7 @@ pub struct HandlePlace {
     /// The call that has made them. It lies in another library if that has made them, for example
     /// in std for the clone of a `Vec`.
     pub place: &'static Location<'static>,
-    /// How many, dropped or not.
+    /// How many, dropped or not, without those that were made while memory was refused.
     pub made: u64,
 }
 
@@ -57,8 +57,7 @@ mod counted {
 
     type Table = HashMap<usize, Vec<HandlePlace>>;
 
-    /// By the address of the object. A clone takes the lock of settings, so this is slow with many
-    /// threads, and whole in the child of a fork.
+    /// By the address of the object. Under the lock of settings, because a fork holds that.
     static PLACES: OnceLock<Setting<Table>> = OnceLock::new();
 
     thread_local! {
@@ -88,7 +87,7 @@ mod counted {
         PLACES.get_or_init(Setting::default).with(f)
     }
 
-    /// The caller of the caller has made a handle to the object. Without memory it is not counted.
+    /// The caller of the caller has made a handle to the object.
     #[track_caller]
     pub(crate) fn made(object: usize) {
         let place = INSTEAD.get().unwrap_or(Location::caller());

@@ -189,6 +189,9 @@ pub enum SlowStopKind {
     LatePoll,
 }
 
+const ADVICE: &str =
+    "a thread that blocks must be detached meanwhile, and one that runs must reach a safepoint";
+
 /// The most stragglers that a line names.
 const MAX_NAMED: usize = 4;
 
@@ -232,7 +235,7 @@ impl fmt::Display for SlowStop {
                 f.write_str(", because of ")?;
             }
             SlowStopKind::HeldUp => write!(f, "collecting has taken {waited:.1?} on ")?,
-            SlowStopKind::LatePoll => write!(f, "a stop would wait, after {waited:.1?}, for ")?,
+            SlowStopKind::LatePoll => f.write_str("a stop would wait for ")?,
         }
         if self.stragglers.is_empty() {
             f.write_str("an unknown thread")?;
@@ -245,10 +248,10 @@ impl fmt::Display for SlowStop {
             more => write!(f, ", and {more} more")?,
         }
         match self.kind {
-            SlowStopKind::Waiting | SlowStopKind::LatePoll => f.write_str(
-                ": it has not polled; a thread that blocks must be detached meanwhile, and one that \
-                 runs must reach a safepoint",
-            ),
+            SlowStopKind::Waiting => write!(f, ": it has not polled; {ADVICE}"),
+            SlowStopKind::LatePoll => {
+                write!(f, ": it has not polled for {waited:.1?}; {ADVICE}")
+            }
             SlowStopKind::Held => {
                 f.write_str(": ")?;
                 waiter(f)?;

@@ -52,10 +52,8 @@ fn a_thread_is_reported_once_until_it_polls() {
             (m.raw().participant().id(), Some("sorting"))
         );
         let text = report.to_string();
-        assert!(
-            text.starts_with("a stop would wait, after ") && text.contains("sorting"),
-            "{text}"
-        );
+        assert!(text.starts_with("a stop would wait for ") && text.contains("sorting"), "{text}");
+        assert!(text.contains(": it has not polled for "), "{text}");
     }
 }
 

@@ -1394,8 +1394,8 @@ typedef struct {
  * Collecting has held up its own thread for too long. That thread calls the hook afterwards. The
  * text names the type whose code ran longest.
  * In checked mode that the options or STANDSTILL_CHECKED ask for, a thread has reached no safepoint
- * for a second, although nobody waits for it. A thread of the library calls the hook, once until it
- * reaches one.
+ * for a second, although no stop waits for it. A thread of the library calls the hook, once until
+ * it reaches one.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE void
 standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, void *arg),

@@ -1,5 +1,5 @@
-//! A thread that reaches no safepoint delays the next stop, and nobody sees it before. So a heap in
-//! checked mode has a thread that looks at the others, and does not need to stop them.
+//! A thread that reaches no safepoint delays the next stop, and no report names it before. So a
+//! heap in checked mode has a thread that looks at the others, and need not stop them.
 //!
 //! A look raises a bit of its own in the poll word of each attached thread, which clears it when it
 //! polls or detaches. If the next looks find the bit still set, the thread has not polled since.

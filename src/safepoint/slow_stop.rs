@@ -184,7 +184,7 @@ pub enum SlowStopKind {
     /// to suspend the straggler, too.
     Suspended,
     /// The straggler has been attached for the time of
-    /// [`HeapBuilder::late_poll`](crate::HeapBuilder::late_poll) without a poll. Nobody waits for
+    /// [`HeapBuilder::late_poll`](crate::HeapBuilder::late_poll) without a poll. No stop waits for
     /// it yet. The thread that watches the heap reports it.
     LatePoll,
 }

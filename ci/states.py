@@ -59,6 +59,7 @@ EXEMPT = {
     "Mutator::try_census": "as `Heap::try_on_unraisable`",
     "Mutator::try_graph": "as `Heap::try_on_unraisable`",
     "Mutator::try_snapshot": "as `Heap::try_on_unraisable`",
+    "Mutator::try_graph_with_labels": "as `Heap::try_on_unraisable`",
     "Heap::try_on_misuse": "as `Heap::try_on_unraisable`",
     "Heap::prepare_fork_with": "`Heap::prepare_fork` calls it",
     "Heap::try_on_slow_stop": "as `Heap::try_on_unraisable`",

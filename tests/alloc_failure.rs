@@ -481,6 +481,41 @@ struct Slotted {
     _witness: common::Witness,
 }
 
+#[derive(Trace)]
+#[trace(label = Labelled::label)]
+struct Labelled(u64, GcCell<Option<Gc<Labelled>>>);
+
+impl Labelled {
+    fn label(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "number {}", self.0)
+    }
+}
+
+/// Labels are copied in the stop. Without memory there is no graph, and the world runs again.
+#[test]
+fn asking_for_labels() {
+    let _alone = one_at_a_time();
+    let heap = builder().build().expect("a heap");
+    let m = heap.attach();
+    let first = m.alloc(Labelled(0, GcCell::default()));
+    for number in 1..20 {
+        let next = m.alloc(Labelled(number, GcCell::default()));
+        next.1.set(&m, first.1.replace(&m, Some(next.clone())));
+    }
+    let ask = |state: &mut (Mutator, Gc<Labelled>)| {
+        if let Err(fault) = state.0.try_graph_with_labels() {
+            assert_eq!(fault.code, Code::Memory);
+        }
+    };
+    let check = |(mut m, first): (Mutator, Gc<Labelled>)| {
+        let holders = m.graph_with_labels().holders();
+        assert_eq!((holders.len(), &holders[0].label[..]), (1, "number 0"));
+        m.verify().expect("a whole heap");
+        drop(first);
+    };
+    assert!(refuse_each((m, first), &[], |_| {}, ask, check) > 0);
+}
+
 #[test]
 fn collecting_with_lock_free_slots() {
     let _alone = one_at_a_time();

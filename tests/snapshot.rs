@@ -186,6 +186,8 @@ fn a_label_is_seen_only_where_it_is_asked_for_and_is_short() {
     let refused = catch_unwind(AssertUnwindSafe(|| m.graph_with_labels()));
     assert!(refused.is_err());
     assert_eq!((m.graph().objects(), m.verify()), (5, Ok(())));
+}
+
 /// The nodes of a file by their ids: name, size, references from outside, age, and the edges, each
 /// with its name and the id of its target.
 type ById = BTreeMap<usize, (String, usize, usize, usize, Vec<(usize, String, usize)>)>;

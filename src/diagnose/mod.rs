@@ -120,7 +120,14 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As for [`survey`](Self::survey), and if a label panics.
     #[track_caller]
     pub fn graph_with_labels(&mut self) -> HeapGraph {
-        answer(self.graph_of(Wants::Labels))
+        answer(self.try_graph_with_labels())
+    }
+
+    /// Like [`graph_with_labels`](Self::graph_with_labels), but returns an error where that panics,
+    /// or where memory is refused.
+    #[doc(hidden)]
+    pub fn try_graph_with_labels(&mut self) -> Result<HeapGraph, Fault> {
+        self.graph_of(Wants::Labels)
     }
 
     fn graph_of(&mut self, wants: Wants) -> Result<HeapGraph, Fault> {

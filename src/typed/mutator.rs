@@ -561,6 +561,12 @@ impl Mutator {
         self.raw.0.graph_with_labels()
     }
 
+    /// Like [`graph_with_labels`](Self::graph_with_labels), but returns an error where that panics.
+    #[doc(hidden)]
+    pub fn try_graph_with_labels(&mut self) -> Result<HeapGraph, Fault> {
+        self.raw.0.try_graph_with_labels()
+    }
+
     /// Writes all objects and references into a file that viewers open: the developer tools of
     /// Chrome and Edge, and `standstill-heap`. The file has names of types and fields, and no
     /// content of objects.

@@ -11,8 +11,8 @@
 //! Threads that are not attached run through a stop, so any of them may hold any lock of the
 //! program at the moment of the clone, and in the child nobody releases it. Therefore:
 //!
-//! * It calls no allocator. Its memory is a [`ChildRoom`], which comes from the system, and a tracer of
-//!   fixed size ([`Tracer::fixed`](crate::object::tracer::Tracer::fixed)).
+//! * It calls no allocator. Its memory is a [`ChildRoom`], which comes from the system, and a
+//!   tracer of [fixed size](crate::object::tracer::Tracer::fixed).
 //! * It takes no lock. What a lock protects, and the answers of a model that may take one, are
 //!   looked up in the stop, by the thread that clones.
 //! * It calls no hook and no subscriber, and a panic ends it at once.

@@ -100,6 +100,7 @@ impl SlowHooks {
             SlowStopKind::Waiting => "slow stop",
             SlowStopKind::Collecting => "long collection",
             SlowStopKind::HeldUp => "held up",
+            SlowStopKind::LatePoll => "late poll",
             SlowStopKind::Held | SlowStopKind::Suspended => "long stop",
         };
         for straggler in &report.stragglers {

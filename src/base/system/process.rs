@@ -158,7 +158,7 @@ impl Process {
                 return end;
             }
             if begun.elapsed() >= limit {
-                // SAFETY: rule *bounds*: nobody has waited for this child, so the number is its own.
+                // SAFETY: rule *bounds*: nobody has waited for this child, so the number is its.
                 unsafe { libc::kill(self.id, libc::SIGKILL) };
                 return match self.ended(0) {
                     Some(ChildEnd::Left(code)) => ChildEnd::Left(code),

@@ -37,7 +37,7 @@ use crate::diagnose::snapshot::{
     PartFile, PieceWriter, ProcessStamp, STRINGS, SnapshotEdge, SnapshotNode, SnapshotSource,
     SnapshotTotals, write_from,
 };
-use crate::diagnose::survey::{bytes_of, stopped};
+use crate::diagnose::survey::{bytes_of, may_stop, stopped};
 use crate::heap::child::{self, ChildRoom, JobError, NoAnswer, Working};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::mutator::ModelMutator;
@@ -510,6 +510,7 @@ impl PendingSnapshot {
         m: &mut ModelMutator<M>,
         path: &Path,
     ) -> Result<Self, NoSnapshot> {
+        may_stop(m)?;
         let part = PartFile::new(path)?;
         match begin(m, &part)? {
             Ok(child) => Ok(Self { part, by: Writer::Child(child) }),

@@ -236,14 +236,17 @@ pub(super) fn survey<M: ObjectModel, V: SurveyVisitor>(
     stopped(m, |world| in_stop(world, wants, &new))
 }
 
+/// An error if a mutator is lent, so that its thread reaches no safepoint.
+pub(super) fn may_stop<M: ObjectModel>(m: &ModelMutator<M>) -> Result<(), Fault> {
+    if m.is_lent() { Err(StopError::NoSafepoint.fault(FUNCTION)) } else { Ok(()) }
+}
+
 /// Calls `f` in a stop, when counts are exact and objects are listed.
 pub(super) fn stopped<M: ObjectModel, T>(
     m: &ModelMutator<M>,
     f: impl FnOnce(&World<'_, M>) -> Result<T, Abandoned>,
 ) -> Result<T, Fault> {
-    if m.is_lent() {
-        return Err(StopError::NoSafepoint.fault(FUNCTION));
-    }
+    may_stop(m)?;
     prepare(m);
     let world = m.stop_here().map_err(|error| error.fault(FUNCTION))?;
     let mut dead = Vec::new();

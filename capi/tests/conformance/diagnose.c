@@ -105,7 +105,7 @@ static void no_answer(int code) {
     EXPECT_ERROR(code);
     CHECK_INT(standstill_why_alive(Py_None, step_must_not_come, NULL), -1);
     EXPECT_ERROR(code);
-    CHECK_INT(standstill_snapshot("/nowhere/one"), -1);
+    CHECK_INT(standstill_snapshot("/tmp/standstill-no-answer"), -1);
     EXPECT_ERROR(code);
 }
 

@@ -29,7 +29,6 @@ pub mod pauses;
 pub mod perfetto;
 pub mod pprof;
 pub mod progress;
-mod protobuf;
 mod reading;
 mod schema;
 pub mod snapshot;

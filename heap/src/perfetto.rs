@@ -9,7 +9,8 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use crate::protobuf::Message;
+use standstill::diagnose::protobuf::Message;
+
 use crate::snapshot::{Class, Label, Snapshot};
 
 /// The objects of a packet, or the roots of one.

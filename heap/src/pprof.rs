@@ -9,8 +9,8 @@ use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use standstill::diagnose::protobuf::Message;
 
-use crate::protobuf::Message;
 use crate::snapshot::Class;
 use crate::tree::Tree;
 

@@ -30,6 +30,9 @@ pub(crate) mod sync;
 pub(crate) mod environment;
 /// Calls of foreign code: without a lock, and without a panic that unwinds into the library.
 pub(crate) mod outside;
+/// The stack of the calling thread.
+#[allow(unsafe_code)]
+pub(crate) mod stack;
 /// The operating system, and the processor's prefetch.
 #[allow(unsafe_code)]
 pub(crate) mod system;

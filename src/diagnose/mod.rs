@@ -29,6 +29,12 @@ mod streamed;
 mod watch;
 // Which object retains which.
 mod dominators;
+// Where the objects were made.
+#[cfg(feature = "stacks")]
+mod sites;
+// The format of a profile.
+#[doc(hidden)]
+pub mod protobuf;
 
 use std::io;
 
@@ -36,6 +42,8 @@ use crate::base::fallible::NoMemory;
 pub use crate::diagnose::census::{Census, Growth, LeakWatch, Suspect, TypeCensus};
 pub use crate::diagnose::dominators::{Digraph, Dominators};
 pub use crate::diagnose::graph::{HeapGraph, Holder, Path, PathStep};
+#[cfg(feature = "stacks")]
+pub use crate::diagnose::sites::{AllocationSite, AllocationSites, SiteFrame};
 #[doc(hidden)]
 pub use crate::diagnose::streamed::NoSnapshot;
 use crate::diagnose::streamed::{PendingSnapshot, Unfinished};

@@ -32,12 +32,14 @@ use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::memory::address_map::Map;
 use crate::memory::pool::SpaceError;
+use crate::memory::samples::Samples;
 use crate::memory::shape::{GRANULE, MAX_ALIGN, MAX_PREFIX, PageKind};
 use crate::memory::size_class::{class_for, class_size};
 use crate::object::address::Object;
 use crate::object::handle_places;
 use crate::object::state::{self, StateByte};
 use crate::report::error::OutOfMemory;
+use crate::safepoint;
 
 impl<M: ObjectModel> ModelMutator<M> {
     /// Allocates memory for an object of `size` bytes at a multiple of `align`. Its bytes are
@@ -118,12 +120,42 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[cold]
     #[inline(never)]
     fn refill(&self, class: u8) -> Result<NonNull<u8>, OutOfMemory> {
-        self.free_left_memory();
         let space = &self.core().space;
+        if let Some(samples) = space.samples()
+            && let Some(cell) = self.refill_sampling(samples, class)
+        {
+            return Ok(cell);
+        }
+        self.free_left_memory();
         self.twice(class_size(class), || {
             self.within_limit()?;
             self.arena(|arena| arena.alloc(space, class).ok_or_else(|| arena.last_error()))
         })
+    }
+
+    /// In a heap that samples: a cell that this thread has freed, or one for a sample. `None`: an
+    /// ordinary refill is needed.
+    #[inline]
+    fn refill_sampling(&self, samples: &Samples, class: u8) -> Option<NonNull<u8>> {
+        if let Some(cell) = self.arena(|arena| arena.turn(class)) {
+            return Some(cell);
+        }
+        if !self.arena(|arena| arena.is_due(class)) || self.within_limit().is_err() {
+            return None;
+        }
+        let Ok(cell) = self.core().space.acquire_sampled(class) else {
+            samples.lose();
+            return None;
+        };
+        self.arena(|arena| arena.count_one(class_size(class)));
+        self.keep_sample(samples, cell, class_size(class));
+        self.account();
+        Some(cell)
+    }
+
+    #[cold]
+    fn keep_sample(&self, samples: &Samples, memory: NonNull<u8>, bytes: usize) {
+        samples.keep(memory, bytes, safepoint::this_thread(), self.core().totals.epoch());
     }
 
     #[cold]
@@ -136,9 +168,20 @@ impl<M: ObjectModel> ModelMutator<M> {
     ) -> Result<NonNull<u8>, OutOfMemory> {
         self.free_left_memory();
         let space = &self.core().space;
-        self.twice(size, || {
+        let memory = self.twice(size, || {
             self.arena(|arena| arena.alloc_large(space, size, align, prefix)).map_err(Some)
-        })
+        })?;
+        if let Some(samples) = space.samples() {
+            // SAFETY: rule *mapped*: just handed out.
+            let shape = unsafe { space.page_of(memory.as_ptr().addr()) }.shape();
+            let bytes = shape.footprint().bytes();
+            if self.arena(|arena| arena.is_large_due(bytes)) {
+                // SAFETY: rule *new*: no other thread has its address.
+                unsafe { space.mark_sampled(memory) };
+                self.keep_sample(samples, memory, bytes);
+            }
+        }
+        Ok(memory)
     }
 
     /// An error, if the heap exceeds its limit, by memory outside the heap.

@@ -282,6 +282,13 @@ pub(crate) struct Totals {
     pub(crate) external_reclaimed: AtomicUsize,
 }
 
+impl Totals {
+    /// How often objects could become old.
+    pub(crate) fn epoch(&self) -> usize {
+        self.collections.load(Ordering::Relaxed) + self.promotions.load(Ordering::Relaxed)
+    }
+}
+
 impl Default for Totals {
     fn default() -> Self {
         Self {

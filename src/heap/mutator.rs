@@ -107,11 +107,11 @@ impl<M: ObjectModel> SpareMutator<M> {
     }
 
     fn new(core: &Core<M>, id: u32) -> Result<Self, NoMemory> {
-        Ok(Self {
-            arena: Arena::with_stress(core.stress, id)?,
-            record: RecordRoom::new()?,
-            inner: InnerRoom::new()?,
-        })
+        let mut arena = Arena::with_stress(core.stress, id)?;
+        if let Some(samples) = core.space.samples() {
+            arena.sample_every(samples.mean)?;
+        }
+        Ok(Self { arena, record: RecordRoom::new()?, inner: InnerRoom::new()? })
     }
 }
 

@@ -41,15 +41,17 @@
 
 use std::ptr::NonNull;
 
-use crate::base::fallible::{self, NoMemory};
+use crate::base::fallible::NoMemory;
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
 use crate::memory::address_map::AddressMap;
 use crate::memory::class_pages::{ClassPages, is_empty, take_cells};
+use crate::memory::magazine::{MAGAZINE_CAPACITY, Magazines, boxed};
 use crate::memory::page::{PageInfo, PageList};
 use crate::memory::pool::SpaceError;
-use crate::memory::shape::{Cell, GRANULE, PAGE_SIZE, Shape};
-use crate::memory::size_class::{CLASS_SHAPES, CLASS_SIZES, CLASSES, class_size};
+use crate::memory::samples::Countdown;
+use crate::memory::shape::{Cell, GRANULE, Shape};
+use crate::memory::size_class::{CLASS_SHAPES, CLASSES, class_size};
 use crate::memory::space::{PAGES_PROBED, Space};
 use crate::memory::sparse::VISITED_ASIDE;
 
@@ -80,8 +82,9 @@ pub(crate) struct Arena {
     used: u64,
     /// The last round of `sparse` that the arena has begun, and the last that it has finished.
     rounds: (u32, u32),
-    /// Built in a box, because tens of kilobytes must not pass through a small stack.
-    magazines: Box<[Magazine; CLASSES]>,
+    magazines: Magazines,
+    /// In a heap that samples: when the next object is due.
+    countdown: Option<Countdown>,
     pages: Box<[ClassPages; CLASSES]>,
 }
 
@@ -93,12 +96,6 @@ impl std::fmt::Debug for Arena {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Arena").field("id", &self.id).finish_non_exhaustive()
     }
-}
-
-/// A boxed array, built element by element, so that it does not pass through the stack.
-fn boxed<T>(element: impl FnMut(usize) -> T) -> Result<Box<[T; CLASSES]>, NoMemory> {
-    let elements = fallible::collect((0..CLASSES).map(element))?.into_boxed_slice();
-    Ok(elements.try_into().unwrap_or_else(|_| unreachable!("one element a class")))
 }
 
 /// The classes of the bits in `used`.
@@ -135,12 +132,8 @@ impl Arena {
             error: None,
             used: 0,
             rounds: (0, 0),
-            magazines: boxed(|class| Magazine {
-                len: 0,
-                capacity: (PAGE_SIZE / CLASS_SIZES[class]).clamp(2, MAGAZINE_CAPACITY).min(most)
-                    as u32,
-                cells: [NonNull::dangling(); _],
-            })?,
+            magazines: Magazines::new(most)?,
+            countdown: None,
             pages: boxed(|_| ClassPages {
                 partial: PageList::EMPTY,
                 full: PageList::EMPTY,
@@ -150,10 +143,42 @@ impl Arena {
         })
     }
 
+    /// Samples an object in each `mean` bytes (see `samples`), on an arena that is new.
+    pub(crate) fn sample_every(&mut self, mean: usize) -> Result<(), NoMemory> {
+        self.magazines.part()?;
+        self.countdown = Some(Countdown::new(mean, self.id)?);
+        Ok(())
+    }
+
     /// The fast path: a free cell from the magazine, if it has one.
     #[inline(always)]
     pub(crate) fn pop(&mut self, class: u8) -> Option<NonNull<u8>> {
-        self.magazines[usize::from(class)].pop()
+        self.magazines.out()[usize::from(class)].pop()
+    }
+
+    /// In a heap that samples, a short refill: a cell of those that this thread has freed, if these
+    /// are many and none of them is due.
+    #[inline]
+    pub(crate) fn turn(&mut self, class: u8) -> Option<NonNull<u8>> {
+        let countdown = self.countdown.as_mut()?;
+        let back = &self.magazines.back()[usize::from(class)];
+        if back.len <= back.capacity / 2 {
+            return None;
+        }
+        let count = back.len.min(countdown.left(class));
+        countdown.hand_out(class, count);
+        self.magazines.reuse(class, count);
+        self.pop(class)
+    }
+
+    /// Whether the next object of the class is to be sampled. The next call is about another one.
+    pub(crate) fn is_due(&mut self, class: u8) -> bool {
+        self.countdown.as_mut().is_some_and(|countdown| countdown.is_due(class))
+    }
+
+    /// Whether a large object is to be sampled that takes so many bytes.
+    pub(crate) fn is_large_due(&mut self, bytes: usize) -> bool {
+        self.countdown.as_mut().is_some_and(|countdown| countdown.is_large_due(bytes))
     }
 
     /// A free cell, with the bytes that its last user left. `None`: the space refuses; see
@@ -164,7 +189,7 @@ impl Arena {
         space: &Space<impl AddressMap>,
         class: u8,
     ) -> Option<NonNull<u8>> {
-        match self.magazines[usize::from(class)].pop() {
+        match self.pop(class) {
             None => self.refill(space, class),
             cell => cell,
         }
@@ -244,7 +269,7 @@ impl Arena {
     ) {
         debug_assert_eq!(page.shape().class(), class);
         // SAFETY: rule *bounds*: the class of a page is below `CLASSES`.
-        let magazine = unsafe { self.magazines.get_unchecked_mut(usize::from(class)) };
+        let magazine = unsafe { self.magazines.back().get_unchecked_mut(usize::from(class)) };
         if magazine.is_full() {
             let half = magazine.capacity / 2;
             if half == 0 {
@@ -254,7 +279,7 @@ impl Arena {
             self.flush(space, class, half);
         }
         // SAFETY: rule *bounds*, as before.
-        unsafe { self.magazines.get_unchecked_mut(usize::from(class)) }.push(cell);
+        unsafe { self.magazines.back().get_unchecked_mut(usize::from(class)) }.push(cell);
         // Relaxed: see `PageInfo::young`.
         page.young.store(1, Ordering::Relaxed);
     }
@@ -288,6 +313,7 @@ impl Arena {
         // SAFETY: rules *mapped* and *owner*: the cell lies on a page that was handed out, and the
         // caller owns it.
         unsafe {
+            space.forget_sample(cell);
             if let Some(due) = space.pass_quarantine(cell) {
                 space.free_unowned(due);
             }
@@ -361,9 +387,14 @@ impl Arena {
         })?;
         // SAFETY: rule *mapped*: just handed out.
         let shape = unsafe { space.page_of(object.as_ptr().addr()) }.shape();
-        self.objects += 1;
-        self.bytes += shape.footprint().bytes() as isize;
+        self.count_one(shape.footprint().bytes());
         Ok(object)
+    }
+
+    /// Counts an object of so many bytes, whose memory is from no page of this arena.
+    pub(crate) fn count_one(&mut self, bytes: usize) {
+        self.objects += 1;
+        self.bytes += bytes as isize;
     }
 
     /// Why the last `alloc` returned `None`.
@@ -430,14 +461,19 @@ impl Arena {
     /// its page young again.
     pub(crate) fn for_each_cached(&self, mut f: impl FnMut(NonNull<u8>)) {
         for class in classes(self.used) {
-            self.magazines[class].cells().iter().copied().for_each(&mut f);
+            self.magazines.cells(class).for_each(&mut f);
         }
     }
 
     /// Empties the magazines, so that the next allocation of each class is a refill.
     pub(crate) fn empty_magazines(&mut self, space: &Space<impl AddressMap>) {
         for class in classes(self.used) {
-            self.flush(space, class as u8, self.magazines[class].len);
+            let len = self.magazines.back()[class].len;
+            self.flush(space, class as u8, len);
+            if self.magazines.swap(class) {
+                let len = self.magazines.back()[class].len;
+                self.flush(space, class as u8, len);
+            }
         }
     }
 
@@ -520,7 +556,7 @@ impl Arena {
         }
         loop {
             self.fill(space, class);
-            if let Some(cell) = self.magazines[usize::from(class)].pop() {
+            if let Some(cell) = self.pop(class) {
                 if let Some(quarantine) = space.quarantine() {
                     // SAFETY: rule *owner*: the cell is free until this function returns it.
                     unsafe {
@@ -554,13 +590,21 @@ impl Arena {
         }
     }
 
-    /// Moves free cells of own pages into the empty magazine, until it is full or no free cell is
-    /// left.
+    /// Moves free cells into the empty magazine, until it is full or no free cell is left. They are
+    /// of own pages. In a heap that samples, those that this thread has freed come out first, and
+    /// all come out before the next sample is due.
     fn fill(&mut self, space: &Space<impl AddressMap>, class: u8) {
-        let (magazine, pages) =
-            (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
         // A magazine without capacity takes the one cell that `refill` removes again.
-        let capacity = magazine.capacity.max(1) as usize;
+        let mut capacity = self.magazines.out()[usize::from(class)].capacity.max(1);
+        let mut reused = 0;
+        if let Some(countdown) = &self.countdown {
+            // At least one, for an object whose sample was refused.
+            capacity = capacity.min(countdown.left(class).max(1));
+            reused = capacity.min(self.magazines.back()[usize::from(class)].len);
+        }
+        let capacity = (capacity - reused) as usize;
+        let (magazine, pages) =
+            (&mut self.magazines.out()[usize::from(class)], &mut self.pages[usize::from(class)]);
         let mut filled = 0;
         while filled < capacity
             && let Some(page) = pages.partial.front()
@@ -585,6 +629,10 @@ impl Arena {
         magazine.len = filled as u32;
         self.objects += filled as isize;
         self.bytes += (filled * class_size(class)) as isize;
+        if let Some(countdown) = &mut self.countdown {
+            self.magazines.reuse(class, reused);
+            countdown.hand_out(class, filled as u32 + reused);
+        }
     }
 
     /// Probes some full pages for remote frees. A page without any goes to the end of the list, so
@@ -606,12 +654,12 @@ impl Arena {
         false
     }
 
-    /// Moves the `count` oldest cells of the magazine to their pages' free bits.
+    /// Moves the `count` oldest cells of the magazine for frees to their pages' free bits.
     #[cold]
     #[inline(never)]
     fn flush(&mut self, space: &Space<impl AddressMap>, class: u8, count: u32) {
         let (magazine, pages) =
-            (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
+            (&mut self.magazines.back()[usize::from(class)], &mut self.pages[usize::from(class)]);
         let (len, count) = (magazine.len as usize, count as usize);
         // SAFETY: rule *owner*: the cells of a magazine are free and lie on pages of this arena, of
         // its class.
@@ -622,45 +670,6 @@ impl Arena {
         if self.rounds.1 != space.round() {
             self.visit_pages(space, VISITED_ASIDE);
         }
-    }
-}
-
-pub(super) const MAGAZINE_CAPACITY: usize =
-    if cfg!(all(test, any(loom, shuttle))) { 2 } else { 64 };
-
-#[derive(Debug)]
-pub(super) struct Magazine {
-    pub(super) len: u32,
-    /// At most `MAGAZINE_CAPACITY`, and less for large cells, so that a magazine holds at most a
-    /// page.
-    pub(super) capacity: u32,
-    pub(super) cells: [NonNull<u8>; MAGAZINE_CAPACITY],
-}
-
-impl Magazine {
-    #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
-        self.len = self.len.checked_sub(1)?;
-        // SAFETY: rule *bounds*: `len` is below `capacity`, which is at most `MAGAZINE_CAPACITY`.
-        Some(unsafe { *self.cells.get_unchecked(self.len as usize) })
-    }
-
-    #[inline(always)]
-    pub(super) fn is_full(&self) -> bool {
-        self.len == self.capacity
-    }
-
-    /// The caller has made room, so the length is not checked again.
-    #[inline(always)]
-    pub(super) fn push(&mut self, cell: NonNull<u8>) {
-        debug_assert!(self.len < self.capacity);
-        // SAFETY: rule *bounds*: `len` is below `capacity`, which is at most `MAGAZINE_CAPACITY`.
-        unsafe { *self.cells.get_unchecked_mut(self.len as usize) = cell };
-        self.len += 1;
-    }
-
-    pub(super) fn cells(&self) -> &[NonNull<u8>] {
-        &self.cells[..self.len as usize]
     }
 }
 

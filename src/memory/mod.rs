@@ -53,9 +53,15 @@ pub(crate) mod arena;
 /// The pages of one size class of an arena.
 #[allow(unsafe_code)]
 mod class_pages;
+/// The free cells of an arena that a fast path takes or gives.
+#[allow(unsafe_code)]
+mod magazine;
 /// The frees of a page's cells by threads that do not own the page.
 #[allow(unsafe_code)]
 mod remote;
+
+/// The objects whose stack is kept.
+pub(crate) mod samples;
 
 // Memory that is free for longer.
 

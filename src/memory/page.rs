@@ -31,7 +31,9 @@ pub(crate) struct PageInfo {
     pub(super) shape: AtomicU64,
     /// The arena that owns the page; 0 for none. Relaxed, because a thread only compares it with
     /// its own id, which only that thread writes here or removes. A thread cannot read its own id
-    /// from an earlier use of the id, because the source of ids orders the retirement before.
+    /// from an earlier use of the id, because the source of ids orders the retirement before. A
+    /// thread that frees memory also compares it with [`SAMPLED`], which is written before the
+    /// address of the memory is handed out, and stays until all of the page is freed.
     pub(super) arena: AtomicU32,
     /// The cells that other threads have freed, as a stack: the granule of the newest cell within
     /// the page, or 0. The first word of each dead cell is the link to the next.
@@ -108,6 +110,10 @@ impl PageInfo {
         }
     }
 }
+
+/// The [arena](PageInfo::arena) of a page of samples, or of the first page of a large one. The pool
+/// owns the page, as if it was abandoned, but no arena takes it over.
+pub(crate) const SAMPLED: u32 = u32::MAX;
 
 /// One page's free bits, by granule, of which only those of the first granules of free cells are
 /// set.

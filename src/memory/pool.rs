@@ -115,8 +115,9 @@ pub(crate) struct PagePool {
     reused: usize,
     /// The least number of resident free pages since the last full collection.
     least: usize,
-    /// Pages of arenas that have ended, by class, which the holder of the lock owns.
-    pub(super) abandoned: [PageList; CLASSES],
+    /// Pages without an arena, which the holder of the lock owns: by class those of arenas that
+    /// have ended, and behind these, by class, those of samples.
+    pub(super) abandoned: [PageList; 2 * CLASSES],
     /// How many pages were made accessible.
     pub(super) committed: usize,
     /// Bytes of these pages and of their entries in the tables.
@@ -141,7 +142,7 @@ impl PagePool {
             resident: PageSet::default(),
             reused: 0,
             least: 0,
-            abandoned: [const { PageList::EMPTY }; CLASSES],
+            abandoned: [const { PageList::EMPTY }; 2 * CLASSES],
             committed: 0,
             committed_bytes: 0,
             heap: HeapWord(std::ptr::null()),

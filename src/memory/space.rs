@@ -26,7 +26,7 @@
 //! | page header | written while the page is unowned, and by its owner; in use it is right or 0 |
 //!
 //! The owner of a page is the thread of the arena that has the page. Free and abandoned pages have
-//! no arena, so the holder of the pool's lock owns them. A thread may read `PageInfo::arena` only
+//! no arena, and those of samples have none that exists, so the holder of the pool's lock owns them. A thread may read `PageInfo::arena` only
 //! to compare it with its own id, because the id of another thread can change at any time.
 //!
 //! # Invariants
@@ -63,12 +63,14 @@ use std::sync::atomic::AtomicPtr;
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::memory::address_map::{AddressMap, Reserved};
-use crate::memory::class_pages::is_empty;
-use crate::memory::page::{PageList, all_free};
+use crate::memory::class_pages::{is_empty, take_cells};
+use crate::memory::page::{PageList, SAMPLED, all_free};
 use crate::memory::pool::{HeapWord, Limit, PagePool, SpaceError};
 use crate::memory::quarantine::{Quarantine, TypeNamer, freed_twice};
 use crate::memory::range::{ReserveError, with_ranges, word_at};
+use crate::memory::samples::Samples;
 use crate::memory::shape::{Cell, MAX_ALIGN, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape};
+use crate::memory::size_class::{CLASSES, shape_of};
 use crate::memory::sparse::Rounds;
 use crate::memory::table::PageTable;
 
@@ -91,6 +93,7 @@ pub(crate) struct Space<A: AddressMap = Reserved> {
     quarantine: Option<Box<Quarantine>>,
     strain: MaybeStrain,
     stress: Stress,
+    samples: Option<Samples>,
     pub(super) table: PageTable<A>,
     pub(crate) limit: Limit,
     /// The last figure of the pool, written under its lock, so that a reader need not take the
@@ -170,6 +173,7 @@ impl<A: AddressMap> Space<A> {
             quarantine: None,
             strain: None,
             stress: Stress::none(),
+            samples: None,
             table,
             limit: Limit::new(config.limit),
             in_use: AtomicUsize::new(0),
@@ -194,6 +198,17 @@ impl<A: AddressMap> Space<A> {
 
     pub(crate) fn stress(&self) -> Stress {
         self.stress
+    }
+
+    /// Samples objects, in a space without users.
+    pub(crate) fn sample_every(&mut self, mean: usize) {
+        self.samples = Some(Samples::new(mean));
+    }
+
+    /// The samples, in a heap that samples.
+    #[inline]
+    pub(crate) fn samples(&self) -> Option<&Samples> {
+        self.samples.as_ref()
     }
 
     /// The quarantine, which exists only if a stress mode needs it.
@@ -345,12 +360,17 @@ impl<A: AddressMap> Space<A> {
     pub(crate) fn acquire(&self, shape: Shape, id: u32) -> Result<u32, SpaceError> {
         maybe_yield(&self.strain, Step::TakeOver);
         let mut pool = self.pool.lock();
-        if let Some(page) = self.take_over(&mut pool, shape.class()) {
+        if let Some(page) = self.take_over(&mut pool, usize::from(shape.class())) {
             // SAFETY: rule *owner*: this thread owns the page by the lock.
             unsafe { self.info(page).set_arena(id) };
             return Ok(page);
         }
-        let page = self.take(&mut pool, 1)?;
+        self.take_fresh(&mut pool, shape, id)
+    }
+
+    /// A fresh page of `shape` for arena `id`.
+    fn take_fresh(&self, pool: &mut PagePool, shape: Shape, id: u32) -> Result<u32, SpaceError> {
+        let page = self.take(pool, 1)?;
         // SAFETY: rule *owner*: the page came out of the pool, so this thread owns it.
         unsafe {
             let info = self.info(page);
@@ -368,10 +388,10 @@ impl<A: AddressMap> Space<A> {
         Ok(page)
     }
 
-    /// Probes a few abandoned pages of a class for a page with a free cell. Each page without one
+    /// Probes a few abandoned pages of a list for a page with a free cell. Each page without one
     /// becomes the last, so that the next call probes others.
-    fn take_over(&self, pool: &mut PagePool, class: u8) -> Option<u32> {
-        let list = pool.abandoned.get_mut(usize::from(class))?;
+    fn take_over(&self, pool: &mut PagePool, list: usize) -> Option<u32> {
+        let list = pool.abandoned.get_mut(list)?;
         for _ in 0..self.stress.shrink(PAGES_PROBED).min(list.len()) {
             // SAFETY: rule *owner*: the lock owns abandoned pages.
             unsafe {
@@ -384,6 +404,57 @@ impl<A: AddressMap> Space<A> {
             }
         }
         None
+    }
+
+    /// A cell for a [sample](crate::memory::samples), on a page of samples.
+    pub(crate) fn acquire_sampled(&self, class: u8) -> Result<NonNull<u8>, SpaceError> {
+        let (shape, list) = (shape_of(class), CLASSES + usize::from(class));
+        let mut pool = self.pool.lock();
+        let page = match self.take_over(&mut pool, list) {
+            Some(page) => page,
+            None => self.take_fresh(&mut pool, shape, SAMPLED)?,
+        };
+        // Without the lock, which the call takes for some pages.
+        drop(pool);
+        let mut cell = [NonNull::dangling()];
+        // SAFETY: rule *owner*: the page is on no list, so it is this thread's until it is filed.
+        // The cell is free until this function returns it.
+        unsafe {
+            let taken = take_cells(self, page, &mut cell);
+            debug_assert_eq!(taken, 1, "the page has a free cell");
+            // Relaxed: see `PageInfo::young`.
+            self.info(page).young.store(1, Ordering::Relaxed);
+            self.pool.lock().abandoned[list].file(self, page);
+            if let Some(quarantine) = self.quarantine() {
+                quarantine.check_out(Cell::of(shape, cell[0]));
+            }
+        }
+        Ok(cell[0])
+    }
+
+    /// Keeps the death of a large object in mind, which is a sample.
+    ///
+    /// # Safety
+    ///
+    /// The caller has just allocated the object.
+    pub(crate) unsafe fn mark_sampled(&self, large: NonNull<u8>) {
+        // SAFETY: rule *owner*: the first page of its run is the object's.
+        unsafe { self.page_of(large.as_ptr().addr()).set_arena(SAMPLED) };
+    }
+
+    /// Removes the sample at a cell or a large object that is about to be freed, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// As for `Arena::free`.
+    #[inline]
+    pub(super) unsafe fn forget_sample(&self, cell: NonNull<u8>) {
+        if let Some(samples) = self.samples() {
+            // SAFETY: rule *mapped*: as the caller says.
+            if unsafe { self.page_of(cell.as_ptr().addr()) }.arena() == SAMPLED {
+                samples.forget(cell);
+            }
+        }
     }
 
     /// Abandons the pages of an arena that ends, so that other arenas can take them over.

@@ -47,7 +47,6 @@ use crate::memory::address_map::AddressMap;
 use crate::memory::class_pages::is_empty;
 use crate::memory::pool::PagePool;
 use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_HEADER, PAGE_SHIFT, PAGE_SIZE, Shape};
-use crate::memory::size_class::CLASSES;
 use crate::memory::space::Space;
 
 /// The most full collections by which a round is delayed.
@@ -84,9 +83,9 @@ pub(super) struct Plan {
     pub(super) tables_due: bool,
     /// Whether the range has given up huge pages.
     pub(super) no_huge_pages: bool,
-    /// The first class of which no thread has visited abandoned pages in this round.
-    pub(super) next_class: usize,
-    /// Abandoned pages of the class before it that no thread has visited.
+    /// The first list of abandoned pages that no thread has visited in this round.
+    pub(super) next_list: usize,
+    /// Abandoned pages of the list before it that no thread has visited.
     pub(super) unvisited: usize,
 }
 
@@ -97,7 +96,7 @@ impl Plan {
         away: 0,
         tables_due: false,
         no_huge_pages: false,
-        next_class: CLASSES,
+        next_list: usize::MAX,
         unvisited: 0,
     };
 
@@ -169,7 +168,7 @@ impl<A: AddressMap> Space<A> {
         if !plan.begins(|| (reset(&self.rounds.returned), reset(&self.rounds.again))) {
             return false;
         }
-        (plan.next_class, plan.unvisited) = (0, 0);
+        (plan.next_list, plan.unvisited) = (0, 0);
         plan.tables_due = true;
         self.rounds.begun.fetch_add(1, Ordering::Relaxed);
         self.return_tables_of(pool, returned)
@@ -270,27 +269,27 @@ impl<A: AddressMap> Space<A> {
         let mut pool = self.pool.lock();
         loop {
             if pool.plan.unvisited == 0 {
-                let from = pool.plan.next_class;
-                let next = (from..CLASSES).find(|&class| pool.abandoned[class].len() != 0);
-                let Some(class) = next else { return ControlFlow::Continue(()) };
-                pool.plan.unvisited = pool.abandoned[class].len();
-                pool.plan.next_class = class + 1;
+                let mut lists = pool.plan.next_list..pool.abandoned.len();
+                let next = lists.find(|&list| pool.abandoned[list].len() != 0);
+                let Some(list) = next else { return ControlFlow::Continue(()) };
+                pool.plan.unvisited = pool.abandoned[list].len();
+                pool.plan.next_list = list + 1;
             }
             if most == 0 {
                 return ControlFlow::Break(());
             }
             most -= 1;
             pool.plan.unvisited -= 1;
-            let class = pool.plan.next_class - 1;
+            let list = pool.plan.next_list - 1;
             // SAFETY: rule *owner*: the lock owns abandoned pages.
             unsafe {
-                let Some(page) = pool.abandoned[class].pop_front(self) else { continue };
+                let Some(page) = pool.abandoned[list].pop_front(self) else { continue };
                 self.drain(page);
                 if is_empty(self, page) {
                     self.put(&mut pool, page, 1);
                 } else {
                     self.return_pieces(page);
-                    pool.abandoned[class].push_back(self, page);
+                    pool.abandoned[list].push_back(self, page);
                 }
             }
         }

@@ -5,8 +5,9 @@ use std::ops::Deref;
 
 use crate::base::sync::Ordering;
 use crate::memory::address_map::AddressMap;
-use crate::memory::page::FreeBits;
+use crate::memory::page::{FreeBits, SAMPLED};
 use crate::memory::shape::{GRANULE, PAGE_GRANULES, PageKind};
+use crate::memory::size_class::CLASSES;
 use crate::memory::space::Space;
 use crate::memory::sparse::HEADER_PIECE;
 
@@ -15,8 +16,8 @@ use crate::memory::sparse::HEADER_PIECE;
 pub(crate) struct PoolView {
     /// Free runs: first page and length, ascending.
     pub(crate) holes: Vec<(u32, u32)>,
-    /// Abandoned pages, with their classes.
-    pub(crate) abandoned: Vec<(u8, u32)>,
+    /// Abandoned pages, with the mark of their list in place of an arena, and their classes.
+    pub(crate) abandoned: Vec<(u32, u8, u32)>,
     pub(crate) in_use: usize,
     /// The word that the header of each page in use holds.
     pub(crate) heap: *const (),
@@ -26,9 +27,10 @@ impl<A: AddressMap> Space<A> {
     pub(crate) fn pool(&self) -> PoolView {
         let pool = self.pool.lock();
         let mut abandoned = Vec::new();
-        for (class, list) in pool.abandoned.iter().enumerate() {
+        for (at, list) in pool.abandoned.iter().enumerate() {
+            let (of, class) = if at < CLASSES { (0, at) } else { (SAMPLED, at - CLASSES) };
             // SAFETY: rule *owner*: the lock owns abandoned pages.
-            unsafe { list.for_each(self, |page| abandoned.push((class as u8, page))) };
+            unsafe { list.for_each(self, |page| abandoned.push((of, class as u8, page))) };
         }
         let holes = pool.used.gaps(self.high_water());
         PoolView { holes, abandoned, in_use: pool.in_use(), heap: pool.heap.0 }

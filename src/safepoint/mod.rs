@@ -133,7 +133,7 @@ pub use suspend::{Suspend, Suspended};
 #[cfg(all(test, loom))]
 pub(crate) use thread_words::end_thread;
 pub use thread_words::{TraversalGuard, current, is_stopping, is_traversing, traversing};
-pub(crate) use thread_words::{attached_as, is_suspending};
+pub(crate) use thread_words::{attached_as, is_suspending, this_thread};
 pub use world::WorldStopped;
 pub(crate) use world::may_stop_unattached;
 

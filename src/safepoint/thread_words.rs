@@ -291,7 +291,7 @@ pub(crate) fn is_suspending() -> bool {
 
 /// This thread, for its name. `None` on a thread whose exit watcher has run, because std's own
 /// record of the thread may be gone, and `std::thread::current` would panic.
-pub(super) fn this_thread() -> Option<std::thread::Thread> {
+pub(crate) fn this_thread() -> Option<std::thread::Thread> {
     (!words(Words::is_ending)).then(std::thread::current)
 }
 

@@ -9,6 +9,8 @@ use std::thread::Scope;
 
 use crate::AnyGc;
 use crate::base::fallible::NoMemory;
+#[cfg(feature = "stacks")]
+use crate::diagnose::AllocationSites;
 use crate::diagnose::{Census, HeapGraph, NoSnapshot, Path, Surveyed, TypeNames};
 use crate::heap::blocking::Join;
 use crate::heap::detach::ModelDetached;
@@ -504,6 +506,22 @@ impl Mutator {
     #[track_caller]
     pub fn census(&mut self) -> Census {
         self.raw.0.census()
+    }
+
+    /// The places of the program that have made the objects that live. `None`: the heap was not
+    /// built with [`HeapBuilder::sample_allocations`](crate::HeapBuilder::sample_allocations).
+    ///
+    /// It stops nothing. The thread is detached while it reads the program's debug information,
+    /// which takes tenths of a second the first time. The child of a fork must not call it if
+    /// another thread did at the fork.
+    ///
+    /// # Panics
+    ///
+    /// As for [`detach`](Self::detach).
+    #[cfg(feature = "stacks")]
+    #[track_caller]
+    pub fn allocation_sites(&mut self) -> Option<AllocationSites> {
+        self.raw.0.allocation_sites()
     }
 
     /// Like [`census`](Self::census), but returns an error where that panics.

@@ -75,7 +75,7 @@ impl<A: AddressMap> Free<'_, A> {
 /// A page on a list of pages with small objects.
 struct Listed {
     page: u32,
-    /// The arena of the list, or 0 for abandoned pages, which the pool lists.
+    /// The arena of the list, or 0 or `SAMPLED` for abandoned pages, which the pool lists.
     of: u32,
     class: u8,
     /// Which list of an arena: the pages with free cells (`true`) or without. `None`: not an
@@ -105,7 +105,12 @@ impl PageLists {
             });
         });
         let abandoned = pool.abandoned.iter();
-        pages.extend(abandoned.map(|&(class, page)| Listed { page, of: 0, class, has_free: None }));
+        pages.extend(abandoned.map(|&(of, class, page)| Listed {
+            page,
+            of,
+            class,
+            has_free: None,
+        }));
         let kept = space.quarantine().into_iter().flat_map(|quarantine| quarantine.cells());
         let quarantine = kept.map(|cell| space.granule(cell.start().as_ptr().addr())).collect();
         Self { pool, pages, cached, quarantine }

@@ -1,8 +1,10 @@
 //! The few parts of Protocol Buffers that the formats of others need.
 
+#![forbid(unsafe_code)]
+
 /// A message in the making.
 #[derive(Debug, Default)]
-pub(crate) struct Message(pub(crate) Vec<u8>);
+pub struct Message(pub Vec<u8>);
 
 impl Message {
     fn varint(&mut self, mut number: u64) {
@@ -13,14 +15,15 @@ impl Message {
         self.0.push(number as u8);
     }
 
-    pub(crate) fn number(&mut self, field: u32, number: u64) -> &mut Self {
+    /// A number.
+    pub fn number(&mut self, field: u32, number: u64) -> &mut Self {
         self.varint(u64::from(field) << 3);
         self.varint(number);
         self
     }
 
     /// A string, or another message.
-    pub(crate) fn bytes(&mut self, field: u32, bytes: &[u8]) -> &mut Self {
+    pub fn bytes(&mut self, field: u32, bytes: &[u8]) -> &mut Self {
         self.varint(u64::from(field) << 3 | 2);
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
@@ -28,7 +31,7 @@ impl Message {
     }
 
     /// A list of numbers.
-    pub(crate) fn packed(&mut self, field: u32, numbers: impl Iterator<Item = u64>) -> &mut Self {
+    pub fn packed(&mut self, field: u32, numbers: impl Iterator<Item = u64>) -> &mut Self {
         let mut list = Self::default();
         numbers.for_each(|number| list.varint(number));
         self.bytes(field, &list.0)

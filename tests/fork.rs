@@ -60,12 +60,13 @@ fn the_child_collects_the_garbage_of_lost_threads_and_goes_on() {
     if !is_alone("the_child_collects_the_garbage_of_lost_threads_and_goes_on") {
         return;
     }
-    let heap = Heap::builder()
+    let builder = Heap::builder()
         .workers(2)
         .serial_below(0)
-        .pacing(Pacing::default().with_young_objects(500))
-        .build()
-        .expect("a heap");
+        .pacing(Pacing::default().with_young_objects(500));
+    #[cfg(feature = "stacks")]
+    let builder = builder.sample_allocations(1);
+    let heap = builder.build().expect("a heap");
     let stop = Arc::new(AtomicBool::new(false));
     let others: Vec<_> = (0..2)
         .map(|_| {
@@ -103,6 +104,16 @@ fn the_child_collects_the_garbage_of_lost_threads_and_goes_on() {
                 // The other threads' last rings are held by handles on stacks that do not exist any
                 // more: they stay. Everything else of theirs is gone, and ours is whole.
                 assert!(heap.stats().live_objects <= 5 + 2 * 6, "{:?}", heap.stats());
+                #[cfg(feature = "stacks")]
+                assert_eq!(
+                    m.allocation_sites()
+                        .unwrap()
+                        .sites
+                        .iter()
+                        .map(|site| site.samples)
+                        .sum::<usize>(),
+                    heap.stats().live_objects
+                );
                 let mut at = mine.clone();
                 for _ in 0..5 {
                     at = at.next.get(&m).expect("a ring");

@@ -84,7 +84,7 @@ pub(crate) struct Arena {
     rounds: (u32, u32),
     magazines: Magazines,
     /// In a heap that samples: when the next object is due.
-    countdown: Option<Countdown>,
+    countdown: Option<Box<Countdown>>,
     pages: Box<[ClassPages; CLASSES]>,
 }
 

@@ -39,7 +39,7 @@
 //! are given back without an allocation, do not matter: the chances of other cells do not depend on
 //! theirs.
 
-#![forbid(unsafe_code)]
+#![cfg_attr(not(test), forbid(unsafe_code))]
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -50,7 +50,6 @@ use std::time::Instant;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::settings_lock::Setting;
 use crate::base::stack;
-use crate::memory::magazine::boxed;
 use crate::memory::size_class::{CLASSES, class_size};
 
 /// How many objects an arena makes before its next samples.
@@ -59,16 +58,16 @@ pub(crate) struct Countdown {
     mean: f64,
     random: u64,
     /// By class.
-    left: Box<[u32; CLASSES]>,
+    left: [u32; CLASSES],
 }
 
 impl Countdown {
     /// `seed` differs between the arenas of a heap.
-    pub(super) fn new(mean: usize, seed: u32) -> Result<Self, NoMemory> {
+    pub(super) fn new(mean: usize, seed: u32) -> Result<Box<Self>, NoMemory> {
         let random = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut new = Self { mean: mean as f64, random, left: boxed(|_| 0)? };
+        let mut new = Self { mean: mean as f64, random, left: [0; CLASSES] };
         (0..CLASSES).for_each(|class| new.left[class] = new.draw(class_size(class as u8)));
-        Ok(new)
+        fallible::boxed(new)
     }
 
     /// How many objects of so many bytes come before the next sample: a geometric distribution.
@@ -194,5 +193,6 @@ impl Samples {
     }
 }
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

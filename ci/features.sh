@@ -4,8 +4,9 @@
 # * The library compiles with none, and with `derive` alone, as its tests do. Without `parallel` and
 #   `tracing` the library does not depend on rayon and tracing. With none the coordinator works.
 # * With `handle-places` a planted leak is found, and clones count as they do without.
-# * With `metrics` and `usdt` the library compiles. examples/prometheus shows what a server gets,
-#   and a program has the notes by which tracers find the probes.
+# * With `metrics`, `usdt` and `stacks` the library compiles. examples/prometheus shows what a
+#   server gets, and a program has the notes by which tracers find the probes. With `stacks` the
+#   tests of sites and forks pass.
 # * With STANDSTILL_FULL=1 also each other feature alone, and all but each. With none the unit tests
 #   pass; with `derive` alone the traps of typed objects, the laws and the threads.
 set -euo pipefail
@@ -14,7 +15,7 @@ source ci/common.bash
 limited "$(is_full && echo 1800 || echo 600)" "$@"
 
 features=(derive cpython parallel tracing)
-sets=('' derive metrics,usdt derive,handle-places)
+sets=('' derive metrics,usdt,stacks derive,handle-places)
 ! is_full || for one in "${features[@]}"; do
     rest="$(printf '%s,' "${features[@]/$one/}")"
     sets+=("$one" "$rest")
@@ -42,6 +43,8 @@ if ! depends parallel rayon || ! depends tracing tracing; then
 fi
 
 cargo test --quiet -p standstill --features handle-places --test=handle_places --test=handles
+cargo clippy --quiet -p standstill --features stacks --tests -- -D warnings
+cargo test --quiet -p standstill --features stacks --test sites --test fork
 
 without=(cargo test --quiet -p standstill --no-default-features)
 "${without[@]}" --test coordinator

@@ -37,6 +37,7 @@ LONGEST = 800
 
 # package: the files that may name it.
 PACKAGES = {
+    "backtrace": ["base/stack"],
     "crossbeam_utils": ["heap/helpers", "collect/mark", "safepoint/mod", "safepoint/participant", "safepoint/record"],
     "libc": ["base/system/apple", "base/system/linux", "base/system/process", "base/system/signals", "base/system/unix"],
     "loom": ["base/model_sync"],

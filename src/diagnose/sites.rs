@@ -106,10 +106,8 @@ impl SiteFrame {
 
     /// Whether the function belongs to the library, or to what it calls to look at the stack.
     fn is_inside(&self) -> bool {
-        let name = self.function.trim_start_matches('<');
-        ["standstill::", "backtrace::", "core::", "std::", "alloc::"]
-            .iter()
-            .any(|package| name.starts_with(package))
+        let package = self.function.trim_start_matches('<').split("::").next();
+        ["standstill", "backtrace", "core", "std", "alloc"].map(Some).contains(&package)
     }
 }
 

@@ -155,7 +155,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     #[cold]
     fn keep_sample(&self, samples: &Samples, memory: NonNull<u8>, bytes: usize) {
-        samples.keep(memory, bytes, safepoint::this_thread(), self.core().totals.epoch());
+        samples.add(memory, bytes, safepoint::this_thread(), self.core().totals.epoch());
     }
 
     #[cold]

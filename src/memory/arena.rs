@@ -468,13 +468,16 @@ impl Arena {
     /// Empties the magazines, so that the next allocation of each class is a refill.
     pub(crate) fn empty_magazines(&mut self, space: &Space<impl AddressMap>) {
         for class in classes(self.used) {
-            let len = self.magazines.back()[class].len;
-            self.flush(space, class as u8, len);
+            self.empty_magazine(space, class);
             if self.magazines.swap(class) {
-                let len = self.magazines.back()[class].len;
-                self.flush(space, class as u8, len);
+                self.empty_magazine(space, class);
             }
         }
+    }
+
+    fn empty_magazine(&mut self, space: &Space<impl AddressMap>, class: usize) {
+        let len = self.magazines.back()[class].len;
+        self.flush(space, class as u8, len);
     }
 
     /// Empties the magazines, drains the remote stacks, and releases every empty page.

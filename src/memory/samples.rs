@@ -147,7 +147,7 @@ impl Samples {
     }
 
     /// Keeps the stack of the calling thread for the object that it makes at `memory`.
-    pub(crate) fn keep(
+    pub(crate) fn add(
         &self,
         memory: NonNull<u8>,
         bytes: usize,

@@ -26,8 +26,9 @@
 //! | page header | written while the page is unowned, and by its owner; in use it is right or 0 |
 //!
 //! The owner of a page is the thread of the arena that has the page. Free and abandoned pages have
-//! no arena, and those of samples have none that exists, so the holder of the pool's lock owns them. A thread may read `PageInfo::arena` only
-//! to compare it with its own id, because the id of another thread can change at any time.
+//! no arena, and pages of [samples](super::samples) have none that exists, so the holder of the
+//! pool's lock owns them. A thread may read `PageInfo::arena` only to compare it with its own id or
+//! the mark of samples, because the id of another thread can change at any time.
 //!
 //! # Invariants
 //!

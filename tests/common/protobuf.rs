@@ -1,5 +1,5 @@
-//! Reads what the library writes for viewers. Apart from `mod.rs`: the tests of the package `heap` use
-//! it, too.
+//! Reads what the library writes for viewers. Apart from `mod.rs`, because the tests of the package
+//! `heap` use it, too.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 

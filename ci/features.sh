@@ -6,7 +6,7 @@
 # * With `handle-places` a planted leak is found, and clones count as they do without.
 # * With `metrics`, `usdt` and `stacks` the library compiles. examples/prometheus shows what a
 #   server gets, and a program has the notes by which tracers find the probes. With `stacks` the
-#   tests of sites and forks pass.
+#   tests of sites, forks and late threads pass.
 # * With STANDSTILL_FULL=1 also each other feature alone, and all but each. With none the unit tests
 #   pass; with `derive` alone the traps of typed objects, the laws and the threads.
 set -euo pipefail
@@ -44,8 +44,8 @@ fi
 
 cargo test --quiet -p standstill --features handle-places --test=handle_places --test=handles
 cargo clippy --quiet -p standstill --features stacks --tests -- -D warnings
-cargo test --quiet -p standstill --features stacks --test sites --test fork
-
+cargo test --quiet -p standstill --features stacks --test sites --test fork --test late_stacks
+cargo test --quiet -p standstill --features stacks --lib -- interrupt samples
 without=(cargo test --quiet -p standstill --no-default-features)
 "${without[@]}" --test coordinator
 ! is_full || "${without[@]}" --lib

@@ -39,7 +39,7 @@ LONGEST = 800
 PACKAGES = {
     "backtrace": ["base/stack"],
     "crossbeam_utils": ["heap/helpers", "collect/mark", "safepoint/mod", "safepoint/participant", "safepoint/record"],
-    "libc": ["base/system/apple", "base/system/linux", "base/system/process", "base/system/signals", "base/system/unix"],
+    "libc": ["base/system/apple", "base/system/interrupt", "base/system/linux", "base/system/process", "base/system/signals", "base/system/unix"],
     "loom": ["base/model_sync"],
     "metrics": ["report/recorder"],
     "parking_lot": ["base/sync", "typed/trace_std"],

@@ -37,6 +37,7 @@ EXEMPT = {
     "AllocationSites": "as `Census`",
     "Message": "hidden: the format of a profile, for the package `heap`",
     "Mutator::allocation_sites": "only with the feature `stacks`: `tests/sites.rs` is its table",
+    "HeapBuilder::late_stacks": "as `Mutator::allocation_sites`: `tests/late_stacks.rs`",
     "HeapBuilder::sample_allocations": "as `Mutator::allocation_sites`",
     "HeapGraph": "as `Census`",
     "Dominators": "as `Census`",

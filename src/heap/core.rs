@@ -18,6 +18,8 @@ use crate::base::stress::{MaybeStrain, Strain, Stress};
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell};
 use crate::heap::alloc::Freed;
 use crate::heap::collector_lock::CollectorLock;
+#[cfg(feature = "stacks")]
+use crate::heap::late;
 use crate::heap::mark_tables::Remembered;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::SpareMutator;
@@ -93,6 +95,8 @@ pub(crate) struct CoreConfig<M: ObjectModel> {
     pub(crate) serial_below: usize,
     pub(crate) workers: usize,
     pub(crate) slow_stop: Duration,
+    #[cfg(feature = "stacks")]
+    pub(crate) late_stacks: bool,
     pub(crate) slow_collection: Duration,
     pub(crate) pacing: crate::heap::pacing::Pacing,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -120,7 +124,15 @@ impl<M: ObjectModel> Core<M> {
         )?;
         let slow = fallible::arc(slow::SlowHooks::default())?;
         let (told, name) = (Arc::clone(&slow), fallible::owned(&config.name)?);
-        coordinator.try_on_slow_stop(move |report| told.stop(&name, report))?;
+        #[cfg(feature = "stacks")]
+        let late_stacks = config.late_stacks;
+        coordinator.try_on_slow_stop(move |report| {
+            #[cfg(feature = "stacks")]
+            if late_stacks {
+                return told.stop(&name, &late::with_stacks(report));
+            }
+            told.stop(&name, report);
+        })?;
         let hooks = fallible::arc(Hooks::default())?;
         let roots = fallible::arc(KnownRoots::default())?;
         let distress = fallible::arc(Distress::default())?;

@@ -18,8 +18,8 @@
 //! handle, while [`settings`] has what its owner may change. Code that gets no mutator uses the
 //! [`current`] one, and a [`pair_room`] has the memory of its two parts. A runtime may stop its
 //! threads itself ([`runtime_stop`]), and may have allocated the objects itself ([`listed`]).
-//! Reports of long waits are in [`slow`], the times of collections in [`timings`], and the hooks of
-//! Python's gc module in [`observer`].
+//! Reports of long waits are in [`slow`], the stacks in them in `late`, the times of collections in
+//! [`timings`], and the hooks of Python's gc module in [`observer`].
 
 #[allow(unsafe_code)]
 pub(crate) mod model;
@@ -62,6 +62,9 @@ pub(crate) mod child;
 pub(crate) mod runtime_stop;
 
 pub(crate) mod slow;
+
+#[cfg(feature = "stacks")]
+mod late;
 
 pub(crate) mod timings;
 

@@ -120,6 +120,10 @@ pub(crate) struct Sample {
     pub(crate) collections: usize,
 }
 
+/// Samples, each with what the reader has found out about it.
+#[cfg(feature = "stacks")]
+pub(crate) type SampleList<T> = Vec<(Arc<Sample>, T)>;
+
 /// The samples of a heap.
 #[derive(Debug)]
 pub(crate) struct Samples {
@@ -184,7 +188,7 @@ impl Samples {
     pub(crate) fn list<T>(
         &self,
         f: impl Fn(usize, &Sample) -> T,
-    ) -> Result<(Vec<(Arc<Sample>, T)>, u64), NoMemory> {
+    ) -> Result<(SampleList<T>, u64), NoMemory> {
         self.table.with(|table| {
             let kept = table.kept.iter();
             let kept = kept.map(|(&address, sample)| (Arc::clone(sample), f(address, sample)));

@@ -152,6 +152,7 @@ impl Straggler {
             thread: ThreadInfo::of(&entry.record),
             is_suspended: matches!(entry.record.state(), SUSPENDED | AWAITED),
             has_ended: entry.orphaned,
+            stack: None,
         }
     }
 }

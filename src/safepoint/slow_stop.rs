@@ -284,6 +284,10 @@ pub struct Straggler {
     /// The thread has ended attached, because its participant (its [`Mutator`](crate::Mutator)) was
     /// leaked, so that no stop succeeds any more.
     pub has_ended: bool,
+    /// With [`HeapBuilder::late_stacks`](crate::HeapBuilder): what the thread ran, innermost first,
+    /// as `read (io.rs:7) < load (index.rs:40)`, or why that is not known, as `no stack: ...`. At
+    /// most 16 calls, of the first four threads of a report.
+    pub stack: Option<String>,
 }
 
 impl fmt::Display for Straggler {
@@ -294,6 +298,7 @@ impl fmt::Display for Straggler {
                 f.write_str(", which ended without dropping its mutator")
             }
             Self { is_suspended: true, .. } => f.write_str(", which another thread has suspended"),
+            Self { stack: Some(stack), .. } => write!(f, ", in {stack}"),
             _ => Ok(()),
         }
     }

@@ -11,6 +11,8 @@ use std::time::Duration;
 use crate::base::environment::Environment;
 use crate::base::fallible::{self, NoMemory, words};
 use crate::base::stress::Stress;
+#[cfg(feature = "stacks")]
+use crate::base::system::interrupt;
 use crate::heap::core::{Core, CoreConfig, Handle};
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
@@ -44,6 +46,8 @@ pub struct HeapBuilder {
     late_poll: Option<Duration>,
     slow_handler: Duration,
     sample: Option<usize>,
+    #[cfg(feature = "stacks")]
+    late_stacks: bool,
     name: Result<Cow<'static, str>, NoMemory>,
 }
 
@@ -62,6 +66,8 @@ impl Default for HeapBuilder {
             late_poll: None,
             slow_handler: Duration::ZERO,
             sample: None,
+            #[cfg(feature = "stacks")]
+            late_stacks: false,
             name: Ok(Cow::Borrowed("heap")),
         }
     }
@@ -213,6 +219,24 @@ impl HeapBuilder {
         self
     }
 
+    /// Reports of a slow wait say what the thread that others wait for ran just then: see
+    /// [`Straggler::stack`](crate::safepoint::Straggler). Default: off.
+    ///
+    /// The thread that waits sends the other one the signal `SIGURG`, and waits up to 100 ms for
+    /// the answer. The handler takes no lock and no memory, and some kilobytes of the thread's
+    /// stack. It stays installed, for the whole process. A system call of the interrupted thread
+    /// may fail with `EINTR`, as for any signal. The names of the functions are read from the
+    /// program's debug information meanwhile, which takes tenths of a second the first time, and
+    /// the stop lasts as much longer.
+    ///
+    /// [`build`](Self::build) returns an error if the system is not Linux with glibc 2.35 or later,
+    /// or if the program handles `SIGURG` itself.
+    #[cfg(feature = "stacks")]
+    pub fn late_stacks(mut self, late_stacks: bool) -> Self {
+        self.late_stacks = late_stacks;
+        self
+    }
+
     /// The heap's name in reports. Default: `heap`.
     pub fn name(mut self, name: &str) -> Self {
         self.name = fallible::owned(name).map(Cow::Owned);
@@ -292,6 +316,11 @@ impl<M: ObjectModel> ModelHeap<M> {
                 "`sample_allocations` is 0; name the bytes of which one is drawn".into(),
             ));
         }
+        #[cfg(feature = "stacks")]
+        if builder.late_stacks {
+            interrupt::install()
+                .map_err(|why| BuildError::Setting(words!("`late_stacks` {why}")))?;
+        }
         let stress = builder.stress.and(Environment::get().stress);
         let mut space = Space::open(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
             .map_err(|e| BuildError::Reserve { tried: e.asked, reason: words!("{e}") })?;
@@ -311,6 +340,8 @@ impl<M: ObjectModel> ModelHeap<M> {
                 serial_below: builder.serial_below.unwrap_or(stress.shrink(SERIAL_LIMIT)),
                 workers,
                 slow_stop: builder.slow_stop,
+                #[cfg(feature = "stacks")]
+                late_stacks: builder.late_stacks,
                 slow_collection: builder.slow_collection,
                 pacing: builder.pacing,
                 observer,

@@ -11,7 +11,7 @@
 //! | `unix` | the common part of these three |
 //! | `windows` | Windows |
 //!
-//! `signals` and `process` are for all systems.
+//! `signals`, `interrupt` and `process` are for all systems.
 //!
 //! Environment variables and the number of the process come from `std`, which is the same on each
 //! system. [ADR 41](../../../docs/adr/0041-platforms.md) has the reasons for the choice of systems.
@@ -29,6 +29,9 @@ use std::ptr::NonNull;
 #[cfg(target_vendor = "apple")]
 #[allow(unsafe_code)]
 mod apple;
+#[cfg(feature = "stacks")]
+#[allow(unsafe_code)]
+pub(crate) mod interrupt;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[allow(unsafe_code)]
 mod linux;

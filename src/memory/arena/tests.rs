@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::mpsc;
 
 use super::*;
+use crate::memory::shape::PAGE_SIZE;
 use crate::memory::size_class::{SMALL_MAX, class_align, class_of};
 use crate::memory::space::SpaceConfig;
 

@@ -1,0 +1,95 @@
+//! Tests of the stacks of other threads.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+
+use super::*;
+use crate::base::stack;
+use crate::base::system::os_thread;
+
+/// The table is one for the process.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The functions on the stack of a thread, or why there is none.
+fn ask(thread: u64) -> Result<Vec<String>, NoStack> {
+    let mut frames = [0; MOST];
+    let count = stack_of(thread, &mut frames)?;
+    let mut found = Vec::new();
+    frames[..count]
+        .iter()
+        .for_each(|&frame| stack::resolve(frame, |name, _, _| found.extend(name)));
+    Ok(found)
+}
+
+#[inline(never)]
+fn spin_here(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
+fn block(how: libc::c_int) {
+    // SAFETY: rule *bounds*: the system writes and reads the set.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGURG);
+        libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
+    }
+}
+
+#[test]
+fn a_thread_that_spins_answers_and_keeps_its_errno() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    install().unwrap();
+    install().expect("the handler is this one already");
+    let stop = AtomicBool::new(false);
+    let (send, receive) = mpsc::channel();
+    std::thread::scope(|s| {
+        let spinning = s.spawn(|| {
+            // SAFETY: rule *bounds*: the word is this thread's.
+            unsafe { *libc::__errno_location() = 77 };
+            send.send(os_thread()).unwrap();
+            spin_here(&stop);
+            std::io::Error::last_os_error().raw_os_error()
+        });
+        let thread = receive.recv().unwrap();
+        let found = std::iter::repeat_with(|| ask(thread).unwrap())
+            .take(100)
+            .find(|found| found.iter().any(|name| name.ends_with("spin_here")));
+        stop.store(true, Ordering::Relaxed);
+        let found = found.expect("the thread spins there");
+        let handler = found.iter().position(|name| name.ends_with(HANDLER)).unwrap();
+        let here = found.iter().position(|name| name.ends_with("spin_here")).unwrap();
+        assert!(handler < here, "{found:?}");
+        assert_eq!(spinning.join().unwrap(), Some(77));
+    });
+}
+
+#[test]
+fn a_thread_that_cannot_answer_leaves_the_table_free() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    install().unwrap();
+    let ended = std::thread::spawn(os_thread).join().unwrap();
+    assert_eq!(ask(ended), Err("the thread has ended"));
+    let stop = AtomicBool::new(false);
+    let (send, receive) = mpsc::channel();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            block(libc::SIG_BLOCK);
+            send.send(os_thread()).unwrap();
+            spin_here(&stop);
+            // The first signal arrives now, and finds no question.
+            block(libc::SIG_UNBLOCK);
+            stop.store(false, Ordering::Relaxed);
+            send.send(0).unwrap();
+            spin_here(&stop);
+        });
+        let thread = receive.recv().unwrap();
+        assert_eq!(ask(thread), Err("the thread did not answer the signal SIGURG in time"));
+        stop.store(true, Ordering::Relaxed);
+        receive.recv().unwrap();
+        assert!(ask(thread).is_ok_and(|found| !found.is_empty()));
+        stop.store(true, Ordering::Relaxed);
+    });
+}

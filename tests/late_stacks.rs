@@ -1,0 +1,76 @@
+//! The stack of a thread that is late: the feature `stacks`. One test, because the signal belongs
+//! to the process.
+#![cfg(all(target_os = "linux", target_env = "gnu", not(any(loom, shuttle))))]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
+use standstill::safepoint::{SlowStop, SlowStopKind};
+use standstill::{BuildError, Heap, HeapBuilder};
+
+fn builder() -> HeapBuilder {
+    Heap::builder().slow_stop(Duration::from_millis(20))
+}
+
+extern "C" fn the_programs_own(_: libc::c_int) {}
+
+fn handle(handler: libc::sighandler_t) {
+    // SAFETY: the handler does nothing, or the signal is ignored.
+    assert_ne!(unsafe { libc::signal(libc::SIGURG, handler) }, libc::SIG_ERR);
+}
+
+#[inline(never)]
+fn computes_without_a_poll(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
+/// The reports of a stop that waits for a thread in `computes_without_a_poll`.
+fn reports(builder: HeapBuilder) -> Vec<SlowStop> {
+    let heap = builder.build().unwrap();
+    let (send, receive) = mpsc::channel();
+    let send = Mutex::new(send);
+    heap.on_slow_stop(move |report| _ = send.lock().unwrap().send(report.clone()));
+    let stop = AtomicBool::new(false);
+    let (ready, is_ready) = mpsc::channel();
+    std::thread::scope(|s| {
+        let late = std::thread::Builder::new().name("late".into());
+        late.spawn_scoped(s, || {
+            let _m = heap.attach();
+            ready.send(()).unwrap();
+            computes_without_a_poll(&stop);
+        })
+        .unwrap();
+        is_ready.recv().unwrap();
+        let collecting = s.spawn(|| heap.attach().collect());
+        let mut all = vec![receive.recv().unwrap()];
+        stop.store(true, Ordering::Relaxed);
+        collecting.join().unwrap();
+        all.extend(receive.try_iter());
+        all
+    })
+}
+
+#[test]
+fn a_report_has_the_stack_of_the_late_thread() {
+    // A program that handles the signal keeps its handler.
+    handle(the_programs_own as extern "C" fn(libc::c_int) as libc::sighandler_t);
+    let refused = builder().late_stacks(true).build();
+    assert!(matches!(refused, Err(BuildError::Setting(text)) if text.contains("SIGURG")));
+    let plain = reports(builder());
+    assert!(plain.iter().all(|report| report.stragglers.iter().all(|late| late.stack.is_none())));
+
+    handle(libc::SIG_DFL);
+    let report = reports(builder().late_stacks(true)).remove(0);
+    assert_eq!(report.kind, SlowStopKind::Waiting);
+    let stack = report.stragglers[0].stack.as_deref().expect("a stack");
+    let first = stack.split(" < ").next().unwrap();
+    assert!(stack.contains("computes_without_a_poll"), "{stack}");
+    // Of the handler nothing is left, and optimised code begins with the function itself.
+    assert!(first.starts_with("core::") || first.starts_with("late_stacks::"), "{stack}");
+    let text = report.to_string();
+    assert!(text.contains(&format!("ago, in {stack}: it has not polled")), "{text}");
+    assert!(!text.contains('\n'));
+}

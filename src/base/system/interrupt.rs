@@ -21,8 +21,10 @@
 //!
 //! # Orderings
 //!
-//! The state hands the table over: a change to *done* or *free* releases it, and the change from
-//! there acquires it. The frames themselves are relaxed.
+//! The state hands the table over: from the handler to the asker by *done*, and from the asker to
+//! the next handler by *free*. Both are released, and the one who uses the table next acquires
+//! them. Exchanges in between are read-modify-writes, which continue the release sequence, so they
+//! are relaxed, and so are the frames.
 
 use crate::base::stack::MOST;
 
@@ -109,12 +111,12 @@ mod linux_gnu {
         let asked = thread << THREAD | ASKED;
         let state = STATE.load(Ordering::Relaxed);
         let is_free = matches!(state, FREE | DONE);
-        let claim = || STATE.compare_exchange(state, asked, Ordering::Acquire, Ordering::Relaxed);
+        let claim = || STATE.compare_exchange(state, asked, Ordering::Relaxed, Ordering::Relaxed);
         if !is_free || claim().is_err() {
             return Err("another thread is asked for its stack");
         }
         let give_up =
-            || STATE.compare_exchange(asked, FREE, Ordering::Release, Ordering::Relaxed).is_ok();
+            || STATE.compare_exchange(asked, FREE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         // SAFETY: rule *bounds*: the system sends the signal to a thread of this process, or fails.
         let sent = unsafe {
             libc::syscall(libc::SYS_tgkill, libc::getpid(), thread as libc::pid_t, SIGNAL)
@@ -175,5 +177,6 @@ pub(crate) fn stack_of(thread: u64, into: &mut [usize; MOST]) -> Result<usize, N
 /// it, by which the system returns.
 pub(crate) const HANDLER: &str = "write_stack_down";
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -1,4 +1,4 @@
-//! The return addresses of the calling thread, which cost about a microsecond for each ten, and
+//! The return addresses of the calling thread, which cost some tenths of a microsecond each, and
 //! their functions, which cost the reading of the program's debug information.
 
 /// The most frames of a stack. What lies further out is cut off.

@@ -129,7 +129,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.free_left_memory();
         self.twice(class_size(class), || {
             self.within_limit()?;
-            self.arena(|arena| arena.alloc(space, class).ok_or_else(|| arena.last_error()))
+            self.arena(|arena| arena.alloc(space, class))
         })
     }
 
@@ -168,9 +168,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     ) -> Result<NonNull<u8>, OutOfMemory> {
         self.free_left_memory();
         let space = &self.core().space;
-        let memory = self.twice(size, || {
-            self.arena(|arena| arena.alloc_large(space, size, align, prefix)).map_err(Some)
-        })?;
+        let memory =
+            self.twice(size, || self.arena(|arena| arena.alloc_large(space, size, align, prefix)))?;
         if let Some(samples) = space.samples() {
             // SAFETY: rule *mapped*: just handed out.
             let shape = unsafe { space.page_of(memory.as_ptr().addr()) }.shape();
@@ -185,7 +184,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// An error, if the heap exceeds its limit, by memory outside the heap.
-    fn within_limit(&self) -> Result<(), Option<SpaceError>> {
+    fn within_limit(&self) -> Result<(), SpaceError> {
         let core = self.core();
         core.space.check_limit().or_else(|_| {
             // This thread may have given memory up that the limit still counts.
@@ -193,7 +192,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 core.count(arena);
                 arena.trim(&core.space);
             });
-            core.space.check_limit().map_err(Some)
+            core.space.check_limit()
         })
     }
 
@@ -201,7 +200,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn twice(
         &self,
         size: usize,
-        attempt: impl Fn() -> Result<NonNull<u8>, Option<SpaceError>>,
+        attempt: impl Fn() -> Result<NonNull<u8>, SpaceError>,
     ) -> Result<NonNull<u8>, OutOfMemory> {
         let mut result = attempt();
         if result.is_err() && ThreadsOf::<M>::refused(self.model(), self) {
@@ -213,7 +212,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     #[cold]
-    fn out_of_memory(&self, error: Option<SpaceError>, size: usize) -> OutOfMemory {
+    fn out_of_memory(&self, error: SpaceError, size: usize) -> OutOfMemory {
         let reason = self.reason(error, size);
         // An object that no heap could hold says nothing about this one.
         if matches!(reason, OutOfMemory::Limit { .. } | OutOfMemory::System) {
@@ -222,19 +221,17 @@ impl<M: ObjectModel> ModelMutator<M> {
         reason
     }
 
-    fn reason(&self, error: Option<SpaceError>, size: usize) -> OutOfMemory {
+    fn reason(&self, error: SpaceError, size: usize) -> OutOfMemory {
         match error {
-            Some(SpaceError::Limit { asked, limit, .. }) if asked <= limit => {
+            SpaceError::Limit { asked, limit, .. } if asked <= limit => {
                 OutOfMemory::Limit { limit }
             }
-            Some(SpaceError::Full { asked, reserved, .. }) if asked <= reserved => {
+            SpaceError::Full { asked, reserved, .. } if asked <= reserved => {
                 OutOfMemory::Limit { limit: reserved }
             }
-            Some(SpaceError::Limit { .. } | SpaceError::Full { .. }) => {
-                OutOfMemory::TooLarge { size }
-            }
-            Some(SpaceError::Alignment { align }) => OutOfMemory::Alignment { align },
-            Some(SpaceError::Refused { .. }) | None => OutOfMemory::System,
+            SpaceError::Limit { .. } | SpaceError::Full { .. } => OutOfMemory::TooLarge { size },
+            SpaceError::Alignment { align } => OutOfMemory::Alignment { align },
+            SpaceError::Refused { .. } => OutOfMemory::System,
         }
     }
 

@@ -77,7 +77,6 @@ pub(crate) struct Arena {
     external_reclaimed: usize,
     /// Whether the frees of this thread count in `objects` and `bytes`.
     counts_frees: bool,
-    error: Option<SpaceError>,
     /// Bit n: the arena has had a page of class n since it was new.
     used: u64,
     /// The last round of `sparse` that the arena has begun, and the last that it has finished.
@@ -129,7 +128,6 @@ impl Arena {
             external: 0,
             external_reclaimed: 0,
             counts_frees: true,
-            error: None,
             used: 0,
             rounds: (0, 0),
             magazines: Magazines::new(most)?,
@@ -181,17 +179,16 @@ impl Arena {
         self.countdown.as_mut().is_some_and(|countdown| countdown.is_large_due(bytes))
     }
 
-    /// A free cell, with the bytes that its last user left. `None`: the space refuses; see
-    /// [`last_error`](Self::last_error).
+    /// A free cell, with the bytes that its last user left.
     #[inline]
     pub(crate) fn alloc(
         &mut self,
         space: &Space<impl AddressMap>,
         class: u8,
-    ) -> Option<NonNull<u8>> {
+    ) -> Result<NonNull<u8>, SpaceError> {
         match self.pop(class) {
             None => self.refill(space, class),
-            cell => cell,
+            Some(cell) => Ok(cell),
         }
     }
 
@@ -397,11 +394,6 @@ impl Arena {
         self.bytes += bytes as isize;
     }
 
-    /// Why the last `alloc` returned `None`.
-    pub(crate) fn last_error(&self) -> Option<SpaceError> {
-        self.error
-    }
-
     /// Objects and bytes that this thread has allocated since the last call, minus those that it
     /// has freed. A free counts on the thread that frees, on any page. The count includes the cells
     /// in the magazines, because cells count when a magazine is filled or flushed.
@@ -546,13 +538,17 @@ impl Arena {
                 }
             }
         }
-        (self.counts_frees, self.error) = (true, None);
+        self.counts_frees = true;
     }
 
     /// Fills the class's magazine and takes one cell out.
     #[cold]
     #[inline(never)]
-    fn refill(&mut self, space: &Space<impl AddressMap>, class: u8) -> Option<NonNull<u8>> {
+    fn refill(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        class: u8,
+    ) -> Result<NonNull<u8>, SpaceError> {
         let mut last_try = false;
         if self.rounds.1 != space.round() {
             self.visit_pages(space, VISITED_ASIDE);
@@ -566,7 +562,7 @@ impl Arena {
                         quarantine.check_out(Cell::of(CLASS_SHAPES[usize::from(class)], cell))
                     };
                 }
-                return Some(cell);
+                return Ok(cell);
             }
             if self.probe_full_pages(space, class) {
                 continue;
@@ -585,10 +581,7 @@ impl Arena {
                     self.trim(space);
                     space.sweep_abandoned();
                 }
-                Err(error) => {
-                    self.error = Some(error);
-                    return None;
-                }
+                Err(error) => return Err(error),
             }
         }
     }

@@ -47,7 +47,7 @@ fn cells_are_aligned_disjoint_ascending_and_reused() {
         // The last one freed is the next one out.
         // SAFETY: rule *owner*: freed once each.
         unsafe { arena.free(&space, cells[7]) };
-        assert_eq!(arena.alloc(&space, class), Some(cells[7]));
+        assert_eq!(arena.alloc(&space, class), Ok(cells[7]));
         // SAFETY: rule *owner*: freed once each.
         cells.iter().for_each(|&cell| unsafe { arena.free(&space, cell) });
         let again: HashSet<_> = (0..200).map(|_| arena.alloc(&space, class).unwrap()).collect();
@@ -125,26 +125,27 @@ fn at_the_limit_nothing_breaks() {
     let mut arena = Arena::new(1);
     let class = class_of(1000).unwrap();
     let mut cells = Vec::new();
-    while let Some(cell) = arena.alloc(&space, class) {
+    let mut refused = None;
+    while let Ok(cell) = arena.alloc(&space, class).map_err(|error| refused = Some(error)) {
         cells.push(cell);
     }
     assert_eq!(cells.len(), 8 * CLASS_SHAPES[usize::from(class)].cells());
-    assert!(matches!(arena.last_error(), Some(SpaceError::Limit { .. })));
+    assert!(matches!(refused, Some(SpaceError::Limit { .. })));
     assert!(arena.alloc_large(&space, 1, 1, 0).is_err());
     // Remote frees are found at once, on any page.
     let last = cells.pop().unwrap();
     // SAFETY: rule *owner*: freed once.
     unsafe { Arena::free_remote(&space, last) };
-    assert_eq!(arena.alloc(&space, class), Some(last));
+    assert_eq!(arena.alloc(&space, class), Ok(last));
     cells.push(last);
-    assert_eq!(arena.alloc(&space, class), None);
+    assert!(arena.alloc(&space, class).is_err());
     // An empty page is of use to another class, and to a large object.
     // SAFETY: rule *owner*: freed once each.
     cells.drain(..).for_each(|cell| unsafe { arena.free(&space, cell) });
     let large = arena.alloc_large(&space, 7 * PAGE_SIZE, 1, 0).unwrap();
     // SAFETY: rule *owner*: freed once.
     unsafe { arena.free(&space, large) };
-    assert!(arena.alloc(&space, 0).is_some());
+    assert!(arena.alloc(&space, 0).is_ok());
 }
 
 #[test]
@@ -347,8 +348,7 @@ fn a_retired_arena_is_as_a_new_one_and_visits_only_classes_that_it_has_used() {
     let cells: Vec<_> = (0..3).map(|_| arena.alloc(&space, 0).unwrap()).collect();
     let other = arena.alloc(&space, CLASSES as u8 - 1).unwrap();
     assert_eq!(arena.used, 1 | 1 << (CLASSES - 1));
-    assert!(arena.alloc(&space, 5).is_none());
-    assert!(arena.last_error().is_some());
+    assert!(arena.alloc(&space, 5).is_err());
     let mut pages = Vec::new();
     arena.for_each_page(&space, |class, has_free, _| pages.push((class, has_free)));
     assert_eq!(pages, [(0, true), (CLASSES as u8 - 1, true)]);
@@ -357,7 +357,7 @@ fn a_retired_arena_is_as_a_new_one_and_visits_only_classes_that_it_has_used() {
     assert!(unsafe { arena.free_here(&space, other) });
     arena.retire(&space);
     arena.take_count();
-    assert_eq!((arena.used, arena.last_error().is_none(), arena.counts_frees), (0, true, true));
+    assert_eq!((arena.used, arena.counts_frees), (0, true));
     arena.for_each_page(&space, |_, _, _| panic!("a page"));
     arena.for_each_cached(|_| panic!("a cell"));
     assert!((0..CLASSES).all(|class| arena.magazines.cells(class).next().is_none()));

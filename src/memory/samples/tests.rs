@@ -9,7 +9,7 @@ fn allocate(arena: &mut Arena, space: &Space, class: u8) -> Option<NonNull<u8>> 
     arena
         .pop(class)
         .or_else(|| arena.turn(class))
-        .or_else(|| if arena.is_due(class) { None } else { arena.alloc(space, class) })
+        .or_else(|| if arena.is_due(class) { None } else { arena.alloc(space, class).ok() })
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Tests of the stacks of other threads.
 
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 

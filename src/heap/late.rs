@@ -37,10 +37,17 @@ fn stack_of(os_thread: u64) -> String {
         Ok(count) => count,
         Err(why) => return format!("no stack: {why}"),
     };
-    let mut calls = Vec::new();
+    let (mut calls, mut from) = (Vec::<String>::new(), 0);
+    // How many frames follow the handler's own: first the return from it, then the program's.
+    let mut behind = None;
     for &address in &frames[..count] {
         let before = calls.len();
-        stack::resolve(address, |function, file, line| {
+        let is_interrupted = behind == Some(1);
+        if is_interrupted {
+            from = before;
+        }
+        // That address is no return address, behind a call, but the next instruction itself.
+        stack::resolve(address + usize::from(is_interrupted), |function, file, line| {
             let function = function.unwrap_or_else(|| format!("{address:#x}"));
             calls.push(match (file, line) {
                 (Some(file), Some(line)) => format!("{function} ({file}:{line})"),
@@ -50,10 +57,12 @@ fn stack_of(os_thread: u64) -> String {
         if calls.len() == before {
             calls.push(format!("{address:#x}"));
         }
+        let is_handler = || calls[before..].iter().any(|call| call.contains(interrupt::HANDLER));
+        behind = match behind {
+            Some(frames) => Some(frames + 1),
+            None => is_handler().then_some(0),
+        };
     }
-    // The handler's own calls, and the return from it.
-    let handler = calls.iter().position(|call| call.contains(interrupt::HANDLER));
-    let from = handler.map_or(0, |at| (at + 2).min(calls.len()));
     let calls: Vec<String> = calls.drain(from..).take(MOST_CALLS).collect();
     calls.join(" < ")
 }

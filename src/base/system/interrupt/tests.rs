@@ -12,7 +12,8 @@ use crate::base::system::os_thread;
 /// The table is one for the process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The functions on the stack of a thread, or why there is none.
+/// The functions on the stack of a thread, or why there is none. On a busy machine a thread may not
+/// answer in time, so a test that wants an answer asks again.
 fn ask(thread: u64) -> Result<Vec<String>, NoStack> {
     let mut frames = [0; MOST];
     let count = stack_of(thread, &mut frames)?;
@@ -56,8 +57,8 @@ fn a_thread_that_spins_answers_and_keeps_its_errno() {
             std::io::Error::last_os_error().raw_os_error()
         });
         let thread = receive.recv().unwrap();
-        let found = std::iter::repeat_with(|| ask(thread).unwrap())
-            .take(100)
+        let found = (0..100)
+            .filter_map(|_| ask(thread).ok())
             .find(|found| found.iter().any(|name| name.ends_with("spin_here")));
         stop.store(true, Ordering::Relaxed);
         let found = found.expect("the thread spins there");
@@ -91,7 +92,7 @@ fn a_thread_that_cannot_answer_leaves_the_table_free() {
         assert_eq!(ask(thread), Err("the thread did not answer the signal SIGURG in time"));
         stop.store(true, Ordering::Relaxed);
         receive.recv().unwrap();
-        assert!(ask(thread).is_ok_and(|found| !found.is_empty()));
+        assert!((0..100).any(|_| ask(thread).is_ok_and(|found| !found.is_empty())));
         stop.store(true, Ordering::Relaxed);
     });
 }

@@ -27,8 +27,9 @@ fn computes_without_a_poll(stop: &AtomicBool) {
     }
 }
 
-/// The first report that `is_wanted` of a stop that waits for a thread in `computes_without_a_poll`.
-/// Others come before on a busy machine, where the thread may not answer in time.
+/// The first report that `is_wanted`, of a stop that waits for a thread in
+/// `computes_without_a_poll`. Others come before on a busy machine, where the thread may not answer
+/// in time.
 fn report(builder: HeapBuilder, is_wanted: fn(Option<&str>) -> bool) -> SlowStop {
     let heap = builder.build().unwrap();
     let (send, receive) = mpsc::channel();

@@ -159,7 +159,7 @@ impl Samples {
         collections: usize,
     ) {
         let mut frames = [0; stack::MOST];
-        let frames = stack::capture(&mut frames);
+        let frames = stack::capture_next(&mut frames);
         let sample = fallible::collect(frames.iter().copied()).and_then(|stack| {
             fallible::arc(Sample { stack, bytes, thread, since: Instant::now(), collections })
         });

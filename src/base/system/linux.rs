@@ -40,6 +40,23 @@ pub(super) fn addresses() -> usize {
     1 << bits.max(MIN_ADDRESS_BITS)
 }
 
+#[cfg(feature = "stacks")]
+pub(super) fn own_stack() -> Option<(usize, usize)> {
+    // SAFETY: rule *bounds*: the system writes to the values, for which all zeroes are valid, and
+    // frees what it has written if the first call succeeded.
+    unsafe {
+        let mut attributes = std::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
+            return None;
+        }
+        let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
+        let failed =
+            libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut bytes);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        (failed == 0).then(|| (start.addr(), start.addr() + bytes))
+    }
+}
+
 pub(super) fn total_memory() -> Option<usize> {
     // Not the whole file, because reading that would allocate, and `MemTotal` is the first line.
     let mut start = [0; 256];

@@ -192,6 +192,16 @@ pub(crate) fn os_thread() -> u64 {
     platform::os_thread()
 }
 
+/// The first address of this thread's stack, and the end of it. Both are 0 where the system does not
+/// tell.
+#[cfg(feature = "stacks")]
+pub(crate) fn own_stack() -> (usize, usize) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return linux::own_stack().unwrap_or((0, 0));
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    (0, 0)
+}
+
 /// Whether the thread with this [number](os_thread) has ended, as far as the system says. It is
 /// also `false` if the numbers are not known, and if another thread of this process has the number
 /// by now.

@@ -29,7 +29,12 @@ pub(crate) fn capture(frames: &mut [usize; MOST]) -> &[usize] {
     // SAFETY: rule *bounds*: the unwinders of 64-bit systems may run on several threads at once.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
-            frames[count] = frame.ip().addr();
+            let address = frame.ip().addr();
+            // An outermost function has no caller, whose address unwinders give as 0.
+            if address == 0 {
+                return false;
+            }
+            frames[count] = address;
             count += 1;
             count < MOST
         });
@@ -92,6 +97,9 @@ impl LastStack {
                     at += 1;
                 }
                 let found = (frame.ip().addr(), place);
+                if found.0 == 0 {
+                    return false;
+                }
                 if self.at(at) == Some(found) && self.is_unchanged(at, here, own) {
                     let more = (self.count - at).min(MOST - count);
                     frames[count..][..more].copy_from_slice(&self.frames[at..][..more]);
@@ -147,6 +155,5 @@ pub(crate) fn resolve(
     });
 }
 
-#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

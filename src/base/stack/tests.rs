@@ -1,5 +1,6 @@
 //! Tests of stacks.
 
+#![forbid(unsafe_code)]
 #![cfg(feature = "stacks")]
 
 use super::*;

@@ -192,8 +192,8 @@ pub(crate) fn os_thread() -> u64 {
     platform::os_thread()
 }
 
-/// The first address of this thread's stack, and the end of it. Both are 0 where the system does not
-/// tell.
+/// The first address of this thread's stack, and the end of it. Both are 0 where the system does
+/// not tell.
 #[cfg(feature = "stacks")]
 pub(crate) fn own_stack() -> (usize, usize) {
     #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -74,7 +74,7 @@ impl World {
     }
 
     fn take(&self, arena: &mut Arena) -> Option<NonNull<u8>> {
-        let cell = arena.alloc(&self.space, class_of(HALF).unwrap())?;
+        let cell = arena.alloc(&self.space, class_of(HALF).unwrap()).ok()?;
         self.touch(cell);
         Some(cell)
     }

@@ -1,5 +1,5 @@
 //! A heap grows, and a census says of which type. But the line that has made the objects is known
-//! only while it makes them, and to remember a stack takes a thousand times as long as to allocate.
+//! only while it makes them, and to remember a stack takes a hundred times as long as to allocate.
 //! So the heap looks at few objects: each byte is drawn with the same chance, 1 of 524,288 for
 //! example, and an object with a drawn byte is a *sample*. Its stack is kept until its memory is
 //! freed. So the samples that are kept are a fair choice of the objects that live, and each counts

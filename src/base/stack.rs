@@ -6,7 +6,8 @@
 //! For example, the last look has found 20 calls, and now the sixth frame has the address and the
 //! place of one of them. Then the other 14 are not unwound, but compared: each return address must
 //! still lie in its place. Unwinding would look for the next address where the code of the frame
-//! says, which is the same place for the same code, and so would find the same calls.
+//! says, which is the same place for the same code, and so would find the same calls. (Only below a
+//! frame whose size varies could an old address be left in its place, and be taken for a call.)
 //!
 //! A place is read only if it lies between this frame and the end of the thread's stack, where all
 //! memory is accessible. On a stack that is not the thread's own, and on processors that do not

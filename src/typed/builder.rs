@@ -212,9 +212,9 @@ impl HeapBuilder {
     /// an error if it is 0. Default: no object is remembered.
     ///
     /// An object that is drawn costs about a microsecond, some tenths of one for each call that was
-    /// not on the stack at the thread's last sample, and some hundred bytes. Such objects lie on pages of 64 KiB of their own, at least one for each
-    /// size. Others cost a refill for each 64 allocations, also where the thread has freed as many
-    /// objects as it makes.
+    /// not on the stack at the thread's last sample, and some hundred bytes. Such objects lie on
+    /// pages of 64 KiB of their own, at least one for each size. Others cost a refill for each 64
+    /// allocations, also where the thread has freed as many objects as it makes.
     #[cfg(feature = "stacks")]
     pub fn sample_allocations(mut self, bytes: usize) -> Self {
         self.sample = Some(bytes);

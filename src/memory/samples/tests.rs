@@ -55,3 +55,35 @@ fn the_countdown_is_geometric() {
     assert!((0..1_000).all(|_| countdown.is_large_due(1_000_000)));
     assert!((0..1_000).filter(|_| countdown.is_large_due(1)).count() < 10);
 }
+
+/// The number of samples of a heap with a sample for each object.
+#[cfg(feature = "stacks")]
+fn live(m: &mut crate::Mutator) -> usize {
+    let found = m.allocation_sites().expect("the heap samples");
+    found.sites.iter().map(|site| site.samples).sum()
+}
+
+#[cfg(feature = "stacks")]
+#[test]
+fn an_object_with_a_prefix_has_its_sample_until_its_memory_is_freed() {
+    use crate::memory::shape::PAGE_SIZE;
+
+    let heap = crate::Heap::builder().sample_allocations(1).reserve(1 << 30).build().unwrap();
+    let mut m = heap.attach();
+    for size in [0, 40, 1_000, PAGE_SIZE, 3 * PAGE_SIZE] {
+        let made = [0, 8, 100].map(|prefix| m.raw().allocate_at(size, 32, prefix).unwrap());
+        assert_eq!(live(&mut m), 3);
+        // SAFETY: rule *new*: each was never published, and is freed once.
+        unsafe {
+            m.raw().free(made[1]);
+            assert_eq!(live(&mut m), 2);
+            // As a thread without a mutator frees: an attached one does the rest.
+            m.raw().heap().free_from_anywhere(made[0]);
+            m.raw().heap().free_from_anywhere(made[2]);
+        }
+        assert_eq!(live(&mut m), 2);
+        m.raw().free_left_memory();
+        assert_eq!(live(&mut m), 0);
+    }
+    m.verify().unwrap();
+}

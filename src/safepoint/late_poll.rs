@@ -70,7 +70,8 @@ impl<T> Coordinator<T> {
         }
         drop(guard);
         for (thread, waited) in late {
-            let straggler = Straggler { thread, is_suspended: false, has_ended: false };
+            let straggler =
+                Straggler { thread, is_suspended: false, has_ended: false, stack: None };
             self.report(&SlowStop::new(SlowStopKind::LatePoll, waited, [straggler]));
         }
     }

@@ -305,6 +305,82 @@ impl Trace for Odd {
 
 static ODD_CALLS: AtomicUsize = AtomicUsize::new(0);
 
+/// An object with many attributes, of which some have the same value, and one leads to itself.
+#[cfg(feature = "cpython")]
+#[test]
+fn a_child_names_attributes_as_a_copy_does() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    let class = standstill::dynamic::Class::new("tests.Full").make(&m).unwrap();
+    let [object, other] = [(); 2].map(|()| class.instantiate(&m).unwrap());
+    let shared = Gc::into_any(m.alloc(Leaf { text: "shared".into() }));
+    for number in 0..100 {
+        let own = Gc::into_any(m.alloc(Leaf { text: String::new() }));
+        object.set_attribute(&m, &format!("own{number}"), Some(own)).unwrap();
+    }
+    for name in ["one", "two"] {
+        object.set_attribute(&m, name, Some(shared.clone())).unwrap();
+    }
+    object.set_attribute(&m, "me", Some(object.clone().into())).unwrap();
+    other.set_attribute(&m, "object", Some(object.clone().into())).unwrap();
+    let file = compare(&mut m, "attributes");
+    for name in (0..100)
+        .map(|number| format!("own{number}"))
+        .chain(["one", "two", "me", "object"].map(str::to_owned))
+    {
+        assert_eq!(file.named(&name).len(), 1, "{name}");
+    }
+}
+
+/// Takes a snapshot when it is dropped.
+struct OnDrop<'a>(&'a mut Mutator, PathBuf);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        // A panic in the child must not come back here either.
+        let taken = catch_unwind(AssertUnwindSafe(|| self.0.snapshot(&self.1)));
+        taken.expect("no panic").expect("a snapshot");
+    }
+}
+
+#[test]
+fn a_snapshot_while_the_thread_panics_is_a_copy() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    let held = build(&m);
+    let folder = Folder::new("panics");
+    let path = folder.0.join("file");
+    let died = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = OnDrop(&mut m, path.clone());
+        panic!("as planned");
+    }));
+    assert!(died.is_err());
+    assert_eq!(Decoded::of(&fs::read_to_string(path).unwrap()).nodes.len(), 12 + 11);
+    assert_eq!(folder.files(), ["file"]);
+    drop(held);
+}
+
+#[test]
+fn snapshots_with_one_path_do_not_meet() {
+    let folder = Folder::new("same");
+    let path = folder.0.join("file");
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+                let mut m = heap.attach();
+                let held = build(&m);
+                for _ in 0..10 {
+                    m.snapshot(&path).expect("a file of its own");
+                    Decoded::of(&fs::read_to_string(&path).expect("one is there"));
+                }
+                drop(held);
+            });
+        }
+    });
+    assert_eq!(folder.files(), ["file"]);
+}
+
 #[test]
 fn a_child_that_fails_costs_only_a_stop() {
     PARENT.store(std::process::id(), Ordering::Relaxed);

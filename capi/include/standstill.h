@@ -1635,11 +1635,14 @@ STANDSTILL_STABLE Py_ssize_t standstill_why_alive(PyObject *op,
                                                                void *arg),
                                                   void *arg);
 
-/* standstill_snapshot: writes all objects and references, copied in one stop, into the file `path`,
- * which the developer tools of Chrome and Edge open as a .heapsnapshot. Any bytes that the system
- * takes for a path will do. The thread is detached while it writes, so that the world runs. Until
- * the file is complete, ".part" is behind its name; after an error no part is left, and a file that
- * had the name is as it was. Returns the number of objects.
+/* standstill_snapshot: writes all objects and references into the file `path`, which the developer
+ * tools of Chrome and Edge open as a .heapsnapshot. Any bytes that the system takes for a path will
+ * do. A child of the process writes it, so that the stop is short; of your code only traverse
+ * handlers run in it, and one that allocates or takes a lock may make it wait, for ten minutes at
+ * most. Where there can be no child, or it fails, the objects are copied in one stop. The thread is
+ * detached while the file is written. Until it is complete, ".PID-N.part" is behind its name; after
+ * an error no part is left, and a file that had the name is as it was. Returns the number of
+ * objects.
  * Errors: those above, STANDSTILL_E_NULL_ARGUMENT, _CUSTOM (the system refuses to make or write the
  * file; the message has the reason and errno).
  * Aborts: without memory for std's copy of a `path` of more than 370 bytes.

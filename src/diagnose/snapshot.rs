@@ -20,11 +20,12 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek as _, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use crate::base::fallible;
 use crate::diagnose::graph::HeapGraph;
 use crate::report::log::Quoted;
 
@@ -247,7 +248,7 @@ impl HeapGraph {
     }
 
     /// Writes the graph into a file, as [`write_snapshot`](Self::write_snapshot) does. The file
-    /// appears under its name when it is complete; until then `.part` is behind the name.
+    /// appears under its name when it is complete; until then `.PID-N.part` is behind the name.
     ///
     /// # Errors
     ///
@@ -271,10 +272,16 @@ pub(super) struct PartFile {
 
 impl PartFile {
     pub(super) fn new(path: &Path) -> io::Result<Self> {
+        /// Relaxed: the numbers only differ.
+        static PARTS: AtomicU64 = AtomicU64::new(0);
+        // Two snapshots may have one path.
+        let number = PARTS.fetch_add(1, Ordering::Relaxed);
+        let ending = format_args!(".{}-{number}.part", std::process::id());
+        let ending = fallible::written(ending).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut part = OsString::new();
-        part.try_reserve_exact(path.as_os_str().len() + ".part".len())?;
+        part.try_reserve_exact(path.as_os_str().len() + ending.len())?;
         part.push(path);
-        part.push(".part");
+        part.push(ending);
         let mut kept = OsString::new();
         kept.try_reserve_exact(path.as_os_str().len())?;
         kept.push(path);
@@ -284,10 +291,9 @@ impl PartFile {
         Ok(Self { file, part, path: kept.into(), is_complete: false })
     }
 
-    /// Empties the file, to be written again.
-    pub(super) fn restart(&self) -> io::Result<()> {
-        self.file.set_len(0)?;
-        (&self.file).rewind()
+    /// The path, when the part is given up.
+    pub(super) fn path(mut self) -> PathBuf {
+        std::mem::take(&mut self.path)
     }
 
     pub(super) fn complete(mut self) -> io::Result<()> {

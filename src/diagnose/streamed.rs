@@ -24,8 +24,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write as _};
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use crate::base::fallible::{NO_WORDS, NoMemory};
 use crate::base::sync::Ordering;
@@ -306,6 +305,14 @@ impl<'r, 'w, M: ObjectModel> Stream<'r, 'w, M> {
     }
 }
 
+/// A name for which no memory was taken, because the child may take none.
+fn borrowed<'a>(name: &'a Cow<'static, str>) -> Result<&'a str, JobError> {
+    match name {
+        Cow::Borrowed(name) => Ok(name),
+        Cow::Owned(_) => Err(JobError::Room),
+    }
+}
+
 fn state_of<M: ObjectModel>(world: &World<'_, M>, object: Stopped<'_>) -> u8 {
     scope::state_of(&world.core().space, object.object()).get()
 }
@@ -333,11 +340,7 @@ impl<M: ObjectModel> SnapshotSource for Stream<'_, '_, M> {
             if type_name == NO_WORDS {
                 return Err(JobError::Room);
             }
-            let name = self.names.number(&type_name)?;
-            if let Cow::Owned(text) = type_name {
-                // The child frees nothing.
-                std::mem::forget(text);
-            }
+            let name = self.names.number(borrowed(&type_name)?)?;
             row(SnapshotNode {
                 name,
                 number: granule as u32,
@@ -364,6 +367,7 @@ impl<M: ObjectModel> SnapshotSource for Stream<'_, '_, M> {
                 while let Some((before, text)) = self.tracer.fields().get(field)
                     && *before <= at
                 {
+                    let text = borrowed(text)?;
                     name = if text.is_empty() { None } else { Some(self.names.number(text)?) };
                     field += 1;
                 }
@@ -393,6 +397,9 @@ pub(super) fn begin<M: ObjectModel>(
     m: &ModelMutator<M>,
     part: &PartFile,
 ) -> Result<Result<Working, NoAnswer>, Fault> {
+    if !child::is_possible() {
+        return Ok(Err(NoAnswer::Refused(io::ErrorKind::Unsupported.into())));
+    }
     let (start, bytes) = m.core().space.bounds();
     // Both before the stop, from the program's allocator.
     let tracer = Tracer::fixed(start, bytes, MOST_REFERENCES, MOST_FIELDS);
@@ -429,9 +436,6 @@ fn stream<M: ObjectModel>(
     .unwrap_or(Err(JobError::Panic))
 }
 
-/// The longest time that a child may take.
-const LIMIT: Duration = Duration::from_secs(600);
-
 /// Why there is no file.
 #[derive(Debug)]
 pub enum NoSnapshot {
@@ -467,7 +471,7 @@ enum Writer {
 
 /// A file that no child has written.
 pub(super) struct WithoutChild {
-    part: PartFile,
+    path: PathBuf,
     reason: NoAnswer,
 }
 
@@ -498,9 +502,9 @@ impl WithoutChild {
         self,
         m: &mut ModelMutator<M>,
     ) -> Result<PendingSnapshot, NoSnapshot> {
-        let Self { part, reason } = self;
+        let Self { path, reason } = self;
         event::no_child(&m.core().name, &reason);
-        part.restart()?;
+        let part = m.detach_if_possible(|| PartFile::new(&path))?;
         Ok(PendingSnapshot { part, by: Writer::Copy(m.try_graph()?) })
     }
 }
@@ -511,10 +515,14 @@ impl PendingSnapshot {
         path: &Path,
     ) -> Result<Self, NoSnapshot> {
         may_stop(m)?;
-        let part = PartFile::new(path)?;
+        // No stop waits for the file system.
+        let part = m.detach_if_possible(|| PartFile::new(path))?;
         match begin(m, &part)? {
             Ok(child) => Ok(Self { part, by: Writer::Child(child) }),
-            Err(reason) => WithoutChild { part, reason }.copied(m),
+            Err(reason) => {
+                event::no_child(&m.core().name, &reason);
+                Ok(Self { part, by: Writer::Copy(m.try_graph()?) })
+            }
         }
     }
 
@@ -523,12 +531,15 @@ impl PendingSnapshot {
     pub(super) fn finish(self) -> Result<usize, Unfinished> {
         let Self { part, by } = self;
         let objects = match by {
-            Writer::Child(child) => match child.wait(LIMIT) {
+            Writer::Child(child) => match child.wait() {
                 Ok(objects) => objects as usize,
                 Err(NoAnswer::Failed(JobError::System(code))) => {
                     return Err(io::Error::from_raw_os_error(code).into());
                 }
-                Err(reason) => return Err(Unfinished::Child(WithoutChild { part, reason })),
+                Err(reason) => {
+                    let path = part.path();
+                    return Err(Unfinished::Child(WithoutChild { path, reason }));
+                }
             },
             Writer::Copy(graph) => {
                 graph.write_snapshot(&part.file)?;

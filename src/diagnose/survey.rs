@@ -202,18 +202,19 @@ const LONGEST_LABEL: usize = 64;
 const CUT: char = '…';
 
 /// Keeps the beginning of a label, in memory that it has already.
-struct LabelWriter<'a>(&'a mut String);
+struct LabelWriter<'a> {
+    label: &'a mut String,
+    is_cut: bool,
+}
 
 impl Write for LabelWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for c in text.chars() {
-            if self.0.len() + c.len_utf8() > LONGEST_LABEL {
-                if self.0.len() <= LONGEST_LABEL {
-                    self.0.push(CUT);
-                }
+            self.is_cut |= self.label.len() + c.len_utf8() > LONGEST_LABEL;
+            if self.is_cut {
                 return Err(fmt::Error);
             }
-            self.0.push(c);
+            self.label.push(c);
         }
         Ok(())
     }
@@ -399,7 +400,11 @@ impl<M: ObjectModel, V: SurveyVisitor> Visits<'_, M, V> {
             self.label.clear();
             self.label.try_reserve(LONGEST_LABEL + CUT.len_utf8())?;
             // What was written is the label.
-            _ = write!(LabelWriter(&mut self.label), "{}", LabelOf(model, object));
+            let mut writer = LabelWriter { label: &mut self.label, is_cut: false };
+            _ = write!(writer, "{}", LabelOf(model, object));
+            if writer.is_cut {
+                self.label.push(CUT);
+            }
         }
         self.visitor.object(&Surveyed {
             address: object.object().address(),

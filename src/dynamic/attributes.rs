@@ -13,6 +13,7 @@
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::c_int;
 
@@ -23,9 +24,13 @@ use crate::dynamic::object::as_raw;
 use crate::dynamic::object::{Obj, Visitor, refuse_in_traversal};
 use crate::dynamic::record::Flags;
 use crate::heap::child;
+use crate::object::tracer::Tracer;
 use crate::report::error::{Code, Fault};
 use crate::safepoint::is_traversing;
 use crate::{AnyGc, Mutator};
+
+/// The most references of an object that are sought among its attributes in vain.
+const MOST_MISSES: usize = 256;
 
 /// A dictionary from names to values.
 #[derive(Default)]
@@ -49,27 +54,6 @@ impl Attributes {
             return Err(NoMemory);
         }
         Ok(entries.insert(name, value))
-    }
-
-    /// The names of the values, by address, while the world is stopped. `None`: there is no memory,
-    /// or a thread that does not exist any more has locked the dictionary.
-    fn names(&self) -> Option<HashMap<usize, Vec<String>>> {
-        let entries = self.0.try_read()?;
-        let mut names: HashMap<usize, Vec<String>> = HashMap::new();
-        names.try_reserve(entries.len()).ok()?;
-        for (name, value) in entries.iter() {
-            let same = names.entry(as_raw(value).as_ptr() as usize).or_default();
-            fallible::push(same, fallible::owned(name).ok()?).ok()?;
-        }
-        Some(names)
-    }
-
-    fn name_in_child(&self, address: usize) -> Option<&'static str> {
-        let entries = self.0.try_read()?;
-        // Longer dictionaries would take too long.
-        let mut first = entries.iter().take(64);
-        let (name, _) = first.find(|(_, value)| as_raw(value).as_ptr() as usize == address)?;
-        child::kept_in_child(name)
     }
 
     /// Removes all values. They are dropped without the lock, because a destructor may use it.
@@ -169,15 +153,35 @@ impl<'a> Obj<'a> {
         Ok(())
     }
 
-    /// The names of the attributes, by the addresses of their values.
-    pub(super) fn attribute_names(self) -> Option<HashMap<usize, Vec<String>>> {
-        self.attributes()?.names()
-    }
-
-    /// The name of an attribute with the value at an address, in a
-    /// [child](crate::heap::child) of the process, which makes no lists.
-    pub(super) fn attribute_name_in_child(self, address: usize) -> Option<&'static str> {
-        self.attributes()?.name_in_child(address)
+    /// Names the references that are attributes, after a traversal in a stop. It takes no memory
+    /// but that of the names, and in a [child](crate::heap::child) of the process not even that.
+    ///
+    /// A traversal visits the values in the order of the dictionary, between other references. So
+    /// the search for a target goes on where the last one was found. If a thread that does not
+    /// exist any more has locked the dictionary, there are no names.
+    pub(super) fn name_attributes(self, tracer: &mut Tracer) {
+        let entries = self.attributes().and_then(|attributes| attributes.0.try_read());
+        let Some(entries) = entries else { return };
+        // Where an object has many other references, each of them would be sought.
+        let mut misses = MOST_MISSES;
+        let mut left = entries.iter();
+        tracer.name_edges(|target| {
+            let is_value =
+                |(_, value): &(&Box<str>, &AnyGc)| as_raw(value).as_ptr() as usize == target;
+            if misses == 0 {
+                return None;
+            }
+            let mut ahead = left.clone();
+            let found = ahead.find(is_value).inspect(|_| left = ahead);
+            let Some((name, _)) = found.or_else(|| entries.iter().find(is_value)) else {
+                misses -= 1;
+                return None;
+            };
+            child::kept_in_child(name).map_or_else(
+                || fallible::owned(name).ok().map(Cow::Owned),
+                |name| Some(Cow::Borrowed(name)),
+            )
+        });
     }
 
     /// Visits the managed dictionary's values: 0, or the visitor's answer. For traverse handlers.

@@ -23,7 +23,6 @@ use crate::dynamic::object::{
 };
 use crate::dynamic::record::TypeRecord;
 use crate::dynamic::weakref::WEAKREF;
-use crate::heap::child;
 use crate::object::address::Object;
 use crate::object::header::Header;
 use crate::object::tracer::{Ends, Tracer};
@@ -78,11 +77,7 @@ unsafe fn describe(object: Object, tracer: &mut Tracer) {
     // SAFETY: rules *typed* and *dynamic*: called for living dynamic objects.
     let object = unsafe { Obj::new(object.as_ptr().cast()) };
     traverse(object, tracer);
-    if child::is_here() {
-        tracer.name_edges(|target| Some(object.attribute_name_in_child(target)?.into()));
-    } else if let Some(mut names) = object.attribute_names() {
-        tracer.name_edges(|target| Some(names.get_mut(&target)?.pop()?.into()));
-    }
+    object.name_attributes(tracer);
 }
 
 /// The object of a type has the type's name.

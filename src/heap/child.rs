@@ -21,7 +21,7 @@
 //!   the function that has cloned it.
 //!
 //! It does call the model's traversals, and functions that describe objects. One that allocates or
-//! waits may hang the child, but nothing else: the child is ended after a time, its answer is
+//! waits may hang the child, but nothing else: the child is ended after ten minutes, its answer is
 //! missing, and the caller does the work in another way.
 //!
 //! # States
@@ -49,18 +49,12 @@ use crate::heap::world::World;
 /// Whether this process is such a child. Relaxed: a child has one thread.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process is a child that looks at a heap.
-#[cfg(feature = "cpython")]
-pub(crate) fn is_here() -> bool {
-    IS_CHILD.load(Ordering::Relaxed)
-}
-
 /// Extends the life of a text that the heap owns, in a child, where nothing is freed before the
 /// end. `None`: this is no child.
 #[cfg(feature = "cpython")]
 pub(crate) fn kept_in_child(text: &str) -> Option<&'static str> {
     // SAFETY: rule *child*: a child frees nothing, and has no other thread that could.
-    is_here().then(|| unsafe { &*std::ptr::from_ref(text) })
+    IS_CHILD.load(Ordering::Relaxed).then(|| unsafe { &*std::ptr::from_ref(text) })
 }
 
 /// Why a child could not do its work.
@@ -193,12 +187,25 @@ impl Drop for SharedWord {
 // SAFETY: rule *mapped*: the mapping belongs to no thread.
 unsafe impl Send for SharedWord {}
 
-// How the child ends. The word has the answer, or the system's code.
-const DONE: i32 = 0;
-const NO_ROOM: i32 = 1;
-const CHANGED: i32 = 2;
-const PANICKED: i32 = 3;
-const NO_SYSTEM: i32 = 4;
+// How the child ends. The word has the answer plus 1, or the system's code. No code of the program
+// ends a process in these ways by chance.
+const DONE: i32 = 101;
+const NO_ROOM: i32 = 102;
+const CHANGED: i32 = 103;
+const PANICKED: i32 = 104;
+const NO_SYSTEM: i32 = 105;
+
+/// The longest time that a child may take.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Ends the child if a panic would leave [`clone_for`].
+struct LeaveOnUnwind;
+
+impl Drop for LeaveOnUnwind {
+    fn drop(&mut self) {
+        process::leave_child(PANICKED);
+    }
+}
 
 /// A child that works.
 #[must_use = "the child works for nothing if nobody waits for it"]
@@ -217,25 +224,27 @@ pub(crate) fn clone_for<M: ObjectModel>(
     world: &World<'_, M>,
     job: impl FnOnce(&World<'_, M>) -> Result<u64, JobError>,
 ) -> Result<Working, NoAnswer> {
-    if cfg!(all(test, any(loom, shuttle))) {
+    // A panicking thread cannot change the hook.
+    if !is_possible() || std::thread::panicking() {
         return Err(NoAnswer::Refused(io::ErrorKind::Unsupported.into()));
     }
     let word = SharedWord::new().map_err(NoAnswer::Refused)?;
+    let prepare = || {
+        IS_CHILD.store(true, Ordering::Relaxed);
+        // The hook of the program is code of others. Its lock is held while another thread panics,
+        // so this may take for ever.
+        std::mem::forget(std::panic::take_hook());
+        // A closure without fields takes no memory.
+        std::panic::set_hook(Box::new(|_| process::leave_child(PANICKED)));
+    };
     // SAFETY: rule *child*: the job waits for nobody, except in code of the program, with which the
-    // child may hang until its parent ends it. It never returns from here.
-    match unsafe { process::clone_process() }.map_err(NoAnswer::Refused)? {
+    // child may hang until its limit. It never returns from here.
+    match unsafe { process::clone_process(LIMIT, prepare) }.map_err(NoAnswer::Refused)? {
         Cloned::Parent(process) => Ok(Working { process, word }),
         Cloned::Child => {
-            IS_CHILD.store(true, Ordering::Relaxed);
-            // The hook of the program is code of others. Its lock is held while another thread
-            // panics, so that the child might wait for ever.
-            process::at_most_a_second(|| {
-                std::mem::forget(std::panic::take_hook());
-                // A closure without fields takes no memory.
-                std::panic::set_hook(Box::new(|_| process::leave_child(PANICKED)));
-            });
+            let _never = LeaveOnUnwind;
             let (code, value) = match job(world) {
-                Ok(value) => (DONE, value),
+                Ok(value) => (DONE, value + 1),
                 Err(JobError::Room) => (NO_ROOM, 0),
                 Err(JobError::Changed) => (CHANGED, 0),
                 Err(JobError::Panic) => (PANICKED, 0),
@@ -247,13 +256,19 @@ pub(crate) fn clone_for<M: ObjectModel>(
     }
 }
 
+/// Whether there can be children at all.
+pub(crate) fn is_possible() -> bool {
+    process::IS_POSSIBLE && !cfg!(all(test, any(loom, shuttle)))
+}
+
 impl Working {
-    /// Waits for the answer, or ends the child after `limit`. The thread is detached meanwhile.
-    pub(crate) fn wait(self, limit: Duration) -> Result<u64, NoAnswer> {
-        let end = self.process.wait(limit);
+    /// Waits for the answer, or ends the child when it takes too long. The thread is detached
+    /// meanwhile.
+    pub(crate) fn wait(self) -> Result<u64, NoAnswer> {
+        let end = self.process.wait(LIMIT);
         let value = self.word.get().load(Ordering::Relaxed);
         let failed = match end {
-            ChildEnd::Left(DONE) => return Ok(value),
+            ChildEnd::Left(DONE) if value > 0 => return Ok(value - 1),
             ChildEnd::Left(NO_ROOM) => JobError::Room,
             ChildEnd::Left(CHANGED) => JobError::Changed,
             ChildEnd::Left(PANICKED) => JobError::Panic,

@@ -79,6 +79,17 @@ impl<M: ObjectModel> ModelMutator<M> {
         f()
     }
 
+    /// Calls `f`, detached unless this thread cannot detach now, because it is in a traversal or a
+    /// stop, or its mutator is lent.
+    pub(crate) fn detach_if_possible<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        if self.is_lent() {
+            return f();
+        }
+        let away = self.step_out();
+        let _reattach = away.map(|away| Reattach::new(self, set_inside_detach(true), away));
+        f()
+    }
+
     /// Detaches without a closure, for runtimes that mark the two ends of a blocking region.
     /// Meanwhile the thread may attach to another heap, if it ends that attachment before it
     /// attaches here again.

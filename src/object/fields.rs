@@ -61,10 +61,14 @@ impl Tracer {
         let Some(mut fields) = self.fields.take() else { return };
         let mut edges = self.edges().iter().enumerate();
         let kept = edges.try_for_each(|(at, &edge)| {
+            let name = name(edge).unwrap_or_default();
+            if fields.last().map_or("", |(_, last)| last) == name {
+                return Ok(());
+            }
             if self.is_fixed && fields.len() == fields.capacity() {
                 return Err(NoMemory);
             }
-            fallible::push(&mut fields, (at, name(edge).unwrap_or_default()))
+            fallible::push(&mut fields, (at, name))
         });
         self.fields = Some(fields);
         self.lost |= kept.is_err();

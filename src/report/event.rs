@@ -307,11 +307,12 @@ pub(crate) fn snapshot(heap: &str, path: &dyn fmt::Display, objects: usize) {
     emit!(info, heap, %path, objects, "snapshot");
 }
 
-/// Such a file could not be written.
+/// A snapshot copies the heap in a stop.
 pub(crate) fn no_child(heap: &str, reason: &dyn fmt::Display) {
     emit!(debug, heap, %reason, "no child process");
 }
 
+/// A snapshot could not be written.
 pub(crate) fn no_snapshot(heap: &str, path: &dyn fmt::Display, reason: &dyn fmt::Display) {
     emit!(warn, heap, %path, %reason, "no snapshot");
 }

@@ -36,7 +36,9 @@ impl<T> Coordinator<T> {
         let mut late = Vec::new();
         let mut guard = self.registry.lock();
         let registry = &mut *guard;
-        let all_have_polled = registry.stops_at_look != registry.stops;
+        // Also while one is on, because its own thread does not poll.
+        let all_have_polled =
+            registry.stops_at_look != registry.stops || registry.stopper.is_some();
         registry.stops_at_look = registry.stops;
         for entry in &mut registry.entries {
             let record = &*entry.record;

@@ -8,17 +8,34 @@
 //! | | the child |
 //! |---|---|
 //! | threads | the one that cloned |
-//! | signals | all are blocked, and the system's own action ends it after a fault, without a core file |
+//! | signals | all are blocked, but for its own alarm; after a fault the system's own action ends it, without a core file |
 //! | the parent's thread ends | so does the child |
 //! | memory runs out | the system ends it before any other process |
 //! | its end | is seen by [`Process::wait`] alone; a `wait` of the program for any child does not see it |
 //!
-//! Only Linux has such a call.
+//! It is for Linux with glibc, because `abort` of musl sends its signal to the thread that the C
+//! library remembers, which is one of the parent; and for processors on which the call has its
+//! arguments in this order.
 
 use std::io;
 use std::time::Duration;
-#[cfg(target_os = "linux")]
-use std::time::Instant;
+
+#[cfg(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    not(miri)
+))]
+use self::linux as platform;
+#[cfg(not(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    not(miri)
+)))]
+use self::none as platform;
+
+pub(crate) use self::platform::{IS_POSSIBLE, Process, clone_process, leave_child};
 
 /// How a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,20 +46,11 @@ pub(crate) enum ChildEnd {
     Signal(i32),
     /// It took too long, and was ended.
     Late,
-    /// The program has waited for it with flags of the system for such children, so that its end is
-    /// unknown.
+    /// The system does not tell.
     Unknown,
 }
 
-/// A child that has not been waited for.
-#[derive(Debug)]
-pub(crate) struct Process {
-    #[cfg(target_os = "linux")]
-    id: libc::pid_t,
-}
-
 /// Which of the two processes goes on.
-#[derive(Debug)]
 pub(crate) enum Cloned {
     /// The child.
     Child,
@@ -50,144 +58,194 @@ pub(crate) enum Cloned {
     Parent(Process),
 }
 
-#[cfg(not(target_os = "linux"))]
-pub(crate) unsafe fn clone_process() -> io::Result<Cloned> {
-    Err(io::ErrorKind::Unsupported.into())
-}
+#[cfg_attr(
+    all(
+        target_os = "linux",
+        target_env = "gnu",
+        any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+        not(miri)
+    ),
+    allow(dead_code, reason = "there is another one")
+)]
+mod none {
+    use super::{ChildEnd, Cloned, Duration, io};
 
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn at_most_a_second(f: impl FnOnce()) {
-    f();
-}
+    pub(crate) const IS_POSSIBLE: bool = false;
 
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn leave_child(code: i32) -> ! {
-    std::process::exit(code)
-}
+    pub(crate) struct Process(());
 
-#[cfg(not(target_os = "linux"))]
-impl Process {
-    pub(crate) fn wait(self, _limit: Duration) -> ChildEnd {
-        ChildEnd::Unknown
+    pub(crate) unsafe fn clone_process(_: Duration, _: impl FnOnce()) -> io::Result<Cloned> {
+        Err(io::ErrorKind::Unsupported.into())
     }
-}
 
-/// Copies the process. The signals of this thread are blocked, and stay so in the child.
-///
-/// # Safety
-///
-/// The child calls nothing that may wait for another thread of the parent, such as a lock that one
-/// may hold: no allocator, and no function that buffers. It ends by [`leave_child`].
-///
-/// # Errors
-///
-/// Those of the system, which may be out of memory or processes, or may forbid the call.
-#[cfg(target_os = "linux")]
-pub(crate) unsafe fn clone_process() -> io::Result<Cloned> {
-    if cfg!(miri) {
-        return Err(io::ErrorKind::Unsupported.into());
+    pub(crate) fn leave_child(code: i32) -> ! {
+        std::process::exit(code)
     }
-    // SAFETY: rule *bounds*: calls of the system, with sets for which all zeroes are valid. Without
-    // a stack of its own and without shared memory, the child goes on here on a copy of this one.
-    let (id, error) = unsafe {
-        let (mut all, mut before): (libc::sigset_t, _) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let files = libc::CLONE_FILES as libc::c_long;
-        let id = libc::syscall(libc::SYS_clone, files, 0, 0, 0, 0);
-        if id == 0 {
-            settle_child();
-            return Ok(Cloned::Child);
-        }
-        let error = io::Error::last_os_error();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        (id, error)
-    };
-    if id < 0 { Err(error) } else { Ok(Cloned::Parent(Process { id: id as libc::pid_t })) }
-}
 
-/// Makes the child one that nobody has to care for.
-#[cfg(target_os = "linux")]
-fn settle_child() {
-    // SAFETY: rule *bounds*: calls of the system with constant arguments. The actions for signals
-    // are the child's own.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::prctl(libc::PR_SET_DUMPABLE, 0);
-        // `abort` unblocks its signal. For others the system ignores a handler that is blocked.
-        libc::signal(libc::SIGABRT, libc::SIG_DFL);
-        let file =
-            libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        if file >= 0 {
-            libc::write(file, c"1000".as_ptr().cast(), 4);
-            libc::close(file);
+    impl Process {
+        pub(crate) fn wait(self, _: Duration) -> ChildEnd {
+            let Self(()) = self;
+            ChildEnd::Unknown
         }
     }
 }
 
-/// Calls `f` in the child, and lets a signal end the child if that takes more than a second.
-#[cfg(target_os = "linux")]
-pub(crate) fn at_most_a_second(f: impl FnOnce()) {
-    // SAFETY: rule *bounds*: calls of the system, with values for which all zeroes are valid.
-    unsafe {
-        let mut alarm: libc::sigset_t = std::mem::zeroed();
-        libc::sigaddset(&raw mut alarm, libc::SIGALRM);
-        libc::signal(libc::SIGALRM, libc::SIG_DFL);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const alarm, std::ptr::null_mut());
-        libc::alarm(1);
-        f();
-        libc::alarm(0);
+#[cfg(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    not(miri)
+))]
+mod linux {
+    use std::time::Instant;
+
+    use super::{ChildEnd, Cloned, Duration, io};
+
+    /// Whether there can be children.
+    pub(crate) const IS_POSSIBLE: bool = true;
+
+    /// How long the end of a killed child is awaited: it may be inside a slow write.
+    const DYING: Duration = Duration::from_secs(10);
+
+    /// A child. It is ended with this value, unless it was waited for.
+    #[derive(Debug)]
+    pub(crate) struct Process {
+        id: libc::pid_t,
+        /// Its end is known, so that another process may have its number.
+        is_over: bool,
     }
-}
 
-/// Ends the child, without a handler of the program.
-#[cfg(target_os = "linux")]
-pub(crate) fn leave_child(code: i32) -> ! {
-    // SAFETY: rule *bounds*: a call of the system.
-    unsafe { libc::_exit(code) }
-}
-
-#[cfg(target_os = "linux")]
-impl Process {
-    /// Waits for the end of the child, and ends it after `limit`.
-    pub(crate) fn wait(self, limit: Duration) -> ChildEnd {
-        let begun = Instant::now();
-        let mut pause = Duration::from_micros(100);
-        loop {
-            if let Some(end) = self.ended(libc::WNOHANG) {
-                return end;
+    /// Copies the process. The child first calls `prepare`, and a signal ends it if that takes more
+    /// than a second; and after `limit` in any case, also if the parent may not send it one.
+    ///
+    /// # Safety
+    ///
+    /// After `prepare` the child calls nothing that may wait for another thread of the parent, such
+    /// as a lock that one may hold: no allocator, and no function that buffers. It ends by
+    /// [`leave_child`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the system, which may be out of memory or processes, or may forbid the call.
+    pub(crate) unsafe fn clone_process(
+        limit: Duration,
+        prepare: impl FnOnce(),
+    ) -> io::Result<Cloned> {
+        // SAFETY: rule *bounds*: calls of the system, with sets for which all zeroes are valid.
+        // Without a stack of its own and without shared memory, the child goes on here on a copy of
+        // this one.
+        let (id, error) = unsafe {
+            let (mut all, mut before): (libc::sigset_t, _) =
+                (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            let parent = libc::getpid();
+            let files = libc::CLONE_FILES as libc::c_long;
+            let id = libc::syscall(libc::SYS_clone, files, 0, 0, 0, 0);
+            if id == 0 {
+                settle(parent, limit, prepare);
+                return Ok(Cloned::Child);
             }
-            if begun.elapsed() >= limit {
-                // SAFETY: rule *bounds*: nobody has waited for this child, so the number is its.
-                unsafe { libc::kill(self.id, libc::SIGKILL) };
-                return match self.ended(0) {
-                    Some(ChildEnd::Left(code)) => ChildEnd::Left(code),
-                    _ => ChildEnd::Late,
-                };
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(20));
+            let error = io::Error::last_os_error();
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+            (id, error)
+        };
+        if id < 0 {
+            Err(error)
+        } else {
+            Ok(Cloned::Parent(Process { id: id as libc::pid_t, is_over: false }))
         }
     }
 
-    /// The end, if the child has ended, or without a flag when it does.
-    fn ended(&self, flags: libc::c_int) -> Option<ChildEnd> {
-        let mut status = 0;
-        loop {
+    /// Makes the child one that nobody has to care for.
+    fn settle(parent: libc::pid_t, limit: Duration, prepare: impl FnOnce()) {
+        // SAFETY: rule *bounds*: calls of the system, with a set for which all zeroes are valid.
+        // The actions for signals are the child's own.
+        unsafe {
+            let mut alarm: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&raw mut alarm, libc::SIGALRM);
+            libc::signal(libc::SIGALRM, libc::SIG_DFL);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const alarm, std::ptr::null_mut());
+            libc::alarm(1);
+            // Before the process is made undumpable, because the file belongs to root then.
+            let file =
+                libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            if file >= 0 {
+                libc::write(file, c"1000".as_ptr().cast(), 4);
+                libc::close(file);
+            }
+            libc::prctl(libc::PR_SET_DUMPABLE, 0);
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            if libc::getppid() != parent {
+                leave_child(1);
+            }
+            // `abort` unblocks its signal. For others the system ignores a handler that is blocked.
+            // The C library may take a lock here.
+            libc::signal(libc::SIGABRT, libc::SIG_DFL);
+            prepare();
+            libc::alarm(u32::try_from(limit.as_secs()).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Ends the child, without a handler of the program.
+    pub(crate) fn leave_child(code: i32) -> ! {
+        // SAFETY: rule *bounds*: a call of the system.
+        unsafe { libc::_exit(code) }
+    }
+
+    impl Process {
+        /// Waits for the end of the child, and ends it after `limit`.
+        pub(crate) fn wait(mut self, limit: Duration) -> ChildEnd {
+            let end = self.ended_within(limit);
+            // Dropped, it is ended.
+            end.unwrap_or(ChildEnd::Late)
+        }
+
+        fn ended_within(&mut self, limit: Duration) -> Option<ChildEnd> {
+            let begun = Instant::now();
+            let mut pause = Duration::from_micros(100);
+            loop {
+                if let Some(end) = self.ended() {
+                    return Some(end);
+                }
+                if begun.elapsed() >= limit {
+                    return None;
+                }
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(20));
+            }
+        }
+
+        /// The end, if the child has ended.
+        fn ended(&mut self) -> Option<ChildEnd> {
+            let mut status = 0;
             // SAFETY: rule *bounds*: the system writes the status.
-            let id = unsafe { libc::waitpid(self.id, &raw mut status, libc::__WALL | flags) };
+            let id =
+                unsafe { libc::waitpid(self.id, &raw mut status, libc::__WALL | libc::WNOHANG) };
             if id == 0 {
                 return None;
             }
-            if id == self.id {
-                return Some(if libc::WIFEXITED(status) {
-                    ChildEnd::Left(libc::WEXITSTATUS(status))
-                } else {
-                    ChildEnd::Signal(libc::WTERMSIG(status))
-                });
+            if id < 0 {
+                let error = io::Error::last_os_error();
+                self.is_over = error.raw_os_error() == Some(libc::ECHILD);
+                let is_interrupted = error.kind() == io::ErrorKind::Interrupted;
+                return (!is_interrupted).then_some(ChildEnd::Unknown);
             }
-            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                return Some(ChildEnd::Unknown);
+            self.is_over = true;
+            Some(if libc::WIFEXITED(status) {
+                ChildEnd::Left(libc::WEXITSTATUS(status))
+            } else {
+                ChildEnd::Signal(libc::WTERMSIG(status))
+            })
+        }
+    }
+
+    impl Drop for Process {
+        fn drop(&mut self) {
+            if !self.is_over {
+                // SAFETY: rule *bounds*: nobody has waited for this child, so the number is its.
+                unsafe { libc::kill(self.id, libc::SIGKILL) };
+                self.ended_within(DYING);
             }
         }
     }

@@ -321,8 +321,8 @@ fn a_child_names_attributes_as_a_copy_does() {
     for name in ["one", "two"] {
         object.set_attribute(&m, name, Some(shared.clone())).unwrap();
     }
-    object.set_attribute(&m, "me", Some(object.clone().into())).unwrap();
-    other.set_attribute(&m, "object", Some(object.clone().into())).unwrap();
+    object.set_attribute(&m, "me", Some(object.clone())).unwrap();
+    other.set_attribute(&m, "object", Some(object.clone())).unwrap();
     let file = compare(&mut m, "attributes");
     for name in (0..100)
         .map(|number| format!("own{number}"))

@@ -306,6 +306,7 @@ impl<'r, 'w, M: ObjectModel> Stream<'r, 'w, M> {
 }
 
 /// A name for which no memory was taken, because the child may take none.
+#[expect(clippy::ptr_arg, reason = "it asks which of the two it is")]
 fn borrowed<'a>(name: &'a Cow<'static, str>) -> Result<&'a str, JobError> {
     match name {
         Cow::Borrowed(name) => Ok(name),

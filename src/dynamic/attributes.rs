@@ -166,14 +166,15 @@ impl<'a> Obj<'a> {
         let mut misses = MOST_MISSES;
         let mut left = entries.iter();
         tracer.name_edges(|target| {
-            let is_value =
-                |(_, value): &(&Box<str>, &AnyGc)| as_raw(value).as_ptr() as usize == target;
+            let is_value = |value: &AnyGc| as_raw(value).as_ptr() as usize == target;
             if misses == 0 {
                 return None;
             }
             let mut ahead = left.clone();
-            let found = ahead.find(is_value).inspect(|_| left = ahead);
-            let Some((name, _)) = found.or_else(|| entries.iter().find(is_value)) else {
+            let found = ahead.find(|(_, value)| is_value(value)).inspect(|_| left = ahead);
+            let Some((name, _)) =
+                found.or_else(|| entries.iter().find(|(_, value)| is_value(value)))
+            else {
                 misses -= 1;
                 return None;
             };

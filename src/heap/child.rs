@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::system;
-use crate::base::system::process::{self, ChildEnd, Cloned, Process};
+use crate::base::system::process::{self, ChildEnd, ChildProcess, Cloned};
 use crate::heap::model::ObjectModel;
 use crate::heap::world::World;
 
@@ -210,7 +210,7 @@ impl Drop for LeaveOnUnwind {
 /// A child that works.
 #[must_use = "the child works for nothing if nobody waits for it"]
 pub(crate) struct Working {
-    process: Process,
+    process: ChildProcess,
     word: SharedWord,
 }
 

@@ -11,7 +11,7 @@
 //! | signals | all are blocked, but for its own alarm; after a fault the system's own action ends it, without a core file |
 //! | the parent's thread ends | so does the child |
 //! | memory runs out | the system ends it before any other process |
-//! | its end | is seen by [`Process::wait`] alone; a `wait` of the program for any child does not see it |
+//! | its end | is seen by [`ChildProcess::wait`] alone; a `wait` of the program for any child does not see it |
 //!
 //! It is for Linux with glibc, because `abort` of musl sends its signal to the thread that the C
 //! library remembers, which is one of the parent; and for processors on which the call has its
@@ -20,22 +20,7 @@
 use std::io;
 use std::time::Duration;
 
-#[cfg(all(
-    target_os = "linux",
-    target_env = "gnu",
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    not(miri)
-))]
-use self::linux as platform;
-#[cfg(not(all(
-    target_os = "linux",
-    target_env = "gnu",
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    not(miri)
-)))]
-use self::none as platform;
-
-pub(crate) use self::platform::{IS_POSSIBLE, Process, clone_process, leave_child};
+pub(crate) use self::platform::{IS_POSSIBLE, clone_process, leave_child};
 
 /// How a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,29 +35,34 @@ pub(crate) enum ChildEnd {
     Unknown,
 }
 
+/// A child. It is ended with this value, unless it was waited for.
+#[derive(Debug)]
+pub(crate) struct ChildProcess {
+    #[allow(dead_code, reason = "there may be no children")]
+    id: i32,
+    /// Its end is known, so that another process may have its number.
+    #[allow(dead_code, reason = "there may be no children")]
+    is_over: bool,
+}
+
 /// Which of the two processes goes on.
 pub(crate) enum Cloned {
     /// The child.
     Child,
     /// The process that has cloned.
-    Parent(Process),
+    Parent(ChildProcess),
 }
 
-#[cfg_attr(
-    all(
-        target_os = "linux",
-        target_env = "gnu",
-        any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-        not(miri)
-    ),
-    allow(dead_code, reason = "there is another one")
-)]
-mod none {
-    use super::{ChildEnd, Cloned, Duration, io};
+#[cfg(not(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    not(miri)
+)))]
+mod platform {
+    use super::{ChildEnd, ChildProcess, Cloned, Duration, io};
 
     pub(crate) const IS_POSSIBLE: bool = false;
-
-    pub(crate) struct Process(());
 
     pub(crate) unsafe fn clone_process(_: Duration, _: impl FnOnce()) -> io::Result<Cloned> {
         Err(io::ErrorKind::Unsupported.into())
@@ -82,9 +72,8 @@ mod none {
         std::process::exit(code)
     }
 
-    impl Process {
+    impl ChildProcess {
         pub(crate) fn wait(self, _: Duration) -> ChildEnd {
-            let Self(()) = self;
             ChildEnd::Unknown
         }
     }
@@ -96,24 +85,16 @@ mod none {
     any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
     not(miri)
 ))]
-mod linux {
+mod platform {
     use std::time::Instant;
 
-    use super::{ChildEnd, Cloned, Duration, io};
+    use super::{ChildEnd, ChildProcess, Cloned, Duration, io};
 
     /// Whether there can be children.
     pub(crate) const IS_POSSIBLE: bool = true;
 
     /// How long the end of a killed child is awaited: it may be inside a slow write.
     const DYING: Duration = Duration::from_secs(10);
-
-    /// A child. It is ended with this value, unless it was waited for.
-    #[derive(Debug)]
-    pub(crate) struct Process {
-        id: libc::pid_t,
-        /// Its end is known, so that another process may have its number.
-        is_over: bool,
-    }
 
     /// Copies the process. The child first calls `prepare`, and a signal ends it if that takes more
     /// than a second; and after `limit` in any case, also if the parent may not send it one.
@@ -143,7 +124,7 @@ mod linux {
             let files = libc::CLONE_FILES as libc::c_long;
             let id = libc::syscall(libc::SYS_clone, files, 0, 0, 0, 0);
             if id == 0 {
-                settle(parent, limit, prepare);
+                settle_child(parent, limit, prepare);
                 return Ok(Cloned::Child);
             }
             let error = io::Error::last_os_error();
@@ -153,12 +134,12 @@ mod linux {
         if id < 0 {
             Err(error)
         } else {
-            Ok(Cloned::Parent(Process { id: id as libc::pid_t, is_over: false }))
+            Ok(Cloned::Parent(ChildProcess { id: id as libc::pid_t, is_over: false }))
         }
     }
 
     /// Makes the child one that nobody has to care for.
-    fn settle(parent: libc::pid_t, limit: Duration, prepare: impl FnOnce()) {
+    fn settle_child(parent: libc::pid_t, limit: Duration, prepare: impl FnOnce()) {
         // SAFETY: rule *bounds*: calls of the system, with a set for which all zeroes are valid.
         // The actions for signals are the child's own.
         unsafe {
@@ -193,7 +174,7 @@ mod linux {
         unsafe { libc::_exit(code) }
     }
 
-    impl Process {
+    impl ChildProcess {
         /// Waits for the end of the child, and ends it after `limit`.
         pub(crate) fn wait(mut self, limit: Duration) -> ChildEnd {
             let end = self.ended_within(limit);
@@ -240,7 +221,7 @@ mod linux {
         }
     }
 
-    impl Drop for Process {
+    impl Drop for ChildProcess {
         fn drop(&mut self) {
             if !self.is_over {
                 // SAFETY: rule *bounds*: nobody has waited for this child, so the number is its.

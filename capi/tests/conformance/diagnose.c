@@ -342,6 +342,7 @@ static void is_not_written(const char *path, int number) {
 
 static void a_snapshot_that_cannot_be_written_leaves_nothing(void) {
     struct rlimit small = {100000, 100000};
+    char content[16];
     Pair *first = ring(5000);
     FILE *file;
     CHECK_INT(standstill_snapshot(NULL), -1);
@@ -358,7 +359,7 @@ static void a_snapshot_that_cannot_be_written_leaves_nothing(void) {
     is_not_written(file_name, EFBIG);
     CHECK_INT(parts_left(), 0);
     CHECK((file = fopen(file_name, "r")) != NULL);
-    CHECK(fgets(part_name, sizeof part_name, file) != NULL && strcmp(part_name, "before") == 0);
+    CHECK(fgets(content, sizeof content, file) != NULL && strcmp(content, "before") == 0);
     fclose(file);
     CHECK(unlink(file_name) == 0 && rmdir(folder) == 0);
     Py_DECREF(first);

@@ -24,6 +24,7 @@ pub(crate) use self::platform::{IS_POSSIBLE, clone_process, leave_child};
 
 /// How a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "there may be no children")]
 pub(crate) enum ChildEnd {
     /// By [`leave_child`].
     Left(i32),
@@ -46,6 +47,7 @@ pub(crate) struct ChildProcess {
 }
 
 /// Which of the two processes goes on.
+#[allow(dead_code, reason = "there may be no children")]
 pub(crate) enum Cloned {
     /// The child.
     Child,

@@ -45,7 +45,7 @@ fi
 cargo test --quiet -p standstill --features handle-places --test=handle_places --test=handles
 cargo clippy --quiet -p standstill --features stacks --tests -- -D warnings
 cargo test --quiet -p standstill --features stacks --test sites --test fork --test late_stacks
-cargo test --quiet -p standstill --features stacks --lib -- interrupt samples
+cargo test --quiet -p standstill --features stacks --lib -- interrupt samples stack
 without=(cargo test --quiet -p standstill --no-default-features)
 "${without[@]}" --test coordinator
 ! is_full || "${without[@]}" --lib

@@ -140,10 +140,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         if let Some(cell) = self.arena(|arena| arena.turn(class)) {
             return Some(cell);
         }
-        if !self.arena(|arena| arena.is_due(class)) || self.within_limit().is_err() {
+        if !self.arena(|arena| arena.is_due(class)) {
             return None;
         }
-        let Ok(cell) = self.core().space.acquire_sampled(class) else {
+        let fits = self.within_limit().is_ok();
+        let cell = fits.then(|| self.core().space.acquire_sampled(class));
+        let Some(Ok(cell)) = cell else {
             samples.lose();
             return None;
         };

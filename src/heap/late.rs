@@ -22,7 +22,10 @@ pub(super) fn with_stacks(report: &SlowStop) -> SlowStop {
     let mut report = report.clone();
     let is_other = matches!(
         report.kind,
-        SlowStopKind::Waiting | SlowStopKind::Held | SlowStopKind::Collecting
+        SlowStopKind::Waiting
+            | SlowStopKind::Held
+            | SlowStopKind::Collecting
+            | SlowStopKind::LatePoll
     );
     let most = if is_other { MOST_THREADS } else { 0 };
     for straggler in report.stragglers.iter_mut().take(most) {

@@ -11,6 +11,7 @@ use crate::managed::parts::ManagedCore;
 use crate::managed::release::{Panic, run_destructor};
 use crate::memory::arena::Arena;
 use crate::object::counted::{CountedRef, object};
+use crate::object::handle_places;
 use crate::object::header::Dropped;
 use crate::object::live::DeadObject;
 
@@ -90,6 +91,7 @@ fn destroy_in_closed(core: &Arc<ManagedCore>, dead: DeadObject) -> Result<(), Pa
     let result = unsafe {
         let result = run_destructor(info, header);
         core.state(header.as_ptr() as usize).death();
+        handle_places::forget(header.as_ptr() as usize);
         Arena::free_remote(&core.space, header.cast());
         result
     };

@@ -144,7 +144,7 @@ impl Arena {
     /// Samples an object in each `mean` bytes (see `samples`), on an arena that is new.
     pub(crate) fn sample_every(&mut self, mean: usize) -> Result<(), NoMemory> {
         self.magazines.part()?;
-        self.countdown = Some(Countdown::new(mean, self.id)?);
+        self.countdown = Some(Countdown::new(mean)?);
         Ok(())
     }
 
@@ -462,6 +462,11 @@ impl Arena {
         for class in classes(self.used) {
             self.empty_magazine(space, class);
             if self.magazines.swap(class) {
+                // Cells that no object has got were counted when the magazine was filled.
+                let cells = self.magazines.back()[class].len;
+                if let Some(countdown) = &mut self.countdown {
+                    countdown.take_back(class as u8, cells);
+                }
                 self.empty_magazine(space, class);
             }
         }

@@ -32,6 +32,10 @@ use crate::memory::size_class::CLASSES;
 use crate::memory::sparse::Plan;
 use crate::memory::table::PageTable;
 
+/// The lists of abandoned pages: one for each class, and in a library that can sample one more for
+/// the pages of samples.
+const LISTS: usize = if cfg!(any(feature = "stacks", test)) { 2 * CLASSES } else { CLASSES };
+
 /// The number of free pages that stay resident even in a small heap: 1 MiB.
 pub(super) const RESIDENT_PAGES: usize = 16;
 /// The largest number of free pages that stay resident because pages were used again: 32 MiB.
@@ -117,7 +121,7 @@ pub(crate) struct PagePool {
     least: usize,
     /// Pages without an arena, which the holder of the lock owns: by class those of arenas that
     /// have ended, and behind these, by class, those of samples.
-    pub(super) abandoned: [PageList; 2 * CLASSES],
+    pub(super) abandoned: [PageList; LISTS],
     /// How many pages were made accessible.
     pub(super) committed: usize,
     /// Bytes of these pages and of their entries in the tables.
@@ -142,7 +146,7 @@ impl PagePool {
             resident: PageSet::default(),
             reused: 0,
             least: 0,
-            abandoned: [const { PageList::EMPTY }; 2 * CLASSES],
+            abandoned: [const { PageList::EMPTY }; LISTS],
             committed: 0,
             committed_bytes: 0,
             heap: HeapWord(std::ptr::null()),

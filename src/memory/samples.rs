@@ -36,14 +36,14 @@
 //!
 //! An object of `s` bytes is a sample with the chance `p = 1 - exp(-s / mean)`, and so stands for
 //! `1 / p` objects of that size ([`Samples::weight`]). Cells that a refill has counted, and that
-//! are given back without an allocation, do not matter: the chances of other cells do not depend on
-//! theirs.
+//! are given back without an allocation, are counted again by the next refill.
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::Instant;
 
@@ -62,9 +62,11 @@ pub(crate) struct Countdown {
 }
 
 impl Countdown {
-    /// `seed` differs between the arenas of a heap.
-    pub(super) fn new(mean: usize, seed: u32) -> Result<Box<Self>, NoMemory> {
-        let random = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    pub(super) fn new(mean: usize) -> Result<Box<Self>, NoMemory> {
+        /// Arenas whose threads make few objects would all be sampled alike. Relaxed: the numbers
+        /// only differ.
+        static SEEDS: AtomicU64 = AtomicU64::new(1);
+        let random = SEEDS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut new = Self { mean: mean as f64, random, left: [0; CLASSES] };
         (0..CLASSES).for_each(|class| new.left[class] = new.draw(class_size(class as u8)));
         fallible::boxed(new)
@@ -91,6 +93,12 @@ impl Countdown {
     pub(super) fn hand_out(&mut self, class: u8, cells: u32) {
         let left = &mut self.left[usize::from(class)];
         *left = left.saturating_sub(cells);
+    }
+
+    /// Cells that were handed out came back without an object.
+    pub(super) fn take_back(&mut self, class: u8, cells: u32) {
+        let left = &mut self.left[usize::from(class)];
+        *left = left.saturating_add(cells);
     }
 
     pub(super) fn is_due(&mut self, class: u8) -> bool {

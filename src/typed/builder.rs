@@ -213,8 +213,9 @@ impl HeapBuilder {
     ///
     /// An object that is drawn costs about a microsecond, some tenths of one for each call that was
     /// not on the stack at the thread's last sample, and some hundred bytes. Such objects lie on
-    /// pages of 64 KiB of their own, at least one for each size. Others cost a refill for each 64
-    /// allocations, also where the thread has freed as many objects as it makes.
+    /// pages of 64 KiB of their own, at least one for each size. So a heap that is within a page of
+    /// its limit may refuse an object that would fit without samples. Others cost a refill for each
+    /// 64 allocations, also where the thread has freed as many objects as it makes.
     #[cfg(feature = "stacks")]
     pub fn sample_allocations(mut self, bytes: usize) -> Self {
         self.sample = Some(bytes);
@@ -232,7 +233,9 @@ impl HeapBuilder {
     /// the stop lasts as much longer.
     ///
     /// [`build`](Self::build) returns an error if the system is not Linux with glibc 2.35 or later,
-    /// or if the program handles `SIGURG` itself.
+    /// or if the program handles `SIGURG` itself. It is not for a program with code that is made at
+    /// run time and registers its frames (`__register_frame`), because the unwinder takes a lock
+    /// there.
     #[cfg(feature = "stacks")]
     pub fn late_stacks(mut self, late_stacks: bool) -> Self {
         self.late_stacks = late_stacks;

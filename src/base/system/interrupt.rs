@@ -13,8 +13,9 @@
 //! |---|---|---|
 //! | free | | *asked*, by the thread that asks |
 //! | asked, with the number of a thread | the thread that asks | *writing*, by that thread; *free*, by the asker, which waits no longer |
-//! | writing | the handler | *done* |
-//! | done | the handler | *free*, by the asker; *asked*, if the asker has gone |
+//! | writing | the handler | *done*; *left*, by the asker, which waits no longer |
+//! | done | the handler | *free*, by the asker |
+//! | left | the asker | *free*, by the handler when it is done |
 //!
 //! A signal that comes late finds no question for its thread, and does nothing. The child of a fork
 //! may inherit a table in use, and then gets no stacks.
@@ -46,6 +47,8 @@ mod linux_gnu {
     const ASKED: u64 = 1;
     const WRITING: u64 = 2;
     const DONE: u64 = 3;
+    /// The asker has gone while the handler was writing.
+    const LEFT: u64 = 4;
     /// The number of the thread, above the state.
     const THREAD: u32 = 8;
     /// How often the asker looks, and how long it sleeps in between.
@@ -55,6 +58,11 @@ mod linux_gnu {
     static STATE: AtomicU64 = AtomicU64::new(FREE);
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     static FRAMES: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
+
+    /// The table may be claimed again.
+    fn free() {
+        STATE.store(FREE, Ordering::Release);
+    }
 
     extern "C" fn write_stack_down(_: libc::c_int) {
         // SAFETY: rule *bounds*: the calls have no precondition, and the word is this thread's.
@@ -71,7 +79,10 @@ mod linux_gnu {
                 to.store(frame, Ordering::Relaxed);
             }
             COUNT.store(frames.len(), Ordering::Relaxed);
-            STATE.store(DONE, Ordering::Release);
+            let done = STATE.compare_exchange(WRITING, DONE, Ordering::Release, Ordering::Relaxed);
+            if done.is_err() {
+                free();
+            }
         }
         // SAFETY: as above.
         unsafe { *word = before };
@@ -109,10 +120,7 @@ mod linux_gnu {
 
     pub(super) fn stack_of(thread: u64, into: &mut [usize; MOST]) -> Result<usize, NoStack> {
         let asked = thread << THREAD | ASKED;
-        let state = STATE.load(Ordering::Relaxed);
-        let is_free = matches!(state, FREE | DONE);
-        let claim = || STATE.compare_exchange(state, asked, Ordering::Relaxed, Ordering::Relaxed);
-        if !is_free || claim().is_err() {
+        if STATE.compare_exchange(FREE, asked, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return Err("another thread is asked for its stack");
         }
         let give_up =
@@ -124,24 +132,33 @@ mod linux_gnu {
         if sent != 0 && give_up() {
             return Err("the thread has ended");
         }
+        let is_done = || STATE.load(Ordering::Acquire) == DONE;
         // Twice, if the handler has begun when the time is up.
-        for _ in 0..2 {
+        for is_last in [false, true] {
             for _ in 0..LOOKS {
-                if STATE.load(Ordering::Acquire) == DONE {
-                    let count = COUNT.load(Ordering::Relaxed).min(MOST);
-                    for (frame, from) in into.iter_mut().zip(&FRAMES) {
-                        *frame = from.load(Ordering::Relaxed);
-                    }
-                    STATE.store(FREE, Ordering::Release);
-                    return Ok(count);
+                if is_done() {
+                    break;
                 }
                 std::thread::sleep(NAP);
             }
             if give_up() {
                 return Err("the thread did not answer the signal SIGURG in time");
             }
+            let leave =
+                || STATE.compare_exchange(WRITING, LEFT, Ordering::Relaxed, Ordering::Relaxed);
+            if is_last && leave().is_ok() {
+                return Err("the thread has not finished its answer in time");
+            }
+            if is_done() {
+                break;
+            }
         }
-        Err("the thread has not finished its answer in time")
+        let count = COUNT.load(Ordering::Relaxed).min(MOST);
+        for (frame, from) in into.iter_mut().zip(&FRAMES) {
+            *frame = from.load(Ordering::Relaxed);
+        }
+        free();
+        Ok(count)
     }
 }
 

@@ -45,7 +45,7 @@ fn each_allocation_counts_whatever_is_freed_meanwhile() {
 
 #[test]
 fn the_countdown_is_geometric() {
-    let mut countdown = Countdown::new(1_000, 7).unwrap();
+    let mut countdown = Countdown::new(1_000).unwrap();
     let p = 1.0 - f64::exp(-0.1);
     let drawn: Vec<u32> = (0..100_000).map(|_| countdown.draw(100)).collect();
     let share = |n: u32| drawn.iter().filter(|&&drawn| drawn == n).count() as f64 / 1e5;

@@ -111,12 +111,14 @@ struct NameNumbers<'r> {
     ends: &'r mut [u32],
     text: &'r mut [u8],
     len: usize,
+    /// The last name, by its place and length, and its number: the next one is mostly the same.
+    last: (usize, usize, usize),
 }
 
 impl<'r> NameNumbers<'r> {
     fn new(room: &'r ChildRoom) -> Result<Self, JobError> {
         let (slots, ends) = (room.take(2 * MOST_NAMES)?, room.take(MOST_NAMES)?);
-        let mut names = Self { slots, ends, text: room.take(NAME_BYTES)?, len: 0 };
+        let mut names = Self { slots, ends, text: room.take(NAME_BYTES)?, len: 0, last: (0, 0, 0) };
         for text in STRINGS {
             names.number(text)?;
         }
@@ -128,7 +130,16 @@ impl<'r> NameNumbers<'r> {
         std::str::from_utf8(&self.text[start..self.ends[number] as usize]).unwrap_or_default()
     }
 
+    /// `name` is never freed in the child.
     fn number(&mut self, name: &str) -> Result<usize, JobError> {
+        let key = (name.as_ptr() as usize, name.len());
+        if key != (self.last.0, self.last.1) {
+            self.last = (key.0, key.1, self.find(name)?);
+        }
+        Ok(self.last.2)
+    }
+
+    fn find(&mut self, name: &str) -> Result<usize, JobError> {
         // FNV-1a, by 8 bytes.
         let hash = name.as_bytes().chunks(8).fold(0xcbf2_9ce4_8422_2325_u64, |hash, chunk| {
             let word = chunk.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));

@@ -43,6 +43,7 @@ if ! depends parallel rayon || ! depends tracing tracing; then
 fi
 
 cargo test --quiet -p standstill --features handle-places --test=handle_places --test=handles
+cargo test --quiet -p standstill --features handle-places --lib -- handle_places
 cargo clippy --quiet -p standstill --features stacks --tests -- -D warnings
 cargo test --quiet -p standstill --features stacks --test sites --test fork --test late_stacks
 cargo test --quiet -p standstill --features stacks --lib -- interrupt samples stack

@@ -11,3 +11,5 @@ needs 'the instruction counts' 'apt-get install -y valgrind' command -v valgrind
 
 cargo bench --quiet --bench instructions --no-run
 timeout --kill-after=30 300 cargo bench --quiet --bench instructions -- "$@"
+# What a heap pays that samples.
+! is_full || cargo bench --quiet --bench instructions --features stacks -- sample "$@"

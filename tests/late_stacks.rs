@@ -28,9 +28,17 @@ fn computes_without_a_poll(stop: &AtomicBool) {
 }
 
 /// The first report that `is_wanted`, of a stop that waits for a thread in
-/// `computes_without_a_poll`. Others come before on a busy machine, where the thread may not answer
-/// in time.
+/// `computes_without_a_poll`, or with `late_poll` before any does. Others come before on a busy
+/// machine, where the thread may not answer in time.
 fn report(builder: HeapBuilder, is_wanted: fn(Option<&str>) -> bool) -> SlowStop {
+    report_of(builder, true, is_wanted)
+}
+
+fn report_of(
+    builder: HeapBuilder,
+    collects: bool,
+    is_wanted: fn(Option<&str>) -> bool,
+) -> SlowStop {
     let heap = builder.build().unwrap();
     let (send, receive) = mpsc::channel();
     let send = Mutex::new(send);
@@ -46,11 +54,11 @@ fn report(builder: HeapBuilder, is_wanted: fn(Option<&str>) -> bool) -> SlowStop
         })
         .unwrap();
         is_ready.recv().unwrap();
-        let collecting = s.spawn(|| heap.attach().collect());
+        let collecting = collects.then(|| s.spawn(|| heap.attach().collect()));
         let is_wanted = |report: &SlowStop| is_wanted(report.stragglers[0].stack.as_deref());
         let found = receive.iter().take(10).find(is_wanted);
         stop.store(true, Ordering::Relaxed);
-        collecting.join().unwrap();
+        collecting.map(|thread| thread.join().unwrap());
         found.expect("one of ten reports")
     })
 }
@@ -74,4 +82,7 @@ fn a_report_has_the_stack_of_the_late_thread() {
     let text = report.to_string();
     assert!(text.contains(&format!("ago, in {stack}: it has not polled")), "{text}");
     assert!(!text.contains('\n'));
+
+    let late_poll = builder().late_poll(Duration::from_millis(20)).late_stacks(true);
+    assert_eq!(report_of(late_poll, false, is_there).kind, SlowStopKind::LatePoll);
 }

@@ -70,6 +70,13 @@ impl Stored {
                 let _ = writeln!(text, "{}\t{count:.1}", row.name);
             }
         }
+        // Those of other features.
+        let is_other = |name: &&String| ROWS.iter().all(|row| row.name != **name);
+        let mut others: Vec<&String> = self.counts.keys().filter(is_other).collect();
+        others.sort_unstable();
+        for name in others {
+            let _ = writeln!(text, "{name}\t{:.1}", self.counts[name]);
+        }
         std::fs::write(STORED, text).expect("the stored counts can be written");
     }
 }

@@ -36,6 +36,10 @@ pub(crate) const ROWS: &[Row] = &[
     row("allocate and drop, 48 bytes", || {
         here(|m| each(|| drop(black_box(m.alloc(Plain::new())))))
     }),
+    #[cfg(feature = "stacks")]
+    row("allocate and drop, 48 bytes, no sample is due", || sampling(usize::MAX)),
+    #[cfg(feature = "stacks")]
+    row("allocate and drop, 48 bytes, a sample in 512 KiB", || sampling(512 << 10)),
     row("allocate and drop, with references", || {
         here(|m| each(|| drop(black_box(m.alloc(Link::default())))))
     }),
@@ -123,6 +127,18 @@ fn heap() -> Heap {
 /// Runs a workload attached to a new heap.
 fn here<R>(work: impl FnOnce(&mut Mutator) -> R) -> R {
     work(&mut heap().attach())
+}
+
+/// Allocates and drops in a heap that samples an object in each `bytes`, often enough for many
+/// samples.
+#[cfg(feature = "stacks")]
+fn sampling(bytes: usize) -> usize {
+    const OFTEN: usize = 20 * TIMES;
+    let builder = Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual());
+    let heap = builder.sample_allocations(bytes).build().expect("a heap");
+    let m = heap.attach();
+    measured(|| (0..OFTEN).for_each(|_| drop(black_box(m.alloc(Plain::new())))));
+    OFTEN
 }
 
 /// Attaches for each operation.

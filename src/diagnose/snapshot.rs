@@ -201,6 +201,8 @@ impl<'w, W: Write> Numbers<'w, W> {
     }
 
     fn row<const N: usize>(&mut self, numbers: [usize; N]) -> io::Result<()> {
+        // The longest numbers, each with a comma, and a line feed.
+        const { assert!(N * (20 + 1) < 256) };
         // Backwards, because the last digit is found first. std's formatting takes three times as
         // long.
         let mut text = [0; 256];

@@ -23,6 +23,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -140,13 +141,10 @@ impl<'r> NameNumbers<'r> {
     }
 
     fn find(&mut self, name: &str) -> Result<usize, JobError> {
-        // FNV-1a, by 8 bytes.
-        let hash = name.as_bytes().chunks(8).fold(0xcbf2_9ce4_8422_2325_u64, |hash, chunk| {
-            let word = chunk.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
-            ((hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)).rotate_left(29)
-        });
+        let mut hasher = DefaultHasher::new();
+        hasher.write(name.as_bytes());
         let mask = self.slots.len() - 1;
-        let mut at = hash as usize & mask;
+        let mut at = hasher.finish() as usize & mask;
         while self.slots[at] != 0 {
             let number = self.slots[at] as usize - 1;
             if self.name(number) == name {

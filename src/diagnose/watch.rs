@@ -20,8 +20,8 @@
 //! The thread attaches only for the stop of a snapshot, and has no handle of the heap otherwise, so
 //! that it keeps no heap alive. The end of the heap wakes it, and it ends, too. Once it runs, a
 //! failure is told on standard error and changes nothing else, also one for want of memory. Only
-//! its start, beside that of the heap, takes memory of std's that cannot be refused. In a child of
-//! a fork there is no such thread.
+//! its start, beside that of the heap, and the report of a late poll take memory of std's that
+//! cannot be refused. In a child of a fork there is no such thread.
 
 #![forbid(unsafe_code)]
 

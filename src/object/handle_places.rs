@@ -138,3 +138,25 @@ mod ignored {
         Ok(Vec::new())
     }
 }
+
+#[cfg(all(test, feature = "handle-places", not(any(loom, shuttle))))]
+mod tests {
+    use super::places;
+    use crate::Heap;
+
+    #[test]
+    fn an_object_that_outlives_its_heap_takes_its_places_along() {
+        let heap = Heap::new();
+        let mut m = heap.attach();
+        let object = m.alloc(7_u64);
+        let address = m.graph().holders()[0].address;
+        drop(m);
+        drop(heap);
+        let clone = object.clone();
+        assert_eq!(places(address).unwrap().len(), 2);
+        drop(object);
+        assert_eq!(places(address).unwrap().len(), 2);
+        drop(clone);
+        assert_eq!(places(address).unwrap(), []);
+    }
+}

@@ -39,6 +39,7 @@ mod linux;
 #[allow(unsafe_code)]
 mod other_unix;
 #[allow(unsafe_code)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "there are no children"))]
 pub(crate) mod process;
 #[cfg(all(feature = "parallel", not(all(test, loom))))]
 #[allow(unsafe_code)]

@@ -24,7 +24,6 @@ pub(crate) use self::platform::{IS_POSSIBLE, clone_process, leave_child};
 
 /// How a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "there may be no children")]
 pub(crate) enum ChildEnd {
     /// By [`leave_child`].
     Left(i32),
@@ -39,15 +38,12 @@ pub(crate) enum ChildEnd {
 /// A child. It is ended with this value, unless it was waited for.
 #[derive(Debug)]
 pub(crate) struct ChildProcess {
-    #[allow(dead_code, reason = "there may be no children")]
     id: i32,
     /// Its end is known, so that another process may have its number.
-    #[allow(dead_code, reason = "there may be no children")]
     is_over: bool,
 }
 
 /// Which of the two processes goes on.
-#[allow(dead_code, reason = "there may be no children")]
 pub(crate) enum Cloned {
     /// The child.
     Child,

@@ -43,6 +43,22 @@ fn each_allocation_counts_whatever_is_freed_meanwhile() {
     }
 }
 
+/// As a thread does that attaches for an object each.
+#[test]
+fn cells_that_come_back_without_an_object_do_not_count() {
+    let space = <Space>::open(SpaceConfig { reserve: Some(1 << 30), limit: None }).unwrap();
+    let mut arena = Arena::new(1);
+    arena.sample_every(2_000).unwrap();
+    let (class, bytes, mut samples) = (1, 64.0, 0_u32);
+    for _ in 0..20_000 {
+        samples += u32::from(allocate(&mut arena, &space, class).is_none());
+        arena.empty_magazines(&space);
+    }
+    let expected = 20_000.0 * (1.0 - f64::exp(-bytes / 2_000.0));
+    let error = (f64::from(samples) - expected).abs() / expected.sqrt();
+    assert!(error < 4.0, "{samples} for {expected}: {error} standard errors");
+}
+
 #[test]
 fn the_countdown_is_geometric() {
     let mut countdown = Countdown::new(1_000).unwrap();

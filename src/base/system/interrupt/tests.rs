@@ -69,6 +69,48 @@ fn a_thread_that_spins_answers_and_keeps_its_errno() {
     });
 }
 
+#[inline(never)]
+fn spin_there(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn two_threads_that_ask_get_the_stacks_of_their_own() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    install().unwrap();
+    let stop = AtomicBool::new(false);
+    type Spin = fn(&AtomicBool);
+    let spins: [(Spin, [&str; 2]); 2] =
+        [(spin_here, ["spin_here", "spin_there"]), (spin_there, ["spin_there", "spin_here"])];
+    std::thread::scope(|s| {
+        let stop = &stop;
+        let askers = spins.map(|(spin, [own, other])| {
+            let (send, receive) = mpsc::channel();
+            s.spawn(move || {
+                send.send(os_thread()).unwrap();
+                spin(stop);
+            });
+            s.spawn(move || {
+                let thread = receive.recv().unwrap();
+                let is_in = |found: &[String], name| found.iter().any(|f| f.ends_with(name));
+                // Most questions find the table in use.
+                let found = (0..100_000).filter_map(|_| ask(thread).ok());
+                let mut own_found = 0;
+                for found in found.take(20) {
+                    assert!(!is_in(&found, other), "{found:?}");
+                    own_found += usize::from(is_in(&found, own));
+                }
+                own_found
+            })
+        });
+        let found = askers.map(|asker| asker.join());
+        stop.store(true, Ordering::Relaxed);
+        assert!(found.into_iter().all(|found| found.unwrap() > 0));
+    });
+}
+
 #[test]
 fn a_thread_that_cannot_answer_leaves_the_table_free() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

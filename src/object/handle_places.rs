@@ -139,7 +139,8 @@ mod ignored {
     }
 }
 
-#[cfg(all(test, feature = "handle-places", not(any(loom, shuttle))))]
+#[cfg(feature = "handle-places")]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::places;
     use crate::Heap;

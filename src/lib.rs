@@ -53,8 +53,8 @@ pub mod gc_module;
 
 pub use report::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
 pub use report::facts::{
-    CollectionEvent, CollectionKind, CollectionReason, CollectionReport, During, LongestCall,
-    Phase, PhaseTimes, TypeShare, Unraisable,
+    ChildSearch, CollectionEvent, CollectionKind, CollectionReason, CollectionReport, During,
+    LongestCall, Phase, PhaseTimes, TypeShare, Unraisable,
 };
 pub use report::hooks::CallGuards;
 /// Allocation that may be refused, for the C library.

@@ -16,6 +16,9 @@
 
 #![cfg(not(loom))]
 
+#[cfg(target_os = "linux")]
+#[path = "common/children.rs"]
+mod children;
 mod common;
 
 use std::collections::BTreeMap;
@@ -658,7 +661,7 @@ impl Hands {
 
     fn seldom(&mut self, m: &mut Mutator) {
         match self.rng.below(60) {
-            0 => drop(m.collect()),
+            0 => drop(m.try_collect(Collect::full().forked(self.rng.below(2) == 0))),
             1..5 => drop(m.collect_young()),
             5..8 => drop(m.try_collect(Collect::full().wait(false))),
             8 => drop(m.freeze()),
@@ -925,6 +928,13 @@ fn rounds(name: &str, hostile: bool, builder: HeapBuilder) {
                 hands.lay_open();
             });
         }
+        #[cfg(target_os = "linux")]
+        scope.spawn(|| {
+            while !over.load(SeqCst) {
+                std::thread::sleep(std::time::Duration::from_millis(15));
+                children::kill_children();
+            }
+        });
         while !over.load(SeqCst) {
             come_and_go(&heap, &world, seed.wrapping_add(1_000 * (quiet_points + 1)));
             barrier.wait();

@@ -328,7 +328,7 @@ impl Candidates {
 
 /// The bits of the selected ones of at most 64 states.
 #[inline(always)]
-fn matching(states: &[u8], selection: Selection) -> u64 {
+pub(super) fn matching(states: &[u8], selection: Selection) -> u64 {
     let (mask, value) = selection.bits();
     let (words, rest) = states.as_chunks::<8>();
     let bits = |word: u64| {

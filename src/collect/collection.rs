@@ -17,7 +17,7 @@ use crate::collect::reclaim::{self, CollectorGuard};
 use crate::collect::scope::{Scope, state_of, stopped_at};
 use crate::collect::search::Search;
 use crate::collect::sweep::Swept;
-use crate::collect::{largest, listing, open_report};
+use crate::collect::{forked, largest, listing, open_report};
 use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -33,7 +33,10 @@ use crate::safepoint::{StopError, StopPurpose};
 
 /// Acquires the collector lock, for which the thread waits as a requester, detached. Returns how
 /// long it has waited.
-fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>, purpose: StopPurpose) -> Duration {
+pub(super) fn acquire_lock<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    purpose: StopPurpose,
+) -> Duration {
     if m.core().collector_lock.try_acquire() {
         return Duration::ZERO;
     }
@@ -64,6 +67,9 @@ pub(crate) fn collect<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
 ) -> Result<CollectionReport, CollectError> {
+    if what.forked && what.kind == CollectionKind::Full {
+        return forked::collect(m, what);
+    }
     let waited = if what.wait { acquire_lock(m, StopPurpose::Collection) } else { Duration::ZERO };
     let core = Arc::clone(m.core());
     if !what.wait && !acquire_helping(m, || core.collector_lock.try_acquire()) {
@@ -122,6 +128,19 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         Self { m, open, guard, what, begun }
     }
 
+    /// Lets other threads collect, while `f` runs with the mutator.
+    pub(super) fn pause<R>(&mut self, f: impl FnOnce(&mut ModelMutator<M>) -> R) -> R {
+        open_report::pause(self.m, &mut self.open);
+        self.guard.pause();
+        calls::report_held_up(self.m, self.begun);
+        let result = f(self.m);
+        self.open.report.waited += acquire_lock(self.m, StopPurpose::Collection);
+        self.guard.resume();
+        open_report::resume(self.m, &mut self.open);
+        self.begun = calls::begin_holding_up(self.m);
+        result
+    }
+
     /// The runtime was stopped by the thread itself, and runs again.
     pub(crate) fn runtime_resumed(&mut self) {
         self.begun = calls::begin_holding_up(self.m);
@@ -129,8 +148,16 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     }
 
     /// Runs the phases up to the end of the first stop.
-    fn search(mut self) -> Result<(Self, FirstStop<M>), StopError> {
+    fn search(self) -> Result<(Self, FirstStop<M>), StopError> {
         open_report::announce(self.m, &self.open);
+        self.in_stop(first_stop)
+    }
+
+    /// Stops the world for `first_stop`, which resumes it.
+    pub(super) fn in_stop<T>(
+        mut self,
+        first_stop: impl FnOnce(World<'_, M>, &mut CollectionReport, Collect) -> T,
+    ) -> Result<(Self, T), StopError> {
         let first = {
             let _entered = self.open.span.enter();
             prepare(self.m);
@@ -170,11 +197,10 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
 
     /// Runs the phases between the first stop and the phase `Clear`. Returns `None` if the
     /// collection was abandoned.
-    fn judge(&mut self, (found, dead): FirstStop<M>) -> Option<Garbage> {
+    pub(super) fn judge(&mut self, (found, dead): FirstStop<M>) -> Option<Garbage> {
         let span = self.open.span.clone();
         let _entered = span.enter();
-        destroy_merged(dead, self.m);
-        calls::resumed(self.m);
+        after_stop(dead, self.m);
         let unreachable = match found {
             Ok(unreachable) => unreachable,
             Err(abandoned) => {
@@ -187,12 +213,12 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         if let Some(failure) = pending.failure.take() {
             self.abandon(failure);
         }
-        self.open.report.finalized = pending.finalized;
+        self.open.report.finalized += pending.finalized;
         let garbage =
             if pending.needs_recheck { self.recheck(pending) } else { pending.untouched() };
         let garbage = recheck::judge(garbage, self.m);
-        self.open.report.resurrected = garbage.resurrected;
-        self.open.report.uncollectable = garbage.kept;
+        self.open.report.resurrected += garbage.resurrected;
+        self.open.report.uncollectable += garbage.kept;
         Some(garbage)
     }
 
@@ -216,8 +242,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
                     })
                 });
                 resume(world, report);
-                destroy_merged(dead, m);
-                calls::resumed(m);
+                after_stop(dead, m);
                 checked
             }
             // A thread has ended without detaching since the first stop, or a finalizer has kept a
@@ -247,7 +272,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     }
 
     /// Closes the report by `close`, and releases the collector lock.
-    fn close_by(
+    pub(super) fn close_by(
         self,
         close: impl FnOnce(&mut ModelMutator<M>, OpenReport) -> CollectionReport,
     ) -> CollectionReport {
@@ -258,7 +283,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         report
     }
 
-    fn abandon(&mut self, why: Abandoned) {
+    pub(super) fn abandon(&mut self, why: Abandoned) {
         open_report::abandon(self.m, &mut self.open.report, why);
     }
 }
@@ -270,36 +295,47 @@ pub(crate) fn prepare<M: ObjectModel>(m: &ModelMutator<M>) {
     SplitCountsOf::<M>::prepare(m.model(), m);
 }
 
+/// The phases of the first stop, `Merge` to `Claim`.
 pub(crate) fn first_stop<M: ObjectModel>(
     world: World<'_, M>,
     report: &mut CollectionReport,
     what: Collect,
 ) -> FirstStop<M> {
-    // Relaxed: figures.
-    let totals = &world.core().totals;
-    totals.collections.fetch_add(1, Ordering::Relaxed);
-    totals.young.fetch_add(usize::from(report.kind == CollectionKind::Young), Ordering::Relaxed);
     let mut dead = Vec::new();
-    let found = find(&world, report, &mut dead, what);
+    let found = merge(&world, report, &mut dead, what).and_then(|()| find(&world, report, what));
     resume(world, report);
     (found, dead)
 }
 
-/// The phases of the first stop, `Merge` to `Claim`.
-fn find<M: ObjectModel>(
+/// Begins the first stop of a collection, up to `Merge`.
+pub(super) fn merge<M: ObjectModel>(
     world: &World<'_, M>,
-    report: &mut CollectionReport,
+    report: &CollectionReport,
     dead: &mut Vec<DeadObject>,
     what: Collect,
-) -> Result<Unreachable<M>, Abandoned> {
+) -> Result<(), Abandoned> {
+    if report.stops.is_empty() {
+        // Relaxed: figures.
+        let (totals, is_young) = (&world.core().totals, report.kind == CollectionKind::Young);
+        totals.collections.fetch_add(1, Ordering::Relaxed);
+        totals.young.fetch_add(usize::from(is_young), Ordering::Relaxed);
+    }
     // Listing comes first because it adopts memory, and objects elsewhere have no adjusted counts.
-    let most = what.workers;
-    listing::list(world, most)?;
+    listing::list(world, what.workers)?;
     merge_counts(world, dead)?;
-    let verifier = world.core().verifier;
-    if let Some(verifier) = verifier {
+    if let Some(verifier) = world.core().verifier {
         verifier.verify(world, "before a collection");
     }
+    Ok(())
+}
+
+/// The phases of the first stop after `Merge`.
+pub(super) fn find<M: ObjectModel>(
+    world: &World<'_, M>,
+    report: &mut CollectionReport,
+    what: Collect,
+) -> Result<Unreachable<M>, Abandoned> {
+    let (most, verifier) = (what.workers, world.core().verifier);
     let unreachable = watched(world, || {
         let mut search = Search::begin(world, Scope::new(&world.core().space, report.kind)?, most)?;
         report.workers = search.workers;
@@ -312,7 +348,13 @@ fn find<M: ObjectModel>(
             ChecksOf::<M>::overvisited(&world.core().model, object);
         }
         let swept = marked.and_then(|marked| Ok(search.sweep(marked)?));
-        Ok::<_, Abandoned>(claim(world, search.close(swept)?, report, what))
+        let found = search.close(swept)?;
+        let unreachable = found.objects.len();
+        match report.kind {
+            CollectionKind::Young => world.core().pace.after_young(report.candidates, unreachable),
+            CollectionKind::Full => world.core().pace.after_full(report.candidates, unreachable),
+        }
+        Ok::<_, Abandoned>(claim(world, found, report, what))
     })?;
     if let Some(verifier) = verifier {
         verifier.verify(world, "in a collection");
@@ -325,27 +367,24 @@ fn find<M: ObjectModel>(
 
 /// Runs phases of a stop, and has the verifier compare the answers of the model before and after
 /// them.
-fn watched<M: ObjectModel, R>(world: &World<'_, M>, phases: impl FnOnce() -> R) -> R {
+pub(super) fn watched<M: ObjectModel, R>(world: &World<'_, M>, phases: impl FnOnce() -> R) -> R {
     let Some(verifier) = world.core().verifier else { return phases() };
     let (mut phases, mut result) = (Some(phases), None);
     verifier.watch(world, &mut || result = phases.take().map(|phases| phases()));
     result.expect("the verifier runs the phases")
 }
 
-fn claim<M: ObjectModel>(
+pub(super) fn claim<M: ObjectModel>(
     world: &World<'_, M>,
     found: Swept<'_>,
     report: &mut CollectionReport,
     what: Collect,
 ) -> Unreachable<M> {
     let core = world.core();
-    report.unreachable = found.objects.len();
-    match report.kind {
-        CollectionKind::Young => core.pace.after_young(report.candidates, report.unreachable),
-        CollectionKind::Full => core.pace.after_full(report.candidates, report.unreachable),
-    }
+    let unreachable = found.objects.len();
+    report.unreachable += unreachable;
     // Garbage of at most one batch (512 objects) is not worth sharing.
-    let reclaimers = if what.in_batches && report.unreachable > GARBAGE_BATCH {
+    let reclaimers = if what.in_batches && unreachable > GARBAGE_BATCH {
         Reclaimers::of_parked(world)
     } else {
         Reclaimers::default()
@@ -358,7 +397,7 @@ fn claim<M: ObjectModel>(
 /// Returns the memory of this thread's sparse pages to the system, if a full collection has begun a
 /// [round](crate::memory::sparse), and then the memory of the tables. The caller holds the
 /// collector lock.
-fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
+pub(super) fn return_memory<M: ObjectModel>(m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
     while m.arena(|arena| arena.visit_pages(&core.space, VISITED_TOGETHER)) {
         m.wait_parked();
@@ -409,6 +448,12 @@ pub(crate) fn resume<M: ObjectModel>(world: World<'_, M>, report: &mut Collectio
     if report.stops.try_reserve(1).is_ok() {
         report.stops.push(stopped + since.elapsed().min(Duration::from_millis(1)));
     }
+}
+
+/// The world runs again after a stop whose merge has found `dead`.
+pub(super) fn after_stop<M: ObjectModel>(dead: Vec<DeadObject>, m: &ModelMutator<M>) {
+    destroy_merged(dead, m);
+    calls::resumed(m);
 }
 
 /// Destroys the objects that a merge has found dead, also when the collection was abandoned.

@@ -197,7 +197,8 @@ pub(crate) fn roots<M: ObjectModel>(
         UncountedOf::<M>::roots(&world.core().model, world, &traverses, &mut report);
     })?;
     result?;
-    if UncountedOf::<M>::RECHECKS && selection == Selection::Claimed {
+    let are_members = matches!(selection, Selection::Claimed | Selection::Proposed);
+    if UncountedOf::<M>::RECHECKS && are_members {
         let (space, model) = (&world.core().space, &world.core().model);
         guard_traversal(world, &mut tracer_of(world), |tracer| {
             let mut result = Ok(());

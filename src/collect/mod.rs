@@ -98,6 +98,11 @@ pub(crate) mod mark;
 #[allow(unsafe_code)]
 pub(crate) mod sweep;
 
+// Full collections whose search runs in a child of the process.
+pub(crate) mod forked;
+// What that child proposes.
+mod proposal;
+
 // `Claim`.
 #[allow(unsafe_code)]
 pub(crate) mod claim;

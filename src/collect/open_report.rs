@@ -24,12 +24,34 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     report.generation = usize::from(what.generation);
     report.reason = what.reason;
     let span = event::collection(kind, &m.core().name);
-    // Relaxed: the last collection has closed its report.
-    let external_before = m.core().totals.external_reclaimed.load(Ordering::Relaxed);
-    let phases_before = m.core().timings.phases.sums();
-    m.core().timings.forget_calls();
     let (quiet, begun) = (what.quiet, Instant::now());
-    OpenReport { report, quiet, begun, span, external_before, phases_before }
+    let phases_before = m.core().timings.phases.sums();
+    let mut open = OpenReport { report, quiet, begun, span, external_before: 0, phases_before };
+    resume(m, &mut open);
+    open
+}
+
+/// The collector lock has been acquired, so from now on the figures of the heap are those of this
+/// collection.
+pub(super) fn resume<M: ObjectModel>(m: &ModelMutator<M>, open: &mut OpenReport) {
+    let core = m.core();
+    // Relaxed: the last collection has closed its report, or paused it.
+    open.external_before = core.totals.external_reclaimed.load(Ordering::Relaxed);
+    open.phases_before = core.timings.phases.sums();
+    core.timings.forget_calls();
+    open.report.slowest.iter().for_each(|call| core.timings.note_call(call));
+}
+
+/// The collector lock is about to be released, and other collections may come before the rest of
+/// this one.
+pub(super) fn pause<M: ObjectModel>(m: &ModelMutator<M>, open: &mut OpenReport) {
+    let core = m.core();
+    // Relaxed: the threads that have reclaimed garbage have finished their batches, under a lock.
+    let external = core.totals.external_reclaimed.load(Ordering::Relaxed);
+    let report = &mut open.report;
+    report.external_bytes += external.wrapping_sub(open.external_before);
+    report.phases = report.phases.plus(core.timings.phases.sums().since(open.phases_before));
+    report.slowest = core.timings.take_calls();
 }
 
 /// Calls the start callbacks: the hook of the heap, and then its observer.
@@ -56,17 +78,15 @@ pub(crate) fn stop_failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, 
 /// holds the collector lock. A collection that could not stop the world is not counted.
 pub(crate) fn close<M: ObjectModel>(
     m: &ModelMutator<M>,
-    open: OpenReport,
+    mut open: OpenReport,
     refused: Option<&StopError>,
 ) -> CollectionReport {
     let core = m.core();
     if let Some(verifier) = core.verifier {
         verifier.ends(m);
     }
-    let OpenReport { mut report, quiet, begun, span, external_before, phases_before } = open;
-    // Relaxed: the threads that have reclaimed garbage have finished their batches, under a lock.
-    let external = core.totals.external_reclaimed.load(Ordering::Relaxed);
-    report.external_bytes = external.wrapping_sub(external_before);
+    pause(m, &mut open);
+    let OpenReport { mut report, quiet, begun, span, .. } = open;
     core.pace.after_reclaim(report.resurrected + report.uncollectable);
     if let Some(observer) = &core.observer {
         observer.after_collection();
@@ -95,7 +115,6 @@ pub(crate) fn close<M: ObjectModel>(
             m.raise(COLLECT);
         }
     }
-    report.phases = core.timings.phases.sums().since(phases_before);
     core.timings.close(&mut report);
     let _entered = span.enter();
     event::collected(&span, &report);

@@ -62,6 +62,17 @@ impl<M: ObjectModel> CollectorGuard<M> {
         core.collector_lock.try_acquire().then(|| Self::new(core))
     }
 
+    /// Releases the lock for a time.
+    pub(super) fn pause(&mut self) {
+        self.is_held = false;
+        self.core.collector_lock.release();
+    }
+
+    /// The caller has acquired the lock again.
+    pub(super) fn resume(&mut self) {
+        self.is_held = true;
+    }
+
     /// Hands the lock to the threads that finish the queue.
     fn hand_over(mut self, queue: ReclaimQueue) {
         self.is_held = false;
@@ -84,15 +95,36 @@ pub(crate) fn at_once<M: ObjectModel>(
     open: OpenReport,
     m: &mut ModelMutator<M>,
 ) -> CollectionReport {
-    let span = open.span.clone();
-    let entered = span.enter();
+    let (done, all, left) = reclaim_all(garbage, &open, m);
+    close_after(done, open, all, std::iter::once(left), m)
+}
+
+/// As [`at_once`], for a part of a collection that goes on. The error is the panic of a method of
+/// the model.
+pub(super) fn part<M: ObjectModel>(
+    garbage: Garbage,
+    open: &mut OpenReport,
+    m: &mut ModelMutator<M>,
+) -> std::thread::Result<()> {
+    let (done, all, left) = reclaim_all(garbage, open, m);
+    let completed = complete(open, all, std::iter::once(left), m);
+    done.and(completed)
+}
+
+/// Clears and releases all garbage. Returns whether a method of the model has unwound, the number
+/// of the objects, and those that are still alive.
+fn reclaim_all<M: ObjectModel>(
+    garbage: Garbage,
+    open: &OpenReport,
+    m: &mut ModelMutator<M>,
+) -> (std::thread::Result<()>, usize, Vec<Object>) {
+    let _entered = open.span.enter();
     let spared = guarded(|| release_spared(garbage.spared, m));
     let mut objects = ClaimRef::into_objects(garbage.objects);
     let all = objects.len();
     let done = spared.and(clear_and_release(&objects, all, m));
     objects.retain(|&object| is_alive(object, m));
-    drop(entered);
-    close_after(done, open, all, std::iter::once(objects), m)
+    (done, all, objects)
 }
 
 /// Hands the garbage, with the collector lock, to all mutators, of which each reclaims the objects
@@ -265,18 +297,31 @@ fn close_after<M: ObjectModel>(
     resume_unwind(first)
 }
 
-/// Completes the figures of a collection whose garbage is released, and closes its report. The
-/// caller holds the collector lock. If the settling unwinds, the report is closed first, because it
-/// would be lost otherwise.
-///
-/// `garbage`: the number of all objects. `lists`: those that were alive when their batches were
-/// finished. They are ordinary objects afterwards.
+/// Completes the figures of a collection whose garbage is released, and closes its report. If the
+/// settling unwinds, the report is closed first, because it would be lost otherwise.
 fn close<M: ObjectModel>(
     mut open: OpenReport,
     garbage: usize,
     lists: impl Iterator<Item = Vec<Object>>,
     m: &mut ModelMutator<M>,
 ) -> CollectionReport {
+    let completed = complete(&mut open, garbage, lists, m);
+    let report = open_report::close(m, open, None);
+    completed.unwrap_or_else(|payload| resume_unwind(payload));
+    report
+}
+
+/// Completes the figures of a collection whose garbage is released. The caller holds the collector
+/// lock. The error is a panic of the model, after which the figures are complete too.
+///
+/// `garbage`: the number of all objects. `lists`: those that were alive when their batches were
+/// finished. They are ordinary objects afterwards.
+fn complete<M: ObjectModel>(
+    open: &mut OpenReport,
+    garbage: usize,
+    lists: impl Iterator<Item = Vec<Object>>,
+    m: &mut ModelMutator<M>,
+) -> std::thread::Result<()> {
     let span = open.span.clone();
     let entered = span.enter();
     let survive = |list: Vec<Object>, m: &ModelMutator<M>| {
@@ -295,11 +340,9 @@ fn close<M: ObjectModel>(
     let settled = guarded(|| settle(&mut left, m, &mut open.report));
     kept += survive(left, m);
     drop(entered);
-    open.report.collected = garbage - kept;
+    open.report.collected += garbage - kept;
     open.report.uncollectable += kept;
-    let report = open_report::close(m, open, None);
-    settled.unwrap_or_else(|payload| resume_unwind(payload));
-    report
+    settled
 }
 
 /// Makes the fate of the released objects final that were alive when their batches were finished.

@@ -38,6 +38,9 @@ pub(crate) enum Selection {
     /// Of the recheck, and of a search from legacy finalizers: the claimed ones, so that their
     /// counts include the claim's reference.
     Claimed,
+    /// Those that [a child has proposed](super::proposal), which have the bits of claimed ones
+    /// during the search.
+    Proposed,
 }
 
 impl Selection {
@@ -48,7 +51,7 @@ impl Selection {
             Self::Full => (state::FULL, state::TRACKED),
             Self::All => (state::TRACKED | state::DYING, state::TRACKED),
             Self::Young => (state::YOUNG, state::TRACKED),
-            Self::Claimed => (state::CLAIMED, state::CLAIMED),
+            Self::Claimed | Self::Proposed => (state::CLAIMED, state::CLAIMED),
         }
     }
 }
@@ -98,20 +101,31 @@ impl Scope {
         Ok(Self { selection: Selection::All, pages })
     }
 
-    /// The pages of claimed objects, which are in the order of memory.
-    pub(crate) fn of_claimed(
-        space: &Space<impl AddressMap>,
-        objects: &[ClaimRef],
-    ) -> Result<Self, NoMemory> {
+    /// The pages of some objects, which are in the order of memory.
+    fn of(selection: Selection, in_order: impl Iterator<Item = usize>) -> Result<Self, NoMemory> {
         let mut pages = Vec::new();
-        steps::took(objects.len());
-        for object in objects {
-            let page = space.page_index(object.object().address()) as u32;
+        for page in in_order.map(|page| page as u32) {
+            steps::took(1);
             if pages.last() != Some(&page) {
                 fallible::push(&mut pages, page)?;
             }
         }
-        Ok(Self { selection: Selection::Claimed, pages: WorkList::new(pages)? })
+        Ok(Self { selection, pages: WorkList::new(pages)? })
+    }
+
+    /// The claimed objects, which are in the order of memory.
+    pub(crate) fn of_claimed(
+        space: &Space<impl AddressMap>,
+        objects: &[ClaimRef],
+    ) -> Result<Self, NoMemory> {
+        let page = |claim: &ClaimRef| space.page_index(claim.object().address());
+        Self::of(Selection::Claimed, objects.iter().map(page))
+    }
+
+    /// The proposed objects at these granules, which are in order.
+    pub(super) fn of_proposed(granules: &[u32]) -> Result<Self, NoMemory> {
+        let page = |&granule: &u32| granule as usize / PAGE_GRANULES;
+        Self::of(Selection::Proposed, granules.iter().map(page))
     }
 
     /// Whether an object in this state is a candidate.

@@ -209,6 +209,12 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         sweep::sweep(self.world, &self.scope, &self.candidates, self.workers)
     }
 
+    /// Lists the unmarked candidates. Objects do not age, because others on their pages were not
+    /// examined.
+    pub(super) fn list(&self, _: Marked) -> Result<Swept<'a>, NoMemory> {
+        sweep::list_unmarked(self.world, &self.scope, &self.candidates, self.workers)
+    }
+
     pub(crate) fn take_marked(
         &self,
         objects: &mut Vec<ClaimRef>,
@@ -231,7 +237,10 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
     /// Enters a phase, unless this is a search among claimed objects, which is a part of another
     /// phase, or a survey.
     pub(super) fn phase(&self, phase: Phase) -> Option<OpenPhase<'a>> {
-        let is_collection = matches!(self.scope.selection, Selection::Full | Selection::Young);
+        let is_collection = matches!(
+            self.scope.selection,
+            Selection::Full | Selection::Young | Selection::Proposed
+        );
         is_collection.then(|| self.world.core().phase(phase))
     }
 }

@@ -94,9 +94,7 @@ fn age_and_count<M: ObjectModel>(
     world.share(workers, &|worker| {
         let (mut mine, mut outcome) = (Vec::new(), Ok(()));
         for &page in share.of(worker).flatten() {
-            steps::took(PAGE_WORDS);
-            let unmarked = candidates.unmarked_on(page).map(|(_, bits)| bits.count_ones() as usize);
-            match unmarked.sum() {
+            match unmarked_on(candidates, page) {
                 0 => {}
                 number => outcome = outcome.and(fallible::push(&mut mine, (page, number))),
             }
@@ -122,6 +120,30 @@ fn age(space: &Space<impl AddressMap>, page: u32) {
     // SAFETY: rule *stopped*: only this worker accesses the page. The caller's lock keeps threads
     // away that count live objects.
     unsafe { exclusively(&space.states()[range], age) };
+}
+
+/// The phase `Sweep` without ageing.
+pub(super) fn list_unmarked<'w, M: ObjectModel>(
+    world: &'w World<'_, M>,
+    scope: &Scope,
+    candidates: &Candidates,
+    workers: usize,
+) -> Result<Swept<'w>, NoMemory> {
+    let _phase = world.core().phase(Phase::Sweep);
+    let mut pages = Vec::new();
+    for &page in scope.pages() {
+        match unmarked_on(candidates, page) {
+            0 => {}
+            number => fallible::push(&mut pages, (page, number))?,
+        }
+    }
+    list(world, candidates, pages, workers)
+}
+
+/// The number of unmarked candidates on a page.
+fn unmarked_on(candidates: &Candidates, page: u32) -> usize {
+    steps::took(PAGE_WORDS);
+    candidates.unmarked_on(page).map(|(_, bits)| bits.count_ones() as usize).sum()
 }
 
 /// Lists the unmarked candidates of `pages`, which has their numbers.
@@ -199,7 +221,7 @@ fn aged(state: u8) -> u8 {
 ///
 /// It allocates no memory, and one thread is enough, because the work takes about a nanosecond for
 /// an object.
-fn age_all<M: ObjectModel>(world: &World<'_, M>) -> usize {
+pub(super) fn age_all<M: ObjectModel>(world: &World<'_, M>) -> usize {
     let core = world.core();
     let (space, states) = (&core.space, core.space.states());
     let mut promoted = 0;

@@ -421,7 +421,7 @@ pub(super) fn begin<M: ObjectModel>(
     let stamp = ProcessStamp::new();
     stopped(m, |world| {
         let prepared = Prepared::of(world)?;
-        Ok(child::clone_for(world, |world| {
+        Ok(child::clone_for(world, child::LIMIT, |world| {
             stream(world, &prepared, &mut tracer, |source| {
                 write_from(source, stamp, &mut to)?;
                 Ok(to.flush()?)

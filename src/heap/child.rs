@@ -21,7 +21,7 @@
 //!   the function that has cloned it.
 //!
 //! It does call the model's traversals, and functions that describe objects. One that allocates or
-//! waits may hang the child, but nothing else: the child is ended after ten minutes, its answer is
+//! waits may hang the child, but nothing else: the child is ended after some time, its answer is
 //! missing, and the caller does the work in another way.
 //!
 //! # States
@@ -79,6 +79,8 @@ impl From<io::Error> for JobError {
 /// Why there is no answer of a child.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
+    /// There can be none, for this reason.
+    Impossible(&'static str),
     /// The system has refused memory, or the child.
     Refused(io::Error),
     /// The child has said why.
@@ -90,6 +92,7 @@ pub(crate) enum NoAnswer {
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Impossible(why) => f.write_str(why),
             Self::Refused(error) => write!(f, "the system refuses a child process: {error}"),
             Self::Failed(JobError::System(code)) => {
                 write!(f, "the child process failed: {}", io::Error::from_raw_os_error(*code))
@@ -158,34 +161,42 @@ impl ChildRoom {
     }
 }
 
-/// A word that both processes share, and its value is what the child tells.
-struct SharedWord(NonNull<AtomicU64>);
+/// Memory that both processes share, all zeroes at first. The system gives each page when it is
+/// written first, so that it may be larger than needed.
+///
+/// Relaxed uses suffice: the child writes, and the parent reads after the child has ended.
+pub(crate) struct SharedMemory {
+    start: NonNull<u8>,
+    bytes: usize,
+}
 
-impl SharedWord {
-    const BYTES: usize = size_of::<AtomicU64>();
-
-    fn new() -> io::Result<Self> {
-        let start = system::share(Self::BYTES).map_err(io::Error::from_raw_os_error)?;
-        Ok(Self(start.cast()))
+impl SharedMemory {
+    /// Memory for so many words.
+    pub(crate) fn new(words: usize) -> io::Result<Self> {
+        let bytes = words * size_of::<AtomicU64>();
+        let start = system::share(bytes).map_err(io::Error::from_raw_os_error)?;
+        Ok(Self { start, bytes })
     }
 
-    /// Relaxed uses suffice: one process writes, and the other reads after the first has ended.
-    fn get(&self) -> &AtomicU64 {
-        // SAFETY: rule *mapped*: an own mapping, which `drop` releases; zeroes are a value.
-        unsafe { self.0.as_ref() }
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        let len = self.bytes / size_of::<AtomicU64>();
+        // SAFETY: rule *mapped*: an own mapping, which `drop` releases; zeroes are values.
+        unsafe { std::slice::from_raw_parts(self.start.cast().as_ptr(), len) }
     }
 }
 
-impl Drop for SharedWord {
+impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: rule *mapped*: the mapping of `new`, whole.
-        let released = unsafe { system::release(self.0.cast(), Self::BYTES) };
+        let released = unsafe { system::release(self.start, self.bytes) };
         debug_assert_eq!(released, Ok(()));
     }
 }
 
-// SAFETY: rule *mapped*: the mapping belongs to no thread.
-unsafe impl Send for SharedWord {}
+// SAFETY: rule *mapped*: the mapping belongs to no thread, and its words are atomic.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
 
 // How the child ends. The word has the answer plus 1, or the system's code. No code of the program
 // ends a process in these ways by chance.
@@ -195,8 +206,8 @@ const CHANGED: i32 = 103;
 const PANICKED: i32 = 104;
 const NO_SYSTEM: i32 = 105;
 
-/// The longest time that a child may take.
-const LIMIT: Duration = Duration::from_secs(600);
+/// The longest time that a child may take whose work nobody can estimate.
+pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 
 /// Ends the child if a panic would leave [`clone_for`].
 struct LeaveOnUnwind;
@@ -211,24 +222,26 @@ impl Drop for LeaveOnUnwind {
 #[must_use = "the child works for nothing if nobody waits for it"]
 pub(crate) struct Working {
     process: ChildProcess,
-    word: SharedWord,
+    answer: SharedMemory,
+    limit: Duration,
 }
 
 /// Clones the process, and lets the child do `job`, which keeps to the rules at the top of this
-/// file.
+/// file, and takes at most `limit`.
 ///
 /// # Errors
 ///
 /// [`NoAnswer::Refused`].
 pub(crate) fn clone_for<M: ObjectModel>(
     world: &World<'_, M>,
+    limit: Duration,
     job: impl FnOnce(&World<'_, M>) -> Result<u64, JobError>,
 ) -> Result<Working, NoAnswer> {
     // A panicking thread cannot change the hook.
     if !is_possible() || std::thread::panicking() {
         return Err(NoAnswer::Refused(io::ErrorKind::Unsupported.into()));
     }
-    let word = SharedWord::new().map_err(NoAnswer::Refused)?;
+    let answer = SharedMemory::new(1).map_err(NoAnswer::Refused)?;
     let prepare = || {
         IS_CHILD.store(true, Ordering::Relaxed);
         // The hook of the program is code of others. Its lock is held while another thread panics,
@@ -239,8 +252,8 @@ pub(crate) fn clone_for<M: ObjectModel>(
     };
     // SAFETY: rule *child*: the job waits for nobody, except in code of the program, with which the
     // child may hang until its limit. It never returns from here.
-    match unsafe { process::clone_process(LIMIT, prepare) }.map_err(NoAnswer::Refused)? {
-        Cloned::Parent(process) => Ok(Working { process, word }),
+    match unsafe { process::clone_process(limit, prepare) }.map_err(NoAnswer::Refused)? {
+        Cloned::Parent(process) => Ok(Working { process, answer, limit }),
         Cloned::Child => {
             let _never = LeaveOnUnwind;
             let (code, value) = match job(world) {
@@ -250,7 +263,7 @@ pub(crate) fn clone_for<M: ObjectModel>(
                 Err(JobError::Panic) => (PANICKED, 0),
                 Err(JobError::System(code)) => (NO_SYSTEM, u64::from(code.cast_unsigned())),
             };
-            word.get().store(value, Ordering::Relaxed);
+            answer.words()[0].store(value, Ordering::Relaxed);
             process::leave_child(code)
         }
     }
@@ -265,8 +278,8 @@ impl Working {
     /// Waits for the answer, or ends the child when it takes too long. The thread is detached
     /// meanwhile.
     pub(crate) fn wait(self) -> Result<u64, NoAnswer> {
-        let end = self.process.wait(LIMIT);
-        let value = self.word.get().load(Ordering::Relaxed);
+        let end = self.process.wait(self.limit);
+        let value = self.answer.words()[0].load(Ordering::Relaxed);
         let failed = match end {
             ChildEnd::Left(DONE) if value > 0 => return Ok(value - 1),
             ChildEnd::Left(NO_ROOM) => JobError::Room,

@@ -596,10 +596,16 @@ impl Pace {
     /// A full collection traversed `candidates`, of which `dead` were unreachable.
     pub(crate) fn after_full(&self, candidates: usize, dead: usize) {
         self.unreclaimed.store(dead, Ordering::Relaxed);
-        let lean = dead * 8 < candidates;
-        self.lean.store(lean, Ordering::Relaxed);
         self.nothing_is_new();
         self.grown_objects.store(0, Ordering::Relaxed);
+        self.after_search(candidates, dead);
+    }
+
+    /// A child has traversed `candidates`, of which `dead` were unreachable. What is new since its
+    /// clone, and has grown, stays so.
+    pub(crate) fn after_search(&self, candidates: usize, dead: usize) {
+        let lean = dead * 8 < candidates;
+        self.lean.store(lean, Ordering::Relaxed);
         self.old_objects.store(candidates - dead.min(candidates), Ordering::Relaxed);
         self.old_bytes.store(self.settled_bytes(), Ordering::Relaxed);
         self.is_old_open.store(true, Ordering::Relaxed);

@@ -33,9 +33,10 @@ pub(crate) struct OpenReport {
     pub(crate) quiet: bool,
     pub(crate) begun: std::time::Instant,
     pub(crate) span: Span,
-    /// The heap's total of bytes outside the heap that garbage had given up.
+    /// The heap's total of bytes outside the heap that garbage had given up, when the collector
+    /// lock was acquired.
     pub(crate) external_before: usize,
-    /// The heap's sums of the phases before the collection.
+    /// The heap's sums of the phases then.
     pub(crate) phases_before: PhaseTimes,
 }
 

@@ -22,6 +22,8 @@ pub struct Collect {
     /// All mutators reclaim its garbage, in batches. Otherwise the collecting thread does, before
     /// its call returns.
     pub(crate) in_batches: bool,
+    /// A child of the process searches.
+    pub(crate) forked: bool,
 }
 
 impl Collect {
@@ -35,6 +37,7 @@ impl Collect {
             quiet: false,
             workers: usize::MAX,
             in_batches: false,
+            forked: false,
         }
     }
 
@@ -48,6 +51,7 @@ impl Collect {
             quiet: false,
             workers: usize::MAX,
             in_batches: false,
+            forked: false,
         }
     }
 
@@ -63,6 +67,17 @@ impl Collect {
     /// a limit of its own: [`HeapBuilder::workers`](crate::HeapBuilder::workers). 0 counts as 1.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
+        self
+    }
+
+    /// Whether a child of the process searches for the garbage (the default is `false`), so that no
+    /// stop is as long as the search: a full collection of 10^7 objects stops the world for a few
+    /// milliseconds. The call takes longer than without, its thread is detached meanwhile, and
+    /// other threads may collect. Where there can be no child, the search runs in a stop as always
+    /// ([`CollectionReport::no_child`](crate::CollectionReport::no_child)). A young collection
+    /// ignores this.
+    pub fn forked(mut self, forked: bool) -> Self {
+        self.forked = forked;
         self
     }
 

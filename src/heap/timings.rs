@@ -136,7 +136,14 @@ impl Timings {
 
     /// Forgets slow calls that belong to no collection.
     pub(crate) fn forget_calls(&self) {
-        drop(self.kept.with(|kept| std::mem::take(&mut kept.slowest)));
+        drop(self.take_calls());
+    }
+
+    /// The slow calls of the running collection, the slowest first.
+    pub(crate) fn take_calls(&self) -> Vec<LongestCall> {
+        let mut calls = self.kept.with(|kept| std::mem::take(&mut kept.slowest));
+        calls.sort_unstable_by_key(|call| std::cmp::Reverse(call.took));
+        calls
     }
 
     /// Completes a report that is about to be closed, and keeps its times and a copy.
@@ -144,8 +151,6 @@ impl Timings {
         let overwritten = self.kept.with(|kept| {
             kept.sequence += 1;
             report.sequence = kept.sequence;
-            report.slowest = std::mem::take(&mut kept.slowest);
-            report.slowest.sort_unstable_by_key(|call| std::cmp::Reverse(call.took));
             let times = match report.kind {
                 CollectionKind::Young => &mut kept.young,
                 CollectionKind::Full => &mut kept.full,

@@ -281,6 +281,14 @@ impl Tracer {
         }
     }
 
+    /// A tracer for a collection in a child of the process, which must not allocate. Memory counts
+    /// as lacking for objects with more references than fit.
+    pub(crate) fn for_child(base: usize, len: usize, references: usize) -> Result<Self, NoMemory> {
+        let mut tracer = Self::for_collection(base, len);
+        tracer.fix(references)?;
+        Ok(tracer)
+    }
+
     /// Makes room for so many references, and for no more later.
     pub(super) fn fix(&mut self, references: usize) -> Result<(), NoMemory> {
         self.uncounted.try_reserve_exact(references.min(UNCOUNTED_MOST))?;

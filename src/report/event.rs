@@ -231,6 +231,8 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         slowest,
         largest_types: _,
         workers,
+        child,
+        no_child,
     } = report;
     #[cfg(feature = "usdt")]
     probes::ended(report);
@@ -263,6 +265,9 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
         longest_type = slowest.map_or("", |call| &*call.type_name),
         longest_us = slowest.map_or(0, |call| call.took.as_micros() as u64),
         abandoned = abandoned.as_deref(),
+        child_us = child.map(|child| child.took.as_micros() as u64),
+        parts = child.map(|child| child.parts),
+        no_child = no_child.as_deref(),
         "collected"
     );
 }

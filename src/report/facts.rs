@@ -104,6 +104,11 @@ impl PhaseTimes {
         Self(Phase::ALL.map(nanos))
     }
 
+    /// The sums of both times.
+    pub(crate) fn plus(self, more: Self) -> Self {
+        Self::of(|phase| self.0[phase as usize].wrapping_add(more.0[phase as usize]))
+    }
+
     /// The time since the sums were `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self::of(|phase| self.0[phase as usize].wrapping_sub(earlier.0[phase as usize]))
@@ -213,6 +218,11 @@ pub struct CollectionReport {
     /// The number of threads that could count and mark, with the collecting thread. Fewer have
     /// worked if the collection ended before the others could begin.
     pub workers: usize,
+    /// The search in a child of the process, if [`Collect::forked`](crate::Collect::forked) asked
+    /// for one and it has ended well.
+    pub child: Option<ChildSearch>,
+    /// Why the search ran in a stop, although a child was asked for.
+    pub no_child: Option<Cow<'static, str>>,
 }
 
 impl CollectionReport {
@@ -245,12 +255,18 @@ impl CollectionReport {
             slowest: Vec::new(),
             largest_types: Vec::new(),
             workers: 1,
+            child: None,
+            no_child: None,
         }
     }
 
     /// A copy, if there is memory for it.
     pub(crate) fn copy(&self) -> Option<Self> {
         let abandoned = match &self.abandoned {
+            Some(reason) => Some(fallible::owned(reason).ok()?.into()),
+            None => None,
+        };
+        let no_child = match &self.no_child {
             Some(reason) => Some(fallible::owned(reason).ok()?.into()),
             None => None,
         };
@@ -268,7 +284,7 @@ impl CollectionReport {
             let type_name = fallible::owned(&share.type_name).ok()?.into();
             fallible::push(&mut largest_types, TypeShare { type_name, ..*share }).ok()?;
         }
-        Some(Self { abandoned, late_thread, stops, slowest, largest_types, ..*self })
+        Some(Self { abandoned, no_child, late_thread, stops, slowest, largest_types, ..*self })
     }
 
     /// What the collection has cost the program: its waits, and the times of its phases. Threads
@@ -277,6 +293,24 @@ impl CollectionReport {
         let phases: Duration = self.phases.iter().map(|(_, took)| took).sum();
         self.waited + (self.time_to_stop + phases).min(self.duration)
     }
+}
+
+/// The search of a full collection in a child of the process: a part of a [`CollectionReport`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChildSearch {
+    /// How long it took, by the clock of the child.
+    pub took: Duration,
+    /// The objects that it has proposed as garbage.
+    pub proposed: usize,
+    /// The proposed objects that still took part in the collection when their part was examined, in
+    /// a stop. [`CollectionReport::unreachable`] says how many of them were garbage.
+    pub examined: usize,
+    /// The parts of the proposal, each with a stop of its own.
+    pub parts: usize,
+    /// The objects with a field that the child could not read, because a thread that does not exist
+    /// in it had locked it. What such an object refers to was kept.
+    pub unreadable: usize,
 }
 
 /// How much of a heap the objects of one type are: a part of a [`CollectionReport`].

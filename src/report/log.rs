@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use crate::base::environment::{Environment, LogTo};
 use crate::base::fallible;
 use crate::base::outside::{call_outside, whole_line};
-use crate::report::facts::{CollectionReport, LongestCall, TypeShare};
+use crate::report::facts::{ChildSearch, CollectionReport, LongestCall, TypeShare};
 
 /// A text in quotes, as JSON writes it.
 pub(crate) struct Quoted<T>(pub(crate) T);
@@ -78,6 +78,22 @@ fn micros(time: Duration) -> u128 {
     time.as_micros()
 }
 
+/// The search of a child.
+struct ChildAsJson<'a>(&'a ChildSearch);
+
+impl fmt::Display for ChildAsJson<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ChildSearch { took, proposed, examined, parts, unreadable } = self.0;
+        let pairs = [
+            JsonPair("proposed", proposed),
+            JsonPair("examined", examined),
+            JsonPair("parts", parts),
+            JsonPair("unreadable", unreadable),
+        ];
+        write!(f, "{{{},{}}}", JsonPair("took_us", micros(*took)), JsonList(pairs.iter()))
+    }
+}
+
 /// A collection has ended.
 pub(crate) fn collection(heap: &str, report: &CollectionReport) {
     let Some(to) = wanted() else { return };
@@ -107,6 +123,8 @@ pub(crate) fn collection(heap: &str, report: &CollectionReport) {
         slowest,
         largest_types,
         workers,
+        child,
+        no_child,
     } = report;
     let phases = PhasesAsJson(phases);
     let slowest = CallsAsJson(slowest);
@@ -131,12 +149,15 @@ pub(crate) fn collection(heap: &str, report: &CollectionReport) {
     let late_thread = OrNull(late_thread.as_deref().map(Quoted));
     let types = JsonList(largest_types.iter().map(ShareAsJson));
     let abandoned = OrNull(abandoned.as_deref().map(Quoted));
+    let child = OrNull(child.as_ref().map(ChildAsJson));
+    let no_child = OrNull(no_child.as_deref().map(Quoted));
     write(
         to,
         format_args!(
             "{{\"event\":\"collection\",{Stamp},\"heap\":{},\"sequence\":{sequence},\"kind\":\"{}\",\
              \"reason\":\"{reason:?}\",{},\"stops_us\":[{stops}],{},\"phases_us\":{{{phases}}},\"slowest\":[{slowest}],\
-             \"late_thread\":{late_thread},\"largest_types\":[{types}],\"abandoned\":{abandoned}}}",
+             \"late_thread\":{late_thread},\"largest_types\":[{types}],\"abandoned\":{abandoned},\"child\":{child},\
+             \"no_child\":{no_child}}}",
             Quoted(heap),
             kind.name(),
             JsonList(figures.iter()),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use standstill::{CollectionReport, Gc, Heap, KnownRoot, Mutator, Pacing};
+use standstill::{Collect, CollectionReport, Gc, Heap, KnownRoot, Mutator, Pacing};
 
 use crate::common::{live_for_ever, panic_text};
 use crate::dynamics;
@@ -400,7 +400,10 @@ impl Run {
                 self.collected(false, &report);
             }
             Step::Full => {
-                let report = m.collect();
+                // A search in a child leaves immortal objects in the set.
+                let is_forked =
+                    self.model.alive.values().all(|node| !node.immortal || !node.tracked);
+                let report = m.try_collect(Collect::full().forked(is_forked)).unwrap();
                 self.collected(true, &report);
             }
             Step::DropDetached(place) => {

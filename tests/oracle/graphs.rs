@@ -1,6 +1,6 @@
 //! Larger graphs, and all small ones: exactly the unreachable objects are collected.
 
-use standstill::{CollectionReport, Heap, Pacing};
+use standstill::{Collect, CollectionReport, Heap, Pacing};
 
 use crate::common::*;
 
@@ -44,7 +44,7 @@ fn large_graphs(lab: &Lab, n: usize, rounds: u64) {
         // are collected.
         let by_count = before - lab.census.alive();
         let reached = reachable(n, &edges, &held).into_iter().filter(|&seen| seen).count();
-        let report = m.collect();
+        let report = m.try_collect(Collect::full().forked(round % 4 == 3)).unwrap();
         assert_eq!(report.collected + by_count, n - reached, "round {round}: {report:?}");
         assert_eq!(lab.census.alive(), reached);
         assert!(handles.iter().zip(&held).all(|(gc, &name)| gc.name() == name));

@@ -1,0 +1,288 @@
+//! Full collections whose search runs in a child of the process.
+#![cfg(all(target_os = "linux", target_env = "gnu", not(any(loom, shuttle))))]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use standstill::{
+    Collect, CollectionEvent, CollectionKind, CollectionReport, Gc, GcCell, Heap, Mutator, Pacing,
+    Trace, Tracer,
+};
+
+#[derive(Trace)]
+struct Node {
+    edges: GcCell<Vec<Gc<Node>>>,
+    #[trace(skip)]
+    dies: Arc<AtomicUsize>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.dies.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn heap() -> Heap {
+    Heap::builder().pacing(Pacing::manual()).build().unwrap()
+}
+
+fn node(m: &Mutator, dies: &Arc<AtomicUsize>) -> Gc<Node> {
+    m.alloc(Node { edges: GcCell::default(), dies: Arc::clone(dies) })
+}
+
+/// A cycle of so many objects, of which one is returned.
+fn ring(m: &Mutator, size: usize, dies: &Arc<AtomicUsize>) -> Gc<Node> {
+    let first = node(m, dies);
+    let mut last = first.clone();
+    for _ in 1..size {
+        let next = node(m, dies);
+        last.edges.lock(m).push(next.clone());
+        last = next;
+    }
+    last.edges.lock(m).push(first.clone());
+    first
+}
+
+fn forked(m: &mut Mutator) -> CollectionReport {
+    m.try_collect(Collect::full().forked(true)).unwrap()
+}
+
+#[test]
+fn a_child_finds_the_garbage_and_only_that() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let [dead, alive] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let kept: Vec<_> = (0..10).map(|_| ring(&m, 50, &alive)).collect();
+    (0..10).for_each(|_| drop(ring(&m, 50, &dead)));
+    let report = forked(&mut m);
+    assert_eq!(report.no_child, None);
+    let child = report.child.expect("a child has searched");
+    assert_eq!((child.proposed, child.examined, child.parts, child.unreadable), (500, 500, 1, 0));
+    assert_eq!((report.kind, report.candidates), (CollectionKind::Full, 1_000));
+    assert_eq!((report.unreachable, report.collected, report.stops.len()), (500, 500, 2));
+    assert_eq!(dead.load(Ordering::Relaxed), 500);
+    assert_eq!(alive.load(Ordering::Relaxed), 0);
+    let report = forked(&mut m);
+    assert_eq!((report.child.unwrap().proposed, report.stops.len()), (0, 1));
+    drop(kept);
+    assert_eq!(forked(&mut m).collected, 500);
+    assert_eq!(alive.load(Ordering::Relaxed), 500);
+    assert_eq!(heap.stats().collections, 3);
+}
+
+#[test]
+fn many_structures_are_collected_in_parts() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let dead = Arc::new(AtomicUsize::new(0));
+    (0..150).for_each(|_| drop(ring(&m, 200, &dead)));
+    // One structure is one part, however large.
+    drop(ring(&m, 12_000, &dead));
+    let report = forked(&mut m);
+    let child = report.child.unwrap();
+    assert_eq!(child.proposed, 42_000);
+    assert!((5..=8).contains(&child.parts), "{child:?}");
+    assert_eq!(report.stops.len(), 1 + child.parts);
+    assert_eq!((report.unreachable, report.collected), (42_000, 42_000));
+    assert_eq!(dead.load(Ordering::Relaxed), 42_000);
+}
+
+#[test]
+fn references_beyond_a_byte_are_counted() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let dead = Arc::new(AtomicUsize::new(0));
+    for held in [false, true] {
+        let hub = node(&m, &dead);
+        for _ in 0..1_000 {
+            let spoke = node(&m, &dead);
+            spoke.edges.lock(&m).push(hub.clone());
+            hub.edges.lock(&m).push(spoke);
+        }
+        // 256 more, so that the byte alone would explain all references.
+        let outside: Vec<_> = (0..256).map(|_| hub.clone()).collect();
+        drop(hub);
+        let before = dead.load(Ordering::Relaxed);
+        let report = if held {
+            forked(&mut m)
+        } else {
+            drop(outside);
+            forked(&mut m)
+        };
+        let expected = if held { 0 } else { 1_001 };
+        assert_eq!(report.child.unwrap().proposed, expected);
+        assert_eq!(dead.load(Ordering::Relaxed) - before, expected);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum InChild {
+    Traverses,
+    Sleeps,
+    Leaves,
+    Panics,
+    IsKilled,
+    Faults,
+    Aborts,
+    Hangs,
+}
+
+/// What its traversal does in another process than that of the test.
+#[derive(Clone)]
+struct Strange {
+    process: u32,
+    acts: InChild,
+    me: Arc<GcCell<Option<Gc<Strange>>>>,
+}
+
+impl Strange {
+    /// A cycle of one.
+    fn ring(m: &Mutator, acts: InChild) -> Gc<Self> {
+        let me = Arc::new(GcCell::default());
+        let this = m.alloc(Self { process: std::process::id(), acts, me: Arc::clone(&me) });
+        me.set(m, Some(this.clone()));
+        this
+    }
+}
+
+impl Trace for Strange {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        if std::process::id() != this.process {
+            match this.acts {
+                InChild::Traverses => {}
+                InChild::Sleeps => std::thread::sleep(Duration::from_millis(400)),
+                // SAFETY: it ends the process.
+                InChild::Leaves => unsafe { libc::_exit(0) },
+                InChild::Panics => panic!("in the child"),
+                // SAFETY: as above.
+                InChild::IsKilled => _ = unsafe { libc::raise(libc::SIGKILL) },
+                // SAFETY: as a fault does.
+                InChild::Faults => _ = unsafe { libc::raise(libc::SIGSEGV) },
+                InChild::Aborts => std::process::abort(),
+                InChild::Hangs => loop {
+                    std::hint::spin_loop();
+                },
+            }
+        }
+        Trace::traverse(&*this.me, tracer);
+    }
+
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&*this.me, m);
+    }
+}
+
+#[test]
+fn without_a_child_the_search_runs_in_a_stop() {
+    let reasons = [
+        (InChild::Leaves, "ended without an answer"),
+        (InChild::Panics, "code panicked"),
+        (InChild::IsKilled, "signal 9"),
+        (InChild::Faults, "signal 11"),
+        (InChild::Aborts, "signal 6"),
+        (InChild::Hangs, "took too long"),
+    ];
+    std::thread::scope(|s| {
+        for (acts, reason) in reasons {
+            s.spawn(move || {
+                let heap = heap();
+                let mut m = heap.attach();
+                let alive = Strange::ring(&m, InChild::Traverses);
+                drop(Strange::ring(&m, acts));
+                let report = forked(&mut m);
+                assert_eq!(report.child, None);
+                let told = report.no_child.expect("a reason");
+                let signal_is_masked = acts == InChild::Hangs && told.contains("signal 14");
+                assert!(told.contains(reason) || signal_is_masked, "{told}");
+                assert_eq!((report.abandoned, report.collected), (None, 1));
+                assert_eq!((report.stops.len(), heap.stats().collections), (2, 1));
+                // The next child ends well.
+                assert_eq!(forked(&mut m).child.expect("a child").proposed, 0);
+                drop(alive);
+                assert_eq!(forked(&mut m).collected, 1);
+            });
+        }
+    });
+}
+
+/// Runs `meanwhile` on another thread, attached, while a child searches, and returns the report.
+fn while_a_child_searches<R: Send>(
+    heap: &Heap,
+    m: &mut Mutator,
+    meanwhile: impl FnOnce(&mut Mutator) -> R + Send,
+) -> (CollectionReport, R) {
+    let _slow = Strange::ring(m, InChild::Sleeps);
+    let (send, begun) = mpsc::channel();
+    let send = Mutex::new(send);
+    heap.on_collection(move |event| {
+        if let CollectionEvent::Start(CollectionKind::Full) = event {
+            _ = send.lock().unwrap().send(());
+        }
+    });
+    std::thread::scope(|s| {
+        let other = s.spawn(move || {
+            begun.recv().unwrap();
+            // The first stop is over long before, and the child sleeps for long afterwards.
+            std::thread::sleep(Duration::from_millis(100));
+            let result = meanwhile(&mut heap.attach());
+            (Instant::now(), result)
+        });
+        let report = forked(m);
+        let ended = Instant::now();
+        let (done, result) = other.join().unwrap();
+        assert!(report.child.expect("a child").took >= Duration::from_millis(400));
+        assert!(done < ended, "it had to wait for the collection");
+        (report, result)
+    })
+}
+
+#[test]
+fn an_object_that_is_upgraded_meanwhile_stays_alive() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let dies = Arc::new(AtomicUsize::new(0));
+    let lost = ring(&m, 10, &dies);
+    let weak = Gc::downgrade(&lost, &m);
+    drop(lost);
+    drop(ring(&m, 10, &dies));
+    let (report, saved) = while_a_child_searches(&heap, &mut m, |m| weak.upgrade(m));
+    assert_eq!((report.child.unwrap().proposed, report.unreachable), (20, 10));
+    assert_eq!(dies.load(Ordering::Relaxed), 10);
+    drop(saved.expect("it was alive"));
+    // With the slow object.
+    assert_eq!(forked(&mut m).collected, 11);
+}
+
+#[test]
+fn other_collections_run_meanwhile_and_may_take_what_was_proposed() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let dies = Arc::new(AtomicUsize::new(0));
+    drop(ring(&m, 10, &dies));
+    let born = Arc::clone(&dies);
+    let (report, (young, full)) = while_a_child_searches(&heap, &mut m, move |m| {
+        drop(ring(m, 7, &born));
+        let young = m.collect_young();
+        // The old ones are left to the one that has begun, or to this one.
+        (young, m.collect())
+    });
+    assert_eq!((young.collected, full.collected), (7, 10));
+    let child = report.child.unwrap();
+    assert_eq!((child.proposed, child.examined, report.collected), (10, 0, 0));
+    let order: Vec<_> = heap.recent_collections().iter().map(|report| report.collected).collect();
+    assert_eq!(order, [7, 10, 0]);
+}
+
+#[test]
+fn the_process_may_fork_meanwhile() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let dies = Arc::new(AtomicUsize::new(0));
+    drop(ring(&m, 10, &dies));
+    let (report, ()) = while_a_child_searches(&heap, &mut m, |m| {
+        let fork = m.prepare_fork().expect("nothing forbids it");
+        fork.parent();
+    });
+    assert_eq!(report.collected, 10);
+}

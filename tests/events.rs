@@ -113,8 +113,9 @@ fn a_collection_shows_its_phases_in_order_and_its_facts() {
     let (_, facts) = seen.iter().find(|(name, _)| name == "collected").expect("the facts");
     let fact = |name: &str| facts[name].as_str();
     assert_eq!((fact("kind"), fact("candidates"), fact("collected")), ("\"full\"", "1", "1"));
-    // A collection that was not abandoned has no reason.
-    let names: BTreeSet<_> = facts.keys().copied().chain(["abandoned", "late_thread"]).collect();
+    // Those of an abandoned collection, a slow stop, and a child.
+    const ABSENT: [&str; 5] = ["abandoned", "late_thread", "child_us", "parts", "no_child"];
+    let names: BTreeSet<_> = facts.keys().copied().chain(ABSENT).collect();
     assert_eq!(names, documented("collected"), "the row in docs/tracing.md");
     assert_eq!((fact("finalized"), fact("stops"), fact("workers")), ("1", "2", "1"));
 }

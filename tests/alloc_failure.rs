@@ -427,6 +427,18 @@ fn collecting_plain_garbage() {
 }
 
 #[test]
+fn collecting_what_a_child_proposes() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    mixed(&mut state, 300);
+    let collect = |state: &mut State| {
+        let report = state.m.try_collect(Collect::full().forked(true));
+        state.report = Some(report.expect("the world can be stopped"));
+    };
+    assert!(refuse_each(state, &[], |_| {}, collect, State::check) > 0);
+}
+
+#[test]
 fn collecting_young_garbage() {
     let _alone = one_at_a_time();
     let mut state = State::new(builder());

@@ -52,6 +52,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use crate::base::fallible::words;
+use crate::base::system::memory_group::memory_left;
 use crate::collect::calls::Abandoned;
 use crate::collect::claim::Unreachable;
 use crate::collect::collection::{self, Collection, FirstStop};
@@ -62,6 +63,7 @@ use crate::collect::scope::Scope;
 use crate::collect::search::Search;
 use crate::collect::sweep::{self, Swept};
 use crate::heap::child::NoAnswer;
+use crate::heap::core::Core;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
@@ -95,11 +97,25 @@ pub(super) fn collect<M: ObjectModel>(
     let mut collection = Collection::begin(m, CollectorGuard::new(&core), what);
     collection.open.report.waited = waited;
     open_report::announce(collection.m, &collection.open);
-    let (collection, begun) = collection.in_stop(first_stop)?;
+    let refusal = refusal(&core);
+    let (collection, begun) =
+        collection.in_stop(|world, report, what| first_stop(world, report, what, refusal))?;
     match begun {
         Begun::Stopped(first) => Ok(collection.finish(first)),
         Begun::Searching(searching, dead) => search(collection, searching, dead),
     }
+}
+
+/// Why this heap gets no child now.
+fn refusal<M: ObjectModel>(core: &Core<M>) -> Option<NoAnswer> {
+    if ListsOf::<M>::PRESENT {
+        return Some(NoAnswer::Impossible("the model lists its objects in each stop"));
+    }
+    // The program may write to each page of the heap while the child lives.
+    let copied = core.space.in_use_bytes();
+    memory_left().is_some_and(|left| left < copied).then_some(NoAnswer::Impossible(
+        "the control group of the process has less memory left than a copy of the heap takes",
+    ))
 }
 
 /// The stop in which the process is cloned. Without a child, the search runs in it.
@@ -107,10 +123,14 @@ fn first_stop<M: ObjectModel>(
     world: World<'_, M>,
     report: &mut CollectionReport,
     what: Collect,
+    refusal: Option<NoAnswer>,
 ) -> Begun<M> {
     let mut dead = Vec::new();
     let begun = collection::merge(&world, report, &mut dead, what);
-    let begun = begun.and_then(|()| clone_child(&world));
+    let begun = begun.and_then(|()| match refusal {
+        Some(refusal) => Ok(Err(refusal)),
+        None => clone_child(&world),
+    });
     let found = match begun {
         Ok(Ok(searching)) => {
             world.core().pace.after_nothing(report.kind);
@@ -130,9 +150,6 @@ fn first_stop<M: ObjectModel>(
 fn clone_child<M: ObjectModel>(
     world: &World<'_, M>,
 ) -> Result<Result<Searching, NoAnswer>, Abandoned> {
-    if ListsOf::<M>::PRESENT {
-        return Ok(Err(NoAnswer::Impossible("the model lists its objects in each stop")));
-    }
     // All objects are as old as after a search in this stop, which would examine them. Before the
     // clone, because the first write to a page after it copies the page.
     sweep::age_all(world);

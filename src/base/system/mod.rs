@@ -11,7 +11,7 @@
 //! | `unix` | the common part of these three |
 //! | `windows` | Windows |
 //!
-//! `signals`, `interrupt` and `process` are for all systems.
+//! `signals`, `interrupt`, `memory_group` and `process` are for all systems.
 //!
 //! Environment variables and the number of the process come from `std`, which is the same on each
 //! system. [ADR 41](../../../docs/adr/0041-platforms.md) has the reasons for the choice of systems.
@@ -35,6 +35,7 @@ pub(crate) mod interrupt;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[allow(unsafe_code)]
 mod linux;
+pub(crate) mod memory_group;
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android", target_vendor = "apple"))))]
 #[allow(unsafe_code)]
 mod other_unix;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use standstill::{
-    Collect, CollectionEvent, CollectionKind, CollectionReport, Gc, GcCell, Heap, Mutator, Pacing,
-    Trace, Tracer,
+    Collect, CollectError, CollectionEvent, CollectionKind, CollectionReport, Gc, GcCell, Heap,
+    Mutator, Pacing, Trace, Tracer,
 };
 
 #[derive(Trace)]
@@ -157,8 +157,8 @@ impl Trace for Strange {
                 InChild::Panics => panic!("in the child"),
                 // SAFETY: as above.
                 InChild::IsKilled => _ = unsafe { libc::raise(libc::SIGKILL) },
-                // SAFETY: as a fault does.
-                InChild::Faults => _ = unsafe { libc::raise(libc::SIGSEGV) },
+                // SAFETY: there is no memory, so that the process ends.
+                InChild::Faults => _ = unsafe { std::ptr::dangling::<u64>().read_volatile() },
                 InChild::Aborts => std::process::abort(),
                 InChild::Hangs => loop {
                     std::hint::spin_loop();
@@ -198,7 +198,9 @@ fn without_a_child_the_search_runs_in_a_stop() {
                 assert_eq!((report.abandoned, report.collected), (None, 1));
                 assert_eq!((report.stops.len(), heap.stats().collections), (2, 1));
                 // The next child ends well.
-                assert_eq!(forked(&mut m).child.expect("a child").proposed, 0);
+                let report = forked(&mut m);
+                assert_eq!(report.no_child, None);
+                assert_eq!(report.child.expect("a child").proposed, 0);
                 drop(alive);
                 assert_eq!(forked(&mut m).collected, 1);
             });
@@ -285,4 +287,84 @@ fn the_process_may_fork_meanwhile() {
         fork.parent();
     });
     assert_eq!(report.collected, 10);
+}
+
+#[test]
+fn a_heap_has_one_child_at_a_time() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let dies = Arc::new(AtomicUsize::new(0));
+    drop(ring(&m, 10, &dies));
+    let (report, other) = while_a_child_searches(&heap, &mut m, forked);
+    assert_eq!((other.child, other.collected), (None, 10));
+    assert_eq!(other.no_child.as_deref(), Some("another child searches this heap"));
+    assert_eq!((report.child.unwrap().examined, report.collected), (0, 0));
+}
+
+#[test]
+fn a_thread_that_is_lost_meanwhile_ends_the_collection() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let dies = Arc::new(AtomicUsize::new(0));
+    drop(ring(&m, 10, &dies));
+    let (report, ()) = while_a_child_searches(&heap, &mut m, |_| {
+        std::thread::scope(|s| _ = s.spawn(|| std::mem::forget(heap.attach())));
+    });
+    let why = report.abandoned.expect("no second stop");
+    assert!(why.starts_with("the world cannot be stopped again"), "{why}");
+    assert_eq!((report.child.unwrap().proposed, report.collected), (10, 0));
+    assert_eq!(heap.recent_collections().len(), 1);
+}
+
+#[test]
+fn a_request_that_does_not_wait_is_busy_while_another_thread_collects() {
+    #[derive(Trace)]
+    #[trace(finalize = finalize)]
+    struct Waits {
+        me: GcCell<Option<Gc<Waits>>>,
+        #[trace(skip)]
+        until: Mutex<mpsc::Receiver<()>>,
+        #[trace(skip)]
+        begun: mpsc::Sender<()>,
+    }
+    fn finalize(this: &Gc<Waits>, _: &Mutator) {
+        this.begun.send(()).unwrap();
+        this.until.lock().unwrap().recv().unwrap();
+    }
+    let heap = heap();
+    let mut m = heap.attach();
+    let (begun, has_begun) = mpsc::channel();
+    let (go_on, until) = mpsc::channel();
+    let waits = m.alloc(Waits { me: GcCell::default(), until: Mutex::new(until), begun });
+    waits.me.set(&m, Some(waits.clone()));
+    drop(waits);
+    std::thread::scope(|s| {
+        s.spawn(|| heap.attach().collect());
+        m.detach(|| has_begun.recv().unwrap());
+        let busy = m.try_collect(Collect::full().forked(true).wait(false));
+        assert!(matches!(busy, Err(CollectError::Busy)), "{busy:?}");
+        go_on.send(()).unwrap();
+        // The recheck of the other thread stops the world.
+        drop(m);
+    });
+}
+
+#[test]
+fn a_cell_that_another_heap_has_locked_is_read_the_next_time() {
+    #[derive(Trace)]
+    struct Holder {
+        cells: Vec<GcCell<Option<Gc<Holder>>>>,
+        me: GcCell<Option<Gc<Holder>>>,
+    }
+    let [heap, other] = [(); 2].map(|()| heap());
+    let cells: Vec<GcCell<Option<Gc<Holder>>>> = (0..3).map(|_| GcCell::default()).collect();
+    other.attach_scoped(|m| cells.iter().for_each(|cell| drop(cell.lock(m))));
+    let mut m = heap.attach();
+    let holder = m.alloc(Holder { cells, me: GcCell::default() });
+    holder.me.set(&m, Some(holder.clone()));
+    drop(holder);
+    let first = forked(&mut m);
+    assert_eq!((first.child.unwrap().unreadable, first.collected, first.stops.len()), (1, 0, 2));
+    let second = forked(&mut m);
+    assert_eq!((second.child.unwrap().unreadable, second.collected), (0, 1));
 }

@@ -67,9 +67,6 @@ pub(crate) fn collect<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
 ) -> Result<CollectionReport, CollectError> {
-    if what.forked && what.kind == CollectionKind::Full {
-        return forked::collect(m, what);
-    }
     let waited = if what.wait { acquire_lock(m, StopPurpose::Collection) } else { Duration::ZERO };
     let core = Arc::clone(m.core());
     if !what.wait && !acquire_helping(m, || core.collector_lock.try_acquire()) {
@@ -81,6 +78,9 @@ pub(crate) fn collect<M: ObjectModel>(
     }
     let mut collection = Collection::begin(m, CollectorGuard::new(&core), what);
     collection.open.report.waited = waited;
+    if what.forked && collection.open.report.kind == CollectionKind::Full {
+        return Ok(forked::collect(collection)?);
+    }
     let (collection, first) = collection.search()?;
     Ok(collection.finish(first))
 }
@@ -128,13 +128,14 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         Self { m, open, guard, what, begun }
     }
 
-    /// Lets other threads collect, while `f` runs with the mutator.
+    /// Lets other threads collect, while `f` runs with the mutator. Afterwards the thread waits for
+    /// them.
     pub(super) fn pause<R>(&mut self, f: impl FnOnce(&mut ModelMutator<M>) -> R) -> R {
         open_report::pause(self.m, &mut self.open);
         self.guard.pause();
         calls::report_held_up(self.m, self.begun);
         let result = f(self.m);
-        self.open.report.waited += acquire_lock(self.m, StopPurpose::Collection);
+        acquire_lock(self.m, StopPurpose::Collection);
         self.guard.resume();
         open_report::resume(self.m, &mut self.open);
         self.begun = calls::begin_holding_up(self.m);
@@ -150,22 +151,28 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     /// Runs the phases up to the end of the first stop.
     fn search(self) -> Result<(Self, FirstStop<M>), StopError> {
         open_report::announce(self.m, &self.open);
-        self.in_stop(first_stop)
+        self.in_first_stop(first_stop)
     }
 
-    /// Stops the world for `first_stop`, which resumes it.
+    /// Stops the world for `phases`, which resume it.
     pub(super) fn in_stop<T>(
+        &mut self,
+        phases: impl FnOnce(World<'_, M>, &mut CollectionReport, Collect) -> T,
+    ) -> Result<T, StopError> {
+        let _entered = self.open.span.enter();
+        prepare(self.m);
+        self.m.free_left_memory();
+        let world = self.m.stop_for(StopPurpose::Collection)?;
+        Ok(phases(world, &mut self.open.report, self.what))
+    }
+
+    /// As [`in_stop`](Self::in_stop), for the first stop. If there can be none, the collection is
+    /// over.
+    pub(super) fn in_first_stop<T>(
         mut self,
-        first_stop: impl FnOnce(World<'_, M>, &mut CollectionReport, Collect) -> T,
+        phases: impl FnOnce(World<'_, M>, &mut CollectionReport, Collect) -> T,
     ) -> Result<(Self, T), StopError> {
-        let first = {
-            let _entered = self.open.span.enter();
-            prepare(self.m);
-            self.m.free_left_memory();
-            let world = self.m.stop_for(StopPurpose::Collection);
-            world.map(|world| first_stop(world, &mut self.open.report, self.what))
-        };
-        match first {
+        match self.in_stop(phases) {
             Ok(first) => Ok((self, first)),
             Err(refused) => {
                 self.close_by(|m, open| open_report::close(m, open, Some(&refused)));
@@ -204,7 +211,10 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         let unreachable = match found {
             Ok(unreachable) => unreachable,
             Err(abandoned) => {
-                self.m.core().pace.after_nothing(self.open.report.kind);
+                // After the clone of a child nothing is left to tell.
+                if self.open.report.child.is_none() {
+                    self.m.core().pace.after_nothing(self.open.report.kind);
+                }
                 self.abandon(abandoned);
                 return None;
             }

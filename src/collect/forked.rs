@@ -29,7 +29,11 @@
 //! An object that is garbage in the first stop can gain no reference afterwards, except by the
 //! upgrade of a weak reference, or by a finalizer of another collection. So it is proven in its
 //! second stop, unless somebody has upgraded it, or another collection has taken it. Objects that
-//! become garbage later wait for the next collection.
+//! become garbage later wait for the next collection, and so do those to which an object refers
+//! that the child could not read.
+//!
+//! This is about references that are counted. A thread could store one without a count in an object
+//! that no part contains, so models with such references get no child.
 //!
 //! # What differs from a search in a stop
 //!
@@ -39,6 +43,8 @@
 //!   reference is garbage, if that belongs to a later part. Young collections do the same with old
 //!   garbage.
 //! * All objects age in the first stop, and not in the last one.
+//! * Mistakes of traversals are not recorded, except more references than exist, for which the
+//!   search runs in a stop. Immortal objects stay in the set, and the report has no `known_alive`.
 //! * No roots are remembered, because those that the child finds die with it. The list of the last
 //!   search in a stop stays, since each use checks it.
 //! * The pacing counts what is new from the first stop on.
@@ -50,33 +56,35 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::fallible::words;
+use crate::base::sync::AtomicU8;
 use crate::base::system::memory_group::memory_left;
-use crate::collect::calls::Abandoned;
+use crate::collect::calls::{Abandoned, guard_traversal, tracer_of};
 use crate::collect::claim::Unreachable;
 use crate::collect::collection::{self, Collection, FirstStop};
 use crate::collect::open_report;
 use crate::collect::proposal::{self, Proposal, Searching};
-use crate::collect::reclaim::{self, CollectorGuard};
-use crate::collect::scope::Scope;
+use crate::collect::reclaim;
+use crate::collect::scope::{Scope, stopped_at};
 use crate::collect::search::Search;
 use crate::collect::sweep::{self, Swept};
-use crate::heap::child::NoAnswer;
-use crate::heap::core::Core;
+use crate::heap::child::{self, NoAnswer};
+use crate::heap::core::{COLLECT, Core};
 use crate::heap::model::ObjectModel;
-use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
-use crate::heap::request::{Collect, CollectError};
+use crate::heap::request::Collect;
 use crate::heap::world::World;
 use crate::object::live::DeadObject;
 use crate::object::state::{self, StateByte};
+use crate::object::tracer::Tracer;
 use crate::report::event;
 use crate::report::facts::{ChildSearch, CollectionReport};
-use crate::safepoint::{StopError, StopPurpose};
+use crate::safepoint::StopError;
 
 /// A part of a proposal has at least so many objects, if there are as many, so that its stop is
-/// worth its cost, and takes less than a millisecond.
+/// worth its cost. It takes about half a millisecond, or more if the objects are far apart.
 const LEAST: usize = 5_000;
 
 /// How the first stop ends.
@@ -89,33 +97,64 @@ enum Begun<M: ObjectModel> {
 /// Runs a full collection whose search runs in a child, so that all garbage is reclaimed when it
 /// returns.
 pub(super) fn collect<M: ObjectModel>(
-    m: &mut ModelMutator<M>,
-    what: Collect,
-) -> Result<CollectionReport, CollectError> {
-    let waited = collection::acquire_lock(m, StopPurpose::Collection);
-    let core = Arc::clone(m.core());
-    let mut collection = Collection::begin(m, CollectorGuard::new(&core), what);
-    collection.open.report.waited = waited;
+    collection: Collection<'_, M>,
+) -> Result<CollectionReport, StopError> {
+    let core = Arc::clone(collection.m.core());
+    let only_child = OnlyChild::of(&core);
+    let tracer = may_search(&core, &only_child);
     open_report::announce(collection.m, &collection.open);
-    let refusal = refusal(&core);
     let (collection, begun) =
-        collection.in_stop(|world, report, what| first_stop(world, report, what, refusal))?;
-    match begun {
-        Begun::Stopped(first) => Ok(collection.finish(first)),
-        Begun::Searching(searching, dead) => search(collection, searching, dead),
+        collection.in_first_stop(|world, report, what| first_stop(world, report, what, tracer))?;
+    Ok(match begun {
+        Begun::Stopped(first) => collection.finish(first),
+        Begun::Searching(searching, dead) => search(collection, searching, dead, only_child),
+    })
+}
+
+/// The right to have a child, which one thread has at a time, because each child takes memory.
+struct OnlyChild<'c>(Option<&'c AtomicBool>);
+
+impl<'c> OnlyChild<'c> {
+    fn of<M: ObjectModel>(core: &'c Core<M>) -> Self {
+        // Relaxed: it orders nothing.
+        let is_free = !core.is_searched.swap(true, Ordering::Relaxed);
+        Self(is_free.then_some(&core.is_searched))
     }
 }
 
-/// Why this heap gets no child now.
-fn refusal<M: ObjectModel>(core: &Core<M>) -> Option<NoAnswer> {
-    if ListsOf::<M>::PRESENT {
-        return Some(NoAnswer::Impossible("the model lists its objects in each stop"));
+impl Drop for OnlyChild<'_> {
+    fn drop(&mut self) {
+        if let Some(is_searched) = self.0 {
+            is_searched.store(false, Ordering::Relaxed);
+        }
     }
-    // The program may write to each page of the heap while the child lives.
-    let copied = core.space.in_use_bytes();
-    memory_left().is_some_and(|left| left < copied).then_some(NoAnswer::Impossible(
-        "the control group of the process has less memory left than a copy of the heap takes",
-    ))
+}
+
+/// What the child needs, or why there is none now.
+fn may_search<M: ObjectModel>(
+    core: &Core<M>,
+    only_child: &OnlyChild<'_>,
+) -> Result<Tracer, NoAnswer> {
+    let impossible = if !child::is_possible() {
+        Some("child processes that search are supported only on Linux with glibc")
+    } else if ListsOf::<M>::PRESENT {
+        Some("the model lists its objects in each stop")
+    } else if UncountedOf::<M>::PRESENT {
+        // A thread could store one of these while the child searches.
+        Some("the model has references without a count")
+    } else if only_child.0.is_none() {
+        Some("another child searches this heap")
+    } else if memory_left().is_some_and(|left| left < core.space.in_use_bytes()) {
+        // The program may write to each page of the heap while the child lives.
+        Some("the control group of the process has less memory left than a copy of the heap takes")
+    } else {
+        None
+    };
+    match impossible {
+        Some(why) => Err(NoAnswer::Impossible(why)),
+        None => proposal::tracer(core)
+            .map_err(|_| NoAnswer::Refused(std::io::ErrorKind::OutOfMemory.into())),
+    }
 }
 
 /// The stop in which the process is cloned. Without a child, the search runs in it.
@@ -123,13 +162,18 @@ fn first_stop<M: ObjectModel>(
     world: World<'_, M>,
     report: &mut CollectionReport,
     what: Collect,
-    refusal: Option<NoAnswer>,
+    tracer: Result<Tracer, NoAnswer>,
 ) -> Begun<M> {
     let mut dead = Vec::new();
-    let begun = collection::merge(&world, report, &mut dead, what);
-    let begun = begun.and_then(|()| match refusal {
-        Some(refusal) => Ok(Err(refusal)),
-        None => clone_child(&world),
+    let begun = collection::merge(&world, report, &mut dead, what).and_then(|()| {
+        let tracer = match tracer {
+            Ok(tracer) => tracer,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        // All objects are as old as after a search in this stop, which would examine them. Before
+        // the clone, because the first write to a page after it copies the page.
+        sweep::age_all(&world);
+        Ok(proposal::begin(&world, tracer, LEAST)?)
     });
     let found = match begun {
         Ok(Ok(searching)) => {
@@ -147,15 +191,6 @@ fn first_stop<M: ObjectModel>(
     Begun::Stopped((found, dead))
 }
 
-fn clone_child<M: ObjectModel>(
-    world: &World<'_, M>,
-) -> Result<Result<Searching, NoAnswer>, Abandoned> {
-    // All objects are as old as after a search in this stop, which would examine them. Before the
-    // clone, because the first write to a page after it copies the page.
-    sweep::age_all(world);
-    proposal::begin(world, LEAST)
-}
-
 fn tell(heap: &str, report: &mut CollectionReport, reason: &NoAnswer) {
     event::no_child(heap, reason);
     report.no_child = Some(words!("{reason}"));
@@ -166,21 +201,31 @@ fn search<M: ObjectModel>(
     mut collection: Collection<'_, M>,
     searching: Searching,
     dead: Vec<DeadObject>,
-) -> Result<CollectionReport, CollectError> {
+    only_child: OnlyChild<'_>,
+) -> CollectionReport {
     let core = Arc::clone(collection.m.core());
     {
         let span = collection.open.span.clone();
         let _entered = span.enter();
         collection::after_stop(dead, collection.m);
     }
-    let proposal = match collection.pause(|m| m.detach(|| searching.wait())) {
+    let begun = core.pace.beside_search();
+    let answer = collection.pause(|m| m.detach(|| searching.wait()));
+    drop(only_child);
+    let proposal = match answer {
         Ok(proposal) => proposal,
         Err(reason) => {
             tell(&core.name, &mut collection.open.report, &reason);
-            let (collection, first) = collection.in_stop(collection::first_stop)?;
-            return Ok(collection.finish(first));
+            return match collection.in_stop(collection::first_stop) {
+                Ok(first) => collection.finish(first),
+                Err(refused) => {
+                    collection.abandon(no_more_stops(&refused));
+                    collection.close_by(|m, open| open_report::close(m, open, None))
+                }
+            };
         }
     };
+    let (_, searched) = core.pace.beside_search();
     let report = &mut collection.open.report;
     report.candidates = proposal.candidates();
     report.tracked = proposal.candidates();
@@ -191,44 +236,81 @@ fn search<M: ObjectModel>(
         parts: 0,
         unreadable: proposal.unreadable(),
     });
-    let (collection, done) = collect_parts(collection, &proposal)?;
-    core.pace.after_search(proposal.candidates(), collection.open.report.unreachable);
+    let done = collect_parts(&mut collection, &proposal);
+    let dead = collection.open.report.unreachable;
+    core.pace.after_child(proposal.candidates(), dead, begun, searched);
     let report = collection.close_by(|m, open| {
         let report = open_report::close(m, open, None);
         collection::return_memory(m);
         report
     });
     done.unwrap_or_else(|payload| resume_unwind(payload));
-    Ok(report)
+    report
+}
+
+fn no_more_stops(refused: &StopError) -> Abandoned {
+    Abandoned::collection(words!("the world cannot be stopped again: {refused}"))
 }
 
 /// Collects the parts of a proposal. If one is abandoned, or a method of the model unwinds, the
 /// others wait for the next collection.
-fn collect_parts<'m, M: ObjectModel>(
-    mut collection: Collection<'m, M>,
+fn collect_parts<M: ObjectModel>(
+    collection: &mut Collection<'_, M>,
     proposal: &Proposal,
-) -> Result<(Collection<'m, M>, std::thread::Result<()>), StopError> {
-    let (mut at, mut part) = (0, Vec::new());
-    while at < proposal.proposed {
-        if at > 0 {
-            // Another stop may be waiting.
-            collection.pause(|m| m.wait_parked());
+) -> std::thread::Result<()> {
+    let core = Arc::clone(collection.m.core());
+    let (mut at, mut part, mut is_first) = (0, Vec::new(), true);
+    // Objects that the child could not read need a stop too.
+    while at < proposal.proposed || is_first && proposal.unreadable() > 0 {
+        core.pace.proposed(proposal.proposed - at);
+        if !is_first {
+            // What is due runs here, because other threads hardly find the lock free.
+            collection.pause(|m| {
+                m.raise(COLLECT);
+                m.safepoint();
+            });
         }
         if let Err(no_memory) = proposal.part(at, &mut part) {
             collection.abandon(no_memory.into());
             break;
         }
         at += part.len();
-        let (next, first) = collection
-            .in_stop(|world, report, what| second_stop(world, report, what, &mut part))?;
-        collection = next;
-        let Some(garbage) = collection.judge(first) else { break };
-        let done = reclaim::part(garbage, &mut collection.open, collection.m);
-        if done.is_err() {
-            return Ok((collection, done));
-        }
+        let first = collection.in_stop(|world, report, what| {
+            if is_first {
+                read_again(&world, proposal);
+            }
+            second_stop(world, report, what, &mut part)
+        });
+        is_first = false;
+        let garbage = match first {
+            Ok(first) => collection.judge(first),
+            Err(refused) => {
+                collection.abandon(no_more_stops(&refused));
+                None
+            }
+        };
+        let Some(garbage) = garbage else { break };
+        reclaim::part(garbage, &mut collection.open, collection.m)?;
     }
-    Ok((collection, Ok(())))
+    Ok(())
+}
+
+/// Traverses objects that the child could not read, as a search in this stop would. For example, a
+/// cell that another heap has locked last lets the second search of its own heap read it, and what
+/// the first one has changed in a child is lost.
+fn read_again<M: ObjectModel>(world: &World<'_, M>, proposal: &Proposal) {
+    let core = world.core();
+    let read = guard_traversal(world, &mut tracer_of(world), |tracer| {
+        for granule in proposal.some_unreadable() {
+            if let Some(object) = stopped_at(world, granule) {
+                tracer.begin(object.object());
+                core.model.traverse(object, tracer);
+                tracer.take_unreadable();
+            }
+        }
+    });
+    // One that panics is found by the next search in a stop.
+    drop(read);
 }
 
 /// The stop for a part, which examines the proposed objects at these granules.
@@ -265,16 +347,30 @@ fn prove<M: ObjectModel>(
         child.examined += part.len();
     }
     let proven = collection::watched(world, || {
-        let found = find(world, report, what, part);
-        for &granule in &*part {
-            StateByte(&states[granule as usize]).change_plainly(0, state::UNREACHABLE);
-        }
+        let found = {
+            let _named = Named { states, part };
+            find(world, report, what, part)
+        };
         Ok(collection::claim(world, found?, report, what))
     });
     if let Some(verifier) = world.core().verifier {
         verifier.verify(world, "in a collection");
     }
     proven
+}
+
+/// Objects that have the bit `UNREACHABLE` until this is dropped.
+struct Named<'a> {
+    states: &'a [AtomicU8],
+    part: &'a [u32],
+}
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        for &granule in self.part {
+            StateByte(&self.states[granule as usize]).change_plainly(0, state::UNREACHABLE);
+        }
+    }
 }
 
 /// Finds those of the objects with the bit `UNREACHABLE` that nothing outside of them reaches.

@@ -197,8 +197,7 @@ pub(crate) fn roots<M: ObjectModel>(
         UncountedOf::<M>::roots(&world.core().model, world, &traverses, &mut report);
     })?;
     result?;
-    let are_members = matches!(selection, Selection::Claimed | Selection::Proposed);
-    if UncountedOf::<M>::RECHECKS && are_members {
+    if UncountedOf::<M>::RECHECKS && selection == Selection::Claimed {
         let (space, model) = (&world.core().space, &world.core().model);
         guard_traversal(world, &mut tracer_of(world), |tracer| {
             let mut result = Ok(());

@@ -38,11 +38,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::fallible::{self, NoMemory};
-use crate::collect::calls::{Abandoned, BATCH_PART, guard_traversal, part, traverse_batch};
+use crate::collect::calls::{BATCH_PART, guard_traversal, part, traverse_batch};
 use crate::collect::candidates::matching;
-use crate::collect::listing::{self, Adjustments};
+use crate::collect::listing::Adjustments;
 use crate::collect::scope::{Selection, granules_of, object_at, stopped_at};
 use crate::heap::child::{self, ChildRoom, JobError, NoAnswer, SharedMemory, Working};
+use crate::heap::core::Core;
 use crate::heap::mark_tables::{PAGE_WORDS, WORD, each_bit};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::parts::*;
@@ -66,51 +67,51 @@ const TIME_PER_GRANULE: Duration = Duration::from_micros(1);
 const CANDIDATES: usize = 0;
 const UNREADABLE: usize = 1;
 const NANOSECONDS: usize = 2;
-const HEAD: usize = 3;
+const FIRST_UNREADABLE: usize = 3;
+/// The first of the proposed objects.
+const HEAD: usize = FIRST_UNREADABLE + 253;
 
 /// What the search needs and the child must not ask for itself, because it may need a lock.
-pub(super) struct StopAnswers {
-    /// The granules of the named roots and of those that the model reports.
-    roots: Vec<u32>,
+struct StopAnswers {
+    /// The granules of the named roots.
+    named: Vec<u32>,
     adjustments: Adjustments,
 }
 
 impl StopAnswers {
-    pub(super) fn of<M: ObjectModel>(world: &World<'_, M>) -> Result<Self, Abandoned> {
+    fn of<M: ObjectModel>(world: &World<'_, M>) -> Result<Self, NoMemory> {
         let core = world.core();
+        let named = core.roots.list()?;
+        let named = named.iter().map(|object| core.space.granule(object.address()) as u32);
+        let named = fallible::collect(named)?;
         let (mask, value) = Selection::Full.bits();
         let states = core.space.states();
         // Relaxed: in a stop.
         let is_candidate = |granule: usize| states[granule].load(Ordering::Relaxed) & mask == value;
-        let mut roots = listing::roots(world, is_candidate, Selection::Full)?;
-        let named = core.roots.list().map_err(Abandoned::from)?;
-        roots.try_reserve(named.len()).map_err(NoMemory::from)?;
-        roots.extend(named.iter().map(|object| core.space.granule(object.address()) as u32));
-        Ok(Self { roots, adjustments: Adjustments::ask(world, is_candidate)? })
+        Ok(Self { named, adjustments: Adjustments::ask(world, is_candidate)? })
     }
 }
 
 /// A tracer for the child, from the program's allocator. The system gives its memory later.
-fn tracer<M: ObjectModel>(world: &World<'_, M>) -> Result<Tracer, NoMemory> {
-    let (start, bytes) = world.core().space.bounds();
+pub(super) fn tracer<M: ObjectModel>(core: &Core<M>) -> Result<Tracer, NoMemory> {
+    const { assert!(MOST_REFERENCES < u32::MAX as usize) };
+    let (start, bytes) = core.space.bounds();
     let mut tracer = Tracer::for_child(start, bytes, MOST_REFERENCES)?;
-    tracer.refuses_uncounted = !UncountedOf::<M>::PRESENT;
+    tracer.refuses_uncounted = true;
     Ok(tracer)
 }
 
 /// Clones a child that searches.
 pub(super) fn begin<M: ObjectModel>(
     world: &World<'_, M>,
+    mut tracer: Tracer,
     least: usize,
-) -> Result<Result<Searching, NoAnswer>, Abandoned> {
+) -> Result<Result<Searching, NoAnswer>, NoMemory> {
     let granules = world.core().space.high_water() * PAGE_GRANULES;
     let answers = StopAnswers::of(world)?;
     let memory = match SharedMemory::new(HEAD + granules) {
         Ok(memory) => memory,
         Err(refused) => return Ok(Err(NoAnswer::Refused(refused))),
-    };
-    let Ok(mut tracer) = tracer(world) else {
-        return Ok(Err(NoAnswer::Refused(std::io::ErrorKind::OutOfMemory.into())));
     };
     let limit = LEAST_TIME + TIME_PER_GRANULE * u32::try_from(granules).unwrap_or(u32::MAX);
     let child = child::clone_for(world, limit, |world| {
@@ -138,6 +139,7 @@ impl Searching {
     pub(super) fn wait(self) -> Result<Proposal, NoAnswer> {
         let Self { child, memory } = self;
         let proposed = child.wait()? as usize;
+        let proposed = proposed.min(memory.words().len() - HEAD);
         Ok(Proposal { memory, proposed })
     }
 }
@@ -170,7 +172,15 @@ impl Proposal {
     }
 
     pub(super) fn candidates(&self) -> usize {
-        self.told(CANDIDATES) as usize
+        // An object has a granule at least, and so has each word.
+        (self.told(CANDIDATES) as usize).min(self.memory.words().len() - HEAD)
+    }
+
+    /// Some of the objects with a field that the child could not read, as granules.
+    pub(super) fn some_unreadable(&self) -> impl Iterator<Item = usize> {
+        let words = &self.memory.words()[FIRST_UNREADABLE..HEAD];
+        // Relaxed: the child has ended.
+        words.iter().map(|word| word.load(Ordering::Relaxed) as usize).take(self.unreadable())
     }
 
     /// The number of objects with a field that could not be read.
@@ -182,8 +192,8 @@ impl Proposal {
     pub(super) fn part(&self, at: usize, granules: &mut Vec<u32>) -> Result<(), NoMemory> {
         let all = self.memory.words()[HEAD..].iter().take(self.proposed).skip(at);
         let mut all = all.map(|word| word.load(Ordering::Relaxed)).peekable();
-        let Some(&first) = all.peek() else { return Ok(()) };
         granules.clear();
+        let Some(&first) = all.peek() else { return Ok(()) };
         for word in all.take_while(|word| word >> PART == first >> PART) {
             fallible::push(granules, word as u32)?;
         }
@@ -214,6 +224,8 @@ struct ProposalSearch<'r, 'w, M: ObjectModel> {
     len: usize,
     candidates: usize,
     unreadable: usize,
+    /// The granules of the first ones.
+    some_unreadable: [u32; HEAD - FIRST_UNREADABLE],
 }
 
 impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
@@ -262,21 +274,27 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
             len: 0,
             candidates,
             unreadable: 0,
+            some_unreadable: [0; HEAD - FIRST_UNREADABLE],
         })
     }
 
     /// Searches, and writes the proposal. Returns the number of proposed objects.
     fn run(mut self, memory: &SharedMemory, least: usize) -> Result<u64, JobError> {
-        for &granule in &self.answers.roots {
+        for &granule in &self.answers.named {
             self.mark(granule as usize);
         }
         self.follow()?;
         self.count()?;
-        self.find_roots();
-        self.follow()?;
         let words = memory.words();
+        // Before the objects are traversed once more.
+        let unreadable = self.unreadable;
+        for (to, &granule) in words[FIRST_UNREADABLE..HEAD].iter().zip(&self.some_unreadable) {
+            to.store(granule.into(), Ordering::Relaxed);
+        }
+        self.find_roots()?;
+        self.follow()?;
         words[CANDIDATES].store(self.candidates as u64, Ordering::Relaxed);
-        words[UNREADABLE].store(self.unreadable as u64, Ordering::Relaxed);
+        words[UNREADABLE].store(unreadable as u64, Ordering::Relaxed);
         self.divide(&words[HEAD..], least)
     }
 
@@ -304,7 +322,6 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
             for first in (0..taken.len()).step_by(BATCH_PART) {
                 self.prefetch(part(taken, first + AHEAD));
                 self.traverse(part(taken, first))?;
-                self.tracer.add_uncounted(|_| true).map_err(|_| JobError::Room)?;
                 for at in 0..self.tracer.edges().len() {
                     self.mark(self.target(at));
                 }
@@ -373,8 +390,10 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
         self.has_carried[granule / WORD] |= 1 << (granule % WORD);
     }
 
-    /// Marks the unmarked candidates whose sums are not 0.
-    fn find_roots(&mut self) {
+    /// Marks the unmarked candidates whose sums are not 0. The error is a traversal that is wrong,
+    /// which the search in a stop reports.
+    fn find_roots(&mut self) -> Result<(), JobError> {
+        let mut result = Ok(());
         for word in 0..self.unmarked.len() {
             let carried = self.has_carried[word];
             each_bit(word * WORD, self.unmarked[word], |granule| {
@@ -382,11 +401,14 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
                 if carried & 1 << (granule % WORD) != 0 {
                     sum = sum.wrapping_add(self.carries[granule].cast_signed());
                 }
-                if sum != 0 {
+                if sum > 0 {
+                    result = Err(JobError::Overvisited);
+                } else if sum != 0 {
                     self.mark(granule);
                 }
             });
         }
+        result
     }
 
     /// Traverses some objects, so that their edges are in the tracer afterwards. Returns where
@@ -395,9 +417,6 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
     fn traverse(&mut self, granules: &[u32]) -> Result<[u32; BATCH_PART], JobError> {
         let mut ends = [0; BATCH_PART];
         self.tracer.clear();
-        if UncountedOf::<M>::PRESENT {
-            self.tracer.forget_uncounted();
-        }
         let world = self.world;
         let mut objects = granules.iter().filter_map(|&at| stopped_at(world, at as usize));
         let Some(first) = objects.next() else { return Ok(ends) };
@@ -406,9 +425,12 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
             batch[len] = object;
             len += 1;
         }
-        let unreadable = &mut self.unreadable;
-        let model = &world.core().model;
-        traverse_batch(model, &batch[..len], self.tracer, &mut ends, |_| {
+        let (unreadable, some_unreadable) = (&mut self.unreadable, &mut self.some_unreadable);
+        let core = world.core();
+        traverse_batch(&core.model, &batch[..len], self.tracer, &mut ends, |at| {
+            if let Some(place) = some_unreadable.get_mut(*unreadable) {
+                *place = core.space.granule(batch[at].address()) as u32;
+            }
             *unreadable += 1;
             Ok(())
         })

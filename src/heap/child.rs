@@ -49,12 +49,17 @@ use crate::heap::world::World;
 /// Whether this process is such a child. Relaxed: a child has one thread.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
+/// Whether this process is a child, where code must not allocate, lock or report.
+pub(crate) fn is_child() -> bool {
+    IS_CHILD.load(Ordering::Relaxed)
+}
+
 /// Extends the life of a text that the heap owns, in a child, where nothing is freed before the
 /// end. `None`: this is no child.
 #[cfg(feature = "cpython")]
 pub(crate) fn kept_in_child(text: &str) -> Option<&'static str> {
     // SAFETY: rule *child*: a child frees nothing, and has no other thread that could.
-    IS_CHILD.load(Ordering::Relaxed).then(|| unsafe { &*std::ptr::from_ref(text) })
+    is_child().then(|| unsafe { &*std::ptr::from_ref(text) })
 }
 
 /// Why a child could not do its work.
@@ -66,6 +71,8 @@ pub(crate) enum JobError {
     Room,
     /// Objects have answered differently when they were asked again.
     Changed,
+    /// A traversal has reported more references than exist.
+    Overvisited,
     /// It has panicked.
     Panic,
 }
@@ -100,6 +107,9 @@ impl fmt::Display for NoAnswer {
             Self::Failed(JobError::Room) => f.write_str("the child process has too little room"),
             Self::Failed(JobError::Changed) => {
                 f.write_str("an object has described itself differently the second time")
+            }
+            Self::Failed(JobError::Overvisited) => {
+                f.write_str("a traversal has reported more references than exist")
             }
             Self::Failed(JobError::Panic) => f.write_str("code panicked in the child process"),
             Self::Ended(ChildEnd::Signal(signal)) => {
@@ -205,6 +215,7 @@ const NO_ROOM: i32 = 102;
 const CHANGED: i32 = 103;
 const PANICKED: i32 = 104;
 const NO_SYSTEM: i32 = 105;
+const OVERVISITED: i32 = 106;
 
 /// The longest time that a child may take whose work nobody can estimate.
 pub(crate) const LIMIT: Duration = Duration::from_secs(600);
@@ -261,6 +272,7 @@ pub(crate) fn clone_for<M: ObjectModel>(
                 Err(JobError::Room) => (NO_ROOM, 0),
                 Err(JobError::Changed) => (CHANGED, 0),
                 Err(JobError::Panic) => (PANICKED, 0),
+                Err(JobError::Overvisited) => (OVERVISITED, 0),
                 Err(JobError::System(code)) => (NO_SYSTEM, u64::from(code.cast_unsigned())),
             };
             answer.words()[0].store(value, Ordering::Relaxed);
@@ -285,6 +297,7 @@ impl Working {
             ChildEnd::Left(NO_ROOM) => JobError::Room,
             ChildEnd::Left(CHANGED) => JobError::Changed,
             ChildEnd::Left(PANICKED) => JobError::Panic,
+            ChildEnd::Left(OVERVISITED) => JobError::Overvisited,
             ChildEnd::Left(NO_SYSTEM) => JobError::System((value as u32).cast_signed()),
             end => return Err(NoAnswer::Ended(end)),
         };

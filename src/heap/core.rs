@@ -73,6 +73,8 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(super) freed: Freed,
     pub(crate) totals: Totals,
     pub(crate) timings: Timings,
+    /// Whether a child searches. Relaxed: it orders nothing.
+    pub(crate) is_searched: std::sync::atomic::AtomicBool,
     pub(crate) distress: Arc<Distress>,
     /// The thread that watches the heap, which is woken when the heap ends.
     pub(crate) watcher: OnceLock<Thread>,
@@ -170,6 +172,7 @@ impl<M: ObjectModel> Core<M> {
                 freed: Freed::default(),
                 totals: Totals::default(),
                 timings: Timings::default(),
+                is_searched: std::sync::atomic::AtomicBool::new(false),
                 distress,
                 watcher: OnceLock::new(),
                 spares: lock::ForkMutex::new(Spares::default()),

@@ -165,6 +165,10 @@ pub(crate) struct Pace {
     lean: AtomicBool,
     /// The garbage that the running collection has found and is reclaiming.
     unreclaimed: AtomicUsize,
+    /// The full collections that have searched in a stop.
+    full_searches: AtomicUsize,
+    /// The growth in bytes while a child searched, until the report of its collection is closed.
+    grown_bytes: AtomicUsize,
     /// Bytes that deferred drops may free once they are drained.
     deferred: AtomicU64,
     set_aside: AtomicUsize,
@@ -191,6 +195,8 @@ impl Pace {
             grown_objects: AtomicUsize::new(0),
             lean: AtomicBool::new(false),
             unreclaimed: AtomicUsize::new(0),
+            full_searches: AtomicUsize::new(0),
+            grown_bytes: AtomicUsize::new(0),
             old_objects: AtomicUsize::new(0),
             held_bytes: AtomicUsize::new(0),
             old_bytes: AtomicUsize::new(0),
@@ -502,7 +508,8 @@ impl Pace {
         // Not growth, because garbage that no collection can destroy would otherwise make full
         // collections due one after another.
         self.old_objects.fetch_add(kept, Ordering::Relaxed);
-        self.old_bytes.store(self.settled_bytes(), Ordering::Relaxed);
+        let grown = self.grown_bytes.swap(0, Ordering::Relaxed);
+        self.old_bytes.store(self.settled_bytes().saturating_sub(grown), Ordering::Relaxed);
         self.policy.with(|policy| self.allow_growth(policy));
     }
 
@@ -596,14 +603,41 @@ impl Pace {
     /// A full collection traversed `candidates`, of which `dead` were unreachable.
     pub(crate) fn after_full(&self, candidates: usize, dead: usize) {
         self.unreclaimed.store(dead, Ordering::Relaxed);
+        self.full_searches.fetch_add(1, Ordering::Relaxed);
         self.nothing_is_new();
         self.grown_objects.store(0, Ordering::Relaxed);
         self.after_search(candidates, dead);
     }
 
+    /// The number of full collections that have searched in a stop, and the bytes of the objects
+    /// that are not new: when a child is cloned, and when it has searched.
+    pub(crate) fn beside_search(&self) -> (usize, usize) {
+        (self.full_searches.load(Ordering::Relaxed), self.settled_bytes())
+    }
+
+    /// So many objects that a child has proposed are left.
+    pub(crate) fn proposed(&self, objects: usize) {
+        self.unreclaimed.store(objects, Ordering::Relaxed);
+    }
+
     /// A child has traversed `candidates`, of which `dead` were unreachable. What is new since its
-    /// clone, and has grown, stays so.
-    pub(crate) fn after_search(&self, candidates: usize, dead: usize) {
+    /// clone, and has grown, stays so. `before` and `after` it was
+    /// [`beside_search`](Self::beside_search).
+    pub(crate) fn after_child(
+        &self,
+        candidates: usize,
+        dead: usize,
+        (searches, before): (usize, usize),
+        after: usize,
+    ) {
+        // If another full collection has searched since, its figures are newer.
+        if self.full_searches.load(Ordering::Relaxed) == searches {
+            self.grown_bytes.store(after.saturating_sub(before), Ordering::Relaxed);
+            self.after_search(candidates, dead);
+        }
+    }
+
+    fn after_search(&self, candidates: usize, dead: usize) {
         let lean = dead * 8 < candidates;
         self.lean.store(lean, Ordering::Relaxed);
         self.old_objects.store(candidates - dead.min(candidates), Ordering::Relaxed);

@@ -71,11 +71,17 @@ impl Collect {
     }
 
     /// Whether a child of the process searches for the garbage (the default is `false`), so that no
-    /// stop is as long as the search: a full collection of 10^7 objects stops the world for a few
-    /// milliseconds. The call takes longer than without, its thread is detached meanwhile, and
-    /// other threads may collect. Where there can be no child, the search runs in a stop as always
+    /// stop is as long as the search. For example, a full collection of 4 million objects stops the
+    /// world for some milliseconds, because the clone of the process takes a millisecond for each
+    /// gigabyte in huge pages, and 25 in small ones. The call takes longer than without, its thread
+    /// is detached meanwhile, and other threads may collect, so that their callbacks come between
+    /// those of this collection. The program pays for a copy of each page that it writes meanwhile.
+    ///
+    /// Traversals run in the child too, where locks of other threads stay locked. One that waits
+    /// for a lock or allocates may hang the child, which is then ended, after some seconds. Where
+    /// there can be no child, or it fails, the search runs in a stop as always
     /// ([`CollectionReport::no_child`](crate::CollectionReport::no_child)). A young collection
-    /// ignores this.
+    /// ignores this. With [`wait(false)`](Self::wait), only the beginning does not wait.
     pub fn forked(mut self, forked: bool) -> Self {
         self.forked = forked;
         self

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::base::fallible::NoMemory;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
+use crate::heap::child::is_child;
 use crate::heap::core;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::{ForkLocks, HeldLocks};
@@ -179,8 +180,12 @@ impl Managed {
         self.slow_handler
     }
 
-    /// Records a mistake of a handler that runs in a stop, where no hook can be called.
+    /// Records a mistake of a handler that runs in a stop, where no hook can be called. In a child
+    /// it is lost, so that only the searches in a stop find it.
     pub(crate) fn record_fault(&self, fault: Fault) {
+        if is_child() {
+            return;
+        }
         let mut faults = self.faults.lock();
         // A handler that visits null does so each time, so it is reported once for each type.
         if fault.code == Code::NullVisit {

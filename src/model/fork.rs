@@ -177,6 +177,8 @@ impl<M: ObjectModel> Remains<'_, M> {
             }
         };
         let _lent = m.lend();
+        // What searched the heap was a child of the parent.
+        core.is_searched.store(false, std::sync::atomic::Ordering::Relaxed);
         for ended in threads {
             core.abandon(ended.data());
             if let Some(observer) = &core.observer {

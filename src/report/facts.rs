@@ -146,7 +146,8 @@ pub struct CollectionReport {
     pub generation: usize,
     /// Why the collection ran.
     pub reason: CollectionReason,
-    /// Why the collection gave up, if it did, so that nothing was cleared. If it could not stop the
+    /// Why the collection gave up, if it did, so that nothing was cleared; or nothing more, after
+    /// some parts of what a [`child`](Self::child) has proposed. If it could not stop the
     /// world, the text says why, and names, for example, the thread that leaked its mutator.
     pub abandoned: Option<Cow<'static, str>>,
     /// Tracked objects on the pages in scope, without frozen ones.
@@ -186,7 +187,8 @@ pub struct CollectionReport {
     /// such a traversal is wrong.
     pub overvisited: usize,
     /// How long each stop of the world lasted: one stop if it sufficed, two if code had to run in
-    /// between. There is one more if objects were alive after all were cleared, or if references
+    /// between. If a [`child`](Self::child) searches, one stop comes first, and then those of each
+    /// part. There is one more if objects were alive after all were cleared, or if references
     /// were left that other threads might be reading. The stops for the checks of checked mode and
     /// of the stress modes are not included.
     pub stops: Vec<Duration>,
@@ -203,8 +205,9 @@ pub struct CollectionReport {
     /// From the moment when no other thread could collect, right before the start callbacks, until
     /// right before the stop callbacks. It includes the stops, all waits for them, and the code of
     /// the program that runs meanwhile: callbacks, finalizers, destructors. It does not include
-    /// `waited`. If the heap started the collection, it includes the time of the program while its
-    /// garbage was cleared in batches.
+    /// `waited`. If a [`child`](Self::child) searches, it includes that time, and that of other
+    /// collections meanwhile. If the heap started the collection, it includes the time of the
+    /// program while its garbage was cleared in batches.
     pub duration: Duration,
     /// How long each phase took.
     pub phases: PhaseTimes,
@@ -308,8 +311,8 @@ pub struct ChildSearch {
     pub examined: usize,
     /// The parts of the proposal, each with a stop of its own.
     pub parts: usize,
-    /// The objects with a field that the child could not read, because a thread that does not exist
-    /// in it had locked it. What such an object refers to was kept.
+    /// The objects with a field that the child could not read, for example because a thread that
+    /// does not exist in it had locked it. What such an object refers to was kept.
     pub unreadable: usize,
 }
 

@@ -7,6 +7,8 @@
 //!
 //! Linux has two versions of these groups, with files of other names.
 
+#![forbid(unsafe_code)]
+
 /// The bytes that are left below the lowest limit of the process's groups. `None`: no limit is
 /// known.
 pub(crate) fn memory_left() -> Option<usize> {

@@ -10,7 +10,7 @@
 //! | threads | the one that cloned |
 //! | signals | all are blocked, but for its own alarm; after a fault the system's own action ends it, without a core file |
 //! | the parent's thread ends | so does the child |
-//! | memory runs out | the system ends it before any other process |
+//! | memory runs out | the system ends it before any other process, or its whole control group |
 //! | its end | is seen by [`ChildProcess::wait`] alone; a `wait` of the program for any child does not see it |
 //!
 //! It is for Linux with glibc, because `abort` of musl sends its signal to the thread that the C

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::*;
+use crate::collect::reclaim::CollectorGuard;
 use crate::collect::tests::heap;
+use crate::safepoint::StopPurpose;
 use crate::{Gc, GcCell, Mutator, Trace, Tracer};
 
 /// Refers to others, and knows whether it was cleared.
@@ -37,8 +39,7 @@ fn collect_proposed(m: &mut Mutator, words: &[u64]) -> CollectionReport {
     let mut collection = Collection::begin(m, CollectorGuard::new(&core), Collect::full());
     open_report::announce(collection.m, &collection.open);
     collection.open.report.child = Some(ChildSearch::default());
-    let (collection, done) = collect_parts(collection, &Proposal::hostile(words)).unwrap();
-    done.unwrap();
+    collect_parts(&mut collection, &Proposal::hostile(words)).unwrap();
     collection.close_by(|m, open| open_report::close(m, open, None))
 }
 
@@ -87,7 +88,8 @@ proptest! {
         let watched: Vec<Weak<()>> =
             nodes.iter().map(|node| Arc::downgrade(&node.alive)).collect();
         // Some are no objects, but granules beside them.
-        let granule = |at: usize| granules.get(at).copied().unwrap_or_else(|| granules[at - 20] + 1);
+        let granule =
+            |at: usize| granules.get(at).copied().unwrap_or_else(|| granules[at - 20] + 1);
         let mut words: Vec<u64> = proposed
             .iter()
             .map(|&(part, at)| u64::from(part) << 32 | u64::from(granule(at)))

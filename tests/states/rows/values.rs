@@ -51,6 +51,7 @@ pub(super) const ROWS: Rows = &[
     ("Collect::young", Free(|_| ok(Collect::young()))),
     ("Collect::wait", Free(|_| ok(Collect::young().wait(false)))),
     ("Collect::workers", Free(|_| ok(Collect::young().workers(0)))),
+    ("Collect::forked", Free(|_| ok(Collect::full().forked(true)))),
     ("Code::name", Free(|_| ok(Code::Memory.name()))),
     ("Code::meaning", Free(|_| ok(Code::Memory.meaning()))),
     ("Fault::new", Free(|_| ok(Fault::new(Code::Custom, "states").to_string()))),

@@ -33,6 +33,7 @@ quickly heaps -- --python none
 quickly stops --
 quickly load -- --threads 2 --live 50000 --seconds 2
 quickly diagnose --
+quickly child --
 for page in shapes growth heaps stops load; do
     [[ -s "$out/$page.md" ]] || { echo "$page.md was not written" >&2 && exit 1; }
 done

@@ -185,6 +185,7 @@ struct Run {
     variety: Variety,
     real: Real,
     model: Model,
+    fulls: usize,
 }
 
 impl Run {
@@ -219,7 +220,7 @@ impl Run {
             anchors: anchors.into(),
             world,
         };
-        Self { variety, real, model: Model::new() }
+        Self { variety, real, model: Model::new(), fulls: 0 }
     }
 
     /// The handles in a place, in both worlds.
@@ -400,9 +401,10 @@ impl Run {
                 self.collected(false, &report);
             }
             Step::Full => {
-                // A search in a child leaves immortal objects in the set.
-                let is_forked =
-                    self.model.alive.values().all(|node| !node.immortal || !node.tracked);
+                // A search in a child leaves immortal objects in the set. Each clone takes time.
+                self.fulls += 1;
+                let is_forked = self.fulls % 4 == 1
+                    && self.model.alive.values().all(|node| !node.immortal || !node.tracked);
                 let report = m.try_collect(Collect::full().forked(is_forked)).unwrap();
                 self.collected(true, &report);
             }

@@ -146,7 +146,7 @@ impl Timings {
         calls
     }
 
-    /// Completes a report that is about to be closed, and keeps its times and a copy.
+    /// Numbers a report that is about to be closed, and keeps its times and a copy.
     pub(crate) fn close(&self, report: &mut CollectionReport) {
         let overwritten = self.kept.with(|kept| {
             kept.sequence += 1;

@@ -81,8 +81,10 @@ pub(crate) fn collect<M: ObjectModel>(
     if what.forked && collection.open.report.kind == CollectionKind::Full {
         return Ok(forked::collect(collection)?);
     }
-    let (collection, first) = collection.search()?;
-    Ok(collection.finish(first))
+    match collection.search() {
+        Ok(first) => Ok(collection.finish(first)),
+        Err(refused) => Err(collection.refused(refused).into()),
+    }
 }
 
 /// Runs a collection that is due, unless another thread collects. All mutators reclaim its garbage,
@@ -93,8 +95,11 @@ pub(crate) fn collect_due<M: ObjectModel>(
 ) -> Result<(), CollectError> {
     let guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
     what.in_batches = true;
-    let (collection, first) = Collection::begin(m, guard, what).search()?;
-    collection.share(first);
+    let mut collection = Collection::begin(m, guard, what);
+    match collection.search() {
+        Ok(first) => collection.share(first),
+        Err(refused) => return Err(collection.refused(refused).into()),
+    }
     // This thread reclaims all garbage of a small collection, and closes it. If memory is short, it
     // reclaims all of its own garbage, so that it can allocate again.
     let first = if m.core().space.is_tight() { usize::MAX } else { reclaim::RECLAIMED_FIRST };
@@ -149,9 +154,9 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     }
 
     /// Runs the phases up to the end of the first stop.
-    fn search(self) -> Result<(Self, FirstStop<M>), StopError> {
+    fn search(&mut self) -> Result<FirstStop<M>, StopError> {
         open_report::announce(self.m, &self.open);
-        self.in_first_stop(first_stop)
+        self.in_stop(first_stop)
     }
 
     /// Stops the world for `phases`, which resume it.
@@ -166,19 +171,10 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         Ok(phases(world, &mut self.open.report, self.what))
     }
 
-    /// As [`in_stop`](Self::in_stop), for the first stop. If there can be none, the collection is
-    /// over.
-    pub(super) fn in_first_stop<T>(
-        mut self,
-        phases: impl FnOnce(World<'_, M>, &mut CollectionReport, Collect) -> T,
-    ) -> Result<(Self, T), StopError> {
-        match self.in_stop(phases) {
-            Ok(first) => Ok((self, first)),
-            Err(refused) => {
-                self.close_by(|m, open| open_report::close(m, open, Some(&refused)));
-                Err(refused)
-            }
-        }
+    /// Ends a collection that could not stop the world at all.
+    pub(super) fn refused(self, why: StopError) -> StopError {
+        self.close_by(|m, open| open_report::close(m, open, Some(&why)));
+        why
     }
 
     /// Runs the phases after the first stop, and reclaims all garbage.

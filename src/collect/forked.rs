@@ -97,18 +97,19 @@ enum Begun<M: ObjectModel> {
 /// Runs a full collection whose search runs in a child, so that all garbage is reclaimed when it
 /// returns.
 pub(super) fn collect<M: ObjectModel>(
-    collection: Collection<'_, M>,
+    mut collection: Collection<'_, M>,
 ) -> Result<CollectionReport, StopError> {
     let core = Arc::clone(collection.m.core());
     let only_child = OnlyChild::of(&core);
     let tracer = may_search(&core, &only_child);
     open_report::announce(collection.m, &collection.open);
-    let (collection, begun) =
-        collection.in_first_stop(|world, report, what| first_stop(world, report, what, tracer))?;
-    Ok(match begun {
-        Begun::Stopped(first) => collection.finish(first),
-        Begun::Searching(searching, dead) => search(collection, searching, dead, only_child),
-    })
+    match collection.in_stop(|world, report, what| first_stop(world, report, what, tracer)) {
+        Ok(Begun::Stopped(first)) => Ok(collection.finish(first)),
+        Ok(Begun::Searching(searching, dead)) => {
+            Ok(search(collection, searching, dead, only_child))
+        }
+        Err(why) => Err(collection.refused(why)),
+    }
 }
 
 /// The right to have a child, which one thread has at a time, because each child takes memory.

@@ -12,7 +12,7 @@ use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::heap::reclaim_queue::OpenReport;
 use crate::heap::request::Collect;
-use crate::report::facts::{CollectionEvent, CollectionKind, CollectionReport};
+use crate::report::facts::{CollectionEvent, CollectionKind, CollectionReport, PhaseTimes};
 use crate::report::{event, log};
 use crate::safepoint::StopError;
 
@@ -25,33 +25,40 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     report.reason = what.reason;
     let span = event::collection(kind, &m.core().name);
     let (quiet, begun) = (what.quiet, Instant::now());
-    let phases_before = m.core().timings.phases.sums();
-    let mut open = OpenReport { report, quiet, begun, span, external_before: 0, phases_before };
-    resume(m, &mut open);
-    open
+    let (external_before, phases_before) = sums(m);
+    m.core().timings.forget_calls();
+    OpenReport { report, quiet, begun, span, external_before, phases_before }
 }
 
-/// The collector lock has been acquired, so from now on the figures of the heap are those of this
-/// collection.
-pub(super) fn resume<M: ObjectModel>(m: &ModelMutator<M>, open: &mut OpenReport) {
+/// The heap's sums, of which a collection adds a part.
+fn sums<M: ObjectModel>(m: &ModelMutator<M>) -> (usize, PhaseTimes) {
     let core = m.core();
-    // Relaxed: the last collection has closed its report, or paused it.
-    open.external_before = core.totals.external_reclaimed.load(Ordering::Relaxed);
-    open.phases_before = core.timings.phases.sums();
-    core.timings.forget_calls();
-    open.report.slowest.iter().for_each(|call| core.timings.note_call(call));
+    // Relaxed: the collector lock orders the collections, and the threads that have reclaimed
+    // garbage have finished their batches, under a lock.
+    let external = core.totals.external_reclaimed.load(Ordering::Relaxed);
+    (external, core.timings.phases.sums())
+}
+
+/// Adds to the report what the heap's sums have grown since the collector lock was acquired.
+fn add_sums<M: ObjectModel>(m: &ModelMutator<M>, open: &mut OpenReport) {
+    let (external, phases) = sums(m);
+    open.report.external_bytes += external.wrapping_sub(open.external_before);
+    open.report.phases = open.report.phases.plus(phases.since(open.phases_before));
 }
 
 /// The collector lock is about to be released, and other collections may come before the rest of
 /// this one.
 pub(super) fn pause<M: ObjectModel>(m: &ModelMutator<M>, open: &mut OpenReport) {
-    let core = m.core();
-    // Relaxed: the threads that have reclaimed garbage have finished their batches, under a lock.
-    let external = core.totals.external_reclaimed.load(Ordering::Relaxed);
-    let report = &mut open.report;
-    report.external_bytes += external.wrapping_sub(open.external_before);
-    report.phases = report.phases.plus(core.timings.phases.sums().since(open.phases_before));
-    report.slowest = core.timings.take_calls();
+    add_sums(m, open);
+    open.report.slowest = m.core().timings.take_calls();
+}
+
+/// The collector lock has been acquired again, so from now on the figures of the heap are those of
+/// this collection.
+pub(super) fn resume<M: ObjectModel>(m: &ModelMutator<M>, open: &mut OpenReport) {
+    (open.external_before, open.phases_before) = sums(m);
+    m.core().timings.forget_calls();
+    open.report.slowest.iter().for_each(|call| m.core().timings.note_call(call));
 }
 
 /// Calls the start callbacks: the hook of the heap, and then its observer.
@@ -85,7 +92,7 @@ pub(crate) fn close<M: ObjectModel>(
     if let Some(verifier) = core.verifier {
         verifier.ends(m);
     }
-    pause(m, &mut open);
+    add_sums(m, &mut open);
     let OpenReport { mut report, quiet, begun, span, .. } = open;
     core.pace.after_reclaim(report.resurrected + report.uncollectable);
     if let Some(observer) = &core.observer {

@@ -139,18 +139,18 @@ impl Timings {
         drop(self.take_calls());
     }
 
-    /// The slow calls of the running collection, the slowest first.
+    /// The slow calls of the running collection.
     pub(crate) fn take_calls(&self) -> Vec<LongestCall> {
-        let mut calls = self.kept.with(|kept| std::mem::take(&mut kept.slowest));
-        calls.sort_unstable_by_key(|call| std::cmp::Reverse(call.took));
-        calls
+        self.kept.with(|kept| std::mem::take(&mut kept.slowest))
     }
 
-    /// Numbers a report that is about to be closed, and keeps its times and a copy.
+    /// Completes a report that is about to be closed, and keeps its times and a copy.
     pub(crate) fn close(&self, report: &mut CollectionReport) {
         let overwritten = self.kept.with(|kept| {
             kept.sequence += 1;
             report.sequence = kept.sequence;
+            report.slowest = std::mem::take(&mut kept.slowest);
+            report.slowest.sort_unstable_by_key(|call| std::cmp::Reverse(call.took));
             let times = match report.kind {
                 CollectionKind::Young => &mut kept.young,
                 CollectionKind::Full => &mut kept.full,

@@ -101,7 +101,7 @@ pub(super) fn collect<M: ObjectModel>(
 ) -> Result<CollectionReport, StopError> {
     let core = Arc::clone(collection.m.core());
     let only_child = OnlyChild::of(&core);
-    let tracer = may_search(&core, &only_child);
+    let tracer = may_search(&core, only_child.is_some());
     open_report::announce(collection.m, &collection.open);
     match collection.in_stop(|world, report, what| first_stop(world, report, what, tracer)) {
         Ok(Begun::Stopped(first)) => Ok(collection.finish(first)),
@@ -113,29 +113,24 @@ pub(super) fn collect<M: ObjectModel>(
 }
 
 /// The right to have a child, which one thread has at a time, because each child takes memory.
-struct OnlyChild<'c>(Option<&'c AtomicBool>);
+struct OnlyChild<'c>(&'c AtomicBool);
 
 impl<'c> OnlyChild<'c> {
-    fn of<M: ObjectModel>(core: &'c Core<M>) -> Self {
-        // Relaxed: it orders nothing.
+    fn of<M: ObjectModel>(core: &'c Core<M>) -> Option<Self> {
+        // Relaxed, here and below: the flag orders nothing.
         let is_free = !core.is_searched.swap(true, Ordering::Relaxed);
-        Self(is_free.then_some(&core.is_searched))
+        is_free.then_some(Self(&core.is_searched))
     }
 }
 
 impl Drop for OnlyChild<'_> {
     fn drop(&mut self) {
-        if let Some(is_searched) = self.0 {
-            is_searched.store(false, Ordering::Relaxed);
-        }
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
 /// What the child needs, or why there is none now.
-fn may_search<M: ObjectModel>(
-    core: &Core<M>,
-    only_child: &OnlyChild<'_>,
-) -> Result<Tracer, NoAnswer> {
+fn may_search<M: ObjectModel>(core: &Core<M>, is_only_child: bool) -> Result<Tracer, NoAnswer> {
     let impossible = if !child::is_possible() {
         Some("child processes that search are supported only on Linux with glibc")
     } else if ListsOf::<M>::PRESENT {
@@ -143,7 +138,7 @@ fn may_search<M: ObjectModel>(
     } else if UncountedOf::<M>::PRESENT {
         // A thread could store one of these while the child searches.
         Some("the model has references without a count")
-    } else if only_child.0.is_none() {
+    } else if !is_only_child {
         Some("another child searches this heap")
     } else if memory_left().is_some_and(|left| left < core.space.in_use_bytes()) {
         // The program may write to each page of the heap while the child lives.
@@ -202,7 +197,7 @@ fn search<M: ObjectModel>(
     mut collection: Collection<'_, M>,
     searching: Searching,
     dead: Vec<DeadObject>,
-    only_child: OnlyChild<'_>,
+    only_child: Option<OnlyChild<'_>>,
 ) -> CollectionReport {
     let core = Arc::clone(collection.m.core());
     {
@@ -276,6 +271,9 @@ fn collect_parts<M: ObjectModel>(
             break;
         }
         at += part.len();
+        if let Some(child) = &mut collection.open.report.child {
+            child.parts += usize::from(!part.is_empty());
+        }
         let first = collection.in_stop(|world, report, what| {
             if is_first {
                 read_again(&world, proposal);
@@ -296,9 +294,10 @@ fn collect_parts<M: ObjectModel>(
     Ok(())
 }
 
-/// Traverses objects that the child could not read, as a search in this stop would. For example, a
-/// cell that another heap has locked last lets the second search of its own heap read it, and what
-/// the first one has changed in a child is lost.
+/// Traverses objects that the child could not read, as a search in this stop would, because a
+/// traversal may change what the next one reads, and a change in the child is lost. For example, a
+/// cell that another heap has locked last notes at the first traversal that it belongs to this
+/// heap, and can be read from the second one on.
 fn read_again<M: ObjectModel>(world: &World<'_, M>, proposal: &Proposal) {
     let core = world.core();
     let read = guard_traversal(world, &mut tracer_of(world), |tracer| {
@@ -344,7 +343,6 @@ fn prove<M: ObjectModel>(
         state.inspect(|state| _ = state.change_plainly(state::UNREACHABLE, 0)).is_some()
     });
     if let Some(child) = &mut report.child {
-        child.parts += 1;
         child.examined += part.len();
     }
     let proven = collection::watched(world, || {

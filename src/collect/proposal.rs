@@ -25,12 +25,14 @@
 //!
 //! # Memory
 //!
-//! For each granule (32 bytes) of the heap: a bit, a byte, and at most 16 bytes for the garbage and
-//! for the longest list of marked objects. All of it is zero at first, and the system gives each
-//! page when it is written.
+//! For each granule (32 bytes) of the heap two bits and a byte are written. There is room for 20
+//! bytes more, of which mostly little is written, because the system gives a page at its first
+//! write, and the rooms are large only for the worst case:
 //!
-//! A sum that leaves its byte carries into a table of larger numbers, of which few pages are ever
-//! written, because few objects have so many references.
+//! * a table of large sums, into which a sum carries that leaves its byte. Few objects have so many
+//!   references.
+//! * the list of marked objects that are not traversed yet;
+//! * the leaders and the keys of garbage, by which it is divided.
 
 #![forbid(unsafe_code)]
 
@@ -59,7 +61,8 @@ const TAKEN: usize = 4096;
 /// How many objects ahead of the traversal an object is fetched.
 const AHEAD: usize = 4 * BATCH_PART;
 
-/// The child is ended after this time, and ten times as long as it needs.
+/// The child is ended after this time, and that for each granule, which is about ten times as long
+/// as a search takes.
 const LEAST_TIME: Duration = Duration::from_secs(5);
 const TIME_PER_GRANULE: Duration = Duration::from_micros(1);
 
@@ -67,9 +70,11 @@ const TIME_PER_GRANULE: Duration = Duration::from_micros(1);
 const CANDIDATES: usize = 0;
 const UNREADABLE: usize = 1;
 const NANOSECONDS: usize = 2;
+/// The first of some unreadable objects. A collection with more of them leaves the others to later
+/// ones.
 const FIRST_UNREADABLE: usize = 3;
 /// The first of the proposed objects.
-const HEAD: usize = FIRST_UNREADABLE + 253;
+const HEAD: usize = 256;
 
 /// What the search needs and the child must not ask for itself, because it may need a lock.
 struct StopAnswers {

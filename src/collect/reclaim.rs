@@ -108,7 +108,13 @@ pub(super) fn part<M: ObjectModel>(
 ) -> std::thread::Result<()> {
     let (done, all, left) = reclaim_all(garbage, open, m);
     let completed = complete(open, all, std::iter::once(left), m);
-    done.and(completed)
+    match (done, completed) {
+        (Err(first), Err(second)) => {
+            m.core().hooks.unraisable(During::Clear, "", panic_message(second));
+            Err(first)
+        }
+        (done, completed) => done.and(completed),
+    }
 }
 
 /// Clears and releases all garbage. Returns whether a method of the model has unwound, the number

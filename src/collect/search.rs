@@ -14,9 +14,10 @@
 //! `Premark` marks the objects that are known to be reachable. It comes before counting, because an
 //! object that is marked by then need not be counted.
 //!
-//! Three searches differ mainly in their candidates. A collection searches among all objects that
+//! Four searches differ mainly in their candidates. A collection searches among all objects that
 //! it may collect. The [recheck](super::recheck) searches among the objects that it has claimed,
-//! because finalizers may have made some of them reachable. The [claim](super::claim) searches for
+//! because finalizers may have made some of them reachable. A stop that [proves](super::forked)
+//! what a child proposes searches among these objects. The [claim](super::claim) searches for
 //! the claimed objects that legacy finalizers reach, for which marking alone is enough.
 
 #![forbid(unsafe_code)]

@@ -73,7 +73,7 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(super) freed: Freed,
     pub(crate) totals: Totals,
     pub(crate) timings: Timings,
-    /// Whether a child searches. Relaxed: it orders nothing.
+    /// Whether a child searches. Of `std`, because there are no children in models.
     pub(crate) is_searched: std::sync::atomic::AtomicBool,
     pub(crate) distress: Arc<Distress>,
     /// The thread that watches the heap, which is woken when the heap ends.

@@ -72,10 +72,10 @@ impl Collect {
 
     /// Whether a child of the process searches for the garbage (the default is `false`), so that no
     /// stop is as long as the search. For example, a full collection of 4 million objects stops the
-    /// world for some milliseconds, because the clone of the process takes a millisecond for each
-    /// gigabyte in huge pages, and 25 in small ones. The call takes longer than without, its thread
-    /// is detached meanwhile, and other threads may collect, so that their callbacks come between
-    /// those of this collection. The program pays for a copy of each page that it writes meanwhile.
+    /// world for some milliseconds, mostly for the clone of the process, whose time grows with the
+    /// memory of the whole process. The call takes longer than without, its thread is detached
+    /// meanwhile, and other threads may collect, so that their callbacks come between those of this
+    /// collection. The program pays for a copy of each page that it writes meanwhile.
     ///
     /// Traversals run in the child too, where locks of other threads stay locked. One that waits
     /// for a lock or allocates may hang the child, which is then ended, after some seconds. Where

@@ -221,8 +221,8 @@ pub type WeakCallback<T, D> = fn(&Gc<WeakRef<T, D>>, &Mutator);
 ///
 /// The weak reference is cleared when its target dies or when a collection finds the target to be
 /// garbage. Then the callback is called once, while the world runs. It is not called if the weak
-/// reference is garbage itself at that time, and of the same
-/// [part](crate::ChildSearch::parts) if a child has searched.
+/// reference is garbage itself at that time. If a child has searched, it may be called all the
+/// same, because each [part](crate::ChildSearch::parts) is examined as if the others were alive.
 ///
 /// A collection uses CPython's order:
 ///

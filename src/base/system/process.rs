@@ -39,9 +39,6 @@ pub(crate) enum ChildEnd {
 #[derive(Debug)]
 pub(crate) struct ChildProcess {
     id: i32,
-    /// The process that has cloned it. A copy of this value in another process, after a fork, is
-    /// about no child of that.
-    parent: u32,
     /// Its end is known, so that another process may have its number.
     is_over: bool,
 }
@@ -135,8 +132,7 @@ mod platform {
         if id < 0 {
             Err(error)
         } else {
-            let (id, parent) = (id as libc::pid_t, std::process::id());
-            Ok(Cloned::Parent(ChildProcess { id, parent, is_over: false }))
+            Ok(Cloned::Parent(ChildProcess { id: id as libc::pid_t, is_over: false }))
         }
     }
 
@@ -201,10 +197,6 @@ mod platform {
 
         /// The end, if the child has ended.
         fn ended(&mut self) -> Option<ChildEnd> {
-            if self.parent != std::process::id() {
-                self.is_over = true;
-                return Some(ChildEnd::Unknown);
-            }
             let mut status = 0;
             // SAFETY: rule *bounds*: the system writes the status.
             let id =
@@ -229,7 +221,7 @@ mod platform {
 
     impl Drop for ChildProcess {
         fn drop(&mut self) {
-            if !self.is_over && self.parent == std::process::id() {
+            if !self.is_over {
                 // SAFETY: rule *bounds*: nobody has waited for this child, so the number is its.
                 unsafe { libc::kill(self.id, libc::SIGKILL) };
                 self.ended_within(DYING);

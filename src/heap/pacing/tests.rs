@@ -145,6 +145,43 @@ fn bytes_that_survive_make_a_full_collection_due() {
     assert_eq!(p.due(), Due::Full);
 }
 
+/// A child searches 20 objects of 1 MiB, of which 10 are dead, while 3 more come and stay.
+fn beside_a_child(meanwhile: impl FnOnce(&Pace)) -> Pace {
+    const MIB: isize = 1 << 20;
+    let p = pace(Pacing::default().with_full_minimum(100));
+    p.taken(20, 20 * MIB);
+    p.after_nothing(CollectionKind::Full);
+    let clone = p.beside_search();
+    p.taken(3, 3 * MIB);
+    p.after_young(3, 0);
+    meanwhile(&p);
+    let (_, searched) = p.beside_search();
+    p.proposed(10);
+    assert_eq!(p.unreclaimed.load(Ordering::Relaxed), 10);
+    p.reclaimed(10 << 20);
+    p.after_child(20, 10, clone, searched);
+    p.after_reclaim(0);
+    p
+}
+
+#[test]
+fn what_grows_while_a_child_searches_stays_growth() {
+    let p = beside_a_child(|_| ());
+    let of = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+    assert_eq!((of(&p.old_objects), of(&p.grown_objects)), (10, 3));
+    assert_eq!((of(&p.old_bytes), of(&p.unreclaimed)), (10 << 20, 0));
+}
+
+#[test]
+fn a_full_collection_beside_a_child_has_the_newer_figures() {
+    let p = beside_a_child(|p| {
+        p.after_full(23, 10);
+        p.after_reclaim(0);
+    });
+    let of = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+    assert_eq!((of(&p.old_objects), of(&p.grown_objects)), (13, 0));
+}
+
 #[test]
 fn objects_that_a_collection_could_not_destroy_are_growth_once() {
     let p = pace(Pacing::default().with_full_minimum(100));

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::{CallsAsJson, JsonList, JsonPair, OrNull, PhasesAsJson, Quoted, ShareAsJson};
-use crate::report::facts::{During, LongestCall, Phase, PhaseTimes, TypeShare};
+use super::{
+    CallsAsJson, ChildAsJson, JsonList, JsonPair, OrNull, PhasesAsJson, Quoted, ShareAsJson,
+};
+use crate::report::facts::{ChildSearch, During, LongestCall, Phase, PhaseTimes, TypeShare};
 
 #[test]
 fn texts_are_escaped() {
@@ -35,6 +37,17 @@ fn lists_have_commas_between_their_elements() {
     assert_eq!(
         CallsAsJson(&[call(During::Drop), call(During::Finalize)]).to_string(),
         r#"{"during":"Drop","type":"a.B","objects":2,"took_us":9},{"during":"Finalize","type":"a.B","objects":2,"took_us":9}"#
+    );
+    let child = ChildSearch {
+        took: Duration::from_micros(9),
+        proposed: 5,
+        examined: 4,
+        parts: 2,
+        unreadable: 1,
+    };
+    assert_eq!(
+        ChildAsJson(&child).to_string(),
+        r#"{"took_us":9,"proposed":5,"examined":4,"parts":2,"unreadable":1}"#
     );
     let share = TypeShare { type_name: "a.B".into(), objects: 2, bytes: 96 };
     assert_eq!(ShareAsJson(&share).to_string(), r#"{"type":"a.B","objects":2,"bytes":96}"#);

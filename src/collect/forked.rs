@@ -43,6 +43,7 @@
 //!   reference is garbage, if that belongs to a later part. Young collections do the same with old
 //!   garbage.
 //! * All objects age in the first stop, and not in the last one.
+//! * Named roots are found by their counts, as all others are.
 //! * Mistakes of traversals are not recorded, except more references than exist, for which the
 //!   search runs in a stop. Immortal objects stay in the set, and the report has no `known_alive`.
 //! * No roots are remembered, because those that the child finds die with it. The list of the last
@@ -138,6 +139,8 @@ fn may_search<M: ObjectModel>(core: &Core<M>, is_only_child: bool) -> Result<Tra
     } else if UncountedOf::<M>::PRESENT {
         // A thread could store one of these while the child searches.
         Some("the model has references without a count")
+    } else if AdjustedOf::<M>::PRESENT {
+        Some("the model corrects counts in each stop")
     } else if !is_only_child {
         Some("another child searches this heap")
     } else if memory_left().is_some_and(|left| left < core.space.in_use_bytes()) {
@@ -161,15 +164,12 @@ fn first_stop<M: ObjectModel>(
     tracer: Result<Tracer, NoAnswer>,
 ) -> Begun<M> {
     let mut dead = Vec::new();
-    let begun = collection::merge(&world, report, &mut dead, what).and_then(|()| {
-        let tracer = match tracer {
-            Ok(tracer) => tracer,
-            Err(reason) => return Ok(Err(reason)),
-        };
+    let begun = collection::merge(&world, report, &mut dead, what).map(|()| {
+        let tracer = tracer?;
         // All objects are as old as after a search in this stop, which would examine them. Before
         // the clone, because the first write to a page after it copies the page.
         sweep::age_all(&world);
-        Ok(proposal::begin(&world, tracer, LEAST)?)
+        proposal::begin(&world, tracer, LEAST)
     });
     let found = match begun {
         Ok(Ok(searching)) => {

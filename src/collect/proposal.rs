@@ -42,7 +42,6 @@ use std::time::{Duration, Instant};
 use crate::base::fallible::{self, NoMemory};
 use crate::collect::calls::{BATCH_PART, guard_traversal, part, traverse_batch};
 use crate::collect::candidates::matching;
-use crate::collect::listing::Adjustments;
 use crate::collect::scope::{Selection, granules_of, object_at, stopped_at};
 use crate::heap::child::{self, ChildRoom, JobError, NoAnswer, SharedMemory, Working};
 use crate::heap::core::Core;
@@ -76,27 +75,6 @@ const FIRST_UNREADABLE: usize = 3;
 /// The first of the proposed objects.
 const HEAD: usize = 256;
 
-/// What the search needs and the child must not ask for itself, because it may need a lock.
-struct StopAnswers {
-    /// The granules of the named roots.
-    named: Vec<u32>,
-    adjustments: Adjustments,
-}
-
-impl StopAnswers {
-    fn of<M: ObjectModel>(world: &World<'_, M>) -> Result<Self, NoMemory> {
-        let core = world.core();
-        let named = core.roots.list()?;
-        let named = named.iter().map(|object| core.space.granule(object.address()) as u32);
-        let named = fallible::collect(named)?;
-        let (mask, value) = Selection::Full.bits();
-        let states = core.space.states();
-        // Relaxed: in a stop.
-        let is_candidate = |granule: usize| states[granule].load(Ordering::Relaxed) & mask == value;
-        Ok(Self { named, adjustments: Adjustments::ask(world, is_candidate)? })
-    }
-}
-
 /// A tracer for the child, from the program's allocator. The system gives its memory later.
 pub(super) fn tracer<M: ObjectModel>(core: &Core<M>) -> Result<Tracer, NoMemory> {
     const { assert!(MOST_REFERENCES < u32::MAX as usize) };
@@ -111,25 +89,21 @@ pub(super) fn begin<M: ObjectModel>(
     world: &World<'_, M>,
     mut tracer: Tracer,
     least: usize,
-) -> Result<Result<Searching, NoAnswer>, NoMemory> {
+) -> Result<Searching, NoAnswer> {
     let granules = world.core().space.high_water() * PAGE_GRANULES;
-    let answers = StopAnswers::of(world)?;
-    let memory = match SharedMemory::new(HEAD + granules) {
-        Ok(memory) => memory,
-        Err(refused) => return Ok(Err(NoAnswer::Refused(refused))),
-    };
+    let memory = SharedMemory::new(HEAD + granules).map_err(NoAnswer::Refused)?;
     let limit = LEAST_TIME + TIME_PER_GRANULE * u32::try_from(granules).unwrap_or(u32::MAX);
     let child = child::clone_for(world, limit, |world| {
         let begun = Instant::now();
         let room = ChildRoom::new(ProposalSearch::<M>::room(granules))?;
         let proposed = guard_traversal(world, &mut tracer, |tracer| {
-            ProposalSearch::new(world, &answers, tracer, &room)?.run(&memory, least)
+            ProposalSearch::new(world, tracer, &room)?.run(&memory, least)
         });
         let words = memory.words();
         words[NANOSECONDS].store(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
         proposed.unwrap_or(Err(JobError::Panic))
-    });
-    Ok(child.map(|child| Searching { child, memory }))
+    })?;
+    Ok(Searching { child, memory })
 }
 
 /// A child that searches.
@@ -213,7 +187,6 @@ const PART: u32 = u32::BITS;
 /// The search, on one thread.
 struct ProposalSearch<'r, 'w, M: ObjectModel> {
     world: &'r World<'w, M>,
-    answers: &'r StopAnswers,
     tracer: &'r mut Tracer,
     room: &'r ChildRoom,
     /// A bit for each granule: an unmarked candidate.
@@ -243,7 +216,6 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
     /// Finds the candidates.
     fn new(
         world: &'r World<'w, M>,
-        answers: &'r StopAnswers,
         tracer: &'r mut Tracer,
         room: &'r ChildRoom,
     ) -> Result<Self, JobError> {
@@ -268,7 +240,6 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
         }
         Ok(Self {
             world,
-            answers,
             tracer,
             room,
             unmarked,
@@ -285,10 +256,6 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
 
     /// Searches, and writes the proposal. Returns the number of proposed objects.
     fn run(mut self, memory: &SharedMemory, least: usize) -> Result<u64, JobError> {
-        for &granule in &self.answers.named {
-            self.mark(granule as usize);
-        }
-        self.follow()?;
         self.count()?;
         let words = memory.words();
         // Before the objects are traversed once more.
@@ -358,9 +325,6 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
                     self.add(self.target(at), 1);
                 }
             }
-        }
-        for (granule, by) in self.answers.adjustments.iter() {
-            self.carry(granule as usize, -by);
         }
         Ok(())
     }

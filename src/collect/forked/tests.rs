@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::collect::reclaim::CollectorGuard;
 use crate::collect::tests::heap;
+use crate::collect::tests::script::{Script, collect, scripted_heap};
 use crate::safepoint::StopPurpose;
 use crate::{Gc, GcCell, Mutator, Trace, Tracer};
 
@@ -41,6 +42,28 @@ fn collect_proposed(m: &mut Mutator, words: &[u64]) -> CollectionReport {
     collection.open.report.child = Some(ChildSearch::default());
     collect_parts(&mut collection, &Proposal::hostile(words)).unwrap();
     collection.close_by(|m, open| open_report::close(m, open, None))
+}
+
+/// The calls of the second stop and later are those of a collection that searches in one stop.
+#[test]
+fn a_model_is_asked_to_merge_in_each_stop() {
+    if !child::is_possible() {
+        return;
+    }
+    let [in_a_stop, in_a_child] = [false, true].map(|forked| {
+        let heap = scripted_heap()?;
+        let mut m = heap.attach();
+        Script::ring(&m, &[('a', ""), ('b', "")]);
+        let (report, calls) = collect(&mut m, Collect::full().forked(forked));
+        assert_eq!((report.no_child, report.collected), (None, 2));
+        Some(calls)
+    });
+    let (Some(in_a_stop), Some(mut in_a_child)) = (in_a_stop, in_a_child) else { return };
+    let first: Vec<_> = in_a_child.drain(1..4).collect();
+    assert_eq!(first, ["prepare", "merge", "resumed"]);
+    let end = in_a_child.last_mut().expect("the end");
+    *end = end.replace("2 stops", "1 stops");
+    assert_eq!(in_a_child, in_a_stop);
 }
 
 /// The nodes that the held ones reach.
@@ -111,5 +134,9 @@ proptest! {
         prop_assert!(reachable.iter().all(|node| !node.cleared.load(Ordering::Relaxed)));
         let alive = watched.iter().filter(|alive| alive.strong_count() > 0).count();
         prop_assert_eq!(alive, reachable.len());
+        // Nothing keeps a trace of having been proposed.
+        drop((held, reachable));
+        m.collect();
+        prop_assert_eq!(heap.stats().live_objects, 0);
     }
 }

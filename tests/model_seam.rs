@@ -1411,3 +1411,21 @@ fn a_survey_traverses_serial_objects_on_its_own_thread() {
         assert_eq!(collect(&mut m, Collect::full()).collected, 0);
     }
 }
+
+/// A thread could store an uncounted reference while a child searches.
+#[test]
+fn a_model_with_uncounted_references_is_searched_in_a_stop() {
+    let heap = heap::<true, false>(1);
+    let mut m = heap.attach();
+    let garbage = alloc(&m, 0);
+    heap.model().link(garbage, 0, garbage);
+    heap.model().drop_ref(garbage);
+    let report = collect(&mut m, Collect::full().forked(true));
+    assert_eq!((report.child, report.collected), (None, 1));
+    let reason = report.no_child.expect("a reason");
+    assert!(
+        reason.contains("without a count")
+            || cfg!(not(all(target_os = "linux", target_env = "gnu"))),
+        "{reason}"
+    );
+}

@@ -139,6 +139,24 @@ proptest! {
     }
 }
 
+/// A second stop would have to list all objects.
+#[test]
+fn a_model_that_lists_its_objects_is_searched_in_a_stop() {
+    on_heaps(|heap, m| {
+        let garbage = heap.model().block(0, 0);
+        heap.model().link(garbage, 0, garbage);
+        heap.model().drop_ref(garbage);
+        let report = m.try_collect(Collect::full().forked(true)).unwrap();
+        assert_eq!((report.child, report.collected), (None, 1));
+        let reason = report.no_child.expect("a reason");
+        assert!(
+            reason.contains("lists its objects")
+                || cfg!(not(all(target_os = "linux", target_env = "gnu"))),
+            "{reason}"
+        );
+    });
+}
+
 #[test]
 fn objects_start_in_both_halves_and_are_found_there() {
     on_heaps(|heap, m| {
